@@ -1,0 +1,211 @@
+//! Changes of a volume's membership, made by its owner.
+//!
+//! Each is one transaction that compares the revision of the volume's record, which stands for its
+//! epoch and configuration version and for every copy set and mark, and raises the configuration
+//! version. A change whose outcome is unknown is not settled by reading: it may still be applied
+//! after the read. It is settled with [`ClusterState::settle_unknown`], and until then a promotion
+//! counts as in sync and a mark as not made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use spandrel_platform::Platform;
+use spandrel_shared::{DriveId, Error, SlabIndex, Version};
+
+use crate::copy_sets::{CopySet, SLABS_PER_CHUNK, SlabChunk, chunk_of};
+use crate::keys::StateKey;
+use crate::membership::{
+    VolumeMembership, check_set_change, count_by_drive, last_copy_error, last_copy_lost,
+};
+use crate::records::{StaleRecord, VolumeOwner, VolumeRecord, encode};
+use crate::state::{ClusterState, PoolRoom, StateError, next_configuration};
+use crate::store::{Expected, StateStore, StoreErrorKind, Transaction};
+
+/// How long [`ClusterState::settle_unknown`] waits before it tries again: from the least, doubled
+/// with each attempt, to the most.
+const SETTLE_RETRY_MIN: Duration = Duration::from_millis(50);
+const SETTLE_RETRY_MAX: Duration = Duration::from_secs(1);
+
+impl<S: StateStore> ClusterState<S> {
+    /// Marks the copies on drives stale, each since the version at or below which it is complete.
+    /// A drive that is marked keeps the lower version.
+    ///
+    /// Refused with `LAST_COPY` if a slab would lose its last in-sync copy, with `NOT_OWNER` if
+    /// `seen` shows another owner. Whether this node may mark at all is [`crate::majority`]'s. More
+    /// than 120 drives are marked in several calls, each with what the one before returned.
+    pub async fn mark_stale(
+        &self,
+        owner: VolumeOwner,
+        seen: &VolumeMembership,
+        marks: &BTreeMap<DriveId, Version>,
+    ) -> Result<VolumeMembership, StateError> {
+        check_owner(owner, seen)?;
+        let drives: BTreeSet<_> = marks.keys().copied().collect();
+        if let Some(slab) = last_copy_lost(&seen.sets, &seen.marks, &drives) {
+            return Err(last_copy_error(&seen.record.name, slab).into());
+        }
+        let mut after = raised(seen);
+        let mut transaction = change_record(seen, &after.record);
+        for (drive, since) in marks {
+            let since = seen.marks.get(drive).map_or(*since, |former| *since.min(former));
+            after.marks.insert(*drive, since);
+            let key = StateKey::Stale(seen.volume, *drive).key();
+            transaction = transaction.put(&key, encode(&StaleRecord { since }));
+        }
+        self.commit_change(transaction, after).await
+    }
+
+    /// Takes the stale marks from drives whose copies hold every answered write again.
+    pub async fn promote(
+        &self,
+        owner: VolumeOwner,
+        seen: &VolumeMembership,
+        drives: &BTreeSet<DriveId>,
+    ) -> Result<VolumeMembership, StateError> {
+        check_owner(owner, seen)?;
+        let mut after = raised(seen);
+        let mut transaction = change_record(seen, &after.record);
+        for drive in drives {
+            after.marks.remove(drive);
+            transaction = transaction.delete(&StateKey::Stale(seen.volume, *drive).key());
+        }
+        self.commit_change(transaction, after).await
+    }
+
+    /// Replaces the copy sets of some slabs: adds copies that are to be built, promotes those that
+    /// are built (by taking their flag), removes some. The room by drive follows; if any drive gets
+    /// more copies, `room` must have room for them, and nobody may have been promised any since it
+    /// was read.
+    ///
+    /// The changes must fit into one transaction: some 30 chunks. Refused with `LAST_COPY`,
+    /// `COPY_SET_INVALID`, `NOT_OWNER` or `POOL_CHANGED`.
+    pub async fn change_copies(
+        &self,
+        owner: VolumeOwner,
+        seen: &VolumeMembership,
+        changes: &BTreeMap<SlabIndex, CopySet>,
+        room: &PoolRoom,
+    ) -> Result<VolumeMembership, StateError> {
+        check_owner(owner, seen)?;
+        let mut after = raised(seen);
+        for (slab, set) in changes {
+            check_set_change(seen, *slab, set)?;
+            after.sets[slab.0 as usize] = set.clone();
+        }
+        let mut transaction = change_record(seen, &after.record);
+        let chunks: BTreeSet<_> = changes.keys().map(|slab| chunk_of(*slab)).collect();
+        for chunk in chunks {
+            let first = (chunk * SLABS_PER_CHUNK) as usize;
+            let end = after.sets.len().min(first + SLABS_PER_CHUNK as usize);
+            let sets = after.sets[first..end].to_vec();
+            let key = StateKey::Slabs(seen.volume, chunk).key();
+            transaction = transaction.put(&key, encode(&SlabChunk { chunk, sets }));
+        }
+        after.room.slabs = count_by_drive(&after.sets);
+        if after.room != seen.room {
+            let key = StateKey::VolumeRoom(seen.volume).key();
+            transaction = transaction.put(&key, encode(&after.room));
+            if check_growth(seen, &after, room)? {
+                transaction = room.promise(transaction);
+            }
+        }
+        self.commit_change(transaction, after).await
+    }
+
+    /// Finds out what became of a change of membership whose outcome is unknown, or makes sure that
+    /// nothing will: a transaction that compares the same revision and raises the configuration
+    /// version, repeated until its own outcome is known. Returns what the state says then, which no
+    /// earlier change can alter any more; the caller looks whether its change is in it. `None` if
+    /// the volume is gone.
+    ///
+    /// `seen` must be what the unknown change was made with. Waits for as long as the store cannot
+    /// be reached.
+    pub async fn settle_unknown(
+        &self,
+        platform: &impl Platform,
+        seen: &VolumeMembership,
+    ) -> Result<Option<VolumeMembership>, StateError> {
+        let after = raised(seen);
+        let mut wait = SETTLE_RETRY_MIN;
+        loop {
+            let attempt = self.commit_change(change_record(seen, &after.record), after.clone()).await;
+            let result = match attempt {
+                // The record is no longer as it was compared, and revisions never come back.
+                Err(StateError::Conflict) => self.membership(seen.volume).await,
+                result => result.map(Some),
+            };
+            match result {
+                Err(StateError::Store(error))
+                    if matches!(error.kind, StoreErrorKind::Unknown | StoreErrorKind::Unavailable) =>
+                {
+                    platform.sleep(wait).await;
+                    wait = (wait * 2).min(SETTLE_RETRY_MAX);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn commit_change(
+        &self,
+        transaction: Transaction,
+        mut after: VolumeMembership,
+    ) -> Result<VolumeMembership, StateError> {
+        let revision = self.commit(transaction).await?;
+        (after.revision, after.read_at) = (revision, revision);
+        Ok(after)
+    }
+}
+
+/// The membership under the next configuration version.
+fn raised(seen: &VolumeMembership) -> VolumeMembership {
+    let mut after = seen.clone();
+    after.record.configuration = next_configuration(seen.record.configuration);
+    after
+}
+
+/// A transaction that changes the volume's record, if it is as it was seen.
+fn change_record(seen: &VolumeMembership, record: &VolumeRecord) -> Transaction {
+    let key = StateKey::Volume(seen.volume).key();
+    Transaction::new().expect(&key, Expected::ModifiedAt(seen.revision)).put(&key, encode(record))
+}
+
+fn check_owner(owner: VolumeOwner, seen: &VolumeMembership) -> Result<(), Error> {
+    if seen.record.owner == Some(owner) {
+        return Ok(());
+    }
+    let now = match seen.record.owner {
+        Some(other) => {
+            format!("the cluster's state names node {} under epoch {}", other.node, seen.record.epoch)
+        }
+        None => "the cluster's state names no owner".to_owned(),
+    };
+    Err(Error::new(
+        "NOT_OWNER",
+        format!("copies of volume {} cannot be changed by node {}", seen.record.name, owner.node),
+        now,
+        "ask the owner",
+    ))
+}
+
+/// Whether any drive gets more copies than before. An error if it has no room for them.
+fn check_growth(seen: &VolumeMembership, after: &VolumeMembership, room: &PoolRoom) -> Result<bool, Error> {
+    let mut grows = false;
+    for (drive, slabs) in &after.room.slabs {
+        let more = slabs.saturating_sub(seen.room.slabs.get(drive).copied().unwrap_or(0));
+        grows |= more > 0;
+        if u64::from(more) > room.free(*drive) {
+            return Err(Error::new(
+                "POOL_CHANGED",
+                format!("copies of volume {} cannot be built on drive {drive}", seen.record.name),
+                format!("it has room for {} slabs, not for {more}", room.free(*drive)),
+                "choose another drive",
+            ));
+        }
+    }
+    Ok(grows)
+}
+
+#[cfg(test)]
+#[path = "changes_tests.rs"]
+mod tests;

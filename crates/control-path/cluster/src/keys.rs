@@ -1,0 +1,129 @@
+//! Which key holds which record.
+//!
+//! ```text
+//! cluster                        the cluster itself
+//! nodes/<node>                   a server that belongs to the cluster
+//! alive/<node>                   its running process; vanishes with its lease
+//! drives/<drive>                 a drive of the pool
+//! volumes/<volume>               a volume: owner, epoch, configuration version
+//! volumes-by-name/<name>         the volume of that name
+//! slabs/<volume>/<chunk>         the copy sets of 256 slabs, chunk in 8 hexadecimal digits
+//! stale/<volume>/<drive>         the copies there may lack writes
+//! room                           changes with every promise of room
+//! rooms/<volume>                 the room that the volume was promised, by drive
+//! tombstones/<kind>/<identity>   what was deleted
+//! ```
+
+use std::fmt;
+
+use spandrel_shared::{DriveId, NodeId, VolumeId};
+
+use crate::store::Key;
+
+/// A key, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StateKey {
+    /// The cluster itself.
+    Cluster,
+    /// A server that belongs to the cluster.
+    Node(NodeId),
+    /// The running process of a node.
+    Alive(NodeId),
+    /// A drive of the pool.
+    Drive(DriveId),
+    /// A volume.
+    Volume(VolumeId),
+    /// The volume of a name.
+    VolumeName(String),
+    /// The copy sets of a chunk of a volume's slabs.
+    Slabs(VolumeId, u32),
+    /// A mark that a volume's copies on a drive may lack writes.
+    Stale(VolumeId, DriveId),
+    /// What every promise of room changes.
+    Room,
+    /// The room that a volume was promised.
+    VolumeRoom(VolumeId),
+    /// What remains of a node.
+    NodeTombstone(NodeId),
+    /// What remains of a drive.
+    DriveTombstone(DriveId),
+    /// What remains of a volume.
+    VolumeTombstone(VolumeId),
+}
+
+impl StateKey {
+    /// The key in the store.
+    pub fn key(&self) -> Key {
+        Key::new(&self.to_string())
+    }
+
+    /// What `key` names; `None` if a newer version made it.
+    pub fn parse(key: &Key) -> Option<Self> {
+        let parts: Vec<_> = key.as_str().split('/').collect();
+        let parsed = match parts[..] {
+            ["cluster"] => Self::Cluster,
+            ["nodes", node] => Self::Node(node.parse().ok()?),
+            ["alive", node] => Self::Alive(node.parse().ok()?),
+            ["drives", drive] => Self::Drive(drive.parse().ok()?),
+            ["volumes", volume] => Self::Volume(volume.parse().ok()?),
+            ["volumes-by-name", name] => Self::VolumeName(name.to_owned()),
+            ["slabs", volume, chunk] => {
+                Self::Slabs(volume.parse().ok()?, u32::from_str_radix(chunk, 16).ok()?)
+            }
+            ["stale", volume, drive] => Self::Stale(volume.parse().ok()?, drive.parse().ok()?),
+            ["room"] => Self::Room,
+            ["rooms", volume] => Self::VolumeRoom(volume.parse().ok()?),
+            ["tombstones", "nodes", node] => Self::NodeTombstone(node.parse().ok()?),
+            ["tombstones", "drives", drive] => Self::DriveTombstone(drive.parse().ok()?),
+            ["tombstones", "volumes", volume] => Self::VolumeTombstone(volume.parse().ok()?),
+            _ => return None,
+        };
+        // One key has one spelling.
+        (parsed.to_string() == key.as_str()).then_some(parsed)
+    }
+}
+
+impl fmt::Display for StateKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => formatter.write_str("cluster"),
+            Self::Node(node) => write!(formatter, "nodes/{node}"),
+            Self::Alive(node) => write!(formatter, "alive/{node}"),
+            Self::Drive(drive) => write!(formatter, "drives/{drive}"),
+            Self::Volume(volume) => write!(formatter, "volumes/{volume}"),
+            Self::VolumeName(name) => write!(formatter, "volumes-by-name/{name}"),
+            Self::Slabs(volume, chunk) => write!(formatter, "slabs/{volume}/{chunk:08x}"),
+            Self::Stale(volume, drive) => write!(formatter, "stale/{volume}/{drive}"),
+            Self::Room => formatter.write_str("room"),
+            Self::VolumeRoom(volume) => write!(formatter, "rooms/{volume}"),
+            Self::NodeTombstone(node) => write!(formatter, "tombstones/nodes/{node}"),
+            Self::DriveTombstone(drive) => write!(formatter, "tombstones/drives/{drive}"),
+            Self::VolumeTombstone(volume) => write!(formatter, "tombstones/volumes/{volume}"),
+        }
+    }
+}
+
+/// The prefix of all nodes.
+pub const NODES: &str = "nodes/";
+/// The prefix of the running processes.
+pub const ALIVE: &str = "alive/";
+/// The prefix of all drives.
+pub const DRIVES: &str = "drives/";
+/// The prefix of all volumes.
+pub const VOLUMES: &str = "volumes/";
+/// The prefix of the room promised to volumes.
+pub const ROOMS: &str = "rooms/";
+
+/// The prefix of a volume's copy sets.
+pub fn slabs_of(volume: VolumeId) -> String {
+    format!("slabs/{volume}/")
+}
+
+/// The prefix of a volume's stale marks.
+pub fn stale_of(volume: VolumeId) -> String {
+    format!("stale/{volume}/")
+}
+
+#[cfg(test)]
+#[path = "keys_tests.rs"]
+mod tests;

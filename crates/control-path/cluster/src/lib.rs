@@ -1,0 +1,47 @@
+//! The cluster's state: what all nodes agree on, and how it changes.
+//!
+//! [`store`] asks for a small key-value store with transactions, watches and leases. What is kept
+//! in memory ([`memory`]) is the base of every make that is not etcd; [`simulated`] is the one
+//! for simulations, and `conformance` what every make must pass.
+//!
+//! On it stand the [`records`] at their [`keys`], and [`ClusterState`], which reads and changes
+//! them: nodes and drives in [`state`], volumes in [`volumes`], a volume's copies and marks in
+//! [`changes`], by the rules of [`membership`]. A [`mirror`] keeps a part of it up to date in
+//! memory, and a [`stamp`] says how new a state is.
+//!
+//! What nodes promise each other without the state is in [`promises`], who lives in [`liveness`],
+//! and who may go on without the others in [`majority`].
+
+pub mod changes;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod copy_sets;
+pub mod keys;
+pub mod liveness;
+pub mod majority;
+pub mod membership;
+pub mod memory;
+pub mod mirror;
+pub mod promises;
+pub mod records;
+pub mod simulated;
+pub mod stamp;
+pub mod state;
+pub mod store;
+#[cfg(test)]
+mod test_cluster;
+#[cfg(test)]
+mod test_platform;
+pub mod volumes;
+
+pub use copy_sets::{CopyBatch, CopySet, Layout, Member, SlabChunk};
+pub use keys::StateKey;
+pub use membership::VolumeMembership;
+pub use mirror::Mirror;
+pub use records::{
+    AliveRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, NodeRecord, Stored, VolumeOwner,
+    VolumeRecord, VolumeState,
+};
+pub use stamp::StateStamp;
+pub use state::{ClusterState, PoolRoom, StateError};
+pub use volumes::{NewVolume, mirror_sets};

@@ -1,0 +1,321 @@
+//! What stands at the keys: records in JSON, each with the number of its format.
+//!
+//! A record that a newer version wrote in a format that this version does not know is refused, and
+//! so is one that is no record: never guessed at, never overwritten.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use spandrel_shared::{
+    ClusterId, ConfigurationVersion, DriveId, Epoch, Error, NodeId, ProcessIncarnation, SlabGeometry,
+    Version, VolumeId,
+};
+
+use crate::copy_sets::{ChunkBody, SlabChunk};
+use crate::store::{Entry, Key, Revision, Value};
+
+/// Something that stands at a key.
+pub trait Record: Sized {
+    /// What people call it.
+    const KIND: &'static str;
+    /// The format that this version writes, and the highest that it reads.
+    const FORMAT: u32;
+    /// The form in which it is stored.
+    type Body: Serialize + DeserializeOwned;
+
+    /// The stored form.
+    fn to_body(&self) -> Self::Body;
+    /// The record of a stored form, or what is wrong with it.
+    fn from_body(body: Self::Body) -> Result<Self, String>;
+}
+
+/// A record with the revision of its last change, which a transaction compares to change it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored<T> {
+    /// The record.
+    pub record: T,
+    /// When it was last changed.
+    pub revision: Revision,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope<T> {
+    format: u32,
+    #[serde(flatten)]
+    body: T,
+}
+
+#[derive(Deserialize)]
+struct FormatOnly {
+    format: u32,
+}
+
+/// The bytes of a record.
+pub fn encode<T: Record>(record: &T) -> Value {
+    let envelope = Envelope { format: T::FORMAT, body: record.to_body() };
+    serde_json::to_vec(&envelope).expect("records have only text keys and finite numbers").into()
+}
+
+/// The record at a key. Errors: `STATE_TOO_NEW`, `STATE_DAMAGED`.
+pub fn decode<T: Record>(entry: &Entry) -> Result<Stored<T>, Error> {
+    let damaged = |why: String| damaged(&entry.key, T::KIND, why);
+    let format: FormatOnly =
+        serde_json::from_slice(&entry.value).map_err(|error| damaged(error.to_string()))?;
+    if format.format > T::FORMAT {
+        return Err(Error::new(
+            "STATE_TOO_NEW",
+            format!("the {} at {} in the cluster's state cannot be used", T::KIND, entry.key),
+            format!("its format is {}, this version knows up to {}", format.format, T::FORMAT),
+            "use the newer version of spandrel on this node too",
+        ));
+    }
+    let envelope: Envelope<T::Body> =
+        serde_json::from_slice(&entry.value).map_err(|error| damaged(error.to_string()))?;
+    let record = T::from_body(envelope.body).map_err(damaged)?;
+    Ok(Stored { record, revision: entry.modified })
+}
+
+/// The error that something at `key` is no record.
+pub(crate) fn damaged(key: &Key, kind: &str, why: String) -> Error {
+    Error::new(
+        "STATE_DAMAGED",
+        format!("the {kind} at {key} in the cluster's state cannot be read"),
+        why,
+        "restore a backup of the cluster's state; drives notice if it is older than what they know",
+    )
+}
+
+/// Makes a type that is stored as it is a [`Record`].
+macro_rules! record {
+    ($name:ident, $kind:literal, $format:literal) => {
+        impl Record for $name {
+            const KIND: &'static str = $kind;
+            const FORMAT: u32 = $format;
+            type Body = Self;
+
+            fn to_body(&self) -> Self {
+                self.clone()
+            }
+
+            fn from_body(body: Self) -> Result<Self, String> {
+                Ok(body)
+            }
+        }
+    };
+}
+
+/// The cluster itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterRecord {
+    /// Its identity.
+    pub id: ClusterId,
+    /// Its name.
+    pub name: String,
+    /// The features that are on: raised when all nodes run a version that has them.
+    pub feature_level: u32,
+    /// The pool's slab size.
+    pub slab_bytes: SlabGeometry,
+    /// When it was made.
+    pub created_unix_ms: u64,
+    /// Raised when an older state is put in place of a newer one on purpose.
+    pub generation: u16,
+}
+record!(ClusterRecord, "cluster", 1);
+
+/// A server that belongs to the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its name.
+    pub name: String,
+    /// Where it listens on the bus.
+    pub addresses: Vec<String>,
+    /// When it joined.
+    pub joined_unix_ms: u64,
+}
+record!(NodeRecord, "node", 1);
+
+/// The running process of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AliveRecord {
+    /// The process.
+    pub incarnation: ProcessIncarnation,
+}
+record!(AliveRecord, "running process", 1);
+
+/// What a drive is used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriveRole {
+    /// Holds copies of slabs.
+    #[default]
+    Capacity,
+    /// Caches for the capacity drives of its node.
+    Cache,
+}
+
+/// What was decided about a drive. What is observed of it is the health service's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriveState {
+    /// Takes new copies.
+    #[default]
+    Active,
+    /// Takes no new copies; those that it holds are moved away.
+    Retired,
+    /// Has failed: what it held counts as lost.
+    Failed,
+}
+
+/// Damage that was found on a drive, in total.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamageCounters {
+    /// Blocks whose checksum failed.
+    pub checksum_failures: u64,
+    /// Reads that the drive could not do.
+    pub read_errors: u64,
+    /// Writes and flushes that the drive could not do.
+    pub write_errors: u64,
+}
+
+/// A drive of the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRecord {
+    /// The node that it is in.
+    pub node: NodeId,
+    /// What it is used for.
+    #[serde(default)]
+    pub role: DriveRole,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Blocks that can hold data and map pages.
+    pub blocks_usable: u64,
+    /// Copies of slabs that it can be promised.
+    pub slabs_promised_max: u32,
+    /// Raised by every attach, on the drive first: a drive that has a lower one is an old image.
+    pub attach_number: u64,
+    /// What was decided about it.
+    pub state: DriveState,
+    /// Damage that was found on it.
+    #[serde(default)]
+    pub damage: DamageCounters,
+}
+record!(DriveRecord, "drive", 1);
+
+/// Who orders the writes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VolumeOwner {
+    /// The node.
+    pub node: NodeId,
+    /// Its process.
+    pub incarnation: ProcessIncarnation,
+}
+
+/// How far a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeState {
+    /// Its copy sets are being written. Nobody owns it.
+    Creating,
+    /// It can be used.
+    Ready,
+    /// It is being taken apart. Nobody may own it any more.
+    Deleting,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeRecord {
+    /// Its name.
+    pub name: String,
+    /// Its size; a multiple of a block.
+    pub size_bytes: u64,
+    /// Copies of each slab.
+    pub copies: u8,
+    /// In-sync copies that a write needs.
+    pub write_copies_min: u8,
+    /// The slab size.
+    pub slab_bytes: SlabGeometry,
+    /// Who orders its writes.
+    pub owner: Option<VolumeOwner>,
+    /// The node that should own it when all is well.
+    pub preferred_owner: Option<NodeId>,
+    /// The number of the ownership.
+    pub epoch: Epoch,
+    /// Raised by every change of copy sets or marks.
+    pub configuration: ConfigurationVersion,
+    /// How far it is.
+    pub state: VolumeState,
+    /// When it was made.
+    pub created_unix_ms: u64,
+}
+record!(VolumeRecord, "volume", 1);
+
+impl VolumeRecord {
+    /// How many slabs it has.
+    pub fn slab_count(&self) -> u32 {
+        let slabs = self.slab_bytes.slabs_for(self.size_bytes);
+        u32::try_from(slabs).expect("sizes beyond 2^32 slabs are refused at creation")
+    }
+}
+
+/// The volume of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeNameRecord {
+    /// The volume.
+    pub volume: VolumeId,
+}
+record!(VolumeNameRecord, "volume name", 1);
+
+/// A mark that a volume's copies on one drive may lack writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StaleRecord {
+    /// They hold every write at or below this version.
+    pub since: Version,
+}
+record!(StaleRecord, "stale mark", 1);
+
+/// Changes with every promise of room, so that two that are made at once do not both count the
+/// same room as free.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomRecord {
+    /// How many promises there have been.
+    pub promises: u64,
+}
+record!(RoomRecord, "room counter", 1);
+
+/// The room that a volume was promised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeRoomRecord {
+    /// Copies of slabs on each drive.
+    pub slabs: BTreeMap<DriveId, u32>,
+}
+record!(VolumeRoomRecord, "room of a volume", 1);
+
+/// What remains of something that was deleted, so that it does not come back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TombstoneRecord {
+    /// What it was called.
+    pub name: String,
+    /// When it was deleted.
+    pub deleted_unix_ms: u64,
+}
+record!(TombstoneRecord, "tombstone", 1);
+
+impl Record for SlabChunk {
+    const KIND: &'static str = "chunk of copy sets";
+    const FORMAT: u32 = 1;
+    type Body = ChunkBody;
+
+    fn to_body(&self) -> ChunkBody {
+        SlabChunk::to_body(self)
+    }
+
+    fn from_body(body: ChunkBody) -> Result<Self, String> {
+        SlabChunk::from_body(body)
+    }
+}
+
+#[cfg(test)]
+#[path = "records_tests.rs"]
+mod tests;

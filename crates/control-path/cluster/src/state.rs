@@ -1,0 +1,436 @@
+//! The cluster's state as records: reading them, changing them one by one, watching them.
+//!
+//! Each method that changes something makes one attempt, a transaction that compares what the
+//! caller saw. [`StateError::Conflict`] means: read again. An unknown outcome
+//! ([`StoreErrorKind::Unknown`]) is met by calling the method again with the same arguments, which
+//! has the same effect as once, unless the method says otherwise: changes of a volume's membership
+//! must be settled with [`ClusterState::settle_unknown`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use spandrel_shared::{ConfigurationVersion, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
+
+use crate::copy_sets::SlabChunk;
+use crate::keys::{self, StateKey};
+use crate::membership::VolumeMembership;
+use crate::records::{
+    AliveRecord, ClusterRecord, DriveRecord, NodeRecord, Record, RoomRecord, StaleRecord, Stored,
+    TombstoneRecord, VolumeNameRecord, VolumeRecord, VolumeRoomRecord, VolumeState, damaged, decode, encode,
+};
+use crate::stamp::StateStamp;
+use crate::store::{
+    Entry, Expected, LeaseId, Outcome, Revision, Selection, Snapshot, StateStore, StoreError, StoreErrorKind,
+    Transaction,
+};
+
+/// Why a change of the state was not made, or is not known to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateError {
+    /// The store failed.
+    Store(StoreError),
+    /// Something changed since the caller read it. Nothing was done.
+    Conflict,
+    /// What was asked for is not possible. Nothing was done.
+    Refused(Error),
+}
+
+impl StateError {
+    /// Whether the change may be made or not.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, StateError::Store(error) if error.kind == StoreErrorKind::Unknown)
+    }
+}
+
+impl From<StoreError> for StateError {
+    fn from(error: StoreError) -> Self {
+        StateError::Store(error)
+    }
+}
+
+impl From<Error> for StateError {
+    fn from(error: Error) -> Self {
+        StateError::Refused(error)
+    }
+}
+
+impl fmt::Display for StateError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StateError::Store(error) => error.fmt(formatter),
+            StateError::Conflict => formatter.write_str("the cluster state changed meanwhile"),
+            StateError::Refused(error) => error.fmt(formatter),
+        }
+    }
+}
+
+impl std::error::Error for StateError {}
+
+/// The room of the pool, as the state showed it at one revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolRoom {
+    /// What a promise of room compares: see [`RoomRecord`].
+    pub(crate) guard: Option<Stored<RoomRecord>>,
+    /// All drives.
+    pub drives: BTreeMap<DriveId, DriveRecord>,
+    /// What each volume was promised.
+    pub volumes: BTreeMap<VolumeId, VolumeRoomRecord>,
+}
+
+impl PoolRoom {
+    /// Copies of slabs that were promised on a drive.
+    pub fn promised(&self, drive: DriveId) -> u64 {
+        self.volumes.values().filter_map(|room| room.slabs.get(&drive)).map(|slabs| u64::from(*slabs)).sum()
+    }
+
+    /// Copies of slabs that may still be promised on a drive.
+    pub fn free(&self, drive: DriveId) -> u64 {
+        let most = self.drives.get(&drive).map_or(0, |record| u64::from(record.slabs_promised_max));
+        most.saturating_sub(self.promised(drive))
+    }
+
+    /// Adds a promise of room to a transaction.
+    pub(crate) fn promise(&self, transaction: Transaction) -> Transaction {
+        let key = StateKey::Room.key();
+        let promises = self.guard.as_ref().map_or(0, |guard| guard.record.promises) + 1;
+        let expected = expected_of(self.guard.as_ref());
+        transaction.expect(&key, expected).put(&key, encode(&RoomRecord { promises }))
+    }
+}
+
+/// The condition that a record still is as it was read.
+pub(crate) fn expected_of<T>(stored: Option<&Stored<T>>) -> Expected {
+    stored.map_or(Expected::Absent, |stored| Expected::ModifiedAt(stored.revision))
+}
+
+/// The cluster's state. Cheap to clone.
+#[derive(Clone)]
+pub struct ClusterState<S: StateStore> {
+    store: S,
+}
+
+impl<S: StateStore> ClusterState<S> {
+    /// The state in `store`.
+    pub fn new(store: S) -> Self {
+        Self { store }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    pub(crate) async fn snapshot(&self, selections: &[Selection]) -> Result<Snapshot, StateError> {
+        Ok(self.store.read(selections).await?)
+    }
+
+    /// The revision of a transaction that was committed.
+    pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Revision, StateError> {
+        match self.store.transact(transaction).await? {
+            Outcome::Committed { revision } => Ok(revision),
+            Outcome::Conflict { .. } => Err(StateError::Conflict),
+        }
+    }
+
+    /// The record at a key.
+    pub async fn get<T: Record>(&self, key: &StateKey) -> Result<Option<Stored<T>>, StateError> {
+        let snapshot = self.snapshot(&[Selection::key(&key.key())]).await?;
+        Ok(snapshot.entry(0).map(decode).transpose()?)
+    }
+
+    /// Sets a record, if the key is as expected.
+    pub async fn put<T: Record>(
+        &self,
+        key: &StateKey,
+        expected: Expected,
+        record: T,
+    ) -> Result<Stored<T>, StateError> {
+        let key = key.key();
+        let transaction = Transaction::new().expect(&key, expected).put(&key, encode(&record));
+        let revision = self.commit(transaction).await?;
+        Ok(Stored { record, revision })
+    }
+
+    /// The cluster itself; `None` before it was made.
+    pub async fn cluster(&self) -> Result<Option<Stored<ClusterRecord>>, StateError> {
+        self.get(&StateKey::Cluster).await
+    }
+
+    /// Makes the cluster. Refused with `CLUSTER_EXISTS` if the state holds another one.
+    pub async fn create_cluster(&self, record: ClusterRecord) -> Result<Stored<ClusterRecord>, StateError> {
+        match self.put(&StateKey::Cluster, Expected::Absent, record.clone()).await {
+            Err(StateError::Conflict) => match self.cluster().await? {
+                Some(stored) if stored.record.id == record.id => Ok(stored),
+                Some(stored) => Err(Error::new(
+                    "CLUSTER_EXISTS",
+                    format!("the cluster {} cannot be made here", record.name),
+                    format!("this state holds the cluster {} ({})", stored.record.name, stored.record.id),
+                    "join that cluster, or give the new one a state of its own",
+                )
+                .into()),
+                None => Err(StateError::Conflict),
+            },
+            result => result,
+        }
+    }
+
+    /// How new the state is: what drives remember, and are compared with.
+    pub async fn stamp(&self) -> Result<Option<StateStamp>, StateError> {
+        let snapshot = self.snapshot(&[Selection::key(&StateKey::Cluster.key())]).await?;
+        let cluster: Option<Stored<ClusterRecord>> = snapshot.entry(0).map(decode).transpose()?;
+        Ok(cluster.map(|cluster| StateStamp::new(cluster.record.generation, snapshot.revision)))
+    }
+
+    /// Makes this state count although drives have `seen` a newer one: an operator's decision.
+    pub async fn recover(&self, seen: StateStamp) -> Result<(), StateError> {
+        let Some(stored) = self.cluster().await? else { return Err(StateError::Conflict) };
+        if stored.record.generation > seen.generation() {
+            return Ok(());
+        }
+        let generation = seen.generation_to_recover().ok_or_else(|| {
+            Error::new(
+                "STATE_NOT_RECOVERABLE",
+                "this state cannot be made to count",
+                "older states were made to count 65,535 times already",
+                "make a new cluster and import its drives",
+            )
+        })?;
+        let record = ClusterRecord { generation, ..stored.record };
+        self.put(&StateKey::Cluster, Expected::ModifiedAt(stored.revision), record).await.map(drop)
+    }
+
+    /// All nodes.
+    pub async fn nodes(&self) -> Result<BTreeMap<NodeId, Stored<NodeRecord>>, StateError> {
+        self.list(keys::NODES).await
+    }
+
+    /// The nodes whose processes run, as far as their entries have not expired.
+    pub async fn alive(&self) -> Result<BTreeMap<NodeId, Stored<AliveRecord>>, StateError> {
+        self.list(keys::ALIVE).await
+    }
+
+    /// All drives.
+    pub async fn drives(&self) -> Result<BTreeMap<DriveId, Stored<DriveRecord>>, StateError> {
+        self.list(keys::DRIVES).await
+    }
+
+    /// All volumes.
+    pub async fn volumes(&self) -> Result<BTreeMap<VolumeId, Stored<VolumeRecord>>, StateError> {
+        self.list(keys::VOLUMES).await
+    }
+
+    async fn list<I: FromStr + Ord, T: Record>(
+        &self,
+        prefix: &str,
+    ) -> Result<BTreeMap<I, Stored<T>>, StateError> {
+        let snapshot = self.snapshot(&[Selection::prefix(prefix)]).await?;
+        Ok(decode_group(prefix, &snapshot.groups[0])?)
+    }
+
+    /// Says that a node's process runs, for as long as `lease` lives.
+    pub async fn announce(
+        &self,
+        node: NodeId,
+        incarnation: ProcessIncarnation,
+        lease: LeaseId,
+    ) -> Result<(), StateError> {
+        let key = StateKey::Alive(node).key();
+        let node = StateKey::Node(node).key();
+        let known = self.snapshot(&[Selection::key(&node)]).await?;
+        let Some(known) = known.entry(0) else { return Err(unknown_node(&node.to_string()).into()) };
+        let transaction = Transaction::new().expect(&node, Expected::ModifiedAt(known.modified)).put_leased(
+            &key,
+            encode(&AliveRecord { incarnation }),
+            lease,
+        );
+        self.commit(transaction).await.map(drop)
+    }
+
+    /// Takes note that a drive was attached in `node` with an attach number that was raised on the
+    /// drive first. Refused with `DRIVE_IS_OLD` if the state knows a higher one: the drive's content
+    /// is an old image.
+    pub async fn note_attach(
+        &self,
+        drive: DriveId,
+        node: NodeId,
+        attach_number: u64,
+    ) -> Result<Stored<DriveRecord>, StateError> {
+        let key = StateKey::Drive(drive);
+        let stored: Stored<DriveRecord> = self.get(&key).await?.ok_or_else(|| unknown_drive(drive))?;
+        let known = stored.record.attach_number;
+        if attach_number < known {
+            return Err(Error::new(
+                "DRIVE_IS_OLD",
+                format!("drive {drive} cannot be used"),
+                format!("it was attached {attach_number} times, but the cluster has seen {known}: its content is an old image"),
+                "attach the drive itself, or remove it from the pool and add it again, empty",
+            )
+            .into());
+        }
+        if attach_number == known && stored.record.node == node {
+            return Ok(stored);
+        }
+        let record = DriveRecord { node, attach_number, ..stored.record };
+        self.put(&key, Expected::ModifiedAt(stored.revision), record).await
+    }
+
+    /// The room of the pool.
+    pub async fn pool_room(&self) -> Result<PoolRoom, StateError> {
+        let selections = [
+            Selection::key(&StateKey::Room.key()),
+            Selection::prefix(keys::DRIVES),
+            Selection::prefix(keys::ROOMS),
+        ];
+        let snapshot = self.snapshot(&selections).await?;
+        let drives: BTreeMap<_, Stored<DriveRecord>> = decode_group(keys::DRIVES, &snapshot.groups[1])?;
+        let volumes: BTreeMap<_, Stored<VolumeRoomRecord>> = decode_group(keys::ROOMS, &snapshot.groups[2])?;
+        Ok(PoolRoom {
+            guard: snapshot.entry(0).map(decode).transpose()?,
+            drives: drives.into_iter().map(|(drive, stored)| (drive, stored.record)).collect(),
+            volumes: volumes.into_iter().map(|(volume, stored)| (volume, stored.record)).collect(),
+        })
+    }
+
+    /// Removes a drive of which nothing is promised any more. Refused with `DRIVE_HOLDS_COPIES`
+    /// otherwise.
+    pub async fn remove_drive(&self, drive: DriveId, name: &str, now_unix_ms: u64) -> Result<(), StateError> {
+        let room = self.pool_room().await?;
+        let Some(stored) = self.get::<DriveRecord>(&StateKey::Drive(drive)).await? else { return Ok(()) };
+        let promised = room.promised(drive);
+        if promised > 0 {
+            return Err(Error::new(
+                "DRIVE_HOLDS_COPIES",
+                format!("drive {name} cannot be removed"),
+                format!("{promised} copies of slabs are on it"),
+                "retire the drive and wait until its copies are built elsewhere",
+            )
+            .into());
+        }
+        let key = StateKey::Drive(drive).key();
+        let transaction = Transaction::new()
+            .expect(&key, Expected::ModifiedAt(stored.revision))
+            .delete(&key)
+            .put(&StateKey::DriveTombstone(drive).key(), tombstone(name, now_unix_ms));
+        // So that no promise that is made meanwhile counts on it.
+        self.commit(room.promise(transaction)).await.map(drop)
+    }
+
+    /// Removes a node that has no drives any more. Refused with `NODE_HAS_DRIVES` otherwise.
+    pub async fn remove_node(&self, node: NodeId, now_unix_ms: u64) -> Result<(), StateError> {
+        let Some(stored) = self.get::<NodeRecord>(&StateKey::Node(node)).await? else { return Ok(()) };
+        let drives = self.drives().await?;
+        let own = drives.values().filter(|drive| drive.record.node == node).count();
+        if own > 0 {
+            return Err(Error::new(
+                "NODE_HAS_DRIVES",
+                format!("node {} cannot be removed", stored.record.name),
+                format!("{own} of its drives belong to the pool"),
+                "remove its drives first",
+            )
+            .into());
+        }
+        let key = StateKey::Node(node).key();
+        let transaction = Transaction::new()
+            .expect(&key, Expected::ModifiedAt(stored.revision))
+            .delete(&key)
+            .delete(&StateKey::Alive(node).key())
+            .put(&StateKey::NodeTombstone(node).key(), tombstone(&stored.record.name, now_unix_ms));
+        self.commit(transaction).await.map(drop)
+    }
+
+    /// The volume of a name.
+    pub async fn volume_by_name(&self, name: &str) -> Result<Option<VolumeId>, StateError> {
+        let stored: Option<Stored<VolumeNameRecord>> =
+            self.get(&StateKey::VolumeName(name.to_owned())).await?;
+        Ok(stored.map(|stored| stored.record.volume))
+    }
+
+    /// A volume with its copies and marks. `None` if there is no such volume.
+    pub async fn membership(&self, volume: VolumeId) -> Result<Option<VolumeMembership>, StateError> {
+        let record_key = StateKey::Volume(volume).key();
+        let selections = [
+            Selection::key(&record_key),
+            Selection::Prefix(keys::slabs_of(volume)),
+            Selection::Prefix(keys::stale_of(volume)),
+            Selection::key(&StateKey::VolumeRoom(volume).key()),
+            Selection::prefix(keys::DRIVES),
+        ];
+        let snapshot = self.snapshot(&selections).await?;
+        let Some(entry) = snapshot.entry(0) else { return Ok(None) };
+        let stored: Stored<VolumeRecord> = decode(entry)?;
+        let mut sets = Vec::new();
+        for (entry, number) in snapshot.groups[1].iter().zip(0..) {
+            let chunk: Stored<SlabChunk> = decode(entry)?;
+            if chunk.record.chunk != number && stored.record.state == VolumeState::Ready {
+                return Err(damaged(&entry.key, SlabChunk::KIND, format!("chunk {number} is missing")).into());
+            }
+            sets.extend(chunk.record.sets);
+        }
+        let slabs = stored.record.slab_count() as usize;
+        if stored.record.state == VolumeState::Ready && sets.len() != slabs {
+            let why = format!("{} of {slabs} slabs have copies", sets.len());
+            return Err(damaged(&record_key, VolumeRecord::KIND, why).into());
+        }
+        let marks: BTreeMap<_, Stored<StaleRecord>> =
+            decode_group(&keys::stale_of(volume), &snapshot.groups[2])?;
+        let room: Option<Stored<VolumeRoomRecord>> = snapshot.entry(3).map(decode).transpose()?;
+        let drives: BTreeMap<_, Stored<DriveRecord>> = decode_group(keys::DRIVES, &snapshot.groups[4])?;
+        Ok(Some(VolumeMembership {
+            volume,
+            record: stored.record,
+            revision: stored.revision,
+            sets,
+            marks: marks.into_iter().map(|(drive, mark)| (drive, mark.record.since)).collect(),
+            room: room.map(|room| room.record).unwrap_or_default(),
+            nodes: drives.into_iter().map(|(drive, stored)| (drive, stored.record.node)).collect(),
+            read_at: snapshot.revision,
+        }))
+    }
+}
+
+/// The records below a prefix, by what follows it in their keys.
+pub(crate) fn decode_group<I: FromStr + Ord, T: Record>(
+    prefix: &str,
+    entries: &[Entry],
+) -> Result<BTreeMap<I, Stored<T>>, Error> {
+    let mut records = BTreeMap::new();
+    for entry in entries {
+        let identity = entry.key.as_str()[prefix.len()..].parse();
+        let identity = identity
+            .map_err(|_| damaged(&entry.key, T::KIND, "its key does not end in an identity".to_owned()))?;
+        records.insert(identity, decode(entry)?);
+    }
+    Ok(records)
+}
+
+pub(crate) fn tombstone(name: &str, now_unix_ms: u64) -> crate::store::Value {
+    encode(&TombstoneRecord { name: name.to_owned(), deleted_unix_ms: now_unix_ms })
+}
+
+/// The version behind another one.
+pub(crate) fn next_configuration(configuration: ConfigurationVersion) -> ConfigurationVersion {
+    ConfigurationVersion(configuration.0 + 1)
+}
+
+fn unknown_node(node: &str) -> Error {
+    Error::new(
+        "NODE_UNKNOWN",
+        format!("{node} does not belong to this cluster"),
+        "it never joined, or it was removed",
+        "join the node to the cluster",
+    )
+}
+
+fn unknown_drive(drive: DriveId) -> Error {
+    Error::new(
+        "DRIVE_UNKNOWN",
+        format!("drive {drive} does not belong to the pool"),
+        "it was never added, or it was removed",
+        "add the drive to the pool",
+    )
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

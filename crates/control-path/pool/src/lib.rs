@@ -1,0 +1,23 @@
+//! The pool: how much room the cluster has, and on which drives a volume's slabs go.
+//!
+//! Everything here is arithmetic on a [`PoolView`], a picture of the pool at one moment: the same
+//! picture and the same request give the same plan. Room is counted in *slab copies*, the unit in
+//! which drives promise it; what a drive's other bytes are used for stands in
+//! docs/internals/space.md.
+//!
+//! - [`space`] says how much room there is, how much of it volumes of so many copies can use, and
+//!   how much should stay free for repairs.
+//! - [`plan`] places a new volume.
+
+mod apportion;
+pub mod plan;
+pub mod space;
+mod turns;
+pub mod view;
+
+pub use plan::{Plan, VolumeRequest, Warning, plan_volume};
+pub use space::Space;
+pub use view::{DriveRoom, NodeRoom, PoolView};
+
+#[cfg(test)]
+mod document_tests;

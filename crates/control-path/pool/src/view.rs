@@ -1,0 +1,93 @@
+//! What is known of the pool when a plan is made.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use spandrel_shared::{DriveId, NodeId, SlabGeometry};
+
+/// A node of the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRoom {
+    /// The node.
+    pub node: NodeId,
+    /// Its name, for texts.
+    pub name: String,
+    /// Whether it is alive. Nothing is placed on a node that is not.
+    pub is_online: bool,
+    /// How many volumes it owns.
+    pub volumes_owned: u32,
+}
+
+/// A capacity drive of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRoom {
+    /// The drive.
+    pub drive: DriveId,
+    /// The node that it is in: its fault domain.
+    pub node: NodeId,
+    /// Slab copies that may be placed on it, those that are there included.
+    pub slabs_total: u32,
+    /// Slab copies that are promised already, whether anything is stored in them or not.
+    pub slabs_used: u32,
+    /// Whether new copies may be placed on it: it works, and is neither retired nor on its way out.
+    pub is_online: bool,
+}
+
+impl DriveRoom {
+    /// Slab copies that may still be placed on it.
+    pub fn slabs_free(&self) -> u32 {
+        if self.is_online { self.slabs_total.saturating_sub(self.slabs_used) } else { 0 }
+    }
+}
+
+/// The pool at one moment. The order of nodes and drives makes no difference.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolView {
+    /// The pool's slab size.
+    pub geometry: SlabGeometry,
+    /// All nodes.
+    pub nodes: Vec<NodeRoom>,
+    /// All capacity drives. One whose node is not among `nodes` does not count.
+    pub drives: Vec<DriveRoom>,
+}
+
+/// A node with its drives, both in the order of their identities.
+pub(crate) struct NodeDrives<'a> {
+    pub(crate) room: &'a NodeRoom,
+    pub(crate) drives: Vec<&'a DriveRoom>,
+}
+
+impl NodeDrives<'_> {
+    /// Slab copies that may still be placed on the node.
+    pub(crate) fn slabs_free(&self) -> u64 {
+        if !self.room.is_online {
+            return 0;
+        }
+        self.drives.iter().map(|drive| u64::from(drive.slabs_free())).sum()
+    }
+
+    /// The slab copies of the node's largest drive.
+    pub(crate) fn largest_drive_slabs(&self) -> u64 {
+        self.drives.iter().map(|drive| u64::from(drive.slabs_total)).max().unwrap_or(0)
+    }
+}
+
+impl PoolView {
+    /// The nodes with their drives.
+    pub(crate) fn by_node(&self) -> Vec<NodeDrives<'_>> {
+        let mut nodes: BTreeMap<NodeId, NodeDrives<'_>> = BTreeMap::new();
+        for room in &self.nodes {
+            nodes.insert(room.node, NodeDrives { room, drives: Vec::new() });
+        }
+        for drive in &self.drives {
+            if let Some(node) = nodes.get_mut(&drive.node) {
+                node.drives.push(drive);
+            }
+        }
+        let mut nodes: Vec<NodeDrives<'_>> = nodes.into_values().collect();
+        for node in &mut nodes {
+            node.drives.sort_by_key(|drive| drive.drive);
+        }
+        nodes
+    }
+}

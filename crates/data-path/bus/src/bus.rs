@@ -1,0 +1,323 @@
+//! The bus of a node: what it asks of others, and what it answers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::rc::Rc;
+
+use serde::Serialize;
+use spandrel_platform::sync::Signal;
+use spandrel_platform::{Address, Buffer, Connection, Instant, Platform};
+use spandrel_shared::{NodeId, ProcessIncarnation};
+
+use crate::acceptor::AcceptedNode;
+use crate::calls::Answer;
+use crate::dialler::{DialledNode, DialledSession};
+use crate::frame::{FrameKind, FrameScratch, Header, PAYLOAD_BYTES_MAX, TooLarge, payload_bytes};
+use crate::payload::{Expected, answer_bytes, request_checksum, subject_of};
+use crate::places::{Closed, Place};
+use crate::statistics::{BusStatistics, Counters, RequestKind};
+use crate::{BusConfig, BusError, BusIdentity, BusRequest, BusResponse, BusService};
+
+/// A session that this node dialled: it asks, the peer answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// The session, by this process's count. A later session has a higher number.
+    pub session: u32,
+    /// The run of the peer's process.
+    pub incarnation: ProcessIncarnation,
+}
+
+/// The bus of a node. Cheap to clone; all clones are the same bus.
+pub struct Bus<P: Platform> {
+    inner: Rc<Inner<P>>,
+}
+
+impl<P: Platform> Clone for Bus<P> {
+    fn clone(&self) -> Self {
+        Self { inner: Rc::clone(&self.inner) }
+    }
+}
+
+/// What the bus's tasks share.
+pub(crate) struct Inner<P: Platform> {
+    pub(crate) platform: P,
+    pub(crate) identity: BusIdentity,
+    pub(crate) config: BusConfig,
+    pub(crate) counters: Counters,
+    pub(crate) dialled: RefCell<BTreeMap<NodeId, Rc<DialledNode<P>>>>,
+    pub(crate) accepted: RefCell<BTreeMap<NodeId, Rc<AcceptedNode<P>>>>,
+    /// When anything was last received from a node, in either direction's session.
+    last_received: RefCell<BTreeMap<NodeId, Rc<Cell<Instant>>>>,
+    /// Told when a dialled session begins or ends.
+    pub(crate) changes: Signal,
+    session_count: Cell<u32>,
+    scratch: RefCell<FrameScratch>,
+    pub(crate) stopping: Cell<bool>,
+    pub(crate) stop_signal: Signal,
+    /// Connections that have not come to a session yet.
+    pub(crate) hellos: Cell<usize>,
+    /// The last reason for which each node was refused, so that it is logged once.
+    pub(crate) refusals: RefCell<BTreeMap<NodeId, String>>,
+}
+
+impl<P: Platform> Bus<P> {
+    /// A bus that knows nobody.
+    pub fn new(platform: P, identity: BusIdentity, config: BusConfig) -> Self {
+        let inner = Inner {
+            platform,
+            identity,
+            config,
+            counters: Counters::default(),
+            dialled: RefCell::default(),
+            accepted: RefCell::default(),
+            last_received: RefCell::default(),
+            changes: Signal::new(),
+            session_count: Cell::new(0),
+            scratch: RefCell::default(),
+            stopping: Cell::new(false),
+            stop_signal: Signal::new(),
+            hellos: Cell::new(0),
+            refusals: RefCell::default(),
+        };
+        Self { inner: Rc::new(inner) }
+    }
+
+    /// Who this bus is.
+    pub fn identity(&self) -> BusIdentity {
+        self.inner.identity
+    }
+
+    /// Dials `node`, now and whenever its session breaks, at its addresses in turn, until it is
+    /// removed. New addresses of a known peer count from the next attempt on.
+    pub fn set_peer(&self, node: NodeId, addresses: Vec<Address>) {
+        let inner = &self.inner;
+        if inner.stopping.get() || node == inner.identity.node {
+            return;
+        }
+        if let Some(known) = inner.dialled.borrow().get(&node) {
+            known.set_addresses(addresses);
+            return;
+        }
+        let dialled = DialledNode::start(inner, node, addresses);
+        inner.dialled.borrow_mut().insert(node, dialled);
+    }
+
+    /// Stops dialling `node`; its session ends. It may still ask.
+    pub fn remove_peer(&self, node: NodeId) {
+        let removed = self.inner.dialled.borrow_mut().remove(&node);
+        if let Some(dialled) = removed {
+            dialled.stop(&self.inner);
+        }
+    }
+
+    /// The peers that are dialled, in the order of their identities.
+    pub fn peers(&self) -> Vec<NodeId> {
+        self.inner.dialled.borrow().keys().copied().collect()
+    }
+
+    /// Ends the session with `peer` as if its connection had broken, and dials it anew: for one
+    /// that is silent.
+    pub fn break_session(&self, peer: NodeId) {
+        if let Some(session) = self.inner.session(peer) {
+            session.end(&self.inner);
+        }
+    }
+
+    /// Asks `peer`, and brings its answer: for what was read from a copy one buffer for each `Data`
+    /// part, for other data one buffer.
+    ///
+    /// Requests to one peer are sent, arrive and begin to be served in the order in which their
+    /// futures are first polled; only heartbeats overtake others. If as much is unanswered as the
+    /// peer admits, they wait. A call waits for its answer as long as the session lasts; who waits
+    /// shorter drops the future, and the request may be carried out all the same.
+    ///
+    /// # Errors
+    ///
+    /// See [`BusError`], above all [`BusError::NotConnected`], at once, and [`BusError::SessionLost`].
+    pub fn call(
+        &self,
+        peer: NodeId,
+        request: BusRequest,
+        payload: Vec<Buffer>,
+    ) -> impl Future<Output = Result<(BusResponse, Vec<Buffer>), BusError>> + use<P> {
+        let inner = Rc::clone(&self.inner);
+        async move { inner.call(peer, request, payload).await }
+    }
+
+    /// The present session with `peer`.
+    pub fn session(&self, peer: NodeId) -> Option<SessionInfo> {
+        self.inner.session(peer).map(|session| session.info)
+    }
+
+    /// Told whenever the session with any peer begins or ends; [`Bus::session`] says how it is.
+    pub fn changes(&self) -> &Signal {
+        &self.inner.changes
+    }
+
+    /// When anything was last received from `peer`, in a session of either direction.
+    pub fn last_received(&self, peer: NodeId) -> Option<Instant> {
+        self.inner.last_received.borrow().get(&peer).map(|at| at.get())
+    }
+
+    /// Calls to `peer` that are unanswered in the present session, given up or not.
+    pub fn unanswered(&self, peer: NodeId) -> usize {
+        self.inner.session(peer).map_or(0, |session| session.calls.unanswered())
+    }
+
+    /// What the bus has done so far.
+    pub fn statistics(&self) -> BusStatistics {
+        self.inner.counters.snapshot()
+    }
+
+    /// Accepts other nodes' connections from `listener` and has `service` answer, until the bus
+    /// stops or the future is dropped; sessions that were accepted go on in the latter case.
+    pub fn serve<S: BusService>(
+        &self,
+        listener: P::Listener,
+        service: S,
+    ) -> impl Future<Output = ()> + use<P, S> {
+        crate::acceptor::serve(Rc::clone(&self.inner), listener, Rc::new(service))
+    }
+
+    /// Ends all sessions, accepts and dials nobody any more, and completes when every request that
+    /// was being served has ended.
+    pub async fn stop(&self) {
+        let inner = &self.inner;
+        inner.stopping.set(true);
+        inner.stop_signal.notify_all();
+        for node in self.peers() {
+            self.remove_peer(node);
+        }
+        let accepted: Vec<_> = inner.accepted.borrow().values().cloned().collect();
+        for node in accepted {
+            node.ended().await;
+        }
+    }
+}
+
+impl<P: Platform> Inner<P> {
+    fn session(&self, peer: NodeId) -> Option<Rc<DialledSession<P>>> {
+        self.dialled.borrow().get(&peer)?.session()
+    }
+
+    async fn call(
+        &self,
+        peer: NodeId,
+        request: BusRequest,
+        payload: Vec<Buffer>,
+    ) -> Result<(BusResponse, Vec<Buffer>), BusError> {
+        let session = self.session(peer).ok_or(BusError::NotConnected)?;
+        let asked_bytes = answer_bytes(&request);
+        let sent_bytes = payload_bytes(&payload).map_err(|TooLarge| BusError::TooLarge)?;
+        if asked_bytes > PAYLOAD_BYTES_MAX as u64 {
+            return Err(BusError::TooLarge);
+        }
+        let expected = Expected::of(&request);
+        let answer = if matches!(request, BusRequest::Heartbeat(_)) {
+            session.ask(self, &request, &payload, sent_bytes, None)?
+        } else {
+            let _turn = session.turn.take(0).await.map_err(|Closed| BusError::NotConnected)?;
+            let place = session.place(sent_bytes as u64 + asked_bytes, self.config.queued_bytes_max).await?;
+            session.ask(self, &request, &payload, sent_bytes, Some(place))?
+        };
+        drop((request, payload));
+        let (response, payload) = match answer.await {
+            Err(BusError::DamagedOnArrival) => (expected.damaged_on_arrival()?, None),
+            outcome => outcome?,
+        };
+        match expected.judge(&response, payload) {
+            Ok(parts) => Ok((response, parts)),
+            Err(error) => {
+                self.counters.payloads_damaged.add(u64::from(error == BusError::AnswerDamaged));
+                Err(error)
+            }
+        }
+    }
+
+    /// The number of a new session.
+    pub(crate) fn next_session(&self) -> u32 {
+        let next = self.session_count.get().checked_add(1);
+        let next = next.expect("four billion connections of one process do not happen");
+        self.session_count.set(next);
+        next
+    }
+
+    /// Queues a frame with a serialized body.
+    pub(crate) fn send(
+        &self,
+        connection: &P::Connection,
+        header: Header,
+        body: &impl Serialize,
+        payload: &[Buffer],
+    ) -> Result<(), TooLarge> {
+        let mut scratch = self.scratch.borrow_mut();
+        scratch.write_body(header.kind, body)?;
+        self.finish(connection, &mut scratch, header, payload);
+        Ok(())
+    }
+
+    /// Queues a frame whose body is bytes already.
+    pub(crate) fn send_raw(&self, connection: &P::Connection, header: Header, body: &[u8]) {
+        let mut scratch = self.scratch.borrow_mut();
+        scratch.write_raw_body(body);
+        self.finish(connection, &mut scratch, header, &[]);
+    }
+
+    fn finish(
+        &self,
+        connection: &P::Connection,
+        scratch: &mut FrameScratch,
+        header: Header,
+        payload: &[Buffer],
+    ) {
+        let head = scratch.seal(header);
+        self.counters.sent(head.len() + header.payload_bytes);
+        connection.send(head, payload);
+    }
+
+    /// Where it is noted when something is received from `node`.
+    pub(crate) fn receipts_of(&self, node: NodeId) -> Rc<Cell<Instant>> {
+        let mut all = self.last_received.borrow_mut();
+        Rc::clone(all.entry(node).or_insert_with(|| Rc::new(Cell::new(self.platform.now()))))
+    }
+}
+
+impl<P: Platform> DialledSession<P> {
+    /// A place for a request with `bytes` of payload, once the peer admits it and not too much is
+    /// queued before it.
+    async fn place(&self, bytes: u64, queued_bytes_max: usize) -> Result<Place, BusError> {
+        let place = self.places.take(bytes).await.map_err(|Closed| BusError::NotConnected)?;
+        if self.connection.queued_bytes() >= queued_bytes_max {
+            let room = self.connection.send_room(queued_bytes_max).await;
+            room.map_err(|_| BusError::NotConnected)?;
+        }
+        Ok(place)
+    }
+
+    /// Sends a request.
+    fn ask(
+        &self,
+        inner: &Inner<P>,
+        request: &BusRequest,
+        payload: &[Buffer],
+        payload_bytes: usize,
+        place: Option<Place>,
+    ) -> Result<Answer, BusError> {
+        let answer = self.calls.begin(place)?;
+        let mut header = Header::new(FrameKind::Request, self.version, self.info.session, answer.sequence());
+        header.subject = subject_of(request);
+        header.payload_bytes = payload_bytes;
+        header.payload_checksum = request_checksum(request, payload);
+        if inner.send(&self.connection, header, request, payload).is_err() {
+            answer.withdraw();
+            return Err(BusError::TooLarge);
+        }
+        inner.counters.request_sent(RequestKind::of(request));
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+#[path = "bus_tests.rs"]
+mod tests;

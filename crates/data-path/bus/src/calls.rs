@@ -1,0 +1,205 @@
+//! The unanswered calls of one session.
+//!
+//! A call's sequence number holds its slot in the low bits and a count in the high ones, so that
+//! numbers grow from call to call and an answer finds its call without a search. A call that its
+//! caller has given up keeps its slot and its place until the answer comes: the peer is still
+//! busy with it.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use spandrel_platform::Buffer;
+
+use crate::places::Place;
+use crate::{BusError, BusResponse};
+
+/// Calls that can be unanswered at the same time: 2 to the power of this.
+const SLOT_BITS: u32 = 20;
+
+/// The places that a session can have, so that its calls always find a slot.
+pub(crate) const PLACES_MAX: usize = 1 << 19;
+
+/// Heartbeats that can be unanswered at the same time. They take no place.
+const HEARTBEATS_MAX: usize = 32;
+
+/// What a call comes to.
+pub(crate) type Outcome = Result<(BusResponse, Option<Buffer>), BusError>;
+
+/// The unanswered calls of one session.
+#[derive(Default)]
+pub(crate) struct Calls {
+    inner: RefCell<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    count: u64,
+    /// Unanswered calls without a place.
+    heartbeats: usize,
+    ended: bool,
+}
+
+struct Slot {
+    /// Of the call that is or was here.
+    sequence: u64,
+    place: Option<Place>,
+    state: State,
+}
+
+enum State {
+    Free,
+    Waiting(Option<Waker>),
+    /// Nobody waits for the answer any more.
+    GivenUp,
+    Settled(Outcome),
+}
+
+impl Calls {
+    /// Begins a call. Its place is given back when its answer comes.
+    pub(crate) fn begin(self: &Rc<Self>, place: Option<Place>) -> Result<Answer, BusError> {
+        let mut inner = self.inner.borrow_mut();
+        let heartbeat = place.is_none();
+        if inner.ended {
+            return Err(BusError::NotConnected);
+        }
+        if heartbeat && inner.heartbeats >= HEARTBEATS_MAX {
+            return Err(BusError::TooManyHeartbeats);
+        }
+        let index = inner.free.pop().unwrap_or_else(|| {
+            inner.slots.push(Slot { sequence: 0, place: None, state: State::Free });
+            inner.slots.len() - 1
+        });
+        assert!(index < 1 << SLOT_BITS, "the places of a session bound its calls");
+        inner.heartbeats += usize::from(heartbeat);
+        inner.count += 1;
+        let sequence = inner.count << SLOT_BITS | index as u64;
+        inner.slots[index] = Slot { sequence, place, state: State::Waiting(None) };
+        Ok(Answer { calls: Rc::clone(self), sequence })
+    }
+
+    /// Whether a call of this number is unanswered.
+    pub(crate) fn is_open(&self, sequence: u64) -> bool {
+        self.inner.borrow_mut().open_slot(sequence).is_some()
+    }
+
+    /// Brings a call its outcome. Returns false if there is no such call.
+    pub(crate) fn settle(&self, sequence: u64, outcome: Outcome) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        let Some(slot) = inner.open_slot(sequence) else { return false };
+        let place = slot.place.take();
+        let heartbeat = place.is_none();
+        let former = std::mem::replace(&mut slot.state, State::Settled(outcome));
+        inner.heartbeats -= usize::from(heartbeat);
+        let unwanted = matches!(former, State::GivenUp).then(|| inner.free(sequence));
+        // What is dropped and woken from here on may come back to these calls.
+        drop(inner);
+        drop((place, unwanted));
+        if let State::Waiting(Some(waker)) = former {
+            waker.wake();
+        }
+        true
+    }
+
+    /// Ends all calls: their outcome is not known.
+    pub(crate) fn end(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.ended = true;
+        let open: Vec<u64> = inner
+            .slots
+            .iter()
+            .filter(|slot| matches!(slot.state, State::Waiting(_) | State::GivenUp))
+            .map(|slot| slot.sequence)
+            .collect();
+        drop(inner);
+        for sequence in open {
+            self.settle(sequence, Err(BusError::SessionLost));
+        }
+    }
+
+    /// Calls that are unanswered, given up or not.
+    pub(crate) fn unanswered(&self) -> usize {
+        let inner = self.inner.borrow();
+        inner.slots.iter().filter(|slot| matches!(slot.state, State::Waiting(_) | State::GivenUp)).count()
+    }
+}
+
+impl Inner {
+    fn slot(&mut self, sequence: u64) -> Option<&mut Slot> {
+        let index = (sequence & ((1 << SLOT_BITS) - 1)) as usize;
+        self.slots.get_mut(index).filter(|slot| slot.sequence == sequence)
+    }
+
+    fn open_slot(&mut self, sequence: u64) -> Option<&mut Slot> {
+        self.slot(sequence).filter(|slot| matches!(slot.state, State::Waiting(_) | State::GivenUp))
+    }
+
+    fn free(&mut self, sequence: u64) -> State {
+        let Some(slot) = self.slot(sequence) else { return State::Free };
+        let former = std::mem::replace(&mut slot.state, State::Free);
+        self.free.push((sequence & ((1 << SLOT_BITS) - 1)) as usize);
+        former
+    }
+}
+
+/// Waits for the outcome of a call.
+pub(crate) struct Answer {
+    calls: Rc<Calls>,
+    sequence: u64,
+}
+
+impl Answer {
+    /// The call's number in its session.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Ends a call whose request was not sent after all.
+    pub(crate) fn withdraw(self) {
+        self.calls.settle(self.sequence, Err(BusError::NotConnected));
+    }
+}
+
+impl Future for Answer {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let mut inner = self.calls.inner.borrow_mut();
+        let Some(slot) = inner.slot(self.sequence) else { return Poll::Pending };
+        match &mut slot.state {
+            State::Waiting(waker) => {
+                *waker = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            State::Settled(_) => {}
+            // It has been completed before.
+            State::Free | State::GivenUp => return Poll::Pending,
+        }
+        match inner.free(self.sequence) {
+            State::Settled(outcome) => Poll::Ready(outcome),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let mut inner = self.calls.inner.borrow_mut();
+        let Some(slot) = inner.slot(self.sequence) else { return };
+        let former = match &mut slot.state {
+            State::Waiting(_) => std::mem::replace(&mut slot.state, State::GivenUp),
+            State::Settled(_) => inner.free(self.sequence),
+            State::Free | State::GivenUp => return,
+        };
+        drop(inner);
+        drop(former);
+    }
+}
+
+#[cfg(test)]
+#[path = "calls_tests.rs"]
+mod tests;

@@ -1,0 +1,51 @@
+//! Who a bus is, and its settings.
+
+use std::time::Duration;
+
+use spandrel_shared::{ClusterId, NodeId, ProcessIncarnation};
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusIdentity {
+    /// The cluster. Nodes of other clusters are refused.
+    pub cluster: ClusterId,
+    /// This node.
+    pub node: NodeId,
+    /// This run of its process.
+    pub incarnation: ProcessIncarnation,
+}
+
+/// A bus's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusConfig {
+    /// The pause after the first attempt to reach a peer that failed. Doubles with each further one.
+    pub retry_pause_min: Duration,
+    /// The longest pause between attempts. A session that lasted as long counts as a success,
+    /// after which the pauses begin anew.
+    pub retry_pause_max: Duration,
+    /// How long a connection may take until both sides have agreed on a session.
+    pub hello_timeout: Duration,
+    /// Requests of one peer that are served at the same time.
+    pub requests_max: u32,
+    /// Payload of one peer's requests that are served at the same time, in bytes: what came with
+    /// them and what they ask for. A request that alone is larger is served by itself.
+    pub request_bytes_max: u64,
+    /// Answers wait while this many bytes are queued for the peer.
+    pub queued_bytes_max: usize,
+    /// Connections that may be on their way to a session at the same time. Further ones are closed.
+    pub hellos_max: usize,
+}
+
+impl Default for BusConfig {
+    fn default() -> Self {
+        Self {
+            retry_pause_min: Duration::from_millis(10),
+            retry_pause_max: Duration::from_secs(1),
+            hello_timeout: Duration::from_secs(5),
+            requests_max: 1024,
+            request_bytes_max: 64 << 20,
+            queued_bytes_max: 8 << 20,
+            hellos_max: 64,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+use super::*;
+use crate::test_support::raw::hello_of;
+use crate::test_support::{cluster, node_id};
+
+fn own() -> BusIdentity {
+    BusIdentity { cluster: cluster(), node: node_id("b"), incarnation: ProcessIncarnation::from_random(1, 1) }
+}
+
+#[test]
+fn a_hello_stands_on_the_wire_as_documented() {
+    let identity = |first: u8| std::array::from_fn(|index| first + index as u8);
+    let hello = Hello {
+        version_min: 0x0101,
+        version_max: 0x0202,
+        shards: 3,
+        compatible_features: 4,
+        incompatible_features: 5,
+        cluster: ClusterId::from_bytes(identity(0x10)),
+        node: NodeId::from_bytes(identity(0x20)),
+        incarnation: ProcessIncarnation::from_bytes(identity(0x30)),
+        addressee: NodeId::from_bytes(identity(0x40)),
+        request_bytes_max: 6,
+        requests_max: 7,
+    };
+    let mut expected = vec![1, 1, 2, 2, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
+    expected.extend(0x10..0x50);
+    expected.extend([6, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
+    assert_eq!(hello.encode(), expected);
+    assert_eq!(Hello::decode(&expected), Ok(hello));
+}
+
+#[test]
+fn a_hello_may_be_longer_but_not_shorter() {
+    let hello = hello_of("a", 1, "b");
+    let mut bytes = hello.encode();
+    assert!(Hello::decode(&bytes[..bytes.len() - 1]).is_err());
+    assert!(Hello::decode(&[]).is_err());
+    bytes.extend([0xFF; 40]);
+    assert_eq!(Hello::decode(&bytes), Ok(hello));
+}
+
+#[test]
+fn the_highest_version_that_both_speak_is_taken() {
+    let judge = |min, max| {
+        let hello = Hello { version_min: min, version_max: max, ..hello_of("a", 1, "b") };
+        hello.judge(&own()).map_err(|refusal| refusal.status)
+    };
+    assert_eq!(judge(1, 1), Ok(1));
+    assert_eq!(judge(0, 5), Ok(VERSION_MAX));
+    assert_eq!(judge(VERSION_MAX + 1, 9), Err(RefusalStatus::Version));
+    assert_eq!(judge(0, 0), Err(RefusalStatus::Version));
+    // The wrong way round.
+    assert_eq!(judge(5, 0), Err(RefusalStatus::Version));
+}
+
+#[test]
+fn features_that_must_be_known_and_are_not_are_refused_and_others_ignored() {
+    let hello = Hello { compatible_features: u64::MAX, ..hello_of("a", 1, "b") };
+    assert!(hello.judge(&own()).is_ok());
+    for bit in 0..64 {
+        let hello = Hello { incompatible_features: 1 << bit, ..hello };
+        assert_eq!(hello.judge(&own()).map_err(|refusal| refusal.status), Err(RefusalStatus::Features));
+    }
+}
+
+#[test]
+fn the_words_of_a_refusal_cannot_spoil_a_log() {
+    assert_eq!(refusal_text("no: größer".as_bytes()), "no: größer");
+    assert_eq!(refusal_text(b"a\nb\x1b[31mc\xff"), "a b [31mc\u{FFFD}");
+    assert_eq!(refusal_text(&[b'x'; 5000]).len(), REASON_BYTES_MAX);
+}

@@ -1,0 +1,263 @@
+//! Which physical blocks are free, and when a block that was given up may be used again.
+//!
+//! Next-fit over a bitmap: consecutive requests get consecutive blocks as long as free space is
+//! contiguous, so that the writes of one group merge into few large ones.
+//!
+//! Invariants:
+//! - A block is handed out once, until it is released.
+//! - A released data block is handed out again only when every read that was under way at its
+//!   release has ended: such a read may still look at it.
+
+use std::collections::VecDeque;
+
+/// Consecutive physical blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    /// The first block.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// Words of the bitmap that are searched for one run that is long enough, before a request is
+/// served in pieces.
+const SEARCH_WORDS: usize = 256;
+
+/// The free blocks of one drive.
+pub struct Allocator {
+    first_block: u32,
+    end_block: u32,
+    /// One bit a block, set when free. Bit 0 of word 0 is `first_block`.
+    words: Vec<u64>,
+    /// One bit a word of `words`, set when that word has a free block.
+    summary: Vec<u64>,
+    free_blocks: u32,
+    cursor: u32,
+    reads: ReadTickets,
+    /// Blocks that wait for reads, with the ticket that must end first.
+    released: VecDeque<(u64, Run)>,
+    released_blocks: u32,
+}
+
+impl Allocator {
+    /// All blocks from `first_block` up to, but without, `end_block` are free.
+    pub fn new(first_block: u32, end_block: u32) -> Self {
+        let count = (end_block - first_block) as usize;
+        let mut allocator = Self {
+            first_block,
+            end_block,
+            words: vec![0; count.div_ceil(64)],
+            summary: vec![0; count.div_ceil(64 * 64)],
+            free_blocks: 0,
+            cursor: 0,
+            reads: ReadTickets::default(),
+            released: VecDeque::new(),
+            released_blocks: 0,
+        };
+        allocator.set_free(Run { first: first_block, count: count as u32 });
+        allocator
+    }
+
+    /// Blocks that can be handed out now.
+    #[cfg(test)]
+    pub fn free_blocks(&self) -> u32 {
+        self.free_blocks
+    }
+
+    /// Blocks that are neither free nor waiting for reads to end.
+    pub fn used_blocks(&self) -> u32 {
+        self.end_block - self.first_block - self.free_blocks - self.released_blocks
+    }
+
+    /// Takes a certain block, as recovery does. False if it is not free or not in the range.
+    pub fn take(&mut self, block: u32) -> bool {
+        if block < self.first_block || block >= self.end_block {
+            return false;
+        }
+        let index = block - self.first_block;
+        if self.words[index as usize / 64] & (1 << (index % 64)) == 0 {
+            return false;
+        }
+        self.clear_free(index, 1);
+        true
+    }
+
+    /// Takes `count` blocks in as few runs as is cheap to find, leaving at least `keep` free.
+    /// `None`, and nothing changes, if there are too few.
+    pub fn allocate(&mut self, count: u32, keep: u32) -> Option<Vec<Run>> {
+        if self.free_blocks < count.saturating_add(keep) {
+            return None;
+        }
+        let mut runs = Vec::with_capacity(1);
+        let mut missing = count;
+        if missing > 1
+            && let Some(start) = self.find_whole_run(missing)
+        {
+            self.cursor = start;
+        }
+        while missing > 0 {
+            let start = self.next_free(self.cursor).expect("as many blocks are free as were counted");
+            let length = self.run_length(start, missing);
+            self.clear_free(start, length);
+            self.cursor = start + length;
+            runs.push(Run { first: self.first_block + start, count: length });
+            missing -= length;
+        }
+        Some(runs)
+    }
+
+    /// Gives blocks back that no read can be looking at.
+    pub fn free_now(&mut self, run: Run) {
+        self.set_free(run);
+    }
+
+    /// Gives blocks back once the reads that are under way now have ended.
+    pub fn release(&mut self, run: Run) {
+        if self.reads.none_open() {
+            self.set_free(run);
+        } else {
+            self.released_blocks += run.count;
+            self.released.push_back((self.reads.next, run));
+        }
+    }
+
+    /// A read begins: blocks released from now on wait for it.
+    pub fn begin_read(&mut self) -> u64 {
+        self.reads.open()
+    }
+
+    /// The read with `ticket` has ended.
+    pub fn end_read(&mut self, ticket: u64) {
+        self.reads.close(ticket);
+        let oldest_open = self.reads.first;
+        while let Some((barrier, run)) = self.released.front().copied() {
+            if barrier > oldest_open {
+                break;
+            }
+            self.released.pop_front();
+            self.released_blocks -= run.count;
+            self.set_free(run);
+        }
+    }
+
+    fn block_count(&self) -> u32 {
+        self.end_block - self.first_block
+    }
+
+    /// The first free index at or behind `from`, wrapping around.
+    fn next_free(&self, from: u32) -> Option<u32> {
+        let from = if from >= self.block_count() { 0 } else { from };
+        self.next_free_before_end(from).or_else(|| self.next_free_before_end(0))
+    }
+
+    fn next_free_before_end(&self, from: u32) -> Option<u32> {
+        let word = from as usize / 64;
+        let rest = self.words.get(word)? & (u64::MAX << (from % 64));
+        if rest != 0 {
+            return Some(word as u32 * 64 + rest.trailing_zeros());
+        }
+        let next = word + 1;
+        let mut summary_word = next / 64;
+        let mut bits = self.summary.get(summary_word)? & (u64::MAX << (next % 64));
+        while bits == 0 {
+            summary_word += 1;
+            bits = *self.summary.get(summary_word)?;
+        }
+        let word = summary_word * 64 + bits.trailing_zeros() as usize;
+        Some(word as u32 * 64 + self.words[word].trailing_zeros())
+    }
+
+    /// How many blocks from `start` on are free, up to `limit`.
+    fn run_length(&self, start: u32, limit: u32) -> u32 {
+        let end = self.block_count().min(start.saturating_add(limit));
+        let mut index = start;
+        while index < end {
+            let free = (self.words[index as usize / 64] >> (index % 64)).trailing_ones();
+            if free == 0 {
+                break;
+            }
+            index += free;
+            if !index.is_multiple_of(64) {
+                break;
+            }
+        }
+        index.min(end) - start
+    }
+
+    /// The start of a run of at least `count` blocks not far behind the cursor.
+    fn find_whole_run(&self, count: u32) -> Option<u32> {
+        let mut searched = 0;
+        let mut from = self.cursor;
+        while searched < SEARCH_WORDS {
+            let start = self.next_free(from)?;
+            let length = self.run_length(start, count);
+            if length == count {
+                return Some(start);
+            }
+            searched += 1 + length as usize / 64;
+            from = start + length;
+        }
+        None
+    }
+
+    fn clear_free(&mut self, start: u32, count: u32) {
+        for index in start..start + count {
+            let word = index as usize / 64;
+            debug_assert!(self.words[word] & (1 << (index % 64)) != 0);
+            self.words[word] &= !(1 << (index % 64));
+            if self.words[word] == 0 {
+                self.summary[word / 64] &= !(1 << (word % 64));
+            }
+        }
+        self.free_blocks -= count;
+    }
+
+    fn set_free(&mut self, run: Run) {
+        assert!(
+            run.first >= self.first_block && run.first + run.count <= self.end_block,
+            "blocks {run:?} are not data blocks"
+        );
+        let start = run.first - self.first_block;
+        for index in start..start + run.count {
+            let word = index as usize / 64;
+            assert!(self.words[word] & (1 << (index % 64)) == 0, "block {} is freed twice", run.first);
+            self.words[word] |= 1 << (index % 64);
+            self.summary[word / 64] |= 1 << (word % 64);
+        }
+        self.free_blocks += run.count;
+    }
+}
+
+/// The reads that are under way, numbered in the order of their beginnings.
+#[derive(Default)]
+struct ReadTickets {
+    /// The oldest read that has not ended; equal to `next` if there is none.
+    first: u64,
+    next: u64,
+    /// For each ticket from `first` on: whether it has ended.
+    ended: VecDeque<bool>,
+}
+
+impl ReadTickets {
+    fn none_open(&self) -> bool {
+        self.first == self.next
+    }
+
+    fn open(&mut self) -> u64 {
+        self.next += 1;
+        self.ended.push_back(false);
+        self.next - 1
+    }
+
+    fn close(&mut self, ticket: u64) {
+        self.ended[(ticket - self.first) as usize] = true;
+        while self.ended.front() == Some(&true) {
+            self.ended.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "allocator_tests.rs"]
+mod tests;

@@ -1,0 +1,124 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn requests_get_consecutive_blocks_while_there_are() {
+    let mut allocator = Allocator::new(10, 400);
+    assert_eq!(allocator.allocate(3, 0).unwrap(), [Run { first: 10, count: 3 }]);
+    assert_eq!(allocator.allocate(100, 0).unwrap(), [Run { first: 13, count: 100 }]);
+    assert_eq!(allocator.allocate(1, 287), None, "some must stay free");
+    assert_eq!(allocator.allocate(1, 286).unwrap(), [Run { first: 113, count: 1 }]);
+}
+
+#[test]
+fn a_long_request_prefers_one_run_to_many_holes() {
+    let mut allocator = Allocator::new(0, 1024);
+    let all = allocator.allocate(1024, 0).unwrap();
+    assert_eq!(all.len(), 1);
+    for block in (0..200).step_by(2) {
+        allocator.free_now(Run { first: block, count: 1 });
+    }
+    allocator.free_now(Run { first: 300, count: 32 });
+    assert_eq!(allocator.allocate(32, 0).unwrap(), [Run { first: 300, count: 32 }]);
+    assert_eq!(allocator.allocate(3, 0).unwrap().len(), 3);
+}
+
+#[test]
+fn released_blocks_wait_for_older_reads_only() {
+    let mut allocator = Allocator::new(0, 64);
+    allocator.allocate(64, 0).unwrap();
+    let (first, second) = (allocator.begin_read(), allocator.begin_read());
+    allocator.release(Run { first: 5, count: 1 });
+    let third = allocator.begin_read();
+    assert_eq!(allocator.free_blocks(), 0);
+    allocator.end_read(second);
+    assert_eq!(allocator.free_blocks(), 0, "the oldest read is still under way");
+    allocator.end_read(first);
+    assert_eq!(allocator.free_blocks(), 1, "a younger read does not matter");
+    allocator.end_read(third);
+    assert_eq!(allocator.used_blocks(), 63);
+}
+
+#[test]
+#[should_panic(expected = "freed twice")]
+fn freeing_twice_is_a_bug() {
+    let mut allocator = Allocator::new(0, 64);
+    allocator.free_now(Run { first: 5, count: 1 });
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate(u32),
+    Free(usize),
+    Release(usize),
+    BeginRead,
+    EndRead(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1u32..40).prop_map(Step::Allocate),
+        2 => any::<usize>().prop_map(Step::Free),
+        2 => any::<usize>().prop_map(Step::Release),
+        1 => Just(Step::BeginRead),
+        1 => any::<usize>().prop_map(Step::EndRead),
+    ]
+}
+
+proptest! {
+    /// Against sets of blocks: nothing is handed out twice, nothing is lost.
+    #[test]
+    fn agrees_with_a_naive_oracle(steps in prop::collection::vec(step(), 1..300)) {
+        let mut allocator = Allocator::new(7, 507);
+        let mut free: BTreeSet<u32> = (7..507).collect();
+        let mut held: Vec<u32> = Vec::new();
+        let mut waiting: Vec<(u64, u32)> = Vec::new();
+        let mut reads: Vec<u64> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Allocate(count) => match allocator.allocate(count, 3) {
+                    None => prop_assert!(free.len() < count as usize + 3),
+                    Some(runs) => {
+                        let blocks: Vec<u32> = runs.iter().flat_map(|run| run.first..run.first + run.count).collect();
+                        prop_assert_eq!(blocks.len(), count as usize);
+                        for block in blocks {
+                            prop_assert!(free.remove(&block), "block {} was not free", block);
+                            held.push(block);
+                        }
+                    }
+                },
+                Step::Free(index) if !held.is_empty() => {
+                    let block = held.swap_remove(index % held.len());
+                    allocator.free_now(Run { first: block, count: 1 });
+                    free.insert(block);
+                }
+                Step::Release(index) if !held.is_empty() => {
+                    let block = held.swap_remove(index % held.len());
+                    allocator.release(Run { first: block, count: 1 });
+                    match reads.iter().max() {
+                        None => { free.insert(block); }
+                        Some(newest) => waiting.push((*newest, block)),
+                    }
+                }
+                Step::BeginRead => reads.push(allocator.begin_read()),
+                Step::EndRead(index) if !reads.is_empty() => {
+                    allocator.end_read(reads.swap_remove(index % reads.len()));
+                    let oldest = reads.iter().min().copied().unwrap_or(u64::MAX);
+                    waiting.retain(|(barrier, block)| {
+                        let over = *barrier < oldest;
+                        if over {
+                            free.insert(*block);
+                        }
+                        !over
+                    });
+                }
+                _ => {}
+            }
+            prop_assert_eq!(allocator.free_blocks() as usize, free.len());
+            prop_assert_eq!(allocator.used_blocks() as usize, held.len());
+        }
+    }
+}

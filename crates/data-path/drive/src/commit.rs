@@ -1,0 +1,601 @@
+//! Group commit: how changes become durable.
+//!
+//! One task per drive takes all changes that wait, writes their data blocks and one journal group
+//! at the same time, flushes once when all of that has completed, applies the records to the
+//! state, and tells the waiters. Meanwhile the next changes gather. So a busy drive pays one
+//! journal write and one flush for many changes, and an idle one answers after one of each.
+//!
+//! Room. A checkpoint writes to the journal before it gives any of it back, and after a crash the
+//! recovery does so once more. So ordinary groups stop while there is still room for both. Where a
+//! drive is a file, its file system can be full: changes that it has no room for are refused, and
+//! what their group has said of them already is taken back by the very next one.
+//!
+//! Invariants:
+//! - One group is under way at a time, so the arrival of a group proves that the one before it,
+//!   and its data, were durable.
+//! - A record is applied, and its waiter told, only after the flush.
+//! - The journal never overwrites a group that the newest root on the drive still needs.
+//! - The group behind one that lacked room for data says what is true instead.
+
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+use spandrel_platform::sync::{OneshotReceiver, OneshotSender, oneshot};
+use spandrel_platform::{Buffer, DriveError, DriveErrorKind, DriveOperation, Platform};
+use spandrel_shared::{BLOCK_BYTES, Epoch, PAGE_BLOCKS, Version};
+
+use crate::allocator::Run;
+use crate::error::StoreError;
+use crate::format::journal::{
+    GROUP_BYTES_MAX, GROUP_HEADER_BYTES, GroupHeader, GroupWriter, LISTED_RECORD_BYTES, MappingRecord,
+    Record, record_bytes,
+};
+use crate::format::map::Mapping;
+use crate::format::root::JournalPosition;
+use crate::layout::Layout;
+use crate::state::State;
+use crate::store::{Inner, PendingChanges};
+
+/// Data blocks of one group at most: if all are found missing, the records that say so fit one
+/// group too.
+const GROUP_BLOCKS_MAX: usize = 1024;
+
+/// Bytes of marks in one group at most, so that there is room for changes as well.
+const MARK_BYTES_MAX: usize = GROUP_BYTES_MAX / 2;
+
+/// Journal bytes that ordinary groups leave for one that takes back what lacked room.
+const UNDO_RESERVE_BYTES: u64 = 2 * GROUP_BYTES_MAX as u64;
+
+/// Data blocks at consecutive places.
+pub(crate) struct DataRun {
+    pub(crate) block: u32,
+    pub(crate) data: Buffer,
+}
+
+/// Something that becomes durable as a whole, in one group.
+pub(crate) struct Change {
+    records: Vec<Record>,
+    data: Vec<DataRun>,
+    /// Whether its records name blocks that were allocated for it.
+    brings_data: bool,
+    /// The epoch that the counters in `records` belong to.
+    epoch: Option<(u32, Epoch)>,
+    urgency: Urgency,
+    done: Option<Waiter>,
+}
+
+/// What of the journal's last room a change may use, and what may come before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Urgency {
+    Ordinary,
+    /// It lets a checkpoint go on.
+    Checkpoint,
+    /// It takes back what the group before said. Nothing comes between.
+    Undo,
+}
+
+/// Who waits for a change, and what it is told when the change is durable.
+pub(crate) struct Waiter {
+    sender: OneshotSender<Result<(), StoreError>>,
+    answer: Result<(), StoreError>,
+}
+
+impl Waiter {
+    pub(crate) fn new() -> (Self, OneshotReceiver<Result<(), StoreError>>) {
+        let (sender, receiver) = oneshot();
+        (Self { sender, answer: Ok(()) }, receiver)
+    }
+}
+
+impl Change {
+    pub(crate) fn records(records: Vec<Record>) -> Self {
+        let urgency = Urgency::Ordinary;
+        Self { records, data: Vec::new(), brings_data: false, epoch: None, urgency, done: None }
+    }
+
+    /// A change that takes back what another one did, and then refuses that other one.
+    fn undo(records: Vec<Record>, refused: Option<Waiter>) -> Self {
+        let done = refused.map(|waiter| Waiter { answer: Err(StoreError::NoRoom), ..waiter });
+        Self { done, urgency: Urgency::Undo, ..Self::records(records) }
+    }
+
+    pub(crate) fn for_checkpoint(self) -> Self {
+        Self { urgency: Urgency::Checkpoint, ..self }
+    }
+
+    pub(crate) fn with_data(self, data: Vec<DataRun>) -> Self {
+        Self { data, brings_data: true, ..self }
+    }
+
+    pub(crate) fn in_epoch(mut self, volume_slot: u32, epoch: Epoch) -> Self {
+        self.epoch = Some((volume_slot, epoch));
+        self
+    }
+
+    pub(crate) fn awaited_by(mut self, waiter: Waiter) -> Self {
+        self.done = Some(waiter);
+        self
+    }
+
+    fn finish(self) {
+        if let Some(waiter) = self.done {
+            waiter.sender.send(waiter.answer);
+        }
+    }
+
+    pub(crate) fn fail(self, error: StoreError) {
+        if let Some(waiter) = self.done {
+            waiter.sender.send(Err(error));
+        }
+    }
+
+    /// The blocks that were allocated for it.
+    fn allocated(&self) -> impl Iterator<Item = Run> + '_ {
+        let records = if self.brings_data { &self.records[..] } else { &[] };
+        records.iter().filter_map(|record| match record {
+            Record::Write(mapping) | Record::Heal(mapping) => Some(run_of(mapping)),
+            _ => None,
+        })
+    }
+
+    fn data_blocks(&self) -> usize {
+        self.data.iter().map(|run| run.data.len() / BLOCK_BYTES).sum()
+    }
+
+    fn journal_bytes(&self) -> usize {
+        self.records.iter().map(record_bytes).sum()
+    }
+}
+
+/// Where the journal stands. Positions are counted in sectors since the drive was attached, skipped
+/// ones included, so that head minus tail is what is in use.
+#[derive(Clone)]
+pub(crate) struct JournalState {
+    /// The next group's place.
+    pub(crate) next: JournalPosition,
+    head: u64,
+    tail: u64,
+    /// The generation of the newest durable root.
+    pub(crate) root_generation: u64,
+    /// The newest group that is durable with all its data.
+    confirmed_sequence: u64,
+}
+
+impl JournalState {
+    pub(crate) fn new(next: JournalPosition, used_sectors: u64, root_generation: u64) -> Self {
+        Self { next, head: used_sectors, tail: 0, root_generation, confirmed_sequence: next.sequence - 1 }
+    }
+
+    fn used_sectors(&self) -> u64 {
+        self.head - self.tail
+    }
+
+    /// What the journal is given back to, once a root names the place of the next group.
+    pub(crate) fn head(&self) -> u64 {
+        self.head
+    }
+
+    pub(crate) fn release_to(&mut self, tail: u64) {
+        self.tail = tail;
+    }
+
+    /// Whether it is time for a checkpoint: half of what ordinary groups may use is in use.
+    fn is_half_full(&self, layout: &Layout, reserve_bytes: u64) -> bool {
+        let journal_bytes = u64::from(layout.journal_sectors()) * u64::from(layout.sector_bytes);
+        let ordinary_bytes = journal_bytes.saturating_sub(2 * GROUP_BYTES_MAX as u64 + reserve_bytes);
+        2 * self.used_sectors() * u64::from(layout.sector_bytes) >= ordinary_bytes
+    }
+
+    fn has_room(&self, bytes: usize, layout: &Layout, reserve_bytes: u64) -> bool {
+        // A group that does not fit before the ring's end wastes fewer sectors than it takes.
+        let sectors = 2 * bytes.div_ceil(layout.sector_bytes as usize) as u64;
+        let reserve = reserve_bytes.div_ceil(u64::from(layout.sector_bytes));
+        self.used_sectors() + sectors + reserve <= u64::from(layout.journal_sectors())
+    }
+
+    /// Chooses the place of a group of `bytes` and moves on behind it.
+    fn place(&mut self, bytes: usize, layout: &Layout) -> u32 {
+        let sectors = bytes.div_ceil(layout.sector_bytes as usize) as u32;
+        let left = layout.journal_sectors() - self.next.sector;
+        if sectors > left {
+            self.head += u64::from(left);
+            self.next.sector = 0;
+            self.next.lap += 1;
+        }
+        let sector = self.next.sector;
+        self.head += u64::from(sectors);
+        self.next.sector += sectors;
+        sector
+    }
+}
+
+/// The commit task of a store. Ends when the store fails.
+pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
+    let mut pending = PendingChanges::new();
+    loop {
+        if pending.is_empty() {
+            wait_for_work(&inner).await;
+        }
+        while let Some(change) = inner.queue.try_pop() {
+            pending.push_back(change);
+        }
+        if let Some(failure) = inner.failure.borrow().clone() {
+            pending.into_iter().for_each(|change| change.fail(failure.clone()));
+            return;
+        }
+        // What undoes a group must follow it directly.
+        let undoing = pending.front().is_some_and(|change| change.urgency == Urgency::Undo);
+        if inner.checkpoint.borrow().is_requested() && !undoing {
+            crate::checkpoint::begin(&inner, &mut pending);
+        }
+        match build_group(&inner, &mut pending) {
+            Some(group) => {
+                if let Err(error) = write_group(&inner, group, &mut pending).await {
+                    inner.fail(StoreError::Failed(error.to_string()));
+                }
+            }
+            None if !pending.is_empty() => wait_for_room(&inner, &mut pending).await,
+            None => {}
+        }
+    }
+}
+
+/// Completes when a change is queued, a checkpoint is asked for, or the store fails.
+async fn wait_for_work<P: Platform>(inner: &Inner<P>) {
+    let notified = inner.progress.notified();
+    if inner.checkpoint.borrow().is_requested() || inner.failure.borrow().is_some() {
+        return;
+    }
+    let queued = std::pin::pin!(inner.queue.wait_not_empty());
+    futures_util::future::select(queued, std::pin::pin!(notified)).await;
+}
+
+/// A group on its way to the drive.
+struct OutgoingGroup {
+    journal: Buffer,
+    sector: u32,
+    sequence: u64,
+    changes: Vec<Change>,
+    /// Where the journal stood before.
+    before: JournalState,
+}
+
+/// Takes as many changes as fit into one group. `None` if nothing waits or the journal has no room.
+fn build_group<P: Platform>(inner: &Inner<P>, pending: &mut PendingChanges) -> Option<OutgoingGroup> {
+    let layout = &inner.superblock.layout;
+    if pending.is_empty() || !has_room_for(inner, pending) {
+        return None;
+    }
+    let mut journal = inner.journal.borrow_mut();
+    let before = journal.clone();
+    let changes = take_changes(&mut inner.state.borrow_mut(), pending);
+    let length = GROUP_HEADER_BYTES + changes.iter().map(Change::journal_bytes).sum::<usize>();
+    assert!(length <= GROUP_BYTES_MAX, "a group of {length} bytes could not be read back");
+    let sector = journal.place(length, layout);
+    let header = GroupHeader {
+        sequence: journal.next.sequence,
+        previous_checksum: journal.next.previous_checksum,
+        lap: journal.next.lap,
+        attach_number: inner.attach_number,
+        root_generation: journal.root_generation,
+        confirmed_sequence: journal.confirmed_sequence,
+    };
+    let mut writer = GroupWriter::new(header.lap);
+    for record in changes.iter().flat_map(|change| &change.records) {
+        writer.push(record);
+    }
+    let (bytes, checksum) = writer.finish(&header, inner.superblock.drive);
+    assert_eq!(bytes.len(), length, "records take the bytes that were counted");
+    journal.next.sequence += 1;
+    journal.next.previous_checksum = checksum;
+
+    let padded = bytes.len().next_multiple_of(layout.sector_bytes as usize);
+    let mut buffer = inner.platform.buffers().take(padded);
+    buffer[..bytes.len()].copy_from_slice(&bytes);
+    buffer[bytes.len()..].fill(0);
+    Some(OutgoingGroup { journal: buffer.freeze(), sector, sequence: header.sequence, changes, before })
+}
+
+/// Whether the next group finds room in the journal.
+fn has_room_for<P: Platform>(inner: &Inner<P>, pending: &PendingChanges) -> bool {
+    let urgent = pending.iter().take_while(|change| change.urgency != Urgency::Ordinary);
+    let urgent_bytes: usize = urgent.map(Change::journal_bytes).sum();
+    let (bytes, reserve_bytes) = match urgent_bytes {
+        0 => (GROUP_BYTES_MAX, reserve_bytes(&inner.state.borrow())),
+        bytes => (GROUP_BYTES_MAX.min(GROUP_HEADER_BYTES + bytes), 0),
+    };
+    inner.journal.borrow().has_room(bytes, &inner.superblock.layout, reserve_bytes)
+}
+
+/// Journal bytes that ordinary groups must not use: for a group that takes back the one before it,
+/// and for what a checkpoint says again, now and once more in a recovery. Half of it can be lost
+/// at the ring's end.
+fn reserve_bytes(state: &State) -> u64 {
+    let listed_bytes = (state.listed_writes_max() * LISTED_RECORD_BYTES) as u64;
+    UNDO_RESERVE_BYTES + 4 * listed_bytes + 4 * BLOCK_BYTES as u64
+}
+
+/// The next group's changes, each behind a record of its epoch where that is not the current one.
+/// Urgent ones have a group to themselves, so that they use no more room than was kept for them.
+fn take_changes(state: &mut State, pending: &mut PendingChanges) -> Vec<Change> {
+    let is_urgent = |change: &Change| change.urgency != Urgency::Ordinary;
+    let urgent = pending.front().is_some_and(is_urgent);
+    let mut changes = if urgent { Vec::new() } else { mark_changes(state) };
+    let mut bytes = GROUP_HEADER_BYTES + changes.iter().map(Change::journal_bytes).sum::<usize>();
+    let mut blocks = 0;
+    let mut epochs: Vec<(u32, Epoch)> = Vec::new();
+    while let Some(change) = pending.front().filter(|change| is_urgent(change) == urgent) {
+        let epoch_record =
+            change.epoch.and_then(|(slot, epoch)| switch_epoch(state, &mut epochs, slot, epoch));
+        let more = change.journal_bytes() + epoch_record.as_ref().map_or(0, record_bytes);
+        blocks += change.data_blocks();
+        if bytes + more > GROUP_BYTES_MAX || blocks > GROUP_BLOCKS_MAX {
+            // A switch that is not recorded now is found to be missing again in the next group.
+            break;
+        }
+        bytes += more;
+        changes.extend(epoch_record.map(|record| Change::records(vec![record])));
+        changes.extend(pending.pop_front());
+    }
+    changes
+}
+
+/// The record that makes `epoch` the volume's epoch of counters, unless it is that already.
+fn switch_epoch(
+    state: &State,
+    epochs: &mut Vec<(u32, Epoch)>,
+    volume_slot: u32,
+    epoch: Epoch,
+) -> Option<Record> {
+    let in_group = epochs.iter_mut().find(|(slot, _)| *slot == volume_slot);
+    let current = match &in_group {
+        Some((_, current)) => *current,
+        None => state.volumes.get(volume_slot)?.record_epoch,
+    };
+    if current == epoch {
+        return None;
+    }
+    match in_group {
+        Some((_, current)) => *current = epoch,
+        None => epochs.push((volume_slot, epoch)),
+    }
+    Some(Record::RecordEpoch { volume_slot, epoch })
+}
+
+/// Records of the marks of those volumes that have had many writes since the last one.
+fn mark_changes(state: &mut State) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut bytes = 0;
+    while let Some(volume_slot) = state.marks_due.pop_front() {
+        let mark = state.change_volume(volume_slot, |volume| volume.mark_to_record(volume_slot)).flatten();
+        let Some(mark) = mark else { continue };
+        bytes += record_bytes(&mark);
+        if bytes > MARK_BYTES_MAX {
+            state.marks_due.push_front(volume_slot);
+            break;
+        }
+        changes.push(Change::records(vec![mark]));
+    }
+    changes
+}
+
+/// How far a group got.
+enum Arrival {
+    Whole,
+    /// The group is durable; for some of its data there was no room.
+    WithoutData,
+    /// There was no room for the group itself.
+    Refused,
+}
+
+/// Writes a group and its data, flushes, applies the records and tells the waiters.
+async fn write_group<P: Platform>(
+    inner: &Inner<P>,
+    mut group: OutgoingGroup,
+    pending: &mut PendingChanges,
+) -> Result<(), DriveError> {
+    let undone = match send_group(inner, &mut group).await? {
+        Arrival::Refused => return refuse_group(inner, group),
+        Arrival::Whole => Vec::new(),
+        Arrival::WithoutData => {
+            let brings_data = |change: &mut Change| change.brings_data;
+            group.changes.extract_if(.., brings_data).collect()
+        }
+    };
+    inner.journal.borrow_mut().confirmed_sequence = group.sequence;
+    let mut state = inner.state.borrow_mut();
+    for change in &group.changes {
+        apply(&mut state, change);
+    }
+    let reserve_bytes = reserve_bytes(&state);
+    // In front of all that waits, in their own order.
+    for change in undone.into_iter().rev() {
+        pending.push_front(undo(&mut state, change));
+    }
+    drop(state);
+    for change in group.changes {
+        change.finish();
+    }
+    if inner.journal.borrow().is_half_full(&inner.superblock.layout, reserve_bytes) {
+        crate::checkpoint::wish(inner);
+    }
+    Ok(())
+}
+
+/// Writes a group and its data at the same time, and flushes.
+async fn send_group<P: Platform>(inner: &Inner<P>, group: &mut OutgoingGroup) -> Result<Arrival, DriveError> {
+    let layout = &inner.superblock.layout;
+    let mut data: Vec<DataRun> = group.changes.iter_mut().flat_map(|change| change.data.drain(..)).collect();
+    count_bytes(inner, &data, group);
+    let journal_offset = Layout::offset_of(layout.journal_first_block)
+        + u64::from(group.sector) * u64::from(layout.sector_bytes);
+    let journal_write = inner.write_drive(journal_offset, vec![group.journal.clone()]);
+    let (journal, data) = if data.is_empty() {
+        (journal_write.await, Vec::new())
+    } else {
+        data.sort_by_key(|run| run.block);
+        let data_writes = join_all(
+            merge(data).into_iter().map(|(block, parts)| inner.write_drive(Layout::offset_of(block), parts)),
+        );
+        futures_util::future::join(journal_write, data_writes).await
+    };
+    let mut arrival = Arrival::Whole;
+    for result in data {
+        if lacks_room(result)? {
+            arrival = Arrival::WithoutData;
+        }
+    }
+    if lacks_room(journal)? {
+        return Ok(Arrival::Refused);
+    }
+    inner.flush_drive().await?;
+    Ok(arrival)
+}
+
+/// Tells a lack of room from other failures.
+pub(crate) fn lacks_room(result: Result<(), DriveError>) -> Result<bool, DriveError> {
+    match result {
+        Ok(()) => Ok(false),
+        Err(error) if error.kind == DriveErrorKind::NoRoom => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Nothing of the group is in the journal: its place is free for the next one, and nothing has
+/// changed. Only what would have undone the group before cannot be left out.
+fn refuse_group<P: Platform>(inner: &Inner<P>, group: OutgoingGroup) -> Result<(), DriveError> {
+    if group.changes.iter().any(|change| change.urgency == Urgency::Undo) {
+        return Err(DriveError {
+            kind: DriveErrorKind::NoRoom,
+            operation: DriveOperation::Write,
+            offset: Layout::offset_of(inner.superblock.layout.journal_first_block),
+            detail: "no room to take a change back that lacked room".to_owned(),
+        });
+    }
+    let before = JournalState { tail: inner.journal.borrow().tail, ..group.before };
+    let root_generation = inner.journal.borrow().root_generation;
+    *inner.journal.borrow_mut() = JournalState { root_generation, ..before };
+    group.changes.into_iter().for_each(|change| refuse(inner, change));
+    Ok(())
+}
+
+/// Answers a change of which nothing was written, or nothing that counts.
+fn refuse<P: Platform>(inner: &Inner<P>, change: Change) {
+    inner.with_allocator(|allocator| change.allocated().for_each(|run| allocator.free_now(run)));
+    change.fail(StoreError::NoRoom);
+}
+
+fn run_of(mapping: &MappingRecord) -> Run {
+    Run { first: mapping.block, count: mapping.count() }
+}
+
+/// Makes durable records part of the state.
+fn apply(state: &mut State, change: &Change) {
+    for record in &change.records {
+        if change.brings_data
+            && let Record::Write(mapping) | Record::Heal(mapping) = record
+            && state.slabs.get(mapping.slab_slot).is_none()
+            && let Some(allocator) = &mut state.allocator
+        {
+            // The slab was removed while its data were on their way.
+            allocator.free_now(run_of(mapping));
+            continue;
+        }
+        state.apply(record);
+    }
+}
+
+/// The change that takes `change` back: its records are durable, and data of it are missing. They
+/// were not applied, so the state says what is true instead, and no recovery shall see them
+/// without that. The waiter is told when this is durable.
+fn undo(state: &mut State, change: Change) -> Change {
+    let epoch = change.epoch.map(|(_, epoch)| epoch);
+    let records = change.records.iter().flat_map(|record| match record {
+        Record::Write(mapping) => undo_records(state, mapping, epoch),
+        Record::Heal(mapping) => undo_records(state, mapping, None),
+        _ => Vec::new(),
+    });
+    let records = records.collect();
+    if let Some(allocator) = &mut state.allocator {
+        change.allocated().for_each(|run| allocator.free_now(run));
+    }
+    Change::undo(records, change.done)
+}
+
+/// Joins writes that lie behind each other: what was allocated together goes out together.
+fn merge(runs: Vec<DataRun>) -> Vec<(u32, Vec<Buffer>)> {
+    let mut merged: Vec<(u32, Vec<Buffer>)> = Vec::new();
+    let mut end = 0;
+    for run in runs {
+        let blocks = (run.data.len() / BLOCK_BYTES) as u32;
+        match merged.last_mut() {
+            Some((_, parts)) if run.block == end => parts.push(run.data),
+            _ => merged.push((run.block, vec![run.data])),
+        }
+        end = run.block + blocks;
+    }
+    merged
+}
+
+fn count_bytes<P: Platform>(inner: &Inner<P>, data: &[DataRun], group: &OutgoingGroup) {
+    let mut statistics = inner.statistics.borrow_mut();
+    statistics.groups += 1;
+    statistics.journal_bytes += group.journal.len() as u64;
+    statistics.data_bytes += data.iter().map(|run| run.data.len() as u64).sum::<u64>();
+    statistics.journal_laps = u64::from(inner.journal.borrow().next.lap);
+}
+
+/// The records that make the blocks of `mapping` what the state says they are, their pages and, for
+/// a write, the list as well.
+fn undo_records(state: &State, mapping: &MappingRecord, epoch: Option<Epoch>) -> Vec<Record> {
+    let slab_slot = mapping.slab_slot;
+    let Some(slab) = state.slabs.get(slab_slot) else { return Vec::new() };
+    let block_record = |block| match slab.mapping(block) {
+        Mapping::NONE => Record::Trim { slab_slot, first: block, count: 1, counter: 0 },
+        former => Record::Heal(MappingRecord {
+            slab_slot,
+            first: block,
+            counter: 0,
+            block: former.block,
+            former_block: 0,
+            checksums: vec![former.checksum],
+        }),
+    };
+    let (first, end) = (mapping.first, mapping.first + mapping.count());
+    let mut records: Vec<Record> = (first..end).map(block_record).collect();
+    for page in first / PAGE_BLOCKS..=(end - 1) / PAGE_BLOCKS {
+        let entry = slab.pages[page as usize].entry;
+        records.push(Record::SetPageVersion { slab_slot, page, version: entry.version, whole: entry.whole });
+    }
+    if let (Some(epoch), Some(volume)) = (epoch, state.volumes.get(slab.volume_slot)) {
+        let key = (Version::new(epoch, mapping.counter), slab_slot, first);
+        records.extend(volume.listing_records(key, mapping.count()));
+    }
+    records
+}
+
+/// Completes when the next change's group has room in the journal, or a checkpoint must begin. If a
+/// checkpoint finds no room on the drive, the changes that wait are refused.
+async fn wait_for_room<P: Platform>(inner: &Inner<P>, pending: &mut PendingChanges) {
+    let ended_before = inner.checkpoint.borrow().ended();
+    loop {
+        let notified = inner.progress.notified();
+        let requested = inner.checkpoint.borrow().is_requested();
+        if has_room_for(inner, pending) || requested || inner.failure.borrow().is_some() {
+            return;
+        }
+        if inner.checkpoint.borrow().lacked_room_since(ended_before) {
+            let is_ordinary = |change: &Change| change.urgency == Urgency::Ordinary;
+            let (refused, kept): (PendingChanges, _) = pending.drain(..).partition(is_ordinary);
+            *pending = kept;
+            refused.into_iter().for_each(|change| refuse(inner, change));
+            return;
+        }
+        crate::checkpoint::wish(inner);
+        notified.await;
+    }
+}
+
+#[cfg(test)]
+#[path = "commit_tests.rs"]
+mod tests;

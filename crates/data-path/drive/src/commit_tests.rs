@@ -1,0 +1,382 @@
+use std::cell::RefCell;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use spandrel_platform_simulated::{DriveImage, Random, Repeat, Room, SimulatedDriveConfig};
+use spandrel_shared::{SlabGeometry, SlabIndex};
+
+use super::*;
+use crate::test_support::explorer::{Budget, crash_images, explore};
+use crate::test_support::machine::{Machine, add_slab, write_block};
+use crate::test_support::observation::{check_ownership, observe};
+use crate::test_support::oracle::Oracle;
+use crate::test_support::script::{Runner, Step};
+use crate::test_support::{SlabKey, Store, copy, drive_config, factor, key, small_slabs, version, volume};
+
+fn runner(machine: &Machine, store: &Store) -> Runner {
+    Runner::new(machine.platform(), store.clone(), machine.drive.clone(), Oracle::default())
+}
+
+fn run(machine: &Machine, runner: &Runner, steps: Vec<Step>) {
+    let runner = runner.clone();
+    machine.run(move |_| async move { runner.run(&steps).await });
+}
+
+/// Cuts the power, attaches the drive again and judges what it shows.
+fn check_after_power_cut(machine: &Machine, oracle: &Oracle) -> Oracle {
+    machine.power_cycle();
+    let (store, report) = machine.attach().unwrap();
+    assert_eq!((report.unproven.len(), report.structures_damaged), (0, 0));
+    check_ownership(&store);
+    let observation = machine.run(|_| async move { observe(&store).await });
+    oracle.settle(&observation)
+}
+
+#[test]
+fn changes_that_gather_share_one_group_and_one_flush() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let runner = runner(&machine, &store);
+    run(&machine, &runner, vec![Step::Add(key(1, 0)), Step::Join]);
+    let before = store.statistics();
+    let steps = (0..40).map(|block| Step::Write(key(1, 0), 2 * block, 1)).collect();
+    run(&machine, &runner, steps);
+    let after = store.statistics();
+    assert_eq!(after.groups - before.groups, 1);
+    assert_eq!(after.flushes - before.flushes, 1);
+    assert_eq!(after.writes - before.writes, 2, "one for the journal, one for blocks that lie together");
+    // A header, an epoch, 40 records; in sectors.
+    assert_eq!(after.journal_bytes - before.journal_bytes, 1536);
+}
+
+#[test]
+fn without_a_volatile_cache_nothing_is_flushed() {
+    let (machine, store) =
+        Machine::attached(1, SimulatedDriveConfig { volatile_cache: false, ..drive_config(24) });
+    let runner = runner(&machine, &store);
+    let before = machine.drive.counters().flushes;
+    run(
+        &machine,
+        &runner,
+        vec![Step::Add(key(1, 0)), Step::Join, Step::Write(key(1, 0), 0, 4), Step::Checkpoint],
+    );
+    assert_eq!(machine.drive.counters().flushes, before);
+    check_after_power_cut(&machine, &runner.oracle.borrow());
+}
+
+/// Each group says which epoch the counters of its volumes belong to, where that has changed.
+#[test]
+fn epochs_of_several_volumes_may_change_within_a_group() {
+    for seed in 0..10 {
+        let (machine, store) = Machine::attached(seed, drive_config(24));
+        let runner = runner(&machine, &store);
+        let slabs = [key(1, 0), key(2, 0), key(3, 0)];
+        let mut steps: Vec<Step> = slabs.iter().map(|slab| Step::Add(*slab)).collect();
+        steps.push(Step::Join);
+        for round in 0..12 {
+            for slab in slabs {
+                steps.push(Step::Write(slab, round * 3, 2));
+                if (round + u32::from(slab.0.to_bytes()[0])).is_multiple_of(3) {
+                    steps.push(Step::Fence(slab.0));
+                }
+                steps.push(Step::Trim(slab, round * 3 + 1, 1));
+            }
+            if round == 6 {
+                steps.push(Step::Checkpoint);
+            }
+        }
+        run(&machine, &runner, steps);
+        check_after_power_cut(&machine, &runner.oracle.borrow());
+    }
+}
+
+/// Twenty volumes whose marks are due in the same group.
+#[test]
+fn the_marks_of_many_volumes_are_all_recorded() {
+    let (machine, store) = Machine::attached(1, drive_config(100));
+    let volumes: Vec<SlabKey> = (0..20).map(|number| key(number, 0)).collect();
+    let listed = volumes.clone();
+    machine.run(|platform| async move {
+        for (number, slab) in (0..).zip(&volumes) {
+            add_slab(&store, *slab, copy(number)).await.unwrap();
+        }
+        let task = |slab: SlabKey| {
+            let (platform, store) = (platform.clone(), store.clone());
+            async move {
+                for counter in 1..=150 {
+                    write_block(&platform, &store, slab, 0, version(1, counter), counter).await.unwrap();
+                    store.note_mark(slab.0, version(1, counter), &[]);
+                }
+            }
+        };
+        join_all(volumes.iter().map(|slab| task(*slab))).await;
+        assert_eq!(store.statistics().checkpoints, 1, "a checkpoint would record the marks as well");
+    });
+    machine.power_cycle();
+    let (store, _) = machine.attach().unwrap();
+    for (volume, _) in listed {
+        assert!(store.mark(volume) >= version(1, 100), "{} of {volume}", store.mark(volume));
+        assert!(store.listed(volume).len() < 100);
+    }
+}
+
+/// Marks with thousands of exceptions are long records. A group that were too long could not be
+/// read back, and all behind it would be lost.
+#[test]
+fn marks_with_many_exceptions_do_not_make_a_group_too_long() {
+    let (machine, store) = Machine::attached(1, drive_config(64));
+    let slabs: Vec<SlabKey> = (1..=6).map(|number| key(number, 0)).collect();
+    let exceptions: Vec<Version> = (1..=4000).map(|counter| version(1, counter)).collect();
+    let noted = exceptions.clone();
+    let volumes = slabs.clone();
+    machine.run(|platform| async move {
+        for (number, slab) in (0..).zip(&slabs) {
+            add_slab(&store, *slab, copy(number)).await.unwrap();
+        }
+        for counter in 5000..5200 {
+            let writes = slabs.iter().map(|slab| {
+                store.note_mark(slab.0, version(1, counter), &exceptions);
+                write_block(&platform, &store, *slab, 0, version(1, counter), counter)
+            });
+            join_all(writes).await.into_iter().for_each(|written| written.unwrap());
+        }
+    });
+    machine.power_cycle();
+    let (store, report) = machine.attach().unwrap();
+    assert_eq!(report.unproven, []);
+    for (volume, slab) in &volumes {
+        assert_eq!(store.listed_exceptions(*volume), noted);
+        let page = store.pages(store.find_slab(*volume, *slab).unwrap().slot).unwrap()[0];
+        assert_eq!(page.version, version(1, 5199), "what was answered is there");
+    }
+}
+
+#[test]
+fn when_too_many_writes_are_above_the_mark_further_ones_are_refused() {
+    let (machine, store) = Machine::attached(1, drive_config(12));
+    let max = store.superblock().layout.listed_writes_max() as u64;
+    let image = machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        let write = |counter: u64| write_block(&platform, &store, slab, 0, version(1, counter), counter);
+        for counter in 1..=max {
+            write(counter).await.unwrap();
+        }
+        assert_eq!(write(max + 1).await, Err(StoreError::NoRoom));
+        assert_eq!(store.trim(slot, 0, 1, version(1, max + 1)).await, Err(StoreError::NoRoom));
+        store.checkpoint().await.unwrap();
+        assert_eq!(store.listed(slab.0).len() as u64, max);
+        store.note_mark(slab.0, version(1, 9), &[]);
+        // What a crash would bring back counts as well, until the mark is durable.
+        assert_eq!(write(max + 1).await, Err(StoreError::NoRoom));
+        store.checkpoint().await.unwrap();
+        write(max + 1).await.unwrap();
+        observe(&store).await
+    });
+    machine.power_cycle();
+    let (store, _) = machine.attach().unwrap();
+    let again = machine.run(|_| async move { observe(&store).await });
+    assert_eq!((again.slabs, again.volumes), (image.slabs, image.volumes));
+}
+
+/// A file on a full file system, as the drive under a store: the journal and the roots have their
+/// room, and what was written once has it, too.
+fn preallocated(config: SimulatedDriveConfig) -> DriveImage {
+    let layout = Layout::for_drive(config.size_bytes, config.sector_bytes, small_slabs()).unwrap();
+    let mut image = DriveImage::new(config.size_bytes);
+    image.write(0, &vec![0; layout.data_first_block as usize * BLOCK_BYTES]);
+    image
+}
+
+fn without_room(room: Room) -> Vec<Step> {
+    let (a, b) = (key(1, 0), key(2, 0));
+    let mut steps = vec![Step::Add(a), Step::Add(b), Step::Join];
+    steps.extend((0..8).map(|block| Step::Write(a, block, 1)));
+    steps.extend([Step::Join, Step::Write(a, 20, 2), Step::Write(b, 0, 1), Step::Join]);
+    steps.extend([Step::Room(room), Step::Write(a, 0, 2), Step::Write(a, 500, 20), Step::Write(b, 0, 1)]);
+    steps.extend([Step::Trim(a, 2, 1), Step::SetPage(b, 1, true), Step::Fence(volume(1)), Step::Join]);
+    steps.extend([Step::Write(b, 1, 1), Step::Checkpoint, Step::Write(b, 2, 30), Step::Join]);
+    steps.extend([Step::Mark(volume(1), 0), Step::Write(a, 4, 1), Step::Add(key(3, 0)), Step::Join]);
+    steps.extend([Step::Room(Room::Enough), Step::Write(a, 0, 2), Step::Write(b, 0, 4), Step::Join]);
+    steps.extend([Step::Checkpoint, Step::Write(b, 600, 1), Step::Add(key(3, 0)), Step::Join]);
+    steps
+}
+
+/// What lacked room did not happen, whenever the power fails.
+#[test]
+fn a_change_without_room_is_refused_and_leaves_nothing_behind() {
+    let mut refusals = 0;
+    for (seed, room) in [(1, Room::OnlyOverwrites), (2, Room::None), (3, Room::OnlyOverwrites)] {
+        let sector_bytes = if seed == 3 { 4096 } else { 512 };
+        let config = SimulatedDriveConfig { sector_bytes, ..drive_config(24) };
+        let machine = Machine::with_image(seed, config, preallocated(config));
+        machine.format();
+        let (store, _) = machine.attach().unwrap();
+        let runner = runner(&machine, &store);
+        let random = Random::new(seed);
+        let oracle = Rc::clone(&runner.oracle);
+        let body = {
+            let runner = runner.clone();
+            async move { runner.run(&without_room(room)).await }
+        };
+        let answers = {
+            let (oracle, runner) = (Rc::clone(&oracle), runner.clone());
+            move || (oracle.borrow().fact_count() + runner.refusals()) as u64
+        };
+        explore(&machine, body, answers, |_| {
+            for image in crash_images(&machine.drive, Budget::SMALL.times(2 * factor()), &random) {
+                let machine = Machine::with_image(seed, config, image);
+                let (store, report) = machine.attach().unwrap();
+                assert_eq!(report.unproven, []);
+                check_ownership(&store);
+                let observation = machine.run(|_| async move { observe(&store).await });
+                oracle.borrow().settle(&observation);
+            }
+        });
+        assert_eq!(runner.failure(), None);
+        assert!(runner.refusals() >= 4, "{} refusals", runner.refusals());
+        refusals += machine.drive.counters().writes_without_room;
+        check_ownership(&store);
+        let observation = machine.run(move |_| async move { observe(&store).await });
+        oracle.borrow().check(&observation);
+    }
+    assert!(refusals > 10);
+}
+
+/// As long as there is no room for map pages, what is refused fills the journal up; then nothing is
+/// written any more, and when there is room again everything goes on.
+#[test]
+fn a_drive_without_room_for_checkpoints_refuses_writes_and_recovers() {
+    let config = drive_config(12);
+    let machine = Machine::with_image(1, config, preallocated(config));
+    machine.format();
+    let (store, _) = machine.attach().unwrap();
+    let runner = runner(&machine, &store);
+    let slab = key(1, 0);
+    run(&machine, &runner, vec![Step::Add(slab), Step::Join, Step::Write(slab, 0, 50), Step::Join]);
+    machine.drive.set_room(Room::OnlyOverwrites);
+    for round in 0.. {
+        assert!(round < 5000, "the journal never fills up");
+        let before = (runner.refusals(), store.statistics().groups);
+        run(&machine, &runner, vec![Step::Write(slab, round % 50, 1), Step::Mark(slab.0, 0)]);
+        assert_eq!(runner.refusals() - before.0, 1);
+        if store.statistics().groups == before.1 {
+            break;
+        }
+    }
+    assert_eq!(store.failure(), None);
+    let refused = runner.refusals();
+    run(&machine, &runner, vec![Step::Trim(slab, 0, 1), Step::Fence(slab.0), Step::Checkpoint]);
+    assert_eq!(runner.refusals() - refused, 2, "there is no room for anything");
+    machine.drive.set_room(Room::Enough);
+    let refused = runner.refusals();
+    run(&machine, &runner, (0..50).map(|block| Step::Write(slab, block, 1)).collect());
+    run(&machine, &runner, vec![Step::Checkpoint, Step::Join, Step::Write(slab, 5, 1)]);
+    assert_eq!(runner.refusals(), refused);
+    check_ownership(&store);
+    check_after_power_cut(&machine, &runner.oracle.borrow());
+}
+
+/// What fails at some operation stops the store; what was answered before is there after a new
+/// attach, and what was not is whole or absent.
+#[test]
+fn a_failed_operation_stops_the_store_and_loses_no_answer() {
+    let mut failures = 0;
+    for seed in 0..120 {
+        let (machine, store) = Machine::attached(seed, drive_config(24));
+        let runner = runner(&machine, &store);
+        let begin = vec![Step::Add(key(1, 0)), Step::Join, Step::Write(key(1, 0), 0, 100), Step::Join];
+        run(&machine, &runner, begin);
+        let random = Random::new(seed);
+        let drive = machine.drive.clone();
+        machine.world.after(Duration::from_micros(random.below(4000)), move |_| match seed % 3 {
+            0 => drive.fail_writes(.., Repeat::Once),
+            1 => drive.fail_flushes(Repeat::Once),
+            _ => drive.fail_writes((seed % 7) << 20.., Repeat::Once),
+        });
+        let mut steps = Vec::new();
+        for step in 0..60 {
+            steps.push(Step::Write(key(1, 0), random.below(100) as u32, 1 + random.below(4) as u32));
+            match step % 9 {
+                3 => steps.push(Step::Checkpoint),
+                5 => steps.push(Step::Join),
+                _ => {}
+            }
+        }
+        run(&machine, &runner, steps);
+        if let Some(failure) = runner.failure() {
+            failures += 1;
+            assert_eq!(store.failure(), Some(failure.clone()));
+            let late =
+                machine.run({
+                    let store = store.clone();
+                    move |platform| async move {
+                        write_block(&platform, &store, key(1, 0), 0, version(9, 1), 1).await
+                    }
+                });
+            assert_eq!(late, Err(failure));
+        }
+        machine.drive.clear_faults();
+        if seed % 2 == 0 {
+            check_after_power_cut(&machine, &runner.oracle.borrow());
+        } else {
+            machine.restart();
+            let (store, _) = machine.attach().unwrap();
+            let observation = machine.run(|_| async move { observe(&store).await });
+            runner.oracle.borrow().settle(&observation);
+        }
+    }
+    assert!(failures > 60, "only {failures} failures");
+}
+
+/// What the store adds to the bytes that users write, under the load of a fleet: 4 KiB at random
+/// places, 48 outstanding, until every page of the maps is clean again.
+#[test]
+fn random_writes_cost_little_more_than_their_data() {
+    let machine = Machine::new(1, drive_config(1 << 10));
+    machine.format_with(SlabGeometry::default());
+    let (store, _) = machine.attach().unwrap();
+    let slabs = store.superblock().layout.promised_slabs();
+    let slab_blocks = store.superblock().layout.slab_geometry.slab_blocks();
+    let shared = Rc::new(RefCell::new(0_u64));
+    let done = store.clone();
+    machine.run(move |platform| async move {
+        for slab in 0..slabs {
+            add_slab(&store, (volume(1), SlabIndex(slab)), copy(slab.into())).await.unwrap();
+        }
+        store.checkpoint().await.unwrap();
+        let writer = |number: u64| {
+            let (platform, store, shared) = (platform.clone(), store.clone(), Rc::clone(&shared));
+            let random = Random::stream(5, "writer", number);
+            async move {
+                while store.statistics().journal_laps < 3 {
+                    *shared.borrow_mut() += 1;
+                    let counter = *shared.borrow();
+                    let slab = (volume(1), SlabIndex(random.below(slabs.into()) as u32));
+                    let block = random.below(slab_blocks.into()) as u32;
+                    // All others that are under way may be older.
+                    store.note_mark(volume(1), version(1, counter.saturating_sub(48)), &[]);
+                    write_block(&platform, &store, slab, block, version(1, counter), counter).await.unwrap();
+                }
+            }
+        };
+        join_all((0..48).map(writer)).await;
+        store.checkpoint().await.unwrap();
+    });
+    let statistics = done.statistics();
+    let user_bytes = statistics.blocks_written * BLOCK_BYTES as u64;
+    assert_eq!(statistics.data_bytes, user_bytes);
+    let per_user_byte = |bytes: u64| bytes as f64 / user_bytes as f64;
+    let total = per_user_byte(user_bytes + statistics.journal_bytes + statistics.map_bytes);
+    println!(
+        "{} writes, {} groups, {} checkpoints: journal {:.4}, maps {:.4}, total {total:.4}",
+        statistics.blocks_written,
+        statistics.groups,
+        statistics.checkpoints,
+        per_user_byte(statistics.journal_bytes),
+        per_user_byte(statistics.map_bytes),
+    );
+    assert!(total <= 1.02, "{total:.4} bytes for a byte");
+    let counted = machine.drive.counters().written_bytes;
+    let sent = statistics.data_bytes + statistics.journal_bytes + statistics.map_bytes;
+    assert!(counted - sent < 1 << 20, "{sent} bytes are counted of {counted}");
+}

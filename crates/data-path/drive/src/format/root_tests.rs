@@ -1,0 +1,64 @@
+use super::*;
+
+fn example() -> Root {
+    Root {
+        drive: DriveId::from_bytes([3; 16]),
+        generation: 7,
+        attach_number: 5,
+        state_revision: 99,
+        journal: JournalPosition { sequence: 1000, sector: 17, lap: 2, previous_checksum: 0xABCD },
+        volumes: vec![RootVolume {
+            slot: 1,
+            volume: VolumeId::from_bytes([4; 16]),
+            fence_epoch: Epoch(9),
+            record_epoch: Epoch(8),
+            mark: Version::new(Epoch(8), 77),
+        }],
+        slabs: (0..40)
+            .map(|slot| RootSlab {
+                slot,
+                volume_slot: 1,
+                slab: SlabIndex(slot + 100),
+                layout: SlabLayout::mirror(3, 2),
+                copy: CopyId::from_bytes([slot as u8; 16]),
+                birth: Version::new(Epoch(1), 2),
+                map: PagePointer { block: 500 + slot, checksum: slot },
+            })
+            .collect(),
+    }
+}
+
+#[test]
+fn a_root_reads_back() {
+    let bytes = example().encode();
+    assert_eq!(bytes.len(), 2 * BLOCK_BYTES);
+    assert_eq!(Root::decode(&bytes, example().drive), Ok(example()));
+    assert!(Root::decode(&bytes, DriveId::from_bytes([9; 16])).is_err(), "another drive's root");
+}
+
+#[test]
+fn flipped_bits_are_noticed() {
+    let mut bytes = example().encode();
+    let used = 128 + 64 + 40 * 128;
+    for bit in 0..used * 8 {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert!(Root::decode(&bytes, example().drive).is_err(), "bit {bit}");
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
+fn a_full_table_fits_its_slot() {
+    let mut root = example();
+    root.volumes = (0..1000).map(|slot| RootVolume { slot, ..root.volumes[0] }).collect();
+    root.slabs = (0..1000).map(|slot| RootSlab { slot, ..root.slabs[0] }).collect();
+    assert!(root.encode().len() <= slot_blocks(1000) as usize * BLOCK_BYTES);
+}
+
+/// Roots stand on disks. If this fails, old disks can no longer be read.
+#[test]
+fn the_format_never_changes() {
+    assert_eq!(spandrel_shared::checksum::crc32c(&example().encode()), PINNED_CHECKSUM);
+}
+
+const PINNED_CHECKSUM: u32 = 2_839_295_565;

@@ -1,0 +1,150 @@
+//! Where things lie on a drive, and how much room it gives to slabs.
+//!
+//! Everything is counted in blocks of 4 KiB. The journal takes 0.5 % of the drive (at least
+//! 1 MiB); at least 4 % of the data blocks are never promised to slabs, so that overwrites,
+//! checkpoints and trims always find free ones.
+
+use spandrel_platform::DriveGeometry;
+use spandrel_shared::{BLOCK_BYTES, SlabGeometry};
+
+use crate::format::journal::LISTED_RECORD_BYTES;
+use crate::format::root;
+
+/// The smallest journal: 1 MiB.
+const JOURNAL_BLOCKS_MIN: u32 = 256;
+
+/// One block in this many is journal.
+const JOURNAL_SHARE: u32 = 200;
+
+/// One data block in this many is never promised to slabs.
+const KEPT_FREE_SHARE: u64 = 25;
+
+/// Root slots: two generations, each held twice.
+pub const ROOT_SLOTS: u32 = 4;
+
+/// The largest store: block numbers have 32 bits, and two values are special.
+pub const SIZE_BLOCKS_MAX: u64 = u32::MAX as u64 - 1;
+
+/// The places of a drive's structures, in blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The whole drive, as far as the store uses it.
+    pub size_blocks: u32,
+    /// The unit in which the journal is written: 512 or 4096.
+    pub sector_bytes: u32,
+    /// The pool's slab size.
+    pub slab_geometry: SlabGeometry,
+    /// How many slab copies the drive can hold.
+    pub slab_count_max: u32,
+    /// The first root slot.
+    pub root_first_block: u32,
+    /// Blocks in each of the four root slots.
+    pub root_slot_blocks: u32,
+    /// The journal's first block.
+    pub journal_first_block: u32,
+    /// Blocks in the journal.
+    pub journal_blocks: u32,
+    /// The first block for data and map pages; the last block of the drive ends them.
+    pub data_first_block: u32,
+}
+
+impl Layout {
+    /// The layout for a drive of `size_bytes`, or `None` if it is too small to hold one slab.
+    /// What lies beyond 16 TiB is not used.
+    pub fn for_drive(size_bytes: u64, sector_bytes: u32, slab_geometry: SlabGeometry) -> Option<Self> {
+        let size_blocks = (size_bytes / BLOCK_BYTES as u64).min(SIZE_BLOCKS_MAX) as u32;
+        let slab_count_max = size_blocks / slab_geometry.slab_blocks();
+        let root_first_block = 1;
+        let root_slot_blocks = root::slot_blocks(slab_count_max);
+        let journal_first_block = root_first_block + ROOT_SLOTS * root_slot_blocks;
+        let journal_blocks = (size_blocks / JOURNAL_SHARE).max(JOURNAL_BLOCKS_MIN);
+        let data_first_block = journal_first_block + journal_blocks;
+        let layout = Self {
+            size_blocks,
+            sector_bytes,
+            slab_geometry,
+            slab_count_max,
+            root_first_block,
+            root_slot_blocks,
+            journal_first_block,
+            journal_blocks,
+            data_first_block,
+        };
+        (layout.is_consistent() && layout.promised_slabs() > 0).then_some(layout)
+    }
+
+    /// Whether the parts lie behind each other within the drive.
+    pub fn is_consistent(&self) -> bool {
+        let roots_end =
+            u64::from(self.root_first_block) + u64::from(ROOT_SLOTS) * u64::from(self.root_slot_blocks);
+        let journal_end = u64::from(self.journal_first_block) + u64::from(self.journal_blocks);
+        self.root_first_block > 0
+            && self.root_slot_blocks >= root::slot_blocks(self.slab_count_max)
+            && roots_end <= u64::from(self.journal_first_block)
+            && self.journal_blocks >= JOURNAL_BLOCKS_MIN
+            && journal_end <= u64::from(self.data_first_block)
+            && self.data_first_block < self.data_end_block()
+            && matches!(self.sector_bytes, 512 | 4096)
+    }
+
+    /// Whether a drive of this geometry still holds all of the layout and can write its sectors.
+    pub fn fits(&self, geometry: DriveGeometry) -> bool {
+        u64::from(self.size_blocks) * BLOCK_BYTES as u64 <= geometry.size_bytes
+            && self.sector_bytes >= geometry.sector_bytes
+    }
+
+    /// The block behind the last data block: the superblock's second copy.
+    pub fn data_end_block(&self) -> u32 {
+        self.size_blocks.saturating_sub(1)
+    }
+
+    /// Blocks for data and map pages.
+    pub fn data_blocks(&self) -> u32 {
+        self.data_end_block() - self.data_first_block
+    }
+
+    /// Slab copies that may be placed on the drive: they fit into 96 % of its data blocks.
+    pub fn promised_slabs(&self) -> u32 {
+        let data_blocks = u64::from(self.data_end_block().saturating_sub(self.data_first_block));
+        let promised = data_blocks - data_blocks.div_ceil(KEPT_FREE_SHARE);
+        (promised / u64::from(self.slab_geometry.slab_blocks())) as u32
+    }
+
+    /// Blocks that user data never takes: room for every leaf and slab root of the slabs that the
+    /// drive can hold, and for a second copy of each, since a checkpoint writes all that changed
+    /// before it frees what it replaces.
+    pub fn checkpoint_reserve_blocks(&self) -> u32 {
+        2 * self.slab_count_max * (self.slab_geometry.slab_pages() + 1)
+    }
+
+    /// Writes above the marks that the drive can keep a list of: what a checkpoint says again of
+    /// them takes little of the journal. Where marks move on, there are never nearly so many.
+    pub fn listed_writes_max(&self) -> usize {
+        self.journal_blocks as usize * (BLOCK_BYTES / LISTED_RECORD_BYTES / 16)
+    }
+
+    /// The byte at which `block` begins.
+    pub fn offset_of(block: u32) -> u64 {
+        u64::from(block) * BLOCK_BYTES as u64
+    }
+
+    /// The first block of root slot `slot`, 0 to 3.
+    pub fn root_slot(&self, slot: u32) -> u32 {
+        assert!(slot < ROOT_SLOTS, "root slot {slot}");
+        self.root_first_block + slot * self.root_slot_blocks
+    }
+
+    /// The two slots that hold a root of `generation`. The generation before stands in the others.
+    pub fn root_slots_of(generation: u64) -> [u32; 2] {
+        if generation.is_multiple_of(2) { [0, 1] } else { [2, 3] }
+    }
+
+    /// Sectors in the journal.
+    pub fn journal_sectors(&self) -> u32 {
+        self.journal_blocks * (BLOCK_BYTES as u32 / self.sector_bytes)
+    }
+}
+
+#[cfg(test)]
+#[path = "layout_tests.rs"]
+mod tests;

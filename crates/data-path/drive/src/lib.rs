@@ -1,0 +1,42 @@
+//! The store on one drive: allocate-on-write, checksums, a journal with group commit.
+//!
+//! A slab copy has a map from its blocks to physical blocks and checksums. A write goes to free
+//! physical blocks, and its record goes to the journal at the same time; when both are durable the
+//! map in memory changes and the write is answered. So no crash can tear a block, and nothing is
+//! written twice. Now and then a checkpoint writes the changed parts of the maps.
+//!
+//! Reading order: `format` (what stands on the drive), `layout` (where),
+//! `state` (what is held in memory and how a record changes it), `store` (requests), `commit`
+//! (how they become durable), `read`, `checkpoint`, `recovery`.
+
+mod allocator;
+mod checkpoint;
+mod commit;
+mod error;
+mod foreign;
+pub mod format;
+mod journal_reader;
+pub mod layout;
+mod read;
+mod recovery;
+mod slot_table;
+mod state;
+mod statistics;
+mod store;
+#[cfg(test)]
+// Shared by the tests of several modules, which come one after the other.
+#[allow(dead_code, clippy::unwrap_or_default)]
+mod test_support;
+mod volume_state;
+
+pub use error::{AttachError, StoreError};
+pub use format::root::SlabLayout;
+pub use format::superblock::Superblock;
+pub use layout::Layout;
+pub use read::ReadPart;
+pub use recovery::{AttachReport, FormatOptions, UnprovenCopy};
+pub use state::ListedWrite;
+pub use statistics::StoreStatistics;
+pub use store::{
+    BlockState, DamagedBlock, DriveStore, PageDescription, SlabDescription, SlabSlot, WRITE_BLOCKS_MAX,
+};

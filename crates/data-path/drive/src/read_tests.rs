@@ -1,0 +1,106 @@
+use std::time::Duration;
+
+use futures_util::future::join;
+use spandrel_platform_simulated::Repeat;
+
+use super::*;
+use crate::test_support::machine::{Machine, add_slab, write_block, write_blocks};
+use crate::test_support::observation::{Seen, content_of, read_all};
+use crate::test_support::{copy, drive_config, key, version};
+
+fn physical(store: &crate::test_support::Store, slot: SlabSlot, block: u32) -> u64 {
+    let mapping = store.inner.state.borrow().slabs.get(slot.0).unwrap().mapping(block);
+    Layout::offset_of(mapping.physical().unwrap())
+}
+
+#[test]
+fn blocks_that_lie_apart_are_read_at_the_same_time() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        for block in (0..32).rev() {
+            write_block(&platform, &store, slab, block, version(1, 32 - u64::from(block)), block.into())
+                .await
+                .unwrap();
+        }
+        let before = (platform.now(), store.statistics().reads);
+        let seen = read_all(&store, slot, 32).await;
+        assert!(seen.iter().zip(0..).all(|(seen, block)| *seen == Seen::Content(block)));
+        assert_eq!(store.statistics().reads - before.1, 32, "no two of them lie behind each other");
+        let took = platform.now().since(before.0);
+        assert!(took < Duration::from_millis(1), "{took:?} for what one read takes 120 us for");
+    });
+}
+
+#[test]
+fn a_block_that_cannot_be_read_costs_no_other_one() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let drive = machine.drive.clone();
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        let contents: Vec<u64> = (100..164).collect();
+        write_blocks(&platform, &store, slab, 8, version(1, 1), &contents).await.unwrap();
+        let bad = physical(&store, slot, 20);
+        drive.fail_reads(bad + 512..bad + 1024, Repeat::UntilWritten);
+        drive.flip_bit(physical(&store, slot, 30), 7);
+        let seen = read_all(&store, slot, 80).await;
+        let damaged: Vec<usize> = (0..80).filter(|block| seen[*block].is_damaged()).collect();
+        assert_eq!(damaged, [20, 30]);
+        assert_eq!(
+            (seen[19], seen[21], seen[31]),
+            (Seen::Content(111), Seen::Content(113), Seen::Content(123))
+        );
+        assert_eq!(store.statistics().blocks_damaged, 2);
+
+        let found = store.scrub(slot, 0, 1024).await.unwrap();
+        assert_eq!(found.iter().map(|found| found.block).collect::<Vec<_>>(), [20, 30]);
+        for found in found {
+            let content = 92 + u64::from(found.block);
+            let mut data = platform.buffers().take(BLOCK_BYTES);
+            crate::test_support::observation::fill(content, &mut data);
+            let checksum = crate::test_support::script::checksums(slab, found.block, &data)[0];
+            assert_eq!(store.heal(slot, found, Some((data.freeze(), checksum))).await, Ok(true));
+        }
+        assert_eq!(store.scrub(slot, 0, 1024).await.unwrap(), []);
+    });
+}
+
+/// A read that began before an overwrite sees the former content or the new one, never what has
+/// come into the former's place.
+#[test]
+fn a_physical_block_is_not_reused_under_a_read() {
+    let (machine, store) = Machine::attached(1, drive_config(12));
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        let mut counter = 0;
+        for round in 0..200_u64 {
+            counter += 2;
+            let mark = version(1, counter - 1);
+            write_block(&platform, &store, slab, 0, mark, counter).await.unwrap();
+            store.note_mark(slab.0, mark, &[]);
+            let read = store.read(slot, 0, 1);
+            let overwrite = async {
+                // Blocks are given out in turns, so this comes around to the former one soon.
+                for block in 0..u64::from(store.superblock().layout.data_blocks()) / 1024 + 1 {
+                    let contents = vec![round; 1000];
+                    let version = version(1, counter);
+                    write_blocks(&platform, &store, slab, (block % 24) as u32, version, &contents)
+                        .await
+                        .unwrap();
+                }
+            };
+            let (parts, ()) = join(read, overwrite).await;
+            let parts = parts.unwrap();
+            let [ReadPart::Data { data, .. }] = &parts[..] else { panic!("{parts:?}") };
+            assert_eq!(content_of(data), Some(counter));
+            if round == 20 {
+                break;
+            }
+        }
+        assert_eq!(store.statistics().blocks_damaged, 0);
+    });
+    assert_eq!(machine.drive.counters().overlaps, 0);
+}

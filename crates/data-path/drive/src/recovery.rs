@@ -1,0 +1,639 @@
+//! Attaching a drive: from the bytes that a crash may have left to a state that can be proven.
+//!
+//! 1. The superblock, from either of its two copies.
+//! 2. The newest root that is whole, from four slots; each generation is held twice.
+//! 3. The slab roots and leaves that the root names, each against its parent's checksum. What a
+//!    damaged leaf mapped is *lost*: its blocks read as damaged until they are healed. A damaged
+//!    slab root loses the slab's page versions too: that copy is proven for nothing.
+//! 4. The journal from the root's position on, group by group, as long as the chain holds. All
+//!    groups but the last are confirmed: their data were durable. The last one's data are read;
+//!    a block that does not match keeps its former content, and the write is listed *in doubt*.
+//! 5. Free blocks are those that no map and no page names.
+//! 6. A checkpoint with a raised attach number is made before anything else is written. Until its
+//!    root is durable, the drive is as it was: another recovery finds the same root and the same
+//!    chain, and decides anew. It does not read what this one wrote behind the chain.
+//!
+//! A group that is whole but stands behind a gap in the chain proves that the journal was damaged
+//! and not only cut off by a crash: then all copies on the drive are proven only up to the last
+//! mark seen. When groups name a newer root than was found, the maps are lost and all copies start
+//! from nothing.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+use spandrel_platform::sync::{Queue, Signal};
+use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
+use spandrel_shared::checksum::BlockChecksum;
+use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, NodeId, PAGE_BLOCKS, SlabGeometry, Version};
+
+use crate::allocator::Allocator;
+use crate::commit::JournalState;
+use crate::error::AttachError;
+use crate::foreign;
+use crate::format::FormatError;
+use crate::format::journal::{Group, MappingRecord, Record, SlabAdd};
+use crate::format::map::{Leaf, Mapping, PageEntry, PagePointer, decode_leaf, decode_slab_root};
+use crate::format::root::{JournalPosition, Root, RootSlab};
+use crate::format::superblock::Superblock;
+use crate::journal_reader::JournalReader;
+use crate::layout::{Layout, ROOT_SLOTS};
+use crate::state::{Page, State};
+use crate::statistics::StoreStatistics;
+use crate::store::{DriveStore, Inner, SlabSlot};
+use crate::volume_state::VolumeState;
+
+/// Map pages that are read at the same time.
+const PAGES_AT_ONCE: usize = 256;
+
+/// Zero blocks that every store holds ready for reads of holes.
+const ZERO_BLOCKS: usize = 16;
+
+/// Who a new drive is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormatOptions {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The node that the drive is given to.
+    pub node: NodeId,
+    /// The drive's new identity.
+    pub drive: DriveId,
+    /// The pool's slab size.
+    pub slab_geometry: SlabGeometry,
+}
+
+/// What an attach found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AttachReport {
+    /// Journal groups that were replayed.
+    pub groups_replayed: u64,
+    /// Blocks whose last write is in doubt: their former content was kept.
+    pub blocks_in_doubt: u64,
+    /// Superblock copies, root copies, groups and map pages that were damaged.
+    pub structures_damaged: u64,
+    /// Blocks whose mapping was lost with a leaf or a slab root.
+    pub blocks_lost: u64,
+    /// Copies that the drive cannot prove whole, with the version up to which it can.
+    pub unproven: Vec<UnprovenCopy>,
+}
+
+/// A copy that may lack writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnprovenCopy {
+    /// The copy.
+    pub slot: SlabSlot,
+    /// Everything at or below this version is there.
+    pub proven: Version,
+}
+
+impl<P: Platform> DriveStore<P> {
+    /// Makes an empty store on a drive that carries nothing. Refuses a drive on which anything
+    /// is recognised, or on which the places that the store uses first are not all zeros.
+    pub async fn format(
+        platform: &P,
+        drive: &P::Drive,
+        options: FormatOptions,
+    ) -> Result<Superblock, AttachError> {
+        let geometry = drive.geometry();
+        let layout = Layout::for_drive(geometry.size_bytes, geometry.sector_bytes, options.slab_geometry)
+            .ok_or_else(|| too_small(geometry.size_bytes, options.slab_geometry))?;
+        if let Some(what) = foreign::recognize(platform, drive, &layout).await? {
+            return Err(AttachError::Foreign(what));
+        }
+        let superblock = Superblock {
+            cluster: options.cluster,
+            node: options.node,
+            drive: options.drive,
+            layout,
+            created_unix_ms: platform.unix_time().0,
+        };
+        let root = Root {
+            drive: options.drive,
+            generation: 1,
+            attach_number: 0,
+            state_revision: 0,
+            journal: JournalPosition { sequence: 1, sector: 0, lap: 0, previous_checksum: 0 },
+            volumes: Vec::new(),
+            slabs: Vec::new(),
+        };
+        let root = platform.buffers().copy_of(&root.encode()).freeze();
+        for slot in Layout::root_slots_of(1) {
+            drive.write(Layout::offset_of(layout.root_slot(slot)), vec![root.clone()]).await?;
+        }
+        // The superblock comes last: without it the drive is still empty.
+        drive.flush().await?;
+        for block in [layout.data_end_block(), 0] {
+            write_superblock(platform, drive, &superblock, block).await?;
+        }
+        drive.flush().await?;
+        Ok(superblock)
+    }
+
+    /// Reads who a drive is, without changing anything.
+    pub async fn identify(platform: &P, drive: &P::Drive) -> Result<Superblock, AttachError> {
+        Ok(find_superblock(platform, drive).await?.superblock)
+    }
+
+    /// Attaches a drive that was formatted: recovers its state and makes it ready for requests.
+    pub async fn attach(platform: &P, drive: P::Drive) -> Result<(Self, AttachReport), AttachError> {
+        let found = find_superblock(platform, &drive).await?;
+        for block in &found.damaged_blocks {
+            write_superblock(platform, &drive, &found.superblock, *block).await?;
+        }
+        // What a crashed process had written may not be durable yet, and is judged below.
+        drive.flush().await?;
+
+        let mut recovery = Recovery::new(platform, &drive, &found.superblock);
+        recovery.report.structures_damaged = found.damaged_blocks.len() as u64;
+        let (root, lacks_twin) = recovery.find_root().await?;
+        recovery.load_maps(&root).await?;
+        let replay = recovery.replay(&root, lacks_twin).await?;
+        recovery.clear_torn_roots(root.generation + 1).await?;
+        recovery.state.end_replay();
+        recovery.count_free_blocks()?;
+        let Recovery { state, report, .. } = recovery;
+        let statistics =
+            StoreStatistics { structures_damaged: report.structures_damaged, ..StoreStatistics::default() };
+        let inner = Inner {
+            platform: platform.clone(),
+            drive,
+            superblock: found.superblock,
+            state: RefCell::new(state),
+            journal: RefCell::new(JournalState::new(replay.next, replay.used_sectors, root.generation)),
+            queue: Queue::new(),
+            progress: Signal::new(),
+            checkpoint: RefCell::default(),
+            failure: RefCell::new(None),
+            tasks: Cell::new(0),
+            statistics: RefCell::new(statistics),
+            zeros: platform.buffers().take_zeroed(ZERO_BLOCKS * BLOCK_BYTES).freeze(),
+            attach_number: replay.attach_number,
+            state_revision: Cell::new(root.state_revision),
+        };
+        let store = Self::start(Rc::new(inner));
+        if let Err(error) = store.checkpoint().await {
+            store.stop("it could not be attached").await;
+            return Err(error.into());
+        }
+        Ok((store, report))
+    }
+}
+
+fn too_small(size_bytes: u64, geometry: SlabGeometry) -> AttachError {
+    AttachError::Size(format!(
+        "the drive has {size_bytes} bytes, too few for one slab of {} bytes with its journal and 4 % kept free",
+        geometry.slab_bytes()
+    ))
+}
+
+async fn write_superblock<P: Platform>(
+    platform: &P,
+    drive: &P::Drive,
+    superblock: &Superblock,
+    block: u32,
+) -> Result<(), DriveError> {
+    let mut buffer = platform.buffers().take(BLOCK_BYTES);
+    superblock.encode(&mut buffer);
+    drive.write(Layout::offset_of(block), vec![buffer.freeze()]).await
+}
+
+struct FoundSuperblock {
+    superblock: Superblock,
+    damaged_blocks: Vec<u32>,
+}
+
+/// The superblock from its first copy, or from the second at the drive's end.
+async fn find_superblock<P: Platform>(
+    platform: &P,
+    drive: &P::Drive,
+) -> Result<FoundSuperblock, AttachError> {
+    let geometry = drive.geometry();
+    let last_block = (geometry.size_bytes / BLOCK_BYTES as u64).saturating_sub(1);
+    let first = read_superblock(platform, drive, 0).await;
+    // A drive that has grown holds the second copy where its end was.
+    let second_block = first.as_ref().map_or(last_block, |first| u64::from(first.layout.data_end_block()));
+    let second = read_superblock(platform, drive, second_block).await;
+    let (superblock, damaged_blocks) = match (first, second) {
+        (Ok(first), Ok(second)) if first == second => (first, Vec::new()),
+        (Ok(first), _) => {
+            let block = first.layout.data_end_block();
+            (first, vec![block])
+        }
+        (Err(_), Ok(second)) => (second, vec![0]),
+        (Err(first), Err(second)) => return Err(no_superblock(platform, drive, first, second).await?),
+    };
+    if !superblock.layout.fits(geometry) {
+        let needed = u64::from(superblock.layout.size_blocks) * BLOCK_BYTES as u64;
+        return Err(AttachError::Size(format!(
+            "the drive has {} bytes in sectors of {}; it was formatted with {needed} in sectors of {}",
+            geometry.size_bytes, geometry.sector_bytes, superblock.layout.sector_bytes
+        )));
+    }
+    Ok(FoundSuperblock { superblock, damaged_blocks })
+}
+
+/// Why a copy of the superblock could not be had.
+enum SuperblockFault {
+    Format(FormatError),
+    Drive(DriveError),
+}
+
+async fn read_superblock<P: Platform>(
+    platform: &P,
+    drive: &P::Drive,
+    block: u64,
+) -> Result<Superblock, SuperblockFault> {
+    let offset = block * BLOCK_BYTES as u64;
+    if offset + BLOCK_BYTES as u64 > drive.geometry().size_bytes {
+        return Err(SuperblockFault::Format(FormatError::Inconsistent));
+    }
+    let buffer = drive.read(offset, platform.buffers().take(BLOCK_BYTES)).await;
+    let superblock = Superblock::decode(&buffer.map_err(SuperblockFault::Drive)?);
+    superblock.map_err(SuperblockFault::Format)
+}
+
+async fn no_superblock<P: Platform>(
+    platform: &P,
+    drive: &P::Drive,
+    first: SuperblockFault,
+    second: SuperblockFault,
+) -> Result<AttachError, DriveError> {
+    use SuperblockFault::{Drive, Format};
+    for fault in [&first, &second] {
+        if let Format(FormatError::Newer { version, unknown_features }) = fault {
+            return Ok(AttachError::Newer(format!(
+                "the drive's format is version {version} with unknown features {unknown_features:#x}; \
+                 this program knows version {}",
+                crate::format::superblock::FORMAT_VERSION
+            )));
+        }
+    }
+    match (first, second) {
+        (Format(FormatError::Magic), Format(FormatError::Magic | FormatError::Inconsistent)) => {
+            let what = foreign::recognize_content(platform, drive).await?;
+            Ok(what.map_or(AttachError::Empty, AttachError::Foreign))
+        }
+        (Drive(error), _) | (_, Drive(error)) => Err(error),
+        _ => Ok(AttachError::Damaged("both copies of the superblock are damaged".to_owned())),
+    }
+}
+
+/// What the replay leaves for the store to go on with.
+struct Replay {
+    next: JournalPosition,
+    used_sectors: u64,
+    /// Above that of every attach that has left its mark on the drive, so that its groups are never
+    /// taken for this one's.
+    attach_number: u64,
+}
+
+struct Recovery<'a, P: Platform> {
+    platform: &'a P,
+    drive: &'a P::Drive,
+    superblock: &'a Superblock,
+    layout: Layout,
+    state: State,
+    /// Root slots that hold neither a root nor zeros.
+    torn_root_slots: Vec<u32>,
+    report: AttachReport,
+}
+
+impl<'a, P: Platform> Recovery<'a, P> {
+    fn new(platform: &'a P, drive: &'a P::Drive, superblock: &'a Superblock) -> Self {
+        let layout = superblock.layout;
+        let state = State::new(layout.slab_geometry);
+        let (torn_root_slots, report) = (Vec::new(), AttachReport::default());
+        Self { platform, drive, superblock, layout, state, torn_root_slots, report }
+    }
+
+    async fn read(&self, offset: u64, length: usize) -> Result<BufferMut, DriveError> {
+        self.drive.read(offset, self.platform.buffers().take(length)).await
+    }
+
+    /// The newest whole root, and whether its twin is not whole.
+    async fn find_root(&mut self) -> Result<(Root, bool), AttachError> {
+        let slot_bytes = self.layout.root_slot_blocks as usize * BLOCK_BYTES;
+        let mut roots = Vec::new();
+        let mut failure = None;
+        for slot in 0..ROOT_SLOTS {
+            let root = match self.read(Layout::offset_of(self.layout.root_slot(slot)), slot_bytes).await {
+                Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => continue,
+                Ok(bytes) => Root::decode(&bytes, self.superblock.drive).ok(),
+                Err(error) => {
+                    failure = Some(error);
+                    None
+                }
+            };
+            match root {
+                Some(root) => roots.push(root),
+                None => self.torn_root_slots.push(slot),
+            }
+        }
+        let newest = roots.iter().max_by_key(|root| root.generation).cloned();
+        let no_root = || AttachError::Damaged("no root of the drive's maps is whole".to_owned());
+        let newest = newest.ok_or_else(|| failure.map_or_else(no_root, AttachError::Drive))?;
+        let twins = roots.iter().filter(|root| root.generation == newest.generation).count();
+        Ok((newest, twins < 2))
+    }
+
+    /// Clears what a crash has left of roots where those of `generation` will stand. A recovery
+    /// that did not come to its end may have begun to write a root there that differs from the next
+    /// one in few sectors. If that were torn as well, the pieces of both could add up to the older
+    /// one, whose pages and groups are overwritten by then.
+    async fn clear_torn_roots(&self, generation: u64) -> Result<(), DriveError> {
+        let pair = Layout::root_slots_of(generation);
+        let torn: Vec<u32> =
+            self.torn_root_slots.iter().copied().filter(|slot| pair.contains(slot)).collect();
+        for slot in &torn {
+            let zeros =
+                self.platform.buffers().take_zeroed(self.layout.root_slot_blocks as usize * BLOCK_BYTES);
+            self.drive.write(Layout::offset_of(self.layout.root_slot(*slot)), vec![zeros.freeze()]).await?;
+        }
+        if !torn.is_empty() {
+            self.drive.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn load_maps(&mut self, root: &Root) -> Result<(), AttachError> {
+        for volume in &root.volumes {
+            self.state.add_volume(volume.slot, volume.volume);
+            if let Some(state) = self.state.volumes.get_mut(volume.slot) {
+                state.restore(volume);
+            }
+        }
+        for slab in &root.slabs {
+            self.state.add_slab(&SlabAdd {
+                slab_slot: slab.slot,
+                volume_slot: slab.volume_slot,
+                slab: slab.slab,
+                layout: slab.layout,
+                copy: slab.copy,
+                birth: slab.birth,
+            });
+            self.load_slab(slab).await?;
+        }
+        Ok(())
+    }
+
+    async fn load_slab(&mut self, root: &RootSlab) -> Result<(), AttachError> {
+        let page_count = self.layout.slab_geometry.slab_pages();
+        let entries = if root.map.is_none() {
+            vec![PageEntry::default(); page_count as usize]
+        } else {
+            match self.read_page(root.map).await? {
+                Some(page) => decode_slab_root(&page, root.map.checksum, page_count),
+                None => None,
+            }
+            .unwrap_or_default()
+        };
+        let lost_root = entries.len() != page_count as usize;
+        let mut pages = if lost_root {
+            self.report.structures_damaged += 1;
+            self.report.unproven.push(UnprovenCopy { slot: SlabSlot(root.slot), proven: Version::ZERO });
+            (0..page_count).map(|_| self.lost_page(PageEntry::default())).collect()
+        } else {
+            self.load_leaves(entries).await?
+        };
+        let Some(slab) = self.state.slabs.get_mut(root.slot) else {
+            return Err(AttachError::Damaged(format!("slab {} belongs to no volume of the root", root.slab)));
+        };
+        slab.map = root.map;
+        slab.dirty = root.map.is_none() || pages.iter().any(|page: &Page| page.dirty);
+        std::mem::swap(&mut slab.pages, &mut pages);
+        Ok(())
+    }
+
+    async fn load_leaves(&mut self, entries: Vec<PageEntry>) -> Result<Vec<Page>, AttachError> {
+        let mut pages = Vec::with_capacity(entries.len());
+        for step in entries.chunks(PAGES_AT_ONCE) {
+            let reads = step.iter().map(|entry| async {
+                if entry.leaf.is_none() { Ok(None) } else { self.read_page(entry.leaf).await }
+            });
+            let blocks: Result<Vec<Option<BufferMut>>, DriveError> =
+                join_all(reads).await.into_iter().collect();
+            for (entry, block) in step.iter().zip(blocks?) {
+                pages.push(if entry.leaf.is_none() {
+                    Page { entry: *entry, ..Page::default() }
+                } else {
+                    match block.and_then(|block| decode_leaf(&block, entry.leaf.checksum)) {
+                        Some(leaf) => page_of(leaf, *entry, false),
+                        None => {
+                            self.report.structures_damaged += 1;
+                            self.lost_page(*entry)
+                        }
+                    }
+                });
+            }
+        }
+        Ok(pages)
+    }
+
+    /// A page of which only the parent's entry is known.
+    fn lost_page(&mut self, entry: PageEntry) -> Page {
+        self.report.blocks_lost += u64::from(PAGE_BLOCKS);
+        let entry = PageEntry { leaf: PagePointer::NONE, ..entry };
+        page_of(Box::new([Mapping::UNKNOWN; PAGE_BLOCKS as usize]), entry, true)
+    }
+
+    /// The block of a map page, or `None` if it cannot be read or lies outside the data blocks.
+    async fn read_page(&self, pointer: PagePointer) -> Result<Option<BufferMut>, DriveError> {
+        if !(self.layout.data_first_block..self.layout.data_end_block()).contains(&pointer.block) {
+            return Ok(None);
+        }
+        Ok(self.read(Layout::offset_of(pointer.block), BLOCK_BYTES).await.ok())
+    }
+
+    /// Applies the journal from the root's position on.
+    async fn replay(&mut self, root: &Root, lacks_twin: bool) -> Result<Replay, AttachError> {
+        let mut reader = JournalReader::new(self.platform, self.drive, self.layout, root);
+        let mut last: Option<Group> = None;
+        let mut newest_generation = 0;
+        while let Some(group) = reader.next().await? {
+            newest_generation = newest_generation.max(group.header.root_generation);
+            if let Some(confirmed) = last.replace(group) {
+                self.apply_confirmed(&confirmed);
+            }
+        }
+        if let Some(group) = last {
+            self.report.groups_replayed += 1;
+            self.judge(&group).await;
+        }
+        // The twin of a root that groups name was durable: it did not just miss its write.
+        self.report.structures_damaged += u64::from(lacks_twin && newest_generation == root.generation);
+        let behind = reader.look_behind().await?;
+        if behind.gap {
+            self.report.structures_damaged += 1;
+            self.prove_only_marks();
+            // What shows that must still be there if this recovery does not come to its end.
+            reader.skip(&behind);
+        }
+        if newest_generation.max(behind.root_generation) > root.generation {
+            self.report.structures_damaged += 1;
+            self.prove_nothing();
+        }
+        Ok(Replay {
+            next: reader.position(),
+            used_sectors: reader.used_sectors(),
+            attach_number: root.attach_number.max(behind.attach_number) + 1,
+        })
+    }
+
+    fn apply_confirmed(&mut self, group: &Group) {
+        self.report.groups_replayed += 1;
+        for record in &group.records {
+            self.state.apply(record);
+        }
+    }
+
+    /// Applies the last group block by block, as far as its data are there.
+    async fn judge(&mut self, group: &Group) {
+        for record in &group.records {
+            let (Record::Write(mapping) | Record::Heal(mapping)) = record else {
+                self.state.apply(record);
+                continue;
+            };
+            let is_write = matches!(record, Record::Write(_));
+            let matches = self.data_matches(mapping).await;
+            for part in parts_of(mapping, &matches) {
+                self.apply_part(part, is_write);
+            }
+        }
+    }
+
+    /// Applies a part of a record whose data are there, or lists it as in doubt.
+    fn apply_part(&mut self, part: RecordPart, is_write: bool) {
+        let record = part.record;
+        if part.matches {
+            self.state.apply(&if is_write { Record::Write(record) } else { Record::Heal(record) });
+            return;
+        }
+        self.report.blocks_in_doubt += u64::from(record.count());
+        let volume_slot = self.state.slabs.get(record.slab_slot).map(|slab| slab.volume_slot);
+        if let Some(volume) = volume_slot.and_then(|slot| self.state.volumes.get(slot))
+            && is_write
+        {
+            let version = Version::new(volume.record_epoch, record.counter);
+            let (slab_slot, first, count) = (record.slab_slot, record.first, record.count());
+            self.state.apply(&Record::Listed { slab_slot, first, count, version, in_doubt: true });
+        }
+    }
+
+    /// For each block of a record: whether its data are on the drive.
+    async fn data_matches(&self, mapping: &MappingRecord) -> Vec<bool> {
+        let mut matches = vec![false; mapping.checksums.len()];
+        let Some(slab) = self.state.slabs.get(mapping.slab_slot) else {
+            // Removed in a later group; nothing is applied.
+            return vec![true; mapping.checksums.len()];
+        };
+        let Some(volume) = self.state.volumes.get(slab.volume_slot) else { return matches };
+        let checksum = BlockChecksum::new(volume.volume, slab.slab);
+        for ((block, mapping), matches) in mapping.mappings().zip(&mut matches) {
+            // A heal that undoes a write may name no block; it needs no data.
+            let Some(physical) = mapping.physical() else {
+                *matches = true;
+                continue;
+            };
+            if let Ok(data) = self.read(Layout::offset_of(physical), BLOCK_BYTES).await {
+                *matches = checksum.of(block, &data) == mapping.checksum;
+            }
+        }
+        matches
+    }
+
+    /// The journal is damaged: writes above the last mark seen, and exceptions below it, may be
+    /// missing, and so may be what said that a page is not whole any more.
+    fn prove_only_marks(&mut self) {
+        for (_, slab) in self.state.slabs.iter_mut() {
+            slab.doubt_whole_pages();
+        }
+        let known: BTreeMap<SlabSlot, Version> =
+            self.report.unproven.iter().map(|copy| (copy.slot, copy.proven)).collect();
+        let unproven = self.state.slabs.iter().map(|(slot, slab)| {
+            let slot = SlabSlot(slot);
+            let proven = self.state.volumes.get(slab.volume_slot).map_or(Version::ZERO, VolumeState::proven);
+            UnprovenCopy { slot, proven: known.get(&slot).copied().unwrap_or(proven) }
+        });
+        self.report.unproven = unproven.collect();
+    }
+
+    /// The newest root is lost, and with it all that its maps held. What an older root names may
+    /// have been overwritten since, so every copy starts empty.
+    fn prove_nothing(&mut self) {
+        let slots: Vec<u32> = self.state.slabs.iter().map(|(slot, _)| slot).collect();
+        for slot in &slots {
+            if let Some(slab) = self.state.slabs.get_mut(*slot) {
+                slab.forget();
+            }
+        }
+        let unproven =
+            slots.into_iter().map(|slot| UnprovenCopy { slot: SlabSlot(slot), proven: Version::ZERO });
+        self.report.unproven = unproven.collect();
+    }
+
+    /// Takes every block that a map or a page names; the rest is free. Where the journal is
+    /// damaged, a mapping can be older than another one's reuse of its block: it is lost then.
+    fn count_free_blocks(&mut self) -> Result<(), AttachError> {
+        let mut allocator = Allocator::new(self.layout.data_first_block, self.layout.data_end_block());
+        let mut pages: Vec<u32> = self.state.retired_pages.clone();
+        for (_, slab) in self.state.slabs.iter() {
+            let leaves = slab.pages.iter().map(|page| page.entry.leaf);
+            pages.extend(leaves.chain([slab.map]).filter(|page| !page.is_none()).map(|page| page.block));
+        }
+        for page in pages {
+            if !allocator.take(page) {
+                return Err(AttachError::Damaged(format!("two map pages name physical block {page}")));
+            }
+        }
+        let may_be_older = !self.report.unproven.is_empty();
+        for (_, slab) in self.state.slabs.iter_mut() {
+            for (block, physical) in slab.mapped_blocks() {
+                if allocator.take(physical) {
+                    continue;
+                }
+                if !may_be_older {
+                    return Err(AttachError::Damaged(format!("physical block {physical} has two owners")));
+                }
+                slab.lose(block);
+                self.report.blocks_lost += 1;
+            }
+        }
+        self.state.allocator = Some(allocator);
+        Ok(())
+    }
+}
+
+/// A run of blocks of a record that share the fate of their data.
+struct RecordPart {
+    record: MappingRecord,
+    matches: bool,
+}
+
+fn parts_of(mapping: &MappingRecord, matches: &[bool]) -> Vec<RecordPart> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    while start < matches.len() {
+        let length =
+            matches[start..].iter().take_while(|matches_too| **matches_too == matches[start]).count();
+        let offset = start as u32;
+        let record = MappingRecord {
+            first: mapping.first + offset,
+            block: mapping.block + offset,
+            checksums: mapping.checksums[start..start + length].to_vec(),
+            ..mapping.clone()
+        };
+        parts.push(RecordPart { record, matches: matches[start] });
+        start += length;
+    }
+    parts
+}
+
+fn page_of(leaf: Box<Leaf>, entry: PageEntry, dirty: bool) -> Page {
+    let mapped = leaf.iter().filter(|mapping| **mapping != Mapping::NONE).count() as u16;
+    Page { leaf: (mapped > 0).then_some(leaf), mapped, entry, dirty }
+}
+
+#[cfg(test)]
+#[path = "recovery_tests.rs"]
+mod tests;

@@ -1,0 +1,465 @@
+//! A drive's state in memory: its slab copies with their maps, its volumes, its free blocks.
+//!
+//! [`State::apply`] is the only way in which a journal record changes it, both when a group has
+//! become durable and when the journal is replayed. So a drive that was recovered is in the
+//! state it would have been in without the crash.
+//!
+//! Invariants:
+//! - Only durable records are applied. What the maps say is on the drive.
+//! - A physical block belongs to one mapping or one map page, or is free.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rustc_hash::FxHashMap;
+use spandrel_shared::{CopyId, Epoch, PAGE_BLOCKS, SlabGeometry, SlabIndex, Version, VolumeId};
+
+use crate::allocator::{Allocator, Run};
+use crate::format::journal::{MappingRecord, Record, SlabAdd};
+use crate::format::map::{Leaf, Mapping, PageEntry, PagePointer};
+use crate::format::root::SlabLayout;
+use crate::slot_table::SlotTable;
+use crate::volume_state::{ListKey, ListValue, VolumeState};
+
+/// A page of a slab copy.
+#[derive(Default)]
+pub struct Page {
+    /// The mappings; `None` while nothing is mapped.
+    pub leaf: Option<Box<Leaf>>,
+    /// Blocks of the page that are not unmapped.
+    pub mapped: u16,
+    /// What the slab's root page says, or will say, of this page.
+    pub entry: PageEntry,
+    /// Whether the page differs from what stands on the drive.
+    pub dirty: bool,
+}
+
+/// A copy of a slab.
+pub struct SlabCopy {
+    /// Its volume's slot.
+    pub volume_slot: u32,
+    /// Which slab of the volume.
+    pub slab: SlabIndex,
+    /// How the slab's parts are laid out.
+    pub layout: SlabLayout,
+    /// The identity of this copy.
+    pub copy: CopyId,
+    /// The version at which this copy began.
+    pub birth: Version,
+    /// The slab's root page on the drive.
+    pub map: PagePointer,
+    /// The pages, in order.
+    pub pages: Vec<Page>,
+    /// Whether any page is dirty, or the root page is not on the drive yet.
+    pub dirty: bool,
+}
+
+impl SlabCopy {
+    /// The mapping of `block`.
+    pub fn mapping(&self, block: u32) -> Mapping {
+        let page = &self.pages[(block / PAGE_BLOCKS) as usize];
+        page.leaf.as_ref().map_or(Mapping::NONE, |leaf| leaf[(block % PAGE_BLOCKS) as usize])
+    }
+
+    /// Sets the mapping of `block` and returns the former one.
+    fn set_mapping(&mut self, block: u32, mapping: Mapping) -> Mapping {
+        let page = &mut self.pages[(block / PAGE_BLOCKS) as usize];
+        if page.leaf.is_none() && mapping == Mapping::NONE {
+            return Mapping::NONE;
+        }
+        let leaf = page.leaf.get_or_insert_with(|| Box::new([Mapping::NONE; PAGE_BLOCKS as usize]));
+        let former = std::mem::replace(&mut leaf[(block % PAGE_BLOCKS) as usize], mapping);
+        page.mapped += u16::from(mapping != Mapping::NONE);
+        page.mapped -= u16::from(former != Mapping::NONE);
+        if page.mapped == 0 {
+            page.leaf = None;
+        }
+        page.dirty = true;
+        self.dirty = true;
+        former
+    }
+
+    fn raise_versions(&mut self, first: u32, count: u32, version: Version) {
+        for page in first / PAGE_BLOCKS..=(first + count - 1) / PAGE_BLOCKS {
+            let page = &mut self.pages[page as usize];
+            if page.entry.version < version {
+                page.entry.version = version;
+                page.dirty = true;
+                self.dirty = true;
+            }
+        }
+    }
+
+    /// Starts anew: empty, with no version. The pages on the drive are given up without being
+    /// freed, as a recovery counts free blocks afterwards.
+    pub fn forget(&mut self) {
+        self.map = PagePointer::NONE;
+        self.pages.iter_mut().for_each(|page| *page = Page { dirty: true, ..Page::default() });
+        self.dirty = true;
+    }
+
+    /// Takes no page for whole any more.
+    pub fn doubt_whole_pages(&mut self) {
+        for page in self.pages.iter_mut().filter(|page| page.entry.whole) {
+            page.entry.whole = false;
+            page.dirty = true;
+            self.dirty = true;
+        }
+    }
+
+    /// Every block that has a physical one, as (block within the slab, physical block).
+    pub fn mapped_blocks(&self) -> Vec<(u32, u32)> {
+        let leaves = (0..).zip(&self.pages).filter_map(|(page, entry)| Some((page, entry.leaf.as_ref()?)));
+        leaves
+            .flat_map(|(page, leaf)| {
+                let blocks = (page * PAGE_BLOCKS..).zip(leaf.iter());
+                blocks.filter_map(|(block, mapping)| Some((block, mapping.physical()?)))
+            })
+            .collect()
+    }
+
+    /// Forgets what `block` was mapped to: it reads as damaged.
+    pub fn lose(&mut self, block: u32) {
+        self.set_mapping(block, Mapping::UNKNOWN);
+    }
+
+    /// Whether `count` blocks from `first` on lie within the slab.
+    pub fn contains(&self, first: u32, count: u32) -> bool {
+        let blocks = self.pages.len() as u64 * u64::from(PAGE_BLOCKS);
+        count > 0 && u64::from(first) + u64::from(count) <= blocks
+    }
+}
+
+/// A write above the mark: what a new owner asks for when it takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedWrite {
+    /// The write's version.
+    pub version: Version,
+    /// The slab.
+    pub slab: SlabIndex,
+    /// The first block within the slab.
+    pub first: u32,
+    /// How many blocks.
+    pub count: u32,
+    /// Whether its data were found missing, so that the former content was kept.
+    pub in_doubt: bool,
+}
+
+/// What a drive holds.
+pub struct State {
+    geometry: SlabGeometry,
+    /// The slab copies.
+    pub slabs: SlotTable<SlabCopy>,
+    /// The volumes.
+    pub volumes: SlotTable<VolumeState>,
+    /// Where each slab's copy is. Looked up, never iterated.
+    slab_index: FxHashMap<(u32, SlabIndex), u32>,
+    volume_index: BTreeMap<VolumeId, u32>,
+    /// The free blocks; `None` while the journal is replayed, when nothing is freed yet.
+    pub allocator: Option<Allocator>,
+    /// Map pages that the newest root on the drive may name, but the state does not any more.
+    pub retired_pages: Vec<u32>,
+    /// Volumes whose mark should be recorded again, for the commit task.
+    pub marks_due: VecDeque<u32>,
+    /// Writes that the lists of all volumes may hold after a crash.
+    listed_writes_max: usize,
+}
+
+impl State {
+    /// An empty drive.
+    pub fn new(geometry: SlabGeometry) -> Self {
+        Self {
+            geometry,
+            slabs: SlotTable::default(),
+            volumes: SlotTable::default(),
+            slab_index: FxHashMap::default(),
+            volume_index: BTreeMap::new(),
+            allocator: None,
+            retired_pages: Vec::new(),
+            marks_due: VecDeque::new(),
+            listed_writes_max: 0,
+        }
+    }
+
+    /// The slot of a volume, also of one whose last slab was removed lately.
+    pub fn volume_slot(&self, volume: VolumeId) -> Option<u32> {
+        self.volume_index.get(&volume).copied()
+    }
+
+    /// The state of a volume that has slabs.
+    pub fn volume(&self, volume: VolumeId) -> Option<&VolumeState> {
+        self.volumes.get(self.volume_slot(volume)?).filter(|volume| volume.slab_count > 0)
+    }
+
+    /// The slot of a volume's slab.
+    pub fn slab_slot(&self, volume: VolumeId, slab: SlabIndex) -> Option<u32> {
+        self.slab_index.get(&(self.volume_slot(volume)?, slab)).copied()
+    }
+
+    /// All volumes that have slabs, in the order of their identities.
+    pub fn volume_ids(&self) -> impl Iterator<Item = VolumeId> + '_ {
+        let with_slabs = |slot: &u32| self.volumes.get(*slot).is_some_and(|volume| volume.slab_count > 0);
+        self.volume_index.iter().filter(move |(_, slot)| with_slabs(slot)).map(|(volume, _)| *volume)
+    }
+
+    /// Puts a volume into its slot, unless it is there already.
+    pub fn add_volume(&mut self, slot: u32, volume: VolumeId) {
+        if self.volumes.get(slot).is_none_or(|present| present.volume != volume) {
+            self.volumes.insert(slot, VolumeState::new(volume));
+        }
+        self.volume_index.insert(volume, slot);
+    }
+
+    /// A slab of `volume` is on its way to the journal. Returns the volume's slot, which it keeps
+    /// at least until the slab has come or is expected no more.
+    pub fn expect_slab(&mut self, volume: VolumeId) -> u32 {
+        let slot = self.volume_slot(volume).unwrap_or_else(|| {
+            let slot = self.volumes.reserve();
+            self.add_volume(slot, volume);
+            slot
+        });
+        self.change_volume(slot, |volume| volume.slabs_coming += 1);
+        slot
+    }
+
+    /// The slab does not come.
+    pub fn expect_slab_no_more(&mut self, volume_slot: u32) {
+        self.change_volume(volume_slot, |volume| volume.slabs_coming -= 1);
+    }
+
+    /// Forgets volumes of which no slab is left and none is on its way. A checkpoint does so when
+    /// it begins; until then such a volume keeps its fence.
+    pub fn drop_empty_volumes(&mut self) {
+        let is_empty = |volume: &VolumeState| volume.slab_count == 0 && volume.slabs_coming == 0;
+        let empty: Vec<u32> =
+            self.volumes.iter().filter(|(_, volume)| is_empty(volume)).map(|(slot, _)| slot).collect();
+        for slot in empty {
+            let Some(volume) = self.volumes.remove(slot) else { continue };
+            self.listed_writes_max -= volume.list_length_max();
+            // A replay can find a volume in its former and in its new slot.
+            if self.volume_index.get(&volume.volume) == Some(&slot) {
+                self.volume_index.remove(&volume.volume);
+            }
+        }
+    }
+
+    /// Puts an empty slab copy into its slot, unless it is there already.
+    pub fn add_slab(&mut self, add: &SlabAdd) {
+        if self.slabs.get(add.slab_slot).is_some_and(|present| present.copy == add.copy) {
+            return;
+        }
+        let Some(volume) = self.volumes.get_mut(add.volume_slot) else { return };
+        volume.slab_count += 1;
+        volume.slabs_coming = volume.slabs_coming.saturating_sub(1);
+        let mut pages = Vec::new();
+        pages.resize_with(self.geometry.slab_pages() as usize, Page::default);
+        let slab = SlabCopy {
+            volume_slot: add.volume_slot,
+            slab: add.slab,
+            layout: add.layout,
+            copy: add.copy,
+            birth: add.birth,
+            map: PagePointer::NONE,
+            pages,
+            dirty: true,
+        };
+        self.slabs.insert(add.slab_slot, slab);
+        self.slab_index.insert((add.volume_slot, add.slab), add.slab_slot);
+    }
+
+    /// Learns of a volume's mark.
+    pub fn note_mark(&mut self, volume_slot: u32, mark: Version, exceptions: &[Version]) {
+        self.change_volume(volume_slot, |volume| volume.note_mark(mark, exceptions));
+    }
+
+    /// Does what `record` says. Records of slabs and volumes that are not there (the slab was
+    /// removed before the root was written, and after the place where it lets the journal begin)
+    /// change nothing.
+    pub fn apply(&mut self, record: &Record) {
+        match record {
+            Record::Write(mapping) => self.apply_mapping(mapping, true),
+            Record::Heal(mapping) => self.apply_mapping(mapping, false),
+            Record::Trim { slab_slot, first, count, counter } => {
+                self.apply_trim(*slab_slot, *first, *count, *counter);
+            }
+            Record::Listed { slab_slot, first, count, version, in_doubt } => {
+                self.list_write(*slab_slot, *first, *count, *version, *in_doubt);
+            }
+            Record::Unlisted { slab_slot, first, count, version } => {
+                if let Some(volume_slot) = self.slabs.get(*slab_slot).map(|slab| slab.volume_slot) {
+                    let key = (*version, *slab_slot, *first);
+                    self.change_volume(volume_slot, |volume| volume.unlist(key, *count));
+                }
+            }
+            Record::RecordEpoch { volume_slot, epoch } => {
+                self.change_volume(*volume_slot, |volume| volume.record_epoch = *epoch);
+            }
+            Record::Fence { volume_slot, epoch } => {
+                self.change_volume(*volume_slot, |volume| {
+                    volume.fence_epoch = volume.fence_epoch.max(*epoch)
+                });
+            }
+            Record::Mark { volume_slot, mark, exceptions } => {
+                self.note_mark(*volume_slot, *mark, exceptions);
+                self.change_volume(*volume_slot, |volume| volume.mark_is_recorded(*mark));
+            }
+            Record::SetPageVersion { slab_slot, page, version, whole } => {
+                if let Some(slab) = self.slabs.get_mut(*slab_slot)
+                    && let Some(entry) = slab.pages.get_mut(*page as usize)
+                {
+                    entry.entry.version = *version;
+                    entry.entry.whole = *whole;
+                    entry.dirty = true;
+                    slab.dirty = true;
+                }
+            }
+            Record::VolumeAdd { volume_slot, volume } => self.add_volume(*volume_slot, *volume),
+            Record::SlabAdd(add) => self.add_slab(add),
+            Record::SlabRemove { slab_slot } => self.remove_slab(*slab_slot),
+        }
+    }
+
+    fn apply_mapping(&mut self, record: &MappingRecord, is_write: bool) {
+        let Some(slab) = self.slabs.get_mut(record.slab_slot) else { return };
+        if !slab.contains(record.first, record.count()) {
+            return;
+        }
+        for (block, mapping) in record.mappings() {
+            let former = slab.set_mapping(block, mapping);
+            release(&mut self.allocator, former, mapping);
+        }
+        if is_write {
+            let epoch = self.volumes.get(slab.volume_slot).map_or(Epoch::ZERO, |volume| volume.record_epoch);
+            let version = Version::new(epoch, record.counter);
+            slab.raise_versions(record.first, record.count(), version);
+            self.list_write(record.slab_slot, record.first, record.count(), version, false);
+        }
+    }
+
+    fn apply_trim(&mut self, slab_slot: u32, first: u32, count: u32, counter: u64) {
+        let Some(slab) = self.slabs.get_mut(slab_slot) else { return };
+        if !slab.contains(first, count) {
+            return;
+        }
+        for block in first..first + count {
+            let former = slab.set_mapping(block, Mapping::NONE);
+            release(&mut self.allocator, former, Mapping::NONE);
+        }
+        // Counter zero undoes a write that found no room: it is no write of the volume.
+        if counter > 0 {
+            let epoch = self.volumes.get(slab.volume_slot).map_or(Epoch::ZERO, |volume| volume.record_epoch);
+            let version = Version::new(epoch, counter);
+            slab.raise_versions(first, count, version);
+            self.list_write(slab_slot, first, count, version, false);
+        }
+    }
+
+    fn list_write(&mut self, slab_slot: u32, first: u32, count: u32, version: Version, in_doubt: bool) {
+        let Some(volume_slot) = self.slabs.get(slab_slot).map(|slab| slab.volume_slot) else { return };
+        let entry = ((version, slab_slot, first), ListValue { count, in_doubt });
+        let due = self.change_volume(volume_slot, |volume| volume.list_write(entry.0, entry.1));
+        if due == Some(true) {
+            self.marks_due.push_back(volume_slot);
+        }
+    }
+
+    /// Changes what is known of a volume; its list is counted anew.
+    pub fn change_volume<T>(&mut self, slot: u32, change: impl FnOnce(&mut VolumeState) -> T) -> Option<T> {
+        let volume = self.volumes.get_mut(slot)?;
+        let before = volume.list_length_max();
+        let result = change(volume);
+        self.listed_writes_max = self.listed_writes_max + volume.list_length_max() - before;
+        Some(result)
+    }
+
+    fn remove_slab(&mut self, slab_slot: u32) {
+        let Some(mut slab) = self.slabs.remove(slab_slot) else { return };
+        self.slab_index.remove(&(slab.volume_slot, slab.slab));
+        for page in &mut slab.pages {
+            for mapping in page.leaf.iter().flat_map(|leaf| leaf.iter()) {
+                release(&mut self.allocator, *mapping, Mapping::NONE);
+            }
+            if !page.entry.leaf.is_none() {
+                self.retired_pages.push(page.entry.leaf.block);
+            }
+        }
+        if !slab.map.is_none() {
+            self.retired_pages.push(slab.map.block);
+        }
+        self.change_volume(slab.volume_slot, |volume| {
+            volume.slab_count -= 1;
+            volume.forget_slab(slab_slot);
+        });
+    }
+
+    /// A new map page of a slab was written: the leaf of its page `index`, or its root page. If that
+    /// failed for lack of room, the former page holds on and the change is for the next checkpoint.
+    pub fn replace_page(&mut self, slot: u32, index: Option<u32>, pointer: PagePointer, written: bool) {
+        let mut unneeded = pointer;
+        if let Some(slab) = self.slabs.get_mut(slot) {
+            let place = match index {
+                Some(index) => {
+                    let page = &mut slab.pages[index as usize];
+                    page.dirty |= !written;
+                    &mut page.entry.leaf
+                }
+                None => &mut slab.map,
+            };
+            slab.dirty |= !written;
+            if written {
+                let former = std::mem::replace(place, pointer);
+                self.retired_pages.extend((!former.is_none()).then_some(former.block));
+                unneeded = PagePointer::NONE;
+            }
+        }
+        // Not even the next root will name it.
+        if let (Some(allocator), false) = (&mut self.allocator, unneeded.is_none()) {
+            allocator.free_now(Run { first: unneeded.block, count: 1 });
+        }
+    }
+
+    /// The writes of a volume above its mark or among its exceptions.
+    pub fn listed(&self, volume: VolumeId) -> Vec<ListedWrite> {
+        let Some(state) = self.volume(volume) else { return Vec::new() };
+        let entry = |(key, value): (&ListKey, &ListValue)| {
+            let slab = self.slabs.get(key.1)?;
+            Some(ListedWrite {
+                version: key.0,
+                slab: slab.slab,
+                first: key.2,
+                count: value.count,
+                in_doubt: value.in_doubt,
+            })
+        };
+        state.list().iter().filter_map(entry).collect()
+    }
+
+    /// Writes that the lists of all volumes may hold after a crash.
+    pub fn listed_writes_max(&self) -> usize {
+        self.listed_writes_max
+    }
+
+    /// What neither the maps nor the root hold, as records for the journal behind a checkpoint.
+    pub fn records_behind_root(&self) -> Vec<Record> {
+        self.volumes.iter().flat_map(|(slot, volume)| volume.records_behind_root(slot)).collect()
+    }
+
+    /// After a replay: forgets volumes without slabs, and makes every empty slot free.
+    pub fn end_replay(&mut self) {
+        self.drop_empty_volumes();
+        self.volume_index = self.volumes.iter().map(|(slot, volume)| (volume.volume, slot)).collect();
+        self.slabs.rebuild_free();
+        self.volumes.rebuild_free();
+    }
+}
+
+fn release(allocator: &mut Option<Allocator>, former: Mapping, new: Mapping) {
+    if let (Some(allocator), Some(block)) = (allocator, former.physical())
+        && former.block != new.block
+    {
+        allocator.release(Run { first: block, count: 1 });
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

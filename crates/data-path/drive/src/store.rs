@@ -1,0 +1,588 @@
+//! The store on one drive: what the replica asks of it.
+//!
+//! Reads look a block up in the map in memory, read it and check it. Changes allocate blocks,
+//! queue their record, and return when the record and its data are durable (see `commit`). The
+//! map changes only then.
+//!
+//! Invariants:
+//! - A change that returned `Ok` survives a power cut from then on.
+//! - A change is whole or absent, block by block.
+//! - After a failed write or flush the store does nothing more: what is on the drive is known
+//!   again only after a recovery.
+//!
+//! What the caller must keep: changes of the same block do not overlap in time, nor do a change
+//! and a read whose result matters. The owner's range locks see to that.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::rc::Rc;
+
+use spandrel_platform::sync::{OneshotReceiver, Queue, Signal};
+use spandrel_platform::{Buffer, Drive, Platform};
+use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
+
+use crate::commit::{Change, DataRun, JournalState, Waiter};
+use crate::error::StoreError;
+use crate::format::journal::{MappingRecord, RECORD_BLOCKS_MAX, Record, SlabAdd};
+use crate::format::map::Mapping;
+use crate::format::root::SlabLayout;
+use crate::format::superblock::Superblock;
+use crate::state::{ListedWrite, State};
+use crate::statistics::StoreStatistics;
+
+/// The longest single write: 4 MiB. Its records fit one journal group even if no two of its blocks
+/// find places behind each other.
+pub const WRITE_BLOCKS_MAX: u32 = 1024;
+
+/// A drive that is attached. Cheap to clone; all clones are the same store.
+pub struct DriveStore<P: Platform> {
+    pub(crate) inner: Rc<Inner<P>>,
+}
+
+impl<P: Platform> Clone for DriveStore<P> {
+    fn clone(&self) -> Self {
+        Self { inner: Rc::clone(&self.inner) }
+    }
+}
+
+pub(crate) struct Inner<P: Platform> {
+    pub(crate) platform: P,
+    pub(crate) drive: P::Drive,
+    pub(crate) superblock: Superblock,
+    pub(crate) state: RefCell<State>,
+    pub(crate) journal: RefCell<JournalState>,
+    pub(crate) queue: Queue<Change>,
+    /// Notified when a checkpoint is asked for, begins or ends, and when the store fails.
+    pub(crate) progress: Signal,
+    pub(crate) checkpoint: RefCell<crate::checkpoint::CheckpointState>,
+    pub(crate) failure: RefCell<Option<StoreError>>,
+    /// The store's own tasks that have not ended.
+    pub(crate) tasks: Cell<u32>,
+    pub(crate) statistics: RefCell<StoreStatistics>,
+    pub(crate) zeros: Buffer,
+    pub(crate) attach_number: u64,
+    pub(crate) state_revision: Cell<u64>,
+}
+
+/// One slab copy, as a caller sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlabDescription {
+    /// The handle for requests.
+    pub slot: SlabSlot,
+    /// The volume.
+    pub volume: VolumeId,
+    /// Which slab of the volume.
+    pub slab: SlabIndex,
+    /// The identity of this copy.
+    pub copy: CopyId,
+    /// How the slab's parts are laid out.
+    pub layout: SlabLayout,
+    /// Blocks that hold data.
+    pub mapped_blocks: u32,
+}
+
+/// Names a slab copy of this store, from its creation to its removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlabSlot(pub(crate) u32);
+
+/// What a page holds, as resync and the comparison of copies see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageDescription {
+    /// The highest version written in the page.
+    pub version: Version,
+    /// On a copy that is not in sync: whether resync has made the page whole.
+    pub whole: bool,
+    /// Blocks of the page that hold data.
+    pub mapped_blocks: u16,
+}
+
+/// What the map says of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockState {
+    /// Nothing is stored; it reads as zeros.
+    Hole,
+    /// Data with this address-mixed checksum.
+    Data(u32),
+    /// What was stored is not known any more.
+    Lost,
+}
+
+impl<P: Platform> DriveStore<P> {
+    pub(crate) fn start(inner: Rc<Inner<P>>) -> Self {
+        let store = Self { inner };
+        store.spawn(crate::commit::run(Rc::clone(&store.inner)));
+        store.spawn(crate::checkpoint::run(Rc::clone(&store.inner)));
+        store
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let inner = Rc::clone(&self.inner);
+        inner.tasks.set(inner.tasks.get() + 1);
+        self.inner.platform.spawn(async move {
+            task.await;
+            inner.tasks.set(inner.tasks.get() - 1);
+            inner.progress.notify_all();
+        });
+    }
+
+    /// Stops all work and completes when nothing is under way on the drive any more.
+    pub(crate) async fn stop(&self, reason: &str) {
+        self.inner.failure.borrow_mut().get_or_insert_with(|| StoreError::Failed(reason.to_owned()));
+        self.inner.progress.notify_all();
+        self.inner.progress.wait_until(|| self.inner.tasks.get() == 0).await;
+    }
+
+    /// The drive.
+    pub fn drive_id(&self) -> DriveId {
+        self.inner.superblock.drive
+    }
+
+    /// The drive's unchanging facts.
+    pub fn superblock(&self) -> &Superblock {
+        &self.inner.superblock
+    }
+
+    /// How often the drive has been attached.
+    pub fn attach_number(&self) -> u64 {
+        self.inner.attach_number
+    }
+
+    /// The newest revision of the cluster state that the drive has seen.
+    pub fn state_revision(&self) -> u64 {
+        self.inner.state_revision.get()
+    }
+
+    /// Remembers a newer revision of the cluster state, from the next checkpoint on.
+    pub fn note_state_revision(&self, revision: u64) {
+        self.inner.state_revision.set(self.inner.state_revision.get().max(revision));
+    }
+
+    /// Why the store has stopped working, if it has.
+    pub fn failure(&self) -> Option<StoreError> {
+        self.inner.failure.borrow().clone()
+    }
+
+    /// What the store has done since it was attached.
+    pub fn statistics(&self) -> StoreStatistics {
+        *self.inner.statistics.borrow()
+    }
+
+    /// Blocks of data and map pages in use.
+    pub fn used_blocks(&self) -> u32 {
+        self.inner.with_allocator(|allocator| allocator.used_blocks())
+    }
+
+    /// The slab copies on the drive, in the order of their slots.
+    pub fn slabs(&self) -> Vec<SlabDescription> {
+        let state = self.inner.state.borrow();
+        state.slabs.iter().filter_map(|(slot, _)| describe(&state, slot)).collect()
+    }
+
+    /// The copy of a volume's slab, if the drive holds one.
+    pub fn find_slab(&self, volume: VolumeId, slab: SlabIndex) -> Option<SlabDescription> {
+        let state = self.inner.state.borrow();
+        describe(&state, state.slab_slot(volume, slab)?)
+    }
+
+    /// The volumes of which the drive holds slabs, in the order of their identities.
+    pub fn volumes(&self) -> Vec<VolumeId> {
+        self.inner.state.borrow().volume_ids().collect()
+    }
+
+    /// The lowest epoch that the drive accepts for a volume; zero if it does not know the volume.
+    pub fn fence_epoch(&self, volume: VolumeId) -> Epoch {
+        self.inner.state.borrow().volume(volume).map_or(Epoch::ZERO, |volume| volume.fence_epoch)
+    }
+
+    /// The newest mark that is known of a volume.
+    pub fn mark(&self, volume: VolumeId) -> Version {
+        self.inner.state.borrow().volume(volume).map_or(Version::ZERO, |volume| volume.mark())
+    }
+
+    /// The writes of a volume above its mark or among its exceptions, in the order of versions.
+    pub fn listed(&self, volume: VolumeId) -> Vec<ListedWrite> {
+        self.inner.state.borrow().listed(volume)
+    }
+
+    /// The versions below the mark that are not complete, in order.
+    pub fn listed_exceptions(&self, volume: VolumeId) -> Vec<Version> {
+        self.inner.state.borrow().volume(volume).map_or(Vec::new(), |volume| volume.exceptions().to_vec())
+    }
+
+    /// Learns that every write of a volume at or below `mark`, but for `exceptions`, is complete
+    /// on all in-sync copies. It becomes durable with some later group: a drive that lost a mark
+    /// only lists more writes.
+    pub fn note_mark(&self, volume: VolumeId, mark: Version, exceptions: &[Version]) {
+        let mut state = self.inner.state.borrow_mut();
+        if let Some(slot) = state.volume_slot(volume) {
+            state.note_mark(slot, mark, exceptions);
+        }
+    }
+
+    /// Durably refuses epochs below `epoch` for a volume from now on.
+    pub async fn fence(&self, volume: VolumeId, epoch: Epoch) -> Result<(), StoreError> {
+        let volume_slot = {
+            let state = self.inner.state.borrow();
+            let slot = state.volume_slot(volume).ok_or(StoreError::NotFound)?;
+            if state.volumes.get(slot).is_some_and(|volume| volume.fence_epoch >= epoch) {
+                return self.inner.check();
+            }
+            slot
+        };
+        self.commit_records(vec![Record::Fence { volume_slot, epoch }]).await
+    }
+
+    /// Adds an empty copy of a slab, in place of any former one. Durable when it returns.
+    pub async fn add_slab(
+        &self,
+        volume: VolumeId,
+        slab: SlabIndex,
+        layout: SlabLayout,
+        copy: CopyId,
+        birth: Version,
+    ) -> Result<SlabSlot, StoreError> {
+        let mut records = Vec::new();
+        let (volume_slot, slab_slot) = {
+            let mut state = self.inner.state.borrow_mut();
+            if let Some(former) = state.slab_slot(volume, slab) {
+                if state.slabs.get(former).is_some_and(|former| former.copy == copy) {
+                    return Ok(SlabSlot(former));
+                }
+                records.push(Record::SlabRemove { slab_slot: former });
+            } else if state.slabs.taken() as u32 >= self.inner.superblock.layout.slab_count_max {
+                return Err(StoreError::NoRoom);
+            }
+            // Known at once, so that slabs added together share the volume's slot.
+            let volume_slot = state.expect_slab(volume);
+            (volume_slot, state.slabs.reserve())
+        };
+        records.push(Record::VolumeAdd { volume_slot, volume });
+        records.push(Record::SlabAdd(SlabAdd { slab_slot, volume_slot, slab, layout, copy, birth }));
+        let result = self.commit_records(records).await;
+        if result.is_err() {
+            let mut state = self.inner.state.borrow_mut();
+            state.slabs.give_back(slab_slot);
+            state.expect_slab_no_more(volume_slot);
+        }
+        result.map(|()| SlabSlot(slab_slot))
+    }
+
+    /// Gives a slab copy and its room up. Durable when it returns.
+    pub async fn remove_slab(&self, slot: SlabSlot) -> Result<(), StoreError> {
+        if self.inner.state.borrow().slabs.get(slot.0).is_none() {
+            return Err(StoreError::NotFound);
+        }
+        self.commit_records(vec![Record::SlabRemove { slab_slot: slot.0 }]).await
+    }
+
+    /// Writes whole blocks from `first` on under `version`. `data` is as many blocks as there are
+    /// `checksums` (address-mixed).
+    pub async fn write(
+        &self,
+        slot: SlabSlot,
+        first: u32,
+        version: Version,
+        data: Buffer,
+        checksums: Vec<u32>,
+    ) -> Result<(), StoreError> {
+        assert_eq!(data.len(), checksums.len() * BLOCK_BYTES, "one checksum a block");
+        assert!(checksums.len() <= WRITE_BLOCKS_MAX as usize, "{} blocks in one write", checksums.len());
+        assert!(version.counter > 0, "versions count from one");
+        self.write_blocks(slot, first, Some(version), data, checksums).await
+    }
+
+    /// Replaces one block that was found damaged: `damaged` is what a read or scrub reported. The
+    /// good content is `data` with its checksum, or a hole. Does nothing, and returns false, if
+    /// the map names something else by now.
+    pub async fn heal(
+        &self,
+        slot: SlabSlot,
+        damaged: DamagedBlock,
+        good: Option<(Buffer, u32)>,
+    ) -> Result<bool, StoreError> {
+        {
+            let state = self.inner.state.borrow();
+            let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
+            if !slab.contains(damaged.block, 1) || slab.mapping(damaged.block) != damaged.mapping {
+                return Ok(false);
+            }
+        }
+        match good {
+            Some((data, checksum)) => {
+                self.write_blocks(slot, damaged.block, None, data, vec![checksum]).await?;
+            }
+            None => {
+                let trim = Record::Trim { slab_slot: slot.0, first: damaged.block, count: 1, counter: 0 };
+                self.commit_records(vec![trim]).await?;
+            }
+        }
+        self.inner.statistics.borrow_mut().blocks_healed += 1;
+        Ok(true)
+    }
+
+    /// Unmaps `count` blocks from `first` on under `version`: they read as zeros.
+    pub async fn trim(
+        &self,
+        slot: SlabSlot,
+        first: u32,
+        count: u32,
+        version: Version,
+    ) -> Result<(), StoreError> {
+        assert!(version.counter > 0, "versions count from one");
+        let volume_slot = self.inner.volume_of(slot, first, count)?;
+        self.inner.check_list()?;
+        let record = Record::Trim { slab_slot: slot.0, first, count, counter: version.counter };
+        self.commit(Change::records(vec![record]).in_epoch(volume_slot, version.epoch)).await
+    }
+
+    /// Says that a page is now what its resync source holds.
+    pub async fn set_page_version(
+        &self,
+        slot: SlabSlot,
+        page: u32,
+        version: Version,
+        whole: bool,
+    ) -> Result<(), StoreError> {
+        self.inner.volume_of(slot, page * PAGE_BLOCKS, PAGE_BLOCKS)?;
+        self.commit_records(vec![Record::SetPageVersion { slab_slot: slot.0, page, version, whole }]).await
+    }
+
+    /// The pages of a slab copy, in order.
+    pub fn pages(&self, slot: SlabSlot) -> Result<Vec<PageDescription>, StoreError> {
+        let state = self.inner.state.borrow();
+        let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
+        let describe = |page: &crate::state::Page| PageDescription {
+            version: page.entry.version,
+            whole: page.entry.whole,
+            mapped_blocks: page.mapped,
+        };
+        Ok(slab.pages.iter().map(describe).collect())
+    }
+
+    /// What the map says of `count` blocks from `first` on. Nothing is read from the drive.
+    pub fn block_states(
+        &self,
+        slot: SlabSlot,
+        first: u32,
+        count: u32,
+    ) -> Result<Vec<BlockState>, StoreError> {
+        let state = self.inner.state.borrow();
+        let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
+        if !slab.contains(first, count) {
+            return Err(StoreError::NotFound);
+        }
+        let describe = |block| {
+            let mapping = slab.mapping(block);
+            match mapping {
+                Mapping::NONE => BlockState::Hole,
+                Mapping::UNKNOWN => BlockState::Lost,
+                Mapping { checksum, .. } => BlockState::Data(checksum),
+            }
+        };
+        Ok((first..first + count).map(describe).collect())
+    }
+
+    /// Writes all dirty map pages and a root, and gives the journal's tail back.
+    pub async fn checkpoint(&self) -> Result<(), StoreError> {
+        crate::checkpoint::checkpoint(&self.inner).await
+    }
+
+    /// Ends the work on the drive in order, so that the next attach has next to nothing to replay.
+    /// When it returns, nothing is under way on the drive. Requests that have not ended by then, and
+    /// later ones, fail; the drive may hold what they asked for or not.
+    pub async fn detach(&self) -> Result<(), StoreError> {
+        let result = self.checkpoint().await;
+        self.stop("it was detached").await;
+        result
+    }
+
+    async fn write_blocks(
+        &self,
+        slot: SlabSlot,
+        first: u32,
+        version: Option<Version>,
+        data: Buffer,
+        checksums: Vec<u32>,
+    ) -> Result<(), StoreError> {
+        let count = checksums.len() as u32;
+        let volume_slot = self.inner.volume_of(slot, first, count)?;
+        if version.is_some() {
+            self.inner.check_list()?;
+        }
+        let change = self.allocate_and_record(slot, first, version, &data, &checksums)?;
+        self.inner.statistics.borrow_mut().blocks_written += u64::from(count);
+        self.commit(match version {
+            Some(version) => change.in_epoch(volume_slot, version.epoch),
+            None => change,
+        })
+        .await
+    }
+
+    /// Takes physical blocks for `data` and says in records what they will hold.
+    fn allocate_and_record(
+        &self,
+        slot: SlabSlot,
+        first: u32,
+        version: Option<Version>,
+        data: &Buffer,
+        checksums: &[u32],
+    ) -> Result<Change, StoreError> {
+        let keep = self.inner.superblock.layout.checkpoint_reserve_blocks();
+        let count = checksums.len() as u32;
+        let runs = self.inner.with_allocator(|allocator| allocator.allocate(count, keep));
+        let runs = runs.ok_or(StoreError::NoRoom)?;
+        let mut records = Vec::with_capacity(runs.len());
+        let mut writes = Vec::with_capacity(runs.len());
+        let state = self.inner.state.borrow();
+        let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
+        let mut done = 0;
+        for run in runs {
+            writes.push(DataRun { block: run.first, data: slice_blocks(data, done, run.count) });
+            let mut within = 0;
+            while within < run.count {
+                let length = (run.count - within).min(RECORD_BLOCKS_MAX);
+                let record = MappingRecord {
+                    slab_slot: slot.0,
+                    first: first + done,
+                    counter: version.map_or(0, |version| version.counter),
+                    block: run.first + within,
+                    former_block: slab.mapping(first + done).physical().unwrap_or(0),
+                    checksums: checksums[done as usize..(done + length) as usize].to_vec(),
+                };
+                records.push(if version.is_some() { Record::Write(record) } else { Record::Heal(record) });
+                within += length;
+                done += length;
+            }
+        }
+        Ok(Change::records(records).with_data(writes))
+    }
+
+    async fn commit_records(&self, records: Vec<Record>) -> Result<(), StoreError> {
+        self.commit(Change::records(records)).await
+    }
+
+    async fn commit(&self, change: Change) -> Result<(), StoreError> {
+        let durable = self.inner.submit(change)?;
+        if canary::is_planted(Bug::AnswerBeforeDurable) {
+            return Ok(());
+        }
+        durable.await.unwrap_or_else(|| {
+            Err(self.failure().unwrap_or_else(|| StoreError::Failed("the store has stopped".to_owned())))
+        })
+    }
+}
+
+/// A block whose content is not what its checksum says, and what the map named when that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DamagedBlock {
+    /// The block within the slab.
+    pub block: u32,
+    pub(crate) mapping: Mapping,
+}
+
+impl DamagedBlock {
+    /// What the map named, as a number that another node can send back.
+    pub fn token(&self) -> u64 {
+        u64::from(self.mapping.block) << 32 | u64::from(self.mapping.checksum)
+    }
+
+    /// The damaged block that [`DamagedBlock::token`] was made of.
+    pub fn from_token(block: u32, token: u64) -> Self {
+        Self { block, mapping: Mapping { block: (token >> 32) as u32, checksum: token as u32 } }
+    }
+}
+
+impl<P: Platform> Inner<P> {
+    /// Fails if the store has failed.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        match &*self.failure.borrow() {
+            Some(failure) => Err(failure.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses writes while too many are above the marks for a checkpoint to say them all again.
+    fn check_list(&self) -> Result<(), StoreError> {
+        let full = self.state.borrow().listed_writes_max() >= self.superblock.layout.listed_writes_max();
+        if full { Err(StoreError::NoRoom) } else { Ok(()) }
+    }
+
+    /// Stops all work: what is on the drive is not known any more.
+    pub(crate) fn fail(&self, error: StoreError) {
+        if self.failure.borrow().is_none() {
+            tracing::error!(drive = %self.superblock.drive, "{error}; its copies are not used any more");
+            *self.failure.borrow_mut() = Some(error);
+        }
+        self.progress.notify_all();
+    }
+
+    /// Queues a change; the receiver tells when it is durable.
+    pub(crate) fn submit(
+        &self,
+        change: Change,
+    ) -> Result<OneshotReceiver<Result<(), StoreError>>, StoreError> {
+        self.check()?;
+        let (waiter, receiver) = Waiter::new();
+        self.queue.push(change.awaited_by(waiter));
+        Ok(receiver)
+    }
+
+    pub(crate) fn with_allocator<T>(&self, use_it: impl FnOnce(&mut crate::allocator::Allocator) -> T) -> T {
+        let mut state = self.state.borrow_mut();
+        use_it(state.allocator.as_mut().expect("an attached store has its free blocks counted"))
+    }
+
+    /// The volume's slot of a slab, after a check that the blocks lie within it.
+    pub(crate) fn volume_of(&self, slot: SlabSlot, first: u32, count: u32) -> Result<u32, StoreError> {
+        let state = self.state.borrow();
+        let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
+        if !slab.contains(first, count) {
+            return Err(StoreError::NotFound);
+        }
+        Ok(slab.volume_slot)
+    }
+
+    pub(crate) async fn write_drive(
+        &self,
+        offset: u64,
+        parts: Vec<Buffer>,
+    ) -> Result<(), spandrel_platform::DriveError> {
+        self.statistics.borrow_mut().writes += 1;
+        self.drive.write(offset, parts).await
+    }
+
+    /// Makes completed writes durable, where the drive needs that.
+    pub(crate) async fn flush_drive(&self) -> Result<(), spandrel_platform::DriveError> {
+        if !self.drive.geometry().volatile_cache {
+            return Ok(());
+        }
+        self.statistics.borrow_mut().flushes += 1;
+        self.drive.flush().await
+    }
+}
+
+fn slice_blocks(data: &Buffer, first: u32, count: u32) -> Buffer {
+    data.slice(first as usize * BLOCK_BYTES..(first + count) as usize * BLOCK_BYTES)
+}
+
+fn describe(state: &State, slot: u32) -> Option<SlabDescription> {
+    let slab = state.slabs.get(slot)?;
+    let volume = state.volumes.get(slab.volume_slot)?;
+    Some(SlabDescription {
+        slot: SlabSlot(slot),
+        volume: volume.volume,
+        slab: slab.slab,
+        copy: slab.copy,
+        layout: slab.layout,
+        mapped_blocks: slab.pages.iter().map(|page| u32::from(page.mapped)).sum(),
+    })
+}
+
+/// Changes that wait for their group, oldest first.
+pub(crate) type PendingChanges = VecDeque<Change>;
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -1,0 +1,315 @@
+use futures_util::future::{join, join_all};
+use spandrel_platform_simulated::{RunEnd, SimulatedDriveConfig};
+
+use super::*;
+use crate::test_support::machine::{Machine, add_slab, write_block, write_blocks};
+use crate::test_support::observation::{Seen, check_ownership, observe, read_all};
+use crate::test_support::oracle::Oracle;
+use crate::test_support::script::{Runner, Step};
+use crate::test_support::{copy, drive_config, key, version, volume};
+
+#[test]
+fn what_was_written_is_read_and_counted() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        write_blocks(&platform, &store, slab, 510, version(1, 1), &[7, 8, 9]).await.unwrap();
+        store.trim(slot, 511, 1, version(1, 2)).await.unwrap();
+        let seen = read_all(&store, slot, 1024).await;
+        assert_eq!(seen[509..514], [Seen::Hole, Seen::Content(7), Seen::Hole, Seen::Content(9), Seen::Hole]);
+        let pages = store.pages(slot).unwrap();
+        assert_eq!((pages[0].version, pages[0].mapped_blocks), (version(1, 2), 1));
+        assert_eq!((pages[1].version, pages[1].mapped_blocks), (version(1, 1), 1));
+        assert_eq!(store.slabs(), [store.find_slab(slab.0, slab.1).unwrap()]);
+        assert_eq!(store.slabs()[0].mapped_blocks, 2);
+        assert_eq!(store.statistics().blocks_written, 3);
+        check_ownership(&store);
+    });
+}
+
+#[test]
+fn what_is_not_there_is_not_found() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        let slot = add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+        let elsewhere = SlabSlot(99);
+        let data = platform.buffers().take_zeroed(BLOCK_BYTES).freeze();
+        for (slot, first, count) in [(elsewhere, 0, 1), (slot, 1024, 1), (slot, 0, 0), (slot, u32::MAX, 2)] {
+            let checksums = vec![0; count.min(1) as usize];
+            let write = data.slice(0..BLOCK_BYTES * checksums.len());
+            let written = store.write(slot, first, version(1, 1), write, checksums).await;
+            assert_eq!(written, Err(StoreError::NotFound));
+            assert_eq!(store.trim(slot, first, count, version(1, 1)).await, Err(StoreError::NotFound));
+            assert!(matches!(store.read(slot, first, count).await, Err(StoreError::NotFound)));
+            assert_eq!(store.scrub(slot, first, count).await, Err(StoreError::NotFound));
+            assert_eq!(store.block_states(slot, first, count), Err(StoreError::NotFound));
+        }
+        assert_eq!(store.remove_slab(elsewhere).await, Err(StoreError::NotFound));
+        assert_eq!(store.pages(elsewhere), Err(StoreError::NotFound));
+        assert_eq!(store.fence(volume(2), Epoch(1)).await, Err(StoreError::NotFound));
+        assert_eq!(store.set_page_version(slot, 2, version(1, 1), true).await, Err(StoreError::NotFound));
+        assert_eq!(store.fence_epoch(volume(2)), Epoch::ZERO);
+        assert_eq!(store.mark(volume(2)), Version::ZERO);
+        check_ownership(&store);
+    });
+}
+
+#[test]
+fn a_fence_is_durable_and_never_goes_back() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|_| async move {
+        add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+        store.fence(volume(1), Epoch(5)).await.unwrap();
+        store.fence(volume(1), Epoch(3)).await.unwrap();
+        assert_eq!(store.fence_epoch(volume(1)), Epoch(5));
+    });
+    machine.power_cycle();
+    let (store, _) = machine.attach().unwrap();
+    assert_eq!(store.fence_epoch(volume(1)), Epoch(5));
+}
+
+#[test]
+fn a_slab_that_is_there_is_added_once_and_another_copy_replaces_it() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let first = add_slab(&store, slab, copy(1)).await.unwrap();
+        assert_eq!(add_slab(&store, slab, copy(1)).await, Ok(first));
+        write_block(&platform, &store, slab, 0, version(1, 1), 7).await.unwrap();
+        let second = add_slab(&store, slab, copy(2)).await.unwrap();
+        assert_ne!(first, second);
+        assert_eq!(store.slabs().len(), 1);
+        assert_eq!(read_all(&store, second, 1024).await[0], Seen::Hole);
+        assert_eq!(store.pages(second).unwrap()[0].version, Version::ZERO);
+        check_ownership(&store);
+    });
+}
+
+/// A drive of 24 MiB has room for six slabs of 4 MiB in its tables.
+#[test]
+fn slabs_that_are_added_together_do_not_exceed_the_tables() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let max = store.superblock().layout.slab_count_max;
+    machine.run(|_| async move {
+        let adds = (0..3 * max).map(|number| {
+            let store = store.clone();
+            async move { add_slab(&store, key(number as u8, 0), copy(number.into())).await }
+        });
+        let added = join_all(adds).await;
+        assert_eq!(added.iter().filter(|result| result.is_ok()).count() as u32, max);
+        assert!(added.iter().all(|result| result.is_ok() || *result == Err(StoreError::NoRoom)));
+        assert_eq!(store.volumes().len() as u32, max);
+        store.checkpoint().await.unwrap();
+    });
+}
+
+/// The slabs of a volume come and go at the same time, so that its last one is removed while
+/// another one is on its way.
+#[test]
+fn a_slab_that_comes_while_the_last_one_goes_is_there() {
+    for round in 0..4 {
+        let (machine, store) = Machine::attached(round, drive_config(24));
+        let image = machine.run(|_| async move {
+            let gone = add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+            store.fence(volume(1), Epoch(4)).await.unwrap();
+            let remove = store.remove_slab(gone);
+            let add = add_slab(&store, key(1, 1), copy(2));
+            let (removed, added) = if round % 2 == 0 {
+                join(remove, add).await
+            } else {
+                let (added, removed) = join(add, remove).await;
+                (removed, added)
+            };
+            removed.unwrap();
+            let slot = added.unwrap();
+            assert_eq!(store.find_slab(volume(1), SlabIndex(1)).unwrap().slot, slot);
+            assert_eq!(store.volumes(), [volume(1)]);
+            if round >= 2 {
+                store.checkpoint().await.unwrap();
+            }
+            observe(&store).await
+        });
+        machine.power_cycle();
+        let (store, _) = machine.attach().unwrap();
+        let again = machine.run(|_| async move { observe(&store).await });
+        assert_eq!((again.slabs, again.volumes), (image.slabs, image.volumes));
+    }
+}
+
+#[test]
+fn volumes_without_slabs_are_forgotten() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|_| async move {
+        // Two slabs each that go at the same time: neither is the last one when it is asked for.
+        for round in 0..40 {
+            let volume = 1 + round % 20;
+            let one = add_slab(&store, key(volume, 0), copy(2 * u64::from(round))).await.unwrap();
+            let two = add_slab(&store, key(volume, 1), copy(2 * u64::from(round) + 1)).await.unwrap();
+            let (one, two) = join(store.remove_slab(one), store.remove_slab(two)).await;
+            one.and(two).unwrap();
+            assert_eq!(store.volumes(), []);
+            if round % 3 == 0 {
+                store.checkpoint().await.unwrap();
+            }
+        }
+        store.checkpoint().await.unwrap();
+        let state = store.inner.state.borrow();
+        assert_eq!((state.volumes.taken(), state.slabs.taken()), (0, 0));
+    });
+}
+
+#[test]
+fn a_write_to_a_slab_that_goes_leaves_no_block_behind() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        let before = store.used_blocks();
+        let remove = store.remove_slab(slot);
+        let write = write_block(&platform, &store, slab, 3, version(1, 1), 5);
+        let (removed, written) = join(remove, write).await;
+        removed.and(written).unwrap();
+        assert_eq!(store.used_blocks(), before);
+        check_ownership(&store);
+    });
+}
+
+#[test]
+fn a_heal_replaces_what_was_found_damaged_and_nothing_newer() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let drive = machine.drive.clone();
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        write_blocks(&platform, &store, slab, 0, version(1, 1), &[5, 6]).await.unwrap();
+        for block in 0..2 {
+            let mapping = store.inner.state.borrow().slabs.get(slot.0).unwrap().mapping(block);
+            drive.flip_bit(u64::from(mapping.block) * 4096 + 77, 1);
+        }
+        let damaged = store.scrub(slot, 0, 1024).await.unwrap();
+        assert_eq!(damaged.iter().map(|damaged| damaged.block).collect::<Vec<_>>(), [0, 1]);
+        write_block(&platform, &store, slab, 0, version(1, 2), 50).await.unwrap();
+        assert_eq!(store.heal(slot, damaged[0], None).await, Ok(false));
+        assert_eq!(store.heal(slot, damaged[1], None).await, Ok(true));
+        let seen = read_all(&store, slot, 2).await;
+        assert_eq!(seen, [Seen::Content(50), Seen::Hole]);
+        assert_eq!(store.pages(slot).unwrap()[0].version, version(1, 2), "a heal is no write");
+        let statistics = store.statistics();
+        assert_eq!((statistics.blocks_damaged, statistics.blocks_healed), (2, 1));
+    });
+}
+
+/// Only what was answered must be there; the store ends what is under way before it says that the
+/// drive is free.
+#[test]
+fn a_detach_waits_for_what_is_under_way() {
+    for seed in 0..20 {
+        let (machine, store) = Machine::attached(seed, drive_config(24));
+        let runner = Runner::new(machine.platform(), store.clone(), machine.drive.clone(), Oracle::default());
+        let busy = runner.clone();
+        machine.process().spawn(async move {
+            busy.run(&[Step::Add(key(1, 0)), Step::Join]).await;
+            // Each waits for the one before it on its block, so that there are many groups.
+            let writes: Vec<Step> = (0..600).map(|step| Step::Write(key(1, 0), step % 7, 1)).collect();
+            busy.run(&writes).await;
+        });
+        let oracle = Rc::clone(&runner.oracle);
+        let end = machine.world.run_until(|| oracle.borrow().fact_count() > 5);
+        assert_eq!(end, RunEnd::ConditionMet);
+        machine.run(|platform| async move {
+            store.detach().await.unwrap();
+            assert!(matches!(store.failure(), Some(StoreError::Failed(_))));
+            assert!(matches!(store.checkpoint().await, Err(StoreError::Failed(_))));
+            drop(platform);
+        });
+        assert_eq!(machine.drive.unflushed_writes(), [], "nothing is under way");
+        let before = machine.drive.counters();
+        machine.run(move |_| async move { runner.join().await });
+        assert_eq!(machine.drive.counters(), before);
+        machine.restart();
+        let (store, _) = machine.attach().unwrap();
+        let oracle = oracle.borrow().clone();
+        machine.run(|_| async move { oracle.settle(&observe(&store).await) });
+    }
+}
+
+#[test]
+fn requests_whose_callers_stop_waiting_do_no_harm() {
+    let (machine, store) = Machine::attached(3, drive_config(24));
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        for counter in 1..40 {
+            let task = {
+                let (platform, store) = (platform.clone(), store.clone());
+                async move {
+                    let _ = write_block(&platform, &store, slab, 7, version(1, counter), counter).await;
+                    let _ = store.checkpoint().await;
+                }
+            };
+            let handle = platform.spawn(task);
+            let read = store.read(slot, 0, 16);
+            let wait = platform.sleep(std::time::Duration::from_micros(counter * 37));
+            futures_util::future::select(std::pin::pin!(read), std::pin::pin!(wait)).await;
+            handle.abort();
+        }
+        write_block(&platform, &store, slab, 7, version(1, 100), 1000).await.unwrap();
+        store.checkpoint().await.unwrap();
+        assert_eq!(read_all(&store, slot, 16).await[7], Seen::Content(1000));
+        check_ownership(&store);
+    });
+}
+
+#[test]
+fn a_full_drive_refuses_writes_until_blocks_are_free() {
+    for sector_bytes in [512, 4096] {
+        let config = SimulatedDriveConfig { sector_bytes, ..drive_config(12) };
+        let (machine, store) = Machine::attached(1, config);
+        machine.run(|platform| async move {
+            let slabs = [key(1, 0), key(1, 1), key(1, 2)];
+            for (number, slab) in (0..).zip(slabs) {
+                add_slab(&store, slab, copy(number)).await.unwrap();
+            }
+            let mut counter = 0;
+            let mut written = Vec::new();
+            'full: for slab in slabs {
+                for block in 0..1024 {
+                    counter += 1;
+                    match write_block(&platform, &store, slab, block, version(1, counter), counter).await {
+                        Ok(()) => written.push((slab, block, counter)),
+                        Err(error) => {
+                            assert_eq!(error, StoreError::NoRoom);
+                            break 'full;
+                        }
+                    }
+                    store.note_mark(slab.0, version(1, counter), &[]);
+                }
+            }
+            assert!(written.len() > 1900, "only {} blocks fit", written.len());
+            store.checkpoint().await.unwrap();
+            // Every page is dirty once more, and the checkpoint must find places for all of them.
+            for slab in store.slabs() {
+                for page in 0..2 {
+                    store.set_page_version(slab.slot, page, version(2, 1), false).await.unwrap();
+                }
+            }
+            store.checkpoint().await.unwrap();
+            let slab = key(1, 0);
+            let slot = store.find_slab(slab.0, slab.1).unwrap().slot;
+            let trimmed = store.trim(slot, 0, 40, version(1, counter + 1)).await;
+            assert_eq!(trimmed, Ok(()), "a full drive can be trimmed");
+            written.drain(..40);
+            write_block(&platform, &store, slab, 7, version(1, counter + 2), 1 << 40).await.unwrap();
+            written.push((slab, 7, 1 << 40));
+            check_ownership(&store);
+            for slab in store.slabs() {
+                let seen = read_all(&store, slab.slot, 1024).await;
+                let here = written.iter().filter(|(key, _, _)| *key == (slab.volume, slab.slab));
+                for (_, block, content) in here {
+                    assert_eq!(seen[*block as usize], Seen::Content(*content));
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,148 @@
+//! What a store shows of itself: everything that the oracle judges, and whether its blocks are
+//! accounted for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use spandrel_shared::{BLOCK_BYTES, CopyId, Epoch, Version, VolumeId};
+
+use super::{SlabKey, Store};
+use crate::{BlockState, DamagedBlock, ListedWrite, PageDescription, ReadPart, SlabSlot};
+
+/// The content of a block, named by a number that all of its bytes follow from.
+pub type Content = u64;
+
+/// The bytes of a content.
+pub fn fill(content: Content, block: &mut [u8]) {
+    let mut word = content;
+    for bytes in block.chunks_exact_mut(8) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+        word = (word ^ (word >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9).wrapping_add(content);
+    }
+}
+
+/// The content that a block holds, if it is all of one.
+pub fn content_of(block: &[u8]) -> Option<Content> {
+    let content = Content::from_le_bytes(block[..8].try_into().unwrap());
+    let mut expected = [0; BLOCK_BYTES];
+    fill(content, &mut expected);
+    (expected == block).then_some(content)
+}
+
+/// What a read says of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Nothing is stored.
+    Hole,
+    /// A whole content.
+    Content(Content),
+    /// It cannot be had from this drive.
+    Damaged(DamagedBlock),
+}
+
+impl Seen {
+    pub fn is_damaged(self) -> bool {
+        matches!(self, Seen::Damaged(_))
+    }
+}
+
+/// What a store shows of a slab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlabObservation {
+    pub slot: SlabSlot,
+    pub copy: CopyId,
+    /// One entry a block.
+    pub blocks: Vec<Seen>,
+    pub pages: Vec<PageDescription>,
+}
+
+/// What a store shows of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeObservation {
+    pub fence: Epoch,
+    pub mark: Version,
+    pub exceptions: Vec<Version>,
+    pub listed: Vec<ListedWrite>,
+}
+
+/// What a store shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    pub attach_number: u64,
+    pub volumes: BTreeMap<VolumeId, VolumeObservation>,
+    pub slabs: BTreeMap<SlabKey, SlabObservation>,
+}
+
+/// Reads all that there is.
+pub async fn observe(store: &Store) -> Observation {
+    let mut slabs = BTreeMap::new();
+    for slab in store.slabs() {
+        assert_eq!(store.find_slab(slab.volume, slab.slab), Some(slab), "a slab is found by its name");
+        let pages = store.pages(slab.slot).unwrap();
+        let blocks = read_all(store, slab.slot, pages.len() as u32 * spandrel_shared::PAGE_BLOCKS).await;
+        let mapped = blocks.iter().filter(|seen| **seen != Seen::Hole).count();
+        assert_eq!(slab.mapped_blocks as usize, mapped, "mapped blocks are counted");
+        let observation = SlabObservation { slot: slab.slot, copy: slab.copy, blocks, pages };
+        let former = slabs.insert((slab.volume, slab.slab), observation);
+        assert!(former.is_none(), "a slab has one copy");
+    }
+    let volumes = store.volumes().into_iter().map(|volume| {
+        let observation = VolumeObservation {
+            fence: store.fence_epoch(volume),
+            mark: store.mark(volume),
+            exceptions: store.listed_exceptions(volume),
+            listed: store.listed(volume),
+        };
+        (volume, observation)
+    });
+    Observation { attach_number: store.attach_number(), volumes: volumes.collect(), slabs }
+}
+
+/// Reads `count` blocks from the first on.
+pub async fn read_all(store: &Store, slot: SlabSlot, count: u32) -> Vec<Seen> {
+    let states = store.block_states(slot, 0, count).unwrap();
+    let mut seen = Vec::with_capacity(count as usize);
+    for part in store.read(slot, 0, count).await.unwrap() {
+        match part {
+            ReadPart::Hole { count } => seen.extend((0..count).map(|_| Seen::Hole)),
+            ReadPart::Damaged(damaged) => {
+                assert_eq!(damaged.block as usize, seen.len(), "damage is reported where it is");
+                seen.push(Seen::Damaged(damaged));
+            }
+            ReadPart::Data { data, checksums } => {
+                assert_eq!(data.len(), checksums.len() * BLOCK_BYTES);
+                for (block, checksum) in data.chunks_exact(BLOCK_BYTES).zip(checksums) {
+                    assert_eq!(states[seen.len()], BlockState::Data(checksum));
+                    let content = content_of(block);
+                    seen.push(Seen::Content(content.expect("a block that is read is whole")));
+                }
+            }
+        }
+    }
+    assert_eq!(seen.len(), count as usize, "a read returns what was asked");
+    for (state, seen) in states.iter().zip(&seen) {
+        assert_eq!(*state == BlockState::Hole, *seen == Seen::Hole);
+    }
+    seen
+}
+
+/// Checks that every block of the drive has one owner or is free, and none is lost. The store
+/// must be at rest.
+pub fn check_ownership(store: &Store) {
+    let state = store.inner.state.borrow();
+    let layout = store.superblock().layout;
+    let mut owned = BTreeSet::new();
+    let mut own = |block: u32, owner: &str| {
+        assert!((layout.data_first_block..layout.data_end_block()).contains(&block), "{owner} {block}");
+        assert!(owned.insert(block), "physical block {block} has two owners, one a {owner}");
+    };
+    for (_, slab) in state.slabs.iter() {
+        slab.mapped_blocks().into_iter().for_each(|(_, physical)| own(physical, "data block"));
+        let leaves = slab.pages.iter().map(|page| page.entry.leaf);
+        for page in leaves.chain([slab.map]).filter(|page| !page.is_none()) {
+            own(page.block, "map page");
+        }
+    }
+    state.retired_pages.iter().for_each(|block| own(*block, "retired page"));
+    drop(state);
+    assert_eq!(store.used_blocks() as usize, owned.len(), "blocks that nothing names are not free");
+}

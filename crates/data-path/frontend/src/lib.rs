@@ -1,0 +1,13 @@
+//! What a virtual machine speaks to: block protocols, translated into requests to a volume.
+//!
+//! A front-end takes a guest's requests off a connection, checks them, hands them to a
+//! [`BlockDevice`](spandrel_volume::BlockDevice) and sends the answers back. It keeps no data:
+//! what it answers, the volume has answered before. NBD is the first protocol here.
+
+mod nbd;
+mod statistics;
+#[cfg(test)]
+mod testing;
+
+pub use nbd::{NbdConfig, NbdServer};
+pub use statistics::FrontendStatistics;

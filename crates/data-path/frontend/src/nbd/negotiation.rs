@@ -1,0 +1,360 @@
+//! The phase in which client and server agree on a volume and on how to speak: fixed newstyle.
+//!
+//! What bounds a client, which anybody may be: the number of its options, the length of each
+//! option's data, the replies that it does not take, and the time that it may let the server wait
+//! in all. The time that a volume takes to open is not counted.
+//!
+//! A volume that was opened to tell about it stays open until another one is asked for, so that
+//! a client that asks first and then uses it finds the same.
+
+use std::fmt;
+
+use spandrel_platform::{Connection, Instant, Platform, before};
+use spandrel_shared::size::format_size;
+use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, Exports};
+
+use super::NbdConfig;
+use super::options::{
+    self, CLIENT_FLAGS_BYTES, ContextRequest, InformationRequest, OptionHeader, parse_text, push_reply,
+};
+use super::protocol::{
+    ALLOCATION_CONTEXT, ALLOCATION_CONTEXT_ID, ALLOCATION_NAMESPACE, handshake_flags, information, option,
+    option_reply, transmission_flags,
+};
+use super::receiver::{Ending, Receiver};
+use crate::statistics::Counters;
+
+/// The longest data of an option.
+const OPTION_DATA_BYTES_MAX: u32 = 64 << 10;
+
+/// What both sides agreed on.
+pub(super) struct Agreement<D> {
+    pub(super) name: String,
+    pub(super) device: D,
+    pub(super) structured: bool,
+    pub(super) allocation_context: bool,
+    pub(super) request_bytes_max: u32,
+}
+
+/// Why a negotiation ended without an agreement.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NegotiationEnd {
+    /// The client went, as it may.
+    Left,
+    /// The server stops.
+    Stopping,
+    /// This side has had enough, for the reason given.
+    Refused(String),
+}
+
+impl fmt::Display for NegotiationEnd {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NegotiationEnd::Left => formatter.write_str("the client left"),
+            NegotiationEnd::Stopping => formatter.write_str("the server stops"),
+            NegotiationEnd::Refused(reason) => formatter.write_str(reason),
+        }
+    }
+}
+
+impl From<Ending> for NegotiationEnd {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            Ending::Disconnected | Ending::Closed | Ending::Broken(_) => NegotiationEnd::Left,
+            Ending::Stopping => NegotiationEnd::Stopping,
+            Ending::Violation(text) => NegotiationEnd::Refused(text),
+        }
+    }
+}
+
+/// A client that is not attached to a volume yet.
+pub(super) struct Negotiation<'a, P: Platform, E: Exports> {
+    platform: &'a P,
+    exports: &'a E,
+    config: &'a NbdConfig,
+    counters: &'a Counters,
+    connection: &'a P::Connection,
+    receiver: &'a mut Receiver<P::Connection>,
+    deadline: Instant,
+    padded: bool,
+    structured: bool,
+    /// The export for which the allocation may be asked.
+    context_export: Option<String>,
+    opened: Option<(String, E::Device)>,
+}
+
+/// How it goes on after an option.
+enum Step<D> {
+    Next,
+    Left,
+    Agreed(Agreement<D>),
+}
+
+impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
+    pub(super) fn new(
+        platform: &'a P,
+        exports: &'a E,
+        config: &'a NbdConfig,
+        counters: &'a Counters,
+        connection: &'a P::Connection,
+        receiver: &'a mut Receiver<P::Connection>,
+    ) -> Self {
+        Self {
+            platform,
+            exports,
+            config,
+            counters,
+            connection,
+            receiver,
+            deadline: platform.now() + config.negotiation_timeout,
+            padded: true,
+            structured: false,
+            context_export: None,
+            opened: None,
+        }
+    }
+
+    /// Negotiates until both sides agree, or one does not want to go on.
+    pub(super) async fn run(mut self) -> Result<Agreement<E::Device>, NegotiationEnd> {
+        self.connection.send(&options::greeting(), &[]);
+        let fixed = self.receive_client_flags().await?;
+        for _ in 0..self.config.negotiation_options_max {
+            let header = self.receive_option().await?;
+            if !fixed && header.option != option::EXPORT_NAME {
+                return Err(refused(format!("option {} without fixed newstyle", header.option)));
+            }
+            let data = self.receiver.received()[..header.length as usize].to_vec();
+            self.receiver.consume(header.length as usize);
+            match self.answer(header.option, &data).await? {
+                Step::Next => {}
+                Step::Left => return Err(NegotiationEnd::Left),
+                Step::Agreed(agreement) => return Ok(agreement),
+            }
+        }
+        Err(refused(format!("{} options without choosing an export", self.config.negotiation_options_max)))
+    }
+
+    async fn receive_client_flags(&mut self) -> Result<bool, NegotiationEnd> {
+        self.fill(CLIENT_FLAGS_BYTES).await?;
+        let bytes = self.receiver.received().first_chunk().expect("the bytes were received");
+        let flags = u32::from_be_bytes(*bytes);
+        self.receiver.consume(CLIENT_FLAGS_BYTES);
+        let (fixed, no_zeroes) =
+            (u32::from(handshake_flags::FIXED_NEWSTYLE), u32::from(handshake_flags::NO_ZEROES));
+        if flags & !(fixed | no_zeroes) != 0 {
+            return Err(refused(format!("unknown client flags {flags:#x}")));
+        }
+        self.padded = flags & no_zeroes == 0;
+        Ok(flags & fixed != 0)
+    }
+
+    /// Receives an option: its header, which is consumed, and its data, which are not.
+    async fn receive_option(&mut self) -> Result<OptionHeader, NegotiationEnd> {
+        self.fill(OptionHeader::BYTES).await?;
+        let Some(header) = OptionHeader::parse(self.receiver.received()) else {
+            return Err(refused("an option does not begin with the magic number".to_owned()));
+        };
+        self.receiver.consume(OptionHeader::BYTES);
+        if header.length > OPTION_DATA_BYTES_MAX {
+            return Err(refused(format!("option {} has {} bytes of data", header.option, header.length)));
+        }
+        self.fill(header.length as usize).await?;
+        Ok(header)
+    }
+
+    /// Completes when `count` bytes are received and the client has taken most of its replies.
+    async fn fill(&mut self, count: usize) -> Result<(), NegotiationEnd> {
+        let room = self.connection.send_room(self.config.send_queue_bytes_max);
+        let receiver = &mut *self.receiver;
+        let filled = before(self.platform, self.deadline, async {
+            room.await.map_err(Ending::Broken)?;
+            receiver.fill_unless_stopping(count).await
+        });
+        match filled.await {
+            Some(filled) => filled.map_err(NegotiationEnd::from),
+            None => Err(refused(format!("not done after {:?}", self.config.negotiation_timeout))),
+        }
+    }
+
+    async fn answer(&mut self, option: u32, data: &[u8]) -> Result<Step<E::Device>, NegotiationEnd> {
+        let mut replies = Vec::new();
+        let mut step = Step::Next;
+        match option {
+            option::EXPORT_NAME => step = self.answer_export_name(data, &mut replies).await?,
+            option::ABORT => {
+                push_reply(&mut replies, option, option_reply::ACKNOWLEDGED, &[]);
+                step = Step::Left;
+            }
+            option::INFO | option::GO => step = self.answer_information(option, data, &mut replies).await,
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
+                self.answer_contexts(option, data, &mut replies).await;
+            }
+            option::LIST | option::STRUCTURED_REPLY | option::STARTTLS if !data.is_empty() => {
+                push_reply(&mut replies, option, option_reply::ERROR_INVALID, &[b"this option has no data"]);
+            }
+            option::LIST => {
+                for name in self.exports.names() {
+                    options::push_server(&mut replies, option, &name);
+                }
+                push_reply(&mut replies, option, option_reply::ACKNOWLEDGED, &[]);
+            }
+            option::STRUCTURED_REPLY => {
+                self.structured = true;
+                push_reply(&mut replies, option, option_reply::ACKNOWLEDGED, &[]);
+            }
+            option::STARTTLS => {
+                push_reply(&mut replies, option, option_reply::ERROR_UNSUPPORTED, &[b"TLS is not supported"]);
+            }
+            _ => push_reply(&mut replies, option, option_reply::ERROR_UNSUPPORTED, &[b"unknown option"]),
+        }
+        self.connection.send(&replies, &[]);
+        Ok(step)
+    }
+
+    async fn answer_export_name(
+        &mut self,
+        data: &[u8],
+        replies: &mut Vec<u8>,
+    ) -> Result<Step<E::Device>, NegotiationEnd> {
+        let Some(name) = parse_text(data) else {
+            return Err(refused("the name of the export is not a valid text".to_owned()));
+        };
+        let device = self.open(name).await.map_err(|error| {
+            // The protocol knows no other answer to this option than to close.
+            refused(format!("export {name:?}: {error}"))
+        })?;
+        let flags = self.transmission_flags(&device);
+        options::push_export_name_answer(replies, device.limits().size_bytes, flags, self.padded);
+        Ok(Step::Agreed(self.agree(name, device)))
+    }
+
+    async fn answer_information(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        replies: &mut Vec<u8>,
+    ) -> Step<E::Device> {
+        let Some(request) = InformationRequest::parse(data) else {
+            push_reply(replies, option, option_reply::ERROR_INVALID, &[b"malformed data"]);
+            return Step::Next;
+        };
+        let device = match self.open(request.export).await {
+            Ok(device) => device,
+            Err(error) => {
+                push_open_error(replies, option, &error);
+                return Step::Next;
+            }
+        };
+        let limits = device.limits();
+        let flags = self.transmission_flags(&device);
+        options::push_export_information(replies, option, limits.size_bytes, flags);
+        if request.name {
+            options::push_text_information(replies, option, information::NAME, request.export);
+        }
+        if request.description {
+            let text = format!("Spandrel volume {}, {}", request.export, format_size(limits.size_bytes));
+            options::push_text_information(replies, option, information::DESCRIPTION, &text);
+        }
+        let sizes =
+            [limits.request_bytes_min, limits.request_bytes_preferred, self.request_bytes_max(&device)];
+        options::push_block_sizes(replies, option, sizes);
+        push_reply(replies, option, option_reply::ACKNOWLEDGED, &[]);
+        match option {
+            option::GO => Step::Agreed(self.agree(request.export, device)),
+            _ => Step::Next,
+        }
+    }
+
+    async fn answer_contexts(&mut self, option: u32, data: &[u8], replies: &mut Vec<u8>) {
+        let select = option == option::SET_META_CONTEXT;
+        if select {
+            // What was selected before is gone, even if this selection fails.
+            self.context_export = None;
+        }
+        let Some(request) = ContextRequest::parse(data) else {
+            push_reply(replies, option, option_reply::ERROR_INVALID, &[b"malformed data"]);
+            return;
+        };
+        if select && !self.structured {
+            push_reply(replies, option, option_reply::ERROR_INVALID, &[b"structured replies come first"]);
+            return;
+        }
+        if let Err(error) = self.open(request.export).await {
+            push_open_error(replies, option, &error);
+            return;
+        }
+        let named = request.queries().any(|query| query == ALLOCATION_CONTEXT);
+        let wildcard = request.queries().any(|query| query == ALLOCATION_NAMESPACE) || !request.has_queries();
+        if select && named {
+            options::push_context(replies, option, ALLOCATION_CONTEXT_ID, ALLOCATION_CONTEXT);
+            self.context_export = Some(request.export.to_owned());
+        } else if !select && (named || wildcard) {
+            options::push_context(replies, option, 0, ALLOCATION_CONTEXT);
+        }
+        push_reply(replies, option, option_reply::ACKNOWLEDGED, &[]);
+    }
+
+    async fn open(&mut self, name: &str) -> Result<E::Device, DeviceError> {
+        if let Some((opened, device)) = &self.opened
+            && opened == name
+        {
+            return Ok(device.clone());
+        }
+        self.opened = None;
+        let began = self.platform.now();
+        let result = self.exports.open(name).await;
+        self.deadline = self.deadline + self.platform.now().since(began);
+        match &result {
+            Ok(device) => self.opened = Some((name.to_owned(), device.clone())),
+            Err(error) => {
+                self.counters.count(|statistics| statistics.exports_refused += 1);
+                let peer = self.connection.peer();
+                tracing::warn!(%peer, export = name, reason = %error, "NBD export refused");
+            }
+        }
+        result
+    }
+
+    fn request_bytes_max(&self, device: &E::Device) -> u32 {
+        device.limits().request_bytes_max.min(self.config.request_bytes_max)
+    }
+
+    fn transmission_flags(&self, device: &E::Device) -> u16 {
+        use transmission_flags::*;
+        let always = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN;
+        let changes = match device.limits().read_only {
+            true => READ_ONLY,
+            false => SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO,
+        };
+        let structured = if self.structured { SEND_DF } else { 0 };
+        always | changes | structured
+    }
+
+    fn agree(&mut self, name: &str, device: E::Device) -> Agreement<E::Device> {
+        self.opened = None;
+        Agreement {
+            name: name.to_owned(),
+            request_bytes_max: self.request_bytes_max(&device),
+            structured: self.structured,
+            allocation_context: self.context_export.as_deref() == Some(name),
+            device,
+        }
+    }
+}
+
+fn refused(reason: String) -> NegotiationEnd {
+    NegotiationEnd::Refused(reason)
+}
+
+fn push_open_error(replies: &mut Vec<u8>, option: u32, error: &DeviceError) {
+    let reply_type = match error.kind {
+        DeviceErrorKind::Stopping => option_reply::ERROR_SHUTDOWN,
+        DeviceErrorKind::Busy => option_reply::ERROR_POLICY,
+        _ => option_reply::ERROR_UNKNOWN,
+    };
+    push_reply(replies, option, reply_type, &[error.detail.as_bytes()]);
+}
+
+#[cfg(test)]
+#[path = "negotiation_tests.rs"]
+mod tests;

@@ -1,0 +1,364 @@
+//! Serves requests from the drives of one node.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+use spandrel_drive::{
+    AttachReport, DamagedBlock, DriveStore, ReadPart, SlabDescription, SlabLayout, SlabSlot, StoreError,
+};
+use spandrel_platform::{Buffer, Platform};
+use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::{CopyId, DriveId, Epoch, SlabIndex, Version, VolumeId};
+
+use crate::request::{
+    Authority, BlockState, CopyAddress, GatheredCopy, ListedWrite, Mark, NewCopy, PageState, PartDescription,
+    ReplicaError, ReplicaRequest, ReplicaResponse,
+};
+
+type Answer = Result<(ReplicaResponse, Vec<Buffer>), ReplicaError>;
+
+/// The copies on one node's drives. Cheap to clone; all clones are the same.
+pub struct Replica<P: Platform> {
+    inner: Rc<RefCell<Inner<P>>>,
+}
+
+impl<P: Platform> Clone for Replica<P> {
+    fn clone(&self) -> Self {
+        Self { inner: Rc::clone(&self.inner) }
+    }
+}
+
+struct Inner<P: Platform> {
+    drives: BTreeMap<DriveId, DriveStore<P>>,
+    copies: BTreeMap<(VolumeId, SlabIndex), LocalCopy<P>>,
+    /// The highest epoch accepted for a volume: durable, or about to be.
+    accepted: BTreeMap<VolumeId, Epoch>,
+}
+
+struct LocalCopy<P: Platform> {
+    store: DriveStore<P>,
+    slot: SlabSlot,
+    copy: CopyId,
+    proven: Option<Version>,
+}
+
+impl<P: Platform> Clone for LocalCopy<P> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), slot: self.slot, copy: self.copy, proven: self.proven }
+    }
+}
+
+/// A copy on this node, for lists and checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyDescription {
+    /// The copy.
+    pub address: CopyAddress,
+    /// The drive that holds it.
+    pub drive: DriveId,
+    /// Blocks that hold data.
+    pub mapped_blocks: u32,
+}
+
+impl<P: Platform> Replica<P> {
+    /// A node without drives.
+    pub fn new() -> Self {
+        let inner = Inner { drives: BTreeMap::new(), copies: BTreeMap::new(), accepted: BTreeMap::new() };
+        Self { inner: Rc::new(RefCell::new(inner)) }
+    }
+
+    /// Offers the copies of a drive that was attached.
+    pub fn add_drive(&self, store: DriveStore<P>, report: &AttachReport) {
+        let mut inner = self.inner.borrow_mut();
+        for volume in store.volumes() {
+            let accepted = inner.accepted.entry(volume).or_default();
+            *accepted = (*accepted).max(store.fence_epoch(volume));
+        }
+        for slab in store.slabs() {
+            let unproven = report.unproven.iter().find(|copy| copy.slot == slab.slot);
+            let local = LocalCopy {
+                store: store.clone(),
+                slot: slab.slot,
+                copy: slab.copy,
+                proven: unproven.map(|copy| copy.proven),
+            };
+            inner.copies.insert((slab.volume, slab.slab), local);
+        }
+        inner.drives.insert(store.drive_id(), store);
+    }
+
+    /// Stops offering the copies of a drive.
+    pub fn remove_drive(&self, drive: DriveId) -> Option<DriveStore<P>> {
+        let mut inner = self.inner.borrow_mut();
+        inner.copies.retain(|_, copy| copy.store.drive_id() != drive);
+        inner.drives.remove(&drive)
+    }
+
+    /// The node's drives, in the order of their identities.
+    pub fn drives(&self) -> Vec<DriveStore<P>> {
+        self.inner.borrow().drives.values().cloned().collect()
+    }
+
+    /// The highest epoch that was accepted for a volume.
+    pub fn accepted_epoch(&self, volume: VolumeId) -> Epoch {
+        self.inner.borrow().accepted.get(&volume).copied().unwrap_or(Epoch::ZERO)
+    }
+
+    /// The node's copies of a volume, in the order of its slabs.
+    pub fn copies_of(&self, volume: VolumeId) -> Vec<CopyDescription> {
+        let inner = self.inner.borrow();
+        let copies = inner.copies.range((volume, SlabIndex(0))..=(volume, SlabIndex(u32::MAX)));
+        copies.filter_map(|((volume, slab), copy)| describe(*volume, *slab, copy)).collect()
+    }
+
+    /// Whether a copy is here, in exactly this incarnation.
+    pub fn has_copy(&self, address: CopyAddress) -> bool {
+        self.find(address).is_ok()
+    }
+
+    /// Serves one request. `payload` is the data that come with it.
+    pub async fn serve(&self, request: ReplicaRequest, payload: Option<Buffer>) -> Answer {
+        match request {
+            ReplicaRequest::Write { copy, authority, mark, first, version, checksums } => {
+                let local = self.authorize(copy, authority)?;
+                local.note_mark(copy.volume, &mark);
+                let data = payload.ok_or(ReplicaError::DamagedOnArrival)?;
+                local.store.write(local.slot, first, version, data, checksums).await?;
+                done()
+            }
+            ReplicaRequest::Read { copy, authority, first, count } => {
+                let local = self.authorize(copy, authority)?;
+                let parts = local.store.read(local.slot, first, count).await?;
+                Ok(describe_parts(parts))
+            }
+            ReplicaRequest::Check { copy, authority, first, count } => {
+                let local = self.authorize(copy, authority)?;
+                let parts = local.store.read(local.slot, first, count).await?;
+                let (descriptions, _) = describe_parts(parts);
+                Ok((descriptions, Vec::new()))
+            }
+            ReplicaRequest::Trim { copy, authority, mark, first, count, version } => {
+                let local = self.authorize(copy, authority)?;
+                local.note_mark(copy.volume, &mark);
+                local.store.trim(local.slot, first, count, version).await?;
+                done()
+            }
+            ReplicaRequest::Heal { copy, authority, block, token, checksum } => {
+                let local = self.authorize(copy, authority)?;
+                let good = match (payload, checksum) {
+                    (Some(data), Some(checksum)) => Some((data, checksum)),
+                    (None, None) => None,
+                    _ => return Err(ReplicaError::DamagedOnArrival),
+                };
+                local.store.heal(local.slot, DamagedBlock::from_token(block, token), good).await?;
+                done()
+            }
+            ReplicaRequest::Fence { volume, epoch } => self.fence(volume, epoch).await,
+            ReplicaRequest::NoteMark { volume, authority, mark } => {
+                self.check_epoch(volume, authority)?;
+                for store in self.drives() {
+                    store.note_mark(volume, mark.version, &mark.exceptions);
+                }
+                done()
+            }
+            ReplicaRequest::Pages { copy, authority } => {
+                let local = self.authorize(copy, authority)?;
+                let pages = local.store.pages(local.slot)?;
+                let describe = |page: &spandrel_drive::PageDescription| PageState {
+                    version: page.version,
+                    whole: page.whole,
+                    mapped_blocks: page.mapped_blocks,
+                };
+                Ok((ReplicaResponse::Pages(pages.iter().map(describe).collect()), Vec::new()))
+            }
+            ReplicaRequest::BlockStates { copy, authority, first, count } => {
+                let local = self.authorize(copy, authority)?;
+                let states = local.store.block_states(local.slot, first, count)?;
+                let states = states.into_iter().map(BlockState::from).collect();
+                Ok((ReplicaResponse::BlockStates(states), Vec::new()))
+            }
+            ReplicaRequest::SetPageVersion { copy, authority, page, version, whole } => {
+                let local = self.authorize(copy, authority)?;
+                local.store.set_page_version(local.slot, page, version, whole).await?;
+                done()
+            }
+            ReplicaRequest::AddCopy(new) => self.add_copy(new).await,
+            ReplicaRequest::RemoveCopy { copy } => {
+                let local = self.find(copy)?;
+                self.inner.borrow_mut().copies.remove(&(copy.volume, copy.slab));
+                local.store.remove_slab(local.slot).await?;
+                done()
+            }
+        }
+    }
+
+    /// The copy, if the asking owner is the one that was accepted last.
+    fn authorize(&self, copy: CopyAddress, authority: Authority) -> Result<LocalCopy<P>, ReplicaError> {
+        self.check_epoch(copy.volume, authority)?;
+        self.find(copy)
+    }
+
+    fn check_epoch(&self, volume: VolumeId, authority: Authority) -> Result<(), ReplicaError> {
+        let epoch = self.accepted_epoch(volume);
+        let right = authority.epoch == epoch || canary::is_planted(Bug::SkipFence);
+        if right { Ok(()) } else { Err(ReplicaError::Fenced { epoch }) }
+    }
+
+    fn find(&self, address: CopyAddress) -> Result<LocalCopy<P>, ReplicaError> {
+        let inner = self.inner.borrow();
+        let copy = inner.copies.get(&(address.volume, address.slab)).ok_or(ReplicaError::NotFound)?;
+        if copy.copy == address.copy { Ok(copy.clone()) } else { Err(ReplicaError::NotFound) }
+    }
+
+    /// Accepts an epoch and tells what the copies know. When this returns, every change that was
+    /// accepted under a lower epoch is durable and listed, or refused.
+    async fn fence(&self, volume: VolumeId, epoch: Epoch) -> Answer {
+        {
+            let mut inner = self.inner.borrow_mut();
+            let accepted = inner.accepted.entry(volume).or_default();
+            if *accepted > epoch {
+                return Err(ReplicaError::Fenced { epoch: *accepted });
+            }
+            *accepted = epoch;
+        }
+        let stores: Vec<DriveStore<P>> = {
+            let inner = self.inner.borrow();
+            let holding = |store: &&DriveStore<P>| store.volumes().contains(&volume);
+            inner.drives.values().filter(holding).cloned().collect()
+        };
+        let fenced = join_all(stores.iter().map(|store| store.fence(volume, epoch))).await;
+        // A drive that failed is not among the answers: its copies count as absent.
+        let answering: Vec<DriveId> = stores
+            .iter()
+            .zip(&fenced)
+            .filter(|(_, result)| result.is_ok())
+            .map(|(store, _)| store.drive_id())
+            .collect();
+        if self.accepted_epoch(volume) > epoch {
+            return Err(ReplicaError::Fenced { epoch: self.accepted_epoch(volume) });
+        }
+        Ok((ReplicaResponse::Gathered(self.gather(volume, &answering)), Vec::new()))
+    }
+
+    fn gather(&self, volume: VolumeId, drives: &[DriveId]) -> Vec<GatheredCopy> {
+        let inner = self.inner.borrow();
+        let copies = inner.copies.range((volume, SlabIndex(0))..=(volume, SlabIndex(u32::MAX)));
+        let answering = copies.filter(|(_, copy)| drives.contains(&copy.store.drive_id()));
+        let mut lists: BTreeMap<DriveId, Vec<spandrel_drive::ListedWrite>> = BTreeMap::new();
+        answering
+            .map(|((_, slab), copy)| {
+                let drive = copy.store.drive_id();
+                let list = lists.entry(drive).or_insert_with(|| copy.store.listed(volume));
+                let listed = list.iter().filter(|write| write.slab == *slab);
+                GatheredCopy {
+                    slab: *slab,
+                    copy: copy.copy,
+                    drive,
+                    mark: Mark {
+                        version: copy.store.mark(volume),
+                        exceptions: copy.store.listed_exceptions(volume),
+                    },
+                    listed: listed.map(ListedWrite::from).collect(),
+                    proven: copy.proven,
+                }
+            })
+            .collect()
+    }
+
+    async fn add_copy(&self, new: NewCopy) -> Answer {
+        let (volume, slab) = (new.copy.volume, new.copy.slab);
+        if self.find(new.copy).is_ok() {
+            return done();
+        }
+        let store = self.inner.borrow().drives.get(&new.drive).cloned().ok_or(ReplicaError::NotFound)?;
+        let former = self.inner.borrow_mut().copies.remove(&(volume, slab));
+        if let Some(former) = former
+            && former.store.drive_id() != new.drive
+        {
+            former.store.remove_slab(former.slot).await?;
+        }
+        let layout = SlabLayout::mirror(new.copies, new.part);
+        let birth = Version::new(new.epoch, 0);
+        let slot = store.add_slab(volume, slab, layout, new.copy.copy, birth).await?;
+        // A volume's first slab on a drive must not forget what other drives of the node accepted.
+        let accepted = self.accepted_epoch(volume);
+        store.fence(volume, accepted).await?;
+        let local = LocalCopy { store, slot, copy: new.copy.copy, proven: None };
+        self.inner.borrow_mut().copies.insert((volume, slab), local);
+        done()
+    }
+}
+
+impl<P: Platform> Default for Replica<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<P: Platform> LocalCopy<P> {
+    fn note_mark(&self, volume: VolumeId, mark: &Mark) {
+        self.store.note_mark(volume, mark.version, &mark.exceptions);
+    }
+}
+
+fn done() -> Answer {
+    Ok((ReplicaResponse::Done, Vec::new()))
+}
+
+fn describe<P: Platform>(volume: VolumeId, slab: SlabIndex, copy: &LocalCopy<P>) -> Option<CopyDescription> {
+    let description: SlabDescription = copy.store.find_slab(volume, slab)?;
+    Some(CopyDescription {
+        address: CopyAddress { volume, slab, copy: copy.copy },
+        drive: copy.store.drive_id(),
+        mapped_blocks: description.mapped_blocks,
+    })
+}
+
+fn describe_parts(parts: Vec<ReadPart>) -> (ReplicaResponse, Vec<Buffer>) {
+    let mut payload = Vec::new();
+    let mut descriptions = Vec::with_capacity(parts.len());
+    for part in parts {
+        descriptions.push(match part {
+            ReadPart::Hole { count } => PartDescription::Hole(count),
+            ReadPart::Data { data, checksums } => {
+                payload.push(data);
+                PartDescription::Data(checksums)
+            }
+            ReadPart::Damaged(damaged) => {
+                PartDescription::Damaged { block: damaged.block, token: damaged.token() }
+            }
+        });
+    }
+    (ReplicaResponse::Parts(descriptions), payload)
+}
+
+impl From<StoreError> for ReplicaError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NoRoom => ReplicaError::NoRoom,
+            StoreError::NotFound => ReplicaError::NotFound,
+            StoreError::Failed(detail) => ReplicaError::DriveFailed(detail),
+        }
+    }
+}
+
+impl From<&spandrel_drive::ListedWrite> for ListedWrite {
+    fn from(write: &spandrel_drive::ListedWrite) -> Self {
+        Self { version: write.version, first: write.first, count: write.count, in_doubt: write.in_doubt }
+    }
+}
+
+impl From<spandrel_drive::BlockState> for BlockState {
+    fn from(state: spandrel_drive::BlockState) -> Self {
+        match state {
+            spandrel_drive::BlockState::Hole => BlockState::Hole,
+            spandrel_drive::BlockState::Data(checksum) => BlockState::Data(checksum),
+            spandrel_drive::BlockState::Lost => BlockState::Lost,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "replica_tests.rs"]
+mod tests;

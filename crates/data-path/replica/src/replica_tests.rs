@@ -1,0 +1,149 @@
+use spandrel_drive::FormatOptions;
+use spandrel_platform_simulated::{SimulatedDriveConfig, SimulatedPlatform, World};
+use spandrel_shared::checksum::BlockChecksum;
+use spandrel_shared::{BLOCK_BYTES, ClusterId, ConfigurationVersion, NodeId, SlabGeometry};
+
+use super::*;
+
+const SLAB: SlabIndex = SlabIndex(3);
+
+fn volume() -> VolumeId {
+    VolumeId::from_random(1, 1)
+}
+
+fn copy_address() -> CopyAddress {
+    CopyAddress { volume: volume(), slab: SLAB, copy: CopyId::from_random(2, 2) }
+}
+
+fn drive_id() -> DriveId {
+    DriveId::from_random(3, 3)
+}
+
+fn authority(epoch: u32) -> Authority {
+    Authority { epoch: Epoch(epoch), configuration: ConfigurationVersion(1) }
+}
+
+/// A replica with one copy, under no epoch yet.
+async fn new_replica(platform: &SimulatedPlatform) -> Replica<SimulatedPlatform> {
+    let drive = platform.open_drive("drive").await.expect("the drive is free");
+    let options = FormatOptions {
+        cluster: ClusterId::from_random(9, 9),
+        node: NodeId::from_random(8, 8),
+        drive: drive_id(),
+        slab_geometry: SlabGeometry::new(4 << 20).expect("a slab size"),
+    };
+    DriveStore::format(platform, &drive, options).await.expect("the drive is empty");
+    let (store, report) = DriveStore::attach(platform, drive).await.expect("it was just formatted");
+    let replica = Replica::new();
+    replica.add_drive(store, &report);
+    let new = NewCopy { copy: copy_address(), drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+    replica.serve(ReplicaRequest::AddCopy(new), None).await.expect("there is room");
+    replica
+}
+
+/// Attaches the drive again, as a new process does.
+async fn attach_again(platform: &SimulatedPlatform) -> Replica<SimulatedPlatform> {
+    let drive = platform.open_drive("drive").await.expect("the drive is free");
+    let (store, report) = DriveStore::attach(platform, drive).await.expect("the store recovers");
+    let replica = Replica::new();
+    replica.add_drive(store, &report);
+    replica
+}
+
+async fn write(
+    platform: &SimulatedPlatform,
+    replica: &Replica<SimulatedPlatform>,
+    epoch: u32,
+    counter: u64,
+    byte: u8,
+) -> Answer {
+    let data = platform.buffers().copy_of(&[byte; BLOCK_BYTES]).freeze();
+    let request = ReplicaRequest::Write {
+        copy: copy_address(),
+        authority: authority(epoch),
+        mark: Mark::default(),
+        first: 7,
+        version: Version::new(Epoch(epoch), counter),
+        checksums: vec![BlockChecksum::new(volume(), SLAB).of(7, &data)],
+    };
+    replica.serve(request, Some(data)).await
+}
+
+async fn read_byte(replica: &Replica<SimulatedPlatform>, epoch: u32) -> Result<u8, ReplicaError> {
+    let request =
+        ReplicaRequest::Read { copy: copy_address(), authority: authority(epoch), first: 7, count: 1 };
+    let (_, payload) = replica.serve(request, None).await?;
+    Ok(payload.first().map_or(0, |data| data[0]))
+}
+
+async fn fence(replica: &Replica<SimulatedPlatform>, epoch: u32) -> Result<Vec<GatheredCopy>, ReplicaError> {
+    let request = ReplicaRequest::Fence { volume: volume(), epoch: Epoch(epoch) };
+    match replica.serve(request, None).await? {
+        (ReplicaResponse::Gathered(copies), _) => Ok(copies),
+        (other, _) => panic!("a fence was answered with {other:?}"),
+    }
+}
+
+fn run<F: Future<Output = ()> + 'static>(test: impl FnOnce(SimulatedPlatform) -> F) {
+    let world = World::new(1);
+    world
+        .add_drive("drive", SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() });
+    let process = world.process("node");
+    process.block_on(test(process.platform())).expect("the test ends");
+}
+
+#[test]
+fn only_the_owner_that_was_fenced_in_is_served() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        assert!(write(&platform, &replica, 5, 1, 1).await.is_err(), "no fence has named epoch 5");
+        fence(&replica, 5).await.expect("the first epoch");
+        write(&platform, &replica, 5, 1, 1).await.expect("the owner writes");
+        assert_eq!(read_byte(&replica, 5).await, Ok(1));
+
+        let copies = fence(&replica, 6).await.expect("a higher epoch");
+        assert_eq!(copies[0].listed.len(), 1, "the write above the mark is listed");
+        assert_eq!(copies[0].listed[0].version, Version::new(Epoch(5), 1));
+        let fenced = ReplicaError::Fenced { epoch: Epoch(6) };
+        assert_eq!(write(&platform, &replica, 5, 2, 2).await.map(|_| ()), Err(fenced.clone()));
+        assert_eq!(read_byte(&replica, 5).await, Err(fenced.clone()));
+        assert_eq!(fence(&replica, 5).await, Err(fenced));
+        assert_eq!(read_byte(&replica, 6).await, Ok(1), "the old owner changed nothing");
+    });
+}
+
+#[test]
+fn an_accepted_epoch_survives_a_crash() {
+    let world = World::new(2);
+    world
+        .add_drive("drive", SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() });
+    let process = world.process("node");
+    let platform = process.platform();
+    let fenced = process.block_on(async move {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 9).await.expect("the first epoch");
+    });
+    fenced.expect("the world goes on");
+    process.host().power_cut();
+    process.host().power_on();
+    let process = world.start_process("node");
+    let platform = process.platform();
+    let checked = process.block_on(async move {
+        let replica = attach_again(&platform).await;
+        assert_eq!(replica.accepted_epoch(volume()), Epoch(9));
+        assert_eq!(fence(&replica, 8).await, Err(ReplicaError::Fenced { epoch: Epoch(9) }));
+    });
+    checked.expect("the world goes on");
+}
+
+#[test]
+fn another_incarnation_of_a_copy_is_not_found() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 1).await.expect("the first epoch");
+        let copy = CopyAddress { copy: CopyId::from_random(7, 7), ..copy_address() };
+        let request = ReplicaRequest::Read { copy, authority: authority(1), first: 0, count: 1 };
+        assert_eq!(replica.serve(request, None).await.map(|_| ()), Err(ReplicaError::NotFound));
+        assert!(replica.has_copy(copy_address()) && !replica.has_copy(copy));
+    });
+}

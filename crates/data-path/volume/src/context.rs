@@ -1,0 +1,63 @@
+//! What an owner needs from its node: copies to ask, promises to check, a membership to change.
+//!
+//! The node puts these together from the bus, the replica and the cluster state; tests put them
+//! together from memory.
+
+use std::future::Future;
+
+use spandrel_platform::{Buffer, Platform};
+use spandrel_replica::{ReplicaError, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::{Epoch, NodeId, VolumeId};
+
+use crate::membership::{Membership, MembershipChange, MembershipError};
+
+/// A request to a copy that brought no answer of that copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AskError {
+    /// The copy's node refused or failed.
+    Replica(ReplicaError),
+    /// The node could not be reached, or its session ended before the answer: if the request was a
+    /// change, it may have been carried out or not.
+    Unreachable(String),
+}
+
+/// The surroundings of an owner. Cheap to clone.
+pub trait OwnerContext: Clone + 'static {
+    /// The platform that the owner runs on.
+    type Platform: Platform;
+
+    /// The platform.
+    fn platform(&self) -> &Self::Platform;
+
+    /// The owner's own node.
+    fn node(&self) -> NodeId;
+
+    /// Asks the copies of a node. A request to the owner's own node does not leave it. Requests
+    /// to one node arrive in the order in which they are asked.
+    fn ask(
+        &self,
+        node: NodeId,
+        request: ReplicaRequest,
+        payload: Option<Buffer>,
+    ) -> impl Future<Output = Result<(ReplicaResponse, Vec<Buffer>), AskError>>;
+
+    /// Whether the node answers at all, as far as is known.
+    fn is_reachable(&self, node: NodeId) -> bool;
+
+    /// Whether `node` has promised, for longer than until now, to answer no fence against this
+    /// ownership. The owner's own node always has.
+    fn is_promised(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool;
+
+    /// Completes at the next change of what [`OwnerContext::is_reachable`] or
+    /// [`OwnerContext::is_promised`] say, or a little later.
+    fn surroundings_changed(&self) -> impl Future<Output = ()>;
+
+    /// Changes the membership of a volume in one transaction that compares its configuration and
+    /// epoch with those of `seen`; returns what the state says afterwards. When this returns, the
+    /// outcome is known.
+    fn change_membership(
+        &self,
+        seen: &Membership,
+        change: MembershipChange,
+    ) -> impl Future<Output = Result<Membership, MembershipError>>;
+}

@@ -1,0 +1,175 @@
+//! The guardian of an ownership: takes legs out that fail or fall silent, and tells idle copies
+//! the mark.
+//!
+//! A leg is marked only when something needs it that it does not give: a write its answer, a
+//! request its node's promise. The mark is a transaction of the cluster state; until it is made,
+//! whatever needs the leg waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_platform::{Instant, Platform};
+use spandrel_replica::ReplicaRequest;
+use spandrel_shared::{DriveId, NodeId, Version};
+
+use crate::context::OwnerContext;
+use crate::membership::{LegState, Membership, MembershipChange, MembershipError};
+use crate::owner::{OwnerInner, Phase};
+
+/// How often the guardian looks, if nothing wakes it earlier.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// A node whose promise is missing for so long is taken out.
+pub const SILENCE_MAX: Duration = Duration::from_millis(1000);
+
+/// How long the guardian waits after a refused or failed transaction.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Works until the owner is deposed.
+pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
+    let platform = owner.context.platform().clone();
+    let mut missing_since: BTreeMap<NodeId, Instant> = BTreeMap::new();
+    loop {
+        let changed = owner.changed.notified();
+        match owner.phase.get() {
+            Phase::Deposed => return,
+            Phase::TakingOver => {}
+            Phase::Serving => {
+                let silent = owner.silent_nodes(&mut missing_since);
+                let doubtful = owner.doubtful_legs(&silent);
+                if !doubtful.is_empty() && !owner.take_out(doubtful).await {
+                    platform.sleep(RETRY).await;
+                }
+                owner.tell_idle_mark().await;
+                crate::resync::start_where_needed(&owner);
+            }
+        }
+        let interval = std::pin::pin!(platform.sleep(INTERVAL));
+        futures_util::future::select(std::pin::pin!(changed), interval).await;
+    }
+}
+
+impl<C: OwnerContext> OwnerInner<C> {
+    /// The needed nodes whose promise has been missing for too long.
+    fn silent_nodes(&self, missing_since: &mut BTreeMap<NodeId, Instant>) -> BTreeSet<NodeId> {
+        let now = self.context.platform().now();
+        let needed = self.needed_nodes();
+        missing_since.retain(|node, _| needed.contains(node));
+        let mut silent = BTreeSet::new();
+        for node in needed {
+            if self.context.is_promised(node, self.volume, self.epoch) {
+                missing_since.remove(&node);
+                continue;
+            }
+            let since = *missing_since.entry(node).or_insert(now);
+            // A broken connection is certain at once; silence takes a while to be told from delay.
+            if !self.context.is_reachable(node) || now.since(since) >= SILENCE_MAX {
+                silent.insert(node);
+            }
+        }
+        silent
+    }
+
+    /// The needed legs that have failed, or whose node is silent.
+    fn doubtful_legs(&self, silent: &BTreeSet<NodeId>) -> BTreeSet<DriveId> {
+        let legs = self.legs.borrow();
+        let mut suspects = self.suspects.borrow_mut();
+        suspects.retain(|drive, _| legs.get(drive).is_some_and(|leg| leg.state.is_needed()));
+        let doubtful = legs.iter().filter(|(drive, leg)| {
+            leg.state.is_needed() && (suspects.contains_key(drive) || silent.contains(&leg.node))
+        });
+        doubtful.map(|(drive, _)| *drive).collect()
+    }
+
+    /// Marks legs stale; those that hold the last in-sync copy of a slab are left out. Returns
+    /// whether anything changed.
+    pub(crate) async fn take_out(&self, mut drives: BTreeSet<DriveId>) -> bool {
+        let seen = self.membership.borrow().clone();
+        while !seen.may_mark(&drives) {
+            // One leg fewer may do. The last one alone may be the last copy of a slab: then the
+            // volume waits for it.
+            if drives.pop_last().is_none() {
+                return false;
+            }
+        }
+        if drives.is_empty() {
+            return false;
+        }
+        let since = self.versions.borrow().mark().complete_up_to();
+        let marks = drives.iter().map(|drive| (*drive, since)).collect();
+        self.change(seen, MembershipChange::MarkStale(marks)).await
+    }
+
+    /// Marks legs stale since given versions; the caller knows that slabs keep in-sync copies.
+    pub(crate) async fn mark_since(&self, marks: BTreeMap<DriveId, Version>) -> bool {
+        let seen = self.membership.borrow().clone();
+        self.change(seen, MembershipChange::MarkStale(marks)).await
+    }
+
+    /// Asks for a change of membership and takes over what the state says afterwards.
+    pub(crate) async fn change(&self, seen: Membership, change: MembershipChange) -> bool {
+        match self.context.change_membership(&seen, change.clone()).await {
+            Ok(membership) => {
+                self.adopt(membership, &change);
+                true
+            }
+            Err(MembershipError::NotOwner) => {
+                self.depose();
+                false
+            }
+            Err(MembershipError::Refused(reason) | MembershipError::Unavailable(reason)) => {
+                tracing::warn!(volume = %self.volume, "membership not changed: {reason}");
+                false
+            }
+        }
+    }
+
+    fn adopt(&self, membership: Membership, change: &MembershipChange) {
+        // Only the legs of this change: another one's outcome may still be open.
+        let mut legs = self.legs.borrow_mut();
+        let mut set = |drive: &DriveId, state| {
+            if let Some(leg) = legs.get_mut(drive) {
+                leg.state = state;
+            }
+        };
+        match change {
+            MembershipChange::MarkStale(marks) => marks.keys().for_each(|drive| set(drive, LegState::Stale)),
+            MembershipChange::Promote(drive) => set(drive, LegState::InSync),
+        }
+        drop(legs);
+        let mut suspects = self.suspects.borrow_mut();
+        let mut statistics = self.statistics.borrow_mut();
+        match change {
+            MembershipChange::MarkStale(marks) => {
+                for (drive, since) in marks {
+                    let reason = suspects.remove(drive).unwrap_or_else(|| "its node is silent".to_owned());
+                    tracing::warn!(volume = %self.volume, %drive, since = %since, "copies marked stale: {reason}");
+                }
+                statistics.legs_marked += marks.len() as u64;
+            }
+            MembershipChange::Promote(drive) => {
+                tracing::info!(volume = %self.volume, %drive, "copies in sync again");
+                statistics.legs_promoted += 1;
+            }
+        }
+        drop((suspects, statistics));
+        *self.membership.borrow_mut() = membership;
+        self.changed.notify_all();
+    }
+
+    /// Tells all copies the mark once the volume has fallen idle.
+    async fn tell_idle_mark(&self) {
+        let mark = self.versions.borrow().mark();
+        if self.mark_told.get() || mark.version != self.versions.borrow().newest() {
+            return;
+        }
+        self.mark_told.set(true);
+        let (volume, authority) = (self.volume, self.authority());
+        for node in self.needed_nodes() {
+            let request = ReplicaRequest::NoteMark { volume, authority, mark: mark.clone() };
+            // A copy that misses a mark only lists more writes at the next take-over.
+            let _ = self.context.ask(node, request, None).await;
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The owner of a volume: orders its writes, sends them to all copies, takes over and degrades.
+//!
+//! Reading order: [`BlockDevice`] (what a front-end sees), `owner` (the state and the rules),
+//! `write`, `read`, `takeover`, `degrade`, `resync`, `scrub`. [`OwnerContext`] is all that an owner
+//! knows of the world around it.
+
+mod context;
+mod degrade;
+mod device;
+mod membership;
+mod owner;
+mod range_lock;
+mod read;
+mod resync;
+mod scrub;
+mod statistics;
+mod takeover;
+mod version_tracker;
+mod write;
+
+pub use context::{AskError, OwnerContext};
+pub use device::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent};
+pub use membership::{Leg, LegState, Member, Membership, MembershipChange, MembershipError};
+pub use owner::{Owner, OwnerError, Phase};
+pub use range_lock::{RangeGuard, RangeLocks};
+pub use resync::ResyncProgress;
+pub use scrub::ScrubReport;
+pub use statistics::OwnerStatistics;

@@ -1,0 +1,27 @@
+use super::*;
+
+fn member(node: u8, drive: u8) -> Member {
+    Member {
+        node: NodeId::from_bytes([node; 16]),
+        drive: DriveId::from_bytes([drive; 16]),
+        copy: CopyId::from_bytes([drive; 16]),
+    }
+}
+
+#[test]
+fn the_last_copy_of_any_slab_is_never_marked() {
+    let membership = Membership {
+        volume: VolumeId::from_bytes([1; 16]),
+        size_bytes: 8 << 20,
+        geometry: SlabGeometry::new(4 << 20).unwrap(),
+        epoch: Epoch(1),
+        configuration: ConfigurationVersion(1),
+        slabs: vec![vec![member(1, 1), member(2, 2)], vec![member(2, 3), member(3, 4)]],
+        stale: BTreeMap::from([(DriveId::from_bytes([2; 16]), Version::ZERO)]),
+    };
+    let drives = |numbers: &[u8]| numbers.iter().map(|number| DriveId::from_bytes([*number; 16])).collect();
+    assert!(membership.may_mark(&drives(&[3])));
+    assert!(membership.may_mark(&drives(&[4])));
+    assert!(!membership.may_mark(&drives(&[3, 4])), "slab 1 would have none");
+    assert!(!membership.may_mark(&drives(&[1])), "the other copy of slab 0 is stale");
+}

@@ -1,0 +1,312 @@
+//! The owner of a volume: its state, and the rules that every request goes by.
+//!
+//! An owner starts with a membership and an epoch that the cluster state has just given it. It
+//! takes over (see `takeover`), then serves. A guardian task (see `degrade`) marks legs stale that
+//! fail or fall silent, and brings stale ones back (see `resync`).
+//!
+//! Invariants:
+//! - Nothing is answered without a live promise of every node that holds a needed leg.
+//! - A write is answered when every needed leg has said that it is durable; a leg stops being
+//!   needed only by a transaction of the cluster state.
+//! - An owner that meets a higher epoch than its own is deposed and answers nothing more.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+
+use spandrel_platform::Platform;
+use spandrel_platform::sync::Signal;
+use spandrel_replica::{Authority, Mark, ReplicaError};
+use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, Epoch, NodeId, SlabIndex, VolumeId};
+
+use crate::context::{AskError, OwnerContext};
+use crate::device::{DeviceError, DeviceErrorKind};
+use crate::membership::{Leg, LegState, Member, Membership};
+use crate::range_lock::RangeLocks;
+use crate::resync::ResyncProgress;
+use crate::statistics::OwnerStatistics;
+use crate::version_tracker::VersionTracker;
+
+/// One ownership of one volume. Cheap to clone; all clones are the same.
+pub struct Owner<C: OwnerContext> {
+    pub(crate) inner: Rc<OwnerInner<C>>,
+}
+
+impl<C: OwnerContext> Clone for Owner<C> {
+    fn clone(&self) -> Self {
+        Self { inner: Rc::clone(&self.inner) }
+    }
+}
+
+pub(crate) struct OwnerInner<C: OwnerContext> {
+    pub(crate) context: C,
+    pub(crate) volume: VolumeId,
+    pub(crate) epoch: Epoch,
+    pub(crate) membership: RefCell<Membership>,
+    pub(crate) legs: RefCell<BTreeMap<DriveId, Leg>>,
+    /// Legs that failed to do what a needed leg must, with the reason: to be marked stale.
+    pub(crate) suspects: RefCell<BTreeMap<DriveId, String>>,
+    pub(crate) locks: RangeLocks,
+    pub(crate) versions: RefCell<VersionTracker>,
+    pub(crate) phase: Cell<Phase>,
+    /// Notified when the phase, a leg or the suspects change.
+    pub(crate) changed: Signal,
+    pub(crate) statistics: RefCell<OwnerStatistics>,
+    /// Whether the copies have been told the mark since the last write.
+    pub(crate) mark_told: Cell<bool>,
+    pub(crate) resync: RefCell<BTreeMap<DriveId, ResyncProgress>>,
+    /// Writes that were sent to joining legs and not answered yet.
+    pub(crate) unawaited: RefCell<BTreeMap<DriveId, u64>>,
+    own: Weak<OwnerInner<C>>,
+}
+
+/// What an owner does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Fences, gathers, rolls forward; requests wait.
+    TakingOver,
+    /// Serves.
+    Serving,
+    /// Another owner has taken the volume, or this one has given it up; requests are refused.
+    Deposed,
+}
+
+/// Why an owner did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnerError {
+    /// It is not the owner any more. A change may have been made or not: ask the new owner again.
+    Deposed,
+    /// The request lies outside the volume; nothing changed.
+    Invalid(String),
+    /// No copy has room; nothing changed.
+    NoRoom,
+}
+
+impl From<OwnerError> for DeviceError {
+    fn from(error: OwnerError) -> Self {
+        match error {
+            OwnerError::Deposed => {
+                DeviceError::new(DeviceErrorKind::Failed, "the volume's owner has changed")
+            }
+            OwnerError::Invalid(detail) => DeviceError::new(DeviceErrorKind::Invalid, detail),
+            OwnerError::NoRoom => DeviceError::new(DeviceErrorKind::NoRoom, "the pool has no room"),
+        }
+    }
+}
+
+impl<C: OwnerContext> Owner<C> {
+    /// Begins an ownership. `membership` is what the cluster state says now that it names this
+    /// node, with the epoch that it gave.
+    pub fn start(context: C, membership: Membership) -> Self {
+        let legs = membership.drives().into_iter().map(|(drive, node)| {
+            let stale = membership.stale.contains_key(&drive);
+            (drive, Leg { node, state: if stale { LegState::Stale } else { LegState::InSync } })
+        });
+        let legs: BTreeMap<DriveId, Leg> = legs.collect();
+        let inner = Rc::new_cyclic(|own| OwnerInner {
+            volume: membership.volume,
+            epoch: membership.epoch,
+            legs: RefCell::new(legs),
+            suspects: RefCell::default(),
+            locks: RangeLocks::default(),
+            versions: RefCell::new(VersionTracker::new(membership.epoch)),
+            phase: Cell::new(Phase::TakingOver),
+            changed: Signal::new(),
+            statistics: RefCell::default(),
+            mark_told: Cell::new(true),
+            resync: RefCell::default(),
+            unawaited: RefCell::default(),
+            membership: RefCell::new(membership),
+            own: own.clone(),
+            context,
+        });
+        let owner = Self { inner };
+        let platform = owner.inner.context.platform().clone();
+        platform.spawn(crate::takeover::run(Rc::clone(&owner.inner)));
+        platform.spawn(crate::degrade::guard(Rc::clone(&owner.inner)));
+        owner
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> VolumeId {
+        self.inner.volume
+    }
+
+    /// The ownership's number.
+    pub fn epoch(&self) -> Epoch {
+        self.inner.epoch
+    }
+
+    /// What the owner does.
+    pub fn phase(&self) -> Phase {
+        self.inner.phase.get()
+    }
+
+    /// The volume's size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.inner.membership.borrow().size_bytes
+    }
+
+    /// The membership that the owner goes by.
+    pub fn membership(&self) -> Membership {
+        self.inner.membership.borrow().clone()
+    }
+
+    /// The legs and how far each takes part.
+    pub fn legs(&self) -> BTreeMap<DriveId, Leg> {
+        self.inner.legs.borrow().clone()
+    }
+
+    /// How far the resyncs that are under way are.
+    pub fn resync_progress(&self) -> BTreeMap<DriveId, ResyncProgress> {
+        self.inner.resync.borrow().clone()
+    }
+
+    /// The committed mark.
+    pub fn mark(&self) -> Mark {
+        self.inner.versions.borrow().mark()
+    }
+
+    /// What the owner has done since it began.
+    pub fn statistics(&self) -> OwnerStatistics {
+        *self.inner.statistics.borrow()
+    }
+
+    /// Gives the volume up: nothing more is answered. Another node, or this one, takes it with a
+    /// higher epoch.
+    pub fn depose(&self) {
+        self.inner.depose();
+    }
+
+    /// Completes when the owner serves, or fails when it never will.
+    pub async fn serving(&self) -> Result<(), OwnerError> {
+        self.inner.serving().await
+    }
+
+    /// Completes when the owner is deposed.
+    pub async fn deposed(&self) {
+        self.inner.changed.wait_until(|| self.inner.phase.get() == Phase::Deposed).await;
+    }
+
+    /// Completes at the next change of phase, legs or suspects.
+    pub async fn changed(&self) {
+        self.inner.changed.notified().await;
+    }
+}
+
+impl<C: OwnerContext> OwnerInner<C> {
+    pub(crate) fn authority(&self) -> Authority {
+        Authority { epoch: self.epoch, configuration: self.membership.borrow().configuration }
+    }
+
+    /// A handle for tasks that outlive a request; none while the owner is being dropped.
+    pub(crate) fn own_handle(&self) -> Option<Rc<Self>> {
+        self.own.upgrade()
+    }
+
+    pub(crate) fn depose(&self) {
+        if self.phase.replace(Phase::Deposed) != Phase::Deposed {
+            tracing::info!(volume = %self.volume, epoch = self.epoch.0, "the ownership has ended");
+            self.changed.notify_all();
+        }
+    }
+
+    pub(crate) fn is_deposed(&self) -> bool {
+        self.phase.get() == Phase::Deposed
+    }
+
+    pub(crate) async fn serving(&self) -> Result<(), OwnerError> {
+        match self.phase.get() {
+            Phase::Serving => return Ok(()),
+            Phase::Deposed => return Err(OwnerError::Deposed),
+            Phase::TakingOver => {}
+        }
+        self.changed.wait_until(|| self.phase.get() != Phase::TakingOver).await;
+        if self.is_deposed() { Err(OwnerError::Deposed) } else { Ok(()) }
+    }
+
+    /// The nodes whose promise every answer needs.
+    pub(crate) fn needed_nodes(&self) -> BTreeSet<NodeId> {
+        let legs = self.legs.borrow();
+        legs.values().filter(|leg| leg.state.is_needed()).map(|leg| leg.node).collect()
+    }
+
+    /// Whether every needed node's promise is live, right now.
+    pub(crate) fn is_promised(&self) -> bool {
+        let legs = self.legs.borrow();
+        legs.values()
+            .filter(|leg| leg.state.is_needed())
+            .all(|leg| self.context.is_promised(leg.node, self.volume, self.epoch))
+    }
+
+    /// Completes when every needed node's promise is live. Nothing may be awaited between this and
+    /// what relies on it.
+    pub(crate) async fn promised(&self) -> Result<(), OwnerError> {
+        loop {
+            if self.is_deposed() {
+                return Err(OwnerError::Deposed);
+            }
+            if self.is_promised() {
+                return Ok(());
+            }
+            let changed = std::pin::pin!(self.changed.notified());
+            let surroundings = std::pin::pin!(self.context.surroundings_changed());
+            futures_util::future::select(changed, surroundings).await;
+        }
+    }
+
+    pub(crate) fn leg_state(&self, drive: DriveId) -> LegState {
+        self.legs.borrow().get(&drive).map_or(LegState::Stale, |leg| leg.state)
+    }
+
+    pub(crate) fn set_leg_state(&self, drive: DriveId, state: LegState) {
+        if let Some(leg) = self.legs.borrow_mut().get_mut(&drive) {
+            leg.state = state;
+        }
+        self.changed.notify_all();
+    }
+
+    /// The copies of a slab, with how far each takes part.
+    pub(crate) fn members(&self, slab: SlabIndex) -> Vec<(Member, LegState)> {
+        let membership = self.membership.borrow();
+        let legs = self.legs.borrow();
+        let members = membership.slabs.get(slab.0 as usize);
+        let with_state =
+            |member: &Member| (*member, legs.get(&member.drive).map_or(LegState::Stale, |leg| leg.state));
+        members.into_iter().flatten().map(with_state).collect()
+    }
+
+    /// A leg did not do what it was asked. What that means depends on how far it takes part.
+    pub(crate) fn note_failure(&self, drive: DriveId, error: &AskError) {
+        if let AskError::Replica(ReplicaError::Fenced { epoch }) = error
+            && *epoch > self.epoch
+        {
+            return self.depose();
+        }
+        let reason = match error {
+            AskError::Replica(error) => error.to_string(),
+            AskError::Unreachable(detail) => detail.clone(),
+        };
+        match self.leg_state(drive) {
+            LegState::Stale => {}
+            // It missed a message: it begins anew.
+            LegState::Joining => self.set_leg_state(drive, LegState::Stale),
+            LegState::InSync | LegState::Promoting => {
+                self.suspects.borrow_mut().entry(drive).or_insert(reason);
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    /// The blocks that a request covers, if it lies within the volume.
+    pub(crate) fn check_range(&self, offset: u64, length: u64) -> Result<BlockRange, OwnerError> {
+        let size = self.membership.borrow().size_bytes;
+        match offset.checked_add(length) {
+            Some(end) if end <= size && length > 0 => Ok(BlockRange::covering(offset, length)),
+            _ => Err(OwnerError::Invalid(format!(
+                "{length} bytes at {offset} are not within the volume's {size} bytes ({} blocks)",
+                size / BLOCK_BYTES as u64
+            ))),
+        }
+    }
+}

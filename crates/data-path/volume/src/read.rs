@@ -1,0 +1,371 @@
+//! The read: from the nearest in-sync copy that has the block whole.
+//!
+//! A read shares its blocks with other reads and waits for writes, so no later read sees an older
+//! block. A damaged block is read from another copy, answered, and healed.
+
+use std::collections::BTreeSet;
+
+use spandrel_platform::{Buffer, Platform};
+use spandrel_replica::{PartDescription, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::geometry::SlabRange;
+use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, SlabIndex};
+
+use crate::context::{AskError, OwnerContext};
+use crate::device::Extent;
+use crate::membership::{LegState, Member};
+use crate::owner::{Owner, OwnerError, OwnerInner};
+use crate::write::cut;
+
+/// The longest read from one copy, in blocks: 1 MiB.
+const PIECE_BLOCKS_MAX: u32 = 256;
+
+/// The longest question about allocation to one copy, in blocks: 64 MiB.
+const EXTENT_BLOCKS_MAX: u32 = 16_384;
+
+/// What one answer about allocation covers at most, in blocks: 1 GiB.
+const EXTENT_ANSWER_BLOCKS_MAX: u64 = 262_144;
+
+/// A stretch of blocks, as a copy gave it.
+#[derive(Clone, Debug)]
+pub(crate) enum BlockPart {
+    /// Nothing is stored of so many blocks.
+    Hole(u32),
+    /// Content and checksums.
+    Data { data: Buffer, checksums: Vec<u32> },
+}
+
+impl<C: OwnerContext> Owner<C> {
+    /// Reads `length` bytes from `offset` on. The parts are in order and are exactly that.
+    pub async fn read(&self, offset: u64, length: u32) -> Result<Vec<Buffer>, OwnerError> {
+        let inner = &self.inner;
+        let blocks = inner.check_range(offset, u64::from(length))?;
+        inner.serving().await?;
+        let _lock = inner.locks.shared(blocks).await;
+        inner.promised().await?;
+        let geometry = inner.membership.borrow().geometry;
+        let mut parts = Vec::with_capacity(1);
+        for part in geometry.split(blocks).flat_map(|part| cut(part, PIECE_BLOCKS_MAX)) {
+            for part in inner.read_piece(part).await? {
+                inner.push_bytes(part, &mut parts);
+            }
+        }
+        inner.promised().await?;
+        let mut statistics = inner.statistics.borrow_mut();
+        statistics.reads += 1;
+        statistics.read_bytes += u64::from(length);
+        let skip = offset - blocks.first * BLOCK_BYTES as u64;
+        Ok(trim_parts(parts, skip as usize, length as usize))
+    }
+
+    /// The allocation of `length` bytes from `offset` on, or of the first part of that.
+    pub async fn extents(&self, offset: u64, length: u64) -> Result<Vec<Extent>, OwnerError> {
+        let inner = &self.inner;
+        let mut blocks = inner.check_range(offset, length)?;
+        inner.serving().await?;
+        blocks.count = blocks.count.min(EXTENT_ANSWER_BLOCKS_MAX);
+        let skip = offset - blocks.first * BLOCK_BYTES as u64;
+        let geometry = inner.membership.borrow().geometry;
+        let mut extents: Vec<Extent> = Vec::new();
+        for part in geometry.split(blocks).flat_map(|part| cut(part, EXTENT_BLOCKS_MAX)) {
+            let _lock = inner.locks.shared(part.in_volume(geometry)).await;
+            inner.promised().await?;
+            for state in inner.block_states(part).await? {
+                let allocated = state != spandrel_replica::BlockState::Hole;
+                match extents.last_mut() {
+                    Some(last) if last.allocated == allocated => last.length += BLOCK_BYTES as u64,
+                    _ => extents.push(Extent { length: BLOCK_BYTES as u64, allocated }),
+                }
+            }
+        }
+        Ok(trim_extents(extents, skip, length))
+    }
+}
+
+impl<C: OwnerContext> OwnerInner<C> {
+    /// One block's content. The caller holds it.
+    pub(crate) async fn read_block(&self, block: u64) -> Result<Buffer, OwnerError> {
+        self.promised().await?;
+        let geometry = self.membership.borrow().geometry;
+        let mut parts = Vec::with_capacity(1);
+        for part in geometry.split(BlockRange::new(block, 1)) {
+            for part in self.read_piece(part).await? {
+                self.push_bytes(part, &mut parts);
+            }
+        }
+        Ok(parts.swap_remove(0))
+    }
+
+    /// Reads blocks of one slab, which the caller holds, from whichever in-sync copies have them.
+    pub(crate) async fn read_piece(&self, piece: SlabRange) -> Result<Vec<BlockPart>, OwnerError> {
+        let (source, parts) = self.read_from_any(piece, &BTreeSet::new()).await?;
+        if !parts.iter().any(|part| matches!(part, CopyPart::Damaged { .. })) {
+            return Ok(parts.into_iter().map(CopyPart::into_good).collect());
+        }
+        let mut good = Vec::with_capacity(parts.len());
+        let mut block = piece.first;
+        for part in parts {
+            let count = part.count();
+            match part {
+                CopyPart::Damaged { token } => {
+                    good.push(self.read_elsewhere(piece.slab, block, token, source).await?);
+                }
+                part => good.push(part.into_good()),
+            }
+            block += count;
+        }
+        Ok(good)
+    }
+
+    /// Reads one block that `damaged` could not give from another copy, and heals it there.
+    async fn read_elsewhere(
+        &self,
+        slab: SlabIndex,
+        block: u32,
+        token: u64,
+        damaged: Member,
+    ) -> Result<BlockPart, OwnerError> {
+        let piece = SlabRange { slab, first: block, count: 1 };
+        let mut excluded = BTreeSet::from([damaged.drive]);
+        let mut to_heal = vec![(damaged, token)];
+        loop {
+            let (source, parts) = self.read_from_any(piece, &excluded).await?;
+            match parts.into_iter().next() {
+                Some(CopyPart::Damaged { token }) => {
+                    excluded.insert(source.drive);
+                    to_heal.push((source, token));
+                }
+                Some(part) => {
+                    let good = part.into_good();
+                    self.statistics.borrow_mut().blocks_read_elsewhere += 1;
+                    for (member, token) in to_heal {
+                        self.heal(slab, block, member, token, &good).await;
+                    }
+                    return Ok(good);
+                }
+                None => excluded.clear(),
+            }
+        }
+    }
+
+    /// Replaces a damaged block. A failure is not the reader's: the scrub finds the block again.
+    pub(crate) async fn heal(
+        &self,
+        slab: SlabIndex,
+        block: u32,
+        member: Member,
+        token: u64,
+        good: &BlockPart,
+    ) {
+        let (payload, checksum) = match good {
+            BlockPart::Hole(_) => (None, None),
+            BlockPart::Data { data, checksums } => (Some(data.clone()), checksums.first().copied()),
+        };
+        let copy = self.membership.borrow().address(slab, &member);
+        let request = ReplicaRequest::Heal { copy, authority: self.authority(), block, token, checksum };
+        match self.context.ask(member.node, request, payload).await {
+            Ok(_) => self.statistics.borrow_mut().blocks_healed += 1,
+            Err(error) => self.note_failure(member.drive, &error),
+        }
+    }
+
+    /// Reads from the nearest in-sync copy that answers, but for the excluded ones. While there
+    /// is none, waits: the volume has lost its last reachable copy of these blocks.
+    async fn read_from_any(
+        &self,
+        piece: SlabRange,
+        excluded: &BTreeSet<DriveId>,
+    ) -> Result<(Member, Vec<CopyPart>), OwnerError> {
+        let mut failed = BTreeSet::new();
+        loop {
+            let changed = self.changed.notified();
+            if self.is_deposed() {
+                return Err(OwnerError::Deposed);
+            }
+            let Some(member) =
+                self.nearest(piece.slab, |drive| !excluded.contains(&drive) && !failed.contains(&drive))
+            else {
+                failed.clear();
+                let retry = self.context.platform().sleep(std::time::Duration::from_millis(20));
+                futures_util::future::select(std::pin::pin!(changed), std::pin::pin!(retry)).await;
+                continue;
+            };
+            match self.ask_read(&member, piece).await {
+                Ok(parts) => return Ok((member, parts)),
+                Err(error) => {
+                    self.note_failure(member.drive, &error);
+                    failed.insert(member.drive);
+                }
+            }
+        }
+    }
+
+    /// The in-sync copy to read from: the own node's if there is one.
+    pub(crate) fn nearest(&self, slab: SlabIndex, acceptable: impl Fn(DriveId) -> bool) -> Option<Member> {
+        let own_node = self.context.node();
+        let members = self.members(slab).into_iter().filter(|(member, state)| {
+            *state == LegState::InSync && acceptable(member.drive) && self.context.is_reachable(member.node)
+        });
+        members.map(|(member, _)| member).min_by_key(|member| member.node != own_node)
+    }
+
+    pub(crate) async fn ask_read(
+        &self,
+        member: &Member,
+        piece: SlabRange,
+    ) -> Result<Vec<CopyPart>, AskError> {
+        let copy = self.membership.borrow().address(piece.slab, member);
+        let request = ReplicaRequest::Read {
+            copy,
+            authority: self.authority(),
+            first: piece.first,
+            count: piece.count,
+        };
+        let (response, payload) = self.context.ask(member.node, request, None).await?;
+        let ReplicaResponse::Parts(descriptions) = response else {
+            return Err(AskError::Unreachable("a read was answered with something else".to_owned()));
+        };
+        join_parts(descriptions, payload, piece.count)
+    }
+
+    async fn block_states(&self, piece: SlabRange) -> Result<Vec<spandrel_replica::BlockState>, OwnerError> {
+        loop {
+            let changed = self.changed.notified();
+            if self.is_deposed() {
+                return Err(OwnerError::Deposed);
+            }
+            if let Some(member) = self.nearest(piece.slab, |_| true) {
+                match self.ask_block_states(&member, piece).await {
+                    Ok(states) => return Ok(states),
+                    Err(error) => self.note_failure(member.drive, &error),
+                }
+            }
+            let retry = self.context.platform().sleep(std::time::Duration::from_millis(20));
+            futures_util::future::select(std::pin::pin!(changed), std::pin::pin!(retry)).await;
+        }
+    }
+
+    pub(crate) async fn ask_block_states(
+        &self,
+        member: &Member,
+        piece: SlabRange,
+    ) -> Result<Vec<spandrel_replica::BlockState>, AskError> {
+        let copy = self.membership.borrow().address(piece.slab, member);
+        let request = ReplicaRequest::BlockStates {
+            copy,
+            authority: self.authority(),
+            first: piece.first,
+            count: piece.count,
+        };
+        match self.context.ask(member.node, request, None).await? {
+            (ReplicaResponse::BlockStates(states), _) if states.len() == piece.count as usize => Ok(states),
+            _ => Err(AskError::Unreachable("a question was answered with something else".to_owned())),
+        }
+    }
+
+    /// Appends a part's bytes; holes become zeros.
+    fn push_bytes(&self, part: BlockPart, into: &mut Vec<Buffer>) {
+        into.push(match part {
+            BlockPart::Data { data, .. } => data,
+            BlockPart::Hole(count) => {
+                self.context.platform().buffers().take_zeroed(count as usize * BLOCK_BYTES).freeze()
+            }
+        });
+    }
+}
+
+/// A stretch of what one copy gave.
+#[derive(Clone, Debug)]
+pub(crate) enum CopyPart {
+    Hole(u32),
+    Data { data: Buffer, checksums: Vec<u32> },
+    Damaged { token: u64 },
+}
+
+impl CopyPart {
+    pub(crate) fn count(&self) -> u32 {
+        match self {
+            CopyPart::Hole(count) => *count,
+            CopyPart::Data { checksums, .. } => checksums.len() as u32,
+            CopyPart::Damaged { .. } => 1,
+        }
+    }
+
+    fn into_good(self) -> BlockPart {
+        match self {
+            CopyPart::Hole(count) => BlockPart::Hole(count),
+            CopyPart::Data { data, checksums } => BlockPart::Data { data, checksums },
+            CopyPart::Damaged { .. } => unreachable!("damaged parts are read elsewhere first"),
+        }
+    }
+}
+
+/// Puts descriptions and data together. The data may come in other portions than they are
+/// described in.
+fn join_parts(
+    descriptions: Vec<PartDescription>,
+    payload: Vec<Buffer>,
+    count: u32,
+) -> Result<Vec<CopyPart>, AskError> {
+    let mismatch = || AskError::Unreachable("a read's answer does not fit its question".to_owned());
+    let mut payload = payload.into_iter();
+    let mut current: Option<Buffer> = payload.next();
+    let mut parts = Vec::with_capacity(descriptions.len());
+    let mut blocks = 0;
+    for description in descriptions {
+        match description {
+            PartDescription::Hole(count) => parts.push(CopyPart::Hole(count)),
+            PartDescription::Damaged { token, .. } => parts.push(CopyPart::Damaged { token }),
+            PartDescription::Data(mut checksums) => {
+                while !checksums.is_empty() {
+                    let buffer = current.take().ok_or_else(mismatch)?;
+                    let available = buffer.len() / BLOCK_BYTES;
+                    if available == 0 {
+                        return Err(mismatch());
+                    }
+                    let taken = available.min(checksums.len());
+                    let rest = checksums.split_off(taken);
+                    let data = buffer.slice(0..taken * BLOCK_BYTES);
+                    let left = buffer.slice(taken * BLOCK_BYTES..buffer.len());
+                    current = if left.is_empty() { payload.next() } else { Some(left) };
+                    parts.push(CopyPart::Data { data, checksums });
+                    checksums = rest;
+                }
+            }
+        }
+    }
+    blocks += parts.iter().map(CopyPart::count).sum::<u32>();
+    if blocks == count { Ok(parts) } else { Err(mismatch()) }
+}
+
+/// The bytes from `skip` on, `length` of them.
+fn trim_parts(parts: Vec<Buffer>, mut skip: usize, mut length: usize) -> Vec<Buffer> {
+    let mut trimmed = Vec::with_capacity(parts.len());
+    for part in parts {
+        if skip >= part.len() {
+            skip -= part.len();
+            continue;
+        }
+        let end = part.len().min(skip + length);
+        length -= end - skip;
+        trimmed.push(if skip == 0 && end == part.len() { part } else { part.slice(skip..end) });
+        skip = 0;
+        if length == 0 {
+            break;
+        }
+    }
+    trimmed
+}
+
+fn trim_extents(extents: Vec<Extent>, mut skip: u64, mut length: u64) -> Vec<Extent> {
+    let mut trimmed = Vec::with_capacity(extents.len());
+    for extent in extents {
+        let start = skip.min(extent.length);
+        skip -= start;
+        let taken = (extent.length - start).min(length);
+        length -= taken;
+        if taken > 0 {
+            trimmed.push(Extent { length: taken, ..extent });
+        }
+    }
+    trimmed
+}

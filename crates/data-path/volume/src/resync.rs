@@ -1,0 +1,328 @@
+//! Bringing a stale leg back: it joins the new writes, gets what it missed, and is promoted.
+//!
+//! 1. Its node accepts the epoch; copies that are not there are created empty.
+//! 2. The leg joins: every new write goes to it too, without being awaited. The older writes drain.
+//! 3. Pages that either side has changed since the leg's mark are copied, 64 KiB at a time, each
+//!    under the blocks' lock, so that no write passes the copying. Then the page gets the source's
+//!    version.
+//! 4. The leg counts as in sync for writes and promises, the older writes drain, and the promotion
+//!    is sent. When it is made, reads may use the leg.
+//!
+//! A leg that misses a message while it joins falls back and begins anew.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_platform::Platform;
+use spandrel_replica::{NewCopy, PageState, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::geometry::SlabRange;
+use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
+
+use crate::context::{AskError, OwnerContext};
+use crate::membership::{LegState, Member, MembershipChange};
+use crate::owner::{OwnerError, OwnerInner};
+use crate::read::BlockPart;
+use crate::write::Content;
+
+/// Blocks that are copied under one lock: 64 KiB.
+const CHUNK_BLOCKS: u32 = 16;
+
+/// Pages that are copied at the same time.
+const PAGES_AT_ONCE: usize = 4;
+
+/// How long a leg that fell back waits before it joins again.
+const REJOIN_DELAY: Duration = Duration::from_millis(200);
+
+/// How far a resync is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResyncProgress {
+    /// Pages that are the same on both sides now.
+    pub pages_done: u64,
+    /// Pages that differed, or may have, when the resync began.
+    pub pages_total: u64,
+    /// Bytes that were sent.
+    pub bytes_copied: u64,
+}
+
+/// Starts a resync for every stale leg whose node answers.
+pub(crate) fn start_where_needed<C: OwnerContext>(owner: &Rc<OwnerInner<C>>) {
+    let stale: Vec<(DriveId, NodeId)> = {
+        let legs = owner.legs.borrow();
+        let running = owner.resync.borrow();
+        let ready = legs.iter().filter(|(drive, leg)| {
+            leg.state == LegState::Stale
+                && !running.contains_key(drive)
+                && owner.context.is_reachable(leg.node)
+        });
+        ready.map(|(drive, leg)| (*drive, leg.node)).collect()
+    };
+    for (drive, node) in stale {
+        owner.resync.borrow_mut().insert(drive, ResyncProgress::default());
+        let owner = Rc::clone(owner);
+        let platform = owner.context.platform().clone();
+        platform.spawn(async move {
+            let result = owner.resync_leg(drive, node).await;
+            if let Err(stopped) = result {
+                tracing::debug!(volume = %owner.volume, %drive, "resync stopped: {stopped:?}");
+                if let Stopped::Leg(error) = &stopped {
+                    owner.note_failure(drive, error);
+                }
+                if owner.leg_state(drive) == LegState::Joining {
+                    owner.set_leg_state(drive, LegState::Stale);
+                }
+                owner.context.platform().sleep(REJOIN_DELAY).await;
+            }
+            owner.resync.borrow_mut().remove(&drive);
+            owner.changed.notify_all();
+        });
+    }
+}
+
+/// Why a resync did not end.
+#[derive(Debug)]
+enum Stopped {
+    /// The leg, or its node, failed.
+    Leg(AskError),
+    /// The leg fell back.
+    FellBack,
+    /// The promotion was not made.
+    NotPromoted,
+    /// The ownership has ended.
+    Owner,
+}
+
+impl From<AskError> for Stopped {
+    fn from(error: AskError) -> Self {
+        Stopped::Leg(error)
+    }
+}
+
+impl From<OwnerError> for Stopped {
+    fn from(_: OwnerError) -> Self {
+        Stopped::Owner
+    }
+}
+
+impl<C: OwnerContext> OwnerInner<C> {
+    async fn resync_leg(&self, drive: DriveId, node: NodeId) -> Result<(), Stopped> {
+        let members = self.members_on(drive);
+        self.prepare_copies(node, &members).await?;
+        let since = self.membership.borrow().stale.get(&drive).copied().unwrap_or(Version::ZERO);
+        self.set_leg_state(drive, LegState::Joining);
+        self.drain(drive, LegState::Joining).await?;
+        let pages = self.pages_to_copy(&members, since).await?;
+        self.update_progress(drive, |progress| progress.pages_total = pages.len() as u64);
+        for step in pages.chunks(PAGES_AT_ONCE) {
+            let copies = step.iter().map(|page| self.copy_page(drive, page));
+            for copied in futures_util::future::join_all(copies).await {
+                copied?;
+            }
+        }
+        self.promote(drive).await
+    }
+
+    fn members_on(&self, drive: DriveId) -> Vec<(SlabIndex, Member, u8, u8)> {
+        let membership = self.membership.borrow();
+        let slabs = (0..).map(SlabIndex).zip(&membership.slabs);
+        slabs
+            .flat_map(|(slab, members)| {
+                let copies = members.len() as u8;
+                let parts = (0..).zip(members).filter(|(_, member)| member.drive == drive);
+                parts.map(move |(part, member)| (slab, *member, copies, part))
+            })
+            .collect()
+    }
+
+    /// The node accepts the epoch and has every copy of the leg, if only an empty one.
+    async fn prepare_copies(
+        &self,
+        node: NodeId,
+        members: &[(SlabIndex, Member, u8, u8)],
+    ) -> Result<(), Stopped> {
+        let fence = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch };
+        let (answer, _) = self.context.ask(node, fence, None).await?;
+        let ReplicaResponse::Gathered(present) = answer else { return Err(Stopped::FellBack) };
+        for (slab, member, copies, part) in members {
+            if present.iter().any(|copy| copy.slab == *slab && copy.copy == member.copy) {
+                continue;
+            }
+            let copy = self.membership.borrow().address(*slab, member);
+            let new = NewCopy { copy, drive: member.drive, copies: *copies, part: *part, epoch: self.epoch };
+            self.context.ask(node, ReplicaRequest::AddCopy(new), None).await?;
+        }
+        Ok(())
+    }
+
+    /// Completes when the writes that began before now have ended, if the leg is still in `state`.
+    async fn drain(&self, drive: DriveId, state: LegState) -> Result<(), Stopped> {
+        let newest = self.versions.borrow().newest();
+        loop {
+            let changed = self.changed.notified();
+            if self.is_deposed() {
+                return Err(Stopped::Owner);
+            }
+            if self.leg_state(drive) != state {
+                return Err(Stopped::FellBack);
+            }
+            let unawaited = self.unawaited.borrow().get(&drive).copied().unwrap_or(0);
+            let drained = !self.versions.borrow().is_under_way_up_to(newest);
+            if drained && (state == LegState::Joining || unawaited == 0) {
+                return Ok(());
+            }
+            // The end of a write is not signalled one by one.
+            let look_again = self.context.platform().sleep(Duration::from_millis(5));
+            futures_util::future::select(std::pin::pin!(changed), std::pin::pin!(look_again)).await;
+        }
+    }
+
+    /// The pages that either side has changed since the leg was complete.
+    async fn pages_to_copy(
+        &self,
+        members: &[(SlabIndex, Member, u8, u8)],
+        since: Version,
+    ) -> Result<Vec<PageToCopy>, Stopped> {
+        let mut pages = Vec::new();
+        for (slab, target, ..) in members {
+            let (_, source_pages) = self.source_pages(*slab).await?;
+            let target_pages = self.ask_pages(*slab, target).await?;
+            for (page, (source, own)) in (0..).zip(source_pages.iter().zip(&target_pages)) {
+                if source.version > since || own.version > since {
+                    pages.push(PageToCopy { slab: *slab, page, target: *target });
+                }
+            }
+        }
+        Ok(pages)
+    }
+
+    async fn source_pages(&self, slab: SlabIndex) -> Result<(Member, Vec<PageState>), Stopped> {
+        let source = self.nearest(slab, |_| true).ok_or(Stopped::FellBack)?;
+        match self.ask_pages(slab, &source).await {
+            Ok(pages) => Ok((source, pages)),
+            Err(error) => {
+                self.note_failure(source.drive, &error);
+                Err(Stopped::FellBack)
+            }
+        }
+    }
+
+    async fn copy_page(&self, drive: DriveId, page: &PageToCopy) -> Result<(), Stopped> {
+        let first = page.page * PAGE_BLOCKS;
+        for chunk in 0..PAGE_BLOCKS / CHUNK_BLOCKS {
+            let piece =
+                SlabRange { slab: page.slab, first: first + chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS };
+            self.copy_chunk(drive, page, piece).await?;
+        }
+        let whole = SlabRange { slab: page.slab, first, count: PAGE_BLOCKS };
+        let geometry = self.membership.borrow().geometry;
+        let _lock = self.locks.exclusive(whole.in_volume(geometry)).await;
+        let (_, source_pages) = self.source_pages(page.slab).await?;
+        self.check_joining(drive)?;
+        let request = ReplicaRequest::SetPageVersion {
+            copy: self.membership.borrow().address(page.slab, &page.target),
+            authority: self.authority(),
+            page: page.page,
+            version: source_pages[page.page as usize].version,
+            whole: true,
+        };
+        self.context.ask(page.target.node, request, None).await?;
+        self.update_progress(drive, |progress| progress.pages_done += 1);
+        Ok(())
+    }
+
+    /// Copies blocks that no write can change meanwhile.
+    async fn copy_chunk(&self, drive: DriveId, page: &PageToCopy, piece: SlabRange) -> Result<(), Stopped> {
+        let geometry = self.membership.borrow().geometry;
+        let _lock = self.locks.exclusive(piece.in_volume(geometry)).await;
+        self.promised().await?;
+        let parts = self.read_piece(piece).await?;
+        let target_states = self.ask_block_states(&page.target, piece).await?;
+        self.check_joining(drive)?;
+        let mut first = piece.first;
+        for part in parts {
+            let count = match &part {
+                BlockPart::Hole(count) => *count,
+                BlockPart::Data { checksums, .. } => checksums.len() as u32,
+            };
+            let offset = (first - piece.first) as usize;
+            let already = &target_states[offset..offset + count as usize];
+            if !is_already(&part, already) {
+                self.send_part(drive, page, SlabRange { slab: piece.slab, first, count }, part).await?;
+            }
+            first += count;
+        }
+        Ok(())
+    }
+
+    async fn send_part(
+        &self,
+        drive: DriveId,
+        page: &PageToCopy,
+        piece: SlabRange,
+        part: BlockPart,
+    ) -> Result<(), Stopped> {
+        let content = match part {
+            BlockPart::Hole(_) => Content::Hole,
+            BlockPart::Data { data, checksums } => Content::Data { data, checksums },
+        };
+        // Any version of this ownership will do: the page's own is set when it is whole.
+        let version = Version::new(self.epoch, self.versions.borrow().newest().counter.max(1));
+        let (request, payload) = self.write_request(piece, &content, version, &page.target);
+        self.context.ask(page.target.node, request, payload).await?;
+        self.statistics.borrow_mut().blocks_resynced += u64::from(piece.count);
+        self.update_progress(drive, |progress| {
+            progress.bytes_copied += u64::from(piece.count) * BLOCK_BYTES as u64;
+        });
+        Ok(())
+    }
+
+    fn check_joining(&self, drive: DriveId) -> Result<(), Stopped> {
+        if self.leg_state(drive) == LegState::Joining { Ok(()) } else { Err(Stopped::FellBack) }
+    }
+
+    async fn promote(&self, drive: DriveId) -> Result<(), Stopped> {
+        self.check_joining(drive)?;
+        self.suspects.borrow_mut().remove(&drive);
+        self.set_leg_state(drive, LegState::Promoting);
+        self.drain(drive, LegState::Promoting).await?;
+        loop {
+            let seen = self.membership.borrow().clone();
+            if self.change(seen, MembershipChange::Promote(drive)).await {
+                return Ok(());
+            }
+            // Not made, for certain. The leg has stayed complete if nothing suspected it meanwhile.
+            if self.is_deposed() {
+                return Err(Stopped::Owner);
+            }
+            if self.leg_state(drive) != LegState::Promoting || self.suspects.borrow().contains_key(&drive) {
+                self.suspects.borrow_mut().remove(&drive);
+                self.set_leg_state(drive, LegState::Stale);
+                return Err(Stopped::NotPromoted);
+            }
+            self.context.platform().sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn update_progress(&self, drive: DriveId, update: impl FnOnce(&mut ResyncProgress)) {
+        if let Some(progress) = self.resync.borrow_mut().get_mut(&drive) {
+            update(progress);
+        }
+    }
+}
+
+/// A page that differs, or may.
+struct PageToCopy {
+    slab: SlabIndex,
+    page: u32,
+    target: Member,
+}
+
+/// Whether the target's map says that it holds the part already.
+fn is_already(part: &BlockPart, states: &[spandrel_replica::BlockState]) -> bool {
+    use spandrel_replica::BlockState;
+    match part {
+        BlockPart::Hole(_) => states.iter().all(|state| *state == BlockState::Hole),
+        BlockPart::Data { checksums, .. } => {
+            states.iter().zip(checksums).all(|(state, checksum)| *state == BlockState::Data(*checksum))
+        }
+    }
+}

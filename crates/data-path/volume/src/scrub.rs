@@ -1,0 +1,163 @@
+//! Checking a volume: every block of every in-sync copy is read and checked, the copies are
+//! compared, and what is damaged is healed.
+
+use std::collections::BTreeMap;
+
+use spandrel_replica::{PartDescription, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::geometry::SlabRange;
+use spandrel_shared::{DriveId, SlabIndex};
+
+use crate::context::{AskError, OwnerContext};
+use crate::membership::{LegState, Member};
+use crate::owner::{Owner, OwnerError, OwnerInner};
+use crate::read::BlockPart;
+
+/// Blocks that are checked under one lock: 1 MiB.
+const PIECE_BLOCKS: u32 = 256;
+
+/// What a scrub found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// Blocks that were checked, counted on each copy; holes included.
+    pub blocks_checked: u64,
+    /// Blocks that were damaged, by drive.
+    pub damaged: BTreeMap<DriveId, u64>,
+    /// Of these, blocks that were healed.
+    pub blocks_healed: u64,
+    /// Blocks that are whole on every copy but not the same on all.
+    pub blocks_different: u64,
+    /// Copies that could not be asked, counted by pieces of 1 MiB.
+    pub pieces_unchecked: u64,
+}
+
+/// What a copy holds of one block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Checked {
+    Hole,
+    Data(u32),
+    Damaged(u64),
+}
+
+impl<C: OwnerContext> Owner<C> {
+    /// Slabs of the volume.
+    pub fn slab_count(&self) -> u32 {
+        self.inner.membership.borrow().slabs.len() as u32
+    }
+
+    /// Checks one slab on all its in-sync copies. Damaged blocks are healed from another copy if
+    /// `heal`; application I/O on the blocks waits while they are checked, 1 MiB at a time.
+    pub async fn scrub_slab(&self, slab: SlabIndex, heal: bool) -> Result<ScrubReport, OwnerError> {
+        let inner = &self.inner;
+        inner.serving().await?;
+        let geometry = inner.membership.borrow().geometry;
+        let mut report = ScrubReport::default();
+        for first in (0..geometry.slab_blocks()).step_by(PIECE_BLOCKS as usize) {
+            let piece = SlabRange { slab, first, count: PIECE_BLOCKS };
+            let _lock = inner.locks.shared(piece.in_volume(geometry)).await;
+            inner.promised().await?;
+            inner.scrub_piece(piece, heal, &mut report).await?;
+        }
+        Ok(report)
+    }
+}
+
+impl<C: OwnerContext> OwnerInner<C> {
+    async fn scrub_piece(
+        &self,
+        piece: SlabRange,
+        heal: bool,
+        report: &mut ScrubReport,
+    ) -> Result<(), OwnerError> {
+        let members = self.members(piece.slab).into_iter();
+        let members: Vec<Member> =
+            members.filter(|(_, state)| *state == LegState::InSync).map(|(member, _)| member).collect();
+        let checks = members.iter().map(|member| self.ask_check(member, piece));
+        let mut copies: Vec<(Member, Vec<Checked>)> = Vec::with_capacity(members.len());
+        for (member, checked) in members.iter().zip(futures_util::future::join_all(checks).await) {
+            match checked {
+                Ok(checked) => copies.push((*member, checked)),
+                Err(error) => {
+                    self.note_failure(member.drive, &error);
+                    report.pieces_unchecked += 1;
+                }
+            }
+        }
+        report.blocks_checked += copies.len() as u64 * u64::from(piece.count);
+        for index in 0..piece.count {
+            let block = piece.first + index;
+            let states = copies.iter().map(|(member, checked)| (*member, checked[index as usize]));
+            self.judge_block(piece.slab, block, states.collect(), heal, report).await?;
+        }
+        Ok(())
+    }
+
+    async fn judge_block(
+        &self,
+        slab: SlabIndex,
+        block: u32,
+        states: Vec<(Member, Checked)>,
+        heal: bool,
+        report: &mut ScrubReport,
+    ) -> Result<(), OwnerError> {
+        let whole = |state: &Checked| !matches!(state, Checked::Damaged(_));
+        let mut good = states.iter().filter(|(_, state)| whole(state));
+        if let Some((_, first)) = good.next()
+            && good.any(|(_, state)| state != first)
+        {
+            report.blocks_different += 1;
+        }
+        for (member, state) in &states {
+            let Checked::Damaged(token) = state else { continue };
+            *report.damaged.entry(member.drive).or_insert(0) += 1;
+            let has_source = states.iter().any(|(_, state)| whole(state));
+            if heal && has_source && self.heal_from_other(slab, block, *member, *token).await? {
+                report.blocks_healed += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the block as a user would, which heals the copies that turn out to be damaged, and
+    /// then heals this one.
+    async fn heal_from_other(
+        &self,
+        slab: SlabIndex,
+        block: u32,
+        member: Member,
+        token: u64,
+    ) -> Result<bool, OwnerError> {
+        let piece = SlabRange { slab, first: block, count: 1 };
+        let parts: Vec<BlockPart> = self.read_piece(piece).await?;
+        let Some(good) = parts.first() else { return Ok(false) };
+        self.heal(slab, block, member, token, good).await;
+        let checked = self.ask_check(&member, piece).await;
+        Ok(checked.is_ok_and(|checked| !matches!(checked[0], Checked::Damaged(_))))
+    }
+
+    async fn ask_check(&self, member: &Member, piece: SlabRange) -> Result<Vec<Checked>, AskError> {
+        let copy = self.membership.borrow().address(piece.slab, member);
+        let request = ReplicaRequest::Check {
+            copy,
+            authority: self.authority(),
+            first: piece.first,
+            count: piece.count,
+        };
+        let (response, _) = self.context.ask(member.node, request, None).await?;
+        let ReplicaResponse::Parts(descriptions) = response else {
+            return Err(AskError::Unreachable("a check was answered with something else".to_owned()));
+        };
+        let mut checked = Vec::with_capacity(piece.count as usize);
+        for description in descriptions {
+            match description {
+                PartDescription::Hole(count) => checked.extend((0..count).map(|_| Checked::Hole)),
+                PartDescription::Data(checksums) => checked.extend(checksums.into_iter().map(Checked::Data)),
+                PartDescription::Damaged { token, .. } => checked.push(Checked::Damaged(token)),
+            }
+        }
+        if checked.len() == piece.count as usize {
+            Ok(checked)
+        } else {
+            Err(AskError::Unreachable("a check's answer does not fit its question".to_owned()))
+        }
+    }
+}

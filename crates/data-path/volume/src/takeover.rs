@@ -1,0 +1,309 @@
+//! Taking a volume over: fence, gather, roll forward, compare; only then serve.
+//!
+//! 1. Every in-sync leg's node accepts the new epoch and lists the writes that may be incomplete.
+//!    From its answer on, no older owner can complete a write. A leg that cannot answer is marked
+//!    stale, if the cluster lets this node mark and other copies remain; else the volume waits.
+//! 2. M is the highest mark that any of them reports: at or below it, but for its exceptions,
+//!    everything is on all of them. What the lists name beyond that is in question.
+//! 3. For each block in question, the copy with the highest version is the source, and the others
+//!    get its content under that old version. A write that was in doubt on a copy after a crash
+//!    is never a source.
+//! 4. The copies of each slab compare their page versions. One that lacks a version has lost
+//!    something that it once had (a drive that lied, a journal that rotted): it is marked stale
+//!    since zero.
+//!
+//! A leg that joins the marked ones at any step makes no difference to the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use spandrel_platform::Platform;
+use spandrel_replica::{GatheredCopy, Mark, PageState, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::geometry::SlabRange;
+use spandrel_shared::{DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
+
+use crate::context::{AskError, OwnerContext};
+use crate::membership::{LegState, Member};
+use crate::owner::{OwnerInner, Phase};
+use crate::read::CopyPart;
+use crate::write::Content;
+
+/// How long a take-over waits before it asks again a leg that did not answer.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// Takes the volume over and then lets it serve, or ends when the owner is deposed.
+pub(crate) async fn run<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
+    loop {
+        match owner.take_over().await {
+            Ok(()) if owner.is_deposed() => return,
+            Ok(()) => {
+                owner.versions.borrow_mut().settle();
+                owner.mark_told.set(false);
+                owner.phase.set(Phase::Serving);
+                tracing::info!(volume = %owner.volume, epoch = owner.epoch.0, "serving");
+                owner.changed.notify_all();
+                return;
+            }
+            Err(Interrupted::Deposed) => return,
+            Err(Interrupted::Retry) => owner.context.platform().sleep(RETRY).await,
+        }
+    }
+}
+
+/// Why a take-over did not end.
+enum Interrupted {
+    /// Another owner was met.
+    Deposed,
+    /// A leg did not answer, and could not be marked stale yet.
+    Retry,
+}
+
+/// What the in-sync legs answered.
+struct Gathered {
+    copies: BTreeMap<(DriveId, SlabIndex), GatheredCopy>,
+    mark: Mark,
+}
+
+impl<C: OwnerContext> OwnerInner<C> {
+    async fn take_over(&self) -> Result<(), Interrupted> {
+        let gathered = self.fence_and_gather().await?;
+        // Until all of it is rolled forward, no message may say that more is complete.
+        self.versions.borrow_mut().inherit(gathered.mark.clone());
+        self.mark_unproven(&gathered).await?;
+        self.roll_forward(&gathered).await?;
+        self.compare_versions().await
+    }
+
+    /// Fences every needed node; legs that do not answer are marked stale first.
+    async fn fence_and_gather(&self) -> Result<Gathered, Interrupted> {
+        let mut gathered = Gathered { copies: BTreeMap::new(), mark: Mark::default() };
+        let nodes: Vec<NodeId> = self.needed_nodes().into_iter().collect();
+        let fences = nodes.iter().map(|node| {
+            let request = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch };
+            self.context.ask(*node, request, None)
+        });
+        let mut absent = BTreeSet::new();
+        for (node, answer) in nodes.iter().zip(join_all(fences).await) {
+            match answer {
+                Ok((ReplicaResponse::Gathered(copies), _)) => {
+                    for copy in copies {
+                        gathered.mark = gathered.mark.newest(copy.mark.clone());
+                        gathered.copies.insert((copy.drive, copy.slab), copy);
+                    }
+                }
+                Ok(_) => {
+                    absent.insert(*node);
+                }
+                Err(error) => {
+                    self.stop_if_deposed(&error)?;
+                    absent.insert(*node);
+                }
+            }
+        }
+        let known_up_to = gathered.mark.complete_up_to();
+        let mut lacking = BTreeMap::new();
+        for (drive, node) in self.legs_in(LegState::InSync) {
+            if absent.contains(&node) {
+                lacking.insert(drive, known_up_to);
+            } else if !self.has_all_copies(drive, &gathered) {
+                // The drive is gone from its node, or has lost copies: nothing is known of it.
+                lacking.insert(drive, Version::ZERO);
+            }
+        }
+        self.mark_or_retry(lacking).await?;
+        Ok(gathered)
+    }
+
+    fn legs_in(&self, state: LegState) -> Vec<(DriveId, NodeId)> {
+        let legs = self.legs.borrow();
+        legs.iter().filter(|(_, leg)| leg.state == state).map(|(drive, leg)| (*drive, leg.node)).collect()
+    }
+
+    fn has_all_copies(&self, drive: DriveId, gathered: &Gathered) -> bool {
+        let membership = self.membership.borrow();
+        (0..).map(SlabIndex).zip(&membership.slabs).all(|(slab, members)| {
+            members.iter().filter(|member| member.drive == drive).all(|member| {
+                gathered.copies.get(&(drive, slab)).is_some_and(|copy| copy.copy == member.copy)
+            })
+        })
+    }
+
+    /// Copies that their drive could not prove whole are stale from the last version that it could.
+    async fn mark_unproven(&self, gathered: &Gathered) -> Result<(), Interrupted> {
+        let known_up_to = gathered.mark.complete_up_to();
+        let mut unproven: BTreeMap<DriveId, Version> = BTreeMap::new();
+        for copy in gathered.copies.values() {
+            if let Some(proven) = copy.proven
+                && self.leg_state(copy.drive) == LegState::InSync
+            {
+                let since = unproven.entry(copy.drive).or_insert(known_up_to);
+                *since = (*since).min(proven);
+            }
+        }
+        self.mark_or_retry(unproven).await
+    }
+
+    /// Marks legs stale. Where that would take a slab's last in-sync copy, or the cluster does not
+    /// let this node mark, the take-over begins again later.
+    async fn mark_or_retry(&self, legs: BTreeMap<DriveId, Version>) -> Result<(), Interrupted> {
+        if legs.is_empty() {
+            return Ok(());
+        }
+        let drives = legs.keys().copied().collect();
+        let may_mark = self.membership.borrow().may_mark(&drives);
+        if may_mark && self.mark_since(legs).await {
+            return Ok(());
+        }
+        Err(if self.is_deposed() { Interrupted::Deposed } else { Interrupted::Retry })
+    }
+
+    fn stop_if_deposed(&self, error: &AskError) -> Result<(), Interrupted> {
+        if let AskError::Replica(spandrel_replica::ReplicaError::Fenced { epoch }) = error
+            && *epoch > self.epoch
+        {
+            self.depose();
+        }
+        if self.is_deposed() { Err(Interrupted::Deposed) } else { Ok(()) }
+    }
+
+    /// Makes every block in question the same on all in-sync legs.
+    async fn roll_forward(&self, gathered: &Gathered) -> Result<(), Interrupted> {
+        let slabs = self.membership.borrow().slabs.len() as u32;
+        for slab in (0..slabs).map(SlabIndex) {
+            let members = self.in_sync_members(slab);
+            let questions = questions(slab, &members, gathered);
+            for (block, question) in questions {
+                for member in members.iter().filter(|member| !question.holders.contains(&member.drive)) {
+                    self.copy_forward(slab, block, &question, member).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn in_sync_members(&self, slab: SlabIndex) -> Vec<Member> {
+        let members = self.members(slab).into_iter();
+        members.filter(|(_, state)| *state == LegState::InSync).map(|(member, _)| member).collect()
+    }
+
+    /// Copies one block from a holder of its newest version to a copy that lacks it.
+    async fn copy_forward(
+        &self,
+        slab: SlabIndex,
+        block: u32,
+        question: &Question,
+        target: &Member,
+    ) -> Result<(), Interrupted> {
+        let piece = SlabRange { slab, first: block, count: 1 };
+        let content = self.read_newest(piece, question).await?;
+        let (request, payload) = self.write_request(piece, &content, question.version, target);
+        match self.context.ask(target.node, request, payload).await {
+            Ok(_) => {
+                self.statistics.borrow_mut().blocks_rolled_forward += 1;
+                Ok(())
+            }
+            Err(error) => {
+                self.stop_if_deposed(&error)?;
+                let since = self.versions.borrow().mark().complete_up_to();
+                self.mark_or_retry(BTreeMap::from([(target.drive, since)])).await
+            }
+        }
+    }
+
+    /// The block's content at its newest version, from any holder that has it whole.
+    async fn read_newest(&self, piece: SlabRange, question: &Question) -> Result<Content, Interrupted> {
+        for member in self.in_sync_members(piece.slab) {
+            if !question.holders.contains(&member.drive) {
+                continue;
+            }
+            match self.ask_read(&member, piece).await {
+                Ok(mut parts) => match parts.pop() {
+                    Some(CopyPart::Data { data, checksums }) => return Ok(Content::Data { data, checksums }),
+                    Some(CopyPart::Hole(_)) => return Ok(Content::Hole),
+                    Some(CopyPart::Damaged { .. }) | None => {}
+                },
+                Err(error) => self.stop_if_deposed(&error)?,
+            }
+        }
+        Err(Interrupted::Retry)
+    }
+
+    /// Finds in-sync legs that lack a version which another one has, and marks them.
+    async fn compare_versions(&self) -> Result<(), Interrupted> {
+        let slabs = self.membership.borrow().slabs.len() as u32;
+        let mut lacking: BTreeMap<DriveId, Version> = BTreeMap::new();
+        for slab in (0..slabs).map(SlabIndex) {
+            let members = self.in_sync_members(slab);
+            let asked = join_all(members.iter().map(|member| self.ask_pages(slab, member))).await;
+            let mut pages = Vec::with_capacity(members.len());
+            for answer in asked {
+                match answer {
+                    Ok(answer) => pages.push(answer),
+                    Err(error) => {
+                        self.stop_if_deposed(&error)?;
+                        return Err(Interrupted::Retry);
+                    }
+                }
+            }
+            for (member, own) in members.iter().zip(&pages) {
+                let lacks = |page: usize| pages.iter().any(|other| other[page].version > own[page].version);
+                if (0..own.len()).any(lacks) {
+                    lacking.insert(member.drive, Version::ZERO);
+                }
+            }
+        }
+        for drive in lacking.keys() {
+            tracing::error!(volume = %self.volume, %drive, "a copy lacks writes that it had confirmed");
+        }
+        self.mark_or_retry(lacking).await
+    }
+
+    pub(crate) async fn ask_pages(
+        &self,
+        slab: SlabIndex,
+        member: &Member,
+    ) -> Result<Vec<PageState>, AskError> {
+        let copy = self.membership.borrow().address(slab, member);
+        let expected = self.membership.borrow().geometry.slab_blocks() / PAGE_BLOCKS;
+        let request = ReplicaRequest::Pages { copy, authority: self.authority() };
+        match self.context.ask(member.node, request, None).await? {
+            (ReplicaResponse::Pages(pages), _) if pages.len() == expected as usize => Ok(pages),
+            _ => Err(AskError::Unreachable("a question was answered with something else".to_owned())),
+        }
+    }
+}
+
+/// A block of which in-sync copies may differ.
+struct Question {
+    /// The newest version that a copy holds whole.
+    version: Version,
+    /// The legs that hold it.
+    holders: BTreeSet<DriveId>,
+}
+
+/// The blocks in question of a slab: those that any member lists beyond the mark.
+fn questions(slab: SlabIndex, members: &[Member], gathered: &Gathered) -> BTreeMap<u32, Question> {
+    let mut questions: BTreeMap<u32, Question> = BTreeMap::new();
+    for member in members {
+        let Some(copy) = gathered.copies.get(&(member.drive, slab)) else { continue };
+        for listed in &copy.listed {
+            if listed.in_doubt || gathered.mark.covers(listed.version) {
+                continue;
+            }
+            for block in listed.first..listed.first + listed.count {
+                let question = questions
+                    .entry(block)
+                    .or_insert_with(|| Question { version: listed.version, holders: BTreeSet::new() });
+                if listed.version > question.version {
+                    *question = Question { version: listed.version, holders: BTreeSet::new() };
+                }
+                if listed.version == question.version {
+                    question.holders.insert(member.drive);
+                }
+            }
+        }
+    }
+    questions
+}

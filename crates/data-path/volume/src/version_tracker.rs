@@ -1,0 +1,90 @@
+//! Gives versions to writes and knows the committed mark.
+//!
+//! The mark is the version below which every write is complete on every in-sync copy. A write
+//! that hangs far behind the others becomes an exception, so that it does not pin the mark.
+//!
+//! Invariants:
+//! - A counter is given once.
+//! - The mark never covers a write that is under way, and never goes back.
+
+use std::collections::BTreeSet;
+
+use spandrel_replica::Mark;
+use spandrel_shared::{Epoch, Version};
+
+/// Exceptions that a mark carries at most: it travels with every message.
+const EXCEPTIONS_MAX: usize = 8;
+
+/// A write this far behind the newest one becomes an exception.
+const EXCEPTION_DISTANCE: u64 = 1024;
+
+/// The versions of one ownership.
+pub struct VersionTracker {
+    epoch: Epoch,
+    next_counter: u64,
+    under_way: BTreeSet<u64>,
+    /// The mark of the owners before, as long as not all of their writes are settled.
+    inherited: Option<Mark>,
+}
+
+impl VersionTracker {
+    /// No write of `epoch` was made yet; of the earlier ones nothing is known.
+    pub fn new(epoch: Epoch) -> Self {
+        Self { epoch, next_counter: 1, under_way: BTreeSet::new(), inherited: Some(Mark::default()) }
+    }
+
+    /// The copies know of this mark of an earlier owner.
+    pub fn inherit(&mut self, mark: Mark) {
+        self.inherited = Some(mark);
+    }
+
+    /// Every write of earlier owners is complete on every in-sync copy, or will never be.
+    pub fn settle(&mut self) {
+        self.inherited = None;
+    }
+
+    /// The version for a new write, which is under way from now on.
+    pub fn begin(&mut self) -> Version {
+        let counter = self.next_counter;
+        self.next_counter += 1;
+        self.under_way.insert(counter);
+        Version::new(self.epoch, counter)
+    }
+
+    /// The write is complete on every in-sync copy, or has changed nothing anywhere.
+    pub fn complete(&mut self, version: Version) {
+        assert!(self.under_way.remove(&version.counter), "write {version} is complete twice");
+    }
+
+    /// The newest version that was given.
+    pub fn newest(&self) -> Version {
+        Version::new(self.epoch, self.next_counter - 1)
+    }
+
+    /// Whether a write at or below `version` is under way.
+    pub fn is_under_way_up_to(&self, version: Version) -> bool {
+        self.under_way.first().is_some_and(|first| *first <= version.counter)
+    }
+
+    /// The committed mark.
+    pub fn mark(&self) -> Mark {
+        if let Some(inherited) = &self.inherited {
+            return inherited.clone();
+        }
+        let far_behind = (self.next_counter - 1).saturating_sub(EXCEPTION_DISTANCE);
+        let mut exceptions = Vec::new();
+        let mut end = self.next_counter;
+        for counter in &self.under_way {
+            if *counter > far_behind || exceptions.len() == EXCEPTIONS_MAX {
+                end = *counter;
+                break;
+            }
+            exceptions.push(Version::new(self.epoch, *counter));
+        }
+        Mark { version: Version::new(self.epoch, end - 1), exceptions }
+    }
+}
+
+#[cfg(test)]
+#[path = "version_tracker_tests.rs"]
+mod tests;

@@ -1,0 +1,368 @@
+//! The write: locked, numbered, sent to every copy, answered when it is durable on all of them.
+//!
+//! A request is cut into pieces at slab borders and at 1 MiB. Each piece has a version of its own;
+//! blocks are whole or absent, pieces of an unanswered request may be there in part.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use spandrel_platform::{Buffer, Platform};
+use spandrel_replica::{ReplicaError, ReplicaRequest};
+use spandrel_shared::checksum::BlockChecksum;
+use spandrel_shared::geometry::SlabRange;
+use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, Version};
+
+use crate::context::{AskError, OwnerContext};
+use crate::membership::{LegState, Member};
+use crate::owner::{Owner, OwnerError, OwnerInner};
+
+/// How long a copy that failed is left alone before it is asked again.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// The longest piece of a write, in blocks: 1 MiB.
+const PIECE_BLOCKS_MAX: u32 = 256;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What a piece does to its blocks.
+#[derive(Clone)]
+pub(crate) enum Content {
+    /// They get these data, as many blocks.
+    Data { data: Buffer, checksums: Vec<u32> },
+    /// They are unmapped.
+    Hole,
+}
+
+impl<C: OwnerContext> Owner<C> {
+    /// Writes `data` from byte `offset` on. Returns when it is durable on every needed copy.
+    pub async fn write(&self, offset: u64, data: Buffer) -> Result<(), OwnerError> {
+        let inner = &self.inner;
+        let blocks = inner.check_range(offset, data.len() as u64)?;
+        inner.serving().await?;
+        let _lock = inner.locks.exclusive(blocks).await;
+        let bytes = data.len() as u64;
+        let data = inner.fill_to_blocks(offset, data, blocks).await?;
+        inner.write_pieces(blocks, Some(data)).await?;
+        let mut statistics = inner.statistics.borrow_mut();
+        statistics.writes += 1;
+        statistics.write_bytes += bytes;
+        Ok(())
+    }
+
+    /// Makes `length` bytes from `offset` on read as zeros: whole blocks are unmapped, parts of
+    /// blocks at either end are overwritten.
+    pub async fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), OwnerError> {
+        let whole = whole_blocks(offset, length);
+        let buffers = self.inner.context.platform().buffers().clone();
+        if whole.count == 0 {
+            return self.write(offset, buffers.take_zeroed(length as usize).freeze()).await;
+        }
+        let (start, end) = (whole.first * BLOCK, whole.end() * BLOCK);
+        if start > offset {
+            self.write(offset, buffers.take_zeroed((start - offset) as usize).freeze()).await?;
+        }
+        if offset + length > end {
+            self.write(end, buffers.take_zeroed((offset + length - end) as usize).freeze()).await?;
+        }
+        self.trim(start, end - start).await
+    }
+
+    /// Unmaps the whole blocks within `length` bytes from `offset` on. Parts of blocks at either
+    /// end keep their content.
+    pub async fn trim(&self, offset: u64, length: u64) -> Result<(), OwnerError> {
+        let inner = &self.inner;
+        inner.check_range(offset, length)?;
+        inner.serving().await?;
+        let geometry = inner.membership.borrow().geometry;
+        let whole = whole_blocks(offset, length);
+        // Slab by slab, so that a trim of a large volume does not lock all of it at once.
+        for part in geometry.split(whole) {
+            let blocks = part.in_volume(geometry);
+            let _lock = inner.locks.exclusive(blocks).await;
+            inner.write_pieces(blocks, None).await?;
+        }
+        inner.statistics.borrow_mut().writes += 1;
+        Ok(())
+    }
+}
+
+/// The whole blocks within a range of bytes; none if it covers no whole block.
+fn whole_blocks(offset: u64, length: u64) -> BlockRange {
+    let first = offset.div_ceil(BLOCK);
+    let end = (offset + length) / BLOCK;
+    BlockRange::new(first, end.saturating_sub(first))
+}
+
+impl<C: OwnerContext> OwnerInner<C> {
+    /// The data of all `blocks`: `data`, and what is there before and behind it. The caller holds
+    /// the blocks alone.
+    async fn fill_to_blocks(
+        &self,
+        offset: u64,
+        data: Buffer,
+        blocks: BlockRange,
+    ) -> Result<Buffer, OwnerError> {
+        let total = (blocks.count * BLOCK) as usize;
+        if data.len() == total {
+            return Ok(data);
+        }
+        let before = (offset - blocks.first * BLOCK) as usize;
+        let behind = before + data.len();
+        let mut whole = self.context.platform().buffers().take(total);
+        if before > 0 {
+            let first = self.read_block(blocks.first).await?;
+            whole[..BLOCK_BYTES].copy_from_slice(&first);
+        }
+        let last_start = total - BLOCK_BYTES;
+        if behind < total && (before == 0 || blocks.count > 1) {
+            let last = self.read_block(blocks.end() - 1).await?;
+            whole[last_start..].copy_from_slice(&last);
+        }
+        whole[before..behind].copy_from_slice(&data);
+        Ok(whole.freeze())
+    }
+
+    /// Writes or, without data, unmaps `blocks`. The caller holds them alone. Returns when every
+    /// piece is durable on every needed copy.
+    async fn write_pieces(&self, blocks: BlockRange, data: Option<Buffer>) -> Result<(), OwnerError> {
+        let (geometry, volume) = {
+            let membership = self.membership.borrow();
+            (membership.geometry, membership.volume)
+        };
+        let longest = if data.is_some() { PIECE_BLOCKS_MAX } else { u32::MAX };
+        let pieces = geometry.split(blocks).flat_map(|part| cut(part, longest));
+        let mut done = 0;
+        let writes: FuturesUnordered<_> = pieces
+            .map(|piece| {
+                let content = match &data {
+                    None => Content::Hole,
+                    Some(data) => {
+                        let bytes = piece.count as usize * BLOCK_BYTES;
+                        let data = data.slice(done..done + bytes);
+                        done += bytes;
+                        let checksum = BlockChecksum::new(volume, piece.slab);
+                        let checksums = (piece.first..).zip(data.chunks_exact(BLOCK_BYTES));
+                        let checksums = checksums.map(|(block, bytes)| checksum.of(block, bytes)).collect();
+                        Content::Data { data, checksums }
+                    }
+                };
+                self.write_piece(piece, content)
+            })
+            .collect();
+        // All pieces end before the lock does, also if one fails.
+        let results: Vec<Result<(), OwnerError>> = writes.collect().await;
+        results.into_iter().collect()
+    }
+
+    /// One piece with one version. Afterwards the write is complete on every needed copy, or has
+    /// changed nothing anywhere, or the owner is deposed.
+    async fn write_piece(&self, piece: SlabRange, content: Content) -> Result<(), OwnerError> {
+        let version = self.versions.borrow_mut().begin();
+        self.mark_told.set(false);
+        let unfinished = UnfinishedWrite { owner: self };
+        let result = self.send_and_await(piece, &content, version).await;
+        if result != Err(OwnerError::Deposed) {
+            // What the caller awaits after this are only its own other pieces.
+            self.promised().await?;
+        }
+        std::mem::forget(unfinished);
+        if self.is_deposed() {
+            return Err(OwnerError::Deposed);
+        }
+        self.versions.borrow_mut().complete(version);
+        if self.versions.borrow().mark().version == self.versions.borrow().newest() {
+            self.changed.notify_all();
+        }
+        result
+    }
+
+    async fn send_and_await(
+        &self,
+        piece: SlabRange,
+        content: &Content,
+        version: Version,
+    ) -> Result<(), OwnerError> {
+        let write = PieceWrite { piece, content, version };
+        let mut awaited: Vec<Member> = Vec::with_capacity(3);
+        let asks = FuturesUnordered::new();
+        let own_node = self.context.node();
+        let mut members = self.members(piece.slab);
+        members.retain(|(_, state)| state.is_written());
+        // The other nodes first: the message is on its way while the own drive is written.
+        members.sort_by_key(|(member, _)| member.node == own_node);
+        for (member, state) in members {
+            if state == LegState::Joining {
+                let (request, payload) = self.write_request(piece, content, version, &member);
+                self.send_unawaited(&member, request, payload);
+            } else {
+                awaited.push(member);
+                asks.push(self.ask_write(&write, member, Duration::ZERO));
+            }
+        }
+        self.await_needed(&write, awaited, asks).await
+    }
+
+    /// Asks one copy to write, after `delay`.
+    async fn ask_write(
+        &self,
+        write: &PieceWrite<'_>,
+        member: Member,
+        delay: Duration,
+    ) -> (Member, Result<(), AskError>) {
+        if delay > Duration::ZERO {
+            self.context.platform().sleep(delay).await;
+        }
+        let (request, payload) = self.write_request(write.piece, write.content, write.version, &member);
+        let answer = self.context.ask(member.node, request, payload).await;
+        (member, answer.map(|_| ()))
+    }
+
+    /// Sends a write to a joining leg: nobody waits for its answer but the leg's promotion.
+    fn send_unawaited(&self, member: &Member, request: ReplicaRequest, payload: Option<Buffer>) {
+        let Some(owner) = self.own_handle() else { return };
+        let member = *member;
+        *self.unawaited.borrow_mut().entry(member.drive).or_insert(0) += 1;
+        self.context.platform().spawn(async move {
+            let answer = owner.context.ask(member.node, request, payload).await;
+            if let Err(error) = answer {
+                owner.note_failure(member.drive, &error);
+            }
+            if let Some(count) = owner.unawaited.borrow_mut().get_mut(&member.drive) {
+                *count -= 1;
+            }
+            owner.changed.notify_all();
+        });
+    }
+
+    pub(crate) fn write_request(
+        &self,
+        piece: SlabRange,
+        content: &Content,
+        version: Version,
+        member: &Member,
+    ) -> (ReplicaRequest, Option<Buffer>) {
+        let copy = self.membership.borrow().address(piece.slab, member);
+        let (authority, mark) = (self.authority(), self.versions.borrow().mark());
+        match content {
+            Content::Data { data, checksums } => {
+                let checksums = checksums.clone();
+                let request =
+                    ReplicaRequest::Write { copy, authority, mark, first: piece.first, version, checksums };
+                (request, Some(data.clone()))
+            }
+            Content::Hole => {
+                let (first, count) = (piece.first, piece.count);
+                (ReplicaRequest::Trim { copy, authority, mark, first, count, version }, None)
+            }
+        }
+    }
+
+    /// Waits until every member whose leg is needed has answered, or is not needed any more. A leg
+    /// that fails is suspected; if it can't be marked (it may be the last one), it is asked again:
+    /// the same write twice is the same write.
+    async fn await_needed<'a, F>(
+        &'a self,
+        write: &'a PieceWrite<'a>,
+        mut awaited: Vec<Member>,
+        mut asks: FuturesUnordered<F>,
+    ) -> Result<(), OwnerError>
+    where
+        F: Future<Output = (Member, Result<(), AskError>)>,
+    {
+        let mut retries = FuturesUnordered::new();
+        let mut without_room: Vec<DriveId> = Vec::new();
+        let mut any_durable = false;
+        loop {
+            let changed = self.changed.notified();
+            if self.is_deposed() {
+                return Err(OwnerError::Deposed);
+            }
+            let needed = |drive: DriveId| self.leg_state(drive).is_needed();
+            if !awaited.iter().any(|member| needed(member.drive)) {
+                if !without_room.iter().any(|drive| needed(*drive)) {
+                    return Ok(());
+                }
+                if !any_durable {
+                    return Err(OwnerError::NoRoom);
+                }
+                // Some copies have it: those without room must not count any more.
+                for drive in &without_room {
+                    self.note_failure(*drive, &AskError::Replica(ReplicaError::NoRoom));
+                }
+                changed.await;
+                continue;
+            }
+            let Some((member, answer)) = next_of(&mut asks, &mut retries, changed).await else { continue };
+            match answer {
+                Ok(()) => {
+                    awaited.retain(|other| other.drive != member.drive);
+                    any_durable |= needed(member.drive);
+                    self.suspects.borrow_mut().remove(&member.drive);
+                }
+                Err(AskError::Replica(ReplicaError::NoRoom)) if needed(member.drive) => {
+                    awaited.retain(|other| other.drive != member.drive);
+                    without_room.push(member.drive);
+                }
+                Err(error) => {
+                    self.note_failure(member.drive, &error);
+                    retries.push(self.ask_write(write, member, RETRY_DELAY));
+                }
+            }
+        }
+    }
+}
+
+/// The next answer of either kind, or `None` when `changed` comes first.
+async fn next_of<A, B, T>(
+    asks: &mut FuturesUnordered<A>,
+    retries: &mut FuturesUnordered<B>,
+    changed: impl Future<Output = ()>,
+) -> Option<T>
+where
+    A: Future<Output = T>,
+    B: Future<Output = T>,
+{
+    let mut changed = std::pin::pin!(changed);
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(Some(answer)) = asks.poll_next_unpin(context) {
+            return Poll::Ready(Some(answer));
+        }
+        if let Poll::Ready(Some(answer)) = retries.poll_next_unpin(context) {
+            return Poll::Ready(Some(answer));
+        }
+        changed.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}
+
+/// One piece of a write.
+struct PieceWrite<'a> {
+    piece: SlabRange,
+    content: &'a Content,
+    version: Version,
+}
+
+/// A write that is under way. If its future is dropped before its end, nobody knows which copies
+/// have it, and its lock is gone: only a take-over can find out.
+struct UnfinishedWrite<'a, C: OwnerContext> {
+    owner: &'a OwnerInner<C>,
+}
+
+impl<C: OwnerContext> Drop for UnfinishedWrite<'_, C> {
+    fn drop(&mut self) {
+        self.owner.depose();
+    }
+}
+
+/// The parts of `part` that are at most `longest` blocks long.
+pub(crate) fn cut(part: SlabRange, longest: u32) -> impl Iterator<Item = SlabRange> {
+    let mut first = part.first;
+    std::iter::from_fn(move || {
+        let count = (part.end() - first).min(longest);
+        let piece = SlabRange { slab: part.slab, first, count };
+        first += count;
+        (count > 0).then_some(piece)
+    })
+}

@@ -1,0 +1,148 @@
+use std::cell::Cell;
+use std::future::poll_fn;
+
+use super::*;
+
+fn run_until_idle(executor: &Executor) {
+    while executor.run_ready() {}
+}
+
+#[test]
+fn tasks_run_in_the_order_of_their_wake_ups() {
+    let executor = Executor::new();
+    let order = Rc::new(RefCell::new(Vec::new()));
+    for name in 0..3 {
+        let order = Rc::clone(&order);
+        executor.spawn(async move {
+            order.borrow_mut().push(name);
+            yield_once().await;
+            order.borrow_mut().push(name + 10);
+        });
+    }
+    assert!(executor.run_ready());
+    assert_eq!(*order.borrow(), [0, 1, 2]);
+    run_until_idle(&executor);
+    assert_eq!(*order.borrow(), [0, 1, 2, 10, 11, 12]);
+    assert_eq!(executor.live_tasks(), 0);
+}
+
+#[test]
+fn many_wake_ups_before_a_run_are_one_run() {
+    let executor = Executor::new();
+    let runs = Rc::new(Cell::new(0));
+    let stored: Rc<RefCell<Option<Waker>>> = Rc::default();
+    let (seen, slot) = (Rc::clone(&runs), Rc::clone(&stored));
+    executor.spawn(poll_fn(move |context| {
+        seen.set(seen.get() + 1);
+        *slot.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    }));
+    run_until_idle(&executor);
+    let waker = stored.borrow().clone().expect("the task has run");
+    waker.wake_by_ref();
+    waker.wake_by_ref();
+    run_until_idle(&executor);
+    assert_eq!(runs.get(), 2);
+}
+
+#[test]
+fn an_aborted_task_is_dropped_and_its_slot_reused_safely() {
+    struct SetOnDrop(Rc<Cell<bool>>);
+    impl Drop for SetOnDrop {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+    let executor = Executor::new();
+    let dropped = Rc::new(Cell::new(false));
+    let guard = SetOnDrop(Rc::clone(&dropped));
+    let handle = executor.spawn(async move {
+        let _guard = guard;
+        std::future::pending::<()>().await;
+    });
+    run_until_idle(&executor);
+    handle.abort();
+    assert!(dropped.get() && handle.is_finished());
+
+    let second = executor.spawn(std::future::pending());
+    handle.abort();
+    assert!(!second.is_finished(), "an old handle must not end the slot's next task");
+}
+
+#[test]
+fn a_task_may_abort_itself() {
+    let executor = Executor::new();
+    let handle: Rc<RefCell<Option<TaskHandle>>> = Rc::default();
+    let own = Rc::clone(&handle);
+    let after = Rc::new(Cell::new(false));
+    let reached = Rc::clone(&after);
+    *handle.borrow_mut() = Some(executor.spawn(async move {
+        let handle = own.borrow().clone().expect("set before the first run");
+        handle.abort();
+        yield_once().await;
+        reached.set(true);
+    }));
+    run_until_idle(&executor);
+    assert!(!after.get());
+    assert_eq!(executor.live_tasks(), 0);
+}
+
+#[test]
+fn dropping_all_tasks_includes_those_that_drops_spawn() {
+    struct SpawnOnDrop(Executor);
+    impl Drop for SpawnOnDrop {
+        fn drop(&mut self) {
+            self.0.spawn(std::future::pending());
+        }
+    }
+    let executor = Executor::new();
+    let guard = SpawnOnDrop(executor.clone());
+    executor.spawn(async move {
+        let _guard = guard;
+        std::future::pending::<()>().await;
+    });
+    run_until_idle(&executor);
+    executor.drop_all_tasks();
+    assert_eq!(executor.live_tasks(), 0);
+}
+
+#[test]
+fn a_wake_up_from_another_thread_unparks_a_sleeping_driver() {
+    struct Flag(Arc<AtomicBool>);
+    impl Unpark for Flag {
+        fn unpark(&self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    let unparked = Arc::new(AtomicBool::new(false));
+    let executor = Executor::with_unpark(Flag(Arc::clone(&unparked)));
+    let stored: Rc<RefCell<Option<Waker>>> = Rc::default();
+    let slot = Rc::clone(&stored);
+    executor.spawn(poll_fn(move |context| {
+        *slot.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    }));
+    assert!(!executor.prepare_sleep(), "a spawned task is ready");
+    run_until_idle(&executor);
+    assert!(executor.prepare_sleep());
+    let waker = stored.borrow().clone().expect("the task has run");
+    // The wake-up may come from any thread, so a waker is Send.
+    fn assert_send(_: &(impl Send + Sync)) {}
+    assert_send(&waker);
+    waker.wake();
+    assert!(unparked.load(Ordering::SeqCst));
+    executor.end_sleep();
+    assert!(executor.run_ready());
+}
+
+async fn yield_once() {
+    let mut yielded = false;
+    poll_fn(move |context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

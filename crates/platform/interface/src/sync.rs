@@ -1,0 +1,210 @@
+//! How the tasks of one thread wait for each other.
+//!
+//! All of it is `!Send` and free of locks. Waiters are served in the order of their arrival.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// A value that one task sets once and another awaits.
+pub fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
+    let shared = Rc::new(Oneshot { state: RefCell::new(OneshotState::Empty(None)) });
+    (OneshotSender { shared: Rc::clone(&shared) }, OneshotReceiver { shared })
+}
+
+struct Oneshot<T> {
+    state: RefCell<OneshotState<T>>,
+}
+
+enum OneshotState<T> {
+    Empty(Option<Waker>),
+    Full(T),
+    SenderGone,
+    Taken,
+}
+
+/// The setting end of a [`oneshot`].
+pub struct OneshotSender<T> {
+    shared: Rc<Oneshot<T>>,
+}
+
+impl<T> OneshotSender<T> {
+    /// Sets the value. Lost without harm if nobody waits any more.
+    pub fn send(self, value: T) {
+        self.shared.settle(OneshotState::Full(value));
+    }
+}
+
+impl<T> Oneshot<T> {
+    fn settle(&self, settled: OneshotState<T>) {
+        let former = {
+            let mut state = self.state.borrow_mut();
+            if !matches!(*state, OneshotState::Empty(_)) {
+                return;
+            }
+            std::mem::replace(&mut *state, settled)
+        };
+        if let OneshotState::Empty(Some(waker)) = former {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Drop for OneshotSender<T> {
+    fn drop(&mut self) {
+        self.shared.settle(OneshotState::SenderGone);
+    }
+}
+
+/// The awaiting end of a [`oneshot`]. Yields `None` if the sender was dropped.
+pub struct OneshotReceiver<T> {
+    shared: Rc<Oneshot<T>>,
+}
+
+impl<T> Future for OneshotReceiver<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut state = self.shared.state.borrow_mut();
+        if let OneshotState::Empty(waker) = &mut *state {
+            *waker = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        match std::mem::replace(&mut *state, OneshotState::Taken) {
+            OneshotState::Full(value) => Poll::Ready(Some(value)),
+            _ => Poll::Ready(None),
+        }
+    }
+}
+
+/// Wakes the tasks that wait for something to change. Remembers nothing: a waiter looks at the
+/// state first and after each wake-up.
+#[derive(Default)]
+pub struct Signal {
+    /// Raised by each notification, so that a waiter sees those between its look and its wait.
+    notifications: Cell<u64>,
+    waiters: RefCell<Vec<Waker>>,
+}
+
+impl Signal {
+    /// A signal nobody waits for.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Wakes all who wait.
+    pub fn notify_all(&self) {
+        self.notifications.set(self.notifications.get() + 1);
+        for waker in self.waiters.take() {
+            waker.wake();
+        }
+    }
+
+    /// Completes at the first notification after this call, even if the future is polled later.
+    pub fn notified(&self) -> impl Future<Output = ()> + '_ {
+        let seen = self.notifications.get();
+        poll_fn(move |context| {
+            if self.notifications.get() != seen {
+                return Poll::Ready(());
+            }
+            self.waiters.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+    }
+
+    /// Completes when `condition` holds; looks again after each notification.
+    pub async fn wait_until(&self, mut condition: impl FnMut() -> bool) {
+        loop {
+            let notified = self.notified();
+            if condition() {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+/// A queue from many tasks to one.
+pub struct Queue<T> {
+    items: RefCell<VecDeque<T>>,
+    waiter: Cell<Option<Waker>>,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { items: RefCell::default(), waiter: Cell::new(None) }
+    }
+}
+
+impl<T> Queue<T> {
+    /// An empty queue.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an item at the end.
+    pub fn push(&self, item: T) {
+        self.items.borrow_mut().push_back(item);
+        if let Some(waker) = self.waiter.take() {
+            waker.wake();
+        }
+    }
+
+    /// Takes the first item, if there is one.
+    pub fn try_pop(&self) -> Option<T> {
+        self.items.borrow_mut().pop_front()
+    }
+
+    /// Takes the first item, once there is one. At most one task may wait.
+    pub async fn pop(&self) -> T {
+        poll_fn(|context| match self.try_pop() {
+            Some(item) => Poll::Ready(item),
+            None => {
+                self.waiter.set(Some(context.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    /// Completes when an item is there, and leaves it there.
+    pub async fn wait_not_empty(&self) {
+        poll_fn(|context| {
+            if self.items.borrow().is_empty() {
+                self.waiter.set(Some(context.waker().clone()));
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await
+    }
+
+    /// Takes all items that are there, once there is at least one.
+    pub async fn pop_all(&self) -> VecDeque<T> {
+        poll_fn(|context| {
+            if self.items.borrow().is_empty() {
+                self.waiter.set(Some(context.waker().clone()));
+                return Poll::Pending;
+            }
+            Poll::Ready(self.items.take())
+        })
+        .await
+    }
+
+    /// Items that wait.
+    pub fn len(&self) -> usize {
+        self.items.borrow().len()
+    }
+
+    /// Whether no item waits.
+    pub fn is_empty(&self) -> bool {
+        self.items.borrow().is_empty()
+    }
+}
+
+#[cfg(test)]
+#[path = "sync_tests.rs"]
+mod tests;

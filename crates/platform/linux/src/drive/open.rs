@@ -1,0 +1,163 @@
+//! How a drive is opened: what it is, who else uses it, and how to reach it best.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::io::Errno;
+use spandrel_platform::{DriveError, DriveErrorKind, DriveGeometry, DriveOperation};
+
+use super::locked_file::LockedFile;
+use super::{OpenDrive, Route};
+use crate::platform::Sleep;
+use crate::shard::Shard;
+
+/// The file system types that keep their files in memory.
+const TMPFS: i64 = 0x0102_1994;
+const RAMFS: i64 = 0x8584_58f6;
+const HUGETLBFS: i64 = 0x9584_58f6;
+
+/// The sector of a file in memory, and of one that the page cache serves: the smaller, so that no
+/// journal is padded without need.
+const CACHED_SECTOR_BYTES: u32 = 512;
+
+/// What direct I/O is taken to demand where the kernel does not say: the larger, which suits all.
+const UNKNOWN_SECTOR_BYTES: u32 = 4096;
+
+/// How often, and with what pause, a block device is claimed. A claim that was given up lasts for
+/// as long as a child process that is just being started has a copy of the descriptor.
+const CLAIM_TRIES: u32 = 10;
+const CLAIM_PAUSE: Duration = Duration::from_millis(5);
+
+const IN_USE: &str = "it is in use by another program, or open already";
+
+/// What direct I/O demands of a file.
+#[derive(Clone, Copy)]
+struct DirectLimits {
+    sector_bytes: u32,
+    memory_alignment: usize,
+}
+
+/// Opens the file or block device at `path` for this process alone.
+pub(super) async fn open(shard: &Rc<Shard>, path: &str) -> Result<OpenDrive, DriveError> {
+    let unavailable = |detail: String| open_error(DriveErrorKind::Unavailable, path, &detail);
+    let system = |error: std::io::Error| unavailable(error.to_string());
+    let metadata = std::fs::metadata(path).map_err(system)?;
+    let is_block_device = metadata.file_type().is_block_device();
+    if !is_block_device && !metadata.is_file() {
+        return Err(unavailable("neither a file nor a block device".to_string()));
+    }
+    let file = if is_block_device { claim_device(shard, path).await? } else { open_file(path)? };
+    let locked = lock(file, path)?;
+    let mut file = locked.file();
+    let size_bytes = file.seek(SeekFrom::End(0)).map_err(system)?;
+    // A block device's file lies in memory, the device does not.
+    let in_memory = !is_block_device && is_in_memory(file).map_err(|error| system(error.into()))?;
+    let direct = if in_memory { None } else { set_direct(file, is_block_device) };
+    let sector_bytes = direct.map_or(CACHED_SECTOR_BYTES, |limits| limits.sector_bytes);
+    if sector_bytes != 512 && sector_bytes != 4096 {
+        return Err(unavailable(format!("its sectors have {sector_bytes} bytes; 512 or 4096 are needed")));
+    }
+    let size_bytes = size_bytes - size_bytes % u64::from(sector_bytes);
+    if size_bytes == 0 {
+        return Err(unavailable("it is empty".to_string()));
+    }
+    let loses_nothing = in_memory || is_block_device && writes_through(metadata.rdev());
+    let file = Arc::new(locked);
+    let route = if in_memory { Route::Memory } else { shard.drives.route(shard, &file).map_err(system)? };
+    Ok(OpenDrive {
+        shard: Rc::clone(shard),
+        file,
+        geometry: DriveGeometry { size_bytes, sector_bytes, volatile_cache: !loses_nothing },
+        memory_alignment: direct.map(|limits| limits.memory_alignment),
+        route,
+    })
+}
+
+/// An error of opening the drive at `path`.
+pub(super) fn open_error(kind: DriveErrorKind, path: &str, detail: &str) -> DriveError {
+    DriveError { kind, operation: DriveOperation::Open, offset: 0, detail: format!("{path}: {detail}") }
+}
+
+/// Opens a block device as its only user, which the kernel refuses while the device is mounted or
+/// part of something else.
+async fn claim_device(shard: &Rc<Shard>, path: &str) -> Result<File, DriveError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_EXCL);
+    for _ in 0..CLAIM_TRIES {
+        match options.open(path) {
+            Ok(file) => return Ok(file),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                Sleep::until(shard, shard.now() + CLAIM_PAUSE).await;
+            }
+            Err(error) => return Err(open_error(DriveErrorKind::Unavailable, path, &error.to_string())),
+        }
+    }
+    Err(open_error(DriveErrorKind::InUse, path, IN_USE))
+}
+
+fn open_file(path: &str) -> Result<File, DriveError> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    file.map_err(|error| open_error(DriveErrorKind::Unavailable, path, &error.to_string()))
+}
+
+fn lock(file: File, path: &str) -> Result<LockedFile, DriveError> {
+    LockedFile::lock(file).map_err(|error| match error {
+        Errno::WOULDBLOCK => open_error(DriveErrorKind::InUse, path, IN_USE),
+        error => open_error(DriveErrorKind::Unavailable, path, &format!("it cannot be locked: {error}")),
+    })
+}
+
+fn is_in_memory(file: &File) -> rustix::io::Result<bool> {
+    let kind = rustix::fs::fstatfs(file)?.f_type;
+    Ok([TMPFS, RAMFS, HUGETLBFS].contains(&(kind as i64)))
+}
+
+/// Makes operations on `file` pass the page cache by, if its file system can, and tells what that
+/// demands.
+fn set_direct(file: &File, is_block_device: bool) -> Option<DirectLimits> {
+    let limits = direct_limits(file, is_block_device)?;
+    let flags = rustix::fs::fcntl_getfl(file).ok()?;
+    rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).ok()?;
+    Some(limits)
+}
+
+fn direct_limits(file: &File, is_block_device: bool) -> Option<DirectLimits> {
+    let known = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
+        .ok()
+        .filter(|status| StatxFlags::from_bits_retain(status.stx_mask).contains(StatxFlags::DIOALIGN));
+    let of_device = if is_block_device { rustix::fs::ioctl_blksszget(file).ok() } else { None };
+    match (known, of_device) {
+        // The kernel says that it cannot be done for this file.
+        (Some(status), None) if status.stx_dio_offset_align == 0 => None,
+        (Some(status), _) if status.stx_dio_offset_align != 0 => {
+            let sector_bytes = of_device.unwrap_or(status.stx_dio_offset_align.max(512));
+            let memory_alignment = (status.stx_dio_mem_align as usize).max(1);
+            // Memory is aligned to blocks and no more; and a block is the most that a drive asks for.
+            (sector_bytes <= 4096 && memory_alignment <= 4096)
+                .then_some(DirectLimits { sector_bytes, memory_alignment })
+        }
+        (_, of_device) => {
+            let sector_bytes = of_device.unwrap_or(UNKNOWN_SECTOR_BYTES);
+            Some(DirectLimits { sector_bytes, memory_alignment: sector_bytes as usize })
+        }
+    }
+}
+
+/// Whether the block device with this number says that it keeps nothing in a volatile cache.
+fn writes_through(device: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let folder = format!("/sys/dev/block/{major}:{minor}");
+    // A partition has no queue of its own: it is its disk's, one folder up.
+    ["queue/write_cache", "../queue/write_cache"].iter().any(|name| {
+        // The folder is a link, and the way up leads from where it points to.
+        let path = std::fs::canonicalize(&folder).map(|folder| folder.join(Path::new(name)));
+        let content = path.and_then(std::fs::read_to_string);
+        content.is_ok_and(|content| content.trim() == "write through")
+    })
+}

@@ -1,0 +1,39 @@
+//! The real machine: the make of [`spandrel_platform::Platform`] that ships.
+//!
+//! Each shard thread makes one [`Runtime`] and runs its tasks in [`Runtime::block_on`]; the tasks
+//! use the [`LinuxPlatform`]. Other threads reach the shard through its [`RemoteHandle`]. Sockets are
+//! served by epoll, drives by io_uring, by plain calls where the drive is in memory, or by threads
+//! where io_uring is forbidden; see `runtime` for the loop and `drive` for that choice.
+//!
+//! Invariants:
+//! - Nothing on a shard's thread waits in the kernel except the loop itself.
+//! - The only `unsafe` code is in `ring`, for memory that the kernel fills while nobody looks.
+
+mod batch;
+mod connect;
+mod connection;
+mod drive;
+mod listener;
+mod mailbox;
+mod platform;
+mod reactor;
+mod remote;
+#[allow(unsafe_code)]
+mod ring;
+mod runtime;
+mod send_queue;
+mod shard;
+mod socket;
+mod statistics;
+mod table;
+#[cfg(test)]
+mod test_support;
+mod timers;
+
+pub use connection::LinuxConnection;
+pub use drive::{DrivePath, LinuxDrive, MemoryDrive, create_drive_file, preallocate};
+pub use listener::LinuxListener;
+pub use platform::LinuxPlatform;
+pub use remote::RemoteHandle;
+pub use runtime::{Runtime, RuntimeConfig, RuntimeError};
+pub use statistics::RuntimeStatistics;

@@ -1,0 +1,232 @@
+//! One client under load: keeps its I/Os in flight and counts what becomes of them.
+//!
+//! A client is one task. It wakes when something was received, takes in every answer that is there
+//! with one look at the clock, and sends a new I/O for each; what it sends leaves with everything else
+//! of the turn. Nothing is allocated per I/O.
+//!
+//! Invariants:
+//! - From the start to the stop, each thread of a client has its number of I/Os in flight, unless the
+//!   connection breaks. A failed I/O is followed by a new one too.
+//! - Every I/O that was sent ends as exactly one of done, failed or unanswered.
+//! - Only what is done within the measured time is counted as done; failures are counted always.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use spandrel_platform::{Instant, Platform};
+
+use crate::nbd_client::{Command, Event, InFlight, NbdError, Receiver, Request, RequestFailure, Sender};
+use crate::random::Random;
+use crate::source::WriteSource;
+use crate::tally::{ClientCounters, ClientTally, ThreadTally};
+use crate::times::LoadTimes;
+use crate::workload::Workload;
+
+/// What all clients of a load thread share.
+pub(crate) struct Common {
+    pub(crate) times: Arc<LoadTimes>,
+    pub(crate) source: WriteSource,
+    pub(crate) tally: RefCell<ThreadTally>,
+}
+
+/// An I/O in flight.
+pub(crate) struct Issued {
+    at: Instant,
+    thread: u32,
+}
+
+/// A client and its I/Os.
+pub(crate) struct ClientLoad<P: Platform> {
+    common: Rc<Common>,
+    sender: Sender<P::Connection>,
+    in_flight: InFlight<Issued>,
+    workload: Workload,
+    /// I/Os in flight per thread.
+    outstanding: u32,
+    content: Random,
+    tally: ClientTally,
+    /// When an I/O was last done, or the first one sent.
+    progress_at: Instant,
+    counters: Arc<ClientCounters>,
+}
+
+/// What makes up a client.
+pub(crate) struct ClientParts<P: Platform> {
+    pub(crate) name: String,
+    pub(crate) sender: Sender<P::Connection>,
+    pub(crate) workload: Workload,
+    pub(crate) outstanding: u32,
+    pub(crate) content: Random,
+    pub(crate) counters: Arc<ClientCounters>,
+}
+
+impl<P: Platform> ClientLoad<P> {
+    pub(crate) fn new(parts: ClientParts<P>, common: &Rc<Common>) -> Self {
+        Self {
+            common: Rc::clone(common),
+            sender: parts.sender,
+            in_flight: InFlight::new(),
+            workload: parts.workload,
+            outstanding: parts.outstanding,
+            content: parts.content,
+            tally: ClientTally::new(&parts.name),
+            progress_at: Instant::default(),
+            counters: parts.counters,
+        }
+    }
+
+    /// Sends the first I/Os.
+    fn start(&mut self, now: Instant) {
+        self.progress_at = now;
+        for thread in 0..self.workload.threads() {
+            for _ in 0..self.outstanding {
+                self.issue(thread, now);
+            }
+        }
+        self.publish();
+    }
+
+    /// Sends the next I/O of `thread`, if there is one.
+    fn issue(&mut self, thread: usize, now: Instant) {
+        let Some(io) = self.workload.next(thread) else { return };
+        let command = if io.is_write { Command::Write } else { Command::Read };
+        let request = Request { command, offset: io.offset, length: io.length };
+        // Fewer threads than 2^32: the spec bounds them.
+        let cookie = self.in_flight.insert(request, Issued { at: now, thread: thread as u32 });
+        if io.is_write {
+            let data = self.common.source.piece(&mut self.content, io.length as usize);
+            self.sender.send(&request, cookie, &[data]);
+        } else {
+            self.sender.send(&request, cookie, &[]);
+        }
+    }
+
+    /// Takes in everything that was received, at `now`.
+    fn take_in(&mut self, receiver: &mut Receiver<P::Connection>, now: Instant) -> Result<(), NbdError> {
+        let common = Rc::clone(&self.common);
+        let mut tally = common.tally.borrow_mut();
+        let is_measured = common.times.is_measured(now);
+        let is_running = now < common.times.stop_at();
+        let since_start = now.since(common.times.measure_from);
+        let mut any_done = false;
+        while let Some(event) = receiver.next(&mut self.in_flight)? {
+            let Event::Done { pending, error } = event else { continue };
+            let Request { command, length, .. } = pending.request;
+            let Issued { at, thread } = pending.token;
+            match error {
+                Some(number) => {
+                    self.fail(RequestFailure { request: pending.request, number }, now, &mut tally);
+                }
+                None => {
+                    any_done = true;
+                    let latency = now.since(at);
+                    self.show_done(latency, length);
+                    if is_measured {
+                        let is_write = command == Command::Write;
+                        self.tally.done(is_write, latency);
+                        tally.done(is_write, latency, length, since_start);
+                    }
+                }
+            }
+            if is_running {
+                self.issue(thread as usize, now);
+            }
+        }
+        if any_done {
+            self.end_pause(now);
+        }
+        self.publish();
+        Ok(())
+    }
+
+    fn show_done(&self, latency: Duration, bytes: u32) {
+        let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        ClientCounters::add(&self.counters.done, 1);
+        ClientCounters::add(&self.counters.done_bytes, u64::from(bytes));
+        ClientCounters::add(&self.counters.latency_sum_ns, nanoseconds);
+    }
+
+    fn fail(&mut self, failure: RequestFailure, now: Instant, tally: &mut ThreadTally) {
+        let RequestFailure { request, .. } = failure;
+        let at = now.since(self.common.times.start);
+        self.tally.tell(at, request.command.name(), Some(request.offset), failure.reason());
+        self.count_failed(1, now, tally);
+    }
+
+    fn count_failed(&mut self, count: u64, now: Instant, tally: &mut ThreadTally) {
+        self.tally.failed += count;
+        ClientCounters::add(&self.counters.failed, count);
+        if self.common.times.is_measured(now)
+            && let Some(counts) = tally.interval(now.since(self.common.times.measure_from))
+        {
+            counts.errors += count;
+        }
+    }
+
+    /// Ends a time without any I/O done.
+    fn end_pause(&mut self, now: Instant) {
+        let pause = self.common.times.measured_between(self.progress_at, now);
+        self.tally.longest_pause = self.tally.longest_pause.max(pause);
+        self.progress_at = now;
+    }
+
+    fn publish(&self) {
+        self.counters.set_waiting(self.progress_at, self.in_flight.len(), self.tally.longest_pause);
+    }
+
+    /// The connection is of no use any more: all that was in flight has failed.
+    fn break_off(&mut self, now: Instant, error: &NbdError) {
+        if self.in_flight.len() > 0 {
+            self.end_pause(now);
+        }
+        let lost = self.in_flight.drain().len() as u64;
+        let common = Rc::clone(&self.common);
+        self.count_failed(lost, now, &mut common.tally.borrow_mut());
+        self.tally.is_lost = true;
+        self.counters.is_lost.store(true, Ordering::Relaxed);
+        let reason = format!("{error}; {lost} I/Os were in flight");
+        self.tally.tell(now.since(common.times.start), "connection", None, reason);
+        self.sender.disconnect();
+        self.publish();
+    }
+
+    /// Ends the load at `now`, whatever is still in flight, and yields what was counted.
+    pub(crate) fn finish(&mut self, now: Instant) -> ClientTally {
+        let left = self.in_flight.drain();
+        if !left.is_empty() {
+            self.end_pause(now);
+            self.sender.disconnect();
+        }
+        for pending in &left {
+            let Request { command, offset, .. } = pending.request;
+            let waited = now.since(pending.token.at).as_secs_f64();
+            let reason = format!("not answered within {waited:.1} s, when the load ended");
+            self.tally.tell(now.since(self.common.times.start), command.name(), Some(offset), reason);
+        }
+        self.tally.unanswered += left.len() as u64;
+        self.publish();
+        self.tally.clone()
+    }
+}
+
+/// Puts the load on a client until the load stops or its connection breaks.
+pub(crate) async fn run<P: Platform>(
+    platform: P,
+    load: Rc<RefCell<ClientLoad<P>>>,
+    mut receiver: Receiver<P::Connection>,
+) {
+    load.borrow_mut().start(platform.now());
+    while load.borrow().in_flight.len() > 0 {
+        let filled = receiver.fill().await;
+        let now = platform.now();
+        let mut load = load.borrow_mut();
+        if let Err(error) = filled.and_then(|()| load.take_in(&mut receiver, now)) {
+            load.break_off(now, &error);
+            return;
+        }
+    }
+    load.borrow().sender.disconnect();
+}

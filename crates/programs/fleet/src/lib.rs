@@ -1,0 +1,54 @@
+//! The load fleet: many clients that each do what a virtual machine's disk would see, measured.
+//!
+//! VMFleet runs DISKSPD in hundreds of virtual machines and adds the results up. This fleet does the
+//! same with clients instead of virtual machines: each has a volume and an NBD connection of its own and
+//! keeps its I/Os in flight, and all of them share a few event loops, so that the load generator takes
+//! little of the machine that it measures. The terms and their meaning are DISKSPD's.
+//!
+//! - [`run_cell`] puts one load on a set of [`Target`]s and measures it.
+//! - [`sweep`] runs a cell for each combination of parameters and counts what the cluster used.
+//! - [`LiveLoad`] runs until it is stopped and can be looked at meanwhile.
+//! - [`SweepArguments`] is the command line for it; [`NbdClient`] a client for whoever wants to look at
+//!   a volume's content.
+//!
+//! What holds for every result:
+//! - Latency runs from the moment when a client wants an I/O until it has seen the answer, so it includes
+//!   what the load generator itself takes. Its share is told in [`GeneratorCost`].
+//! - Only I/Os that ended within the measured time count for rates and latencies. Failures, and what was
+//!   not answered, are counted always and never silently.
+
+mod arguments;
+mod cell;
+mod client_load;
+mod generator;
+mod live;
+mod load_thread;
+mod meter;
+mod nbd_client;
+mod output;
+mod progress;
+mod random;
+mod result;
+mod source;
+mod spec;
+mod sweep;
+mod tally;
+mod target;
+#[cfg(test)]
+mod testing;
+mod text;
+mod times;
+mod workload;
+
+pub use arguments::{ClientVolumes, FleetArguments, FleetCommand, SweepArguments, VolumeRequest};
+pub use cell::{fill, run_cell};
+pub use live::{LiveClient, LiveLoad, LiveSample};
+pub use meter::{ClusterMeter, MeterReading, NoMeter, ProcessMeter, Usage};
+pub use nbd_client::{Export, NbdClient, NbdError, RequestFailure};
+pub use output::OutputFormat;
+pub use progress::{BarProgress, LineProgress, NoProgress, Progress, progress_on_standard_error};
+pub use result::{CellResult, ClientResult, GeneratorCost, Interval, Latency, LittlesLaw, Spread, Traffic};
+pub use spec::{CellSpec, Pattern};
+pub use sweep::{SweepResult, SweepRow, SweepSpec, sweep};
+pub use tally::Failure;
+pub use target::Target;

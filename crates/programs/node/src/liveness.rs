@@ -1,0 +1,298 @@
+//! Who answers, and who has promised what: heartbeats between the nodes.
+//!
+//! Every node sends each other one a heartbeat four times a second. The answer is a promise: "for
+//! 1.5 s I answer no fence against a volume that you own". This module moves the messages; the
+//! rules are in the cluster crate's `promises`.
+//!
+//! Invariants:
+//! - The clock is read before a heartbeat leaves, and again for each check of a promise.
+//! - A fence is answered only when the promise giver says that it may be.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_bus::{Bus, BusRequest, BusResponse, Heartbeat, HeartbeatAnswer, OwnedVolume};
+use spandrel_cluster::promises::{Fence, Giver, HEARTBEAT_INTERVAL, Holder, Peer, Promise, PromiseTimes};
+use spandrel_platform::sync::Signal;
+use spandrel_platform::{Instant, Platform};
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
+
+/// A node that has not answered a heartbeat for so long is not reachable.
+const SILENCE_MAX: Duration = Duration::from_millis(1000);
+
+/// Heartbeats, promises, and what they tell. Cheap to clone; all clones are the same.
+pub struct Liveness<P: Platform> {
+    inner: Rc<Inner<P>>,
+}
+
+impl<P: Platform> Clone for Liveness<P> {
+    fn clone(&self) -> Self {
+        Self { inner: Rc::clone(&self.inner) }
+    }
+}
+
+struct Inner<P: Platform> {
+    platform: P,
+    bus: Bus<P>,
+    own: Peer,
+    giver: RefCell<Giver>,
+    holder: RefCell<Holder>,
+    answered_at: RefCell<BTreeMap<NodeId, Instant>>,
+    /// What other nodes' heartbeats said last: when, from which process, and what it owns.
+    heard: RefCell<BTreeMap<NodeId, Heard>>,
+    owned: RefCell<BTreeMap<VolumeId, Epoch>>,
+    /// Notified when a promise comes, a session changes, or a fence overtakes an ownership.
+    changed: Signal,
+    /// Volumes of this node that another one has fenced here: their owners must stop.
+    overtaken: RefCell<BTreeSet<(VolumeId, Epoch)>>,
+}
+
+/// The last sign of life of another node.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    /// When it came.
+    pub at: Instant,
+    /// The process that sent it.
+    pub incarnation: ProcessIncarnation,
+    /// The volumes that it serves.
+    pub owned: BTreeMap<VolumeId, Epoch>,
+}
+
+impl<P: Platform> Liveness<P> {
+    /// Starts to send heartbeats to all peers of the bus.
+    pub fn start(platform: P, bus: Bus<P>) -> Self {
+        let identity = bus.identity();
+        let own = Peer { node: identity.node, incarnation: identity.incarnation };
+        let times = PromiseTimes::default();
+        let inner = Inner {
+            giver: RefCell::new(Giver::new(platform.now(), own, times)),
+            holder: RefCell::new(Holder::new(times)),
+            platform,
+            bus,
+            own,
+            answered_at: RefCell::default(),
+            heard: RefCell::default(),
+            owned: RefCell::default(),
+            changed: Signal::new(),
+            overtaken: RefCell::default(),
+        };
+        let liveness = Self { inner: Rc::new(inner) };
+        let platform = liveness.inner.platform.clone();
+        platform.spawn(liveness.clone().watch_sessions());
+        platform.spawn(liveness.clone().beat());
+        liveness
+    }
+
+    /// This process.
+    pub fn own(&self) -> Peer {
+        self.inner.own
+    }
+
+    /// Notified when what this module says may have changed.
+    pub fn changed(&self) -> &Signal {
+        &self.inner.changed
+    }
+
+    /// Whether a node has answered lately.
+    pub fn is_reachable(&self, node: NodeId) -> bool {
+        if node == self.inner.own.node {
+            return true;
+        }
+        let now = self.inner.platform.now();
+        let answered = self.inner.answered_at.borrow().get(&node).copied();
+        self.inner.bus.session(node).is_some() && answered.is_some_and(|at| now.since(at) < SILENCE_MAX)
+    }
+
+    /// The other nodes that have answered lately.
+    pub fn reachable(&self) -> BTreeSet<NodeId> {
+        self.inner.bus.peers().into_iter().filter(|node| self.is_reachable(*node)).collect()
+    }
+
+    /// The last sign of life of a node.
+    pub fn heard(&self, node: NodeId) -> Option<Heard> {
+        self.inner.heard.borrow().get(&node).cloned()
+    }
+
+    /// Whether `node` has promised, right now, to answer no fence against this ownership.
+    pub fn is_promised(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool {
+        if node == self.inner.own.node {
+            return self.inner.giver.borrow().epoch(volume) <= epoch;
+        }
+        let now = self.inner.platform.now();
+        self.inner.holder.borrow().is_promised(now, node, volume, epoch)
+    }
+
+    /// This node serves a volume from now on, or does not any more: the next heartbeats say so.
+    pub fn set_owned(&self, volume: VolumeId, epoch: Option<Epoch>) {
+        match epoch {
+            Some(epoch) => self.inner.owned.borrow_mut().insert(volume, epoch),
+            None => {
+                self.inner.holder.borrow_mut().give_up(volume);
+                self.inner.owned.borrow_mut().remove(&volume)
+            }
+        };
+    }
+
+    /// A node answered a fence of this process: it accepts the ownership.
+    pub fn fence_answered(&self, node: NodeId, volume: VolumeId, epoch: Epoch) {
+        if let Some(session) = self.inner.bus.session(node) {
+            let peer = Peer { node, incarnation: session.incarnation };
+            self.inner.holder.borrow_mut().fence_answered(peer, volume, epoch);
+            self.inner.changed.notify_all();
+        }
+    }
+
+    /// A drive was attached; its epochs count, and fences wait for what others may have promised
+    /// for it.
+    pub fn drive_attached(&self, drive: DriveId, epochs: impl IntoIterator<Item = (VolumeId, Epoch)>) {
+        let now = self.inner.platform.now();
+        self.inner.giver.borrow_mut().drive_attached(now, drive, epochs);
+    }
+
+    /// `from` gives a volume up, with every epoch up to `epoch`.
+    pub fn handed_over(&self, from: Peer, volume: VolumeId, epoch: Epoch) {
+        self.inner.giver.borrow_mut().handed_over(from, volume, epoch);
+        self.inner.changed.notify_all();
+    }
+
+    /// Admits a fence of `from`: from here on the volume is left out of promises to others.
+    /// `Err` is the higher epoch that is known.
+    pub fn begin_fence(&self, from: Peer, volume: VolumeId, epoch: Epoch) -> Result<(), Epoch> {
+        let now = self.inner.platform.now();
+        match self.inner.giver.borrow_mut().fence(now, from, volume, epoch) {
+            Fence::Refused { epoch } => return Err(epoch),
+            Fence::Pending { stop_own: true, .. } => {
+                self.inner.overtaken.borrow_mut().insert((volume, epoch));
+            }
+            Fence::Pending { .. } => {}
+        }
+        self.inner.changed.notify_all();
+        Ok(())
+    }
+
+    /// Ownerships of this node that were fenced here, as (volume, the epoch that overtook them).
+    pub fn take_overtaken(&self) -> Vec<(VolumeId, Epoch)> {
+        std::mem::take(&mut *self.inner.overtaken.borrow_mut()).into_iter().collect()
+    }
+
+    /// The fence's epoch is durable here. Completes when the fence may be answered, with `Err` if
+    /// a higher epoch came first.
+    pub async fn may_answer_fence(&self, from: Peer, volume: VolumeId, epoch: Epoch) -> Result<(), Epoch> {
+        self.inner.giver.borrow_mut().epoch_durable(volume, epoch);
+        loop {
+            let changed = self.inner.changed.notified();
+            let now = self.inner.platform.now();
+            let at = {
+                let mut giver = self.inner.giver.borrow_mut();
+                if giver.may_answer(now, from, volume, epoch) {
+                    return Ok(());
+                }
+                match giver.fence(now, from, volume, epoch) {
+                    Fence::Refused { epoch } => return Err(epoch),
+                    Fence::Pending { at, .. } => at,
+                }
+            };
+            // If the time has come and it still may not be answered, only a message can change that.
+            let at = if at > now { at } else { now + HEARTBEAT_INTERVAL };
+            let sleep = std::pin::pin!(self.inner.platform.sleep_until(at));
+            futures_util::future::select(std::pin::pin!(changed), sleep).await;
+        }
+    }
+
+    /// Answers a heartbeat of another node.
+    pub fn answer(&self, from: Peer, heartbeat: &Heartbeat) -> HeartbeatAnswer {
+        let now = self.inner.platform.now();
+        let owned: Vec<(VolumeId, Epoch)> =
+            heartbeat.owned.iter().map(|owned| (owned.volume, owned.epoch)).collect();
+        let promise = self.inner.giver.borrow_mut().heartbeat(now, from, &owned, heartbeat.exclusions_seen);
+        let heard = Heard { at: now, incarnation: from.incarnation, owned: owned.into_iter().collect() };
+        self.inner.heard.borrow_mut().insert(from.node, heard);
+        let to_wire = |volumes: Vec<(VolumeId, Epoch)>| {
+            volumes.into_iter().map(|(volume, epoch)| OwnedVolume { volume, epoch }).collect()
+        };
+        HeartbeatAnswer {
+            promise_ms: promise.duration.as_millis() as u64,
+            accepted: to_wire(promise.accepted),
+            exclusions: to_wire(promise.exclusions),
+            exclusions_number: promise.exclusions_number,
+        }
+    }
+
+    /// Tells the promise holder of each new session.
+    async fn watch_sessions(self) {
+        let mut known: BTreeMap<NodeId, u32> = BTreeMap::new();
+        loop {
+            let changed = self.inner.bus.changes().notified();
+            for node in self.inner.bus.peers() {
+                match self.inner.bus.session(node) {
+                    Some(session) if known.get(&node) != Some(&session.session) => {
+                        known.insert(node, session.session);
+                        let peer = Peer { node, incarnation: session.incarnation };
+                        self.inner.holder.borrow_mut().session_started(peer);
+                        self.send_heartbeat(node);
+                    }
+                    Some(_) => {}
+                    None => {
+                        known.remove(&node);
+                    }
+                }
+            }
+            self.inner.changed.notify_all();
+            changed.await;
+        }
+    }
+
+    async fn beat(self) {
+        loop {
+            for node in self.inner.bus.peers() {
+                self.send_heartbeat(node);
+            }
+            self.inner.platform.sleep(HEARTBEAT_INTERVAL).await;
+        }
+    }
+
+    fn send_heartbeat(&self, node: NodeId) {
+        let Some(session) = self.inner.bus.session(node) else { return };
+        let peer = Peer { node, incarnation: session.incarnation };
+        let now = self.inner.platform.now();
+        let Some(numbers) = self.inner.holder.borrow_mut().heartbeat_sent(now, node) else { return };
+        let owned = self.inner.owned.borrow();
+        let heartbeat = Heartbeat {
+            number: numbers.number,
+            owned: owned
+                .iter()
+                .map(|(volume, epoch)| OwnedVolume { volume: *volume, epoch: *epoch })
+                .collect(),
+            exclusions_seen: numbers.exclusions_seen,
+        };
+        drop(owned);
+        let call = self.inner.bus.call(node, BusRequest::Heartbeat(heartbeat), Vec::new());
+        let liveness = self.clone();
+        self.inner.platform.spawn(async move {
+            if let Ok((BusResponse::Heartbeat(answer), _)) = call.await {
+                liveness.take_promise(peer, numbers.number, answer);
+            }
+        });
+    }
+
+    fn take_promise(&self, peer: Peer, number: u64, answer: HeartbeatAnswer) {
+        let from_wire = |volumes: Vec<OwnedVolume>| {
+            volumes.into_iter().map(|owned| (owned.volume, owned.epoch)).collect()
+        };
+        let promise = Promise {
+            duration: Duration::from_millis(answer.promise_ms),
+            accepted: from_wire(answer.accepted),
+            exclusions: from_wire(answer.exclusions),
+            exclusions_number: answer.exclusions_number,
+        };
+        self.inner.holder.borrow_mut().answered(peer, number, &promise);
+        self.inner.answered_at.borrow_mut().insert(peer.node, self.inner.platform.now());
+        self.inner.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+#[path = "liveness_tests.rs"]
+mod tests;

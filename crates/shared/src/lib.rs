@@ -1,0 +1,17 @@
+//! What every part of Spandrel names: identities, versions, geometry, checksums, errors.
+//!
+//! Nothing here does I/O or keeps state.
+
+pub mod canary;
+pub mod checksum;
+pub mod error;
+pub mod geometry;
+pub mod identity;
+pub mod name;
+pub mod size;
+pub mod version;
+
+pub use error::Error;
+pub use geometry::{BLOCK_BYTES, BlockRange, PAGE_BLOCKS, SlabGeometry, SlabIndex};
+pub use identity::{ClusterId, CopyId, DriveId, NodeId, ProcessIncarnation, VolumeId};
+pub use version::{ConfigurationVersion, Epoch, Version};

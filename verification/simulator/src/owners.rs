@@ -1,0 +1,361 @@
+//! A world of replicas and owners: the shipping drive stores, replicas and owners on simulated
+//! drives, without a network between them.
+//!
+//! Each node is a host with one process and its drives. Owners ask replicas by calls whose answers
+//! are delayed and can be lost; the cluster state is one membership in memory. What a promise
+//! is stands in for the real protocol: a node has promised while it is up and has accepted no
+//! higher epoch.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_drive::{DriveStore, FormatOptions};
+use spandrel_platform::sync::Signal;
+use spandrel_platform::{Buffer, Platform};
+use spandrel_platform_simulated::{
+    Host, Process, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World,
+};
+use spandrel_replica::{NewCopy, Replica, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::{
+    ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, SlabGeometry, SlabIndex, VolumeId,
+};
+use spandrel_volume::{AskError, Member, Membership, MembershipChange, MembershipError, Owner, OwnerContext};
+
+/// The slabs of the world's volume.
+const SLAB_COUNT: u32 = 2;
+
+/// The volume's size: two slabs of 4 MiB.
+pub const VOLUME_BYTES: u64 = SLAB_COUNT as u64 * (4 << 20);
+
+/// Nodes, one volume with a copy on each, and whoever owns it.
+pub struct OwnersWorld {
+    /// The simulated world below.
+    pub world: World,
+    shared: Rc<Shared>,
+}
+
+struct Shared {
+    nodes: Vec<Node>,
+    state: RefCell<Membership>,
+    /// Notified when a node starts or stops.
+    changed: Signal,
+    /// Of a thousand answers, so many are lost.
+    lost_answers_per_mille: Cell<u64>,
+}
+
+struct Node {
+    id: NodeId,
+    host: Host,
+    drive: SimulatedDrive,
+    process: RefCell<Option<Process>>,
+    replica: RefCell<Option<Replica<SimulatedPlatform>>>,
+    owner: RefCell<Option<Owner<Context>>>,
+}
+
+/// The surroundings of an owner on one of the nodes.
+#[derive(Clone)]
+pub struct Context {
+    shared: Rc<Shared>,
+    own: usize,
+    platform: SimulatedPlatform,
+}
+
+impl OwnersWorld {
+    /// `node_count` nodes with formatted drives and an empty volume that has a copy on each; all
+    /// are up, and nobody owns it.
+    pub fn new(seed: u64, node_count: usize) -> Self {
+        let world = World::swarm(seed);
+        let nodes: Vec<Node> = (0..node_count).map(|index| Node::new(&world, index)).collect();
+        let member = |index: usize| Member {
+            node: node_id(index),
+            drive: drive_id(index),
+            copy: CopyId::from_random(3, index as u64),
+        };
+        let members: Vec<Member> = (0..node_count).map(member).collect();
+        let membership = Membership {
+            volume: VolumeId::from_random(1, 1),
+            size_bytes: VOLUME_BYTES,
+            geometry: geometry(),
+            epoch: Epoch::ZERO,
+            configuration: ConfigurationVersion(1),
+            slabs: vec![members; SLAB_COUNT as usize],
+            stale: BTreeMap::new(),
+        };
+        let shared = Rc::new(Shared {
+            nodes,
+            state: RefCell::new(membership),
+            changed: Signal::new(),
+            lost_answers_per_mille: Cell::new(0),
+        });
+        let owners = Self { world, shared };
+        for index in 0..node_count {
+            owners.start(index, true);
+        }
+        owners
+    }
+
+    /// Loses so many of a thousand answers from now on: the request was carried out, or will be.
+    pub fn lose_answers(&self, per_mille: u64) {
+        self.shared.lost_answers_per_mille.set(per_mille);
+    }
+
+    /// Whether a node is up.
+    pub fn is_up(&self, index: usize) -> bool {
+        self.shared.nodes[index].replica.borrow().is_some()
+    }
+
+    /// The drive of a node, for faults.
+    pub fn drive(&self, index: usize) -> &SimulatedDrive {
+        &self.shared.nodes[index].drive
+    }
+
+    /// Starts a node; with `format`, on an empty drive.
+    pub fn start(&self, index: usize, format: bool) {
+        let node = &self.shared.nodes[index];
+        node.host.power_on();
+        let process = self.world.start_process_on(&node.host, &format!("node {index}"));
+        *node.process.borrow_mut() = Some(process.clone());
+        let (shared, platform) = (Rc::clone(&self.shared), process.platform());
+        process.spawn(async move {
+            let drive = platform.open_drive(&format!("drive {index}")).await.expect("the drive is free");
+            if format {
+                let options = FormatOptions {
+                    cluster: ClusterId::from_random(9, 9),
+                    node: node_id(index),
+                    drive: drive_id(index),
+                    slab_geometry: geometry(),
+                };
+                DriveStore::format(&platform, &drive, options).await.expect("the drive is empty");
+            }
+            let (store, report) = DriveStore::attach(&platform, drive).await.expect("the store recovers");
+            let replica = Replica::new();
+            replica.add_drive(store, &report);
+            if format {
+                add_copies(&shared, index, &replica).await;
+            }
+            *shared.nodes[index].replica.borrow_mut() = Some(replica);
+            shared.changed.notify_all();
+        });
+        if format {
+            assert_eq!(self.world.run_until(|| self.is_up(index)), RunEnd::ConditionMet);
+        }
+    }
+
+    /// Stops a node: its process is killed, or the power of its host is cut.
+    pub fn stop(&self, index: usize, power_cut: bool) {
+        let node = &self.shared.nodes[index];
+        node.replica.borrow_mut().take();
+        node.owner.borrow_mut().take();
+        if let Some(process) = node.process.borrow_mut().take() {
+            if power_cut { node.host.power_cut() } else { process.crash() }
+        }
+        self.shared.changed.notify_all();
+    }
+
+    /// Makes a node the owner, with a new epoch.
+    pub fn take(&self, index: usize) {
+        let node = &self.shared.nodes[index];
+        let Some(process) = node.process.borrow().clone() else { return };
+        let mut state = self.shared.state.borrow_mut();
+        state.epoch = state.epoch.next();
+        state.configuration.0 += 1;
+        let membership = state.clone();
+        drop(state);
+        let context = Context { shared: Rc::clone(&self.shared), own: index, platform: process.platform() };
+        let (shared, slot) = (Rc::clone(&self.shared), index);
+        process.spawn(async move {
+            let owner = Owner::start(context, membership);
+            if let Some(former) = shared.nodes[slot].owner.borrow_mut().replace(owner) {
+                former.depose();
+            }
+        });
+    }
+
+    /// The owner with the highest epoch on any node that is up, and its node.
+    pub fn owner(&self) -> Option<(usize, Owner<Context>)> {
+        let owners = self.shared.nodes.iter().enumerate();
+        owners
+            .filter_map(|(index, node)| Some((index, node.owner.borrow().clone()?)))
+            .max_by_key(|(_, owner)| owner.epoch())
+    }
+
+    /// The process of a node that is up.
+    pub fn process(&self, index: usize) -> Option<Process> {
+        self.shared.nodes[index].process.borrow().clone()
+    }
+
+    /// What the cluster state says.
+    pub fn membership(&self) -> Membership {
+        self.shared.state.borrow().clone()
+    }
+
+    /// The node's copies.
+    pub fn replica(&self, index: usize) -> Option<Replica<SimulatedPlatform>> {
+        self.shared.nodes[index].replica.borrow().clone()
+    }
+}
+
+impl Drop for OwnersWorld {
+    /// Ends every process: tasks hold the world that holds them, and a thousand worlds would fill
+    /// the memory.
+    fn drop(&mut self) {
+        for index in 0..self.shared.nodes.len() {
+            self.stop(index, true);
+        }
+    }
+}
+
+async fn add_copies(shared: &Shared, index: usize, replica: &Replica<SimulatedPlatform>) {
+    let membership = shared.state.borrow().clone();
+    for slab in (0..SLAB_COUNT).map(SlabIndex) {
+        let members = &membership.slabs[slab.0 as usize];
+        let copy = membership.address(slab, &members[index]);
+        let (copies, part) = (members.len() as u8, index as u8);
+        let new = NewCopy { copy, drive: drive_id(index), copies, part, epoch: Epoch::ZERO };
+        let added = replica.serve(ReplicaRequest::AddCopy(new), None).await;
+        assert!(added.is_ok(), "an empty drive has room");
+    }
+}
+
+impl Node {
+    fn new(world: &World, index: usize) -> Self {
+        let host = world.add_host(&format!("host {index}"));
+        let config = SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() };
+        let drive = world.add_drive(&format!("drive {index}"), config);
+        drive.attach_to(&host);
+        Self {
+            id: node_id(index),
+            host,
+            drive,
+            process: RefCell::new(None),
+            replica: RefCell::new(None),
+            owner: RefCell::new(None),
+        }
+    }
+}
+
+fn geometry() -> SlabGeometry {
+    SlabGeometry::new(4 << 20).expect("4 MiB is a slab size")
+}
+
+fn node_id(index: usize) -> NodeId {
+    NodeId::from_random((index as u64 + 1) << 56, 1)
+}
+
+fn drive_id(index: usize) -> DriveId {
+    DriveId::from_random((index as u64 + 1) << 56, 2)
+}
+
+impl Shared {
+    fn node(&self, id: NodeId) -> &Node {
+        self.nodes.iter().find(|node| node.id == id).expect("members name nodes of the world")
+    }
+}
+
+impl Context {
+    /// The world's own delay for an answer.
+    async fn delay(&self) {
+        let microseconds = self.platform.random_u64() % 300;
+        self.platform.sleep(Duration::from_micros(microseconds)).await;
+    }
+}
+
+impl OwnerContext for Context {
+    type Platform = SimulatedPlatform;
+
+    fn platform(&self) -> &SimulatedPlatform {
+        &self.platform
+    }
+
+    fn node(&self) -> NodeId {
+        self.shared.nodes[self.own].id
+    }
+
+    async fn ask(
+        &self,
+        node: NodeId,
+        request: ReplicaRequest,
+        payload: Option<Buffer>,
+    ) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
+        let gone = || AskError::Unreachable("the node is down".to_owned());
+        let Some(replica) = self.shared.node(node).replica.borrow().clone() else { return Err(gone()) };
+        let alive = |process: &RefCell<Option<Process>>| process.borrow().as_ref().map(Process::incarnation);
+        let incarnation = alive(&self.shared.node(node).process);
+        let served = std::pin::pin!(async {
+            let answer = replica.serve(request, payload).await;
+            self.delay().await;
+            answer
+        });
+        let stopped = std::pin::pin!(
+            self.shared.changed.wait_until(|| alive(&self.shared.node(node).process) != incarnation)
+        );
+        let answer = match futures_util::future::select(served, stopped).await {
+            futures_util::future::Either::Left((answer, _)) => answer,
+            futures_util::future::Either::Right(_) => return Err(gone()),
+        };
+        let own = node == self.node();
+        if !own && self.platform.random_u64() % 1000 < self.shared.lost_answers_per_mille.get() {
+            return Err(AskError::Unreachable("the answer was lost".to_owned()));
+        }
+        answer.map_err(AskError::Replica)
+    }
+
+    fn is_reachable(&self, node: NodeId) -> bool {
+        self.shared.node(node).replica.borrow().is_some()
+    }
+
+    fn is_promised(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool {
+        let replica = self.shared.node(node).replica.borrow();
+        replica.as_ref().is_some_and(|replica| replica.accepted_epoch(volume) <= epoch)
+    }
+
+    async fn surroundings_changed(&self) {
+        let timeout = std::pin::pin!(self.platform.sleep(Duration::from_millis(50)));
+        futures_util::future::select(std::pin::pin!(self.shared.changed.notified()), timeout).await;
+    }
+
+    async fn change_membership(
+        &self,
+        seen: &Membership,
+        change: MembershipChange,
+    ) -> Result<Membership, MembershipError> {
+        self.delay().await;
+        let result = {
+            let mut state = self.shared.state.borrow_mut();
+            if state.epoch != seen.epoch {
+                Err(MembershipError::NotOwner)
+            } else if state.configuration != seen.configuration {
+                Err(MembershipError::Unavailable("it has changed".to_owned()))
+            } else {
+                apply(&mut state, change)
+            }
+        };
+        self.delay().await;
+        result
+    }
+}
+
+fn apply(state: &mut Membership, change: MembershipChange) -> Result<Membership, MembershipError> {
+    match change {
+        MembershipChange::MarkStale(marks) => {
+            if !state.may_mark(&marks.keys().copied().collect()) {
+                return Err(MembershipError::Refused("it would take the last in-sync copy".to_owned()));
+            }
+            for (drive, since) in marks {
+                let mark = state.stale.entry(drive).or_insert(since);
+                *mark = (*mark).min(since);
+            }
+        }
+        MembershipChange::Promote(drive) => {
+            state.stale.remove(&drive);
+        }
+    }
+    state.configuration.0 += 1;
+    Ok(state.clone())
+}
+
+#[cfg(test)]
+#[path = "owners_tests.rs"]
+mod tests;

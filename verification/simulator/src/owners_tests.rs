@@ -1,0 +1,327 @@
+use std::collections::BTreeSet;
+
+use spandrel_platform_simulated::Random;
+use spandrel_shared::canary::{self, Bug};
+use spandrel_volume::{LegState, OwnerError, Phase};
+
+use super::*;
+use crate::register::{Operation, check};
+
+/// Few blocks, so that operations meet: some in either slab.
+const BLOCKS: [u64; 6] = [0, 1, 2, 600, 1023, 1024];
+
+#[derive(Default)]
+struct History {
+    operations: RefCell<BTreeMap<u64, Vec<Operation>>>,
+    next_value: Cell<u64>,
+    clock: Cell<u64>,
+}
+
+impl History {
+    fn moment(&self) -> u64 {
+        self.clock.set(self.clock.get() + 1);
+        self.clock.get()
+    }
+
+    fn value(&self) -> u64 {
+        self.next_value.set(self.next_value.get() + 1);
+        self.next_value.get()
+    }
+
+    /// Records an operation that may never end; the number is for [`History::end`].
+    fn begin(&self, block: u64, value: u64, is_write: bool) -> usize {
+        let start = self.moment();
+        let mut operations = self.operations.borrow_mut();
+        let operations = operations.entry(block).or_default();
+        operations.push(Operation { value, is_write, start, end: None });
+        operations.len() - 1
+    }
+
+    fn end(&self, block: u64, number: usize, value: u64) {
+        let end = Some(self.moment());
+        if let Some(operations) = self.operations.borrow_mut().get_mut(&block) {
+            operations[number] = Operation { value, end, ..operations[number] };
+        }
+    }
+
+    fn check(&self, seed: u64) {
+        for (block, operations) in &*self.operations.borrow() {
+            if let Err(violation) = check(operations) {
+                panic!("seed {seed}, block {block}: {violation:?}\n{operations:#?}");
+            }
+        }
+    }
+}
+
+fn content(platform: &SimulatedPlatform, value: u64) -> Buffer {
+    let mut buffer = platform.buffers().take(4096);
+    for chunk in buffer.chunks_exact_mut(8) {
+        chunk.copy_from_slice(&value.to_le_bytes());
+    }
+    buffer.freeze()
+}
+
+/// The value of a block; a block that holds more than one is torn.
+fn value_of(bytes: &[u8]) -> u64 {
+    let value = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    assert!(bytes.chunks_exact(8).all(|chunk| chunk == value.to_le_bytes()), "a torn block");
+    value
+}
+
+/// A guest that writes and reads until it is told to stop, through whichever owner there is. Runs on
+/// a host that never fails.
+async fn client(
+    shared: Rc<Shared>,
+    platform: SimulatedPlatform,
+    history: Rc<History>,
+    stop: Rc<Cell<bool>>,
+    random: Random,
+) {
+    while !stop.get() {
+        let owner =
+            shared.nodes.iter().filter_map(|node| node.owner.borrow().clone()).max_by_key(Owner::epoch);
+        let Some(owner) = owner else {
+            platform.sleep(Duration::from_millis(5)).await;
+            continue;
+        };
+        let block = BLOCKS[random.index(BLOCKS.len())];
+        // The owner may die with its process: then nothing is ever answered.
+        let gone = std::pin::pin!(shared.changed.wait_until(|| {
+            !shared
+                .nodes
+                .iter()
+                .any(|node| node.owner.borrow().as_ref().is_some_and(|own| own.epoch() == owner.epoch()))
+        }));
+        if random.chance(600) {
+            let value = history.value();
+            let number = history.begin(block, value, true);
+            let write = std::pin::pin!(owner.write(block * 4096, content(&platform, value)));
+            let result = futures_util::future::select(write, gone).await;
+            if matches!(result, futures_util::future::Either::Left((Ok(()), _))) {
+                history.end(block, number, value);
+            }
+        } else {
+            let number = history.begin(block, 0, false);
+            let read = std::pin::pin!(owner.read(block * 4096, 4096));
+            let result = futures_util::future::select(read, gone).await;
+            if let futures_util::future::Either::Left((Ok(parts), _)) = result {
+                history.end(block, number, value_of(&parts[0]));
+            }
+        }
+        platform.sleep(Duration::from_micros(random.between(0, 2000))).await;
+    }
+}
+
+/// Bytes of a drive that lie within its data blocks.
+const DATA_BYTES: std::ops::Range<u64> = (2 << 20)..(30 << 20);
+
+struct Run {
+    owners: OwnersWorld,
+    /// The drive on which bits have flipped: never a second one, so that a whole copy remains.
+    flipped: Cell<Option<usize>>,
+    guests: Process,
+    history: Rc<History>,
+    stop: Rc<Cell<bool>>,
+    random: Random,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.guests.crash();
+    }
+}
+
+impl Run {
+    fn new(seed: u64, clients: usize) -> Self {
+        let owners = OwnersWorld::new(seed, 3);
+        let history = Rc::new(History::default());
+        let stop = Rc::new(Cell::new(false));
+        let guests = owners.world.add_host("guests");
+        let process = owners.world.start_process_on(&guests, "guests");
+        for number in 0..clients {
+            let random = Random::stream(seed, "client", number as u64);
+            let (shared, history, stop) = (Rc::clone(&owners.shared), Rc::clone(&history), Rc::clone(&stop));
+            process.spawn(client(shared, process.platform(), history, stop, random));
+        }
+        owners.take(0);
+        Self {
+            owners,
+            guests: process,
+            flipped: Cell::new(None),
+            history,
+            stop,
+            random: Random::stream(seed, "faults", 0),
+        }
+    }
+
+    fn run_for(&self, milliseconds: u64) {
+        let end = self.owners.world.run_for(Duration::from_millis(milliseconds));
+        assert_eq!(end, RunEnd::TimeOver, "the world goes on");
+    }
+
+    /// Something breaks, or comes back, or changes hands.
+    fn one_fault(&self) {
+        let owners = &self.owners;
+        let index = self.random.index(3);
+        match self.random.below(12) {
+            // At least one node stays up, unless the power of all is cut.
+            0..4 if owners.is_up(index) && (0..3).filter(|index| owners.is_up(*index)).count() > 1 => {
+                owners.stop(index, self.random.chance(500));
+            }
+            0..7 if owners.process(index).is_none() => owners.start(index, false),
+            7 => owners.lose_answers(self.random.below(20)),
+            8 => (0..3).for_each(|index| owners.stop(index, true)),
+            9 => self.flip_bits(index),
+            _ if owners.is_up(index) => owners.take(index),
+            _ => {}
+        }
+    }
+
+    /// Flips bits in the data blocks of one drive; the others hold the same blocks whole, unless
+    /// this is not the first drive to suffer.
+    fn flip_bits(&self, index: usize) {
+        if self.flipped.get().is_some_and(|flipped| flipped != index) {
+            return;
+        }
+        self.flipped.set(Some(index));
+        for _ in 0..50 {
+            self.owners.drive(index).flip_random_bit(DATA_BYTES);
+        }
+    }
+
+    /// All nodes up, an owner that serves, all legs in sync; then all copies are the same.
+    fn converge(&self, seed: u64) {
+        self.owners.lose_answers(0);
+        for index in 0..3 {
+            if self.owners.process(index).is_none() {
+                self.owners.start(index, false);
+            }
+        }
+        let up = || (0..3).all(|index| self.owners.is_up(index));
+        assert_eq!(self.owners.world.run_until(up), RunEnd::ConditionMet);
+        let healthy = || {
+            self.owners.owner().is_some_and(|(_, owner)| {
+                owner.phase() == Phase::Serving
+                    && owner.legs().values().all(|leg| leg.state == LegState::InSync)
+            })
+        };
+        let state_epoch = || self.owners.membership().epoch;
+        let deposed = || {
+            self.owners
+                .owner()
+                .is_none_or(|(_, owner)| owner.phase() == Phase::Deposed || owner.epoch() < state_epoch())
+        };
+        let mut end = RunEnd::TimeOver;
+        for _ in 0..20 {
+            if deposed() {
+                self.owners.take(self.random.index(3));
+            }
+            end = self.owners.world.run_until_within(Duration::from_secs(5), healthy);
+            if end == RunEnd::ConditionMet {
+                break;
+            }
+        }
+        let owner = self
+            .owners
+            .owner()
+            .map(|(node, owner)| (node, owner.phase(), owner.legs(), owner.resync_progress()));
+        assert_eq!(end, RunEnd::ConditionMet, "seed {seed}: not healthy again: {owner:#?}");
+        self.stop.set(true);
+        self.run_for(500);
+        self.compare_copies(seed);
+        self.history.check(seed);
+    }
+
+    fn compare_copies(&self, seed: u64) {
+        let (index, owner) = self.owners.owner().unwrap();
+        let process = self.owners.process(index).unwrap();
+        let report = process.block_on(async move {
+            let mut reports = Vec::new();
+            for slab in 0..SLAB_COUNT {
+                reports.push(owner.scrub_slab(SlabIndex(slab), true).await);
+            }
+            reports
+        });
+        for report in report.unwrap() {
+            let report = report.unwrap();
+            assert_eq!(report.blocks_different, 0, "seed {seed}: copies differ");
+            assert_eq!(report.pieces_unchecked, 0, "seed {seed}");
+            assert!(report.blocks_checked >= 3 * 1024, "seed {seed}");
+        }
+    }
+}
+
+/// How many seeds to run: `SPANDREL_SEEDS`, for long runs by hand, or `default`.
+fn seed_count(default: u64) -> u64 {
+    std::env::var("SPANDREL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn a_volume_serves_and_its_copies_are_the_same() {
+    let run = Run::new(1, 4);
+    run.run_for(300);
+    run.converge(1);
+    let operations: usize = run.history.operations.borrow().values().map(Vec::len).sum();
+    assert!(operations > 100, "{operations}");
+}
+
+/// One run under faults: nodes stop and come back, owners change, the power of all is cut, bits flip.
+fn cruel_run(seed: u64) {
+    let run = Run::new(seed, 4);
+    run.run_for(50);
+    for _ in 0..12 {
+        run.one_fault();
+        run.run_for(run.random.between(1, 300));
+    }
+    run.converge(seed);
+}
+
+#[test]
+fn a_thousand_cruel_runs_lose_and_tear_nothing() {
+    for seed in 0..seed_count(1000) {
+        cruel_run(seed);
+    }
+}
+
+/// The seeds within which a run must fail while `bug` is planted.
+fn catches(bug: Bug, seeds: u64) -> bool {
+    let caught = |seed| {
+        let run = std::panic::catch_unwind(|| {
+            canary::plant(Some(bug));
+            cruel_run(seed);
+        });
+        canary::plant(None);
+        run.is_err()
+    };
+    (0..seeds).any(caught)
+}
+
+#[test]
+fn an_answer_before_it_is_durable_is_caught() {
+    assert!(catches(Bug::AnswerBeforeDurable, 200));
+}
+
+#[test]
+fn a_skipped_fence_is_caught() {
+    assert!(catches(Bug::SkipFence, 200));
+}
+
+#[test]
+fn a_trusted_bad_checksum_is_caught() {
+    assert!(catches(Bug::TrustBadChecksum, 200));
+}
+
+#[test]
+fn a_deposed_owner_answers_nothing() {
+    let run = Run::new(7, 0);
+    run.run_for(50);
+    let (_, old) = run.owners.owner().unwrap();
+    run.owners.take(1);
+    run.run_for(100);
+    let process = run.owners.process(0).unwrap();
+    let data = content(&process.platform(), 5);
+    let answer = process.block_on(async move { old.write(0, data).await }).unwrap();
+    assert_eq!(answer, Err(OwnerError::Deposed));
+    let drives: BTreeSet<_> = run.owners.membership().stale.into_keys().collect();
+    assert_eq!(drives, BTreeSet::new(), "a hand-over marks nobody");
+}

@@ -1,0 +1,208 @@
+//! `cargo xtask ci`: everything that a change must pass, in one command, here and on the build
+//! machine alike.
+//!
+//! The steps stand in the order in which they are likely to fail and cheap to run. Each leaves
+//! what it compiled to the later ones: lints and documentation share one set of artifacts, tests
+//! and programs another.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::commands::{self, cargo, command, find_program, path_folders, succeeds_silently};
+use crate::tidy;
+
+/// The cargo-deny that is installed where none is found.
+const CARGO_DENY_VERSION: &str = "0.20.2";
+/// How long fetching the advisories may take before they are skipped.
+const FETCH_LIMIT_SECONDS: &str = "60";
+/// How many of the largest files and functions `tidy` lists here.
+const LARGEST_SHOWN: usize = 10;
+
+/// What all steps need to know.
+struct Context<'a> {
+    root: &'a Path,
+    /// Whether this runs on a build machine: the lock file must be right and nothing is compiled
+    /// for a second build.
+    on_build_machine: bool,
+    /// Whether cargo-deny may be installed.
+    install: bool,
+}
+
+/// How a step ended, when nothing kept it from running.
+enum Outcome {
+    Passed,
+    /// Passed, as far as it could be checked. Says what could not.
+    PassedExcept(String),
+    Failed,
+}
+
+impl From<bool> for Outcome {
+    fn from(success: bool) -> Self {
+        if success { Self::Passed } else { Self::Failed }
+    }
+}
+
+type Step = (&'static str, fn(&Context<'_>) -> Result<Outcome, String>);
+
+const STEPS: [Step; 8] = [
+    ("format", check_format),
+    ("lints", check_lints),
+    ("tidy", check_rules),
+    ("third-party crates", check_third_party),
+    ("programs", build_programs),
+    ("tests", run_tests),
+    ("documentation", check_documentation),
+    ("release build", build_release),
+];
+
+/// Runs all steps; after a failure the later ones only with `keep_going`. `install` lets cargo-deny
+/// be installed, as a set `CI` does. Returns whether all passed.
+pub fn run(root: &Path, keep_going: bool, install: bool) -> bool {
+    let on_build_machine = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
+    let context = Context { root, on_build_machine, install: install || on_build_machine };
+    run_steps(&STEPS, keep_going, &context)
+}
+
+fn run_steps(steps: &[Step], keep_going: bool, context: &Context<'_>) -> bool {
+    let started = Instant::now();
+    let mut results = Vec::new();
+    for (number, (name, step)) in steps.iter().enumerate() {
+        println!("\n==> {}/{} {name}", number + 1, steps.len());
+        let step_started = Instant::now();
+        // A step that cannot be run has failed.
+        let outcome = step(context).unwrap_or_else(|error| {
+            println!("error: {error}");
+            Outcome::Failed
+        });
+        let failed = matches!(outcome, Outcome::Failed);
+        results.push((*name, outcome, step_started.elapsed()));
+        if failed && !keep_going {
+            break;
+        }
+    }
+    print!("\n{}", summary(&results, steps.len(), started.elapsed()));
+    !results.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed))
+}
+
+fn summary(results: &[(&str, Outcome, Duration)], steps: usize, total: Duration) -> String {
+    let mut lines = String::new();
+    let mut failed = 0;
+    for (name, outcome, duration) in results {
+        let (word, note) = match outcome {
+            Outcome::Passed => ("passed", String::new()),
+            Outcome::PassedExcept(note) => ("passed", format!("  ({note})")),
+            Outcome::Failed => {
+                failed += 1;
+                ("FAILED", String::new())
+            }
+        };
+        lines += &format!("  {word}  {name:<20} {:>7.1} s{note}\n", duration.as_secs_f64());
+    }
+    let not_run = match steps - results.len() {
+        0 => String::new(),
+        count => format!(", {count} not run"),
+    };
+    let verdict = if failed == 0 { "all steps passed".to_owned() } else { format!("{failed} failed") };
+    format!("{lines}ci: {verdict}{not_run}, {:.1} s\n", total.as_secs_f64())
+}
+
+impl Context<'_> {
+    /// A cargo command that compiles.
+    fn cargo(&self, subcommand: &str) -> Command {
+        let mut cargo = cargo(self.root);
+        cargo.arg(subcommand);
+        if self.on_build_machine {
+            cargo.arg("--locked").env("CARGO_INCREMENTAL", "0");
+        }
+        cargo
+    }
+
+    /// Where this step's own tools are kept.
+    fn tools(&self) -> PathBuf {
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+        self.root.join(target).join("tools")
+    }
+}
+
+fn check_format(context: &Context<'_>) -> Result<Outcome, String> {
+    let passed = commands::run(cargo(context.root).args(["fmt", "--all", "--check"]))?;
+    Ok(passed.into())
+}
+
+fn check_lints(context: &Context<'_>) -> Result<Outcome, String> {
+    let mut clippy = context.cargo("clippy");
+    clippy.args(["--workspace", "--all-targets", "--", "--deny", "warnings"]);
+    Ok(commands::run(&mut clippy)?.into())
+}
+
+fn check_rules(context: &Context<'_>) -> Result<Outcome, String> {
+    Ok(tidy::run(context.root, LARGEST_SHOWN)?.into())
+}
+
+fn check_third_party(context: &Context<'_>) -> Result<Outcome, String> {
+    let Some(program) = cargo_deny(context)? else {
+        return Ok(Outcome::PassedExcept(
+            "licences, bans, sources and advisories skipped: no cargo-deny; --install gets it".to_owned(),
+        ));
+    };
+    let run = |arguments: &str| {
+        commands::run(command(&program).current_dir(context.root).args(arguments.split(' ')))
+    };
+    if !run("check bans licenses sources --hide-inclusion-graph")? {
+        return Ok(Outcome::Failed);
+    }
+    let mut fetch = command("timeout");
+    fetch.current_dir(context.root).arg(FETCH_LIMIT_SECONDS).arg(&program).args(["fetch", "db"]);
+    if !succeeds_silently(&mut fetch) {
+        return Ok(Outcome::PassedExcept(
+            "advisories and yanked versions skipped: their database cannot be fetched".to_owned(),
+        ));
+    }
+    Ok(run("check advisories --hide-inclusion-graph")?.into())
+}
+
+/// The cargo-deny of this machine, or of the target directory, where it is installed if it may be.
+fn cargo_deny(context: &Context<'_>) -> Result<Option<PathBuf>, String> {
+    let tools = context.tools();
+    let find = || find_program("cargo-deny", path_folders().into_iter().chain([tools.join("bin")]));
+    let found = find();
+    if found.is_some() || !context.install {
+        return Ok(found);
+    }
+    // Compiled without optimisation it is there in a quarter of the time, and its work is small.
+    let mut install = cargo(context.root);
+    install.args("install cargo-deny --locked --debug --version".split(' ')).arg(CARGO_DENY_VERSION);
+    install.arg("--root").arg(&tools);
+    install.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
+    if !commands::run(&mut install)? {
+        return Err("cargo-deny cannot be installed, so third-party crates cannot be checked".to_owned());
+    }
+    Ok(Some(find().ok_or_else(|| format!("{} does not hold cargo-deny", tools.display()))?))
+}
+
+/// Builds the programs that the process tests start.
+fn build_programs(context: &Context<'_>) -> Result<Outcome, String> {
+    Ok(commands::run(context.cargo("build").args(["--workspace", "--bins"]))?.into())
+}
+
+fn run_tests(context: &Context<'_>) -> Result<Outcome, String> {
+    Ok(commands::run(context.cargo("test").arg("--workspace"))?.into())
+}
+
+fn check_documentation(context: &Context<'_>) -> Result<Outcome, String> {
+    let mut doc = context.cargo("doc");
+    doc.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings");
+    Ok(commands::run(&mut doc)?.into())
+}
+
+/// Builds what ships as it ships: other optimisation, other panics.
+fn build_release(context: &Context<'_>) -> Result<Outcome, String> {
+    let mut build = context.cargo("build");
+    build.args(["--release", "--workspace", "--exclude", "xtask", "--bins"]);
+    Ok(commands::run(&mut build)?.into())
+}
+
+#[cfg(test)]
+#[path = "ci_tests.rs"]
+mod tests;

@@ -1,0 +1,62 @@
+use super::*;
+
+fn results(outcomes: Vec<Outcome>) -> Vec<(&'static str, Outcome, Duration)> {
+    ["format", "lints", "tests"]
+        .into_iter()
+        .zip(outcomes)
+        .map(|(name, outcome)| (name, outcome, Duration::from_millis(1500)))
+        .collect()
+}
+
+#[test]
+fn the_summary_says_what_passed_and_what_could_not_be_checked() {
+    let results =
+        results(vec![Outcome::Passed, Outcome::PassedExcept("no network".to_owned()), Outcome::Passed]);
+    let expected = "  passed  format                   1.5 s
+  passed  lints                    1.5 s  (no network)
+  passed  tests                    1.5 s
+ci: all steps passed, 4.5 s
+";
+    assert_eq!(summary(&results, 3, Duration::from_millis(4500)), expected);
+}
+
+#[test]
+fn the_summary_says_what_failed_and_what_was_not_run() {
+    let results = results(vec![Outcome::Passed, Outcome::Failed]);
+    let text = summary(&results, 5, Duration::from_secs(3));
+    assert!(text.contains("FAILED  lints"), "{text}");
+    assert!(text.ends_with("ci: 1 failed, 3 not run, 3.0 s\n"), "{text}");
+}
+
+/// Steps that leave a file when they run, in a folder of their own.
+const PLANTED: [Step; 4] = [
+    ("passes", |context| leave(context, "passes", Ok(Outcome::Passed))),
+    ("in part", |context| leave(context, "in-part", Ok(Outcome::PassedExcept("a reason".to_owned())))),
+    ("fails", |context| leave(context, "fails", Ok(Outcome::Failed))),
+    ("cannot run", |context| leave(context, "cannot-run", Err("no such program".to_owned()))),
+];
+
+fn leave(context: &Context<'_>, name: &str, result: Result<Outcome, String>) -> Result<Outcome, String> {
+    std::fs::write(context.root.join(name), "").unwrap();
+    result
+}
+
+/// Whether `steps` passed, and which of the planted steps ran.
+fn run_planted(steps: &[Step], keep_going: bool) -> (bool, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let context = Context { root: folder.path(), on_build_machine: false, install: false };
+    let passed = run_steps(steps, keep_going, &context);
+    let entries = std::fs::read_dir(folder.path()).unwrap();
+    let mut ran: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    ran.sort();
+    (passed, ran)
+}
+
+#[test]
+fn the_first_failure_ends_the_run_unless_told_otherwise() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(run_planted(&PLANTED[..2], false), (true, names(&["in-part", "passes"])));
+    assert_eq!(run_planted(&PLANTED, false), (false, names(&["fails", "in-part", "passes"])));
+    assert_eq!(run_planted(&PLANTED, true), (false, names(&["cannot-run", "fails", "in-part", "passes"])));
+    assert_eq!(run_planted(&PLANTED[3..], false), (false, names(&["cannot-run"])));
+}
