@@ -1,0 +1,73 @@
+//! How a volume is.
+//!
+//! | health | operational | meaning |
+//! |---|---|---|
+//! | Healthy | OK | every copy is whole and can be reached |
+//! | Warning | Incomplete | copies cannot be reached, but nothing was written since: they are still current |
+//! | Warning | Degraded | copies lack writes |
+//! | Warning | In Service | copies are being brought up to date |
+//! | Unknown | Detached - Incomplete | a slab has whole copies, but none of them can be reached: I/O waits |
+//! | Unhealthy | No Redundancy | a slab has no whole copy left: data is lost |
+//! | Warning | Starting | all is there, but no node serves the volume at the moment |
+
+use crate::status::{HealthStatus, OperationalStatus, Status};
+
+/// One copy of one slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyFacts {
+    /// Whether it holds every answered write: it is not marked stale, and not being built.
+    pub is_in_sync: bool,
+    /// Whether its drive works and the drive's node can be reached.
+    pub is_reachable: bool,
+    /// Whether its drive was given up: what it held counts as lost.
+    pub is_lost: bool,
+    /// Whether it is being brought up to date.
+    pub is_repairing: bool,
+}
+
+/// What is known of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeFacts {
+    /// The copies of each slab. Slabs whose copies are alike may be given once.
+    pub slabs: Vec<Vec<CopyFacts>>,
+    /// How many copies each slab should have.
+    pub copies: u8,
+    /// Whether a node serves it now.
+    pub is_served: bool,
+}
+
+/// The status of a volume.
+pub fn status(facts: &VolumeFacts) -> Status {
+    let mut findings = Vec::new();
+    for slab in &facts.slabs {
+        findings.extend(slab_findings(slab, facts.copies));
+    }
+    if findings.is_empty() && !facts.is_served {
+        findings.push((HealthStatus::Warning, OperationalStatus::Starting));
+    }
+    Status::worst_of(findings, OperationalStatus::Ok)
+}
+
+fn slab_findings(slab: &[CopyFacts], copies: u8) -> Vec<(HealthStatus, OperationalStatus)> {
+    let mut findings = Vec::new();
+    let is_whole = |copy: &&CopyFacts| copy.is_in_sync && !copy.is_lost;
+    if !slab.iter().any(|copy| is_whole(&copy)) {
+        findings.push((HealthStatus::Unhealthy, OperationalStatus::NoRedundancy));
+    } else if !slab.iter().filter(is_whole).any(|copy| copy.is_reachable) {
+        findings.push((HealthStatus::Unknown, OperationalStatus::DetachedIncomplete));
+    }
+    if slab.len() < usize::from(copies) || slab.iter().any(|copy| !copy.is_in_sync || copy.is_lost) {
+        findings.push((HealthStatus::Warning, OperationalStatus::Degraded));
+    }
+    if slab.iter().any(|copy| is_whole(&copy) && !copy.is_reachable) {
+        findings.push((HealthStatus::Warning, OperationalStatus::Incomplete));
+    }
+    if slab.iter().any(|copy| copy.is_repairing) {
+        findings.push((HealthStatus::Warning, OperationalStatus::InService));
+    }
+    findings
+}
+
+#[cfg(test)]
+#[path = "volume_tests.rs"]
+mod tests;

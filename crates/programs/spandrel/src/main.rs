@@ -1,0 +1,3 @@
+//! The program `spandrel`.
+
+fn main() {}
