@@ -3,6 +3,7 @@
 //! The node puts these together from the bus, the replica and the cluster state; tests put them
 //! together from memory.
 
+use std::fmt;
 use std::future::Future;
 
 use spandrel_platform::{Buffer, Platform};
@@ -20,6 +21,17 @@ pub enum AskError {
     /// change, it may have been carried out or not.
     Unreachable(String),
 }
+
+impl fmt::Display for AskError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AskError::Replica(error) => error.fmt(formatter),
+            AskError::Unreachable(detail) => formatter.write_str(detail),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
 
 /// The surroundings of an owner. Cheap to clone.
 pub trait OwnerContext: Clone + 'static {

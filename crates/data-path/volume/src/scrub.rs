@@ -30,6 +30,19 @@ pub struct ScrubReport {
     pub pieces_unchecked: u64,
 }
 
+impl ScrubReport {
+    /// Adds what another part of the volume has shown.
+    pub fn add(&mut self, other: &ScrubReport) {
+        self.blocks_checked += other.blocks_checked;
+        self.blocks_healed += other.blocks_healed;
+        self.blocks_different += other.blocks_different;
+        self.pieces_unchecked += other.pieces_unchecked;
+        for (drive, blocks) in &other.damaged {
+            *self.damaged.entry(*drive).or_insert(0) += blocks;
+        }
+    }
+}
+
 /// What a copy holds of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Checked {

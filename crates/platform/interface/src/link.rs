@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 use crate::Buffer;
 
@@ -21,6 +22,19 @@ impl fmt::Display for Address {
             Address::Tcp(address) => write!(formatter, "{address}"),
             Address::Unix(path) => write!(formatter, "{path}"),
         }
+    }
+}
+
+/// Reads what [`Address`] prints: a path that begins with a slash is a unix socket's.
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with('/') {
+            return Ok(Address::Unix(text.to_owned()));
+        }
+        let refuse = |_| format!("{text:?} is no address: write host:port, or a path from the root on");
+        text.parse().map(Address::Tcp).map_err(refuse)
     }
 }
 

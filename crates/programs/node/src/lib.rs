@@ -1,6 +1,26 @@
 //! One node, put together from the parts, for any platform: the program runs it on Linux, the
 //! simulator in its worlds.
 //!
-//! So far: [`liveness`], which moves heartbeats and promises between nodes.
+//! Reading order: [`Node`] (start and stop), `parts` (what all of it shares), `drives` (which drives
+//! join, and when), `view` (what the node knows of the cluster's state), [`liveness`] (heartbeats and
+//! promises), `ownership` (which volumes the node takes), `context` (what an owner sees of the
+//! world), `service` (what other nodes ask), `device` (a volume as this node's clients use it,
+//! wherever its owner is), `volumes` (making and deleting them), [`report`].
 
+mod context;
+mod device;
+mod drives;
 pub mod liveness;
+mod node;
+mod ownership;
+mod parts;
+pub mod report;
+mod scrub;
+mod service;
+mod view;
+mod volumes;
+
+pub use device::{NodeDevice, NodeExports};
+pub use node::{Node, NodeConfig};
+pub use report::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, ScrubProgress};
+pub use volumes::{VolumeCreated, VolumeCreation};

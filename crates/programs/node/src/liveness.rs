@@ -14,10 +14,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_bus::{Bus, BusRequest, BusResponse, Heartbeat, HeartbeatAnswer, OwnedVolume};
+use spandrel_cluster::VolumeOwner;
+use spandrel_cluster::liveness::OwnerWatch;
 use spandrel_cluster::promises::{Fence, Giver, HEARTBEAT_INTERVAL, Holder, Peer, Promise, PromiseTimes};
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
-use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{DriveId, Epoch, NodeId, VolumeId};
 
 /// A node that has not answered a heartbeat for so long is not reachable.
 const SILENCE_MAX: Duration = Duration::from_millis(1000);
@@ -40,24 +42,12 @@ struct Inner<P: Platform> {
     giver: RefCell<Giver>,
     holder: RefCell<Holder>,
     answered_at: RefCell<BTreeMap<NodeId, Instant>>,
-    /// What other nodes' heartbeats said last: when, from which process, and what it owns.
-    heard: RefCell<BTreeMap<NodeId, Heard>>,
+    owners: RefCell<OwnerWatch>,
     owned: RefCell<BTreeMap<VolumeId, Epoch>>,
     /// Notified when a promise comes, a session changes, or a fence overtakes an ownership.
     changed: Signal,
     /// Volumes of this node that another one has fenced here: their owners must stop.
     overtaken: RefCell<BTreeSet<(VolumeId, Epoch)>>,
-}
-
-/// The last sign of life of another node.
-#[derive(Clone, Debug)]
-pub struct Heard {
-    /// When it came.
-    pub at: Instant,
-    /// The process that sent it.
-    pub incarnation: ProcessIncarnation,
-    /// The volumes that it serves.
-    pub owned: BTreeMap<VolumeId, Epoch>,
 }
 
 impl<P: Platform> Liveness<P> {
@@ -73,7 +63,7 @@ impl<P: Platform> Liveness<P> {
             bus,
             own,
             answered_at: RefCell::default(),
-            heard: RefCell::default(),
+            owners: RefCell::new(OwnerWatch::new()),
             owned: RefCell::default(),
             changed: Signal::new(),
             overtaken: RefCell::default(),
@@ -110,9 +100,18 @@ impl<P: Platform> Liveness<P> {
         self.inner.bus.peers().into_iter().filter(|node| self.is_reachable(*node)).collect()
     }
 
-    /// The last sign of life of a node.
-    pub fn heard(&self, node: NodeId) -> Option<Heard> {
-        self.inner.heard.borrow().get(&node).cloned()
+    /// Whether the owner that the cluster's state has shown since `shown_since` has been silent
+    /// for so long that its volume may be taken.
+    pub fn is_owner_silent(
+        &self,
+        volume: VolumeId,
+        owner: VolumeOwner,
+        epoch: Epoch,
+        shown_since: Instant,
+    ) -> bool {
+        let owner = Peer { node: owner.node, incarnation: owner.incarnation };
+        let now = self.inner.platform.now();
+        self.inner.owners.borrow().is_silent(now, volume, owner, epoch, shown_since)
     }
 
     /// Whether `node` has promised, right now, to answer no fence against this ownership.
@@ -135,13 +134,23 @@ impl<P: Platform> Liveness<P> {
         };
     }
 
-    /// A node answered a fence of this process: it accepts the ownership.
-    pub fn fence_answered(&self, node: NodeId, volume: VolumeId, epoch: Epoch) {
-        if let Some(session) = self.inner.bus.session(node) {
-            let peer = Peer { node, incarnation: session.incarnation };
-            self.inner.holder.borrow_mut().fence_answered(peer, volume, epoch);
-            self.inner.changed.notify_all();
-        }
+    /// `peer`, the process with which there was a session when it was asked, answered a fence: it
+    /// accepts the ownership.
+    pub fn fence_answered(&self, peer: Peer, volume: VolumeId, epoch: Epoch) {
+        self.inner.holder.borrow_mut().fence_answered(peer, volume, epoch);
+        self.inner.changed.notify_all();
+    }
+
+    /// The process of `node` with which there is a session.
+    pub fn peer(&self, node: NodeId) -> Option<Peer> {
+        let session = self.inner.bus.session(node)?;
+        Some(Peer { node, incarnation: session.incarnation })
+    }
+
+    /// A volume was deleted: nothing of it needs to be remembered.
+    pub fn volume_deleted(&self, volume: VolumeId) {
+        self.inner.giver.borrow_mut().volume_deleted(volume);
+        self.inner.owners.borrow_mut().volume_deleted(volume);
     }
 
     /// A drive was attached; its epochs count, and fences wait for what others may have promised
@@ -207,8 +216,7 @@ impl<P: Platform> Liveness<P> {
         let owned: Vec<(VolumeId, Epoch)> =
             heartbeat.owned.iter().map(|owned| (owned.volume, owned.epoch)).collect();
         let promise = self.inner.giver.borrow_mut().heartbeat(now, from, &owned, heartbeat.exclusions_seen);
-        let heard = Heard { at: now, incarnation: from.incarnation, owned: owned.into_iter().collect() };
-        self.inner.heard.borrow_mut().insert(from.node, heard);
+        self.inner.owners.borrow_mut().heartbeat(now, from, &owned);
         let to_wire = |volumes: Vec<(VolumeId, Epoch)>| {
             volumes.into_iter().map(|(volume, epoch)| OwnedVolume { volume, epoch }).collect()
         };

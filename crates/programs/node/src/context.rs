@@ -1,0 +1,188 @@
+//! The world around an owner: other nodes over the bus, promises, and the cluster's state.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_cluster::majority::{Surroundings, Verdict, may_mark};
+use spandrel_cluster::store::StateStore;
+use spandrel_cluster::{StateError, VolumeMembership};
+use spandrel_platform::{Buffer, Platform};
+use spandrel_replica::{ReplicaRequest, ReplicaResponse};
+use spandrel_shared::{DriveId, Epoch, NodeId, Version, VolumeId};
+use spandrel_volume::{AskError, Member, Membership, MembershipChange, MembershipError, OwnerContext};
+
+use crate::parts::NodeParts;
+
+/// Promises run out without a message that would tell: an owner that waits looks again so often.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The surroundings of one ownership. Cheap to clone; all clones are the same.
+pub struct NodeContext<P: Platform, S: StateStore> {
+    parts: NodeParts<P, S>,
+    /// The volume as the state showed it last, with the revision that the next change compares.
+    seen: Rc<RefCell<VolumeMembership>>,
+}
+
+impl<P: Platform, S: StateStore> Clone for NodeContext<P, S> {
+    fn clone(&self) -> Self {
+        Self { parts: self.parts.clone(), seen: Rc::clone(&self.seen) }
+    }
+}
+
+impl<P: Platform, S: StateStore> NodeContext<P, S> {
+    /// The surroundings of the ownership that `seen` shows.
+    pub(crate) fn new(parts: NodeParts<P, S>, seen: VolumeMembership) -> Self {
+        Self { parts, seen: Rc::new(RefCell::new(seen)) }
+    }
+
+    /// Why legs may not be marked stale now, if so.
+    fn refusal_to_mark(&self, drives: impl Iterator<Item = DriveId>) -> Option<String> {
+        let seen = self.seen.borrow();
+        let view = &self.parts.view;
+        let (alive, reachable) = (view.alive_nodes(), self.parts.liveness.reachable());
+        let surroundings = Surroundings {
+            own: self.parts.own.node,
+            alive: &alive,
+            reachable: &reachable,
+            seen: &view.seen.borrow(),
+            running_for: self.parts.platform.now().since(self.parts.started),
+        };
+        for drive in drives {
+            let Some(holder) = seen.nodes.get(&drive) else { continue };
+            if let Verdict::Wait(reason) = may_mark(&surroundings, *holder) {
+                return Some(reason.to_string());
+            }
+        }
+        None
+    }
+
+    async fn try_change(
+        &self,
+        seen: &VolumeMembership,
+        change: &MembershipChange,
+    ) -> Result<VolumeMembership, StateError> {
+        let state = &self.parts.state;
+        match change {
+            MembershipChange::MarkStale(marks) => state.mark_stale(self.parts.own, seen, marks).await,
+            MembershipChange::Promote(drive) => state.promote(self.parts.own, seen, &[*drive].into()).await,
+        }
+    }
+
+    /// Takes over what the state says now. `Ok` if this ownership still stands.
+    fn adopt(&self, now: Option<VolumeMembership>) -> Result<VolumeMembership, MembershipError> {
+        let epoch = self.seen.borrow().record.epoch;
+        let now = now.ok_or(MembershipError::NotOwner)?;
+        if now.record.owner != Some(self.parts.own) || now.record.epoch != epoch {
+            return Err(MembershipError::NotOwner);
+        }
+        let mut seen = self.seen.borrow_mut();
+        if now.revision >= seen.revision {
+            *seen = now.clone();
+        }
+        Ok(now)
+    }
+}
+
+impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
+    type Platform = P;
+
+    fn platform(&self) -> &P {
+        &self.parts.platform
+    }
+
+    fn node(&self) -> NodeId {
+        self.parts.own.node
+    }
+
+    async fn ask(
+        &self,
+        node: NodeId,
+        request: ReplicaRequest,
+        payload: Option<Buffer>,
+    ) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
+        self.parts.ask(node, request, payload).await
+    }
+
+    fn is_reachable(&self, node: NodeId) -> bool {
+        self.parts.liveness.is_reachable(node)
+    }
+
+    fn is_promised(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool {
+        self.parts.liveness.is_promised(node, volume, epoch)
+    }
+
+    async fn surroundings_changed(&self) {
+        let changed = std::pin::pin!(self.parts.liveness.changed().notified());
+        let later = std::pin::pin!(self.parts.platform.sleep(LOOK_AGAIN));
+        futures_util::future::select(changed, later).await;
+    }
+
+    async fn change_membership(
+        &self,
+        _seen: &Membership,
+        change: MembershipChange,
+    ) -> Result<Membership, MembershipError> {
+        if let MembershipChange::MarkStale(marks) = &change
+            && let Some(reason) = self.refusal_to_mark(marks.keys().copied())
+        {
+            return Err(MembershipError::Refused(reason));
+        }
+        let seen = self.seen.borrow().clone();
+        let outcome = match self.try_change(&seen, &change).await {
+            // It may still be applied, also after a read that does not show it.
+            Err(error) if error.is_unknown() => {
+                self.parts.state.settle_unknown(&self.parts.platform, &seen).await
+            }
+            Err(StateError::Conflict) => self.parts.state.membership(seen.volume).await,
+            outcome => outcome.map(Some),
+        };
+        match outcome {
+            Ok(now) => {
+                let now = self.adopt(now)?;
+                if is_made(&now, &change) {
+                    Ok(membership_of(&now))
+                } else {
+                    Err(MembershipError::Unavailable("the membership has changed meanwhile".to_owned()))
+                }
+            }
+            Err(StateError::Refused(error)) if error.code == "NOT_OWNER" => Err(MembershipError::NotOwner),
+            Err(StateError::Refused(error)) => Err(MembershipError::Refused(error.to_string())),
+            Err(error) => Err(MembershipError::Unavailable(error.to_string())),
+        }
+    }
+}
+
+/// Whether the state shows what a change asked for.
+fn is_made(now: &VolumeMembership, change: &MembershipChange) -> bool {
+    match change {
+        MembershipChange::MarkStale(marks) => {
+            marks.iter().all(|(drive, since)| now.marks.get(drive).is_some_and(|mark| mark <= since))
+        }
+        MembershipChange::Promote(drive) => !now.marks.contains_key(drive),
+    }
+}
+
+/// The membership as the owner uses it. Copies that are still being built are left out: nothing
+/// counts on them yet.
+pub(crate) fn membership_of(seen: &VolumeMembership) -> Membership {
+    let member = |member: &spandrel_cluster::Member| {
+        let node = seen.nodes.get(&member.drive).copied()?;
+        Some(Member { node, drive: member.drive, copy: member.copy })
+    };
+    let slabs = seen
+        .sets
+        .iter()
+        .map(|set| set.members.iter().filter(|member| !member.building).filter_map(member).collect());
+    let stale: BTreeMap<DriveId, Version> = seen.marks.clone();
+    Membership {
+        volume: seen.volume,
+        size_bytes: seen.record.size_bytes,
+        geometry: seen.record.slab_bytes,
+        epoch: seen.record.epoch,
+        configuration: seen.record.configuration,
+        slabs: slabs.collect(),
+        stale,
+    }
+}

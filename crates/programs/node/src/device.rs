@@ -1,0 +1,419 @@
+//! A volume as the clients of this node use it, wherever its owner is.
+//!
+//! A request goes to the owner on this node, or over the bus to the one on another. Whatever
+//! happens to owners and connections meanwhile, it is repeated until an owner has answered it.
+//!
+//! All connections of this node's clients to one volume share an *attachment*, and of all nodes'
+//! attachments one may write. A second one may be open, but reads only.
+//!
+//! Invariant: of the changes that come through one attachment, those that overlap are never under
+//! way together. So a change that is repeated, because nobody knows whether it was made, undoes no
+//! later one.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_bus::{
+    BusError, BusRequest, BusResponse, ClientError, ClientErrorKind, ClientRequest, ClientResponse,
+};
+use spandrel_cluster::store::StateStore;
+use spandrel_cluster::{StateKey, VolumeRecord, VolumeState};
+use spandrel_platform::{Buffer, Platform};
+use spandrel_shared::{BLOCK_BYTES, BlockRange, NodeId, VolumeId};
+use spandrel_volume::{
+    BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OwnerError, RangeLocks,
+};
+
+use crate::node::NodeInner;
+use crate::ownership::{Ownership, VolumeAnswer, VolumeRefusal, VolumeRequest, Writer};
+
+/// How long a request that found no owner waits before it looks again, if nothing wakes it.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// The longest read or write.
+const REQUEST_BYTES_MAX: u32 = 32 << 20;
+
+/// The volumes of the cluster, for a front-end of this node.
+pub struct NodeExports<P: Platform, S: StateStore> {
+    pub(crate) node: Rc<NodeInner<P, S>>,
+}
+
+impl<P: Platform, S: StateStore> Clone for NodeExports<P, S> {
+    fn clone(&self) -> Self {
+        Self { node: Rc::clone(&self.node) }
+    }
+}
+
+/// A volume that a client of this node has open.
+pub struct NodeDevice<P: Platform, S: StateStore> {
+    attachment: Rc<Attachment<P, S>>,
+    read_only: bool,
+}
+
+impl<P: Platform, S: StateStore> Clone for NodeDevice<P, S> {
+    fn clone(&self) -> Self {
+        Self { attachment: Rc::clone(&self.attachment), read_only: self.read_only }
+    }
+}
+
+/// What all clients of this node that have a volume open share.
+pub(crate) struct Attachment<P: Platform, S: StateStore> {
+    node: Rc<NodeInner<P, S>>,
+    volume: VolumeId,
+    number: u64,
+    size_bytes: Cell<u64>,
+    /// Held by changes from before they are sent until they are answered.
+    changing: RangeLocks,
+}
+
+/// Where a volume's owner is.
+enum Route<P: Platform, S: StateStore> {
+    Here(Rc<Ownership<P, S>>),
+    There(NodeId),
+    Nowhere,
+}
+
+/// Why a request was not carried out.
+enum Failure {
+    /// By this owner, or not for certain: it is to be repeated.
+    Repeat,
+    Final(DeviceError),
+}
+
+impl<P: Platform, S: StateStore> Exports for NodeExports<P, S> {
+    type Device = NodeDevice<P, S>;
+
+    fn names(&self) -> Vec<String> {
+        let volumes = self.node.parts.view.volumes.borrow();
+        let ready = volumes.values().filter(|stored| stored.record.state == VolumeState::Ready);
+        let mut names: Vec<String> = ready.map(|stored| stored.record.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    async fn open(&self, name: &str) -> Result<NodeDevice<P, S>, DeviceError> {
+        let (volume, size_bytes) = self.find(name).await?;
+        let attachment = self.node.attachment(volume, size_bytes);
+        let read_only = !attachment.attach().await?;
+        Ok(NodeDevice { attachment, read_only })
+    }
+}
+
+impl<P: Platform, S: StateStore> NodeExports<P, S> {
+    /// The volume of a name, and its size. Asks the cluster's state about a name that is not known
+    /// here yet.
+    async fn find(&self, name: &str) -> Result<(VolumeId, u64), DeviceError> {
+        let parts = &self.node.parts;
+        let not_found =
+            || DeviceError::new(DeviceErrorKind::NotFound, format!("there is no volume {name:?}"));
+        let known = {
+            let volumes = parts.view.volumes.borrow();
+            let mut named = volumes.iter().filter(|(_, stored)| stored.record.name == name);
+            named
+                .find(|(_, stored)| stored.record.state == VolumeState::Ready)
+                .map(|(volume, stored)| (*volume, stored.record.size_bytes))
+        };
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let failed = |error: spandrel_cluster::StateError| {
+            DeviceError::new(DeviceErrorKind::Failed, format!("the cluster's state: {error}"))
+        };
+        let volume = parts.state.volume_by_name(name).await.map_err(failed)?.ok_or_else(not_found)?;
+        let stored = parts.state.get::<VolumeRecord>(&StateKey::Volume(volume)).await.map_err(failed)?;
+        match stored {
+            Some(stored) if stored.record.state == VolumeState::Ready => {
+                Ok((volume, stored.record.size_bytes))
+            }
+            _ => Err(not_found()),
+        }
+    }
+}
+
+impl<P: Platform, S: StateStore> NodeInner<P, S> {
+    /// The attachment of this node's clients to a volume, made if there is none.
+    fn attachment(self: &Rc<Self>, volume: VolumeId, size_bytes: u64) -> Rc<Attachment<P, S>> {
+        let mut attachments = self.attachments.borrow_mut();
+        attachments.retain(|_, attachment| attachment.strong_count() > 0);
+        if let Some(present) = attachments.get(&volume).and_then(std::rc::Weak::upgrade) {
+            return present;
+        }
+        let attachment = Rc::new(Attachment {
+            node: Rc::clone(self),
+            volume,
+            number: self.parts.platform.random_u64(),
+            size_bytes: Cell::new(size_bytes),
+            changing: RangeLocks::default(),
+        });
+        attachments.insert(volume, Rc::downgrade(&attachment));
+        attachment
+    }
+
+    /// Whether one of this node's attachments has this number.
+    pub(crate) fn has_attachment(&self, number: u64) -> bool {
+        let attachments = self.attachments.borrow();
+        attachments
+            .values()
+            .any(|attachment| attachment.upgrade().is_some_and(|attachment| attachment.number == number))
+    }
+
+    fn route(&self, volume: VolumeId) -> Route<P, S> {
+        if let Some(ownership) = self.ownership(volume) {
+            return Route::Here(ownership);
+        }
+        let volumes = self.parts.view.volumes.borrow();
+        let owner = volumes.get(&volume).and_then(|stored| stored.record.owner);
+        match owner {
+            Some(owner)
+                if owner.node != self.parts.own.node && self.parts.bus.session(owner.node).is_some() =>
+            {
+                Route::There(owner.node)
+            }
+            _ => Route::Nowhere,
+        }
+    }
+}
+
+impl<P: Platform, S: StateStore> Attachment<P, S> {
+    fn writer(&self) -> Writer {
+        let own = self.node.parts.own;
+        Writer { node: own.node, incarnation: own.incarnation, attachment: self.number }
+    }
+
+    /// Asks for the right to write. `false` if another attachment has it.
+    async fn attach(&self) -> Result<bool, DeviceError> {
+        loop {
+            let attached = match self.node.route(self.volume) {
+                Route::Here(ownership) => match ownership.admit(&self.node, self.writer()) {
+                    Ok(()) => return Ok(true),
+                    Err(refusal) => Err(refused_here(&self.node, refusal)),
+                },
+                Route::There(owner) => {
+                    let request = ClientRequest::Attach { volume: self.volume, attachment: self.number };
+                    match self.ask(owner, request, Vec::new()).await {
+                        Ok((ClientResponse::Attached { size_bytes }, _)) => {
+                            self.size_bytes.set(size_bytes);
+                            return Ok(true);
+                        }
+                        Ok(_) => Err(Failure::Final(unfit_answer())),
+                        Err(failure) => Err(failure),
+                    }
+                }
+                Route::Nowhere => Err(Failure::Repeat),
+            };
+            match attached {
+                Err(Failure::Final(error)) if error.kind == DeviceErrorKind::Busy => return Ok(false),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Repeat) | Ok(()) => self.wait_for_owner().await?,
+            }
+        }
+    }
+
+    /// Has a request carried out by whoever owns the volume.
+    async fn perform(&self, request: VolumeRequest) -> Result<VolumeAnswer, DeviceError> {
+        let _turn = match request.changes() {
+            Some((offset, length)) => {
+                Some(self.changing.exclusive(BlockRange::covering(offset, length)).await)
+            }
+            None => None,
+        };
+        loop {
+            let outcome = match self.node.route(self.volume) {
+                Route::Here(ownership) => {
+                    let carried_out = ownership.carry_out(&self.node, self.writer(), request.clone()).await;
+                    carried_out.map_err(|refusal| refused_here(&self.node, refusal))
+                }
+                Route::There(owner) => self.perform_there(owner, &request).await,
+                Route::Nowhere => Err(Failure::Repeat),
+            };
+            match outcome {
+                Ok(answer) => return Ok(answer),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Repeat) => self.wait_for_owner().await?,
+            }
+        }
+    }
+
+    async fn perform_there(&self, owner: NodeId, request: &VolumeRequest) -> Result<VolumeAnswer, Failure> {
+        let (volume, attachment) = (self.volume, self.number);
+        let (request, payload) = match request.clone() {
+            VolumeRequest::Read { offset, length } => {
+                (ClientRequest::Read { volume, offset, length }, Vec::new())
+            }
+            VolumeRequest::Write { offset, data } => {
+                (ClientRequest::Write { volume, attachment, offset }, vec![data])
+            }
+            VolumeRequest::WriteZeroes { offset, length } => {
+                let keep_allocated = false;
+                let zeroes =
+                    ClientRequest::WriteZeroes { volume, attachment, offset, length, keep_allocated };
+                (zeroes, Vec::new())
+            }
+            VolumeRequest::Trim { offset, length } => {
+                (ClientRequest::Trim { volume, attachment, offset, length }, Vec::new())
+            }
+            VolumeRequest::Extents { offset, length } => {
+                (ClientRequest::Extents { volume, offset, length }, Vec::new())
+            }
+        };
+        let (response, parts) = self.ask(owner, request, payload).await?;
+        match response {
+            ClientResponse::Done => Ok(VolumeAnswer::Done),
+            ClientResponse::Data => Ok(VolumeAnswer::Data(parts)),
+            ClientResponse::Extents(states) => {
+                let extents = states
+                    .into_iter()
+                    .map(|state| Extent { length: state.length, allocated: state.allocated });
+                Ok(VolumeAnswer::Extents(extents.collect()))
+            }
+            ClientResponse::Attached { .. } => Err(Failure::Final(unfit_answer())),
+        }
+    }
+
+    async fn ask(
+        &self,
+        owner: NodeId,
+        request: ClientRequest,
+        payload: Vec<Buffer>,
+    ) -> Result<(ClientResponse, Vec<Buffer>), Failure> {
+        match self.node.parts.bus.call(owner, BusRequest::Client(request), payload).await {
+            Ok((BusResponse::Client(Ok(response)), parts)) => Ok((response, parts)),
+            Ok((BusResponse::Client(Err(error)), _)) => Err(refused_there(error)),
+            Ok(_) => Err(Failure::Final(unfit_answer())),
+            Err(BusError::TooLarge) => {
+                let detail = "the request is larger than nodes can exchange";
+                Err(Failure::Final(DeviceError::new(DeviceErrorKind::Invalid, detail)))
+            }
+            // The session is gone, or something was damaged on the way: the same bytes again do no harm.
+            Err(_) => Err(Failure::Repeat),
+        }
+    }
+
+    /// Waits until another owner may be found. Fails when there will be none.
+    async fn wait_for_owner(&self) -> Result<(), DeviceError> {
+        let node = &self.node;
+        if node.stopping.get() {
+            return Err(DeviceError::new(DeviceErrorKind::Stopping, "the node is stopping"));
+        }
+        let is_known = node.parts.view.volumes.borrow().contains_key(&self.volume);
+        if !is_known {
+            let tombstone = StateKey::VolumeTombstone(self.volume).key();
+            let selection = [spandrel_cluster::store::Selection::key(&tombstone)];
+            let read = node.parts.state.store();
+            if let Ok(snapshot) = read.read(&selection).await
+                && snapshot.entry(0).is_some()
+            {
+                return Err(DeviceError::new(DeviceErrorKind::NotFound, "the volume was deleted"));
+            }
+        }
+        let changed = std::pin::pin!(node.ownerships_changed.notified());
+        let later = std::pin::pin!(node.parts.platform.sleep(LOOK_AGAIN));
+        futures_util::future::select(changed, later).await;
+        Ok(())
+    }
+}
+
+impl<P: Platform, S: StateStore> Drop for Attachment<P, S> {
+    /// Gives the right to write back, so that another node need not wait.
+    fn drop(&mut self) {
+        match self.node.route(self.volume) {
+            Route::Here(ownership) => ownership.release(self.writer()),
+            Route::There(owner) => {
+                let request = ClientRequest::Detach { volume: self.volume, attachment: self.number };
+                let (platform, bus) = (self.node.parts.platform.clone(), self.node.parts.bus.clone());
+                self.node.parts.platform.spawn(async move {
+                    // Until it is answered, or that owner is gone and its knowledge with it.
+                    while let Err(BusError::SessionLost) =
+                        bus.call(owner, BusRequest::Client(request.clone()), Vec::new()).await
+                    {
+                        platform.sleep(LOOK_AGAIN).await;
+                    }
+                });
+            }
+            Route::Nowhere => {}
+        }
+    }
+}
+
+fn refused_here<P: Platform, S: StateStore>(node: &NodeInner<P, S>, refusal: VolumeRefusal) -> Failure {
+    match refusal {
+        VolumeRefusal::Owner(OwnerError::Deposed) => Failure::Repeat,
+        VolumeRefusal::Owner(error) => Failure::Final(error.into()),
+        VolumeRefusal::Busy(writer) => {
+            let name = node.parts.name_of(writer.node);
+            let detail = format!("a client of node {name} has the volume open for writing");
+            Failure::Final(DeviceError::new(DeviceErrorKind::Busy, detail))
+        }
+    }
+}
+
+fn refused_there(error: ClientError) -> Failure {
+    let kind = match error.kind {
+        ClientErrorKind::NotOwner { .. } | ClientErrorKind::WrongIncarnation { .. } => {
+            return Failure::Repeat;
+        }
+        ClientErrorKind::Busy => DeviceErrorKind::Busy,
+        ClientErrorKind::Invalid => DeviceErrorKind::Invalid,
+        ClientErrorKind::NoRoom => DeviceErrorKind::NoRoom,
+        ClientErrorKind::Failed => DeviceErrorKind::Failed,
+    };
+    Failure::Final(DeviceError::new(kind, error.detail))
+}
+
+fn unfit_answer() -> DeviceError {
+    DeviceError::new(DeviceErrorKind::Failed, "the owner's answer does not fit the request")
+}
+
+impl<P: Platform, S: StateStore> NodeDevice<P, S> {
+    async fn change(&self, request: VolumeRequest) -> Result<(), DeviceError> {
+        if self.read_only {
+            let detail = "another node's client has the volume open for writing";
+            return Err(DeviceError::new(DeviceErrorKind::ReadOnly, detail));
+        }
+        self.attachment.perform(request).await.map(|_| ())
+    }
+}
+
+impl<P: Platform, S: StateStore> BlockDevice for NodeDevice<P, S> {
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits {
+            size_bytes: self.attachment.size_bytes.get(),
+            request_bytes_min: 512,
+            request_bytes_preferred: BLOCK_BYTES as u32,
+            request_bytes_max: REQUEST_BYTES_MAX,
+            read_only: self.read_only,
+        }
+    }
+
+    async fn read(&self, offset: u64, length: u32) -> Result<Vec<Buffer>, DeviceError> {
+        match self.attachment.perform(VolumeRequest::Read { offset, length }).await? {
+            VolumeAnswer::Data(parts) => Ok(parts),
+            _ => Err(unfit_answer()),
+        }
+    }
+
+    async fn write(&self, offset: u64, data: Buffer) -> Result<(), DeviceError> {
+        self.change(VolumeRequest::Write { offset, data }).await
+    }
+
+    async fn write_zeroes(&self, offset: u64, length: u64, _keep_allocated: bool) -> Result<(), DeviceError> {
+        self.change(VolumeRequest::WriteZeroes { offset, length }).await
+    }
+
+    async fn trim(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        self.change(VolumeRequest::Trim { offset, length }).await
+    }
+
+    /// Every answered change is durable already.
+    async fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    async fn extents(&self, offset: u64, length: u64) -> Result<Vec<Extent>, DeviceError> {
+        match self.attachment.perform(VolumeRequest::Extents { offset, length }).await? {
+            VolumeAnswer::Extents(extents) => Ok(extents),
+            _ => Err(unfit_answer()),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The drives of a node: which of them join the pool, and what the cluster's state learns of them.
+//!
+//! Invariants:
+//! - Before any drive is changed, all of them were looked at: one that carries something else, or
+//!   belongs to somebody else, stops the start, and nothing has changed.
+//! - No copy on a drive is offered before the drive's attach number is raised on the drive and in the
+//!   cluster's state. A drive whose number is lower than the state's is an old image and is left out.
+//! - A cluster's state that is older than what a drive has seen stops the start.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_cluster::records::DamageCounters;
+use spandrel_cluster::store::{Expected, StateStore};
+use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError, StateKey, StateStamp, Stored};
+use spandrel_drive::{AttachError, AttachReport, DriveStore, FormatOptions, Superblock};
+use spandrel_platform::{Drive, DriveErrorKind, Platform};
+use spandrel_shared::{DriveId, Error};
+
+use crate::node::NodeInner;
+use crate::parts::NodeParts;
+
+/// How often what was found on the drives is told to the cluster's state.
+const DAMAGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long to wait before the cluster's state is asked again.
+const STATE_RETRY: Duration = Duration::from_millis(100);
+
+/// A drive that was given to the node.
+pub(crate) struct NodeDrive<P: Platform> {
+    /// Where it is.
+    pub(crate) location: String,
+    pub(crate) size_bytes: u64,
+    /// Who it says it is; `None` if it cannot say.
+    pub(crate) superblock: Option<Superblock>,
+    /// Its store, or why it is not used.
+    pub(crate) store: Result<DriveStore<P>, String>,
+    /// What its attach found.
+    pub(crate) report: AttachReport,
+}
+
+/// A drive that was opened and looked at.
+struct Found<D> {
+    location: String,
+    drive: D,
+    /// `None` if it is empty.
+    superblock: Option<Superblock>,
+}
+
+/// Opens all drives of a node and looks at them; then formats those that are empty and attaches all.
+pub(crate) async fn attach_all<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    locations: &[String],
+) -> Result<Vec<NodeDrive<P>>, Error> {
+    let mut found = Vec::new();
+    let mut drives = Vec::new();
+    for location in locations {
+        match look_at(parts, location).await? {
+            Ok(drive) => found.push(drive),
+            Err(broken) => drives.push(broken),
+        }
+    }
+    for drive in found {
+        drives.push(join(parts, drive).await?);
+    }
+    check_state_is_not_older(parts, &drives).await?;
+    drives.sort_by(|one, other| one.location.cmp(&other.location));
+    Ok(drives)
+}
+
+/// Opens a drive and reads who it is. An error stops the node; a drive that does not work is left
+/// out.
+async fn look_at<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    location: &str,
+) -> Result<Result<Found<P::Drive>, NodeDrive<P>>, Error> {
+    let drive = match parts.platform.open_drive(location).await {
+        Ok(drive) => drive,
+        Err(error) if error.kind == DriveErrorKind::Medium => {
+            return Ok(Err(broken(location, 0, None, error.to_string())));
+        }
+        Err(error) => {
+            let next = "check that the path is right, that this user may read and write it, and that no other \
+                        program uses it";
+            return Err(refused("DRIVE_NOT_OPENED", location, error.to_string(), next));
+        }
+    };
+    let size_bytes = drive.geometry().size_bytes;
+    let superblock = match DriveStore::identify(&parts.platform, &drive).await {
+        Ok(superblock) => Some(superblock),
+        Err(AttachError::Empty) => None,
+        Err(AttachError::Drive(error)) => {
+            return Ok(Err(broken(location, size_bytes, None, error.to_string())));
+        }
+        Err(error @ AttachError::Damaged(_)) => {
+            return Ok(Err(broken(location, size_bytes, None, error.to_string())));
+        }
+        Err(error) => return Err(refusal(location, &error)),
+    };
+    if let Some(superblock) = &superblock {
+        check_identity(parts, location, superblock)?;
+    }
+    Ok(Ok(Found { location: location.to_owned(), drive, superblock }))
+}
+
+/// Whether a drive belongs to this node of this cluster.
+fn check_identity<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    location: &str,
+    superblock: &Superblock,
+) -> Result<(), Error> {
+    let next = "give the node its own drives; a drive that is to change its place must be removed from its \
+                pool and wiped first";
+    if superblock.cluster != parts.cluster.id {
+        let why = format!("it belongs to the cluster {}, not to {}", superblock.cluster, parts.cluster.id);
+        return Err(refused("DRIVE_OF_OTHER_CLUSTER", location, why, next));
+    }
+    if superblock.node != parts.own.node {
+        let why = format!("it belongs to node {}", parts.name_of(superblock.node));
+        return Err(refused("DRIVE_OF_OTHER_NODE", location, why, next));
+    }
+    Ok(())
+}
+
+/// Formats a drive if it is empty, and attaches it.
+async fn join<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    found: Found<P::Drive>,
+) -> Result<NodeDrive<P>, Error> {
+    let Found { location, drive, superblock } = found;
+    let size_bytes = drive.geometry().size_bytes;
+    let superblock = match superblock {
+        Some(superblock) => superblock,
+        None => {
+            let platform = &parts.platform;
+            let options = FormatOptions {
+                cluster: parts.cluster.id,
+                node: parts.own.node,
+                drive: DriveId::from_random(platform.random_u64(), platform.random_u64()),
+                slab_geometry: parts.cluster.slab_bytes,
+            };
+            DriveStore::format(platform, &drive, options).await.map_err(|error| refusal(&location, &error))?
+        }
+    };
+    know_drive(parts, &superblock).await?;
+    let (store, report) = match DriveStore::attach(&parts.platform, drive).await {
+        Ok(attached) => attached,
+        Err(error @ (AttachError::Damaged(_) | AttachError::Drive(_))) => {
+            return Ok(broken(&location, size_bytes, Some(superblock), error.to_string()));
+        }
+        Err(error) => return Err(refusal(&location, &error)),
+    };
+    let noted =
+        retry(parts, || parts.state.note_attach(superblock.drive, parts.own.node, store.attach_number()));
+    let store = match noted.await {
+        Ok(_) => Ok(store),
+        // Nothing on it may be offered; and it stays as it is, for a person to look at.
+        Err(error) => {
+            tracing::error!("{error}");
+            Err(error.to_string())
+        }
+    };
+    Ok(NodeDrive { location, size_bytes, superblock: Some(superblock), store, report })
+}
+
+/// Makes sure that the cluster's state knows a drive.
+async fn know_drive<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    superblock: &Superblock,
+) -> Result<(), Error> {
+    let record = DriveRecord {
+        node: parts.own.node,
+        role: DriveRole::Capacity,
+        size_bytes: u64::from(superblock.layout.size_blocks) * spandrel_shared::BLOCK_BYTES as u64,
+        blocks_usable: u64::from(superblock.layout.data_blocks()),
+        slabs_promised_max: superblock.layout.promised_slabs(),
+        attach_number: 0,
+        state: DriveState::Active,
+        damage: DamageCounters::default(),
+    };
+    let key = StateKey::Drive(superblock.drive);
+    let known: Result<Stored<DriveRecord>, StateError> =
+        retry_store(parts, || parts.state.put(&key, Expected::Absent, record.clone())).await;
+    match known {
+        Ok(_) | Err(StateError::Conflict) => Ok(()),
+        Err(error) => Err(state_error(error)),
+    }
+}
+
+async fn check_state_is_not_older<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    drives: &[NodeDrive<P>],
+) -> Result<(), Error> {
+    let stamp = retry_store(parts, || parts.state.stamp()).await.map_err(state_error)?.unwrap_or_default();
+    for store in drives.iter().filter_map(|drive| drive.store.as_ref().ok()) {
+        stamp.check_not_older(StateStamp(store.state_revision()))?;
+    }
+    for store in drives.iter().filter_map(|drive| drive.store.as_ref().ok()) {
+        store.note_state_revision(stamp.0);
+    }
+    Ok(())
+}
+
+/// Repeats an attempt that could not reach the store, or whose outcome is not known: it must have
+/// the same effect as once.
+pub(crate) async fn retry_store<P: Platform, S: StateStore, T, F>(
+    parts: &NodeParts<P, S>,
+    attempt: impl Fn() -> F,
+) -> Result<T, StateError>
+where
+    F: Future<Output = Result<T, StateError>>,
+{
+    loop {
+        match attempt().await {
+            Err(StateError::Store(error)) => {
+                tracing::warn!("the cluster's state: {error}; trying again");
+                parts.platform.sleep(STATE_RETRY).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The same, also repeating what met a change by somebody else.
+pub(crate) async fn retry<P: Platform, S: StateStore, T, F>(
+    parts: &NodeParts<P, S>,
+    attempt: impl Fn() -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, StateError>>,
+{
+    loop {
+        match retry_store(parts, &attempt).await {
+            Err(StateError::Conflict) => {}
+            outcome => return outcome.map_err(state_error),
+        }
+    }
+}
+
+/// The error that a person sees.
+pub(crate) fn state_error(error: StateError) -> Error {
+    match error {
+        StateError::Refused(error) => error,
+        error => Error::new(
+            "STATE_UNAVAILABLE",
+            "the cluster's state could not be changed",
+            error.to_string(),
+            "try again; if it stays so, look whether the cluster's state is reachable",
+        ),
+    }
+}
+
+/// Tells the cluster's state, now and then, what damage was found on the drives, and the drives how
+/// new the state is. Never completes.
+pub(crate) async fn tell_damage<P: Platform, S: StateStore>(node: Rc<NodeInner<P, S>>) {
+    let parts = &node.parts;
+    loop {
+        parts.platform.sleep(DAMAGE_INTERVAL).await;
+        tell_damage_once(parts, &node.damage_told).await;
+        let stamp = StateStamp::new(parts.cluster.generation, parts.view.revision());
+        for store in parts.replica.drives() {
+            store.note_state_revision(stamp.0);
+        }
+    }
+}
+
+/// Adds what was found since the last time to what the state counts. `told` is what was added so
+/// far, by drive.
+pub(crate) async fn tell_damage_once<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    told: &RefCell<BTreeMap<DriveId, u64>>,
+) {
+    for store in parts.replica.drives() {
+        let drive = store.drive_id();
+        let statistics = store.statistics();
+        let found = statistics.blocks_damaged + statistics.structures_damaged;
+        let before = told.borrow().get(&drive).copied().unwrap_or(0);
+        if found == before {
+            continue;
+        }
+        let key = StateKey::Drive(drive);
+        let Ok(Some(stored)) = parts.state.get::<DriveRecord>(&key).await else { continue };
+        let mut record = stored.record;
+        record.damage.checksum_failures += found - before;
+        // Counted twice at worst, if the outcome of this is unknown: it is advice, not truth.
+        if parts.state.put(&key, Expected::ModifiedAt(stored.revision), record).await.is_ok() {
+            told.borrow_mut().insert(drive, found);
+        }
+    }
+}
+
+fn broken<P: Platform>(
+    location: &str,
+    size_bytes: u64,
+    superblock: Option<Superblock>,
+    why: String,
+) -> NodeDrive<P> {
+    tracing::error!(location, "the drive is not used: {why}");
+    let report = AttachReport::default();
+    NodeDrive { location: location.to_owned(), size_bytes, superblock, store: Err(why), report }
+}
+
+fn refused(code: &str, location: &str, why: impl Into<String>, next: &str) -> Error {
+    Error::new(code, format!("drive {location} cannot be used"), why, next)
+}
+
+fn refusal(location: &str, error: &AttachError) -> Error {
+    let (code, next) = match error {
+        AttachError::Empty | AttachError::Drive(_) => ("DRIVE_FAILED", "replace the drive, or leave it out"),
+        AttachError::Foreign(_) => (
+            "DRIVE_IN_FOREIGN_USE",
+            "choose another drive; if nothing on this one is needed any more, wipe it first (wipefs --all, or delete \
+             the file)",
+        ),
+        AttachError::WrongIdentity(_) => ("DRIVE_OF_OTHER_NODE", "give the node its own drives"),
+        AttachError::Newer(_) => ("DRIVE_FORMAT_NEWER", "run the newer version of spandrel on this node"),
+        AttachError::Size(_) => ("DRIVE_TOO_SMALL", "choose a larger drive, or smaller slabs for the pool"),
+        AttachError::Damaged(_) => {
+            ("DRIVE_DAMAGED", "keep the drive as it is and look at it with `spandrel drive inspect`")
+        }
+    };
+    refused(code, location, error.to_string(), next)
+}

@@ -1,0 +1,329 @@
+//! A node from its start to its end.
+//!
+//! A start goes from the drives upwards: drives, bus and promises, ownership, front-ends. So nobody
+//! is served before everything below is there. A stop goes the other way.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use spandrel_bus::{Bus, BusConfig, BusIdentity};
+use spandrel_cluster::liveness::ALIVE_TIME_TO_LIVE;
+use spandrel_cluster::store::{Expected, StateStore};
+use spandrel_cluster::{ClusterState, NodeRecord, StateError, StateKey, Stored, VolumeOwner};
+use spandrel_frontend::{NbdConfig, NbdServer};
+use spandrel_platform::sync::Signal;
+use spandrel_platform::{Address, LinkError, Listener, Platform, TaskHandle};
+use spandrel_replica::Replica;
+use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
+
+use crate::device::{Attachment, NodeExports};
+use crate::drives::{self, NodeDrive};
+use crate::liveness::Liveness;
+use crate::ownership::Ownership;
+use crate::parts::NodeParts;
+use crate::service::NodeService;
+use crate::view::ClusterView;
+
+/// How often the entry that says that this node lives is renewed.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a node needs to know to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// The cluster, whose record must be in the cluster's state.
+    pub cluster: ClusterId,
+    /// The node's identity, the same at every start.
+    pub node: NodeId,
+    /// What people call it.
+    pub name: String,
+    /// Where it listens for other nodes. With port 0 the machine chooses one.
+    pub bus_address: Address,
+    /// Where it listens for NBD clients.
+    pub nbd_addresses: Vec<Address>,
+    /// Its drives: paths on Linux. Empty ones are formatted and join the pool.
+    pub drives: Vec<String>,
+}
+
+/// A node that runs. Cheap to clone; all clones are the same.
+pub struct Node<P: Platform, S: StateStore> {
+    pub(crate) inner: Rc<NodeInner<P, S>>,
+    nbd: NbdServer<P, NodeExports<P, S>>,
+    tasks: Rc<RefCell<Vec<TaskHandle>>>,
+}
+
+impl<P: Platform, S: StateStore> Clone for Node<P, S> {
+    fn clone(&self) -> Self {
+        Self { inner: Rc::clone(&self.inner), nbd: self.nbd.clone(), tasks: Rc::clone(&self.tasks) }
+    }
+}
+
+pub(crate) struct NodeInner<P: Platform, S: StateStore> {
+    pub(crate) parts: NodeParts<P, S>,
+    pub(crate) config: NodeConfig,
+    /// Where clients of each address find it, ports filled in.
+    pub(crate) nbd_addresses: Vec<Address>,
+    pub(crate) drives: Vec<NodeDrive<P>>,
+    pub(crate) ownerships: RefCell<BTreeMap<VolumeId, Rc<Ownership<P, S>>>>,
+    /// Notified when an ownership begins or ends.
+    pub(crate) ownerships_changed: Signal,
+    /// Volumes that are being taken.
+    pub(crate) being_taken: RefCell<BTreeSet<VolumeId>>,
+    /// The attachments of this node's own clients.
+    pub(crate) attachments: RefCell<BTreeMap<VolumeId, Weak<Attachment<P, S>>>>,
+    pub(crate) stopping: Cell<bool>,
+    /// What the cluster's state was told of each drive's damage.
+    pub(crate) damage_told: RefCell<BTreeMap<DriveId, u64>>,
+}
+
+impl<P: Platform, S: StateStore> Node<P, S> {
+    /// Starts a node: attaches its drives, listens, and takes part from here on.
+    ///
+    /// Errors: `CLUSTER_UNKNOWN` if the state holds another cluster or none, `DRIVE_…` if a drive
+    /// carries something else or cannot be opened, `STATE_OLDER_THAN_DRIVES`, `ADDRESS_IN_USE`.
+    /// Nothing was changed on a drive that was refused. A drive that is broken is left out, and told
+    /// in the node's report.
+    pub async fn start(platform: P, config: NodeConfig, store: S) -> Result<Self, Error> {
+        let parts = make_parts(&platform, &config, store).await?;
+        // Before any drive is touched: a second process of the same node fails here.
+        let bus_listener = listen(&platform, &config.bus_address, &config.name, "other nodes")?;
+        let mut nbd_listeners = Vec::new();
+        for address in &config.nbd_addresses {
+            nbd_listeners.push(listen(&platform, address, &config.name, "NBD clients")?);
+        }
+        let drives = drives::attach_all(&parts, &config.drives).await?;
+        for drive in &drives {
+            let Ok(store) = &drive.store else { continue };
+            let epochs = store.volumes().into_iter().map(|volume| (volume, store.fence_epoch(volume)));
+            parts.liveness.drive_attached(store.drive_id(), epochs.collect::<Vec<_>>());
+            parts.replica.add_drive(store.clone(), &drive.report);
+        }
+        know_node(&parts, &config, &bus_listener.address()).await?;
+        let inner = Rc::new(NodeInner {
+            parts,
+            config,
+            nbd_addresses: nbd_listeners.iter().map(Listener::address).collect(),
+            drives,
+            ownerships: RefCell::default(),
+            ownerships_changed: Signal::new(),
+            being_taken: RefCell::default(),
+            attachments: RefCell::default(),
+            stopping: Cell::new(false),
+            damage_told: RefCell::default(),
+        });
+        let exports = NodeExports { node: Rc::clone(&inner) };
+        let nbd = NbdServer::new(platform, exports, NbdConfig::default());
+        let node = Self { inner, nbd, tasks: Rc::default() };
+        node.run(bus_listener, nbd_listeners);
+        Ok(node)
+    }
+
+    /// Starts what goes on as long as the node runs.
+    fn run(&self, bus_listener: P::Listener, nbd_listeners: Vec<P::Listener>) {
+        let parts = &self.inner.parts;
+        let service = NodeService { node: Rc::clone(&self.inner) };
+        let bus_served = parts.bus.serve(bus_listener, service);
+        self.spawn(bus_served);
+        let view = Rc::clone(&parts.view);
+        self.spawn(view.follow(parts.platform.clone(), parts.state.store().clone()));
+        self.spawn(know_peers(parts.clone()));
+        self.spawn(stay_alive(parts.clone()));
+        self.spawn(drives::tell_damage(Rc::clone(&self.inner)));
+        self.spawn(Rc::clone(&self.inner).keep_ownerships());
+        self.spawn(Rc::clone(&self.inner).drop_deleted_copies());
+        for listener in nbd_listeners {
+            let nbd = self.nbd.clone();
+            self.spawn(async move {
+                if let Err(error) = nbd.serve(listener).await {
+                    tracing::error!("NBD clients are not served any more: {error}");
+                }
+            });
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        let handle = self.inner.parts.platform.spawn(task);
+        self.tasks.borrow_mut().push(handle);
+    }
+
+    /// Stops in order: clients are answered, ownerships end, the drives are left as they should be.
+    /// Other nodes take this node's volumes over.
+    pub async fn stop(&self) {
+        let inner = &self.inner;
+        inner.stopping.set(true);
+        self.nbd.stop().await;
+        let ownerships: Vec<_> = inner.ownerships.borrow().values().cloned().collect();
+        for ownership in ownerships {
+            ownership.owner.depose();
+        }
+        inner.parts.bus.stop().await;
+        for task in self.tasks.borrow_mut().drain(..) {
+            task.abort();
+        }
+        drives::tell_damage_once(&inner.parts, &inner.damage_told).await;
+        for store in inner.parts.replica.drives() {
+            if let Err(error) = store.detach().await {
+                tracing::error!(drive = %store.drive_id(), "not left in order: {error}");
+            }
+        }
+    }
+
+    /// The node's identity.
+    pub fn id(&self) -> NodeId {
+        self.inner.parts.own.node
+    }
+
+    /// This run of its process.
+    pub fn incarnation(&self) -> ProcessIncarnation {
+        self.inner.parts.own.incarnation
+    }
+
+    /// The volumes of the cluster, as this node's clients use them.
+    pub fn exports(&self) -> NodeExports<P, S> {
+        NodeExports { node: Rc::clone(&self.inner) }
+    }
+
+    /// NBD connections that are open.
+    pub(crate) fn nbd_connections(&self) -> u64 {
+        self.nbd.statistics().connections
+    }
+
+    /// The copies on this node's drives.
+    pub fn replica(&self) -> &Replica<P> {
+        &self.inner.parts.replica
+    }
+}
+
+async fn make_parts<P: Platform, S: StateStore>(
+    platform: &P,
+    config: &NodeConfig,
+    store: S,
+) -> Result<NodeParts<P, S>, Error> {
+    let state = ClusterState::new(store);
+    let cluster = state.cluster().await.map_err(drives::state_error)?;
+    let cluster = match cluster {
+        Some(stored) if stored.record.id == config.cluster => stored.record,
+        other => {
+            let why = match other {
+                Some(stored) => format!("it holds the cluster {}", stored.record.id),
+                None => "it holds no cluster".to_owned(),
+            };
+            return Err(Error::new(
+                "CLUSTER_UNKNOWN",
+                format!("node {} cannot join the cluster {} in this state", config.name, config.cluster),
+                why,
+                "give the node the state of its own cluster",
+            ));
+        }
+    };
+    let incarnation = ProcessIncarnation::from_random(platform.random_u64(), platform.random_u64());
+    let own = VolumeOwner { node: config.node, incarnation };
+    let identity = BusIdentity { cluster: cluster.id, node: own.node, incarnation };
+    let bus = Bus::new(platform.clone(), identity, BusConfig::default());
+    Ok(NodeParts {
+        platform: platform.clone(),
+        own,
+        cluster,
+        state,
+        liveness: Liveness::start(platform.clone(), bus.clone()),
+        bus,
+        replica: Replica::new(),
+        view: Rc::new(ClusterView::new()),
+        started: platform.now(),
+    })
+}
+
+fn listen<P: Platform>(
+    platform: &P,
+    address: &Address,
+    name: &str,
+    whom: &str,
+) -> Result<P::Listener, Error> {
+    platform.listen(address).map_err(|error| {
+        let (code, next) = match &error {
+            LinkError::AddressInUse(_) => {
+                ("ADDRESS_IN_USE", "stop the program that listens there, or choose another address")
+            }
+            _ => ("ADDRESS_UNUSABLE", "choose an address of this machine that this user may listen on"),
+        };
+        Error::new(
+            code,
+            format!("node {name} cannot listen for {whom} on {address}"),
+            error.to_string(),
+            next,
+        )
+    })
+}
+
+/// Puts the node's record into the cluster's state, or brings it up to date.
+async fn know_node<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    config: &NodeConfig,
+    bus_address: &Address,
+) -> Result<(), Error> {
+    let key = StateKey::Node(config.node);
+    let attempt = async || -> Result<(), StateError> {
+        let known: Option<Stored<NodeRecord>> = parts.state.get(&key).await?;
+        let joined = known.as_ref().map(|known| known.record.joined_unix_ms);
+        let record = NodeRecord {
+            name: config.name.clone(),
+            addresses: vec![bus_address.to_string()],
+            joined_unix_ms: joined.unwrap_or_else(|| parts.platform.unix_time().0),
+        };
+        let expected = match known {
+            Some(known) if known.record == record => return Ok(()),
+            Some(known) => Expected::ModifiedAt(known.revision),
+            None => Expected::Absent,
+        };
+        parts.state.put(&key, expected, record).await.map(drop)
+    };
+    drives::retry(parts, attempt).await
+}
+
+/// Keeps the bus's peers as the cluster's state has them.
+async fn know_peers<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
+    loop {
+        let changed = parts.view.changed.notified();
+        let nodes: BTreeMap<NodeId, Vec<Address>> = {
+            let nodes = parts.view.nodes.borrow();
+            let others = nodes.iter().filter(|(node, _)| **node != parts.own.node);
+            let parse = |text: &String| match text.parse() {
+                Ok(address) => Some(address),
+                Err(error) => {
+                    tracing::error!("a node's address in the cluster's state: {error}");
+                    None
+                }
+            };
+            others
+                .map(|(node, stored)| (*node, stored.record.addresses.iter().filter_map(parse).collect()))
+                .collect()
+        };
+        for gone in parts.bus.peers().into_iter().filter(|peer| !nodes.contains_key(peer)) {
+            parts.bus.remove_peer(gone);
+        }
+        for (node, addresses) in nodes {
+            parts.bus.set_peer(node, addresses);
+        }
+        changed.await;
+    }
+}
+
+/// Keeps the entry in the cluster's state that says that this node lives.
+async fn stay_alive<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
+    let store = parts.state.store();
+    loop {
+        if let Ok(lease) = store.grant_lease(ALIVE_TIME_TO_LIVE).await
+            && parts.state.announce(parts.own.node, parts.own.incarnation, lease).await.is_ok()
+        {
+            loop {
+                parts.platform.sleep(ALIVE_INTERVAL).await;
+                if let Err(error) = store.keep_alive(lease).await {
+                    tracing::warn!("the entry that says that this node lives is not renewed: {error}");
+                    break;
+                }
+            }
+        }
+        parts.platform.sleep(ALIVE_INTERVAL / 5).await;
+    }
+}

@@ -1,0 +1,341 @@
+//! Which volumes this node owns: it takes those that nobody serves, and gives up those that
+//! somebody else has taken.
+//!
+//! The rules are few: a volume is taken by its preferred owner if it has none, by the node whose
+//! former process owned it, and by any node if its owner has been silent for 1.5 s; each time only
+//! by a node that reaches an in-sync copy of every slab. Of several that try at once the cluster's
+//! state lets one succeed, and the others then see its epoch.
+//!
+//! Invariants:
+//! - An owner begins with what the state shows after it was taken, read linearizably.
+//! - An ownership that was overtaken, in the state or by a fence here, is deposed.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_cluster::liveness::OWNER_SILENCE_MAX;
+use spandrel_cluster::store::{Revision, StateStore};
+use spandrel_cluster::{Stored, VolumeMembership, VolumeRecord, VolumeState};
+use spandrel_platform::{Buffer, Platform};
+use spandrel_replica::CopyAddress;
+use spandrel_shared::{NodeId, ProcessIncarnation, SlabIndex, VolumeId};
+use spandrel_volume::{Extent, Owner, OwnerError, Phase};
+
+use crate::context::{NodeContext, membership_of};
+use crate::drives::retry_store;
+use crate::node::NodeInner;
+
+/// How often the volumes are looked at, if nothing wakes this earlier.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Nodes that see an owner fall silent do not all try at the same moment.
+const STAGGER_MAX_MS: u64 = 50;
+
+/// How much longer a node waits that holds no in-sync copy itself: those that do serve reads
+/// without a network.
+const WITHOUT_COPY_DELAY: Duration = Duration::from_millis(500);
+
+/// An ownership of this process.
+pub(crate) struct Ownership<P: Platform, S: StateStore> {
+    pub(crate) owner: Owner<NodeContext<P, S>>,
+    /// What the state's revision was when it began.
+    since: Revision,
+    /// The attachment that may write, while there is one.
+    writer: Cell<Option<Writer>>,
+}
+
+/// A front-end's attachment to a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Writer {
+    /// The front-end's node.
+    pub(crate) node: NodeId,
+    /// The front-end's process.
+    pub(crate) incarnation: ProcessIncarnation,
+    /// Which of its attachments.
+    pub(crate) attachment: u64,
+}
+
+/// What a front-end asks of a volume.
+#[derive(Clone, Debug)]
+pub(crate) enum VolumeRequest {
+    Read { offset: u64, length: u32 },
+    Write { offset: u64, data: Buffer },
+    WriteZeroes { offset: u64, length: u64 },
+    Trim { offset: u64, length: u64 },
+    Extents { offset: u64, length: u64 },
+}
+
+impl VolumeRequest {
+    /// The bytes that it changes: first and how many. `None` if it changes nothing.
+    pub(crate) fn changes(&self) -> Option<(u64, u64)> {
+        match self {
+            VolumeRequest::Read { .. } | VolumeRequest::Extents { .. } => None,
+            VolumeRequest::Write { offset, data } => Some((*offset, data.len() as u64)),
+            VolumeRequest::WriteZeroes { offset, length } | VolumeRequest::Trim { offset, length } => {
+                Some((*offset, *length))
+            }
+        }
+    }
+}
+
+/// What became of a [`VolumeRequest`].
+pub(crate) enum VolumeAnswer {
+    Done,
+    Data(Vec<Buffer>),
+    Extents(Vec<Extent>),
+}
+
+/// Why an owner did not do what a front-end asked.
+pub(crate) enum VolumeRefusal {
+    /// Another attachment may write. Nothing changed.
+    Busy(Writer),
+    Owner(OwnerError),
+}
+
+impl<P: Platform, S: StateStore> Ownership<P, S> {
+    /// The attachment that may write.
+    pub(crate) fn writer(&self) -> Option<Writer> {
+        self.writer.get()
+    }
+
+    /// Lets `writer` write from now on, unless another attachment does that still lives.
+    pub(crate) fn admit(&self, node: &NodeInner<P, S>, writer: Writer) -> Result<(), VolumeRefusal> {
+        let present = self.writer.get();
+        if present == Some(writer) {
+            return Ok(());
+        }
+        // A front-end has one attachment to a volume at a time: a newer one takes its place.
+        let same_process =
+            |present: &Writer| (present.node, present.incarnation) == (writer.node, writer.incarnation);
+        match present {
+            Some(present) if !same_process(&present) && node.lives(present) => {
+                Err(VolumeRefusal::Busy(present))
+            }
+            _ => {
+                self.writer.set(Some(writer));
+                Ok(())
+            }
+        }
+    }
+
+    /// `writer` is gone.
+    pub(crate) fn release(&self, writer: Writer) {
+        if self.writer.get() == Some(writer) {
+            self.writer.set(None);
+        }
+    }
+
+    /// Carries a front-end's request out.
+    pub(crate) async fn carry_out(
+        &self,
+        node: &NodeInner<P, S>,
+        writer: Writer,
+        request: VolumeRequest,
+    ) -> Result<VolumeAnswer, VolumeRefusal> {
+        if request.changes().is_some() {
+            self.admit(node, writer)?;
+        }
+        let done = |()| VolumeAnswer::Done;
+        let owner = &self.owner;
+        let answer = match request {
+            VolumeRequest::Write { offset, data } => owner.write(offset, data).await.map(done),
+            VolumeRequest::Read { offset, length } => {
+                owner.read(offset, length).await.map(VolumeAnswer::Data)
+            }
+            VolumeRequest::WriteZeroes { offset, length } => {
+                owner.write_zeroes(offset, length).await.map(done)
+            }
+            VolumeRequest::Trim { offset, length } => owner.trim(offset, length).await.map(done),
+            VolumeRequest::Extents { offset, length } => {
+                owner.extents(offset, length).await.map(VolumeAnswer::Extents)
+            }
+        };
+        answer.map_err(VolumeRefusal::Owner)
+    }
+}
+
+impl<P: Platform, S: StateStore> NodeInner<P, S> {
+    /// The ownership of a volume, if this process has it and nobody has taken it away.
+    pub(crate) fn ownership(&self, volume: VolumeId) -> Option<Rc<Ownership<P, S>>> {
+        let ownerships = self.ownerships.borrow();
+        let ownership = ownerships.get(&volume)?;
+        (ownership.owner.phase() != Phase::Deposed).then(|| Rc::clone(ownership))
+    }
+
+    /// Whether an attachment's front-end is still there.
+    fn lives(&self, writer: Writer) -> bool {
+        if writer.node == self.parts.own.node {
+            return writer.incarnation == self.parts.own.incarnation
+                && self.has_attachment(writer.attachment);
+        }
+        let peer = self.parts.liveness.peer(writer.node);
+        self.parts.liveness.is_reachable(writer.node)
+            && peer.is_some_and(|peer| peer.incarnation == writer.incarnation)
+    }
+
+    /// Takes volumes and gives them up, as long as the node runs.
+    pub(crate) async fn keep_ownerships(self: Rc<Self>) {
+        loop {
+            let seen = self.parts.view.changed.notified();
+            let heard = self.parts.liveness.changed().notified();
+            for (volume, epoch) in self.parts.liveness.take_overtaken() {
+                if let Some(ownership) = self.ownership(volume)
+                    && ownership.owner.epoch() < epoch
+                {
+                    ownership.owner.depose();
+                }
+            }
+            self.drop_deleted();
+            let to_take = self.volumes_to_take();
+            for (volume, delay) in to_take {
+                self.being_taken.borrow_mut().insert(volume);
+                self.parts.platform.spawn(Rc::clone(&self).take(volume, delay));
+            }
+            let later = self.parts.platform.sleep(INTERVAL);
+            let (seen, heard) = (std::pin::pin!(seen), std::pin::pin!(heard));
+            let woken = futures_util::future::select(seen, heard);
+            futures_util::future::select(woken, std::pin::pin!(later)).await;
+        }
+    }
+
+    /// Ends the ownerships of volumes that are gone or being deleted.
+    fn drop_deleted(&self) {
+        let volumes = self.parts.view.volumes.borrow();
+        let seen_up_to = self.parts.view.revision();
+        for (volume, ownership) in self.ownerships.borrow().iter() {
+            let stored = volumes.get(volume);
+            let is_ready = stored.is_some_and(|stored| stored.record.state == VolumeState::Ready);
+            if !is_ready && seen_up_to > ownership.since {
+                ownership.owner.depose();
+            }
+        }
+    }
+
+    /// The volumes that this node should take now, and how long it should let others go first.
+    fn volumes_to_take(&self) -> Vec<(VolumeId, Duration)> {
+        if self.stopping.get() {
+            return Vec::new();
+        }
+        let volumes = self.parts.view.volumes.borrow();
+        let being_taken = self.being_taken.borrow();
+        let candidates = volumes.iter().filter(|(volume, stored)| {
+            stored.record.state == VolumeState::Ready && !being_taken.contains(volume)
+        });
+        candidates.filter_map(|(volume, stored)| Some((*volume, self.claim(*volume, stored)?))).collect()
+    }
+
+    /// Whether this node should take a volume, and after which delay. Deposes an own ownership that
+    /// the state shows overtaken.
+    fn claim(&self, volume: VolumeId, stored: &Stored<VolumeRecord>) -> Option<Duration> {
+        let record = &stored.record;
+        let own = self.parts.own;
+        if let Some(ownership) = self.ownership(volume) {
+            let epoch = ownership.owner.epoch();
+            let overtaken = record.epoch > epoch || (record.epoch == epoch && record.owner != Some(own));
+            if !overtaken {
+                return None;
+            }
+            ownership.owner.depose();
+        }
+        match record.owner {
+            // A former process of this node, or this one after an ownership that ended.
+            Some(owner) if owner.node == own.node => Some(Duration::ZERO),
+            None if record.preferred_owner == Some(own.node) => Some(Duration::ZERO),
+            owner => {
+                let shown_since = self.parts.view.shown_since(volume)?;
+                let silent = match owner {
+                    Some(owner) => {
+                        self.parts.liveness.is_owner_silent(volume, owner, record.epoch, shown_since)
+                    }
+                    None => self.parts.platform.now().since(shown_since) >= OWNER_SILENCE_MAX,
+                };
+                let stagger = Duration::from_millis(self.parts.platform.random_u64() % STAGGER_MAX_MS);
+                silent.then_some(stagger)
+            }
+        }
+    }
+
+    async fn take(self: Rc<Self>, volume: VolumeId, delay: Duration) {
+        if delay > Duration::ZERO {
+            self.parts.platform.sleep(delay).await;
+        }
+        self.try_take(volume).await;
+        self.being_taken.borrow_mut().remove(&volume);
+    }
+
+    async fn try_take(self: &Rc<Self>, volume: VolumeId) -> Option<()> {
+        let state = &self.parts.state;
+        let seen = state.membership(volume).await.ok()??;
+        if seen.record.owner.is_some_and(|owner| owner.node != self.parts.own.node)
+            && !self.has_in_sync_copy(&seen)
+        {
+            self.parts.platform.sleep(WITHOUT_COPY_DELAY).await;
+        }
+        let stored = Stored { record: seen.record.clone(), revision: seen.revision };
+        if !self.reaches_every_slab(&seen) {
+            return None;
+        }
+        // While this node waited, another one may have taken it, or the owner may have come back.
+        self.claim(volume, &stored)?;
+        let taken = state.take_volume(volume, &stored, self.parts.own).await.ok()?;
+        let now = retry_store(&self.parts, || state.membership(volume)).await.ok()??;
+        if now.record.owner != Some(self.parts.own) || now.record.epoch != taken.record.epoch {
+            return None;
+        }
+        self.begin(now);
+        Some(())
+    }
+
+    fn has_in_sync_copy(&self, seen: &VolumeMembership) -> bool {
+        let nodes: Option<BTreeSet<NodeId>> = seen.in_sync_nodes();
+        nodes.is_some_and(|nodes| nodes.contains(&self.parts.own.node))
+    }
+
+    /// Whether an in-sync copy of every slab is within reach, as far as is known.
+    fn reaches_every_slab(&self, seen: &VolumeMembership) -> bool {
+        seen.sets.iter().zip(0..).all(|(set, slab)| {
+            set.members.iter().filter(|member| seen.is_in_sync(member)).any(|member| {
+                let Some(node) = seen.nodes.get(&member.drive) else { return false };
+                if *node != self.parts.own.node {
+                    return self.parts.liveness.is_reachable(*node);
+                }
+                let copy = CopyAddress { volume: seen.volume, slab: SlabIndex(slab), copy: member.copy };
+                self.parts.replica.has_copy(copy)
+            })
+        })
+    }
+
+    /// Begins to own a volume that the state shows as this process's.
+    fn begin(self: &Rc<Self>, now: VolumeMembership) {
+        let (volume, epoch) = (now.volume, now.record.epoch);
+        if self.stopping.get() {
+            return;
+        }
+        tracing::info!(volume = now.record.name, epoch = epoch.0, "taking the volume over");
+        let membership = membership_of(&now);
+        let since = now.read_at;
+        let owner = Owner::start(NodeContext::new(self.parts.clone(), now), membership);
+        let ownership = Rc::new(Ownership { owner, since, writer: Cell::new(None) });
+        let former = self.ownerships.borrow_mut().insert(volume, Rc::clone(&ownership));
+        if let Some(former) = former {
+            former.owner.depose();
+        }
+        self.parts.liveness.set_owned(volume, Some(epoch));
+        self.ownerships_changed.notify_all();
+        self.parts.platform.spawn(Rc::clone(self).see_it_end(volume, ownership));
+    }
+
+    /// Forgets an ownership once it is deposed.
+    async fn see_it_end(self: Rc<Self>, volume: VolumeId, ownership: Rc<Ownership<P, S>>) {
+        ownership.owner.deposed().await;
+        let mut ownerships = self.ownerships.borrow_mut();
+        if ownerships.get(&volume).is_some_and(|present| Rc::ptr_eq(present, &ownership)) {
+            ownerships.remove(&volume);
+            self.parts.liveness.set_owned(volume, None);
+        }
+        drop(ownerships);
+        self.ownerships_changed.notify_all();
+    }
+}

@@ -1,0 +1,116 @@
+//! What the modules of a node share, and what every request to its copies goes through.
+//!
+//! Nothing here names an owner of a volume: owners hold these parts, so the parts must not hold them.
+
+use std::rc::Rc;
+
+use spandrel_bus::{Bus, BusRequest, BusResponse};
+use spandrel_cluster::promises::Peer;
+use spandrel_cluster::store::StateStore;
+use spandrel_cluster::{ClusterRecord, ClusterState, VolumeOwner};
+use spandrel_platform::{Buffer, Instant, Platform};
+use spandrel_replica::{Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::{Epoch, NodeId, VolumeId};
+use spandrel_volume::AskError;
+
+use crate::liveness::Liveness;
+use crate::view::ClusterView;
+
+/// What copies answer.
+pub(crate) type ReplicaAnswer = Result<(ReplicaResponse, Vec<Buffer>), ReplicaError>;
+
+/// The parts of a node. Cheap to clone; all clones are the same.
+pub(crate) struct NodeParts<P: Platform, S: StateStore> {
+    pub(crate) platform: P,
+    /// This process, as the cluster's state names owners.
+    pub(crate) own: VolumeOwner,
+    pub(crate) cluster: ClusterRecord,
+    pub(crate) state: ClusterState<S>,
+    pub(crate) bus: Bus<P>,
+    pub(crate) liveness: Liveness<P>,
+    pub(crate) replica: Replica<P>,
+    pub(crate) view: Rc<ClusterView>,
+    pub(crate) started: Instant,
+}
+
+impl<P: Platform, S: StateStore> Clone for NodeParts<P, S> {
+    fn clone(&self) -> Self {
+        Self {
+            platform: self.platform.clone(),
+            own: self.own,
+            cluster: self.cluster.clone(),
+            state: self.state.clone(),
+            bus: self.bus.clone(),
+            liveness: self.liveness.clone(),
+            replica: self.replica.clone(),
+            view: Rc::clone(&self.view),
+            started: self.started,
+        }
+    }
+}
+
+impl<P: Platform, S: StateStore> NodeParts<P, S> {
+    /// Serves a request of `from` from the copies of this node.
+    pub(crate) async fn serve_replica(
+        &self,
+        from: Peer,
+        request: ReplicaRequest,
+        payload: Option<Buffer>,
+    ) -> ReplicaAnswer {
+        match request {
+            ReplicaRequest::Fence { volume, epoch } => self.serve_fence(from, volume, epoch).await,
+            request => self.replica.serve(request, payload).await,
+        }
+    }
+
+    /// From its first step on no former owner is promised anything for the volume, from its second
+    /// on none can change a copy here, and it is answered when none counts on a promise any more.
+    async fn serve_fence(&self, from: Peer, volume: VolumeId, epoch: Epoch) -> ReplicaAnswer {
+        let fenced = |epoch| ReplicaError::Fenced { epoch };
+        self.liveness.begin_fence(from, volume, epoch).map_err(fenced)?;
+        let answer = self.replica.serve(ReplicaRequest::Fence { volume, epoch }, None).await?;
+        self.liveness.may_answer_fence(from, volume, epoch).await.map_err(fenced)?;
+        Ok(answer)
+    }
+
+    /// Asks the copies of any node.
+    pub(crate) async fn ask(
+        &self,
+        node: NodeId,
+        request: ReplicaRequest,
+        payload: Option<Buffer>,
+    ) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
+        if node == self.own.node {
+            return self.serve_replica(self.own_peer(), request, payload).await.map_err(AskError::Replica);
+        }
+        let fence = match &request {
+            ReplicaRequest::Fence { volume, epoch } => Some((*volume, *epoch)),
+            _ => None,
+        };
+        // Whoever answers is the process that there was a session with before.
+        let peer = self.liveness.peer(node);
+        let payload = payload.into_iter().collect();
+        match self.bus.call(node, BusRequest::Replica(request), payload).await {
+            Ok((BusResponse::Replica(Ok(response)), parts)) => {
+                if let (Some((volume, epoch)), Some(peer)) = (fence, peer) {
+                    self.liveness.fence_answered(peer, volume, epoch);
+                }
+                Ok((response, parts))
+            }
+            Ok((BusResponse::Replica(Err(error)), _)) => Err(AskError::Replica(error)),
+            Ok(_) => Err(AskError::Unreachable("the answer is to another question".to_owned())),
+            Err(error) => Err(AskError::Unreachable(error.to_string())),
+        }
+    }
+
+    /// This process, as nodes make promises to it.
+    pub(crate) fn own_peer(&self) -> Peer {
+        Peer { node: self.own.node, incarnation: self.own.incarnation }
+    }
+
+    /// What people call a node.
+    pub(crate) fn name_of(&self, node: NodeId) -> String {
+        let nodes = self.view.nodes.borrow();
+        nodes.get(&node).map_or_else(|| node.to_string(), |stored| stored.record.name.clone())
+    }
+}

@@ -1,0 +1,228 @@
+//! What a node says of itself.
+
+use serde::{Deserialize, Serialize};
+use spandrel_cluster::store::StateStore;
+use spandrel_platform::Platform;
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_volume::{LegState, Phase};
+
+use crate::drives::NodeDrive;
+use crate::node::Node;
+use crate::ownership::Ownership;
+
+/// A node and what it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// The node.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// This run of its process.
+    pub incarnation: ProcessIncarnation,
+    /// Where it listens for NBD clients.
+    pub nbd_addresses: Vec<String>,
+    /// NBD connections that are open.
+    pub nbd_connections: u64,
+    /// Other nodes that answer.
+    pub reachable: Vec<NodeId>,
+    /// Its drives.
+    pub drives: Vec<DriveReport>,
+    /// The volumes that it owns.
+    pub owned: Vec<OwnedVolumeReport>,
+}
+
+/// A drive of a node. What is counted is counted since the node started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveReport {
+    /// The drive, if it can say who it is.
+    pub drive: Option<DriveId>,
+    /// Where it is.
+    pub location: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Why it is not used, if it is not.
+    pub failure: Option<String>,
+    /// Blocks that hold data or map pages.
+    pub blocks_used: u64,
+    /// Blocks that can.
+    pub blocks_usable: u64,
+    /// Copies of slabs that it can be promised.
+    pub slabs_promised_max: u32,
+    /// All bytes that were sent to the drive.
+    pub written_bytes: u64,
+    /// Of these, blocks of volumes.
+    pub data_bytes: u64,
+    /// Of these, the journal.
+    pub journal_bytes: u64,
+    /// Of these, map pages and roots.
+    pub map_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// How often the journal has wrapped around.
+    pub journal_laps: u64,
+    /// Blocks that were found damaged.
+    pub blocks_damaged: u64,
+    /// Damaged blocks that were replaced.
+    pub blocks_healed: u64,
+    /// Superblocks, roots, journal groups and map pages that were found damaged.
+    pub structures_damaged: u64,
+    /// The volumes on it, with the blocks that hold data of them.
+    pub volumes: Vec<(VolumeId, u64)>,
+}
+
+/// A volume that a node owns. What is counted is counted since it took the volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnedVolumeReport {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The ownership.
+    pub epoch: Epoch,
+    /// Whether it serves; else it is being taken over, and requests wait.
+    pub is_serving: bool,
+    /// The node whose client has it open for writing.
+    pub writer: Option<NodeId>,
+    /// Its copies, one entry for each drive that holds some.
+    pub legs: Vec<LegReport>,
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Writes, trims and write-zeroes that were answered.
+    pub writes: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Bytes that were written.
+    pub write_bytes: u64,
+    /// Blocks that were damaged on one copy and read from another.
+    pub blocks_read_elsewhere: u64,
+    /// Damaged blocks that were replaced.
+    pub blocks_healed: u64,
+    /// Legs that were marked stale.
+    pub legs_marked: u64,
+    /// Legs that came back in sync.
+    pub legs_promoted: u64,
+    /// Blocks that the take-over rolled forward.
+    pub blocks_rolled_forward: u64,
+    /// Blocks that resync copied.
+    pub blocks_resynced: u64,
+}
+
+/// All copies of a volume on one drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LegReport {
+    /// The drive.
+    pub drive: DriveId,
+    /// Its node.
+    pub node: NodeId,
+    /// How far it takes part: `in-sync`, `stale`, `joining` or `promoting`.
+    pub state: String,
+    /// While it is brought up to date: pages of 2 MiB that are done, and all.
+    pub resync_pages: Option<(u64, u64)>,
+}
+
+/// How far the check of a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubProgress {
+    /// Slabs that were checked.
+    pub slabs_done: u32,
+    /// All slabs.
+    pub slabs_total: u32,
+}
+
+impl<P: Platform, S: StateStore> Node<P, S> {
+    /// What the node says of itself, now.
+    pub fn report(&self) -> NodeReport {
+        let inner = &self.inner;
+        let ownerships = inner.ownerships.borrow();
+        NodeReport {
+            node: self.id(),
+            name: inner.config.name.clone(),
+            incarnation: self.incarnation(),
+            nbd_addresses: inner.nbd_addresses.iter().map(ToString::to_string).collect(),
+            nbd_connections: self.nbd_connections(),
+            reachable: inner.parts.liveness.reachable().into_iter().collect(),
+            drives: inner.drives.iter().map(report_drive).collect(),
+            owned: ownerships.iter().map(|(volume, ownership)| report_volume(*volume, ownership)).collect(),
+        }
+    }
+}
+
+fn report_drive<P: Platform>(drive: &NodeDrive<P>) -> DriveReport {
+    let layout = drive.superblock.as_ref().map(|superblock| superblock.layout);
+    let mut report = DriveReport {
+        drive: drive.superblock.as_ref().map(|superblock| superblock.drive),
+        location: drive.location.clone(),
+        size_bytes: drive.size_bytes,
+        blocks_usable: layout.map_or(0, |layout| u64::from(layout.data_blocks())),
+        slabs_promised_max: layout.map_or(0, |layout| layout.promised_slabs()),
+        structures_damaged: drive.report.structures_damaged,
+        ..DriveReport::default()
+    };
+    let store = match &drive.store {
+        Ok(store) => store,
+        Err(why) => {
+            report.failure = Some(why.clone());
+            return report;
+        }
+    };
+    let counted = store.statistics();
+    report.failure = store.failure().map(|failure| failure.to_string());
+    report.blocks_used = u64::from(store.used_blocks());
+    report.written_bytes = counted.data_bytes + counted.journal_bytes + counted.map_bytes;
+    report.data_bytes = counted.data_bytes;
+    report.journal_bytes = counted.journal_bytes;
+    report.map_bytes = counted.map_bytes;
+    report.flushes = counted.flushes;
+    report.checkpoints = counted.checkpoints;
+    report.journal_laps = counted.journal_laps;
+    report.blocks_damaged = counted.blocks_damaged;
+    report.blocks_healed = counted.blocks_healed;
+    report.structures_damaged = counted.structures_damaged;
+    let mut volumes = std::collections::BTreeMap::new();
+    for slab in store.slabs() {
+        *volumes.entry(slab.volume).or_insert(0) += u64::from(slab.mapped_blocks);
+    }
+    report.volumes = volumes.into_iter().collect();
+    report
+}
+
+fn report_volume<P: Platform, S: StateStore>(
+    volume: VolumeId,
+    ownership: &Ownership<P, S>,
+) -> OwnedVolumeReport {
+    let owner = &ownership.owner;
+    let counted = owner.statistics();
+    let progress = owner.resync_progress();
+    let legs = owner.legs().into_iter().map(|(drive, leg)| LegReport {
+        drive,
+        node: leg.node,
+        state: state_name(leg.state).to_owned(),
+        resync_pages: progress.get(&drive).map(|progress| (progress.pages_done, progress.pages_total)),
+    });
+    OwnedVolumeReport {
+        volume,
+        epoch: owner.epoch(),
+        is_serving: owner.phase() == Phase::Serving,
+        writer: ownership.writer().map(|writer| writer.node),
+        legs: legs.collect(),
+        reads: counted.reads,
+        writes: counted.writes,
+        read_bytes: counted.read_bytes,
+        write_bytes: counted.write_bytes,
+        blocks_read_elsewhere: counted.blocks_read_elsewhere,
+        blocks_healed: counted.blocks_healed,
+        legs_marked: counted.legs_marked,
+        legs_promoted: counted.legs_promoted,
+        blocks_rolled_forward: counted.blocks_rolled_forward,
+        blocks_resynced: counted.blocks_resynced,
+    }
+}
+
+fn state_name(state: LegState) -> &'static str {
+    match state {
+        LegState::InSync => "in-sync",
+        LegState::Stale => "stale",
+        LegState::Joining => "joining",
+        LegState::Promoting => "promoting",
+    }
+}

@@ -1,0 +1,140 @@
+//! What this node does for others: its copies serve owners elsewhere, its owners serve front-ends
+//! elsewhere, and its heartbeat answers are promises.
+
+use std::rc::Rc;
+
+use spandrel_bus::{
+    BusRequest, BusResponse, BusService, ClientError, ClientErrorKind, ClientRequest, ClientResponse,
+    ExtentState, Peer,
+};
+use spandrel_cluster::promises;
+use spandrel_cluster::store::StateStore;
+use spandrel_platform::{Buffer, Platform};
+use spandrel_volume::OwnerError;
+
+use crate::node::NodeInner;
+use crate::ownership::{VolumeAnswer, VolumeRefusal, VolumeRequest, Writer};
+
+/// Answers the bus.
+pub(crate) struct NodeService<P: Platform, S: StateStore> {
+    pub(crate) node: Rc<NodeInner<P, S>>,
+}
+
+type ClientAnswer = Result<(ClientResponse, Vec<Buffer>), ClientError>;
+
+impl<P: Platform, S: StateStore> BusService for NodeService<P, S> {
+    async fn serve(
+        &self,
+        from: Peer,
+        request: BusRequest,
+        payload: Option<Buffer>,
+    ) -> (BusResponse, Vec<Buffer>) {
+        let peer = promises::Peer { node: from.node, incarnation: from.incarnation };
+        match request {
+            BusRequest::Replica(request) => {
+                match self.node.parts.serve_replica(peer, request, payload).await {
+                    Ok((response, parts)) => (BusResponse::Replica(Ok(response)), parts),
+                    Err(error) => (BusResponse::Replica(Err(error)), Vec::new()),
+                }
+            }
+            BusRequest::Client(request) => match self.serve_client(from, request, payload).await {
+                Ok((response, parts)) => (BusResponse::Client(Ok(response)), parts),
+                Err(error) => (BusResponse::Client(Err(error)), Vec::new()),
+            },
+            BusRequest::Heartbeat(heartbeat) => {
+                let answer = self.node.parts.liveness.answer(peer, &heartbeat);
+                (BusResponse::Heartbeat(answer), Vec::new())
+            }
+        }
+    }
+
+    fn session_ended(&self, _from: Peer) {}
+}
+
+impl<P: Platform, S: StateStore> NodeService<P, S> {
+    async fn serve_client(
+        &self,
+        from: Peer,
+        request: ClientRequest,
+        payload: Option<Buffer>,
+    ) -> ClientAnswer {
+        let writer = |attachment| Writer { node: from.node, incarnation: from.incarnation, attachment };
+        let (volume, writer, request) = match request {
+            ClientRequest::Attach { volume, attachment } => {
+                let ownership = self.node.ownership(volume).ok_or_else(|| self.not_owner(volume))?;
+                ownership
+                    .admit(&self.node, writer(attachment))
+                    .map_err(|refusal| self.refuse(volume, refusal))?;
+                return Ok((
+                    ClientResponse::Attached { size_bytes: ownership.owner.size_bytes() },
+                    Vec::new(),
+                ));
+            }
+            ClientRequest::Detach { volume, attachment } => {
+                let ownership = self.node.ownership(volume).ok_or_else(|| self.not_owner(volume))?;
+                ownership.release(writer(attachment));
+                return Ok((ClientResponse::Done, Vec::new()));
+            }
+            ClientRequest::Read { volume, offset, length } => {
+                (volume, writer(0), VolumeRequest::Read { offset, length })
+            }
+            ClientRequest::Write { volume, attachment, offset } => {
+                let data = payload.ok_or_else(|| ClientError {
+                    kind: ClientErrorKind::Invalid,
+                    detail: "a write came without data".to_owned(),
+                })?;
+                (volume, writer(attachment), VolumeRequest::Write { offset, data })
+            }
+            // Whether the room stays taken makes no difference: a volume's room is promised to it.
+            ClientRequest::WriteZeroes { volume, attachment, offset, length, keep_allocated: _ } => {
+                (volume, writer(attachment), VolumeRequest::WriteZeroes { offset, length })
+            }
+            ClientRequest::Trim { volume, attachment, offset, length } => {
+                (volume, writer(attachment), VolumeRequest::Trim { offset, length })
+            }
+            ClientRequest::Extents { volume, offset, length } => {
+                (volume, writer(0), VolumeRequest::Extents { offset, length })
+            }
+        };
+        let ownership = self.node.ownership(volume).ok_or_else(|| self.not_owner(volume))?;
+        match ownership.carry_out(&self.node, writer, request).await {
+            Ok(VolumeAnswer::Done) => Ok((ClientResponse::Done, Vec::new())),
+            Ok(VolumeAnswer::Data(data)) => Ok((ClientResponse::Data, data)),
+            Ok(VolumeAnswer::Extents(extents)) => {
+                let states = extents
+                    .into_iter()
+                    .map(|extent| ExtentState { length: extent.length, allocated: extent.allocated });
+                Ok((ClientResponse::Extents(states.collect()), Vec::new()))
+            }
+            Err(refusal) => Err(self.refuse(volume, refusal)),
+        }
+    }
+
+    fn not_owner(&self, volume: spandrel_shared::VolumeId) -> ClientError {
+        let parts = &self.node.parts;
+        let volumes = parts.view.volumes.borrow();
+        let owner = volumes.get(&volume).and_then(|stored| stored.record.owner);
+        let owner = owner.map(|owner| owner.node).filter(|owner| *owner != parts.own.node);
+        ClientError {
+            kind: ClientErrorKind::NotOwner { owner },
+            detail: "this node does not own the volume".to_owned(),
+        }
+    }
+
+    fn refuse(&self, volume: spandrel_shared::VolumeId, refusal: VolumeRefusal) -> ClientError {
+        match refusal {
+            VolumeRefusal::Owner(OwnerError::Deposed) => self.not_owner(volume),
+            VolumeRefusal::Owner(OwnerError::Invalid(detail)) => {
+                ClientError { kind: ClientErrorKind::Invalid, detail }
+            }
+            VolumeRefusal::Owner(OwnerError::NoRoom) => {
+                ClientError { kind: ClientErrorKind::NoRoom, detail: "the pool has no room".to_owned() }
+            }
+            VolumeRefusal::Busy(writer) => {
+                let name = self.node.parts.name_of(writer.node);
+                let detail = format!("a client of node {name} has the volume open for writing");
+                ClientError { kind: ClientErrorKind::Busy, detail }
+            }
+        }
+    }
+}
