@@ -420,3 +420,7 @@ impl PageBatch {
             .map_err(|error| StoreError::from_drive(&error))
     }
 }
+
+#[cfg(test)]
+#[path = "checkpoint_tests.rs"]
+mod tests;

@@ -264,3 +264,7 @@ impl<'a, P: Platform> JournalReader<'a, P> {
         Ok(Window { first_sector: sector, bytes, unreadable })
     }
 }
+
+#[cfg(test)]
+#[path = "journal_reader_tests.rs"]
+mod tests;

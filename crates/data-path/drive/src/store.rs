@@ -431,12 +431,14 @@ impl<P: Platform> DriveStore<P> {
     ) -> Result<Change, StoreError> {
         let keep = self.inner.superblock.layout.checkpoint_reserve_blocks();
         let count = checksums.len() as u32;
-        let runs = self.inner.with_allocator(|allocator| allocator.allocate(count, keep));
-        let runs = runs.ok_or(StoreError::NoRoom)?;
+        let mut state = self.inner.state.borrow_mut();
+        let State { slabs, allocator, .. } = &mut *state;
+        // Before blocks are taken: from here on nothing fails, so they belong to the change.
+        let slab = slabs.get(slot.0).ok_or(StoreError::NotFound)?;
+        let allocator = allocator.as_mut().expect("an attached store has its free blocks counted");
+        let runs = allocator.allocate(count, keep).ok_or(StoreError::NoRoom)?;
         let mut records = Vec::with_capacity(runs.len());
         let mut writes = Vec::with_capacity(runs.len());
-        let state = self.inner.state.borrow();
-        let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
         let mut done = 0;
         for run in runs {
             writes.push(DataRun { block: run.first, data: slice_blocks(data, done, run.count) });

@@ -1,0 +1,332 @@
+use spandrel_platform_simulated::{DriveImage, OpenDrive, Repeat, SimulatedPlatform};
+
+use super::*;
+use crate::format::journal::{GroupWriter, Record};
+use crate::test_support::machine::{Machine, open};
+use crate::test_support::{drive_config, format_options, small_slabs};
+
+const DRIVE_MIB: u64 = 12;
+const SECTOR_BYTES: u64 = 512;
+
+/// The attach in which the root under test was written, and its generation.
+const ATTACH: u64 = 3;
+const GENERATION: u64 = 9;
+
+/// A ring of groups that a store could have written, and where the next one goes.
+struct Ring {
+    image: DriveImage,
+    layout: Layout,
+    next: JournalPosition,
+    attach_number: u64,
+    root_generation: u64,
+    drive: DriveId,
+}
+
+/// Where a group stands.
+#[derive(Clone, Copy)]
+struct Place {
+    sector: u32,
+    sectors: u32,
+}
+
+impl Ring {
+    fn new() -> Self {
+        let layout = Layout::for_drive(DRIVE_MIB << 20, SECTOR_BYTES as u32, small_slabs()).unwrap();
+        let next = JournalPosition { sequence: 100, sector: 0, lap: 0, previous_checksum: 77 };
+        let image = DriveImage::new(DRIVE_MIB << 20);
+        let drive = format_options().drive;
+        Self { image, layout, next, attach_number: ATTACH, root_generation: GENERATION, drive }
+    }
+
+    /// A root that lets the journal begin where the next group goes.
+    fn root(&self) -> Root {
+        Root {
+            drive: format_options().drive,
+            generation: GENERATION,
+            attach_number: ATTACH,
+            state_revision: 0,
+            journal: self.next,
+            volumes: Vec::new(),
+            slabs: Vec::new(),
+        }
+    }
+
+    /// Appends a group of so many sectors; its record says its sequence.
+    fn push(&mut self, sectors: u32) -> Place {
+        if sectors > self.layout.journal_sectors() - self.next.sector {
+            self.next.sector = 0;
+            self.next.lap += 1;
+        }
+        let header = GroupHeader {
+            sequence: self.next.sequence,
+            previous_checksum: self.next.previous_checksum,
+            lap: self.next.lap,
+            attach_number: self.attach_number,
+            root_generation: self.root_generation,
+            confirmed_sequence: self.next.sequence - 1,
+        };
+        let mut writer = GroupWriter::new(header.lap);
+        while writer.length_bytes() + 32 <= sectors as usize * SECTOR_BYTES as usize {
+            writer.push(&Record::SlabRemove { slab_slot: header.sequence as u32 });
+        }
+        let (bytes, checksum) = writer.finish(&header, self.drive);
+        let place = Place { sector: self.next.sector, sectors };
+        self.image.write(self.offset_of(place.sector), &bytes);
+        self.next.sequence += 1;
+        self.next.sector += sectors;
+        self.next.previous_checksum = checksum;
+        place
+    }
+
+    fn offset_of(&self, sector: u32) -> u64 {
+        Layout::offset_of(self.layout.journal_first_block) + u64::from(sector) * SECTOR_BYTES
+    }
+
+    fn bytes_of(&self, place: Place) -> std::ops::Range<u64> {
+        self.offset_of(place.sector)..self.offset_of(place.sector + place.sectors)
+    }
+
+    /// Puts what stood there in `former` back, as if a write had been lost.
+    fn lose(&mut self, place: Place, former: &DriveImage) {
+        let range = self.bytes_of(place);
+        let bytes = former.read_vec(range.start, (range.end - range.start) as usize);
+        self.image.write(range.start, &bytes);
+    }
+
+    /// Walks along the journal from `root` on.
+    fn walk(&self, root: &Root) -> Walk {
+        self.walk_with(root, &[])
+    }
+
+    /// The same, where some groups cannot be read.
+    fn walk_with(&self, root: &Root, unreadable: &[Place]) -> Walk {
+        let machine = Machine::with_image(1, drive_config(DRIVE_MIB), self.image.clone());
+        for place in unreadable {
+            machine.drive.fail_reads(self.bytes_of(*place), Repeat::UntilWritten);
+        }
+        let (root, layout) = (root.clone(), self.layout);
+        machine.run(move |platform| async move {
+            let drive = open(&platform).await;
+            walk(&platform, &drive, layout, &root).await
+        })
+    }
+}
+
+/// What a walk found.
+struct Walk {
+    sequences: Vec<u64>,
+    position: JournalPosition,
+    used_sectors: u64,
+    behind: Behind,
+    /// Where the journal goes on after a gap.
+    position_behind: JournalPosition,
+}
+
+async fn walk(platform: &SimulatedPlatform, drive: &OpenDrive, layout: Layout, root: &Root) -> Walk {
+    let mut reader = JournalReader::new(platform, drive, layout, root);
+    let mut sequences = Vec::new();
+    while let Some(group) = reader.next().await.unwrap() {
+        let slot = group.header.sequence as u32;
+        assert!(group.records.iter().all(|record| *record == Record::SlabRemove { slab_slot: slot }));
+        sequences.push(group.header.sequence);
+    }
+    let (position, used_sectors) = (reader.position(), reader.used_sectors());
+    let behind = reader.look_behind().await.unwrap();
+    reader.skip(&behind);
+    Walk { sequences, position, used_sectors, behind, position_behind: reader.position() }
+}
+
+#[test]
+fn a_chain_is_read_lap_after_lap() {
+    let mut ring = Ring::new();
+    let journal_sectors = u64::from(ring.layout.journal_sectors());
+    let mut sizes = (1..).map(|number: u32| 1 + number * 37 % 200);
+    while ring.next.lap < 6 {
+        let root = ring.root();
+        let mut used = 0;
+        // Never more than the ring holds, whatever is skipped at its end.
+        while used < journal_sectors - 500 {
+            let sectors = sizes.next().unwrap();
+            let left = ring.layout.journal_sectors() - ring.next.sector;
+            used += u64::from(sectors) + if left < sectors { u64::from(left) } else { 0 };
+            ring.push(sectors);
+        }
+        let walk = ring.walk(&root);
+        assert_eq!(walk.sequences, (root.journal.sequence..ring.next.sequence).collect::<Vec<_>>());
+        assert_eq!(walk.position, ring.next);
+        assert_eq!(walk.used_sectors, used);
+        assert!(!walk.behind.gap, "what older laps have left is no gap");
+        assert_eq!(walk.position_behind, ring.next);
+    }
+}
+
+/// A group that ends with the ring, and one that begins with it.
+#[test]
+fn a_chain_goes_on_at_the_start_when_the_ring_is_full_to_its_last_sector() {
+    let mut ring = Ring::new();
+    ring.next.sector = ring.layout.journal_sectors() - 3;
+    let root = ring.root();
+    ring.push(3);
+    assert_eq!(ring.walk(&root).sequences, [100]);
+    let place = ring.push(2);
+    assert_eq!(place.sector, 0);
+    let walk = ring.walk(&root);
+    assert_eq!((walk.sequences, walk.used_sectors), (vec![100, 101], 5));
+    assert_eq!(walk.position, ring.next);
+}
+
+#[test]
+fn the_chain_ends_before_a_group_that_is_torn_at_any_sector() {
+    for torn in 0..4 {
+        let mut ring = Ring::new();
+        let root = ring.root();
+        ring.push(2);
+        let before = (ring.next, ring.image.clone());
+        let last = ring.push(4);
+        ring.lose(Place { sector: last.sector + torn, sectors: 1 }, &before.1);
+        let walk = ring.walk(&root);
+        assert_eq!((walk.sequences, walk.position), (vec![100], before.0), "sector {torn}");
+        assert!(!walk.behind.gap, "a crash does that");
+    }
+}
+
+#[test]
+fn a_group_that_is_lost_or_damaged_shows_by_those_behind_it() {
+    for damage in 0..3 {
+        let mut ring = Ring::new();
+        let root = ring.root();
+        ring.push(2);
+        let before = (ring.next, ring.image.clone());
+        let missing = ring.push(3);
+        ring.push(1);
+        let last = ring.push(2);
+        match damage {
+            0 => ring.lose(missing, &before.1),
+            1 => ring.image.flip_bit(ring.offset_of(missing.sector) + 200, 3),
+            _ => {
+                let elsewhere = ring.image.read_vec(ring.offset_of(missing.sector), 512);
+                ring.lose(missing, &before.1);
+                ring.image.write(ring.offset_of(missing.sector + 1), &elsewhere);
+            }
+        }
+        let walk = ring.walk(&root);
+        assert_eq!((walk.sequences, walk.position), (vec![100], before.0), "damage {damage}");
+        assert!(walk.behind.gap);
+        assert_eq!(walk.position_behind.sequence, ring.next.sequence);
+        assert_eq!(
+            walk.position_behind.sector,
+            last.sector + last.sectors,
+            "what shows it is not overwritten"
+        );
+    }
+}
+
+/// Where the write of a group was lost, that of one lap before stands whole.
+#[test]
+fn a_group_of_an_older_lap_does_not_count() {
+    let mut ring = Ring::new();
+    let groups = ring.layout.journal_sectors() / 8;
+    for _ in 0..groups {
+        ring.push(8);
+    }
+    let root = ring.root();
+    let former = ring.image.clone();
+    ring.push(8);
+    let lost = ring.push(8);
+    let expected = ring.push(8);
+    assert_eq!((lost.sector, expected.sector, ring.next.lap), (8, 16, 1));
+    ring.lose(lost, &former);
+    let walk = ring.walk(&root);
+    assert_eq!(walk.sequences, [root.journal.sequence]);
+    assert!(walk.behind.gap);
+    // The same without what came later: a mere crash.
+    ring.lose(expected, &former);
+    assert!(!ring.walk(&root).behind.gap);
+}
+
+#[test]
+fn a_group_with_the_right_number_in_another_chain_does_not_count() {
+    let mut ring = Ring::new();
+    let root = ring.root();
+    ring.push(1);
+    ring.next.previous_checksum ^= 1;
+    ring.push(1);
+    let walk = ring.walk(&root);
+    assert_eq!(walk.sequences, [100]);
+    assert!(walk.behind.gap);
+}
+
+/// A recovery writes groups before its root. If it does not come to its end, they mean nothing; the
+/// next one must only not take its number.
+#[test]
+fn groups_of_an_attach_that_did_not_end_do_not_count() {
+    let mut ring = Ring::new();
+    let root = ring.root();
+    ring.push(1);
+    let end = ring.next;
+    ring.attach_number = ATTACH + 4;
+    ring.push(1);
+    ring.push(1);
+    let walk = ring.walk(&root);
+    assert_eq!((walk.sequences, walk.position), (vec![100], end));
+    let attempt = Behind { attach_number: ATTACH + 4, root_generation: GENERATION, ..Behind::default() };
+    assert_eq!(walk.behind, attempt);
+}
+
+#[test]
+fn groups_of_a_later_attach_that_name_a_newer_root_show_that_it_is_lost() {
+    let mut ring = Ring::new();
+    let root = ring.root();
+    ring.push(1);
+    ring.attach_number = ATTACH + 1;
+    ring.root_generation = GENERATION + 1;
+    ring.push(1);
+    // A recovery goes on with the chain, so its groups are read.
+    let walk = ring.walk(&root);
+    assert_eq!(walk.sequences, [100, 101]);
+    // Had it begun anew behind a gap, they would be seen behind the end.
+    let mut ring = Ring::new();
+    let root = ring.root();
+    ring.push(1);
+    ring.attach_number = ATTACH + 1;
+    ring.root_generation = GENERATION + 1;
+    ring.next.sequence += 5;
+    ring.push(1);
+    let walk = ring.walk(&root);
+    assert_eq!(walk.sequences, [100]);
+    assert!(walk.behind.gap);
+    assert_eq!((walk.behind.root_generation, walk.behind.attach_number), (GENERATION + 1, ATTACH + 1));
+}
+
+#[test]
+fn groups_of_another_drive_do_not_count() {
+    let mut ring = Ring::new();
+    let root = ring.root();
+    ring.push(1);
+    ring.drive = DriveId::from_bytes([9; 16]);
+    ring.push(1);
+    ring.push(1);
+    let walk = ring.walk(&root);
+    assert_eq!(walk.sequences, [100]);
+    assert!(!walk.behind.gap);
+}
+
+/// The next group may be the one that cannot be read; what lies further behind is old.
+#[test]
+fn a_sector_that_cannot_be_read_is_a_gap_where_the_chain_goes_on_and_nowhere_else() {
+    let mut ring = Ring::new();
+    for _ in 0..ring.layout.journal_sectors() / 8 {
+        ring.push(8);
+    }
+    let root = ring.root();
+    ring.push(8);
+    let place = ring.push(8);
+    ring.push(8);
+    let walk = ring.walk_with(&root, &[place]);
+    assert_eq!(walk.sequences, [root.journal.sequence]);
+    assert!(walk.behind.gap);
+    let old = Place { sector: 8 * 40, sectors: 8 };
+    let walk = ring.walk_with(&root, &[old]);
+    assert_eq!(walk.sequences.len(), 3);
+    assert!(!walk.behind.gap);
+}
