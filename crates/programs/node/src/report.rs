@@ -25,6 +25,8 @@ pub struct NodeReport {
     pub nbd_connections: u64,
     /// Other nodes that answer.
     pub reachable: Vec<NodeId>,
+    /// Nodes that the cluster's state shows alive, this one included.
+    pub alive: Vec<NodeId>,
     /// Its drives.
     pub drives: Vec<DriveReport>,
     /// The volumes that it owns.
@@ -141,6 +143,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             nbd_addresses: inner.nbd_addresses.iter().map(ToString::to_string).collect(),
             nbd_connections: self.nbd_connections(),
             reachable: inner.parts.liveness.reachable().into_iter().collect(),
+            alive: inner.parts.view.alive_nodes().into_iter().collect(),
             drives: inner.drives.iter().map(report_drive).collect(),
             owned: ownerships.iter().map(|(volume, ownership)| report_volume(*volume, ownership)).collect(),
         }

@@ -23,6 +23,7 @@ use spandrel_pool::{DriveRoom, NodeRoom, Plan, PoolView, VolumeRequest, Warning,
 use spandrel_replica::{CopyAddress, NewCopy, ReplicaRequest};
 use spandrel_shared::name::validate_name;
 use spandrel_shared::{DriveId, Epoch, Error, NodeId, SlabIndex, VolumeId};
+use spandrel_volume::AskError;
 
 use crate::drives::{retry, retry_store, state_error};
 use crate::node::{Node, NodeInner};
@@ -36,6 +37,12 @@ const PLANS_MAX: usize = 8;
 
 /// How long a new volume is waited for to have an owner.
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How long a node that does not answer is asked again to make a copy.
+const COPY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The pause between two such questions.
+const COPY_RETRY: Duration = Duration::from_millis(50);
 
 /// A volume that has been in the making for so long was left so by a node that died.
 const CREATION_TIME_MAX: Duration = Duration::from_secs(300);
@@ -129,8 +136,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         let adds = copies.into_iter().map(async |(copy, drive, part, copies)| {
             let node = room.drives[&drive].node;
             let new = NewCopy { copy, drive, copies, part, epoch: Epoch::ZERO };
-            let added = parts.ask(node, ReplicaRequest::AddCopy(new), None).await;
-            added.map(drop).map_err(|error| {
+            add_copy(parts, node, new).await.map_err(|error| {
                 Error::new(
                     "COPY_NOT_MADE",
                     format!("the volume's copies could not be made on node {}", parts.name_of(node)),
@@ -260,6 +266,23 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                     tracing::warn!(%volume, "a copy of a deleted volume remains: {error}");
                 }
             }
+        }
+    }
+}
+
+/// Has a copy made, which is the same once and twice.
+async fn add_copy<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    node: NodeId,
+    new: NewCopy,
+) -> Result<(), AskError> {
+    let deadline = parts.platform.now() + COPY_WAIT_MAX;
+    loop {
+        match parts.ask(node, ReplicaRequest::AddCopy(new.clone()), None).await {
+            Err(AskError::Unreachable(_)) if parts.platform.now() < deadline => {
+                parts.platform.sleep(COPY_RETRY).await;
+            }
+            outcome => return outcome.map(drop),
         }
     }
 }

@@ -1,0 +1,234 @@
+//! A world of whole nodes: the node that ships, on simulated machines, drives and networks, with the
+//! cluster's state beside them on a machine of its own.
+//!
+//! Everything goes the way it goes on real servers: clients use a node's block devices, owners and
+//! copies speak over the bus, promises and the state's transactions decide who serves.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_cluster::simulated::{Faults, SimulatedState, SimulatedStore};
+use spandrel_cluster::{ClusterRecord, ClusterState};
+use spandrel_node::{Node, NodeConfig, VolumeCreated, VolumeCreation};
+use spandrel_platform::{Address, Platform};
+use spandrel_platform_simulated::{
+    Host, Process, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World,
+};
+use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
+
+/// A node in a simulated world.
+pub type SimulatedNode = Node<SimulatedPlatform, SimulatedStore<SimulatedPlatform>>;
+
+/// How long anything may take that must happen in the end.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The slabs of the world's pool.
+pub const SLAB_BYTES: u64 = 4 << 20;
+
+/// Servers with a drive each, and the cluster's state.
+pub struct NodesWorld {
+    /// The simulated world below.
+    pub world: World,
+    /// The cluster's state, for faults.
+    pub state: SimulatedState<SimulatedPlatform>,
+    servers: Vec<Server>,
+}
+
+struct Server {
+    name: String,
+    host: Host,
+    drive: SimulatedDrive,
+    process: RefCell<Option<Process>>,
+    node: Rc<RefCell<Option<SimulatedNode>>>,
+}
+
+impl NodesWorld {
+    /// `count` servers that are up, without a volume.
+    pub fn new(seed: u64, count: usize) -> Self {
+        let world = World::swarm(seed);
+        let state_host = world.add_host("state");
+        let state_process = world.start_process_on(&state_host, "state");
+        let state = SimulatedState::new(state_process.platform(), Faults::default());
+        let cluster = ClusterState::new(state.client(u64::MAX, state_process.platform()));
+        let made = state_process.block_on(async move { cluster.create_cluster(cluster_record()).await });
+        assert!(matches!(made, Ok(Ok(_))), "an empty state takes a cluster");
+        let servers = (0..count).map(|index| Server::new(&world, index)).collect();
+        let nodes = Self { world, state, servers };
+        for index in 0..count {
+            nodes.start(index);
+        }
+        assert_eq!(nodes.world.run_until_within(PATIENCE, || nodes.all_see_all()), RunEnd::ConditionMet);
+        nodes
+    }
+
+    /// How many servers there are.
+    pub fn count(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// Whether a node has started and not been stopped since.
+    pub fn is_up(&self, index: usize) -> bool {
+        self.node(index).is_some()
+    }
+
+    /// Whether all nodes are up.
+    pub fn all_up(&self) -> bool {
+        (0..self.count()).all(|index| self.is_up(index))
+    }
+
+    /// Whether all nodes are up, and know so of each other.
+    pub fn all_see_all(&self) -> bool {
+        let sees_all = |index: usize| {
+            self.node(index).is_some_and(|node| {
+                let report = node.report();
+                report.alive.len() == self.count() && report.reachable.len() + 1 == self.count()
+            })
+        };
+        (0..self.count()).all(sees_all)
+    }
+
+    /// Whether a node runs or is about to.
+    pub fn is_started(&self, index: usize) -> bool {
+        self.servers[index].process.borrow().is_some()
+    }
+
+    /// A node that is up.
+    pub fn node(&self, index: usize) -> Option<SimulatedNode> {
+        self.servers[index].node.borrow().clone()
+    }
+
+    /// The process of a node that was started.
+    pub fn process(&self, index: usize) -> Option<Process> {
+        self.servers[index].process.borrow().clone()
+    }
+
+    /// The machine of a node.
+    pub fn host(&self, index: usize) -> &Host {
+        &self.servers[index].host
+    }
+
+    /// The drive of a node.
+    pub fn drive(&self, index: usize) -> &SimulatedDrive {
+        &self.servers[index].drive
+    }
+
+    /// Starts a node. It is up some time later.
+    pub fn start(&self, index: usize) {
+        let server = &self.servers[index];
+        server.host.power_on();
+        let process = self.world.start_process_on(&server.host, &server.name);
+        *server.process.borrow_mut() = Some(process.clone());
+        let platform = process.platform();
+        let store = self.state.client(index as u64, platform.clone());
+        let config = NodeConfig {
+            cluster: cluster_id(),
+            node: node_id(index),
+            name: server.name.clone(),
+            bus_address: Address::Tcp(SocketAddr::new(server.host.address(0), 7000)),
+            nbd_addresses: Vec::new(),
+            drives: vec![format!("drive {index}")],
+        };
+        let slot = Rc::clone(&server.node);
+        process.spawn(async move {
+            loop {
+                match Node::start(platform.clone(), config.clone(), store.clone()).await {
+                    Ok(node) => {
+                        *slot.borrow_mut() = Some(node);
+                        return;
+                    }
+                    // As whatever starts the program would: the state may not have been reached.
+                    Err(error) => {
+                        assert!(error.code == "STATE_UNAVAILABLE", "{error}");
+                        platform.sleep(Duration::from_millis(500)).await;
+                    }
+                }
+            }
+        });
+    }
+
+    /// Stops a node without a warning: its process is killed, or the power of its host is cut.
+    pub fn stop(&self, index: usize, power_cut: bool) {
+        let server = &self.servers[index];
+        server.node.borrow_mut().take();
+        if let Some(process) = server.process.borrow_mut().take() {
+            if power_cut { server.host.power_cut() } else { process.crash() }
+        }
+    }
+
+    /// Stops a node in order, and its process after that.
+    pub fn stop_in_order(&self, index: usize) {
+        if let (Some(node), Some(process)) = (self.node(index), self.process(index)) {
+            let stopped = process.block_on(async move { node.stop().await });
+            assert_eq!(stopped, Ok(()), "a stop comes to its end");
+        }
+        self.stop(index, false);
+    }
+
+    /// Makes a volume, on a node that is up.
+    pub fn create_volume(
+        &self,
+        index: usize,
+        name: &str,
+        size_bytes: u64,
+        copies: u8,
+    ) -> Result<VolumeCreated, Error> {
+        let node = self.node(index).expect("the node is up");
+        let creation =
+            VolumeCreation { name: name.to_owned(), size_bytes, copies: Some(copies), owner: None };
+        let process = self.process(index).expect("a node that is up has a process");
+        let created = process.block_on(async move { node.create_volume(&creation).await });
+        created.expect("nothing stops the node meanwhile")
+    }
+}
+
+impl Drop for NodesWorld {
+    /// Ends every process: tasks hold what holds them.
+    fn drop(&mut self) {
+        for index in 0..self.count() {
+            self.stop(index, true);
+        }
+    }
+}
+
+impl Server {
+    fn new(world: &World, index: usize) -> Self {
+        let name = format!("n{}", index + 1);
+        let host = world.add_host(&name);
+        let config = SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() };
+        let drive = world.add_drive(&format!("drive {index}"), config);
+        drive.attach_to(&host);
+        Self { name, host, drive, process: RefCell::new(None), node: Rc::default() }
+    }
+}
+
+fn cluster_id() -> ClusterId {
+    ClusterId::from_random(9, 9)
+}
+
+/// The identity of a node.
+pub fn node_id(index: usize) -> NodeId {
+    NodeId::from_random((index as u64 + 1) << 56, 1)
+}
+
+fn cluster_record() -> ClusterRecord {
+    ClusterRecord {
+        id: cluster_id(),
+        name: "simulated".to_owned(),
+        feature_level: 1,
+        slab_bytes: SlabGeometry::new(SLAB_BYTES).expect("4 MiB is a slab size"),
+        created_unix_ms: 0,
+        generation: 0,
+    }
+}
+
+/// The nodes by what they own, for messages of failed checks.
+pub fn ownerships(nodes: &NodesWorld) -> BTreeMap<usize, Vec<spandrel_node::OwnedVolumeReport>> {
+    (0..nodes.count()).filter_map(|index| Some((index, nodes.node(index)?.report().owned))).collect()
+}
+
+#[cfg(test)]
+#[path = "nodes_tests.rs"]
+mod tests;
