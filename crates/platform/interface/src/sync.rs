@@ -86,7 +86,11 @@ impl<T> Future for OneshotReceiver<T> {
 pub struct Signal {
     /// Raised by each notification, so that a waiter sees those between its look and its wait.
     notifications: Cell<u64>,
-    waiters: RefCell<Vec<Waker>>,
+    next_ticket: Cell<u64>,
+    /// Whom to wake, by the ticket of the wait, in the order of arrival. A wait has one place, however
+    /// often it is polled, and none once it is over: whoever waits for this or for something else
+    /// leaves nothing behind.
+    waiters: RefCell<Vec<(u64, Waker)>>,
 }
 
 impl Signal {
@@ -98,21 +102,14 @@ impl Signal {
     /// Wakes all who wait.
     pub fn notify_all(&self) {
         self.notifications.set(self.notifications.get() + 1);
-        for waker in self.waiters.take() {
+        for (_, waker) in self.waiters.take() {
             waker.wake();
         }
     }
 
     /// Completes at the first notification after this call, even if the future is polled later.
-    pub fn notified(&self) -> impl Future<Output = ()> + '_ {
-        let seen = self.notifications.get();
-        poll_fn(move |context| {
-            if self.notifications.get() != seen {
-                return Poll::Ready(());
-            }
-            self.waiters.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
+    pub fn notified(&self) -> Notified<'_> {
+        Notified { signal: self, seen: self.notifications.get(), ticket: None }
     }
 
     /// Completes when `condition` holds; looks again after each notification.
@@ -125,6 +122,69 @@ impl Signal {
             notified.await;
         }
     }
+
+    /// How many wait.
+    #[cfg(test)]
+    fn waiter_count(&self) -> usize {
+        self.waiters.borrow().len()
+    }
+}
+
+/// Waits for the next notification of a [`Signal`].
+pub struct Notified<'a> {
+    signal: &'a Signal,
+    /// The notifications before it began to wait.
+    seen: u64,
+    /// Its place among the waiters, once it was polled.
+    ticket: Option<u64>,
+}
+
+impl Notified<'_> {
+    fn is_over(&self) -> bool {
+        self.signal.notifications.get() != self.seen
+    }
+}
+
+impl Future for Notified<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.is_over() {
+            return Poll::Ready(());
+        }
+        let signal = self.signal;
+        let mut waiters = signal.waiters.borrow_mut();
+        let place = self.ticket.and_then(|ticket| place_of(&waiters, ticket));
+        let Some(place) = place else {
+            let ticket = signal.next_ticket.get();
+            signal.next_ticket.set(ticket + 1);
+            self.ticket = Some(ticket);
+            waiters.push((ticket, context.waker().clone()));
+            return Poll::Pending;
+        };
+        if !waiters[place].1.will_wake(context.waker()) {
+            let former = std::mem::replace(&mut waiters[place].1, context.waker().clone());
+            // The end of a waker may be the end of a task, with waits of its own.
+            drop(waiters);
+            drop(former);
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Notified<'_> {
+    fn drop(&mut self) {
+        // A notification has taken all waiters that were there before it.
+        let Some(ticket) = self.ticket.filter(|_| !self.is_over()) else { return };
+        let mut waiters = self.signal.waiters.borrow_mut();
+        let former = place_of(&waiters, ticket).map(|place| waiters.remove(place));
+        drop(waiters);
+        drop(former);
+    }
+}
+
+fn place_of(waiters: &[(u64, Waker)], ticket: u64) -> Option<usize> {
+    waiters.binary_search_by_key(&ticket, |(other, _)| *other).ok()
 }
 
 /// A queue from many tasks to one.

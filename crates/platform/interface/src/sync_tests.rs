@@ -65,6 +65,52 @@ fn wait_until_looks_again_after_each_notification() {
     assert!(done.get());
 }
 
+/// A task that waits for a signal or for something else polls the wait whenever the other wakes it, and
+/// drops it when the other comes first.
+#[test]
+fn a_wait_has_one_place_however_often_it_is_polled_and_none_when_it_is_dropped() {
+    let signal = Signal::new();
+    let waker = Waker::noop();
+    let mut context = Context::from_waker(waker);
+    let mut waits: Vec<Notified<'_>> = (0..3).map(|_| signal.notified()).collect();
+    for _ in 0..100 {
+        for wait in &mut waits {
+            assert!(Pin::new(wait).poll(&mut context).is_pending());
+        }
+    }
+    assert_eq!(signal.waiter_count(), 3);
+    drop(waits.remove(1));
+    assert_eq!(signal.waiter_count(), 2);
+    drop(signal.notified());
+    assert_eq!(signal.waiter_count(), 2, "what was never polled has no place");
+    signal.notify_all();
+    assert_eq!(signal.waiter_count(), 0);
+    assert!(Pin::new(&mut waits[0]).poll(&mut context).is_ready());
+    drop(waits);
+    assert_eq!(signal.waiter_count(), 0);
+}
+
+/// The place of a wait that is polled by another task than before wakes that one.
+#[test]
+fn a_wait_that_moves_to_another_task_wakes_that_one() {
+    let executor = Executor::new();
+    let signal = Rc::new(Signal::new());
+    let done = Rc::new(Cell::new(false));
+    let (own_signal, own_done) = (Rc::clone(&signal), Rc::clone(&done));
+    executor.spawn(async move {
+        let mut wait = own_signal.notified();
+        // As if by a former task.
+        assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        wait.await;
+        own_done.set(true);
+    });
+    while executor.run_ready() {}
+    assert_eq!(signal.waiter_count(), 1);
+    signal.notify_all();
+    while executor.run_ready() {}
+    assert!(done.get());
+}
+
 #[test]
 fn a_queue_keeps_its_order() {
     let queue = Rc::new(Queue::new());
