@@ -265,3 +265,7 @@ fn lost_runs(slab: &Slab) -> Vec<(u32, u32)> {
     }
     runs
 }
+
+#[cfg(test)]
+#[path = "inspect_tests.rs"]
+mod tests;

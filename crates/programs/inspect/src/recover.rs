@@ -97,6 +97,7 @@ struct FoundSuperblock {
 
 fn find_superblock(reader: Reader<'_>) -> Result<FoundSuperblock, NoSuperblock> {
     let read = |offset_bytes: u64| match reader.bytes(offset_bytes, BLOCK_BYTES) {
+        _ if offset_bytes + BLOCK_BYTES as u64 > reader.size_bytes() => Err(SuperblockFault::Absent),
         Ok(block) => Superblock::parse(&block),
         Err(why) => Err(SuperblockFault::Damaged(why)),
     };
@@ -357,7 +358,8 @@ impl Recovery<'_> {
         for group in &behind.damaged {
             let (offset, length) = (group.offset_bytes, group.length_bytes);
             let damage = Damage::of_structure(DamageKind::JournalGroup, offset, length, group.why.clone());
-            // Only the very last group can be under way when a crash comes.
+            // Only the very last group can be under way when a crash comes. A higher number than its
+            // own stands in no group that was ever written at this end of the chain.
             let by_crash = !behind.gap && group.sequence == Some(next_sequence);
             self.recovered.damage.push(Damage { sequence: group.sequence, by_crash, ..damage });
         }

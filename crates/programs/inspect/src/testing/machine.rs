@@ -1,0 +1,210 @@
+//! A host with one drive, on which the real store runs.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+
+use spandrel_drive::{AttachError, AttachReport, BlockState, DriveStore, FormatOptions, ReadPart};
+use spandrel_platform::Platform;
+use spandrel_platform_simulated::{
+    DriveImage, Process, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World,
+};
+use spandrel_shared::checksum::crc32c;
+use spandrel_shared::{
+    BLOCK_BYTES, ClusterId, CopyId, DriveId, NodeId, PAGE_BLOCKS, SlabGeometry, SlabIndex, Version, VolumeId,
+};
+
+use super::Image;
+use crate::inspection::{DamageKind, Inspection, ListedWrite};
+
+/// The real store.
+pub type Store = DriveStore<SimulatedPlatform>;
+
+const DRIVE: &str = "drive";
+const PROCESS: &str = "process";
+
+pub struct Machine {
+    pub world: World,
+    pub drive: SimulatedDrive,
+}
+
+impl Machine {
+    /// A machine whose drive of 24 MiB is formatted for slabs of 4 MiB.
+    pub fn formatted(seed: u64, sector_bytes: u32) -> Self {
+        let machine = Self::with_image(seed, sector_bytes, DriveImage::new(24 << 20));
+        machine.run(|platform| async move {
+            let drive = platform.open_drive(DRIVE).await.unwrap();
+            let options = FormatOptions {
+                cluster: ClusterId::from_bytes([1; 16]),
+                node: NodeId::from_bytes([2; 16]),
+                drive: DriveId::from_bytes([3; 16]),
+                slab_geometry: SlabGeometry::new(4 << 20).unwrap(),
+            };
+            DriveStore::format(&platform, &drive, options).await.unwrap();
+        });
+        machine
+    }
+
+    /// A machine whose drive holds `image`.
+    pub fn with_image(seed: u64, sector_bytes: u32, image: DriveImage) -> Self {
+        let world = World::new(seed);
+        let host = world.add_host("host");
+        let size_bytes = image.size_bytes();
+        let config = SimulatedDriveConfig { size_bytes, sector_bytes, ..SimulatedDriveConfig::default() };
+        let drive = world.add_drive_from_image(DRIVE, config, image);
+        world.start_process_on(&host, PROCESS);
+        Self { world, drive }
+    }
+
+    pub fn process(&self) -> Process {
+        self.world.process(PROCESS)
+    }
+
+    pub fn run<T: 'static, F: Future<Output = T> + 'static>(
+        &self,
+        make: impl FnOnce(SimulatedPlatform) -> F,
+    ) -> T {
+        let process = self.process();
+        let future = make(process.platform());
+        process.block_on(future).unwrap_or_else(|end| panic!("the work does not end: {end:?}"))
+    }
+
+    pub fn attach(&self) -> Result<(Store, AttachReport), AttachError> {
+        self.run(|platform| async move {
+            let drive = platform.open_drive(DRIVE).await.unwrap();
+            DriveStore::attach(&platform, drive).await
+        })
+    }
+}
+
+/// What is known of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Hole,
+    /// Stored and whole; the CRC of the content.
+    Data(u32),
+    Damaged,
+    Lost,
+}
+
+/// What is known of a slab's copy.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SlabView {
+    pub copy: CopyId,
+    /// Everything that is no hole, by block.
+    pub blocks: BTreeMap<u32, Seen>,
+    /// Version, whole, blocks that are no holes; of each page that was ever written.
+    pub pages: BTreeMap<u32, (Version, bool, u32)>,
+    pub proven: Option<Version>,
+}
+
+/// What is known of a volume.
+#[derive(Debug, PartialEq, Eq)]
+pub struct VolumeView {
+    pub fence: u32,
+    pub mark: Version,
+    pub exceptions: Vec<Version>,
+    pub listed: Vec<ListedWrite>,
+}
+
+/// What is known of a drive, however it was found out.
+#[derive(Debug, PartialEq, Eq)]
+pub struct View {
+    pub volumes: BTreeMap<VolumeId, VolumeView>,
+    pub slabs: BTreeMap<(VolumeId, SlabIndex), SlabView>,
+}
+
+impl View {
+    /// What the store says and reads.
+    pub async fn of_store(store: &Store, report: &AttachReport) -> Self {
+        let mut slabs = BTreeMap::new();
+        for slab in store.slabs() {
+            let descriptions = store.pages(slab.slot).unwrap();
+            let pages = (0..).zip(&descriptions).filter_map(|(index, page)| {
+                let view = (page.version, page.whole, u32::from(page.mapped_blocks));
+                (view != Default::default()).then_some((index, view))
+            });
+            let pages = pages.collect();
+            let blocks = blocks_of(store, slab.slot, descriptions.len() as u32 * PAGE_BLOCKS).await;
+            let unproven = report.unproven.iter().find(|copy| copy.slot == slab.slot);
+            let proven = unproven.map(|copy| copy.proven);
+            slabs.insert((slab.volume, slab.slab), SlabView { copy: slab.copy, blocks, pages, proven });
+        }
+        let volumes = store.volumes().into_iter().map(|volume| {
+            let listed = store.listed(volume).into_iter().map(|write| ListedWrite {
+                version: write.version,
+                slab: write.slab,
+                first: write.first,
+                count: write.count,
+                in_doubt: write.in_doubt,
+            });
+            let view = VolumeView {
+                fence: store.fence_epoch(volume).0,
+                mark: store.mark(volume),
+                exceptions: store.listed_exceptions(volume),
+                listed: listed.collect(),
+            };
+            (volume, view)
+        });
+        Self { volumes: volumes.collect(), slabs }
+    }
+
+    /// What an inspection says, and the content that stands where it says that blocks are.
+    pub fn of_inspection(inspection: &Inspection, image: &Image) -> Self {
+        let mut slabs: BTreeMap<(VolumeId, SlabIndex), SlabView> = BTreeMap::new();
+        for copy in &inspection.copies {
+            let pages = copy.pages.iter().map(|page| (page.page, (page.version, page.whole, page.mapped_blocks)));
+            let (pages, blocks) = (pages.collect(), BTreeMap::new());
+            let view = SlabView { copy: copy.copy, blocks, pages, proven: copy.proven };
+            slabs.insert((copy.volume, copy.slab), view);
+        }
+        for block in &inspection.blocks {
+            let content = crc32c(&image.image.read_vec(block.offset_bytes, BLOCK_BYTES));
+            let slab = slabs.get_mut(&(block.volume, block.slab)).unwrap();
+            assert_eq!(slab.blocks.insert(block.block, Seen::Data(content)), None);
+        }
+        for damage in &inspection.damage {
+            let seen = match damage.kind {
+                DamageKind::Data => Seen::Damaged,
+                DamageKind::Lost => Seen::Lost,
+                _ => continue,
+            };
+            let slab = slabs.get_mut(&(damage.volume.unwrap(), damage.slab.unwrap())).unwrap();
+            let first = damage.block.unwrap();
+            slab.blocks.extend((first..first + damage.blocks).map(|block| (block, seen)));
+        }
+        for ((volume, slab), view) in &slabs {
+            let report = inspection.copy_of(*volume, *slab).unwrap();
+            let count = |wanted: Seen| view.blocks.values().filter(|seen| **seen == wanted).count() as u32;
+            let (lost, damaged) = (count(Seen::Lost), count(Seen::Damaged));
+            let stored = view.blocks.len() as u32 - lost;
+            assert_eq!((report.mapped_blocks, report.lost_blocks, report.damaged_blocks), (stored, lost, damaged));
+        }
+        let volumes = inspection.volumes.iter().map(|volume| {
+            let (mark, exceptions) = (volume.mark, volume.exceptions.clone());
+            let (fence, listed) = (volume.fence_epoch.0, volume.listed.clone());
+            (volume.volume, VolumeView { fence, mark, exceptions, listed })
+        });
+        Self { volumes: volumes.collect(), slabs }
+    }
+}
+
+async fn blocks_of(store: &Store, slot: spandrel_drive::SlabSlot, count: u32) -> BTreeMap<u32, Seen> {
+    let states = store.block_states(slot, 0, count).unwrap();
+    let mut blocks = BTreeMap::new();
+    let mut next = 0;
+    for part in store.read(slot, 0, count).await.unwrap() {
+        match &part {
+            ReadPart::Hole { .. } => {}
+            ReadPart::Data { data, .. } => {
+                let contents = data.chunks_exact(BLOCK_BYTES).map(|block| Seen::Data(crc32c(block)));
+                blocks.extend((next..).zip(contents));
+            }
+            ReadPart::Damaged(damaged) => {
+                let is_lost = states[damaged.block as usize] == BlockState::Lost;
+                blocks.insert(damaged.block, if is_lost { Seen::Lost } else { Seen::Damaged });
+            }
+        }
+        next += part.count();
+    }
+    blocks
+}
