@@ -148,3 +148,7 @@ fn create(output: &Path) -> Result<File, Error> {
         }
     })
 }
+
+#[cfg(test)]
+#[path = "export_tests.rs"]
+mod tests;

@@ -143,7 +143,3 @@ impl Superblock {
         (self.data_first_block..self.last_block()).contains(&block)
     }
 }
-
-#[cfg(test)]
-#[path = "superblock_tests.rs"]
-mod tests;
