@@ -16,6 +16,8 @@ pub enum Layer {
     ControlPath,
     /// The library that puts a node together for whichever platform.
     Node,
+    /// The reader of drives that shares no code with the store.
+    Inspect,
     Program,
     Verification,
     Tools,
@@ -37,6 +39,7 @@ impl Layer {
             }
             ["crates", "control-path", _] => Self::ControlPath,
             ["crates", "programs", "node"] => Self::Node,
+            ["crates", "programs", "inspect"] => Self::Inspect,
             ["crates", "programs", _] => Self::Program,
             ["verification", _] => Self::Verification,
             ["xtask"] => Self::Tools,
@@ -52,11 +55,18 @@ impl Layer {
         if for_tests && is_platform && self.runs_simulated() {
             return None;
         }
+        if for_tests && self == Inspect && !matches!(other, Tools | Verification) {
+            return None;
+        }
         match (self, other) {
             (PlatformInterface, _) => Some("the platform's interface is the lowest layer"),
             (Tools, _) => Some("the tools must build when nothing else does"),
             (_, Tools | Verification) => Some("nothing that ships names tests or tools"),
             (Program | Verification, _) | (_, PlatformInterface) => None,
+            (Inspect, Shared) => None,
+            (Inspect, _) => Some(
+                "it reads drives with code of its own, so that a mistake of the store is not one of its own",
+            ),
             (_, PlatformLinux | PlatformSimulated) => Some(
                 "only programs and verification choose a platform, so that the simulator runs what ships",
             ),
@@ -83,7 +93,7 @@ impl Layer {
             | Self::DataPath(_)
             | Self::ControlPath
             | Self::Node => true,
-            Self::PlatformLinux | Self::Program | Self::Verification | Self::Tools => false,
+            Self::PlatformLinux | Self::Inspect | Self::Program | Self::Verification | Self::Tools => false,
         }
     }
 }

@@ -92,6 +92,19 @@ fn tests_and_examples_of_simulated_code_may_name_a_platform() {
 }
 
 #[test]
+fn the_reader_of_drives_shares_only_what_all_share() {
+    let from = "crates/programs/inspect";
+    for to in FOLDERS {
+        let allowed = matches!(to, "crates/platform/interface" | "crates/shared");
+        assert_eq!(may_name(from, to, false), allowed, "{to}");
+    }
+    assert!(may_name(from, "crates/data-path/drive", true), "its tests make drives with the store");
+    assert!(may_name(from, "crates/platform/linux", true));
+    assert!(may_name("crates/programs/spandrel", from, false));
+    assert!(!may_name("crates/programs/node", from, false));
+}
+
+#[test]
 fn unknown_folders_are_in_no_layer() {
     for folder in
         ["crates/other", "crates/data-path/sideways", "crates/platform/windows", "tools", "verification"]

@@ -166,7 +166,8 @@ fn parse_slab(text: &str) -> Result<ExportedSlab, String> {
         let (volume, slab) = text.split_once(':')?;
         Some(ExportedSlab { volume: volume.parse().ok()?, slab: SlabIndex(slab.parse().ok()?) })
     };
-    parse().ok_or_else(|| format!("{text:?} is no VOLUME:SLAB: write the volume's identity, a colon, a number"))
+    parse()
+        .ok_or_else(|| format!("{text:?} is no VOLUME:SLAB: write the volume's identity, a colon, a number"))
 }
 
 #[cfg(test)]

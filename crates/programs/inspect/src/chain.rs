@@ -169,8 +169,7 @@ impl<'a> Chain<'a> {
             match self.look_at(within) {
                 Found::Place(Place::Group(group)) => self.note_group(&group.header, &mut behind),
                 Found::Place(Place::Damaged(header, why)) => {
-                    if header.attach_number == self.attach_number
-                        && header.sequence >= self.position.sequence
+                    if header.attach_number == self.attach_number && header.sequence >= self.position.sequence
                     {
                         behind.damaged.push(DamagedGroup {
                             offset_bytes: self.start + within,

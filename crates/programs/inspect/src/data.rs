@@ -57,7 +57,10 @@ fn read_run<E>(
 ) -> Result<(), E> {
     let Some(first) = run.first() else { return Ok(()) };
     if let Ok(bytes) = reader.bytes(offset_of(first.physical), run.len() * BLOCK_BYTES) {
-        return run.iter().zip(bytes.chunks_exact(BLOCK_BYTES)).try_for_each(|(place, bytes)| check(*place, Ok(bytes)));
+        return run
+            .iter()
+            .zip(bytes.chunks_exact(BLOCK_BYTES))
+            .try_for_each(|(place, bytes)| check(*place, Ok(bytes)));
     }
     run.iter().try_for_each(|place| match reader.block(place.physical) {
         Ok(bytes) => check(*place, Ok(&bytes)),

@@ -119,7 +119,12 @@ fn write(
 ) -> Result<u32, Error> {
     let failed = |error: std::io::Error| {
         let what = format!("{} cannot be written", output.display());
-        Error::new("EXPORT_FAILED", what, error.to_string(), "write to where there is room, and delete the rest")
+        Error::new(
+            "EXPORT_FAILED",
+            what,
+            error.to_string(),
+            "write to where there is room, and delete the rest",
+        )
     };
     let file = create(output)?;
     file.set_len(size_bytes).map_err(failed)?;
@@ -144,7 +149,12 @@ fn create(output: &Path) -> Result<File, Error> {
         ),
         _ => {
             let what = format!("{} cannot be made", output.display());
-            Error::new("EXPORT_FAILED", what, error.to_string(), "name a file in a folder that you may write to")
+            Error::new(
+                "EXPORT_FAILED",
+                what,
+                error.to_string(),
+                "name a file in a folder that you may write to",
+            )
         }
     })
 }

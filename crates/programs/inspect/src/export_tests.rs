@@ -25,8 +25,16 @@ fn every_copy_is_written_out_block_by_block() {
     let folder = tempfile::tempdir().unwrap();
     for (number, copy) in inspection.copies.iter().enumerate() {
         let output = folder.path().join(number.to_string());
-        let export =
-            || export_source(&image, Path::new("image"), copy.volume, copy.slab, &output, ExportOptions::default());
+        let export = || {
+            export_source(
+                &image,
+                Path::new("image"),
+                copy.volume,
+                copy.slab,
+                &output,
+                ExportOptions::default(),
+            )
+        };
         let report = export().unwrap();
         assert_eq!((report.blocks_written, report.zeroed_blocks.len()), (copy.mapped_blocks, 0));
         let mut expected = vec![0; 4 << 20];
@@ -49,7 +57,8 @@ fn damaged_copies_are_written_only_when_that_was_asked_for() {
     image.image.flip_bit(block.offset_bytes + 77, 1);
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("slab");
-    let export = |options| export_source(&image, Path::new("image"), block.volume, block.slab, &output, options);
+    let export =
+        |options| export_source(&image, Path::new("image"), block.volume, block.slab, &output, options);
     let error = export(ExportOptions::default()).unwrap_err();
     assert_eq!(error.code, "COPY_DAMAGED");
     assert!(error.why.contains(&format!("block {}", block.block)), "{}", error.why);

@@ -177,11 +177,8 @@ fn check_data(
     progress: &mut dyn FnMut(Progress),
 ) -> CheckedData {
     let state = &recovered.state;
-    let mut slabs: Vec<(u32, &Slab, &Volume)> = state
-        .slabs
-        .iter()
-        .filter_map(|(slot, slab)| Some((*slot, slab, state.volume_of(slab)?)))
-        .collect();
+    let mut slabs: Vec<(u32, &Slab, &Volume)> =
+        state.slabs.iter().filter_map(|(slot, slab)| Some((*slot, slab, state.volume_of(slab)?))).collect();
     slabs.sort_by_key(|(_, slab, volume)| (volume.volume, slab.slab));
     let is_stored = |slab: &&Slab| slab.mapped().filter(|(_, mapping)| mapping.physical().is_some()).count();
     let total = slabs.iter().map(|(_, slab, _)| is_stored(slab) as u64).sum();
@@ -190,26 +187,27 @@ fn check_data(
     progress(Progress { phase: Phase::Data, done: 0, total });
     for (slot, slab, volume) in slabs {
         let mut report = report_copy(slab, volume);
-        let never: Result<(), std::convert::Infallible> = for_each_block(reader, volume, slab, |place, found| {
-            let offset_bytes = offset_of(place.physical);
-            checked.blocks_checked += 1;
-            if list_blocks {
-                let in_last_group = recovered.last_group_blocks.contains(&(slot, place.block));
-                let (volume, slab, block) = (volume.volume, slab.slab, place.block);
-                checked.blocks.push(LiveBlock { volume, slab, block, offset_bytes, in_last_group });
-            }
-            if let Err(why) = found {
-                report.damaged_blocks += 1;
-                let (kind, length) = (DamageKind::Data, BLOCK_BYTES as u64);
-                let damage = Damage::of_structure(kind, offset_bytes, length, why);
-                let (block, blocks) = (Some(place.block), 1);
-                checked.damage.push(Damage { block, blocks, ..of_slab(damage, volume, slab) });
-            }
-            if checked.blocks_checked.is_multiple_of(256) {
-                progress(Progress { phase: Phase::Data, done: checked.blocks_checked, total });
-            }
-            Ok(())
-        });
+        let never: Result<(), std::convert::Infallible> =
+            for_each_block(reader, volume, slab, |place, found| {
+                let offset_bytes = offset_of(place.physical);
+                checked.blocks_checked += 1;
+                if list_blocks {
+                    let in_last_group = recovered.last_group_blocks.contains(&(slot, place.block));
+                    let (volume, slab, block) = (volume.volume, slab.slab, place.block);
+                    checked.blocks.push(LiveBlock { volume, slab, block, offset_bytes, in_last_group });
+                }
+                if let Err(why) = found {
+                    report.damaged_blocks += 1;
+                    let (kind, length) = (DamageKind::Data, BLOCK_BYTES as u64);
+                    let damage = Damage::of_structure(kind, offset_bytes, length, why);
+                    let (block, blocks) = (Some(place.block), 1);
+                    checked.damage.push(Damage { block, blocks, ..of_slab(damage, volume, slab) });
+                }
+                if checked.blocks_checked.is_multiple_of(256) {
+                    progress(Progress { phase: Phase::Data, done: checked.blocks_checked, total });
+                }
+                Ok(())
+            });
         let Ok(()) = never;
         checked.damage.extend(lost_runs(slab).into_iter().map(|(first, count)| {
             let detail = "what was stored is not known any more".to_owned();

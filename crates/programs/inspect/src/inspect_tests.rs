@@ -110,9 +110,10 @@ fn a_flipped_bit_in_any_structure_is_named() {
             let mut damaged = image.clone();
             damaged.flip_bit(byte, random.below(8) as u32);
             let (inspection, view) = inspect_image(&damaged);
-            let named = inspection.damage.iter().find(|damage| {
-                damage.kind == kind && damage.offset_bytes == Some(structure.offset_bytes)
-            });
+            let named = inspection
+                .damage
+                .iter()
+                .find(|damage| damage.kind == kind && damage.offset_bytes == Some(structure.offset_bytes));
             let lists = || format!("seed {seed}: {structure:?} byte {byte}: {:?}", inspection.damage);
             let is_last_group = structure.sequence == sound_last_sequence(&sound);
             match named {
@@ -174,7 +175,9 @@ fn flipped_data_blocks_are_named_and_no_others() {
             .collect();
         let expected: Vec<_> = chosen
             .iter()
-            .map(|block| (Some(block.volume), Some(block.slab), Some(block.block), Some(block.offset_bytes), false))
+            .map(|block| {
+                (Some(block.volume), Some(block.slab), Some(block.block), Some(block.offset_bytes), false)
+            })
             .collect();
         assert_eq!(named, expected, "seed {seed}");
         assert_eq!(inspection.blocks_checked, sound.blocks_checked);

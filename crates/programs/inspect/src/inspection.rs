@@ -289,10 +289,27 @@ pub struct Damage {
 
 impl Damage {
     /// Damage to a structure at a place.
-    pub(crate) fn of_structure(kind: DamageKind, offset_bytes: u64, length_bytes: u64, detail: String) -> Self {
+    pub(crate) fn of_structure(
+        kind: DamageKind,
+        offset_bytes: u64,
+        length_bytes: u64,
+        detail: String,
+    ) -> Self {
         let (offset_bytes, volume, slab, page) = (Some(offset_bytes), None, None, None);
         let (block, blocks, sequence, by_crash) = (None, 0, None, false);
-        Self { kind, offset_bytes, length_bytes, volume, slab, page, block, blocks, sequence, by_crash, detail }
+        Self {
+            kind,
+            offset_bytes,
+            length_bytes,
+            volume,
+            slab,
+            page,
+            block,
+            blocks,
+            sequence,
+            by_crash,
+            detail,
+        }
     }
 
     /// Parts of the drive contradict each other.

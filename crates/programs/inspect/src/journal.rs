@@ -41,16 +41,53 @@ pub struct Group {
 pub enum Record {
     Write(Run),
     Heal(Run),
-    Trim { slab_slot: u32, first: u32, count: u32, counter: u64 },
-    Listed { slab_slot: u32, first: u32, count: u32, version: Version, in_doubt: bool },
-    Unlisted { slab_slot: u32, first: u32, count: u32, version: Version },
-    RecordEpoch { volume_slot: u32, epoch: Epoch },
-    Fence { volume_slot: u32, epoch: Epoch },
-    Mark { volume_slot: u32, mark: Version, exceptions: Vec<Version> },
-    SetPageVersion { slab_slot: u32, page: u32, version: Version, whole: bool },
-    VolumeAdd { volume_slot: u32, volume: VolumeId },
+    Trim {
+        slab_slot: u32,
+        first: u32,
+        count: u32,
+        counter: u64,
+    },
+    Listed {
+        slab_slot: u32,
+        first: u32,
+        count: u32,
+        version: Version,
+        in_doubt: bool,
+    },
+    Unlisted {
+        slab_slot: u32,
+        first: u32,
+        count: u32,
+        version: Version,
+    },
+    /// The record epoch of a volume.
+    CounterEpoch {
+        volume_slot: u32,
+        epoch: Epoch,
+    },
+    Fence {
+        volume_slot: u32,
+        epoch: Epoch,
+    },
+    Mark {
+        volume_slot: u32,
+        mark: Version,
+        exceptions: Vec<Version>,
+    },
+    SetPageVersion {
+        slab_slot: u32,
+        page: u32,
+        version: Version,
+        whole: bool,
+    },
+    VolumeAdd {
+        volume_slot: u32,
+        volume: VolumeId,
+    },
     SlabAdd(SlabAdd),
-    SlabRemove { slab_slot: u32 },
+    SlabRemove {
+        slab_slot: u32,
+    },
 }
 
 /// Blocks of a slab that are mapped to consecutive physical blocks.
@@ -160,10 +197,7 @@ fn parse_record(kind: u8, fields: &mut Fields<'_>) -> Option<Record> {
         2 => Record::Heal(parse_run(fields)?),
         3 | 4 | 8 | 11 | 12 => parse_range(kind, fields)?,
         5..=7 => parse_volume(kind, fields)?,
-        9 => Record::VolumeAdd {
-            volume_slot: fields.u32()?,
-            volume: VolumeId::from_bytes(fields.array()?),
-        },
+        9 => Record::VolumeAdd { volume_slot: fields.u32()?, volume: VolumeId::from_bytes(fields.array()?) },
         10 => Record::SlabAdd(SlabAdd {
             slab_slot: fields.u32()?,
             volume_slot: fields.u32()?,
@@ -207,7 +241,7 @@ fn parse_volume(kind: u8, fields: &mut Fields<'_>) -> Option<Record> {
     let counter = fields.u64()?;
     let exceptions = (0..exception_count).map(|_| fields.version()).collect::<Option<Vec<_>>>()?;
     Some(match kind {
-        5 => Record::RecordEpoch { volume_slot, epoch },
+        5 => Record::CounterEpoch { volume_slot, epoch },
         6 => Record::Fence { volume_slot, epoch },
         _ => Record::Mark { volume_slot, mark: Version::new(epoch, counter), exceptions },
     })

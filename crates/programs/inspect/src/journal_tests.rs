@@ -69,7 +69,7 @@ fn every_record_is_read_as_the_document_has_it() {
         Record::Trim { slab_slot, first: 1, count: 2, counter: 12 },
         Record::Listed { slab_slot, first: 1, count: 2, version: version(3, 12), in_doubt: true },
         Record::Unlisted { slab_slot, first: 1, count: 2, version: version(3, 12) },
-        Record::RecordEpoch { volume_slot, epoch: Epoch(4) },
+        Record::CounterEpoch { volume_slot, epoch: Epoch(4) },
         Record::Fence { volume_slot, epoch: Epoch(4) },
         Record::Mark { volume_slot, mark: version(4, 33), exceptions: vec![version(4, 30)] },
         Record::SetPageVersion { slab_slot, page: 1, version: version(3, 12), whole: true },
@@ -91,7 +91,9 @@ fn every_record_is_read_as_the_document_has_it() {
 fn groups_that_are_not_whole_are_told_from_other_bytes() {
     let whole = group(1, &record(11, 1, &words(&[7, 0, 0, 0, 0, 0, 0])));
     assert!(matches!(parse(&whole), Place::Group(_)));
-    assert!(matches!(parse(&group(1, &record(99, 1, &[]))), Place::Damaged(_, why) if why.contains("not understood")));
+    assert!(
+        matches!(parse(&group(1, &record(99, 1, &[]))), Place::Damaged(_, why) if why.contains("not understood"))
+    );
     assert!(matches!(parse(&group(1, &record(11, 2, &words(&[7, 0, 0, 0, 0, 0, 0])))), Place::Damaged(..)));
     assert!(matches!(parse(&group(1, &record(11, 1, &words(&[7])))), Place::Damaged(..)));
     assert!(matches!(parse(&whole[..whole.len() - 1]), Place::Damaged(_, why) if why.contains("length")));

@@ -15,8 +15,7 @@ pub(crate) struct Shown {
 impl Shown {
     pub(crate) fn on_standard_error() -> Self {
         let is_terminal = std::io::stderr().is_terminal();
-        let target =
-            if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target = if is_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(0), target);
         let style = ProgressStyle::with_template("{msg:20} [{bar:30}] {percent:>3} % {eta} left");
         bar.set_style(style.expect("the template is well-formed").progress_chars("=> "));

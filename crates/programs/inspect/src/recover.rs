@@ -199,11 +199,13 @@ impl Recovery<'_> {
     fn note_root_slots(&mut self, root: Option<&Root>, named_generation: u64) {
         let slot_bytes = u64::from(self.superblock().root_slot_blocks) * BLOCK_BYTES as u64;
         for report in self.recovered.root_slots.clone() {
-            let is_twin = root
-                .is_some_and(|root| Superblock::root_slots_of(root.generation).contains(&report.slot));
+            let is_twin =
+                root.is_some_and(|root| Superblock::root_slots_of(root.generation).contains(&report.slot));
             let why = match &report.state {
                 RootSlotState::Damaged { why } => why.clone(),
-                RootSlotState::Whole { generation } if root.is_some_and(|root| root.generation == *generation) => {
+                RootSlotState::Whole { generation }
+                    if root.is_some_and(|root| root.generation == *generation) =>
+                {
                     continue;
                 }
                 RootSlotState::Whole { .. } | RootSlotState::Empty if is_twin => {
@@ -251,7 +253,8 @@ impl Recovery<'_> {
         let entries = if root.map.is_none() {
             Ok(vec![PageEntry::default(); page_count as usize])
         } else {
-            let structure = Structure::new(DamageKind::SlabRoot, offset_of(root.map.block), BLOCK_BYTES as u64);
+            let structure =
+                Structure::new(DamageKind::SlabRoot, offset_of(root.map.block), BLOCK_BYTES as u64);
             self.note_structure(Structure { volume: Some(volume), slab: Some(root.slab), ..structure });
             self.read_page(root.map).and_then(|block| {
                 let entries = parse_slab_root(&block, root.map.checksum, page_count);
@@ -285,8 +288,7 @@ impl Recovery<'_> {
     }
 
     fn load_page(&mut self, page: u32, entry: PageEntry, name: &impl Fn(Damage) -> Damage) -> Page {
-        let loaded =
-            Page { leaf: None, pointer: entry.leaf, version: entry.version, whole: entry.whole };
+        let loaded = Page { leaf: None, pointer: entry.leaf, version: entry.version, whole: entry.whole };
         if entry.leaf.is_none() {
             return loaded;
         }
@@ -295,9 +297,9 @@ impl Recovery<'_> {
         let structure = Structure::new(DamageKind::Leaf, offset_bytes, length);
         let (volume, slab) = (damage.volume, damage.slab);
         self.note_structure(Structure { volume, slab, page: Some(page), ..structure });
-        let leaf = self.read_page(entry.leaf).and_then(|block| {
-            parse_leaf(&block, entry.leaf.checksum).ok_or_else(|| MISMATCH.to_owned())
-        });
+        let leaf = self
+            .read_page(entry.leaf)
+            .and_then(|block| parse_leaf(&block, entry.leaf.checksum).ok_or_else(|| MISMATCH.to_owned()));
         match leaf {
             Ok(leaf) => Page { leaf: Some(leaf), ..loaded },
             Err(detail) => {
@@ -398,12 +400,8 @@ impl Recovery<'_> {
                 data.is_ok_and(|data| checksum.of(block, &data) == mapping.checksum)
             }
         };
-        let single = Run {
-            first: block,
-            physical: mapping.block,
-            checksums: vec![mapping.checksum],
-            ..run.clone()
-        };
+        let single =
+            Run { first: block, physical: mapping.block, checksums: vec![mapping.checksum], ..run.clone() };
         if is_there {
             state.apply(&if is_write { Record::Write(single) } else { Record::Heal(single) });
             return;

@@ -100,7 +100,10 @@ impl Inspection {
                 doubtful => format!("{} ({doubtful} in doubt)", volume.listed.len()),
             };
             let (fence, mark) = (volume.fence_epoch.0, volume.mark.to_string());
-            push_line(text, &format!("  {:<36} {slabs:>7} {fence:>9} {mark:>20}  {listed}", volume.volume.to_string()));
+            push_line(
+                text,
+                &format!("  {:<36} {slabs:>7} {fence:>9} {mark:>20}  {listed}", volume.volume.to_string()),
+            );
         });
     }
 
@@ -138,8 +141,10 @@ impl Inspection {
         }
         for block in &self.blocks {
             let object = object_of(Some(block.volume), Some(block.slab));
-            let line =
-                format!("  {:<13} {:>14} {BLOCK_BYTES:>7}  {object} block {}", "data", block.offset_bytes, block.block);
+            let line = format!(
+                "  {:<13} {:>14} {BLOCK_BYTES:>7}  {object} block {}",
+                "data", block.offset_bytes, block.block
+            );
             push_line(text, &line);
         }
     }
@@ -259,7 +264,8 @@ fn date_text(unix_ms: u64) -> String {
 
 /// Year, month and day of a day that is so many days behind the first of 1970.
 fn date_of(mut day: u64) -> (u64, u64, u64) {
-    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let mut year = 1970;
     // Four centuries are always as long, so that not every year is stepped through.
     year += 400 * (day / 146_097);

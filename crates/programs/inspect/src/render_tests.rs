@@ -84,7 +84,9 @@ fn the_widest_lines_fit() {
             DamageKind::JournalGroup => Damage { sequence: Some(u64::MAX), by_crash, ..damage },
             DamageKind::Leaf => Damage { volume, slab, page: Some(127), by_crash, ..damage },
             DamageKind::Data => Damage { volume, slab, block: Some(65_535), blocks: 1, by_crash, ..damage },
-            DamageKind::Lost => Damage { volume, slab, block: Some(10_000), blocks: 50_000, by_crash, ..damage },
+            DamageKind::Lost => {
+                Damage { volume, slab, block: Some(10_000), blocks: 50_000, by_crash, ..damage }
+            }
             DamageKind::SlabRoot => Damage { volume, slab, by_crash, ..damage },
             _ => Damage { by_crash, ..damage },
         });

@@ -107,8 +107,7 @@ impl<'a> Reader<'a> {
 
     /// `length` bytes from `offset` on.
     pub(crate) fn bytes(&self, offset: u64, length: usize) -> Result<Vec<u8>, String> {
-        let is_there =
-            offset.checked_add(length as u64).is_some_and(|end| end <= self.source.size_bytes());
+        let is_there = offset.checked_add(length as u64).is_some_and(|end| end <= self.source.size_bytes());
         if !is_there {
             return Err("it lies behind the drive's end".to_owned());
         }

@@ -145,7 +145,7 @@ impl State {
                     volume.listing.remove(*version, *slab_slot, *first, end);
                 }
             }
-            Record::RecordEpoch { volume_slot, epoch } => {
+            Record::CounterEpoch { volume_slot, epoch } => {
                 if let Some(volume) = self.volumes.get_mut(volume_slot) {
                     volume.record_epoch = *epoch;
                 }

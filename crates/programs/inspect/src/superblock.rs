@@ -104,8 +104,8 @@ impl Superblock {
     /// That the parts lie behind each other within the drive.
     fn check(&self) -> Result<(), String> {
         let end = |first: u32, count: u32| u64::from(first) + u64::from(count);
-        let roots_end = u64::from(self.root_first_block)
-            + u64::from(ROOT_SLOTS) * u64::from(self.root_slot_blocks);
+        let roots_end =
+            u64::from(self.root_first_block) + u64::from(ROOT_SLOTS) * u64::from(self.root_slot_blocks);
         let in_order = self.root_first_block > 0
             && self.root_slot_blocks > 0
             && self.journal_blocks > 0

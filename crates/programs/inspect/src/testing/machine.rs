@@ -152,7 +152,8 @@ impl View {
     pub fn of_inspection(inspection: &Inspection, image: &Image) -> Self {
         let mut slabs: BTreeMap<(VolumeId, SlabIndex), SlabView> = BTreeMap::new();
         for copy in &inspection.copies {
-            let pages = copy.pages.iter().map(|page| (page.page, (page.version, page.whole, page.mapped_blocks)));
+            let pages =
+                copy.pages.iter().map(|page| (page.page, (page.version, page.whole, page.mapped_blocks)));
             let (pages, blocks) = (pages.collect(), BTreeMap::new());
             let view = SlabView { copy: copy.copy, blocks, pages, proven: copy.proven };
             slabs.insert((copy.volume, copy.slab), view);
@@ -177,7 +178,10 @@ impl View {
             let count = |wanted: Seen| view.blocks.values().filter(|seen| **seen == wanted).count() as u32;
             let (lost, damaged) = (count(Seen::Lost), count(Seen::Damaged));
             let stored = view.blocks.len() as u32 - lost;
-            assert_eq!((report.mapped_blocks, report.lost_blocks, report.damaged_blocks), (stored, lost, damaged));
+            assert_eq!(
+                (report.mapped_blocks, report.lost_blocks, report.damaged_blocks),
+                (stored, lost, damaged)
+            );
         }
         let volumes = inspection.volumes.iter().map(|volume| {
             let (mark, exceptions) = (volume.mark, volume.exceptions.clone());
