@@ -1,3 +1,79 @@
-//! The program `spandrel`.
+//! The program `spandrel`: a cluster on one machine, and the commands that ask it.
+//!
+//! Reading order: [`arguments`] (what can be asked for), [`up`] (running a cluster: [`claim`] takes
+//! its directory, [`cluster`] keeps its nodes, each in a [`node_thread`], [`server`] answers the
+//! admin API), [`api`] (what that says, made by [`picture`] from facts), [`client`] and
+//! [`commands`] (asking it), [`demo`].
+//!
+//! Invariants:
+//! - What a command refuses it refuses before it changes anything, with an error that says what,
+//!   why, and what to do next.
+//! - The control thread never waits for a node's thread without a bound, and a node's thread never
+//!   for the control thread.
 
-fn main() {}
+mod api;
+mod arguments;
+mod claim;
+mod client;
+mod cluster;
+mod commands;
+mod counters;
+mod demo;
+mod directory;
+mod failure;
+mod flush;
+mod interrupt;
+mod log;
+mod node_thread;
+mod picture;
+mod server;
+mod settings;
+mod table;
+mod text;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::arguments::{Arguments, Command};
+use crate::client::Client;
+use crate::directory::Directory;
+use crate::failure::{EXIT_OK, EXIT_USAGE, Outcome};
+
+fn main() -> ExitCode {
+    match Arguments::try_parse() {
+        Ok(arguments) => failure::exit_code(run(arguments)),
+        Err(error) => {
+            // Help and version come this way too, and are no errors.
+            let status = if error.use_stderr() { EXIT_USAGE } else { EXIT_OK };
+            let _ = error.print();
+            ExitCode::from(status)
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Outcome {
+    let Arguments { dir, command } = arguments;
+    let directory = || Directory::choose(dir.as_deref());
+    let client = || Client::new(directory()?);
+    match &command {
+        Command::Up(up) => up::run(directory()?, up),
+        Command::Status(arguments) => commands::status(&client()?, *arguments),
+        Command::Volume(command) => commands::volume(&client()?, command),
+        Command::Node(command) => commands::node(&client()?, command),
+        Command::Drive(command) => commands::drive(client, command),
+        Command::Scrub(arguments) => commands::scrub(&client()?, *arguments),
+        Command::Fleet(arguments) => commands::fleet(&client()?, arguments),
+        Command::Demo(arguments) => demo::run(*arguments),
+        Command::Completions(arguments) => {
+            clap_complete::generate(
+                arguments.shell,
+                &mut Arguments::command(),
+                "spandrel",
+                &mut std::io::stdout(),
+            );
+            Ok(EXIT_OK)
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! What the admin API says: the paths and the forms of its JSON, for the server and its clients.
+//!
+//! Paths begin with the API's version. What is added to a form later may be absent in answers of
+//! an older server, so it must have a default; nothing is removed or changes its meaning within a
+//! version. Errors are [`spandrel_shared::Error`] in JSON, with an HTTP status that suits the code.
+
+use serde::{Deserialize, Serialize};
+use spandrel_health::Status;
+use spandrel_shared::{ClusterId, DriveId, Error, NodeId, VolumeId};
+
+/// `GET`: [`ClusterStatus`].
+pub const STATUS: &str = "/v1/status";
+/// `GET`: a list of [`VolumeStatus`]. `POST` of a [`VolumeCreate`]: [`VolumeCreateAnswer`].
+pub const VOLUMES: &str = "/v1/volumes";
+/// `GET`: [`VolumeStatus`]. `DELETE`.
+pub const VOLUME: &str = "/v1/volumes/{name}";
+/// `POST` with [`CheckQuery`]: lines of [`CheckLine`].
+pub const VOLUME_CHECK: &str = "/v1/volumes/{name}/check";
+/// `GET`: a list of [`NodeStatus`].
+pub const NODES: &str = "/v1/nodes";
+/// `POST` of a [`NodeStop`]: [`NodeStatus`].
+pub const NODE_STOP: &str = "/v1/nodes/{name}/stop";
+/// `POST`: [`NodeStatus`].
+pub const NODE_START: &str = "/v1/nodes/{name}/start";
+/// `GET`: a list of [`DriveStatus`].
+pub const DRIVES: &str = "/v1/drives";
+/// `GET`: a list of [`CheckReport`], the last of each volume. `POST`: lines of [`CheckLine`].
+pub const SCRUB: &str = "/v1/scrub";
+/// `GET`: [`Usage`].
+pub const USAGE: &str = "/v1/usage";
+
+/// The cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// The version of the program that serves this.
+    pub version: String,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its directory.
+    pub directory: String,
+    /// The process that runs it.
+    pub process: u32,
+    /// When that process started.
+    pub started_unix_ms: u64,
+    /// Whether the drives are in memory.
+    pub memory: bool,
+    /// What one flush of the disk that the drives lie on takes; absent if they are in memory.
+    pub flush_us: Option<f64>,
+    /// All drives together.
+    pub pool: PoolStatus,
+    /// The nodes.
+    pub nodes: Vec<NodeStatus>,
+    /// The drives.
+    pub drives: Vec<DriveStatus>,
+    /// The volumes.
+    pub volumes: Vec<VolumeStatus>,
+}
+
+/// The pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// How it is.
+    pub status: Status,
+    /// The unit in which room is promised.
+    pub slab_bytes: u64,
+    /// What can be promised to volumes, copies included.
+    pub total_bytes: u64,
+    /// What is promised.
+    pub promised_bytes: u64,
+    /// What can be promised now: nothing on drives that cannot be reached.
+    pub free_bytes: u64,
+    /// What should stay free, so that a lost drive's copies find room elsewhere.
+    pub reserve_bytes: u64,
+    /// Copies that a new volume keeps if nobody says otherwise.
+    pub copies_default: u8,
+    /// The largest volume with so many copies that fits now.
+    pub volume_bytes_max: u64,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub id: NodeId,
+    /// How it is.
+    pub status: Status,
+    /// Where it serves NBD: the unix socket first.
+    pub nbd_addresses: Vec<String>,
+    /// Drives that work, of all it has.
+    pub drives_usable: u32,
+    /// All its drives.
+    pub drives: u32,
+    /// The names of the volumes that it owns.
+    pub volumes_owned: Vec<String>,
+    /// NBD connections that are open.
+    pub connections: u64,
+}
+
+/// A drive. What is counted is counted since its node started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DriveStatus {
+    /// Its name: the node's and its own.
+    pub name: String,
+    /// Its identity, if it was ever known.
+    pub id: Option<DriveId>,
+    /// Its node's name.
+    pub node: String,
+    /// How it is.
+    pub status: Status,
+    /// Why it is not used, if it is not.
+    pub failure: Option<String>,
+    /// Where it is; absent while its node is down.
+    pub location: Option<String>,
+    /// Its size.
+    pub size_bytes: u64,
+    /// What can be promised to volumes.
+    pub promisable_bytes: u64,
+    /// What is promised.
+    pub promised_bytes: u64,
+    /// What is stored on it.
+    pub used_bytes: u64,
+    /// All bytes that were written to it.
+    pub written_bytes: u64,
+    /// Of these, the volumes' blocks.
+    pub data_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Blocks that were found damaged.
+    pub blocks_damaged: u64,
+    /// Of these, blocks that were healed.
+    pub blocks_healed: u64,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub id: VolumeId,
+    /// Its size.
+    pub size_bytes: u64,
+    /// How many copies it keeps.
+    pub copies: u8,
+    /// How it is.
+    pub status: Status,
+    /// The node that serves it, if one does.
+    pub owner: Option<String>,
+    /// The number of that ownership.
+    pub epoch: u32,
+    /// Whether it serves now; else it is being taken over, and requests wait.
+    pub is_serving: bool,
+    /// The node whose client has it open for writing.
+    pub writer: Option<String>,
+    /// What is stored of it, all copies together; copies on nodes that are down are not counted.
+    pub stored_bytes: u64,
+    /// Bytes that drives write for each byte that a client writes; absent before any were written.
+    pub write_amplification: Option<f64>,
+    /// Where its copies are.
+    pub legs: Vec<LegStatus>,
+    /// Where it is served: on every node, wherever its owner is.
+    pub exports: Vec<Export>,
+    /// What its clients did since its owner took it.
+    pub traffic: Traffic,
+    /// When it was made.
+    pub created_unix_ms: u64,
+}
+
+/// All copies of a volume on one drive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LegStatus {
+    /// The drive's name.
+    pub drive: String,
+    /// The node's name.
+    pub node: String,
+    /// `in-sync`, `stale`, `joining` or `promoting`; with ` (away)` if it cannot be reached.
+    pub state: String,
+    /// Slabs of which it holds a copy.
+    pub slabs: u32,
+    /// While it is brought up to date: how far that is.
+    pub resync: Option<Progress>,
+}
+
+/// How much of something is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// What is done.
+    pub done: u64,
+    /// All of it.
+    pub total: u64,
+}
+
+/// Where a volume is served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Export {
+    /// The node's name.
+    pub node: String,
+    /// Whether the node runs.
+    pub is_up: bool,
+    /// The NBD URI.
+    pub uri: String,
+}
+
+/// What a volume's clients did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Reads that were answered.
+    pub reads: u64,
+    /// Writes, trims and write-zeroes that were answered.
+    pub writes: u64,
+    /// Bytes that were read.
+    pub read_bytes: u64,
+    /// Bytes that were written.
+    pub write_bytes: u64,
+}
+
+/// A volume to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeCreate {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// How many copies it keeps; the pool's default if absent.
+    #[serde(default)]
+    pub copies: Option<u8>,
+    /// The name of the node that is to own it.
+    #[serde(default)]
+    pub owner: Option<String>,
+}
+
+/// A volume that was made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeCreateAnswer {
+    /// The volume.
+    pub volume: VolumeStatus,
+    /// What its maker should know.
+    pub warnings: Vec<String>,
+}
+
+/// How to stop a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStop {
+    /// Without warning.
+    #[serde(default)]
+    pub abrupt: bool,
+}
+
+/// How to check a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckQuery {
+    /// Also heal what is damaged.
+    #[serde(default)]
+    pub heal: bool,
+}
+
+/// One line of what a check says while it goes on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckLine {
+    /// How far it is with a volume.
+    Progress {
+        /// The volume's name.
+        volume: String,
+        /// Slabs that are done.
+        slabs: Progress,
+    },
+    /// A volume is done.
+    Report(CheckReport),
+    /// A volume could not be checked.
+    Failed(Error),
+}
+
+/// What a check of a volume found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckReport {
+    /// The volume's name.
+    pub volume: String,
+    /// When the check ended.
+    pub ended_unix_ms: u64,
+    /// How long it took.
+    pub seconds: u64,
+    /// Whether damage was to be healed.
+    pub heal: bool,
+    /// Blocks that were checked, counted on each copy.
+    pub blocks_checked: u64,
+    /// Blocks that were damaged, by drive.
+    pub damaged: Vec<Damage>,
+    /// Of these, blocks that were healed.
+    pub blocks_healed: u64,
+    /// Blocks that are whole on every copy but not the same on all.
+    pub blocks_different: u64,
+    /// Copies that could not be asked, in pieces of 1 MiB.
+    pub pieces_unchecked: u64,
+}
+
+/// Damage on one drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damage {
+    /// The drive's name.
+    pub drive: String,
+    /// How many blocks.
+    pub blocks: u64,
+}
+
+impl CheckReport {
+    /// Blocks that were damaged.
+    pub fn blocks_damaged(&self) -> u64 {
+        self.damaged.iter().map(|damage| damage.blocks).sum()
+    }
+
+    /// Whether every copy was checked, and is whole and like the others now.
+    pub fn is_clean(&self) -> bool {
+        self.blocks_damaged() == self.blocks_healed
+            && self.blocks_different == 0
+            && self.pieces_unchecked == 0
+    }
+}
+
+/// What the cluster has used so far. Goes on counting when nodes are stopped and started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Processor time of the process, in microseconds.
+    pub cpu_us: u64,
+    /// Bytes that clients have written.
+    pub user_written_bytes: u64,
+    /// Bytes that all drives have written.
+    pub drive_written_bytes: u64,
+}

@@ -1,0 +1,38 @@
+use clap::CommandFactory;
+
+use super::*;
+
+fn parse(line: &str) -> Result<Arguments, clap::Error> {
+    Arguments::try_parse_from(line.split_whitespace())
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Arguments::command().debug_assert();
+}
+
+#[test]
+fn help_fits_a_hundred_columns_and_says_the_exit_codes() {
+    let help = Arguments::command().render_long_help().to_string();
+    assert!(help.contains("130  interrupted"));
+    for line in help.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+}
+
+#[test]
+fn sizes_have_units() {
+    let arguments = parse("spandrel up --drive-size 64M --nodes 3").expect("it is well-formed");
+    let Command::Up(up) = arguments.command else { panic!("it is up") };
+    assert_eq!((up.drive_size, up.nodes, up.drives), (Some(64 << 20), Some(3), None));
+    assert!(parse("spandrel volume create a --size much").is_err());
+    assert!(parse("spandrel volume create a").is_err(), "a size is needed");
+}
+
+#[test]
+fn the_directory_may_stand_anywhere() {
+    for line in ["spandrel --dir /x status", "spandrel status --dir /x -o json"] {
+        let arguments = parse(line).expect("it is well-formed");
+        assert_eq!(arguments.dir, Some(PathBuf::from("/x")), "{line}");
+    }
+}

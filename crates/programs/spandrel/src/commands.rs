@@ -1,0 +1,15 @@
+//! The commands that ask a running cluster.
+
+mod checks;
+mod drive;
+mod fleet;
+mod node;
+mod status;
+mod volume;
+
+pub use checks::{scrub, verify};
+pub use drive::drive;
+pub use fleet::{ApiMeter, ApiVolumes, fleet};
+pub use node::node;
+pub use status::status;
+pub use volume::volume;

@@ -1,0 +1,71 @@
+//! `spandrel drive`.
+
+use spandrel_shared::size::format_size;
+
+use crate::api::{self, DriveStatus};
+use crate::arguments::{DriveCommand, Output, OutputArguments};
+use crate::client::Client;
+use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome};
+use crate::table::Table;
+use crate::text::{json, percent, say};
+
+/// Carries out a command about drives. `client` is made only if the cluster has to be asked.
+pub fn drive(
+    client: impl FnOnce() -> Result<Client, spandrel_shared::Error>,
+    command: &DriveCommand,
+) -> Outcome {
+    match command {
+        DriveCommand::List(arguments) => list(&client()?, *arguments),
+        DriveCommand::Inspect(arguments) => {
+            let outcome = arguments.run(&mut std::io::stdout().lock())?;
+            Ok(if outcome.exit_status() == 0 { EXIT_OK } else { EXIT_DAMAGE })
+        }
+    }
+}
+
+fn list(client: &Client, arguments: OutputArguments) -> Outcome {
+    let drives: Vec<DriveStatus> = client.get(api::DRIVES)?;
+    say(&match arguments.output {
+        Output::Table => render_list(&drives),
+        Output::Json => json(&drives),
+    });
+    Ok(EXIT_OK)
+}
+
+/// The drives as a table, and below it why some are not used.
+pub fn render_list(drives: &[DriveStatus]) -> String {
+    let heads = [
+        "DRIVE",
+        "HEALTH",
+        "STATUS",
+        ">SIZE",
+        ">PROMISED",
+        ">USED",
+        ">WRITTEN",
+        ">FLUSHES",
+        ">DAMAGED",
+        ">HEALED",
+    ];
+    let mut table = Table::new(&heads);
+    for drive in drives {
+        table.row([
+            drive.name.clone(),
+            drive.status.health.to_string(),
+            drive.status.operational_text(),
+            format_size(drive.size_bytes),
+            percent(drive.promised_bytes, drive.promisable_bytes),
+            format_size(drive.used_bytes),
+            format_size(drive.written_bytes),
+            drive.flushes.to_string(),
+            drive.blocks_damaged.to_string(),
+            drive.blocks_healed.to_string(),
+        ]);
+    }
+    let mut text = table.render();
+    for drive in drives {
+        if let Some(failure) = &drive.failure {
+            text += &format!("{} is not used: {failure}\n", drive.name);
+        }
+    }
+    text
+}

@@ -1,0 +1,116 @@
+//! `spandrel fleet`: the load fleet on volumes of this cluster.
+
+use std::time::Duration;
+
+use spandrel_fleet::{
+    ClientVolumes, ClusterMeter, FleetArguments, FleetCommand, MeterReading, SweepArguments, Target,
+    VolumeRequest, progress_on_standard_error,
+};
+use spandrel_shared::Error;
+
+use crate::api::{self, NodeStatus, Usage, VolumeCreate, VolumeCreateAnswer};
+use crate::client::{Client, path_with};
+use crate::directory::Directory;
+use crate::failure::{EXIT_OK, Outcome};
+use crate::interrupt::{Guard, on_interrupt};
+
+/// Volumes are made in multiples of a block.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Carries out a command of the fleet.
+pub fn fleet(client: &Client, arguments: &FleetArguments) -> Outcome {
+    let FleetCommand::Sweep(sweep) = &arguments.command;
+    run_sweep(client, sweep).map(|_| EXIT_OK)
+}
+
+fn run_sweep(client: &Client, sweep: &SweepArguments) -> Result<spandrel_fleet::SweepResult, Error> {
+    // What makes no sense is refused before anything is made.
+    sweep.spec()?;
+    let mut volumes = ApiVolumes::new(client, &format!("fleet-{}", std::process::id()));
+    let mut meter = ApiMeter { client };
+    let mut progress = progress_on_standard_error();
+    sweep.run(&mut volumes, &mut meter, progress.as_mut(), &mut std::io::stdout().lock())
+}
+
+/// Makes a volume for each client through the admin API, spread over the nodes that run.
+pub struct ApiVolumes<'client> {
+    client: &'client Client,
+    prefix: String,
+    made: Vec<String>,
+    guards: Vec<Guard>,
+}
+
+impl<'client> ApiVolumes<'client> {
+    /// Volumes whose names begin with `prefix`.
+    pub fn new(client: &'client Client, prefix: &str) -> Self {
+        Self { client, prefix: prefix.to_owned(), made: Vec::new(), guards: Vec::new() }
+    }
+}
+
+impl ClientVolumes for ApiVolumes<'_> {
+    fn prepare(&mut self, request: &VolumeRequest) -> Result<Vec<Target>, Error> {
+        let nodes: Vec<NodeStatus> = self.client.get(api::NODES)?;
+        let running: Vec<NodeStatus> = nodes.into_iter().filter(|node| node.status.is_healthy()).collect();
+        if running.is_empty() {
+            return Err(Error::new(
+                "NODE_NOT_RUNNING",
+                "the fleet has no node to run on",
+                "all nodes are stopped, or cut off from the others",
+                "start one with `spandrel node start`",
+            ));
+        }
+        let mut targets = Vec::new();
+        for (number, node) in (1..=request.count).zip(running.iter().cycle()) {
+            let name = format!("{}-{number:03}", self.prefix);
+            let create = VolumeCreate {
+                name: name.clone(),
+                size_bytes: request.size_bytes.next_multiple_of(BLOCK_BYTES),
+                copies: None,
+                owner: Some(node.name.clone()),
+            };
+            let _: VolumeCreateAnswer = self.client.post(api::VOLUMES, &create)?;
+            self.guards.push(remove_if_interrupted(self.client.directory(), &name));
+            self.made.push(name.clone());
+            let address = spandrel_platform::Address::Unix(
+                self.client.directory().nbd_socket(&node.name).display().to_string(),
+            );
+            targets.push(Target::new(name.clone(), address, name));
+        }
+        Ok(targets)
+    }
+
+    fn cleanup(&mut self) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for name in self.made.drain(..) {
+            // The first failure is told; the others are tried all the same.
+            outcome = outcome.and(self.client.delete(&path_with(api::VOLUME, &name)));
+        }
+        self.guards.clear();
+        outcome
+    }
+}
+
+fn remove_if_interrupted(directory: &Directory, name: &str) -> Guard {
+    let (directory, path) = (directory.clone(), path_with(api::VOLUME, name));
+    on_interrupt(move || {
+        // Best effort: if the cluster has ended as well, the volume waits for the next one.
+        let _ = Client::new(directory).and_then(|client| client.delete(&path));
+    })
+}
+
+/// Reads what the cluster has used through the admin API.
+pub struct ApiMeter<'client> {
+    /// The cluster.
+    pub client: &'client Client,
+}
+
+impl ClusterMeter for ApiMeter<'_> {
+    fn read(&mut self) -> Result<MeterReading, Error> {
+        let usage: Usage = self.client.get(api::USAGE)?;
+        Ok(MeterReading {
+            cpu: Some(Duration::from_micros(usage.cpu_us)),
+            user_written_bytes: Some(usage.user_written_bytes),
+            drive_written_bytes: Some(usage.drive_written_bytes),
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! `spandrel node`.
+
+use crate::api::{self, NodeStatus, NodeStop};
+use crate::arguments::{NodeCommand, Output};
+use crate::client::{Client, path_with};
+use crate::failure::{EXIT_OK, Outcome};
+use crate::table::Table;
+use crate::text::{json, say};
+
+/// Carries out a command about nodes.
+pub fn node(client: &Client, command: &NodeCommand) -> Outcome {
+    match command {
+        NodeCommand::List(arguments) => {
+            let nodes: Vec<NodeStatus> = client.get(api::NODES)?;
+            say(&match arguments.output {
+                Output::Table => render_list(&nodes),
+                Output::Json => json(&nodes),
+            });
+        }
+        NodeCommand::Stop(arguments) => {
+            let path = path_with(api::NODE_STOP, &arguments.name);
+            let node: NodeStatus = client.post(&path, &NodeStop { abrupt: arguments.abrupt })?;
+            say(&match arguments.output.output {
+                Output::Table => format!("node {} is stopped\n", node.name),
+                Output::Json => json(&node),
+            });
+        }
+        NodeCommand::Start(arguments) => {
+            let node: NodeStatus = client.post(&path_with(api::NODE_START, &arguments.name), &())?;
+            say(&match arguments.output.output {
+                Output::Table => format!("node {} runs\n", node.name),
+                Output::Json => json(&node),
+            });
+        }
+    }
+    Ok(EXIT_OK)
+}
+
+/// The nodes as a table.
+pub fn render_list(nodes: &[NodeStatus]) -> String {
+    let mut table = Table::new(&["NODE", "HEALTH", "STATUS", "DRIVES", ">CLIENTS", ">VOLUMES", "OWNED"]);
+    for node in nodes {
+        table.row([
+            node.name.clone(),
+            node.status.health.to_string(),
+            node.status.operational_text(),
+            format!("{} of {}", node.drives_usable, node.drives),
+            node.connections.to_string(),
+            node.volumes_owned.len().to_string(),
+            node.volumes_owned.join(" "),
+        ]);
+    }
+    table.render()
+}

@@ -1,0 +1,84 @@
+//! `spandrel status`: the whole cluster on one screen.
+
+use std::fmt::Write as _;
+
+use spandrel_health::Status;
+use spandrel_shared::size::format_size;
+
+use crate::api::{self, ClusterStatus};
+use crate::arguments::{Output, OutputArguments};
+use crate::client::Client;
+use crate::commands::{drive, node, volume};
+use crate::failure::{EXIT_OK, Outcome};
+use crate::text::{counted, format_us, json, percent, say};
+
+/// Shows how the cluster is.
+pub fn status(client: &Client, arguments: OutputArguments) -> Outcome {
+    let status: ClusterStatus = client.get(api::STATUS)?;
+    say(&match arguments.output {
+        Output::Table => render(&status),
+        Output::Json => json(&status),
+    });
+    Ok(EXIT_OK)
+}
+
+fn render(status: &ClusterStatus) -> String {
+    let pool = &status.pool;
+    let mut text = String::new();
+    let _ = writeln!(text, "cluster  {} in {}", status.cluster, status.directory);
+    let _ = writeln!(text, "pool     {}", pool.status);
+    let _ = writeln!(
+        text,
+        "room     {} of {} promised to volumes ({}), {} free; {} should stay free for repairs",
+        format_size(pool.promised_bytes),
+        format_size(pool.total_bytes),
+        percent(pool.promised_bytes, pool.total_bytes),
+        format_size(pool.free_bytes),
+        format_size(pool.reserve_bytes),
+    );
+    let _ = writeln!(
+        text,
+        "         the largest volume with {} that fits now has {}",
+        if pool.copies_default == 1 {
+            "1 copy".to_owned()
+        } else {
+            format!("{} copies", pool.copies_default)
+        },
+        format_size(pool.volume_bytes_max)
+    );
+    match (status.memory, status.flush_us) {
+        (true, _) => text += "drives   in memory: nothing outlives the process\n",
+        (false, Some(us)) => {
+            let _ =
+                writeln!(text, "drives   on disk; one flush took {} when the cluster started", format_us(us));
+        }
+        (false, None) => text += "drives   on disk\n",
+    }
+    let _ = write!(text, "\n{}", node::render_list(&status.nodes));
+    let _ = write!(text, "\n{}", drive::render_list(&status.drives));
+    if status.volumes.is_empty() {
+        text += "\nno volumes: make one with `spandrel volume create NAME --size 1G`\n";
+    } else {
+        let _ = write!(text, "\n{}", volume::render_list(&status.volumes));
+    }
+    let ill =
+        |statuses: &mut dyn Iterator<Item = &Status>| statuses.filter(|status| !status.is_healthy()).count();
+    let troubles = [
+        ("node", ill(&mut status.nodes.iter().map(|node| &node.status))),
+        ("drive", ill(&mut status.drives.iter().map(|drive| &drive.status))),
+        ("volume", ill(&mut status.volumes.iter().map(|volume| &volume.status))),
+    ];
+    let troubles: Vec<String> = troubles
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(thing, count)| counted(count as u64, thing))
+        .collect();
+    if !troubles.is_empty() {
+        let _ = writeln!(text, "\nnot healthy: {}", troubles.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+#[path = "status_tests.rs"]
+mod tests;

@@ -1,0 +1,187 @@
+//! `spandrel volume`.
+
+use std::fmt::Write as _;
+
+use spandrel_shared::size::format_size;
+
+use crate::api::{self, LegStatus, Progress, VolumeCreate, VolumeCreateAnswer, VolumeStatus};
+use crate::arguments::{Output, OutputArguments, VolumeArguments, VolumeCommand, VolumeCreateArguments};
+use crate::client::{Client, path_with};
+use crate::commands::verify;
+use crate::failure::{EXIT_OK, Outcome};
+use crate::table::{Table, count_text};
+use crate::text::{json, percent, quoted, say};
+
+/// Carries out a command about volumes.
+pub fn volume(client: &Client, command: &VolumeCommand) -> Outcome {
+    match command {
+        VolumeCommand::Create(arguments) => create(client, arguments),
+        VolumeCommand::List(arguments) => list(client, *arguments),
+        VolumeCommand::Get(arguments) => get(client, arguments),
+        VolumeCommand::Delete(arguments) => delete(client, arguments),
+        VolumeCommand::Verify(arguments) => verify(client, arguments),
+    }
+}
+
+fn create(client: &Client, arguments: &VolumeCreateArguments) -> Outcome {
+    let create = VolumeCreate {
+        name: arguments.name.clone(),
+        size_bytes: arguments.size,
+        copies: arguments.copies,
+        owner: arguments.owner.clone(),
+    };
+    let answer: VolumeCreateAnswer = client.post(api::VOLUMES, &create)?;
+    for warning in &answer.warnings {
+        eprintln!("warning: {warning}");
+    }
+    say(&match arguments.output.output {
+        Output::Table => {
+            let volume = &answer.volume;
+            let made = format!(
+                "volume {} made: {}, {}\n\n",
+                volume.name,
+                format_size(volume.size_bytes),
+                copies_text(volume.copies)
+            );
+            made + &render_uses(volume)
+        }
+        Output::Json => json(&answer),
+    });
+    Ok(EXIT_OK)
+}
+
+fn list(client: &Client, arguments: OutputArguments) -> Outcome {
+    let volumes: Vec<VolumeStatus> = client.get(api::VOLUMES)?;
+    say(&match arguments.output {
+        Output::Table if volumes.is_empty() => {
+            "no volumes: make one with `spandrel volume create NAME --size 1G`\n".to_owned()
+        }
+        Output::Table => render_list(&volumes),
+        Output::Json => json(&volumes),
+    });
+    Ok(EXIT_OK)
+}
+
+fn get(client: &Client, arguments: &VolumeArguments) -> Outcome {
+    let volume: VolumeStatus = client.get(&path_with(api::VOLUME, &arguments.name))?;
+    say(&match arguments.output.output {
+        Output::Table => render(&volume),
+        Output::Json => json(&volume),
+    });
+    Ok(EXIT_OK)
+}
+
+fn delete(client: &Client, arguments: &VolumeArguments) -> Outcome {
+    client.delete(&path_with(api::VOLUME, &arguments.name))?;
+    say(&match arguments.output.output {
+        Output::Table => format!("volume {} deleted\n", arguments.name),
+        Output::Json => json(&()),
+    });
+    Ok(EXIT_OK)
+}
+
+fn copies_text(copies: u8) -> String {
+    if copies == 1 { "1 copy".to_owned() } else { format!("{copies} copies") }
+}
+
+/// The volumes as a table.
+pub fn render_list(volumes: &[VolumeStatus]) -> String {
+    let mut table =
+        Table::new(&["VOLUME", ">SIZE", ">COPIES", "HEALTH", "STATUS", "OWNER", ">STORED", "RESYNC"]);
+    for volume in volumes {
+        table.row([
+            volume.name.clone(),
+            format_size(volume.size_bytes),
+            volume.copies.to_string(),
+            volume.status.health.to_string(),
+            volume.status.operational_text(),
+            owner_text(volume),
+            format_size(volume.stored_bytes),
+            resync_of(&volume.legs)
+                .map_or_else(String::new, |progress| percent(progress.done, progress.total)),
+        ]);
+    }
+    table.render()
+}
+
+/// How far all copies that are brought up to date are together.
+pub fn resync_of(legs: &[LegStatus]) -> Option<Progress> {
+    let parts = legs.iter().filter_map(|leg| leg.resync);
+    parts.reduce(|sum, part| Progress { done: sum.done + part.done, total: sum.total + part.total })
+}
+
+fn owner_text(volume: &VolumeStatus) -> String {
+    match (&volume.owner, volume.is_serving) {
+        (Some(owner), true) => owner.clone(),
+        (Some(owner), false) => format!("({owner})"),
+        (None, _) => String::new(),
+    }
+}
+
+fn render(volume: &VolumeStatus) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<14} {value}");
+    };
+    line("volume", &format!("{} ({})", volume.name, volume.id));
+    line("status", &volume.status.to_string());
+    line("size", &format!("{} in {}", format_size(volume.size_bytes), copies_text(volume.copies)));
+    line("stored", &format!("{} on all drives together", format_size(volume.stored_bytes)));
+    let owner = match (&volume.owner, volume.is_serving) {
+        (Some(owner), true) => format!("{owner} (epoch {})", volume.epoch),
+        (Some(owner), false) => format!("{owner} (epoch {}), does not serve it now", volume.epoch),
+        (None, _) => "none".to_owned(),
+    };
+    line("owner", &owner);
+    line("open on", volume.writer.as_deref().unwrap_or("no node, for writing"));
+    let amplification = volume.write_amplification.map_or_else(
+        || "nothing was written yet".to_owned(),
+        |factor| format!("{factor:.3} bytes on drives for each byte written"),
+    );
+    line("write ampl.", &amplification);
+    let traffic = &volume.traffic;
+    let did = format!(
+        "{} reads ({}), {} writes ({}) since {} took it",
+        count_text(traffic.reads),
+        format_size(traffic.read_bytes),
+        count_text(traffic.writes),
+        format_size(traffic.write_bytes),
+        volume.owner.as_deref().unwrap_or("its owner"),
+    );
+    line("traffic", &did);
+    let mut legs = Table::new(&["DRIVE", "STATE", ">SLABS", "RESYNC"]);
+    for leg in &volume.legs {
+        let resync = leg.resync.map_or_else(String::new, |progress| percent(progress.done, progress.total));
+        legs.row([leg.drive.clone(), leg.state.clone(), leg.slabs.to_string(), resync]);
+    }
+    let _ = write!(text, "\n{}\n{}", legs.render(), render_uses(volume));
+    text
+}
+
+/// Where the volume is served, and ready-made lines that use it there.
+fn render_uses(volume: &VolumeStatus) -> String {
+    let mut text = "NBD, the same volume on each node (one client writes at a time):\n".to_owned();
+    for export in &volume.exports {
+        let down = if export.is_up { "" } else { "  (down)" };
+        let _ = writeln!(text, "  {}  {}{down}", export.node, export.uri);
+    }
+    // The owner's node is the shortest way.
+    let is_owner = |export: &&api::Export| Some(&export.node) == volume.owner.as_ref() && export.is_up;
+    let best =
+        volume.exports.iter().find(is_owner).or_else(|| volume.exports.iter().find(|export| export.is_up));
+    let Some(best) = best else { return text };
+    let (uri, name) = (quoted(&best.uri), quoted(&volume.name));
+    let _ = write!(
+        text,
+        "\nready to paste:\n  \
+         qemu-system-x86_64 -m 2G -accel kvm -drive file={uri},format=raw,if=virtio,cache=none,discard=unmap\n  \
+         nbdcopy {uri} {name}.img\n  \
+         touch {name}.raw && nbdfuse {name}.raw {uri}\n  \
+         fio --name={name} --ioengine=nbd --uri={uri} --rw=randread --bs=4k --iodepth=8 --time_based --runtime=10\n"
+    );
+    text
+}
+
+#[cfg(test)]
+#[path = "volume_tests.rs"]
+mod tests;

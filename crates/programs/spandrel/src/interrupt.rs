@@ -1,0 +1,72 @@
+//! What is removed when a command is interrupted.
+//!
+//! A command that makes things it removes again at its end says what has to be done if it does not
+//! get there. On Ctrl-C or SIGTERM that is done, last things first, and the program ends.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::failure::EXIT_INTERRUPTED;
+
+type Cleanup = Box<dyn FnOnce() + Send>;
+
+/// What is to be done, by number.
+static CLEANUPS: Mutex<Vec<(u64, Cleanup)>> = Mutex::new(Vec::new());
+
+static LISTENER: OnceLock<()> = OnceLock::new();
+
+/// Something that is to be done if the program is interrupted. Dropping it takes it back.
+pub struct Guard {
+    number: u64,
+}
+
+/// Has `cleanup` done if the program is interrupted while the guard lives.
+pub fn on_interrupt(cleanup: impl FnOnce() + Send + 'static) -> Guard {
+    LISTENER.get_or_init(listen);
+    let mut cleanups = CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = cleanups.last().map_or(0, |(number, _)| number + 1);
+    cleanups.push((number, Box::new(cleanup)));
+    Guard { number }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let mut cleanups = CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner);
+        cleanups.retain(|(number, _)| *number != self.number);
+    }
+}
+
+fn listen() {
+    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        if let Ok(runtime) = runtime
+            && runtime.block_on(wait()).is_ok()
+        {
+            clean_up();
+            std::process::exit(i32::from(EXIT_INTERRUPTED));
+        }
+    });
+    if let Err(error) = thread {
+        eprintln!("warning: what this makes is not removed if it is interrupted: {error}");
+    }
+}
+
+async fn wait() -> std::io::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+fn clean_up() {
+    eprintln!("\ninterrupted: removing what was made");
+    loop {
+        let next = CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Some((_, cleanup)) = next else { return };
+        cleanup();
+    }
+}

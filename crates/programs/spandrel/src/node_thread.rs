@@ -1,0 +1,162 @@
+//! A node on a thread of its own.
+//!
+//! The node and all that it does live on one thread with an event loop of its own; other threads
+//! reach it with [`NodeThread::ask`]. Dropping every handle, or an abrupt stop, drops the event loop
+//! with everything in it and tells nobody, as a crash would.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::thread::JoinHandle;
+
+use futures_channel::{mpsc, oneshot};
+use futures_util::StreamExt;
+use spandrel_node::{Node, NodeConfig};
+use spandrel_platform::Platform;
+use spandrel_platform_linux::{LinuxPlatform, Runtime, RuntimeConfig};
+use spandrel_shared::Error;
+use spandrel_state_redb::RedbState;
+
+/// A node on Linux, with its cluster's state in a file.
+pub type LinuxNode = Node<LinuxPlatform, RedbState>;
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+enum Command {
+    Run(Box<dyn FnOnce(LinuxNode) -> Task + Send>),
+    Stop { abrupt: bool },
+}
+
+/// A node that runs.
+pub struct NodeThread {
+    commands: mpsc::UnboundedSender<Command>,
+    thread: Option<JoinHandle<()>>,
+    name: String,
+}
+
+/// Reaches a node from any thread. Cheap to clone; the node may be gone.
+#[derive(Clone)]
+pub struct NodeHandle {
+    commands: mpsc::UnboundedSender<Command>,
+    name: String,
+}
+
+impl NodeThread {
+    /// Starts a node, and waits until it takes part.
+    pub async fn start(config: NodeConfig, store: RedbState) -> Result<Self, Error> {
+        let name = config.name.clone();
+        let (commands, receiver) = mpsc::unbounded();
+        let (ready, started) = oneshot::channel();
+        let builder = std::thread::Builder::new().name(name.clone());
+        let thread = builder.spawn(move || run(config, store, receiver, ready)).map_err(|error| {
+            let next = "raise the limit of threads for this user, or end other processes";
+            Error::new("NODE_NOT_STARTED", format!("node {name} cannot be started"), error.to_string(), next)
+        })?;
+        let node = Self { commands, thread: Some(thread), name };
+        match started.await {
+            Ok(Ok(())) => Ok(node),
+            Ok(Err(error)) => Err(error),
+            Err(oneshot::Canceled) => Err(ended(&node.name)),
+        }
+    }
+
+    /// How others reach it.
+    pub fn handle(&self) -> NodeHandle {
+        NodeHandle { commands: self.commands.clone(), name: self.name.clone() }
+    }
+
+    /// Whether it has ended by itself, which it never should.
+    pub fn is_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Ends the node and waits until its thread has ended. This blocks the calling thread.
+    pub fn stop(mut self, abrupt: bool) {
+        let _ = self.commands.unbounded_send(Command::Stop { abrupt });
+        self.join();
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of node {} had panicked", self.name);
+        }
+    }
+}
+
+impl Drop for NodeThread {
+    fn drop(&mut self) {
+        let _ = self.commands.unbounded_send(Command::Stop { abrupt: true });
+        self.join();
+    }
+}
+
+impl NodeHandle {
+    /// Runs `question` on the node's thread and gives its answer.
+    pub async fn ask<T, F>(&self, question: impl FnOnce(LinuxNode) -> F + Send + 'static) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        let task = move |node| {
+            let answer = question(node);
+            let task: Task = Box::pin(async move {
+                // Whoever asked may have left.
+                let _ = sender.send(answer.await);
+            });
+            task
+        };
+        let sent = self.commands.unbounded_send(Command::Run(Box::new(task)));
+        sent.map_err(|_| ended(&self.name))?;
+        receiver.await.map_err(|oneshot::Canceled| ended(&self.name))
+    }
+}
+
+fn ended(name: &str) -> Error {
+    Error::new(
+        "NODE_STOPPED",
+        format!("node {name} did not answer"),
+        "it has stopped meanwhile",
+        "start it with `spandrel node start`, or try again: another node is asked then",
+    )
+}
+
+fn run(
+    config: NodeConfig,
+    store: RedbState,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+    ready: oneshot::Sender<Result<(), Error>>,
+) {
+    let name = config.name.clone();
+    let mut runtime = match Runtime::new(RuntimeConfig::default()) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let next = "raise the limit of open files (ulimit -n)";
+            let what = format!("node {name} cannot be started");
+            let _ = ready.send(Err(Error::new("NODE_NOT_STARTED", what, error.to_string(), next)));
+            return;
+        }
+    };
+    let platform = runtime.platform();
+    let span = tracing::info_span!("node", name = %name);
+    let _in_node = span.enter();
+    runtime.block_on(async move {
+        let node = match Node::start(platform.clone(), config, store).await {
+            Ok(node) => node,
+            Err(error) => {
+                let _ = ready.send(Err(error));
+                return;
+            }
+        };
+        let _ = ready.send(Ok(()));
+        while let Some(command) = commands.next().await {
+            match command {
+                Command::Run(task) => drop(platform.spawn(task(node.clone()))),
+                Command::Stop { abrupt: true } => return,
+                Command::Stop { abrupt: false } => break,
+            }
+        }
+        node.stop().await;
+    });
+}

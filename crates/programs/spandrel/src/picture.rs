@@ -1,0 +1,371 @@
+//! From the facts that the cluster's state and its nodes tell to what the API says.
+//!
+//! Nothing here asks anybody anything: all facts are in [`Facts`], gathered before. They may be of
+//! slightly different moments, so what they say of each other need not fit exactly.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use spandrel_cluster::{DriveRecord, DriveState, PoolRoom, VolumeMembership};
+use spandrel_fleet::Target;
+use spandrel_health::{
+    CopyFacts, DriveFacts, DriveTrouble, NodeFacts, PoolFacts, Status, VolumeFacts, drive, node, pool, volume,
+};
+use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport};
+use spandrel_platform::Address;
+use spandrel_pool::{DriveRoom, NodeRoom, PoolView, Space};
+use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, SlabGeometry, VolumeId};
+
+use crate::api::{DriveStatus, Export, LegStatus, NodeStatus, PoolStatus, Progress, Traffic, VolumeStatus};
+
+/// All that is known at one moment.
+pub struct Facts {
+    /// The nodes, in the order of their numbers.
+    pub nodes: Vec<KnownNode>,
+    /// The names of drives by their identities, as far as any node has told them.
+    pub drive_names: BTreeMap<DriveId, String>,
+    /// The pool's drives and what is promised on them.
+    pub room: PoolRoom,
+    /// The volumes with their copies, those that are being deleted left out.
+    pub volumes: Vec<VolumeMembership>,
+    /// The pool's slab size.
+    pub geometry: SlabGeometry,
+}
+
+/// A node, and what it says of itself.
+pub struct KnownNode {
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub id: NodeId,
+    /// Where it serves NBD: the unix socket first.
+    pub nbd_addresses: Vec<Address>,
+    /// `None` if it does not run or did not answer.
+    pub report: Option<NodeReport>,
+}
+
+impl Facts {
+    /// The pool as the API shows it.
+    pub fn pool(&self) -> PoolStatus {
+        let usable =
+            self.room.drives.iter().filter(|(drive, record)| self.is_usable(**drive, record)).count();
+        let facts = PoolFacts { drives: self.room.drives.len(), drives_usable: usable };
+        let space = Space::of(&self.pool_view());
+        let slab_bytes = self.geometry.slab_bytes();
+        let with_drives = space.nodes.len();
+        let copies_default = match with_drives {
+            0 | 1 => 1,
+            2 => 2,
+            _ => 3,
+        };
+        PoolStatus {
+            status: pool::status(&facts),
+            slab_bytes,
+            total_bytes: space.total() * slab_bytes,
+            promised_bytes: space.used() * slab_bytes,
+            free_bytes: space.free() * slab_bytes,
+            reserve_bytes: space.reserve * slab_bytes,
+            copies_default,
+            volume_bytes_max: space.usable_slabs(copies_default) * slab_bytes,
+        }
+    }
+
+    fn pool_view(&self) -> PoolView {
+        let node = |known: &KnownNode| NodeRoom {
+            node: known.id,
+            name: known.name.clone(),
+            is_online: known.report.is_some(),
+            volumes_owned: known.report.as_ref().map_or(0, |report| report.owned.len() as u32),
+        };
+        let drive = |(drive, record): (&DriveId, &DriveRecord)| DriveRoom {
+            drive: *drive,
+            node: record.node,
+            slabs_total: record.slabs_promised_max,
+            slabs_used: u32::try_from(self.room.promised(*drive)).unwrap_or(u32::MAX),
+            is_online: self.is_usable(*drive, record),
+        };
+        PoolView {
+            geometry: self.geometry,
+            nodes: self.nodes.iter().map(node).collect(),
+            drives: self.room.drives.iter().map(drive).collect(),
+        }
+    }
+
+    fn is_usable(&self, drive: DriveId, record: &DriveRecord) -> bool {
+        record.state == DriveState::Active && self.is_reachable(drive)
+    }
+
+    fn is_reachable(&self, drive: DriveId) -> bool {
+        self.drive_report(drive).is_some_and(|report| report.failure.is_none())
+    }
+
+    fn drive_report(&self, drive: DriveId) -> Option<&DriveReport> {
+        let mut drives =
+            self.nodes.iter().filter_map(|node| node.report.as_ref()).flat_map(|report| &report.drives);
+        drives.find(|report| report.drive == Some(drive))
+    }
+
+    fn node_name(&self, id: NodeId) -> String {
+        let known = self.nodes.iter().find(|node| node.id == id);
+        known.map_or_else(|| id.to_string(), |node| node.name.clone())
+    }
+
+    /// A drive's name, or the first digits of its identity if nobody has told one.
+    pub fn drive_name(&self, drive: DriveId) -> String {
+        let name = self.drive_names.get(&drive).cloned();
+        name.unwrap_or_else(|| drive.to_string().chars().take(8).collect())
+    }
+
+    /// The nodes as the API shows them.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        self.nodes.iter().map(|node| self.node(node)).collect()
+    }
+
+    fn node(&self, known: &KnownNode) -> NodeStatus {
+        let running = |node: &&KnownNode| node.report.is_some() && node.id != known.id;
+        let facts = NodeFacts {
+            is_running: known.report.is_some(),
+            nodes_reached: known.report.as_ref().map_or(0, |report| report.reachable.len()),
+            nodes_running: self.nodes.iter().filter(running).count(),
+        };
+        let drives = self.room.drives.iter().filter(|(_, record)| record.node == known.id);
+        let owned = known.report.iter().flat_map(|report| &report.owned);
+        let name_of = |id: VolumeId| self.volumes.iter().find(|volume| volume.volume == id);
+        NodeStatus {
+            name: known.name.clone(),
+            id: known.id,
+            status: node::status(&facts),
+            nbd_addresses: known.nbd_addresses.iter().map(ToString::to_string).collect(),
+            drives: drives.clone().count() as u32,
+            drives_usable: drives.filter(|(drive, record)| self.is_usable(**drive, record)).count() as u32,
+            volumes_owned: owned
+                .filter_map(|owned| name_of(owned.volume))
+                .map(|volume| volume.record.name.clone())
+                .collect(),
+            connections: known.report.as_ref().map_or(0, |report| report.nbd_connections),
+        }
+    }
+
+    /// The drives as the API shows them: those of the pool, and those that were given to a node and
+    /// are not in the pool.
+    pub fn drives(&self) -> Vec<DriveStatus> {
+        let pool = self.room.drives.iter().map(|(drive, record)| self.drive(*drive, record));
+        let mut drives: Vec<DriveStatus> = pool.collect();
+        for node in &self.nodes {
+            let reports = node.report.iter().flat_map(|report| &report.drives);
+            let strangers = reports
+                .filter(|report| report.drive.is_none_or(|drive| !self.room.drives.contains_key(&drive)));
+            drives.extend(strangers.map(|report| unknown_drive(&node.name, report)));
+        }
+        drives.sort_by_key(|drive| natural_order(&drive.name));
+        drives
+    }
+
+    fn drive(&self, drive: DriveId, record: &DriveRecord) -> DriveStatus {
+        let report = self.drive_report(drive);
+        let failure = report.and_then(|report| report.failure.clone());
+        let facts = DriveFacts {
+            is_node_reachable: report.is_some(),
+            trouble: failure.as_deref().map(trouble),
+            is_given_up: record.state == DriveState::Failed,
+            is_retired: record.state == DriveState::Retired,
+            blocks_damaged: report
+                .map_or(0, |report| report.blocks_damaged.saturating_sub(report.blocks_healed)),
+        };
+        let slab_bytes = self.geometry.slab_bytes();
+        let count = |pick: fn(&DriveReport) -> u64| report.map_or(0, pick);
+        DriveStatus {
+            name: self.drive_name(drive),
+            id: Some(drive),
+            node: self.node_name(record.node),
+            status: drive::status(&facts),
+            failure,
+            location: report.map(|report| report.location.clone()),
+            size_bytes: record.size_bytes,
+            promisable_bytes: u64::from(record.slabs_promised_max) * slab_bytes,
+            promised_bytes: self.room.promised(drive) * slab_bytes,
+            used_bytes: count(|report| report.blocks_used) * BLOCK_BYTES as u64,
+            written_bytes: count(|report| report.written_bytes),
+            data_bytes: count(|report| report.data_bytes),
+            flushes: count(|report| report.flushes),
+            blocks_damaged: count(|report| report.blocks_damaged),
+            blocks_healed: count(|report| report.blocks_healed),
+        }
+    }
+
+    /// The volumes as the API shows them, by name.
+    pub fn volumes(&self) -> Vec<VolumeStatus> {
+        let mut volumes: Vec<VolumeStatus> = self.volumes.iter().map(|volume| self.volume(volume)).collect();
+        volumes.sort_by_key(|volume| natural_order(&volume.name));
+        volumes
+    }
+
+    fn volume(&self, membership: &VolumeMembership) -> VolumeStatus {
+        let record = &membership.record;
+        let owner = self.owner(membership);
+        let mut exports: Vec<Export> = Vec::new();
+        for node in &self.nodes {
+            for address in &node.nbd_addresses {
+                let uri = Target::new("", address.clone(), record.name.clone()).to_string();
+                exports.push(Export { node: node.name.clone(), is_up: node.report.is_some(), uri });
+            }
+        }
+        let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
+        let stored_blocks: u64 = reports
+            .flat_map(|report| &report.drives)
+            .flat_map(|report| &report.volumes)
+            .filter(|(volume, _)| *volume == membership.volume)
+            .map(|(_, blocks)| blocks)
+            .sum();
+        VolumeStatus {
+            name: record.name.clone(),
+            id: membership.volume,
+            size_bytes: record.size_bytes,
+            copies: record.copies,
+            status: self.volume_status(membership, owner),
+            owner: record.owner.map(|owner| self.node_name(owner.node)),
+            epoch: record.epoch.0,
+            is_serving: owner.is_some_and(|owner| owner.is_serving),
+            writer: owner.and_then(|owner| owner.writer).map(|node| self.node_name(node)),
+            stored_bytes: stored_blocks * BLOCK_BYTES as u64,
+            write_amplification: self.write_amplification(membership),
+            legs: self.legs(membership, owner),
+            exports,
+            traffic: owner.map_or_else(Traffic::default, |owner| Traffic {
+                reads: owner.reads,
+                writes: owner.writes,
+                read_bytes: owner.read_bytes,
+                write_bytes: owner.write_bytes,
+            }),
+            created_unix_ms: record.created_unix_ms,
+        }
+    }
+
+    /// What the owner says, if it is the one that the cluster's state names.
+    fn owner(&self, membership: &VolumeMembership) -> Option<&OwnedVolumeReport> {
+        let owner = membership.record.owner?;
+        let report = self.nodes.iter().find(|node| node.id == owner.node)?.report.as_ref()?;
+        if report.incarnation != owner.incarnation {
+            return None;
+        }
+        report.owned.iter().find(|owned| owned.volume == membership.volume)
+    }
+
+    fn volume_status(&self, membership: &VolumeMembership, owner: Option<&OwnedVolumeReport>) -> Status {
+        let is_repairing = |drive: DriveId| leg_of(owner, drive).is_some_and(is_repairing);
+        let mut slabs = BTreeSet::new();
+        for set in &membership.sets {
+            let members = set.members.iter();
+            slabs.insert(
+                members.map(|member| (member.drive, membership.is_in_sync(member))).collect::<Vec<_>>(),
+            );
+        }
+        let copy = |(drive, is_in_sync): (DriveId, bool)| CopyFacts {
+            is_in_sync,
+            is_reachable: self.is_reachable(drive),
+            is_lost: self.room.drives.get(&drive).is_none_or(|record| record.state == DriveState::Failed),
+            is_repairing: is_repairing(drive),
+        };
+        volume::status(&VolumeFacts {
+            slabs: slabs.into_iter().map(|slab| slab.into_iter().map(copy).collect()).collect(),
+            copies: membership.record.copies,
+            is_served: owner.is_some_and(|owner| owner.is_serving),
+        })
+    }
+
+    fn legs(&self, membership: &VolumeMembership, owner: Option<&OwnedVolumeReport>) -> Vec<LegStatus> {
+        let mut slabs: BTreeMap<DriveId, (u32, bool)> = BTreeMap::new();
+        for member in membership.sets.iter().flat_map(|set| &set.members) {
+            let (count, in_sync) = slabs.entry(member.drive).or_insert((0, true));
+            *count += 1;
+            *in_sync &= membership.is_in_sync(member);
+        }
+        let leg = |(drive, (slabs, in_sync)): (DriveId, (u32, bool))| {
+            let told = leg_of(owner, drive);
+            let by_marks = if in_sync { "in-sync" } else { "stale" };
+            let mut state = told.map_or_else(|| by_marks.to_owned(), |leg| leg.state.clone());
+            if !self.is_reachable(drive) {
+                state += " (away)";
+            }
+            let node = membership.nodes.get(&drive).map_or_else(String::new, |node| self.node_name(*node));
+            let resync = told.and_then(|leg| leg.resync_pages).map(|(done, total)| Progress { done, total });
+            LegStatus { drive: self.drive_name(drive), node, state, slabs, resync }
+        };
+        let mut legs: Vec<LegStatus> = slabs.into_iter().map(leg).collect();
+        legs.sort_by_key(|leg| natural_order(&leg.drive));
+        legs
+    }
+
+    /// What the drives of a volume have written for each byte of data, times its copies.
+    fn write_amplification(&self, membership: &VolumeMembership) -> Option<f64> {
+        let (mut written, mut data) = (0, 0);
+        for report in membership.drives().into_iter().filter_map(|drive| self.drive_report(drive)) {
+            written += report.written_bytes;
+            data += report.data_bytes;
+        }
+        (data > 0).then(|| f64::from(membership.record.copies) * written as f64 / data as f64)
+    }
+}
+
+fn leg_of(owner: Option<&OwnedVolumeReport>, drive: DriveId) -> Option<&LegReport> {
+    owner.and_then(|owner| owner.legs.iter().find(|leg| leg.drive == drive))
+}
+
+fn is_repairing(leg: &LegReport) -> bool {
+    leg.resync_pages.is_some() || matches!(leg.state.as_str(), "joining" | "promoting")
+}
+
+/// What a node's words about a drive mean. A drive that carries something else stops its node's
+/// start, so of those that are left out most have failed.
+fn trouble(failure: &str) -> DriveTrouble {
+    if failure.contains("DRIVE_IS_OLD") || failure.contains("old image") {
+        DriveTrouble::OldOrForeignIdentity
+    } else {
+        DriveTrouble::Failed
+    }
+}
+
+fn unknown_drive(node: &str, report: &DriveReport) -> DriveStatus {
+    let failure = report.failure.clone();
+    let facts = DriveFacts {
+        is_node_reachable: true,
+        trouble: failure.as_deref().map(trouble),
+        ..DriveFacts::default()
+    };
+    DriveStatus {
+        name: format!("{node}/?"),
+        id: report.drive,
+        node: node.to_owned(),
+        status: drive::status(&facts),
+        failure,
+        location: Some(report.location.clone()),
+        size_bytes: report.size_bytes,
+        promisable_bytes: 0,
+        promised_bytes: 0,
+        used_bytes: 0,
+        written_bytes: report.written_bytes,
+        data_bytes: report.data_bytes,
+        flushes: report.flushes,
+        blocks_damaged: report.blocks_damaged,
+        blocks_healed: report.blocks_healed,
+    }
+}
+
+/// Sorts `n2` before `n10`: numbers within names count as such.
+fn natural_order(name: &str) -> Vec<(String, u64)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let text_end = rest.find(|letter: char| letter.is_ascii_digit()).unwrap_or(rest.len());
+        let (text, behind) = rest.split_at(text_end);
+        let digits_end = behind.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(behind.len());
+        let (digits, after) = behind.split_at(digits_end);
+        let number = if digits.is_empty() { 0 } else { digits.parse().unwrap_or(u64::MAX) };
+        parts.push((text.to_owned(), number));
+        rest = after;
+    }
+    parts
+}
+
+#[cfg(test)]
+#[path = "picture_tests.rs"]
+mod tests;

@@ -1,0 +1,102 @@
+use clap::Parser;
+
+use super::*;
+use crate::arguments::{Arguments, Command};
+
+fn arguments(options: &str) -> UpArguments {
+    let line = format!("spandrel up {options}");
+    match Arguments::try_parse_from(line.split_whitespace()).expect("it is well-formed").command {
+        Command::Up(arguments) => arguments,
+        other => panic!("{other:?} is not up"),
+    }
+}
+
+fn settings(options: &str) -> Result<Settings, Error> {
+    let mut counter = 0;
+    let random = || {
+        counter += 1;
+        counter
+    };
+    Settings::from_arguments(&arguments(options), random)
+}
+
+#[test]
+fn the_defaults_are_four_nodes_with_two_drives() {
+    let settings = settings("").expect("the defaults are good");
+    let names: Vec<&str> = settings.nodes.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(names, ["n1", "n2", "n3", "n4"]);
+    assert_eq!(settings.drive_names().collect::<Vec<_>>(), ["d1", "d2"]);
+    assert_eq!(settings.drives_bytes(), 32 << 30);
+    assert_eq!(settings.slab_size_bytes.slab_bytes(), 64 << 20);
+    let identities: std::collections::BTreeSet<_> = settings.nodes.iter().map(|node| node.id).collect();
+    assert_eq!(identities.len(), 4);
+}
+
+#[test]
+fn slabs_suit_the_drives() {
+    let slab_of = |options| settings(options).expect("it is good").slab_size_bytes.slab_bytes() >> 20;
+    assert_eq!(slab_of("--drive-size 1T"), 256);
+    assert_eq!(slab_of("--drive-size 8G"), 128);
+    assert_eq!(slab_of("--drive-size 64M"), 4);
+    assert_eq!(slab_of("--drive-size 1T --slab-size 8M"), 8);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    for options in [
+        "--nodes 0",
+        "--nodes 17",
+        "--drives 0",
+        "--drives 25",
+        "--slab-size 5M",
+        "--slab-size 512M",
+        "--drive-size 0",
+        "--drive-size 64K",
+        "--drive-size 100000001",
+        "--drive-size 256M --slab-size 256M",
+    ] {
+        let error = settings(options).expect_err(options);
+        assert_eq!(error.code, "OPTION_INVALID", "{options}");
+    }
+}
+
+#[test]
+fn the_least_drive_that_is_advised_is_accepted() {
+    let error = settings("--drive-size 4M").expect_err("no slab fits");
+    assert_eq!(error.next, "make it at least 8 MiB");
+    assert!(settings("--drive-size 8M").is_ok());
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    assert_eq!(Settings::read(directory.path()), Ok(None));
+    let written = settings("--nodes 3").expect("it is good");
+    written.write(directory.path()).expect("it can be written");
+    assert_eq!(Settings::read(directory.path()), Ok(Some(written)));
+}
+
+#[test]
+fn a_newer_format_and_a_damaged_record_are_refused() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let write = |text: &str| fs::write(directory.path().join(FORMAT_FILE), text).expect("it can be written");
+    write(r#"{"format":2,"unknown":true}"#);
+    assert_eq!(Settings::read(directory.path()).expect_err("it is newer").code, "DIR_TOO_NEW");
+    write(r#"{"format":1}"#);
+    assert_eq!(Settings::read(directory.path()).expect_err("it lacks all").code, "DIR_DAMAGED");
+    write("");
+    assert_eq!(Settings::read(directory.path()).expect_err("it is empty").code, "DIR_DAMAGED");
+}
+
+#[test]
+fn options_must_agree_with_what_is_there() {
+    let settings = settings("--nodes 3 --drive-size 64M").expect("it is good");
+    let check = |options| settings.check_arguments(Path::new("/x"), &arguments(options));
+    assert_eq!(check(""), Ok(()));
+    assert_eq!(check("--nodes 3 --drives 2 --drive-size 64M"), Ok(()));
+    let error = check("--nodes 4 --drive-size 128M").expect_err("it has 3");
+    assert_eq!(error.code, "OPTIONS_CONTRADICT");
+    assert!(error.why.contains("--nodes 4, but it has 3"), "{}", error.why);
+    assert!(error.why.contains("--drive-size 128 MiB, but it has 64 MiB"), "{}", error.why);
+    assert_eq!(check("--memory").expect_err("it has files").code, "OPTIONS_CONTRADICT");
+}

@@ -1,0 +1,50 @@
+//! Small texts that several commands need.
+
+use std::io::Write;
+
+/// Writes a result to standard output. That nobody reads it is no error.
+pub fn say(text: &str) {
+    let mut output = std::io::stdout().lock();
+    let _ = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+}
+
+/// Microseconds in the unit that people would choose: `12 us`, `1.3 ms`.
+pub fn format_us(us: f64) -> String {
+    if us < 1000.0 {
+        format!("{us:.0} us")
+    } else if us < 100_000.0 {
+        format!("{:.1} ms", us / 1000.0)
+    } else {
+        format!("{:.0} ms", us / 1000.0)
+    }
+}
+
+/// So many of a thing: `1 node`, `2 nodes`.
+pub fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A result as JSON, for programs.
+pub fn json(result: &impl serde::Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(result).expect("results are plain data");
+    text.push('\n');
+    text
+}
+
+/// A part of the whole, in percent.
+pub fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_owned() } else { format!("{:.0} %", part as f64 * 100.0 / whole as f64) }
+}
+
+/// A text for a shell, in quotes if it needs them.
+pub fn quoted(text: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=+,@%".contains(letter);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+#[path = "text_tests.rs"]
+mod tests;

@@ -1,0 +1,223 @@
+//! `spandrel up`: a cluster of several nodes in this process, in the foreground.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use spandrel_health::Status;
+use spandrel_shared::Error;
+use spandrel_shared::size::format_size;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::api::ClusterStatus;
+use crate::arguments::UpArguments;
+use crate::claim::{Claim, claim};
+use crate::cluster::{LocalCluster, RunOptions};
+use crate::directory::Directory;
+use crate::failure::{EXIT_OK, Outcome, system_error};
+use crate::table::Table;
+use crate::text::{counted, format_us, say};
+use crate::{flush, log, server};
+
+/// How long nodes may take to find each other and to serve their volumes before that is said.
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(15);
+const SETTLE_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long a stop in order may take before it is given up.
+const STOP_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How often it is looked what has changed.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs a cluster until it is told to end.
+pub fn run(directory: Directory, arguments: &UpArguments) -> Outcome {
+    let claim = claim(directory, arguments)?;
+    log::start(&claim.directory, arguments.verbose)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
+    runtime.block_on(serve(claim, arguments))
+}
+
+async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
+    let mut interrupted = Interruption::new()?;
+    let flush_us = if claim.settings.memory { None } else { flush::measure(claim.directory.path()).ok() };
+    let is_new = claim.is_new;
+    let options =
+        RunOptions { listen: arguments.listen, nbd_port: arguments.nbd_port, drive_prefix: drive_prefix() };
+    let cluster = LocalCluster::open(claim, options, flush_us).await?;
+    let listener = listen(&cluster.claim().directory)?;
+    cluster.start_all().await?;
+    let router = server::router(Arc::clone(&cluster));
+    let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+    let settled = tokio::select! {
+        status = settle(&cluster) => Some(status?),
+        () = interrupted.next() => None,
+    };
+    if let Some(status) = settled {
+        say(&banner(&status, is_new));
+        let watch = tokio::spawn(watch(Arc::clone(&cluster)));
+        interrupted.next().await;
+        watch.abort();
+    }
+    say("stopping (once more to stop at once)\n");
+    serving.abort();
+    let stopped = tokio::select! {
+        stopped = tokio::time::timeout(STOP_TIME_MAX, cluster.stop_all()) => stopped.is_ok(),
+        () = interrupted.next() => false,
+    };
+    let _ = std::fs::remove_file(cluster.claim().directory.admin_socket());
+    if stopped {
+        say("stopped\n");
+        return Ok(EXIT_OK);
+    }
+    // What was answered is on the drives; the next start recovers as from a crash.
+    say("stopped without waiting for all nodes\n");
+    std::process::exit(1)
+}
+
+/// What stands before the location of each drive: nothing, except in tests.
+fn drive_prefix() -> String {
+    if cfg!(feature = "test-faults") {
+        return std::env::var("SPANDREL_TEST_DRIVE_PREFIX").unwrap_or_default();
+    }
+    String::new()
+}
+
+/// The signals that end the program.
+struct Interruption {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Interruption {
+    fn new() -> Result<Self, Error> {
+        let failed = |error: std::io::Error| system_error("signals cannot be received", &error);
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
+            terminate: signal(SignalKind::terminate()).map_err(failed)?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+fn listen(directory: &Directory) -> Result<UnixListener, Error> {
+    let path = directory.admin_socket();
+    // Whoever holds the directory's lock owns the socket; that nobody listens on it was checked.
+    let _ = std::fs::remove_file(&path);
+    UnixListener::bind(&path).map_err(|error| {
+        Error::new(
+            "ADDRESS_UNUSABLE",
+            format!("the cluster cannot listen on {}", path.display()),
+            error.to_string(),
+            "name another directory with --dir; some file systems have no sockets",
+        )
+    })
+}
+
+/// Waits until all nodes reach each other and all volumes that can be are served.
+async fn settle(cluster: &LocalCluster) -> Result<ClusterStatus, Error> {
+    let deadline = tokio::time::Instant::now() + SETTLE_TIME_MAX;
+    loop {
+        let facts = cluster.facts().await?;
+        let others = facts.nodes.len() - 1;
+        let reached = facts
+            .nodes
+            .iter()
+            .all(|node| node.report.as_ref().is_some_and(|report| report.reachable.len() == others));
+        let is_served = facts.volumes().iter().all(|volume| volume.is_serving);
+        if reached && is_served || tokio::time::Instant::now() > deadline {
+            return cluster.status().await;
+        }
+        tokio::time::sleep(SETTLE_PAUSE).await;
+    }
+}
+
+/// What is shown when the cluster serves.
+fn banner(status: &ClusterStatus, is_new: bool) -> String {
+    let mut nodes = Table::new(&["NODE", "DRIVES", "NBD"]);
+    for node in &status.nodes {
+        let prefix = format!("{}/", status.directory);
+        let within = |address: &String| match address.strip_prefix(&prefix) {
+            Some(path) => format!("DIR/{path}"),
+            None => address.clone(),
+        };
+        let addresses: Vec<String> = node.nbd_addresses.iter().map(within).collect();
+        let drives = format!("{} of {}", node.drives_usable, node.drives);
+        nodes.row([node.name.clone(), drives, addresses.join(", ")]);
+    }
+    let made = if is_new { "new cluster" } else { "cluster" };
+    let drives = status.drives.len() as u64;
+    let drive_bytes = status.drives.iter().map(|drive| drive.size_bytes).max().unwrap_or(0);
+    let flush = match (status.memory, status.flush_us) {
+        (true, _) => "drives in memory: nothing outlives this process".to_owned(),
+        (false, Some(us)) => {
+            format!("a flush of this disk takes {}, and every small write waits for one", format_us(us))
+        }
+        (false, None) => "what a flush of this disk takes could not be measured".to_owned(),
+    };
+    let mut text =
+        format!("spandrel {}: {made} in DIR = {}\n\n{}\n", status.version, status.directory, nodes.render());
+    for volume in status.volumes.iter().filter(|volume| !volume.status.is_healthy()) {
+        text += &format!("volume {} is {}\n", volume.name, volume.status);
+    }
+    text += &format!(
+        "{} of {}, room for {} of volumes with {}\n{flush}\n",
+        counted(drives, "drive"),
+        format_size(drive_bytes),
+        format_size(status.pool.volume_bytes_max),
+        if status.pool.copies_default == 1 {
+            "1 copy".to_owned()
+        } else {
+            format!("{} copies", status.pool.copies_default)
+        },
+    );
+    text += &format!(
+        "ready: {} serve; try `spandrel --dir {} status`; Ctrl-C stops\n",
+        counted(status.nodes.len() as u64, "node"),
+        status.directory
+    );
+    text
+}
+
+/// Tells what changes.
+async fn watch(cluster: Arc<LocalCluster>) {
+    let mut known: BTreeMap<String, Status> = BTreeMap::new();
+    let mut is_first = true;
+    loop {
+        for name in cluster.ended() {
+            tracing::error!("node {name} has ended by itself; see the log");
+        }
+        if let Ok(facts) = cluster.facts().await {
+            let nodes = facts.nodes().into_iter().map(|node| (format!("node {}", node.name), node.status));
+            let drives =
+                facts.drives().into_iter().map(|drive| (format!("drive {}", drive.name), drive.status));
+            let volumes =
+                facts.volumes().into_iter().map(|volume| (format!("volume {}", volume.name), volume.status));
+            let now: BTreeMap<String, Status> = nodes.chain(drives).chain(volumes).collect();
+            if !is_first {
+                tell_changes(&known, &now);
+            }
+            (known, is_first) = (now, false);
+        }
+        tokio::time::sleep(WATCH_INTERVAL).await;
+    }
+}
+
+fn tell_changes(before: &BTreeMap<String, Status>, now: &BTreeMap<String, Status>) {
+    for (name, status) in now {
+        let was_healthy = before.get(name).is_none_or(Status::is_healthy);
+        match before.get(name) {
+            Some(known) if known == status => {}
+            _ if status.is_healthy() && was_healthy => {}
+            _ if status.is_healthy() => tracing::warn!("{name} is {status} again"),
+            _ => tracing::warn!("{name} is {status}"),
+        }
+    }
+}
