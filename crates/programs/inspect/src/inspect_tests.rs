@@ -2,6 +2,7 @@ use std::rc::Rc;
 
 use spandrel_drive::AttachReport;
 use spandrel_platform_simulated::{DriveImage, Random, RunEnd};
+use spandrel_shared::Version;
 
 use crate::inspection::{DamageKind, Inspection, Structure};
 use crate::testing::Image;
@@ -271,4 +272,29 @@ fn a_drive_without_roots_is_named_and_damaged() {
     let roots = inspection.damage.iter().filter(|damage| damage.kind == DamageKind::Root);
     assert_eq!(roots.filter(|damage| !damage.by_crash).count(), 4);
     assert!(inspection.is_damaged());
+}
+
+/// Both copies of the newest root are damaged: where groups name it, the maps are lost, and both
+/// readers say so; where none does, it was never in use.
+#[test]
+fn the_loss_of_the_newest_root_is_found() {
+    let (mut lost, mut unused) = (0, 0);
+    for seed in 0..30 * factor() {
+        let Crash { sector_bytes, images, .. } = crash(4000 + seed);
+        let mut image = images[0].clone();
+        let (sound, _) = inspect_image(&image);
+        let twins = sound.structures.iter().filter(|structure| structure.kind == DamageKind::Root);
+        twins.for_each(|twin| image.flip_bit(twin.offset_bytes + 30, 1));
+        let (inspection, view) = inspect_image(&image);
+        let (store_view, report, _) = attach_image(sector_bytes, &image).unwrap();
+        assert_eq!(view, store_view, "seed {seed}");
+        assert_eq!(inspection.is_damaged(), report.structures_damaged > 0, "seed {seed}");
+        if inspection.damage.iter().any(|damage| damage.kind == DamageKind::Contradiction) {
+            lost += 1;
+            assert!(inspection.copies.iter().all(|copy| copy.proven == Some(Version::ZERO)));
+        } else {
+            unused += 1;
+        }
+    }
+    assert!(lost > 10 && unused > 0, "{lost} lost, {unused} unused");
 }
