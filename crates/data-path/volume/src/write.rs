@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use spandrel_platform::{Buffer, Platform};
+use spandrel_platform::{Buffer, Platform, before};
 use spandrel_replica::{ReplicaError, ReplicaRequest};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::geometry::SlabRange;
@@ -20,6 +20,12 @@ use crate::owner::{Owner, OwnerError, OwnerInner};
 
 /// How long a copy that failed is left alone before it is asked again.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// Writes to a joining leg that may be unanswered before further writes wait.
+const UNAWAITED_WRITES_MAX: u64 = 64;
+
+/// How long a write waits for joining legs that have too much to do.
+const LAG_MAX: Duration = Duration::from_secs(1);
 
 /// The longest piece of a write, in blocks: 1 MiB.
 const PIECE_BLOCKS_MAX: u32 = 256;
@@ -159,6 +165,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// One piece with one version. Afterwards the write is complete on every needed copy, or has
     /// changed nothing anywhere, or the owner is deposed.
     async fn write_piece(&self, piece: SlabRange, content: Content) -> Result<(), OwnerError> {
+        self.let_joining_legs_follow().await;
         let version = self.versions.borrow_mut().begin();
         self.mark_told.set(false);
         let unfinished = UnfinishedWrite { owner: self };
@@ -176,6 +183,29 @@ impl<C: OwnerContext> OwnerInner<C> {
             self.changed.notify_all();
         }
         result
+    }
+
+    /// Waits while a joining leg has too much to do. Nobody waits for single answers of it, but
+    /// without this a leg that takes writes more slowly than they come would never catch up, and
+    /// what is queued for it would delay everything else to its node. One that does not get on at
+    /// all falls back.
+    async fn let_joining_legs_follow(&self) {
+        let lagging = || {
+            let unawaited = self.unawaited.borrow();
+            let mut drives = unawaited.iter().filter(|(_, count)| **count >= UNAWAITED_WRITES_MAX);
+            drives.find(|(drive, _)| self.leg_state(**drive) == LegState::Joining).map(|(drive, _)| *drive)
+        };
+        if lagging().is_none() {
+            return;
+        }
+        let platform = self.context.platform();
+        let deadline = platform.now() + LAG_MAX;
+        let followed = self.changed.wait_until(|| lagging().is_none() || self.is_deposed());
+        if before(platform, deadline, followed).await.is_none() {
+            while let Some(drive) = lagging() {
+                self.set_leg_state(drive, LegState::Stale);
+            }
+        }
     }
 
     async fn send_and_await(

@@ -24,6 +24,10 @@ use spandrel_shared::{DriveId, Epoch, NodeId, VolumeId};
 /// A node that has not answered a heartbeat for so long is not reachable.
 const SILENCE_MAX: Duration = Duration::from_millis(1000);
 
+/// A session in which no heartbeat was answered for so long is ended: whoever waits for its answers
+/// has waited long enough.
+const SESSION_SILENCE_MAX: Duration = Duration::from_millis(1500);
+
 /// Heartbeats, promises, and what they tell. Cheap to clone; all clones are the same.
 pub struct Liveness<P: Platform> {
     inner: Rc<Inner<P>>,
@@ -42,6 +46,7 @@ struct Inner<P: Platform> {
     giver: RefCell<Giver>,
     holder: RefCell<Holder>,
     answered_at: RefCell<BTreeMap<NodeId, Instant>>,
+    session_began: RefCell<BTreeMap<NodeId, Instant>>,
     owners: RefCell<OwnerWatch>,
     owned: RefCell<BTreeMap<VolumeId, Epoch>>,
     /// Notified when a promise comes, a session changes, or a fence overtakes an ownership.
@@ -63,6 +68,7 @@ impl<P: Platform> Liveness<P> {
             bus,
             own,
             answered_at: RefCell::default(),
+            session_began: RefCell::default(),
             owners: RefCell::new(OwnerWatch::new()),
             owned: RefCell::default(),
             changed: Signal::new(),
@@ -237,6 +243,7 @@ impl<P: Platform> Liveness<P> {
                 match self.inner.bus.session(node) {
                     Some(session) if known.get(&node) != Some(&session.session) => {
                         known.insert(node, session.session);
+                        self.inner.session_began.borrow_mut().insert(node, self.inner.platform.now());
                         let peer = Peer { node, incarnation: session.incarnation };
                         self.inner.holder.borrow_mut().session_started(peer);
                         self.send_heartbeat(node);
@@ -255,9 +262,22 @@ impl<P: Platform> Liveness<P> {
     async fn beat(self) {
         loop {
             for node in self.inner.bus.peers() {
+                self.end_silent_session(node);
                 self.send_heartbeat(node);
             }
             self.inner.platform.sleep(HEARTBEAT_INTERVAL).await;
+        }
+    }
+
+    fn end_silent_session(&self, node: NodeId) {
+        let began = self.inner.session_began.borrow().get(&node).copied();
+        let answered = self.inner.answered_at.borrow().get(&node).copied();
+        let Some(heard) = began.max(answered) else { return };
+        if self.inner.platform.now().since(heard) > SESSION_SILENCE_MAX
+            && self.inner.bus.session(node).is_some()
+        {
+            tracing::warn!(%node, "the node is silent: its session is ended");
+            self.inner.bus.break_session(node);
         }
     }
 

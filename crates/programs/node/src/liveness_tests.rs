@@ -3,7 +3,7 @@ use std::future::Future;
 use spandrel_bus::{BusConfig, BusIdentity, BusService};
 use spandrel_platform::{Address, Buffer};
 use spandrel_platform_simulated::{Host, Process, RunEnd, SimulatedPlatform, World};
-use spandrel_shared::ClusterId;
+use spandrel_shared::{ClusterId, ProcessIncarnation};
 
 use super::*;
 

@@ -188,8 +188,10 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         }
         let removals = copies_of(volume, sets).into_iter().map(async |(copy, drive, _, _)| {
             let Some(record) = room.drives.get(&drive) else { return };
-            // One that cannot be asked now finds out by itself.
-            let _ = parts.ask(record.node, ReplicaRequest::RemoveCopy { copy }, None).await;
+            // One that does not answer now finds out by itself.
+            let deadline = parts.platform.now() + COPY_WAIT_MAX;
+            let removal = parts.ask(record.node, ReplicaRequest::RemoveCopy { copy }, None);
+            let _ = before(&parts.platform, deadline, removal).await;
         });
         stream::iter(removals).buffer_unordered(COPIES_AT_ONCE).for_each(async |()| ()).await;
         Ok(())
