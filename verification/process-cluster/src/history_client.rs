@@ -1,0 +1,285 @@
+//! An NBD client that keeps a history: it writes stamped blocks with many requests under way, lives
+//! through the death of its server, and reads everything back to be judged.
+//!
+//! Everything happens on the thread that calls, in an event loop of its own.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use spandrel_fleet::{NbdClient, NbdError};
+use spandrel_platform::{Address, Platform};
+use spandrel_platform_linux::{LinuxPlatform, Runtime, RuntimeConfig};
+use spandrel_shared::BLOCK_BYTES;
+
+use crate::history::{History, Violation};
+use crate::random::Random;
+use crate::stamp::Content;
+
+/// Bytes that are read at a time when everything is read.
+const READ_BYTES: u32 = 1 << 20;
+
+/// Reads under way when everything is read.
+const READS_AT_ONCE: usize = 8;
+
+/// Requests that may fail before a load ends.
+const FAILURES_MAX: usize = 100;
+
+/// How long a server may take until it opens an export again, and how often it is asked.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(60);
+const OPEN_PAUSE: Duration = Duration::from_millis(20);
+
+/// A client of one volume, with the history of its blocks.
+pub struct HistoryClient {
+    runtime: Runtime,
+    address: Address,
+    export: String,
+    history: Rc<RefCell<History>>,
+    random: Rc<Random>,
+}
+
+/// What a load does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Requests that are kept under way.
+    pub in_flight: usize,
+    /// A write is of one to so many blocks; half of them of one.
+    pub write_blocks_max: u64,
+    /// How many of 100 requests are reads, each judged.
+    pub read_percent: u64,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self { in_flight: 16, write_blocks_max: 4, read_percent: 10 }
+    }
+}
+
+/// How a load went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadEnd {
+    /// Writes that were answered.
+    pub writes_answered: u64,
+    /// Requests that were answered with an error.
+    pub failures: Vec<String>,
+    /// Reads that found what must not be.
+    pub violations: Vec<Violation>,
+    /// Requests that were under way when the connection broke; zero if it was not broken.
+    pub unanswered: usize,
+    /// How the connection broke, if it did.
+    pub broken: Option<String>,
+}
+
+impl HistoryClient {
+    /// A client of a new volume of `size_bytes`, served as `export` at `address`.
+    pub fn new(address: Address, export: &str, size_bytes: u64, seed: u64) -> Self {
+        let history = History::new(seed, size_bytes / BLOCK_BYTES as u64);
+        Self {
+            runtime: Runtime::new(RuntimeConfig::default()).expect("the process may open a few files more"),
+            address,
+            export: export.to_owned(),
+            history: Rc::new(RefCell::new(history)),
+            random: Rc::new(Random::new(seed)),
+        }
+    }
+
+    /// Uses the volume at another address from now on.
+    pub fn use_address(&mut self, address: Address) {
+        self.address = address;
+    }
+
+    /// The newest content of every block, and what may be there besides.
+    pub fn history(&self) -> Rc<RefCell<History>> {
+        Rc::clone(&self.history)
+    }
+
+    /// Loads the volume until `goes_on` says no, or the connection breaks. `goes_on` is asked after
+    /// each write that was answered, with their number; what is under way then is still awaited.
+    ///
+    /// # Errors
+    ///
+    /// If the export could not be opened.
+    pub fn load(
+        &mut self,
+        options: LoadOptions,
+        goes_on: impl FnMut(u64) -> bool + 'static,
+    ) -> Result<LoadEnd, NbdError> {
+        let platform = self.runtime.platform();
+        let (address, export) = (self.address.clone(), self.export.clone());
+        let (history, random) = (Rc::clone(&self.history), Rc::clone(&self.random));
+        self.runtime.block_on(async move {
+            let client = open(&platform, &address, &export).await?;
+            let load = Load {
+                platform,
+                client,
+                history,
+                random,
+                options,
+                goes_on: RefCell::new(goes_on),
+                ending: Cell::new(false),
+                end: RefCell::new(LoadEnd {
+                    writes_answered: 0,
+                    failures: Vec::new(),
+                    violations: Vec::new(),
+                    unanswered: 0,
+                    broken: None,
+                }),
+            };
+            join_all((0..options.in_flight).map(|_| load.work())).await;
+            Ok(load.end.into_inner())
+        })
+    }
+
+    /// Reads every block and judges it. What was found holds from then on.
+    ///
+    /// # Errors
+    ///
+    /// If the volume could not be read.
+    pub fn check(&mut self) -> Result<Vec<Violation>, NbdError> {
+        let platform = self.runtime.platform();
+        let (address, export) = (self.address.clone(), self.export.clone());
+        let history = Rc::clone(&self.history);
+        self.runtime.block_on(async move {
+            let client = open(&platform, &address, &export).await?;
+            let next = Cell::new(0);
+            let violations = RefCell::new(Vec::new());
+            let readers = (0..READS_AT_ONCE).map(|_| read_all(&client, &history, &next, &violations));
+            join_all(readers).await.into_iter().collect::<Result<(), NbdError>>()?;
+            let mut violations = violations.into_inner();
+            violations.sort_by_key(|violation: &Violation| violation.block);
+            Ok(violations)
+        })
+    }
+}
+
+/// Opens an export, as soon as the server is there and lets it be opened.
+async fn open(
+    platform: &LinuxPlatform,
+    address: &Address,
+    export: &str,
+) -> Result<NbdClient<LinuxPlatform>, NbdError> {
+    let deadline = platform.now() + OPEN_TIME_MAX;
+    loop {
+        match NbdClient::open(platform, address, export).await {
+            Ok(client) => return Ok(client),
+            Err(error) if platform.now() >= deadline => return Err(error),
+            Err(_) => platform.sleep(OPEN_PAUSE).await,
+        }
+    }
+}
+
+/// Reads stretch after stretch of a volume, beside others that do so.
+async fn read_all(
+    client: &NbdClient<LinuxPlatform>,
+    history: &RefCell<History>,
+    next: &Cell<u64>,
+    violations: &RefCell<Vec<Violation>>,
+) -> Result<(), NbdError> {
+    let size_bytes = history.borrow().block_count() * BLOCK_BYTES as u64;
+    let length_max = u64::from(READ_BYTES.min(client.export().request_bytes_max));
+    loop {
+        let offset = next.get();
+        let length = length_max.min(size_bytes - offset);
+        if length == 0 {
+            return Ok(());
+        }
+        next.set(offset + length);
+        let data = client.read(offset, length as u32).await?;
+        let first = offset / BLOCK_BYTES as u64;
+        for (block, bytes) in (first..).zip(data.chunks_exact(BLOCK_BYTES)) {
+            if let Err(violation) = history.borrow_mut().judge(block, Content::of(bytes)) {
+                violations.borrow_mut().push(violation);
+            }
+        }
+    }
+}
+
+struct Load<F> {
+    platform: LinuxPlatform,
+    client: NbdClient<LinuxPlatform>,
+    history: Rc<RefCell<History>>,
+    random: Rc<Random>,
+    options: LoadOptions,
+    goes_on: RefCell<F>,
+    ending: Cell<bool>,
+    end: RefCell<LoadEnd>,
+}
+
+impl<F: FnMut(u64) -> bool> Load<F> {
+    /// Keeps one request under way.
+    async fn work(&self) {
+        while !self.ending.get() {
+            let (first, count) = self.choose();
+            let is_read = self.random.below(100) < self.options.read_percent;
+            let result = if is_read { self.read(first).await } else { self.write(first, count).await };
+            match result {
+                Ok(()) => {}
+                Err(NbdError::Failed(failure)) => {
+                    let mut end = self.end.borrow_mut();
+                    end.failures.push(failure.to_string());
+                    // A server that refuses everything would be asked for ever.
+                    self.ending.set(self.ending.get() || end.failures.len() >= FAILURES_MAX);
+                }
+                Err(error) => {
+                    let mut end = self.end.borrow_mut();
+                    end.unanswered += 1;
+                    end.broken.get_or_insert(error.to_string());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Blocks to which nothing is under way.
+    fn choose(&self) -> (u64, u64) {
+        let history = self.history.borrow();
+        loop {
+            let most = self.options.write_blocks_max;
+            let count = if self.random.below(2) == 0 { 1 } else { 1 + self.random.below(most) };
+            let count = count.min(history.block_count());
+            let first = self.random.below(history.block_count() - count + 1);
+            if !history.is_busy(first, count) {
+                return (first, count);
+            }
+        }
+    }
+
+    /// Reads a block. A write of it may begin meanwhile, and then the read says nothing.
+    async fn read(&self, block: u64) -> Result<(), NbdError> {
+        let before = self.history.borrow().writes_of(block);
+        let data = self.client.read(block * BLOCK_BYTES as u64, BLOCK_BYTES as u32).await?;
+        let mut history = self.history.borrow_mut();
+        if history.writes_of(block) == before
+            && let Err(violation) = history.judge(block, Content::of(&data))
+        {
+            self.end.borrow_mut().violations.push(violation);
+        }
+        Ok(())
+    }
+
+    async fn write(&self, first: u64, count: u64) -> Result<(), NbdError> {
+        let blocks = first..first + count;
+        let mut data = self.platform.buffers().take(count as usize * BLOCK_BYTES);
+        for (block, bytes) in blocks.clone().zip(data.chunks_exact_mut(BLOCK_BYTES)) {
+            self.history.borrow_mut().issue(block).fill(bytes);
+        }
+        let result = self.client.write(first * BLOCK_BYTES as u64, data.freeze()).await;
+        let mut history = self.history.borrow_mut();
+        if let Err(error) = result {
+            blocks.for_each(|block| history.abandoned(block));
+            return Err(error);
+        }
+        blocks.for_each(|block| history.answered(block));
+        drop(history);
+        let answered = {
+            let mut end = self.end.borrow_mut();
+            end.writes_answered += 1;
+            end.writes_answered
+        };
+        if !(self.goes_on.borrow_mut())(answered) {
+            self.ending.set(true);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,25 @@
+//! The real program as a process: starts it, loads it, kills it, and judges what it has kept.
+//!
+//! - [`Cluster`] runs `spandrel up` in a directory of its own, and the commands against it.
+//! - [`History`] knows what was written to each block of a volume and what was answered, and judges
+//!   what each block holds: exactly the newest answered content, or a newer one that was asked for;
+//!   whole, and of this block.
+//! - [`HistoryClient`] writes to a volume with many requests under way, and reads it back.
+//!
+//! Invariants:
+//! - No two writes of one block are under way at a time, so that "newest" has a meaning.
+//! - What was read once is never allowed to go back.
+
+mod cluster;
+mod history;
+mod history_client;
+mod program;
+mod random;
+mod stamp;
+
+pub use cluster::{Cluster, ClusterOptions, CommandOutput, KillSwitch};
+pub use history::{History, Violation, ViolationKind};
+pub use history_client::{HistoryClient, LoadEnd, LoadOptions};
+pub use program::Program;
+pub use random::Random;
+pub use stamp::{Content, Stamp};
