@@ -64,6 +64,11 @@ fn a_killed_cluster_has_lost_nothing_that_it_had_answered() {
         client.use_address(cluster.nbd_address(nodes[round % nodes.len()]));
         let end = load_and_kill(&cluster, &mut client, &random, WRITES_MIN);
         assert_eq!(end.unanswered, LoadOptions::default().in_flight);
+        cluster.kill();
+        // What a crash leaves is never taken for damage.
+        let drive = cluster.drive_file(nodes[round % nodes.len()], "d1");
+        let inspected = cluster.run(&["drive", "inspect", drive.to_str().expect("a plain name")]);
+        assert_eq!(inspected.status, Some(0), "round {round}: {inspected:#?}");
         cluster.restart();
         let violations = client.check().expect("a cluster that serves");
         assert_nothing_is_lost(round, &violations);
