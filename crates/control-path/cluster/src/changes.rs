@@ -17,7 +17,7 @@ use crate::keys::StateKey;
 use crate::membership::{
     VolumeMembership, check_set_change, count_by_drive, last_copy_error, last_copy_lost,
 };
-use crate::records::{StaleRecord, VolumeOwner, VolumeRecord, encode};
+use crate::records::{StaleRecord, VolumeOwner, VolumeRecord, VolumeWriter, encode};
 use crate::state::{ClusterState, PoolRoom, StateError, next_configuration};
 use crate::store::{Expected, StateStore, StoreErrorKind, Transaction};
 
@@ -69,6 +69,25 @@ impl<S: StateStore> ClusterState<S> {
             after.marks.remove(drive);
             transaction = transaction.delete(&StateKey::Stale(seen.volume, *drive).key());
         }
+        self.commit_change(transaction, after).await
+    }
+
+    /// Lets another front-end write, or none. Whether the former one may be replaced is for the
+    /// owner to know.
+    ///
+    /// Why this is in the state: a front-end that lost its connection repeats its last writes when
+    /// it comes back, and must not overwrite what another one has written since, whoever owns the
+    /// volume by then.
+    pub async fn set_writer(
+        &self,
+        owner: VolumeOwner,
+        seen: &VolumeMembership,
+        writer: Option<VolumeWriter>,
+    ) -> Result<VolumeMembership, StateError> {
+        check_owner(owner, seen)?;
+        let mut after = raised(seen);
+        after.record.writer = writer;
+        let transaction = change_record(seen, &after.record);
         self.commit_change(transaction, after).await
     }
 

@@ -5,7 +5,7 @@ use spandrel_shared::{ConfigurationVersion, Epoch};
 
 use super::*;
 use crate::copy_sets::{CopyBatch, Member};
-use crate::records::Stored;
+use crate::records::{Stored, VolumeWriter};
 use crate::test_cluster::{TestCluster, TestState, drive, hostile, new_volume, owner, plan, quick, volume};
 use crate::test_platform::TestPlatform;
 
@@ -264,5 +264,24 @@ fn settling_waits_for_an_outage_to_end() {
         assert_eq!(read(&state).await, settled);
         state.delete_volume(volume(1), 7).await.unwrap();
         assert_eq!(state.settle_unknown(&platform, &seen).await, Ok(None), "the volume is gone");
+    });
+}
+
+#[test]
+fn one_writer_takes_the_place_of_another() {
+    let cluster = TestCluster::new(1, 4, 1, 20);
+    let state = cluster.state(1);
+    cluster.platform.run(async move {
+        let volume = owned(&state, 1).await;
+        let writer =
+            |attachment| VolumeWriter { node: owner(2).node, incarnation: owner(2).incarnation, attachment };
+        let first = state.set_writer(owner(1), &volume, Some(writer(1))).await.expect("the owner may");
+        assert_eq!(read(&state).await, first);
+        assert_eq!(first.record.writer, Some(writer(1)));
+        let late = state.set_writer(owner(1), &volume, Some(writer(2))).await;
+        assert_eq!(late, Err(StateError::Conflict), "what was compared has changed");
+        assert_eq!(refused(state.set_writer(owner(2), &first, None).await).code, "NOT_OWNER");
+        let none = state.set_writer(owner(1), &first, None).await.expect("the owner may");
+        assert_eq!(none.record.writer, None);
     });
 }

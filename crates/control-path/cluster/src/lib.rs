@@ -40,7 +40,7 @@ pub use membership::VolumeMembership;
 pub use mirror::Mirror;
 pub use records::{
     AliveRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, NodeRecord, Stored, VolumeOwner,
-    VolumeRecord, VolumeState,
+    VolumeRecord, VolumeState, VolumeWriter,
 };
 pub use stamp::StateStamp;
 pub use state::{ClusterState, PoolRoom, StateError};

@@ -38,6 +38,7 @@ fn membership(sets: Vec<CopySet>, marked: &[u8]) -> VolumeMembership {
             slab_bytes: SlabGeometry::new(4 << 20).expect("an allowed size"),
             owner: None,
             preferred_owner: None,
+            writer: None,
             epoch: Epoch(1),
             configuration: ConfigurationVersion(1),
             state: VolumeState::Ready,

@@ -211,6 +211,17 @@ pub struct VolumeOwner {
     pub incarnation: ProcessIncarnation,
 }
 
+/// Who may write to a volume: all clients of one node's front-end that have it open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VolumeWriter {
+    /// The front-end's node.
+    pub node: NodeId,
+    /// The front-end's process.
+    pub incarnation: ProcessIncarnation,
+    /// Which of its attachments. Never the same twice.
+    pub attachment: u64,
+}
+
 /// How far a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -240,6 +251,9 @@ pub struct VolumeRecord {
     pub owner: Option<VolumeOwner>,
     /// The node that should own it when all is well.
     pub preferred_owner: Option<NodeId>,
+    /// Who may write; one that was replaced may never again.
+    #[serde(default)]
+    pub writer: Option<VolumeWriter>,
     /// The number of the ownership.
     pub epoch: Epoch,
     /// Raised by every change of copy sets or marks.

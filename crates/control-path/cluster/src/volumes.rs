@@ -62,6 +62,7 @@ impl NewVolume {
             slab_bytes: self.slab_bytes,
             owner: None,
             preferred_owner: self.preferred_owner,
+            writer: None,
             epoch: Epoch::ZERO,
             configuration: ConfigurationVersion(0),
             state: VolumeState::Creating,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use spandrel_cluster::majority::{Surroundings, Verdict, may_mark};
 use spandrel_cluster::store::StateStore;
-use spandrel_cluster::{StateError, VolumeMembership};
+use spandrel_cluster::{StateError, VolumeMembership, VolumeWriter};
 use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{ReplicaRequest, ReplicaResponse};
 use spandrel_shared::{DriveId, Epoch, NodeId, Version, VolumeId};
@@ -67,6 +67,50 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
         match change {
             MembershipChange::MarkStale(marks) => state.mark_stale(self.parts.own, seen, marks).await,
             MembershipChange::Promote(drive) => state.promote(self.parts.own, seen, &[*drive].into()).await,
+        }
+    }
+
+    /// Who may write, as the state showed it last.
+    pub(crate) fn writer(&self) -> Option<VolumeWriter> {
+        self.seen.borrow().record.writer
+    }
+
+    /// Lets another front-end write, if `present` is still the one that may. Returns who may
+    /// afterwards.
+    pub(crate) async fn replace_writer(
+        &self,
+        present: Option<VolumeWriter>,
+        writer: Option<VolumeWriter>,
+    ) -> Result<Option<VolumeWriter>, MembershipError> {
+        let seen = self.seen.borrow().clone();
+        if seen.record.writer != present {
+            return Ok(seen.record.writer);
+        }
+        let now =
+            self.settle(&seen, self.parts.state.set_writer(self.parts.own, &seen, writer).await).await?;
+        Ok(now.record.writer)
+    }
+
+    /// What the state says after an attempt to change it, when that can no longer come to anything
+    /// else.
+    async fn settle(
+        &self,
+        seen: &VolumeMembership,
+        attempt: Result<VolumeMembership, StateError>,
+    ) -> Result<VolumeMembership, MembershipError> {
+        let outcome = match attempt {
+            // It may still be applied, also after a read that does not show it.
+            Err(error) if error.is_unknown() => {
+                self.parts.state.settle_unknown(&self.parts.platform, seen).await
+            }
+            Err(StateError::Conflict) => self.parts.state.membership(seen.volume).await,
+            outcome => outcome.map(Some),
+        };
+        match outcome {
+            Ok(now) => self.adopt(now),
+            Err(StateError::Refused(error)) if error.code == "NOT_OWNER" => Err(MembershipError::NotOwner),
+            Err(StateError::Refused(error)) => Err(MembershipError::Refused(error.to_string())),
+            Err(error) => Err(MembershipError::Unavailable(error.to_string())),
         }
     }
 
@@ -130,26 +174,11 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
             return Err(MembershipError::Refused(reason));
         }
         let seen = self.seen.borrow().clone();
-        let outcome = match self.try_change(&seen, &change).await {
-            // It may still be applied, also after a read that does not show it.
-            Err(error) if error.is_unknown() => {
-                self.parts.state.settle_unknown(&self.parts.platform, &seen).await
-            }
-            Err(StateError::Conflict) => self.parts.state.membership(seen.volume).await,
-            outcome => outcome.map(Some),
-        };
-        match outcome {
-            Ok(now) => {
-                let now = self.adopt(now)?;
-                if is_made(&now, &change) {
-                    Ok(membership_of(&now))
-                } else {
-                    Err(MembershipError::Unavailable("the membership has changed meanwhile".to_owned()))
-                }
-            }
-            Err(StateError::Refused(error)) if error.code == "NOT_OWNER" => Err(MembershipError::NotOwner),
-            Err(StateError::Refused(error)) => Err(MembershipError::Refused(error.to_string())),
-            Err(error) => Err(MembershipError::Unavailable(error.to_string())),
+        let now = self.settle(&seen, self.try_change(&seen, &change).await).await?;
+        if is_made(&now, &change) {
+            Ok(membership_of(&now))
+        } else {
+            Err(MembershipError::Unavailable("the membership has changed meanwhile".to_owned()))
         }
     }
 }

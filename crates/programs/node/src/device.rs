@@ -18,7 +18,7 @@ use spandrel_bus::{
     BusError, BusRequest, BusResponse, ClientError, ClientErrorKind, ClientRequest, ClientResponse,
 };
 use spandrel_cluster::store::StateStore;
-use spandrel_cluster::{StateKey, VolumeRecord, VolumeState};
+use spandrel_cluster::{StateKey, VolumeRecord, VolumeState, VolumeWriter};
 use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, NodeId, VolumeId};
 use spandrel_volume::{
@@ -26,7 +26,7 @@ use spandrel_volume::{
 };
 
 use crate::node::NodeInner;
-use crate::ownership::{Ownership, VolumeAnswer, VolumeRefusal, VolumeRequest, Writer};
+use crate::ownership::{Ownership, VolumeAnswer, VolumeRefusal, VolumeRequest};
 
 /// How long a request that found no owner waits before it looks again, if nothing wakes it.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -176,16 +176,16 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 }
 
 impl<P: Platform, S: StateStore> Attachment<P, S> {
-    fn writer(&self) -> Writer {
+    fn writer(&self) -> VolumeWriter {
         let own = self.node.parts.own;
-        Writer { node: own.node, incarnation: own.incarnation, attachment: self.number }
+        VolumeWriter { node: own.node, incarnation: own.incarnation, attachment: self.number }
     }
 
     /// Asks for the right to write. `false` if another attachment has it.
     async fn attach(&self) -> Result<bool, DeviceError> {
         loop {
             let attached = match self.node.route(self.volume) {
-                Route::Here(ownership) => match ownership.admit(&self.node, self.writer()) {
+                Route::Here(ownership) => match ownership.admit(&self.node, self.writer()).await {
                     Ok(()) => return Ok(true),
                     Err(refusal) => Err(refused_here(&self.node, refusal)),
                 },
@@ -221,7 +221,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
         loop {
             let outcome = match self.node.route(self.volume) {
                 Route::Here(ownership) => {
-                    let carried_out = ownership.carry_out(&self.node, self.writer(), request.clone()).await;
+                    let carried_out = ownership.carry_out(self.writer(), request.clone()).await;
                     carried_out.map_err(|refusal| refused_here(&self.node, refusal))
                 }
                 Route::There(owner) => self.perform_there(owner, &request).await,
@@ -318,7 +318,13 @@ impl<P: Platform, S: StateStore> Drop for Attachment<P, S> {
     /// Gives the right to write back, so that another node need not wait.
     fn drop(&mut self) {
         match self.node.route(self.volume) {
-            Route::Here(ownership) => ownership.release(self.writer()),
+            Route::Here(ownership) => {
+                let writer = self.writer();
+                self.node.parts.platform.spawn(async move {
+                    // If the state cannot be changed now, a later attachment finds this one gone.
+                    let _ = ownership.release(writer).await;
+                });
+            }
             Route::There(owner) => {
                 let request = ClientRequest::Detach { volume: self.volume, attachment: self.number };
                 let (platform, bus) = (self.node.parts.platform.clone(), self.node.parts.bus.clone());
@@ -338,11 +344,10 @@ impl<P: Platform, S: StateStore> Drop for Attachment<P, S> {
 
 fn refused_here<P: Platform, S: StateStore>(node: &NodeInner<P, S>, refusal: VolumeRefusal) -> Failure {
     match refusal {
-        VolumeRefusal::Owner(OwnerError::Deposed) => Failure::Repeat,
+        VolumeRefusal::Owner(OwnerError::Deposed) | VolumeRefusal::NotNow => Failure::Repeat,
         VolumeRefusal::Owner(error) => Failure::Final(error.into()),
         VolumeRefusal::Busy(writer) => {
-            let name = node.parts.name_of(writer.node);
-            let detail = format!("a client of node {name} has the volume open for writing");
+            let detail = node.parts.describe_writer(writer);
             Failure::Final(DeviceError::new(DeviceErrorKind::Busy, detail))
         }
     }

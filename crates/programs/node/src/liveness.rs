@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use spandrel_bus::{Bus, BusRequest, BusResponse, Heartbeat, HeartbeatAnswer, OwnedVolume};
 use spandrel_cluster::VolumeOwner;
-use spandrel_cluster::liveness::OwnerWatch;
+use spandrel_cluster::liveness::{OWNER_SILENCE_MAX, OwnerWatch};
 use spandrel_cluster::promises::{Fence, Giver, HEARTBEAT_INTERVAL, Holder, Peer, Promise, PromiseTimes};
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
-use spandrel_shared::{DriveId, Epoch, NodeId, VolumeId};
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
 
 /// A node that has not answered a heartbeat for so long is not reachable.
 const SILENCE_MAX: Duration = Duration::from_millis(1000);
@@ -45,7 +45,7 @@ struct Inner<P: Platform> {
     own: Peer,
     giver: RefCell<Giver>,
     holder: RefCell<Holder>,
-    answered_at: RefCell<BTreeMap<NodeId, Instant>>,
+    answered_at: RefCell<BTreeMap<NodeId, (Instant, ProcessIncarnation)>>,
     session_began: RefCell<BTreeMap<NodeId, Instant>>,
     owners: RefCell<OwnerWatch>,
     owned: RefCell<BTreeMap<VolumeId, Epoch>>,
@@ -97,8 +97,22 @@ impl<P: Platform> Liveness<P> {
             return true;
         }
         let now = self.inner.platform.now();
-        let answered = self.inner.answered_at.borrow().get(&node).copied();
+        let answered = self.answered_at(node);
         self.inner.bus.session(node).is_some() && answered.is_some_and(|at| now.since(at) < SILENCE_MAX)
+    }
+
+    fn answered_at(&self, node: NodeId) -> Option<Instant> {
+        self.inner.answered_at.borrow().get(&node).map(|(at, _)| *at)
+    }
+
+    /// Whether a process counts as living: it has answered less than 1.5 s ago, and no other process
+    /// of its node since.
+    pub fn lives(&self, peer: Peer) -> bool {
+        let now = self.inner.platform.now();
+        let answered = self.inner.answered_at.borrow().get(&peer.node).copied();
+        answered.is_some_and(|(at, incarnation)| {
+            incarnation == peer.incarnation && now.since(at) < OWNER_SILENCE_MAX
+        })
     }
 
     /// The other nodes that have answered lately.
@@ -271,8 +285,7 @@ impl<P: Platform> Liveness<P> {
 
     fn end_silent_session(&self, node: NodeId) {
         let began = self.inner.session_began.borrow().get(&node).copied();
-        let answered = self.inner.answered_at.borrow().get(&node).copied();
-        let Some(heard) = began.max(answered) else { return };
+        let Some(heard) = began.max(self.answered_at(node)) else { return };
         if self.inner.platform.now().since(heard) > SESSION_SILENCE_MAX
             && self.inner.bus.session(node).is_some()
         {
@@ -316,7 +329,8 @@ impl<P: Platform> Liveness<P> {
             exclusions_number: answer.exclusions_number,
         };
         self.inner.holder.borrow_mut().answered(peer, number, &promise);
-        self.inner.answered_at.borrow_mut().insert(peer.node, self.inner.platform.now());
+        let answered = (self.inner.platform.now(), peer.incarnation);
+        self.inner.answered_at.borrow_mut().insert(peer.node, answered);
         self.inner.changed.notify_all();
     }
 }

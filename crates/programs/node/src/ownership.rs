@@ -10,18 +10,18 @@
 //! - An owner begins with what the state shows after it was taken, read linearizably.
 //! - An ownership that was overtaken, in the state or by a fence here, is deposed.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_cluster::liveness::OWNER_SILENCE_MAX;
+use spandrel_cluster::promises::Peer;
 use spandrel_cluster::store::{Revision, StateStore};
-use spandrel_cluster::{Stored, VolumeMembership, VolumeRecord, VolumeState};
+use spandrel_cluster::{Stored, VolumeMembership, VolumeRecord, VolumeState, VolumeWriter};
 use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::CopyAddress;
-use spandrel_shared::{NodeId, ProcessIncarnation, SlabIndex, VolumeId};
-use spandrel_volume::{Extent, Owner, OwnerError, Phase};
+use spandrel_shared::{NodeId, SlabIndex, VolumeId};
+use spandrel_volume::{Extent, MembershipError, Owner, OwnerError, Phase};
 
 use crate::context::{NodeContext, membership_of};
 use crate::drives::retry_store;
@@ -40,21 +40,9 @@ const WITHOUT_COPY_DELAY: Duration = Duration::from_millis(500);
 /// An ownership of this process.
 pub(crate) struct Ownership<P: Platform, S: StateStore> {
     pub(crate) owner: Owner<NodeContext<P, S>>,
+    context: NodeContext<P, S>,
     /// What the state's revision was when it began.
     since: Revision,
-    /// The attachment that may write, while there is one.
-    writer: Cell<Option<Writer>>,
-}
-
-/// A front-end's attachment to a volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Writer {
-    /// The front-end's node.
-    pub(crate) node: NodeId,
-    /// The front-end's process.
-    pub(crate) incarnation: ProcessIncarnation,
-    /// Which of its attachments.
-    pub(crate) attachment: u64,
 }
 
 /// What a front-end asks of a volume.
@@ -89,53 +77,74 @@ pub(crate) enum VolumeAnswer {
 
 /// Why an owner did not do what a front-end asked.
 pub(crate) enum VolumeRefusal {
-    /// Another attachment may write. Nothing changed.
-    Busy(Writer),
+    /// Another front-end may write, or none may without attaching first. Nothing changed.
+    Busy(Option<VolumeWriter>),
+    /// The cluster's state could not be changed. Ask again.
+    NotNow,
     Owner(OwnerError),
 }
 
 impl<P: Platform, S: StateStore> Ownership<P, S> {
-    /// The attachment that may write.
-    pub(crate) fn writer(&self) -> Option<Writer> {
-        self.writer.get()
+    /// The front-end that may write.
+    pub(crate) fn writer(&self) -> Option<VolumeWriter> {
+        self.context.writer()
     }
 
-    /// Lets `writer` write from now on, unless another attachment does that still lives.
-    pub(crate) fn admit(&self, node: &NodeInner<P, S>, writer: Writer) -> Result<(), VolumeRefusal> {
-        let present = self.writer.get();
-        if present == Some(writer) {
-            return Ok(());
-        }
+    /// Lets `writer` write from now on, and nobody else, unless another front-end does that still
+    /// lives.
+    pub(crate) async fn admit(
+        &self,
+        node: &NodeInner<P, S>,
+        writer: VolumeWriter,
+    ) -> Result<(), VolumeRefusal> {
         // A front-end has one attachment to a volume at a time: a newer one takes its place.
         let same_process =
-            |present: &Writer| (present.node, present.incarnation) == (writer.node, writer.incarnation);
-        match present {
-            Some(present) if !same_process(&present) && node.lives(present) => {
-                Err(VolumeRefusal::Busy(present))
+            |present: &VolumeWriter| (present.node, present.incarnation) == (writer.node, writer.incarnation);
+        loop {
+            let present = self.writer();
+            if present == Some(writer) {
+                return Ok(());
             }
-            _ => {
-                self.writer.set(Some(writer));
-                Ok(())
+            if let Some(present) = present.filter(|present| !same_process(present) && node.lives(*present)) {
+                return Err(VolumeRefusal::Busy(Some(present)));
             }
+            self.replace_writer(present, Some(writer)).await?;
         }
     }
 
     /// `writer` is gone.
-    pub(crate) fn release(&self, writer: Writer) {
-        if self.writer.get() == Some(writer) {
-            self.writer.set(None);
+    pub(crate) async fn release(&self, writer: VolumeWriter) -> Result<(), VolumeRefusal> {
+        while self.writer() == Some(writer) {
+            self.replace_writer(Some(writer), None).await?;
+        }
+        Ok(())
+    }
+
+    async fn replace_writer(
+        &self,
+        present: Option<VolumeWriter>,
+        writer: Option<VolumeWriter>,
+    ) -> Result<(), VolumeRefusal> {
+        match self.context.replace_writer(present, writer).await {
+            Ok(_) => Ok(()),
+            Err(MembershipError::NotOwner) => {
+                self.owner.depose();
+                Err(VolumeRefusal::Owner(OwnerError::Deposed))
+            }
+            Err(MembershipError::Refused(_) | MembershipError::Unavailable(_)) => Err(VolumeRefusal::NotNow),
         }
     }
 
     /// Carries a front-end's request out.
     pub(crate) async fn carry_out(
         &self,
-        node: &NodeInner<P, S>,
-        writer: Writer,
+        writer: VolumeWriter,
         request: VolumeRequest,
     ) -> Result<VolumeAnswer, VolumeRefusal> {
-        if request.changes().is_some() {
-            self.admit(node, writer)?;
+        // One that was replaced is not admitted again: it may repeat what it does not know to be
+        // done, and must not undo what was written since.
+        if request.changes().is_some() && self.writer() != Some(writer) {
+            return Err(VolumeRefusal::Busy(self.writer()));
         }
         let done = |()| VolumeAnswer::Done;
         let owner = &self.owner;
@@ -164,15 +173,13 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         (ownership.owner.phase() != Phase::Deposed).then(|| Rc::clone(ownership))
     }
 
-    /// Whether an attachment's front-end is still there.
-    fn lives(&self, writer: Writer) -> bool {
+    /// Whether a front-end is still there.
+    fn lives(&self, writer: VolumeWriter) -> bool {
         if writer.node == self.parts.own.node {
             return writer.incarnation == self.parts.own.incarnation
                 && self.has_attachment(writer.attachment);
         }
-        let peer = self.parts.liveness.peer(writer.node);
-        self.parts.liveness.is_reachable(writer.node)
-            && peer.is_some_and(|peer| peer.incarnation == writer.incarnation)
+        self.parts.liveness.lives(Peer { node: writer.node, incarnation: writer.incarnation })
     }
 
     /// Takes volumes and gives them up, as long as the node runs.
@@ -316,8 +323,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         tracing::info!(volume = now.record.name, epoch = epoch.0, "taking the volume over");
         let membership = membership_of(&now);
         let since = now.read_at;
-        let owner = Owner::start(NodeContext::new(self.parts.clone(), now), membership);
-        let ownership = Rc::new(Ownership { owner, since, writer: Cell::new(None) });
+        let context = NodeContext::new(self.parts.clone(), now);
+        let owner = Owner::start(context.clone(), membership);
+        let ownership = Rc::new(Ownership { owner, context, since });
         let former = self.ownerships.borrow_mut().insert(volume, Rc::clone(&ownership));
         if let Some(former) = former {
             former.owner.depose();

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use spandrel_bus::{Bus, BusRequest, BusResponse};
 use spandrel_cluster::promises::Peer;
 use spandrel_cluster::store::StateStore;
-use spandrel_cluster::{ClusterRecord, ClusterState, VolumeOwner};
+use spandrel_cluster::{ClusterRecord, ClusterState, VolumeOwner, VolumeWriter};
 use spandrel_platform::{Buffer, Instant, Platform};
 use spandrel_replica::{Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::{Epoch, NodeId, VolumeId};
@@ -106,6 +106,17 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
     /// This process, as nodes make promises to it.
     pub(crate) fn own_peer(&self) -> Peer {
         Peer { node: self.own.node, incarnation: self.own.incarnation }
+    }
+
+    /// Why a front-end may not write.
+    pub(crate) fn describe_writer(&self, writer: Option<VolumeWriter>) -> String {
+        match writer {
+            Some(writer) => {
+                let name = self.name_of(writer.node);
+                format!("a client of node {name} has the volume open for writing")
+            }
+            None => "the right to write was lost meanwhile: open the volume anew".to_owned(),
+        }
     }
 
     /// What people call a node.

@@ -7,13 +7,14 @@ use spandrel_bus::{
     BusRequest, BusResponse, BusService, ClientError, ClientErrorKind, ClientRequest, ClientResponse,
     ExtentState, Peer,
 };
+use spandrel_cluster::VolumeWriter;
 use spandrel_cluster::promises;
 use spandrel_cluster::store::StateStore;
 use spandrel_platform::{Buffer, Platform};
-use spandrel_volume::OwnerError;
+use spandrel_volume::{DeviceError, OwnerError};
 
 use crate::node::NodeInner;
-use crate::ownership::{VolumeAnswer, VolumeRefusal, VolumeRequest, Writer};
+use crate::ownership::{VolumeAnswer, VolumeRefusal, VolumeRequest};
 
 /// Answers the bus.
 pub(crate) struct NodeService<P: Platform, S: StateStore> {
@@ -58,13 +59,12 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
         request: ClientRequest,
         payload: Option<Buffer>,
     ) -> ClientAnswer {
-        let writer = |attachment| Writer { node: from.node, incarnation: from.incarnation, attachment };
+        let writer = |attachment| VolumeWriter { node: from.node, incarnation: from.incarnation, attachment };
         let (volume, writer, request) = match request {
             ClientRequest::Attach { volume, attachment } => {
                 let ownership = self.node.ownership(volume).ok_or_else(|| self.not_owner(volume))?;
-                ownership
-                    .admit(&self.node, writer(attachment))
-                    .map_err(|refusal| self.refuse(volume, refusal))?;
+                let admitted = ownership.admit(&self.node, writer(attachment)).await;
+                admitted.map_err(|refusal| self.refuse(volume, refusal))?;
                 return Ok((
                     ClientResponse::Attached { size_bytes: ownership.owner.size_bytes() },
                     Vec::new(),
@@ -72,7 +72,8 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
             }
             ClientRequest::Detach { volume, attachment } => {
                 let ownership = self.node.ownership(volume).ok_or_else(|| self.not_owner(volume))?;
-                ownership.release(writer(attachment));
+                let released = ownership.release(writer(attachment)).await;
+                released.map_err(|refusal| self.refuse(volume, refusal))?;
                 return Ok((ClientResponse::Done, Vec::new()));
             }
             ClientRequest::Read { volume, offset, length } => {
@@ -97,7 +98,7 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
             }
         };
         let ownership = self.node.ownership(volume).ok_or_else(|| self.not_owner(volume))?;
-        match ownership.carry_out(&self.node, writer, request).await {
+        match ownership.carry_out(writer, request).await {
             Ok(VolumeAnswer::Done) => Ok((ClientResponse::Done, Vec::new())),
             Ok(VolumeAnswer::Data(data)) => Ok((ClientResponse::Data, data)),
             Ok(VolumeAnswer::Extents(extents)) => {
@@ -130,11 +131,16 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
             VolumeRefusal::Owner(OwnerError::NoRoom) => {
                 ClientError { kind: ClientErrorKind::NoRoom, detail: "the pool has no room".to_owned() }
             }
-            VolumeRefusal::Busy(writer) => {
-                let name = self.node.parts.name_of(writer.node);
-                let detail = format!("a client of node {name} has the volume open for writing");
-                ClientError { kind: ClientErrorKind::Busy, detail }
+            VolumeRefusal::Owner(error @ OwnerError::Lost { .. }) => {
+                ClientError { kind: ClientErrorKind::Failed, detail: DeviceError::from(error).detail }
             }
+            VolumeRefusal::Busy(writer) => {
+                ClientError { kind: ClientErrorKind::Busy, detail: self.node.parts.describe_writer(writer) }
+            }
+            VolumeRefusal::NotNow => ClientError {
+                kind: ClientErrorKind::NotOwner { owner: None },
+                detail: "the cluster's state could not be changed".to_owned(),
+            },
         }
     }
 }
