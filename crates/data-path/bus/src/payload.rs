@@ -31,6 +31,7 @@ fn replica_subject(request: &ReplicaRequest) -> Subject {
         ReplicaRequest::Read { copy, authority, .. }
         | ReplicaRequest::Check { copy, authority, .. }
         | ReplicaRequest::Heal { copy, authority, .. }
+        | ReplicaRequest::Lose { copy, authority, .. }
         | ReplicaRequest::Pages { copy, authority }
         | ReplicaRequest::BlockStates { copy, authority, .. }
         | ReplicaRequest::SetPageVersion { copy, authority, .. } => owned(copy, authority, Version::ZERO),

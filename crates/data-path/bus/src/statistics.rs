@@ -75,7 +75,7 @@ impl RequestKind {
                 ReplicaRequest::Trim { .. } => Self::CopyTrim,
                 ReplicaRequest::Read { .. } => Self::CopyRead,
                 ReplicaRequest::Check { .. } => Self::CopyCheck,
-                ReplicaRequest::Heal { .. } => Self::CopyHeal,
+                ReplicaRequest::Heal { .. } | ReplicaRequest::Lose { .. } => Self::CopyHeal,
                 ReplicaRequest::Fence { .. } => Self::Fence,
                 ReplicaRequest::NoteMark { .. } => Self::NoteMark,
                 ReplicaRequest::Pages { .. } => Self::Pages,

@@ -221,16 +221,10 @@ impl<P: Platform> DriveStore<P> {
         }
     }
 
-    /// Durably refuses epochs below `epoch` for a volume from now on.
+    /// Durably refuses epochs below `epoch` for a volume from now on. When it returns, every change
+    /// that was asked for before it is durable, also if the epoch is nothing new.
     pub async fn fence(&self, volume: VolumeId, epoch: Epoch) -> Result<(), StoreError> {
-        let volume_slot = {
-            let state = self.inner.state.borrow();
-            let slot = state.volume_slot(volume).ok_or(StoreError::NotFound)?;
-            if state.volumes.get(slot).is_some_and(|volume| volume.fence_epoch >= epoch) {
-                return self.inner.check();
-            }
-            slot
-        };
+        let volume_slot = self.inner.state.borrow().volume_slot(volume).ok_or(StoreError::NotFound)?;
         self.commit_records(vec![Record::Fence { volume_slot, epoch }]).await
     }
 
@@ -320,6 +314,42 @@ impl<P: Platform> DriveStore<P> {
         }
         self.inner.statistics.borrow_mut().blocks_healed += 1;
         Ok(true)
+    }
+
+    /// Makes whole blocks from `first` on what a resync's source holds: a hole without data, as many
+    /// blocks as there are `checksums` otherwise. That is no write of the volume: it is not listed, and
+    /// the versions of the pages stay. Only for copies that are not in sync.
+    pub async fn fill(
+        &self,
+        slot: SlabSlot,
+        first: u32,
+        count: u32,
+        data: Option<(Buffer, Vec<u32>)>,
+    ) -> Result<(), StoreError> {
+        let Some((data, checksums)) = data else {
+            self.inner.volume_of(slot, first, count)?;
+            let trim = Record::Trim { slab_slot: slot.0, first, count, counter: 0 };
+            return self.commit_records(vec![trim]).await;
+        };
+        assert_eq!(data.len(), checksums.len() * BLOCK_BYTES, "one checksum a block");
+        assert_eq!(checksums.len(), count as usize, "as many checksums as blocks");
+        self.write_blocks(slot, first, None, data, checksums).await
+    }
+
+    /// Forgets what one block holds: it reads as damaged until it is written or healed. For copies
+    /// whose source has lost the block too, so that no older content is taken for it.
+    pub async fn lose(&self, slot: SlabSlot, block: u32) -> Result<(), StoreError> {
+        self.inner.volume_of(slot, block, 1)?;
+        let Mapping { block: physical, checksum } = Mapping::UNKNOWN;
+        let lost = MappingRecord {
+            slab_slot: slot.0,
+            first: block,
+            counter: 0,
+            block: physical,
+            former_block: 0,
+            checksums: vec![checksum],
+        };
+        self.commit_records(vec![Record::Heal(lost)]).await
     }
 
     /// Unmaps `count` blocks from `first` on under `version`: they read as zeros.

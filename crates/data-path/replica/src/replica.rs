@@ -124,7 +124,12 @@ impl<P: Platform> Replica<P> {
                 let local = self.authorize(copy, authority)?;
                 local.note_mark(copy.volume, &mark);
                 let data = payload.ok_or(ReplicaError::DamagedOnArrival)?;
-                local.store.write(local.slot, first, version, data, checksums).await?;
+                if version == Version::ZERO {
+                    let count = checksums.len() as u32;
+                    local.store.fill(local.slot, first, count, Some((data, checksums))).await?;
+                } else {
+                    local.store.write(local.slot, first, version, data, checksums).await?;
+                }
                 done()
             }
             ReplicaRequest::Read { copy, authority, first, count } => {
@@ -141,7 +146,11 @@ impl<P: Platform> Replica<P> {
             ReplicaRequest::Trim { copy, authority, mark, first, count, version } => {
                 let local = self.authorize(copy, authority)?;
                 local.note_mark(copy.volume, &mark);
-                local.store.trim(local.slot, first, count, version).await?;
+                if version == Version::ZERO {
+                    local.store.fill(local.slot, first, count, None).await?;
+                } else {
+                    local.store.trim(local.slot, first, count, version).await?;
+                }
                 done()
             }
             ReplicaRequest::Heal { copy, authority, block, token, checksum } => {
@@ -181,6 +190,11 @@ impl<P: Platform> Replica<P> {
             ReplicaRequest::SetPageVersion { copy, authority, page, version, whole } => {
                 let local = self.authorize(copy, authority)?;
                 local.store.set_page_version(local.slot, page, version, whole).await?;
+                done()
+            }
+            ReplicaRequest::Lose { copy, authority, block } => {
+                let local = self.authorize(copy, authority)?;
+                local.store.lose(local.slot, block).await?;
                 done()
             }
             ReplicaRequest::AddCopy(new) => self.add_copy(new).await,
@@ -270,6 +284,11 @@ impl<P: Platform> Replica<P> {
         let (volume, slab) = (new.copy.volume, new.copy.slab);
         if self.find(new.copy).is_ok() {
             return done();
+        }
+        // A copy that an owner of old asks for may have been replaced by the one that is here.
+        let accepted = self.accepted_epoch(volume);
+        if new.epoch < accepted {
+            return Err(ReplicaError::Fenced { epoch: accepted });
         }
         let store = self.inner.borrow().drives.get(&new.drive).cloned().ok_or(ReplicaError::NotFound)?;
         let former = self.inner.borrow_mut().copies.remove(&(volume, slab));

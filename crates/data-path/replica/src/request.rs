@@ -70,7 +70,8 @@ pub enum ReplicaRequest {
         mark: Mark,
         /// The first block within the slab.
         first: u32,
-        /// The write's version; in a roll-forward an older one than the owner's epoch.
+        /// The write's version; in a roll-forward an older one than the owner's epoch; zero for what a
+        /// resync copies, which is no write of the volume.
         version: Version,
         /// The address-mixed checksum of each block.
         checksums: Vec<u32>,
@@ -87,7 +88,7 @@ pub enum ReplicaRequest {
         first: u32,
         /// How many blocks.
         count: u32,
-        /// The trim's version.
+        /// The trim's version; zero for what a resync copies.
         version: Version,
     },
     /// Reads whole blocks. Answered with `Parts` and the data as payload.
@@ -181,6 +182,16 @@ pub enum ReplicaRequest {
     RemoveCopy {
         /// The copy.
         copy: CopyAddress,
+    },
+    /// Forgets what a block holds, as the source of a resync has lost it too. Answered with `Done`
+    /// when durable.
+    Lose {
+        /// The copy.
+        copy: CopyAddress,
+        /// The owner's right.
+        authority: Authority,
+        /// The block within the slab.
+        block: u32,
     },
 }
 

@@ -23,6 +23,10 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// A node whose promise is missing for so long is taken out.
 pub const SILENCE_MAX: Duration = Duration::from_millis(1000);
 
+/// A read or write that is under way for so long has met a silent copy. It is noticed after once or
+/// twice as long.
+const OVERDUE: Duration = Duration::from_secs(3);
+
 /// How long the guardian waits after a refused or failed transaction.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -30,18 +34,24 @@ const RETRY: Duration = Duration::from_millis(50);
 pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
     let platform = owner.context.platform().clone();
     let mut missing_since: BTreeMap<NodeId, Instant> = BTreeMap::new();
+    let mut looked_at = platform.now();
     loop {
         let changed = owner.changed.notified();
         match owner.phase.get() {
             Phase::Deposed => return,
             Phase::TakingOver => {}
             Phase::Serving => {
+                if platform.now().since(looked_at) >= OVERDUE {
+                    looked_at = platform.now();
+                    owner.looks.set(owner.looks.get() + 1);
+                    owner.changed.notify_all();
+                }
                 let silent = owner.silent_nodes(&mut missing_since);
                 let doubtful = owner.doubtful_legs(&silent);
                 if !doubtful.is_empty() && !owner.take_out(doubtful).await {
                     platform.sleep(RETRY).await;
                 }
-                owner.tell_idle_mark().await;
+                owner.tell_idle_mark();
                 crate::resync::start_where_needed(&owner);
             }
         }
@@ -86,12 +96,13 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// whether anything changed.
     pub(crate) async fn take_out(&self, mut drives: BTreeSet<DriveId>) -> bool {
         let seen = self.membership.borrow().clone();
+        let mut by_hope: Vec<DriveId> = drives.iter().copied().collect();
+        by_hope.sort_by_key(|drive| self.hope_for(*drive));
         while !seen.may_mark(&drives) {
-            // One leg fewer may do. The last one alone may be the last copy of a slab: then the
-            // volume waits for it.
-            if drives.pop_last().is_none() {
-                return false;
-            }
+            // One leg fewer may do: the one that is most likely to answer again. The last one alone may
+            // be the last copy of a slab: then the volume waits for it.
+            let Some(kept) = by_hope.pop() else { return false };
+            drives.remove(&kept);
         }
         if drives.is_empty() {
             return false;
@@ -99,6 +110,19 @@ impl<C: OwnerContext> OwnerInner<C> {
         let since = self.versions.borrow().mark().complete_up_to();
         let marks = drives.iter().map(|drive| (*drive, since)).collect();
         self.change(seen, MembershipChange::MarkStale(marks)).await
+    }
+
+    /// How likely a leg is to answer again soon. If all are in doubt, the best one must stay: the volume
+    /// waits for it.
+    fn hope_for(&self, drive: DriveId) -> u8 {
+        let drive_failed = self.suspects.borrow().get(&drive).is_some_and(|suspect| suspect.drive_failed);
+        let node = self.legs.borrow().get(&drive).map(|leg| leg.node);
+        match node {
+            _ if drive_failed => 0,
+            Some(node) if node == self.context.node() => 3,
+            Some(node) if self.context.is_reachable(node) => 2,
+            _ => 1,
+        }
     }
 
     /// Marks legs stale since given versions; the caller knows that slabs keep in-sync copies.
@@ -143,7 +167,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         match change {
             MembershipChange::MarkStale(marks) => {
                 for (drive, since) in marks {
-                    let reason = suspects.remove(drive).unwrap_or_else(|| "its node is silent".to_owned());
+                    let suspicion = suspects.remove(drive);
+                    let reason = suspicion.map_or("its node is silent".to_owned(), |suspect| suspect.reason);
                     tracing::warn!(volume = %self.volume, %drive, since = %since, "copies marked stale: {reason}");
                 }
                 statistics.legs_marked += marks.len() as u64;
@@ -158,8 +183,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.changed.notify_all();
     }
 
-    /// Tells all copies the mark once the volume has fallen idle.
-    async fn tell_idle_mark(&self) {
+    /// Tells all copies the mark once the volume has fallen idle. Nobody waits for the answers: one that
+    /// is silent must not keep the guardian from marking it.
+    fn tell_idle_mark(&self) {
         let mark = self.versions.borrow().mark();
         if self.mark_told.get() || mark.version != self.versions.borrow().newest() {
             return;
@@ -168,8 +194,11 @@ impl<C: OwnerContext> OwnerInner<C> {
         let (volume, authority) = (self.volume, self.authority());
         for node in self.needed_nodes() {
             let request = ReplicaRequest::NoteMark { volume, authority, mark: mark.clone() };
-            // A copy that misses a mark only lists more writes at the next take-over.
-            let _ = self.context.ask(node, request, None).await;
+            let context = self.context.clone();
+            self.context.platform().spawn(async move {
+                // A copy that misses a mark only lists more writes at the next take-over.
+                let _ = context.ask(node, request, None).await;
+            });
         }
     }
 }

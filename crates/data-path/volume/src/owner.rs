@@ -11,9 +11,12 @@
 //! - An owner that meets a higher epoch than its own is deposed and answers nothing more.
 
 use std::cell::{Cell, RefCell};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
+use futures_util::future::Either;
 use spandrel_platform::Platform;
 use spandrel_platform::sync::Signal;
 use spandrel_replica::{Authority, Mark, ReplicaError};
@@ -44,20 +47,33 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     pub(crate) epoch: Epoch,
     pub(crate) membership: RefCell<Membership>,
     pub(crate) legs: RefCell<BTreeMap<DriveId, Leg>>,
-    /// Legs that failed to do what a needed leg must, with the reason: to be marked stale.
-    pub(crate) suspects: RefCell<BTreeMap<DriveId, String>>,
+    /// Legs that failed to do what a needed leg must: to be marked stale.
+    pub(crate) suspects: RefCell<BTreeMap<DriveId, Suspicion>>,
     pub(crate) locks: RangeLocks,
     pub(crate) versions: RefCell<VersionTracker>,
     pub(crate) phase: Cell<Phase>,
     /// Notified when the phase, a leg or the suspects change.
     pub(crate) changed: Signal,
     pub(crate) statistics: RefCell<OwnerStatistics>,
+    /// Counts the looks of the guardian for what is overdue.
+    pub(crate) looks: Cell<u64>,
     /// Whether the copies have been told the mark since the last write.
     pub(crate) mark_told: Cell<bool>,
     pub(crate) resync: RefCell<BTreeMap<DriveId, ResyncProgress>>,
     /// Writes that were sent to joining legs and not answered yet.
     pub(crate) unawaited: RefCell<BTreeMap<DriveId, u64>>,
     own: Weak<OwnerInner<C>>,
+}
+
+/// How long a copy may take for an answer. A fence may have to wait for promises to run out.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Why a leg is to be marked stale.
+pub(crate) struct Suspicion {
+    /// What it did, for people.
+    pub(crate) reason: String,
+    /// Its drive has failed: of two legs it is the less likely one to come back by itself.
+    pub(crate) drive_failed: bool,
 }
 
 /// What an owner does.
@@ -80,6 +96,12 @@ pub enum OwnerError {
     Invalid(String),
     /// No copy has room; nothing changed.
     NoRoom,
+    /// A block is damaged on every copy that holds its newest content. Writing the whole block makes it
+    /// good again. A change that needed to read it has changed nothing of that block.
+    Lost {
+        /// The block within the volume.
+        block: u64,
+    },
 }
 
 impl From<OwnerError> for DeviceError {
@@ -90,6 +112,14 @@ impl From<OwnerError> for DeviceError {
             }
             OwnerError::Invalid(detail) => DeviceError::new(DeviceErrorKind::Invalid, detail),
             OwnerError::NoRoom => DeviceError::new(DeviceErrorKind::NoRoom, "the pool has no room"),
+            OwnerError::Lost { block } => DeviceError::new(
+                DeviceErrorKind::Failed,
+                format!(
+                    "block {block} (4 KiB at byte {}) is damaged on every copy that could be asked; a copy \
+                     that is away may still hold it, and writing it makes it good again",
+                    block * BLOCK_BYTES as u64
+                ),
+            ),
         }
     }
 }
@@ -113,6 +143,7 @@ impl<C: OwnerContext> Owner<C> {
             phase: Cell::new(Phase::TakingOver),
             changed: Signal::new(),
             statistics: RefCell::default(),
+            looks: Cell::new(0),
             mark_told: Cell::new(true),
             resync: RefCell::default(),
             unawaited: RefCell::default(),
@@ -287,14 +318,54 @@ impl<C: OwnerContext> OwnerInner<C> {
             AskError::Replica(error) => error.to_string(),
             AskError::Unreachable(detail) => detail.clone(),
         };
+        let drive_failed = matches!(error, AskError::Replica(ReplicaError::DriveFailed(_)));
         match self.leg_state(drive) {
             LegState::Stale => {}
             // It missed a message: it begins anew.
             LegState::Joining => self.set_leg_state(drive, LegState::Stale),
             LegState::InSync | LegState::Promoting => {
-                self.suspects.borrow_mut().entry(drive).or_insert(reason);
-                self.changed.notify_all();
+                // Told once: whoever notes the same failure whenever something changes must not be
+                // the change.
+                let mut suspects = self.suspects.borrow_mut();
+                if let Entry::Vacant(place) = suspects.entry(drive) {
+                    place.insert(Suspicion { reason, drive_failed });
+                    drop(suspects);
+                    self.changed.notify_all();
+                }
             }
+        }
+    }
+
+    /// Whether what began at look number `begun` has been under way for so long that a copy which has
+    /// not answered is taken for silent: its drive hangs, though its node is alive. Costs no timer.
+    pub(crate) fn is_overdue(&self, begun: u64) -> bool {
+        self.looks.get() >= begun + 2
+    }
+
+    /// The answer of a copy, if it comes in time: for questions that are so rare that a timer for each
+    /// costs nothing. A request that is given up may be carried out later, but before any that is asked
+    /// of the same copy behind it.
+    pub(crate) async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, AskError>>,
+    ) -> Result<T, AskError> {
+        let timeout = std::pin::pin!(self.context.platform().sleep(ANSWER_MAX));
+        match futures_util::future::select(std::pin::pin!(answer), timeout).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => {
+                Err(AskError::Unreachable(format!("no answer for {} s", ANSWER_MAX.as_secs())))
+            }
+        }
+    }
+
+    /// A leg has missed a write that nobody waits for: it begins anew. That is certain before its
+    /// promotion is sent, as that waits for the answers to all such writes; so the cluster state still
+    /// calls it stale, and nobody need be asked.
+    pub(crate) fn fall_back(&self, drive: DriveId, error: &AskError) {
+        self.note_failure(drive, error);
+        if matches!(self.leg_state(drive), LegState::Joining | LegState::Promoting) {
+            self.suspects.borrow_mut().remove(&drive);
+            self.set_leg_state(drive, LegState::Stale);
         }
     }
 

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::Either;
 use spandrel_platform::{Buffer, Platform};
-use spandrel_replica::{PartDescription, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, SlabIndex};
 
@@ -32,6 +33,19 @@ pub(crate) enum BlockPart {
     Hole(u32),
     /// Content and checksums.
     Data { data: Buffer, checksums: Vec<u32> },
+    /// One block whose newest content no copy that could be asked has whole.
+    Lost,
+}
+
+impl BlockPart {
+    /// How many blocks.
+    pub(crate) fn count(&self) -> u32 {
+        match self {
+            BlockPart::Hole(count) => *count,
+            BlockPart::Data { checksums, .. } => checksums.len() as u32,
+            BlockPart::Lost => 1,
+        }
+    }
 }
 
 impl<C: OwnerContext> Owner<C> {
@@ -45,9 +59,7 @@ impl<C: OwnerContext> Owner<C> {
         let geometry = inner.membership.borrow().geometry;
         let mut parts = Vec::with_capacity(1);
         for part in geometry.split(blocks).flat_map(|part| cut(part, PIECE_BLOCKS_MAX)) {
-            for part in inner.read_piece(part).await? {
-                inner.push_bytes(part, &mut parts);
-            }
+            inner.read_bytes(part, &mut parts).await?;
         }
         inner.promised().await?;
         let mut statistics = inner.statistics.borrow_mut();
@@ -77,6 +89,7 @@ impl<C: OwnerContext> Owner<C> {
                 }
             }
         }
+        inner.promised().await?;
         Ok(trim_extents(extents, skip, length))
     }
 }
@@ -88,16 +101,31 @@ impl<C: OwnerContext> OwnerInner<C> {
         let geometry = self.membership.borrow().geometry;
         let mut parts = Vec::with_capacity(1);
         for part in geometry.split(BlockRange::new(block, 1)) {
-            for part in self.read_piece(part).await? {
-                self.push_bytes(part, &mut parts);
-            }
+            self.read_bytes(part, &mut parts).await?;
         }
         Ok(parts.swap_remove(0))
     }
 
+    /// Appends the bytes of `piece` to `into`. Fails if one of its blocks is lost.
+    async fn read_bytes(&self, piece: SlabRange, into: &mut Vec<Buffer>) -> Result<(), OwnerError> {
+        let geometry = self.membership.borrow().geometry;
+        let mut block = piece.in_volume(geometry).first;
+        for part in self.read_piece(piece).await? {
+            block += u64::from(part.count());
+            into.push(match part {
+                BlockPart::Data { data, .. } => data,
+                BlockPart::Hole(count) => {
+                    self.context.platform().buffers().take_zeroed(count as usize * BLOCK_BYTES).freeze()
+                }
+                BlockPart::Lost => return Err(OwnerError::Lost { block: block - 1 }),
+            });
+        }
+        Ok(())
+    }
+
     /// Reads blocks of one slab, which the caller holds, from whichever in-sync copies have them.
     pub(crate) async fn read_piece(&self, piece: SlabRange) -> Result<Vec<BlockPart>, OwnerError> {
-        let (source, parts) = self.read_from_any(piece, &BTreeSet::new()).await?;
+        let (source, parts) = self.read_from_any(piece).await?;
         if !parts.iter().any(|part| matches!(part, CopyPart::Damaged { .. })) {
             return Ok(parts.into_iter().map(CopyPart::into_good).collect());
         }
@@ -116,38 +144,97 @@ impl<C: OwnerContext> OwnerInner<C> {
         Ok(good)
     }
 
-    /// Reads one block that `damaged` could not give from another copy, and heals it there.
+    /// Reads one block that `first` could not give from another copy, and heals it there.
     async fn read_elsewhere(
         &self,
         slab: SlabIndex,
         block: u32,
         token: u64,
-        damaged: Member,
+        first: Member,
     ) -> Result<BlockPart, OwnerError> {
         let piece = SlabRange { slab, first: block, count: 1 };
-        let mut excluded = BTreeSet::from([damaged.drive]);
-        let mut to_heal = vec![(damaged, token)];
-        loop {
-            let (source, parts) = self.read_from_any(piece, &excluded).await?;
-            match parts.into_iter().next() {
-                Some(CopyPart::Damaged { token }) => {
-                    excluded.insert(source.drive);
-                    to_heal.push((source, token));
-                }
-                Some(part) => {
-                    let good = part.into_good();
-                    self.statistics.borrow_mut().blocks_read_elsewhere += 1;
-                    for (member, token) in to_heal {
-                        self.heal(slab, block, member, token, &good).await;
-                    }
-                    return Ok(good);
-                }
-                None => excluded.clear(),
+        let mut damaged = vec![(first, token)];
+        let mut failed = BTreeSet::new();
+        let good = loop {
+            let changed = self.changed.notified();
+            if self.is_deposed() {
+                return Err(OwnerError::Deposed);
             }
+            let is_damaged = |drive: DriveId| damaged.iter().any(|(member, _)| member.drive == drive);
+            let next = self.nearest(slab, |drive| !is_damaged(drive) && !failed.contains(&drive));
+            if let Some(member) = next {
+                let answer = self.ask_read_while_in_sync(&member, piece).await;
+                match answer.map(|parts| parts.into_iter().next()) {
+                    Ok(Some(CopyPart::Damaged { token })) => damaged.push((member, token)),
+                    Ok(Some(part)) => break part.into_good(),
+                    Ok(None) => _ = failed.insert(member.drive),
+                    Err(error) => {
+                        self.note_failure(member.drive, &error);
+                        failed.insert(member.drive);
+                    }
+                }
+                continue;
+            }
+            if let Some(good) = self.read_from_others(piece, &damaged).await {
+                break good;
+            }
+            let in_sync =
+                |(member, state): (Member, LegState)| (state == LegState::InSync).then_some(member.drive);
+            if self.members(slab).into_iter().filter_map(in_sync).all(is_damaged) {
+                tracing::error!(volume = %self.volume, %slab, block, "a block is lost");
+                return Ok(BlockPart::Lost);
+            }
+            // Another copy in sync may have it.
+            failed.clear();
+            self.changed_or_later(changed).await;
+        };
+        self.statistics.borrow_mut().blocks_read_elsewhere += 1;
+        for (member, token) in damaged {
+            self.heal(slab, block, member, token, &good).await;
         }
+        Ok(good)
     }
 
-    /// Replaces a damaged block. A failure is not the reader's: the scrub finds the block again.
+    /// Reads one block, damaged on all in-sync copies that answer, from one that is not in sync. What
+    /// such a copy holds may be old; but the maps of the in-sync ones still say which checksum the
+    /// newest content has.
+    async fn read_from_others(&self, piece: SlabRange, damaged: &[(Member, u64)]) -> Option<BlockPart> {
+        let mut expected = None;
+        for (member, _) in damaged {
+            let states = self.ask_block_states(member, piece).await;
+            if let Ok([spandrel_replica::BlockState::Data(checksum)]) = states.as_deref() {
+                expected = Some(*checksum);
+            }
+        }
+        let expected = expected?;
+        for (member, state) in self.members(piece.slab) {
+            if state == LegState::InSync || !self.context.is_reachable(member.node) {
+                continue;
+            }
+            let fence = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch };
+            if self.in_time(self.context.ask(member.node, fence, None)).await.is_err() {
+                continue;
+            }
+            let parts = self.in_time(self.ask_read(&member, piece)).await.unwrap_or_default();
+            for part in parts {
+                if let CopyPart::Data { checksums, .. } = &part
+                    && checksums[..] == [expected]
+                {
+                    return Some(part.into_good());
+                }
+            }
+        }
+        None
+    }
+
+    /// Completes when something has changed, or a little later.
+    async fn changed_or_later(&self, changed: impl Future<Output = ()>) {
+        let retry = self.context.platform().sleep(std::time::Duration::from_millis(20));
+        futures_util::future::select(std::pin::pin!(changed), std::pin::pin!(retry)).await;
+    }
+
+    /// Replaces a damaged block. A failure is not the reader's: the scrub finds the block again. A lack
+    /// of room for it is no failure of the copy.
     pub(crate) async fn heal(
         &self,
         slab: SlabIndex,
@@ -159,37 +246,32 @@ impl<C: OwnerContext> OwnerInner<C> {
         let (payload, checksum) = match good {
             BlockPart::Hole(_) => (None, None),
             BlockPart::Data { data, checksums } => (Some(data.clone()), checksums.first().copied()),
+            BlockPart::Lost => return,
         };
         let copy = self.membership.borrow().address(slab, &member);
         let request = ReplicaRequest::Heal { copy, authority: self.authority(), block, token, checksum };
-        match self.context.ask(member.node, request, payload).await {
+        match self.in_time(self.context.ask(member.node, request, payload)).await {
             Ok(_) => self.statistics.borrow_mut().blocks_healed += 1,
+            Err(AskError::Replica(ReplicaError::NoRoom)) => {}
             Err(error) => self.note_failure(member.drive, &error),
         }
     }
 
-    /// Reads from the nearest in-sync copy that answers, but for the excluded ones. While there
-    /// is none, waits: the volume has lost its last reachable copy of these blocks.
-    async fn read_from_any(
-        &self,
-        piece: SlabRange,
-        excluded: &BTreeSet<DriveId>,
-    ) -> Result<(Member, Vec<CopyPart>), OwnerError> {
+    /// Reads from the nearest in-sync copy that answers. While there is none, waits: the volume has lost
+    /// its last reachable copy of these blocks.
+    async fn read_from_any(&self, piece: SlabRange) -> Result<(Member, Vec<CopyPart>), OwnerError> {
         let mut failed = BTreeSet::new();
         loop {
             let changed = self.changed.notified();
             if self.is_deposed() {
                 return Err(OwnerError::Deposed);
             }
-            let Some(member) =
-                self.nearest(piece.slab, |drive| !excluded.contains(&drive) && !failed.contains(&drive))
-            else {
+            let Some(member) = self.nearest(piece.slab, |drive| !failed.contains(&drive)) else {
                 failed.clear();
-                let retry = self.context.platform().sleep(std::time::Duration::from_millis(20));
-                futures_util::future::select(std::pin::pin!(changed), std::pin::pin!(retry)).await;
+                self.changed_or_later(changed).await;
                 continue;
             };
-            match self.ask_read(&member, piece).await {
+            match self.ask_read_while_in_sync(&member, piece).await {
                 Ok(parts) => return Ok((member, parts)),
                 Err(error) => {
                     self.note_failure(member.drive, &error);
@@ -206,6 +288,23 @@ impl<C: OwnerContext> OwnerInner<C> {
             *state == LegState::InSync && acceptable(member.drive) && self.context.is_reachable(member.node)
         });
         members.map(|(member, _)| member).min_by_key(|member| member.node != own_node)
+    }
+
+    /// Reads from an in-sync copy, as long as it is one, unless it is silent for too long.
+    async fn ask_read_while_in_sync(
+        &self,
+        member: &Member,
+        piece: SlabRange,
+    ) -> Result<Vec<CopyPart>, AskError> {
+        let begun = self.looks.get();
+        let useless = || {
+            self.is_deposed() || self.leg_state(member.drive) != LegState::InSync || self.is_overdue(begun)
+        };
+        let useless = std::pin::pin!(self.changed.wait_until(useless));
+        match futures_util::future::select(std::pin::pin!(self.ask_read(member, piece)), useless).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => Err(AskError::Unreachable("it does not answer a read".to_owned())),
+        }
     }
 
     pub(crate) async fn ask_read(
@@ -239,8 +338,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                     Err(error) => self.note_failure(member.drive, &error),
                 }
             }
-            let retry = self.context.platform().sleep(std::time::Duration::from_millis(20));
-            futures_util::future::select(std::pin::pin!(changed), std::pin::pin!(retry)).await;
+            self.changed_or_later(changed).await;
         }
     }
 
@@ -256,20 +354,10 @@ impl<C: OwnerContext> OwnerInner<C> {
             first: piece.first,
             count: piece.count,
         };
-        match self.context.ask(member.node, request, None).await? {
+        match self.in_time(self.context.ask(member.node, request, None)).await? {
             (ReplicaResponse::BlockStates(states), _) if states.len() == piece.count as usize => Ok(states),
             _ => Err(AskError::Unreachable("a question was answered with something else".to_owned())),
         }
-    }
-
-    /// Appends a part's bytes; holes become zeros.
-    fn push_bytes(&self, part: BlockPart, into: &mut Vec<Buffer>) {
-        into.push(match part {
-            BlockPart::Data { data, .. } => data,
-            BlockPart::Hole(count) => {
-                self.context.platform().buffers().take_zeroed(count as usize * BLOCK_BYTES).freeze()
-            }
-        });
     }
 }
 

@@ -140,7 +140,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         members: &[(SlabIndex, Member, u8, u8)],
     ) -> Result<(), Stopped> {
         let fence = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch };
-        let (answer, _) = self.context.ask(node, fence, None).await?;
+        let (answer, _) = self.in_time(self.context.ask(node, fence, None)).await?;
         let ReplicaResponse::Gathered(present) = answer else { return Err(Stopped::FellBack) };
         for (slab, member, copies, part) in members {
             if present.iter().any(|copy| copy.slab == *slab && copy.copy == member.copy) {
@@ -148,7 +148,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
             let copy = self.membership.borrow().address(*slab, member);
             let new = NewCopy { copy, drive: member.drive, copies: *copies, part: *part, epoch: self.epoch };
-            self.context.ask(node, ReplicaRequest::AddCopy(new), None).await?;
+            self.in_time(self.context.ask(node, ReplicaRequest::AddCopy(new), None)).await?;
         }
         Ok(())
     }
@@ -224,7 +224,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             version: source_pages[page.page as usize].version,
             whole: true,
         };
-        self.context.ask(page.target.node, request, None).await?;
+        self.in_time(self.context.ask(page.target.node, request, None)).await?;
         self.update_progress(drive, |progress| progress.pages_done += 1);
         Ok(())
     }
@@ -239,10 +239,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.check_joining(drive)?;
         let mut first = piece.first;
         for part in parts {
-            let count = match &part {
-                BlockPart::Hole(count) => *count,
-                BlockPart::Data { checksums, .. } => checksums.len() as u32,
-            };
+            let count = part.count();
             let offset = (first - piece.first) as usize;
             let already = &target_states[offset..offset + count as usize];
             if !is_already(&part, already) {
@@ -261,13 +258,22 @@ impl<C: OwnerContext> OwnerInner<C> {
         part: BlockPart,
     ) -> Result<(), Stopped> {
         let content = match part {
-            BlockPart::Hole(_) => Content::Hole,
-            BlockPart::Data { data, checksums } => Content::Data { data, checksums },
+            BlockPart::Hole(_) => Some(Content::Hole),
+            BlockPart::Data { data, checksums } => Some(Content::Data { data, checksums }),
+            // The leg shall not show what it held before as if it were the newest.
+            BlockPart::Lost => None,
         };
-        // Any version of this ownership will do: the page's own is set when it is whole.
-        let version = Version::new(self.epoch, self.versions.borrow().newest().counter.max(1));
-        let (request, payload) = self.write_request(piece, &content, version, &page.target);
-        self.context.ask(page.target.node, request, payload).await?;
+        let (request, payload) = match content {
+            // It is no write of the volume: those that are under way have versions of their own, and
+            // the page gets the source's when it is whole.
+            Some(content) => self.write_request(piece, &content, Version::ZERO, &page.target),
+            None => {
+                let copy = self.membership.borrow().address(piece.slab, &page.target);
+                let (authority, block) = (self.authority(), piece.first);
+                (ReplicaRequest::Lose { copy, authority, block }, None)
+            }
+        };
+        self.in_time(self.context.ask(page.target.node, request, payload)).await?;
         self.statistics.borrow_mut().blocks_resynced += u64::from(piece.count);
         self.update_progress(drive, |progress| {
             progress.bytes_copied += u64::from(piece.count) * BLOCK_BYTES as u64;
@@ -324,5 +330,6 @@ fn is_already(part: &BlockPart, states: &[spandrel_replica::BlockState]) -> bool
         BlockPart::Data { checksums, .. } => {
             states.iter().zip(checksums).all(|(state, checksum)| *state == BlockState::Data(*checksum))
         }
+        BlockPart::Lost => states.iter().all(|state| *state == BlockState::Lost),
     }
 }

@@ -141,7 +141,9 @@ impl<C: OwnerContext> OwnerInner<C> {
     ) -> Result<bool, OwnerError> {
         let piece = SlabRange { slab, first: block, count: 1 };
         let parts: Vec<BlockPart> = self.read_piece(piece).await?;
-        let Some(good) = parts.first() else { return Ok(false) };
+        let Some(good) = parts.first().filter(|part| !matches!(part, BlockPart::Lost)) else {
+            return Ok(false);
+        };
         self.heal(slab, block, member, token, good).await;
         let checked = self.ask_check(&member, piece).await;
         Ok(checked.is_ok_and(|checked| !matches!(checked[0], Checked::Damaged(_))))
@@ -155,7 +157,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             first: piece.first,
             count: piece.count,
         };
-        let (response, _) = self.context.ask(member.node, request, None).await?;
+        let (response, _) = self.in_time(self.context.ask(member.node, request, None)).await?;
         let ReplicaResponse::Parts(descriptions) = response else {
             return Err(AskError::Unreachable("a check was answered with something else".to_owned()));
         };

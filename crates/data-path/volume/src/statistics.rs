@@ -17,6 +17,9 @@ pub struct OwnerStatistics {
     pub blocks_healed: u64,
     /// Legs that were marked stale.
     pub legs_marked: u64,
+    /// Legs that a take-over found to lack writes which they had confirmed: their drives have lied, or
+    /// lost what they held.
+    pub legs_found_lacking: u64,
     /// Legs that came back in sync.
     pub legs_promoted: u64,
     /// Blocks that a take-over rolled forward.

@@ -82,7 +82,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let nodes: Vec<NodeId> = self.needed_nodes().into_iter().collect();
         let fences = nodes.iter().map(|node| {
             let request = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch };
-            self.context.ask(*node, request, None)
+            self.in_time(self.context.ask(*node, request, None))
         });
         let mut absent = BTreeSet::new();
         for (node, answer) in nodes.iter().zip(join_all(fences).await) {
@@ -197,9 +197,11 @@ impl<C: OwnerContext> OwnerInner<C> {
         target: &Member,
     ) -> Result<(), Interrupted> {
         let piece = SlabRange { slab, first: block, count: 1 };
-        let content = self.read_newest(piece, question).await?;
+        let Some(content) = self.read_newest(piece, question).await? else {
+            return self.give_up_holders(question).await;
+        };
         let (request, payload) = self.write_request(piece, &content, question.version, target);
-        match self.context.ask(target.node, request, payload).await {
+        match self.in_time(self.context.ask(target.node, request, payload)).await {
             Ok(_) => {
                 self.statistics.borrow_mut().blocks_rolled_forward += 1;
                 Ok(())
@@ -212,22 +214,46 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// The block's content at its newest version, from any holder that has it whole.
-    async fn read_newest(&self, piece: SlabRange, question: &Question) -> Result<Content, Interrupted> {
+    /// A block's newest content is damaged wherever it is. Another in-sync copy lacks that version, so it
+    /// was never answered, and nobody has seen it: the copies that have it are taken out, and the volume
+    /// goes on with what the others hold.
+    async fn give_up_holders(&self, question: &Question) -> Result<(), Interrupted> {
+        let since = self.versions.borrow().mark().complete_up_to();
+        let holders = question.holders.iter().filter(|drive| self.leg_state(**drive) == LegState::InSync);
+        let holders: BTreeMap<DriveId, Version> = holders.map(|drive| (*drive, since)).collect();
+        tracing::warn!(volume = %self.volume, version = %question.version, "an unanswered write is damaged");
+        self.mark_or_retry(holders).await?;
+        // What is in question has changed.
+        Err(Interrupted::Retry)
+    }
+
+    /// The block's content at its newest version, from any holder that has it whole. `None` if all
+    /// holders have damaged it.
+    async fn read_newest(
+        &self,
+        piece: SlabRange,
+        question: &Question,
+    ) -> Result<Option<Content>, Interrupted> {
+        let mut all_answered = true;
         for member in self.in_sync_members(piece.slab) {
             if !question.holders.contains(&member.drive) {
                 continue;
             }
-            match self.ask_read(&member, piece).await {
+            match self.in_time(self.ask_read(&member, piece)).await {
                 Ok(mut parts) => match parts.pop() {
-                    Some(CopyPart::Data { data, checksums }) => return Ok(Content::Data { data, checksums }),
-                    Some(CopyPart::Hole(_)) => return Ok(Content::Hole),
+                    Some(CopyPart::Data { data, checksums }) => {
+                        return Ok(Some(Content::Data { data, checksums }));
+                    }
+                    Some(CopyPart::Hole(_)) => return Ok(Some(Content::Hole)),
                     Some(CopyPart::Damaged { .. }) | None => {}
                 },
-                Err(error) => self.stop_if_deposed(&error)?,
+                Err(error) => {
+                    self.stop_if_deposed(&error)?;
+                    all_answered = false;
+                }
             }
         }
-        Err(Interrupted::Retry)
+        if all_answered { Ok(None) } else { Err(Interrupted::Retry) }
     }
 
     /// Finds in-sync legs that lack a version which another one has, and marks them.
@@ -254,6 +280,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                 }
             }
         }
+        self.statistics.borrow_mut().legs_found_lacking += lacking.len() as u64;
         for drive in lacking.keys() {
             tracing::error!(volume = %self.volume, %drive, "a copy lacks writes that it had confirmed");
         }
@@ -268,7 +295,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let copy = self.membership.borrow().address(slab, member);
         let expected = self.membership.borrow().geometry.slab_blocks() / PAGE_BLOCKS;
         let request = ReplicaRequest::Pages { copy, authority: self.authority() };
-        match self.context.ask(member.node, request, None).await? {
+        match self.in_time(self.context.ask(member.node, request, None)).await? {
             (ReplicaResponse::Pages(pages), _) if pages.len() == expected as usize => Ok(pages),
             _ => Err(AskError::Unreachable("a question was answered with something else".to_owned())),
         }

@@ -214,7 +214,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         content: &Content,
         version: Version,
     ) -> Result<(), OwnerError> {
-        let write = PieceWrite { piece, content, version };
+        let write = PieceWrite { piece, content, version, begun: self.looks.get() };
         let mut awaited: Vec<Member> = Vec::with_capacity(3);
         let asks = FuturesUnordered::new();
         let own_node = self.context.node();
@@ -257,7 +257,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.context.platform().spawn(async move {
             let answer = owner.context.ask(member.node, request, payload).await;
             if let Err(error) = answer {
-                owner.note_failure(member.drive, &error);
+                owner.fall_back(member.drive, &error);
             }
             if let Some(count) = owner.unawaited.borrow_mut().get_mut(&member.drive) {
                 *count -= 1;
@@ -303,18 +303,22 @@ impl<C: OwnerContext> OwnerInner<C> {
     {
         let mut retries = FuturesUnordered::new();
         let mut without_room: Vec<DriveId> = Vec::new();
-        let mut any_durable = false;
+        let mut durable: Vec<DriveId> = Vec::new();
         loop {
             let changed = self.changed.notified();
             if self.is_deposed() {
                 return Err(OwnerError::Deposed);
             }
             let needed = |drive: DriveId| self.leg_state(drive).is_needed();
+            // A leg that has it but does not count any more makes no difference: it gets what the
+            // others hold when it comes back.
+            let any_durable = durable.iter().any(|drive| needed(*drive));
             if !awaited.iter().any(|member| needed(member.drive)) {
                 if !without_room.iter().any(|drive| needed(*drive)) {
                     return Ok(());
                 }
                 if !any_durable {
+                    self.undo_on_joining(write.piece);
                     return Err(OwnerError::NoRoom);
                 }
                 // Some copies have it: those without room must not count any more.
@@ -324,11 +328,14 @@ impl<C: OwnerContext> OwnerInner<C> {
                 changed.await;
                 continue;
             }
+            if any_durable && self.is_overdue(write.begun) {
+                self.suspect_silent(&awaited);
+            }
             let Some((member, answer)) = next_of(&mut asks, &mut retries, changed).await else { continue };
             match answer {
                 Ok(()) => {
                     awaited.retain(|other| other.drive != member.drive);
-                    any_durable |= needed(member.drive);
+                    durable.push(member.drive);
                     self.suspects.borrow_mut().remove(&member.drive);
                 }
                 Err(AskError::Replica(ReplicaError::NoRoom)) if needed(member.drive) => {
@@ -340,6 +347,27 @@ impl<C: OwnerContext> OwnerInner<C> {
                     retries.push(self.ask_write(write, member, RETRY_DELAY));
                 }
             }
+        }
+    }
+}
+
+impl<C: OwnerContext> OwnerInner<C> {
+    /// A write that has changed nothing on the copies in sync may have been carried out on one that
+    /// joins, which would differ from then on: it begins anew.
+    fn undo_on_joining(&self, piece: SlabRange) {
+        for (member, state) in self.members(piece.slab) {
+            if state == LegState::Joining {
+                self.set_leg_state(member.drive, LegState::Stale);
+            }
+        }
+    }
+
+    /// Suspects the copies that have not answered a write for long while another one has: their drives
+    /// hang, though their nodes are alive. (As long as none has answered, it may be this node.)
+    fn suspect_silent(&self, awaited: &[Member]) {
+        let silent = AskError::Unreachable("it does not answer a write".to_owned());
+        for member in awaited {
+            self.note_failure(member.drive, &silent);
         }
     }
 }
@@ -372,6 +400,8 @@ struct PieceWrite<'a> {
     piece: SlabRange,
     content: &'a Content,
     version: Version,
+    /// For [`OwnerInner::is_overdue`].
+    begun: u64,
 }
 
 /// A write that is under way. If its future is dropped before its end, nobody knows which copies
