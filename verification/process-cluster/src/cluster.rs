@@ -129,12 +129,25 @@ impl Cluster {
         prefix.clone_into(&mut self.options.drive_prefix);
     }
 
-    /// Starts the process again, if it does not run, and waits until the cluster serves.
+    /// Starts the process again and waits until the cluster serves. The former one must be dead.
     ///
     /// # Panics
     ///
     /// If it does not come to serve.
     pub fn restart(&mut self) {
+        let is_ready = self.begin();
+        self.await_ready(&is_ready);
+    }
+
+    /// Starts the process and kills it after a while, whatever it is doing then.
+    pub fn restart_and_kill(&mut self, after: Duration) {
+        let is_ready = self.begin();
+        // Nobody waits for what it comes to: this is about all that it may be doing until then.
+        let _ = is_ready.recv_timeout(after);
+        self.kill();
+    }
+
+    fn begin(&mut self) -> Receiver<()> {
         self.reap();
         let mut child = self
             .command(&["up"])
@@ -147,16 +160,18 @@ impl Cluster {
             .expect("the program can be started");
         let (ready, is_ready) = channel();
         let readers = [
-            child.stdout.take().map(|pipe| self.collect(pipe, move |line| {
-                if line.starts_with(READY_LINE) {
-                    let _ = ready.send(());
-                }
-            })),
+            child.stdout.take().map(|pipe| {
+                self.collect(pipe, move |line| {
+                    if line.starts_with(READY_LINE) {
+                        let _ = ready.send(());
+                    }
+                })
+            }),
             child.stderr.take().map(|pipe| self.collect(pipe, |_| {})),
         ];
         let readers = readers.into_iter().flatten().collect();
         self.running = Some(Running { child: Arc::new(Mutex::new(child)), readers });
-        self.await_ready(&is_ready);
+        is_ready
     }
 
     fn await_ready(&self, is_ready: &Receiver<()>) {
@@ -168,7 +183,11 @@ impl Cluster {
     }
 
     /// Takes what the process says into the log, line by line.
-    fn collect(&self, pipe: impl Read + Send + 'static, mut look: impl FnMut(&str) + Send + 'static) -> JoinHandle<()> {
+    fn collect(
+        &self,
+        pipe: impl Read + Send + 'static,
+        mut look: impl FnMut(&str) + Send + 'static,
+    ) -> JoinHandle<()> {
         let log = Arc::clone(&self.log);
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {
@@ -243,7 +262,8 @@ impl Cluster {
 
     /// Runs a command against the cluster.
     pub fn run(&self, arguments: &[&str]) -> CommandOutput {
-        let output = self.command(arguments).stdin(Stdio::null()).output().expect("the program can be started");
+        let output =
+            self.command(arguments).stdin(Stdio::null()).output().expect("the program can be started");
         CommandOutput {
             status: output.status.code(),
             output: String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -50,6 +50,16 @@ pub struct LoadOptions {
     pub read_percent: u64,
 }
 
+/// What a load does next.
+pub enum Next {
+    /// It goes on.
+    GoOn,
+    /// It goes on, and does this in so long: beside whatever is under way then.
+    AndLater(Duration, Box<dyn FnOnce()>),
+    /// It asks for nothing more, and awaits what is under way.
+    End,
+}
+
 impl Default for LoadOptions {
     fn default() -> Self {
         Self { in_flight: 16, write_blocks_max: 4, read_percent: 10 }
@@ -94,8 +104,8 @@ impl HistoryClient {
         Rc::clone(&self.history)
     }
 
-    /// Loads the volume until `goes_on` says no, or the connection breaks. `goes_on` is asked after
-    /// each write that was answered, with their number; what is under way then is still awaited.
+    /// Loads the volume until `next` says so, or the connection breaks. `next` is asked after each
+    /// write that was answered, with their number.
     ///
     /// # Errors
     ///
@@ -103,7 +113,7 @@ impl HistoryClient {
     pub fn load(
         &mut self,
         options: LoadOptions,
-        goes_on: impl FnMut(u64) -> bool + 'static,
+        next: impl FnMut(u64) -> Next + 'static,
     ) -> Result<LoadEnd, NbdError> {
         let platform = self.runtime.platform();
         let (address, export) = (self.address.clone(), self.export.clone());
@@ -116,7 +126,7 @@ impl HistoryClient {
                 history,
                 random,
                 options,
-                goes_on: RefCell::new(goes_on),
+                next: RefCell::new(next),
                 ending: Cell::new(false),
                 end: RefCell::new(LoadEnd {
                     writes_answered: 0,
@@ -201,12 +211,12 @@ struct Load<F> {
     history: Rc<RefCell<History>>,
     random: Rc<Random>,
     options: LoadOptions,
-    goes_on: RefCell<F>,
+    next: RefCell<F>,
     ending: Cell<bool>,
     end: RefCell<LoadEnd>,
 }
 
-impl<F: FnMut(u64) -> bool> Load<F> {
+impl<F: FnMut(u64) -> Next> Load<F> {
     /// Keeps one request under way.
     async fn work(&self) {
         while !self.ending.get() {
@@ -277,8 +287,16 @@ impl<F: FnMut(u64) -> bool> Load<F> {
             end.writes_answered += 1;
             end.writes_answered
         };
-        if !(self.goes_on.borrow_mut())(answered) {
-            self.ending.set(true);
+        match (self.next.borrow_mut())(answered) {
+            Next::GoOn => {}
+            Next::End => self.ending.set(true),
+            Next::AndLater(after, act) => {
+                let platform = self.platform.clone();
+                self.platform.spawn(async move {
+                    platform.sleep(after).await;
+                    act();
+                });
+            }
         }
         Ok(())
     }

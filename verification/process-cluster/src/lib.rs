@@ -19,7 +19,7 @@ mod stamp;
 
 pub use cluster::{Cluster, ClusterOptions, CommandOutput, KillSwitch};
 pub use history::{History, Violation, ViolationKind};
-pub use history_client::{HistoryClient, LoadEnd, LoadOptions};
+pub use history_client::{HistoryClient, LoadEnd, LoadOptions, Next};
 pub use program::Program;
 pub use random::Random;
 pub use stamp::{Content, Stamp};

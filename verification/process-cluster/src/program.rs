@@ -37,9 +37,20 @@ impl Program {
 fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    let arguments = ["build", "--package", "spandrel", "--features", "test-faults", "--message-format", "json-render-diagnostics"];
+    let arguments = [
+        "build",
+        "--package",
+        "spandrel",
+        "--features",
+        "test-faults",
+        "--message-format",
+        "json-render-diagnostics",
+    ];
+    // As the tests were built themselves.
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
     let output = Command::new(cargo)
         .args(arguments)
+        .args(["--profile", profile])
         .args(["--manifest-path", manifest])
         .stderr(Stdio::inherit())
         .output()
@@ -52,8 +63,12 @@ fn build() -> PathBuf {
         .filter(|message| message["target"]["name"] == "spandrel")
         .find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
         .expect("cargo says where it has put the program");
-    let kept = executable.with_file_name(format!("spandrel-with-test-faults-{}", std::process::id()));
-    let _ = std::fs::remove_file(&kept);
-    std::fs::hard_link(&executable, &kept).expect("the program's folder can be written to");
+    let kept = executable.with_file_name("spandrel-with-test-faults");
+    let fresh = executable.with_file_name(format!("spandrel-with-test-faults-{}", std::process::id()));
+    std::fs::hard_link(&executable, &fresh).expect("the program's folder can be written to");
+    // In one step, since another process may be about to start it.
+    std::fs::rename(&fresh, &kept).expect("the program's folder can be written to");
+    // A rename of one file to another name of itself leaves both.
+    let _ = std::fs::remove_file(&fresh);
     kept
 }

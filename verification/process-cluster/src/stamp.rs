@@ -75,7 +75,8 @@ impl Stamp {
             (mix ^ number).wrapping_mul(0x9FB2_1C65_1E98_DF25).rotate_left(29).wrapping_add(1)
         });
         let mut bytes = [0; RECORD_BYTES];
-        for (word, into) in [self.seed, self.block, self.sequence, mix].iter().zip(bytes.chunks_exact_mut(8)) {
+        for (word, into) in [self.seed, self.block, self.sequence, mix].iter().zip(bytes.chunks_exact_mut(8))
+        {
             into.copy_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -83,9 +84,9 @@ impl Stamp {
 
     /// The stamp of a record at a place, if it is one.
     fn of_record(record: &[u8], place: u64) -> Option<Self> {
-        let mut words = record.chunks_exact(8).map(|word| {
-            u64::from_le_bytes(word.try_into().expect("chunks have eight bytes"))
-        });
+        let mut words = record
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().expect("chunks have eight bytes")));
         let stamp = Self { seed: words.next()?, block: words.next()?, sequence: words.next()? };
         (stamp.record(place) == record).then_some(stamp)
     }

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use spandrel_process_cluster::{
-    Cluster, ClusterOptions, HistoryClient, LoadEnd, LoadOptions, Program, Random, Violation, ViolationKind,
+    Cluster, ClusterOptions, HistoryClient, LoadEnd, LoadOptions, Next, Program, Random, Violation,
+    ViolationKind,
 };
 
 const VOLUME_BYTES: u64 = 64 << 20;
@@ -14,33 +15,30 @@ const VOLUME_BYTES: u64 = 64 << 20;
 /// Writes that are answered before the cluster may die.
 const WRITES_MIN: u64 = 10_000;
 
-/// A cluster with a new volume of three copies, and a client of it at its owner.
-fn cluster_with_volume(drive_prefix: &str, seed: u64) -> (Cluster, HistoryClient) {
+/// A cluster of `nodes` with a new volume of so many copies, and a client of it.
+fn cluster_with_volume(nodes: u32, copies: u32, drive_prefix: &str, seed: u64) -> (Cluster, HistoryClient) {
+    let nodes = nodes.to_string();
     let arguments =
-        ["--nodes", "3", "--drives", "1", "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
+        ["--nodes", &nodes, "--drives", "1", "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
     let arguments = arguments.map(str::to_owned).to_vec();
     let options = ClusterOptions { arguments, drive_prefix: drive_prefix.to_owned() };
     let cluster = Cluster::start(Program::with_test_faults(), options);
-    cluster.must_run(&["volume", "create", "v", "--size", "64M", "--copies", "3"]);
+    cluster.must_run(&["volume", "create", "v", "--size", "64M", "--copies", &copies.to_string()]);
     let client = HistoryClient::new(cluster.nbd_address("n1"), "v", VOLUME_BYTES, seed);
     (cluster, client)
 }
 
-/// Loads the volume and kills the cluster at a random time after so many answered writes. The
-/// answer of a write never waits for the killing.
+/// Loads the volume and kills the cluster at a random time after so many answered writes.
 fn load_and_kill(cluster: &Cluster, client: &mut HistoryClient, random: &Random, writes_min: u64) -> LoadEnd {
     let switch = cluster.kill_switch();
     let wanted = writes_min + random.below(2000);
-    let delay = Duration::from_micros(random.below(5000));
+    let after = Duration::from_micros(random.below(5000));
     let end = client.load(LoadOptions::default(), move |answered| {
-        if answered == wanted {
-            let switch = switch.clone();
-            std::thread::spawn(move || {
-                std::thread::sleep(delay);
-                switch.kill();
-            });
+        if answered != wanted {
+            return Next::GoOn;
         }
-        true
+        let switch = switch.clone();
+        Next::AndLater(after, Box::new(move || switch.kill()))
     });
     let end = end.expect("a cluster that serves");
     assert!(end.writes_answered >= wanted && end.broken.is_some(), "{end:?}");
@@ -54,21 +52,25 @@ fn assert_nothing_is_lost(round: usize, violations: &[Violation]) {
     assert!(violations.is_empty(), "round {round}: {} violations:\n{}", violations.len(), shown.join("\n"));
 }
 
-/// Twenty deaths, each in the middle of sixteen writes.
-#[test]
-fn a_killed_cluster_has_lost_nothing_that_it_had_answered() {
-    let random = Random::new(1);
-    let (mut cluster, mut client) = cluster_with_volume("volatile:", 1);
-    let nodes = ["n1", "n2", "n3"];
-    for round in 0..20 {
-        client.use_address(cluster.nbd_address(nodes[round % nodes.len()]));
+/// Kills a cluster so many times, each time in the middle of sixteen writes, and judges what it has
+/// kept.
+fn kill_again_and_again(nodes: u32, copies: u32, rounds: usize, seed: u64) {
+    let random = Random::new(seed);
+    let (mut cluster, mut client) = cluster_with_volume(nodes, copies, "volatile:", seed);
+    let nodes: Vec<String> = (1..=nodes).map(|number| format!("n{number}")).collect();
+    for (round, node) in nodes.iter().cycle().take(rounds).enumerate() {
+        client.use_address(cluster.nbd_address(node));
         let end = load_and_kill(&cluster, &mut client, &random, WRITES_MIN);
         assert_eq!(end.unanswered, LoadOptions::default().in_flight);
         cluster.kill();
         // What a crash leaves is never taken for damage.
-        let drive = cluster.drive_file(nodes[round % nodes.len()], "d1");
+        let drive = cluster.drive_file(node, "d1");
         let inspected = cluster.run(&["drive", "inspect", drive.to_str().expect("a plain name")]);
         assert_eq!(inspected.status, Some(0), "round {round}: {inspected:#?}");
+        if round % 3 == 0 {
+            // It dies once more while it comes back.
+            cluster.restart_and_kill(Duration::from_micros(random.below(1_600_000)));
+        }
         cluster.restart();
         let violations = client.check().expect("a cluster that serves");
         assert_nothing_is_lost(round, &violations);
@@ -77,11 +79,23 @@ fn a_killed_cluster_has_lost_nothing_that_it_had_answered() {
     }
 }
 
+/// Ten deaths of three nodes that hold a copy each.
+#[test]
+fn three_nodes_that_die_together_lose_nothing_that_they_had_answered() {
+    kill_again_and_again(3, 3, 10, 1);
+}
+
+/// Ten deaths of four nodes, of which two hold each slab.
+#[test]
+fn four_nodes_that_die_together_lose_nothing_that_they_had_answered() {
+    kill_again_and_again(4, 2, 10, 2);
+}
+
 /// The judge sees drives that say they have flushed and have not.
 #[test]
 fn drives_that_lie_about_flushes_are_found_out() {
-    let random = Random::new(2);
-    let (mut cluster, mut client) = cluster_with_volume("volatile:", 2);
+    let random = Random::new(3);
+    let (mut cluster, mut client) = cluster_with_volume(3, 3, "volatile:", 3);
     // What was written so far is safe: only from here on the drives lie.
     cluster.stop();
     cluster.set_drive_prefix("volatile,skip-flush:");

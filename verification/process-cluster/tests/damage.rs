@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use spandrel_process_cluster::{
-    Cluster, ClusterOptions, CommandOutput, HistoryClient, LoadOptions, Program, Random,
+    Cluster, ClusterOptions, CommandOutput, HistoryClient, LoadOptions, Next, Program, Random,
 };
 
 const BLOCKS_DAMAGED: usize = 100;
@@ -25,7 +25,7 @@ fn offsets(entries: &Value) -> Vec<u64> {
 }
 
 /// Flips a bit in each of so many random blocks of data, and returns where they stand.
-fn damage(cluster: &Cluster, drive: &Path, random: &Random) -> Vec<u64> {
+fn damage(cluster: &Cluster, drive: &Path, random: &Random) -> std::io::Result<Vec<u64>> {
     let listed = inspect(cluster, drive, &["--blocks", "--output", "json"]);
     assert_eq!(listed.status, Some(0), "{}", listed.errors);
     let mut live = offsets(&listed.json()["blocks"]);
@@ -34,14 +34,14 @@ fn damage(cluster: &Cluster, drive: &Path, random: &Random) -> Vec<u64> {
         chosen.push(live.swap_remove(random.below(live.len() as u64) as usize));
     }
     chosen.sort_unstable();
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(drive).unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(drive)?;
     for offset in &chosen {
         let place = offset + random.below(4096);
         let mut byte = [0];
-        file.read_exact_at(&mut byte, place).unwrap();
-        file.write_all_at(&[byte[0] ^ 1 << random.below(8)], place).unwrap();
+        file.read_exact_at(&mut byte, place)?;
+        file.write_all_at(&[byte[0] ^ 1 << random.below(8)], place)?;
     }
-    chosen
+    Ok(chosen)
 }
 
 #[test]
@@ -54,7 +54,9 @@ fn rotten_blocks_are_named_read_from_other_copies_and_healed() {
     let mut cluster = Cluster::start(Program::with_test_faults(), options);
     cluster.must_run(&["volume", "create", "v", "--size", "16M", "--copies", "3"]);
     let mut client = HistoryClient::new(cluster.nbd_address("n1"), "v", 16 << 20, 3);
-    let end = client.load(LoadOptions::default(), |answered| answered < 3000).unwrap();
+    let end = client
+        .load(LoadOptions::default(), |answered| if answered < 3000 { Next::GoOn } else { Next::End })
+        .unwrap();
     assert_eq!((end.broken, end.failures, end.violations), (None, vec![], vec![]));
 
     let drive = cluster.drive_file("n2", "d1");
@@ -63,7 +65,7 @@ fn rotten_blocks_are_named_read_from_other_copies_and_healed() {
     assert!(in_use.errors.contains("DRIVE_IN_USE"), "{}", in_use.errors);
 
     cluster.stop();
-    let damaged = damage(&cluster, &drive, &random);
+    let damaged = damage(&cluster, &drive, &random).unwrap();
     let inspected = inspect(&cluster, &drive, &["--output", "json"]);
     assert_eq!(inspected.status, Some(2), "{}", inspected.errors);
     assert_eq!(offsets(&inspected.json()["damage"]), damaged);
