@@ -7,9 +7,9 @@ mod node;
 mod status;
 mod volume;
 
-pub use checks::{scrub, verify};
+pub use checks::{check, scrub, verify};
 pub use drive::drive;
 pub use fleet::{ApiMeter, ApiVolumes, fleet};
 pub use node::node;
 pub use status::status;
-pub use volume::volume;
+pub use volume::{resync_of, volume};

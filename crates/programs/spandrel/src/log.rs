@@ -2,6 +2,7 @@
 //! see at once to standard error.
 
 use std::fs::OpenOptions;
+use std::io::IsTerminal;
 use std::sync::Mutex;
 
 use spandrel_shared::Error;
@@ -25,7 +26,7 @@ pub fn start(directory: &Directory, verbose: bool) -> Result<(), Error> {
         builder.with_default_directive(LevelFilter::INFO.into()).from_env_lossy()
     };
     if verbose {
-        let layer = fmt::layer().with_writer(std::io::stderr).with_filter(filter());
+        let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(is_terminal()).with_filter(filter());
         set(Registry::default().with(layer));
         return Ok(());
     }
@@ -42,9 +43,17 @@ pub fn start(directory: &Directory, verbose: bool) -> Result<(), Error> {
         let is_own = metadata.target().starts_with(SHOWN_TARGET);
         *metadata.level() == tracing::Level::ERROR || is_own && *metadata.level() <= tracing::Level::WARN
     });
-    let to_screen = fmt::layer().with_writer(std::io::stderr).with_target(false).with_filter(shown);
+    let to_screen = fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(is_terminal())
+        .with_target(false)
+        .with_filter(shown);
     set(Registry::default().with(to_file).with(to_screen));
     Ok(())
+}
+
+fn is_terminal() -> bool {
+    std::io::stderr().is_terminal()
 }
 
 fn set(subscriber: impl tracing::Subscriber + Send + Sync) {

@@ -39,11 +39,6 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Whether there is no row.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     /// The lines. If they would be too wide, the widest columns are cut until they fit.
     pub fn render(&self) -> String {
         let widths = self.widths();

@@ -20,7 +20,6 @@ fn columns_are_aligned() {
 #[test]
 fn a_table_of_no_rows_has_its_heads() {
     let table = Table::new(&["NAME", ">SIZE"]);
-    assert!(table.is_empty());
     assert_eq!(table.render(), "NAME  SIZE\n");
 }
 

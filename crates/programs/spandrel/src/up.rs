@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spandrel_health::Status;
+use spandrel_health::{OperationalStatus, Status};
 use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 use tokio::net::UnixListener;
@@ -215,6 +215,8 @@ fn tell_changes(before: &BTreeMap<String, Status>, now: &BTreeMap<String, Status
         let was_healthy = before.get(name).is_none_or(Status::is_healthy);
         match before.get(name) {
             Some(known) if known == status => {}
+            // A new volume that is not served yet: that passes.
+            None if status.operational == [OperationalStatus::Starting] => {}
             _ if status.is_healthy() && was_healthy => {}
             _ if status.is_healthy() => tracing::warn!("{name} is {status} again"),
             _ => tracing::warn!("{name} is {status}"),

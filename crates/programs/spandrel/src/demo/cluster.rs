@@ -1,0 +1,158 @@
+//! The cluster of the demonstration: a child process in a temporary directory.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use spandrel_shared::Error;
+use tempfile::TempDir;
+
+use crate::directory::Directory;
+use crate::failure::system_error;
+use crate::interrupt::{Guard, on_interrupt};
+use crate::text::say;
+
+/// Two drives of this size on each of four nodes: 3 GiB of disk.
+const DRIVE_SIZE: &str = "384M";
+
+/// How long the cluster may take to end in order.
+const STOP_TIME_MAX: Duration = Duration::from_secs(20);
+const STOP_PAUSE: Duration = Duration::from_millis(20);
+
+/// A cluster that is removed with all it made when it is dropped.
+pub struct DemoCluster {
+    directory: Directory,
+    parts: Arc<Mutex<Option<Parts>>>,
+    _guard: Guard,
+}
+
+struct Parts {
+    process: Child,
+    temporary: TempDir,
+}
+
+impl DemoCluster {
+    /// Starts a cluster, and shows what it says until it is ready.
+    pub fn start(memory: bool) -> Result<Self, Error> {
+        let failed =
+            |error: std::io::Error| system_error("the demonstration's cluster cannot be started", &error);
+        let temporary = tempfile::Builder::new().prefix("spandrel-demo-").tempdir().map_err(failed)?;
+        let directory = Directory::choose(Some(&temporary.path().join("d")))?;
+        let errors = temporary.path().join("errors");
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.args(["up", "--nodes", "4", "--drives", "2", "--drive-size", DRIVE_SIZE]);
+        command.arg("--dir").arg(directory.path());
+        if memory {
+            command.arg("--memory");
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&errors).map_err(failed)?);
+        // Ctrl-C is for this process, which ends the other one.
+        command.process_group(0);
+        let mut process = command.spawn().map_err(failed)?;
+        let output = process.stdout.take().expect("it is piped");
+        let parts = Arc::new(Mutex::new(Some(Parts { process, temporary })));
+        let for_interrupt = Arc::clone(&parts);
+        let guard = on_interrupt(move || {
+            let _ = remove(&for_interrupt, Duration::ZERO);
+        });
+        let cluster = Self { directory, parts, _guard: guard };
+        if show_until_ready(BufReader::new(output)) {
+            return Ok(cluster);
+        }
+        let why = std::fs::read_to_string(&errors).unwrap_or_default();
+        let why = if why.trim().is_empty() {
+            "it ended before it was ready".to_owned()
+        } else {
+            why.trim().to_owned()
+        };
+        Err(Error::new(
+            "DEMO_FAILED",
+            "the demonstration's cluster did not start",
+            why,
+            "see the reason above; the demonstration takes 3 GiB in the temporary directory ($TMPDIR), or memory \
+             with --memory",
+        ))
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Ends the cluster in order and removes all it made.
+    pub fn remove(self) -> Result<(), Error> {
+        remove(&self.parts, STOP_TIME_MAX)
+    }
+}
+
+impl Drop for DemoCluster {
+    fn drop(&mut self) {
+        let _ = remove(&self.parts, Duration::ZERO);
+    }
+}
+
+/// Shows the lines of a cluster that starts. Returns whether it became ready.
+fn show_until_ready(output: impl BufRead + Send + 'static) -> bool {
+    let mut lines = output.lines();
+    while let Some(Ok(line)) = lines.next() {
+        if line.starts_with("ready:") {
+            // What else it says must be read, or it waits for that.
+            std::thread::spawn(move || lines.for_each(drop));
+            return true;
+        }
+        say(&format!("{line}\n"));
+    }
+    false
+}
+
+/// Ends the process, in order if it does so within `patience`, and removes the directory.
+fn remove(parts: &Mutex<Option<Parts>>, patience: Duration) -> Result<(), Error> {
+    let taken = parts.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let Some(Parts { mut process, temporary }) = taken else { return Ok(()) };
+    let stopped_in_order = end(&mut process, patience);
+    let path = temporary.path().to_owned();
+    temporary.close().map_err(|error| not_removed(&path, &error))?;
+    if patience.is_zero() || stopped_in_order {
+        return Ok(());
+    }
+    Err(Error::new(
+        "DEMO_FAILED",
+        "the demonstration's cluster did not end in order",
+        format!("it was told to, and did not do so within {} s", patience.as_secs()),
+        "report this with the machine that it happened on",
+    ))
+}
+
+fn end(process: &mut Child, patience: Duration) -> bool {
+    let begin = Instant::now();
+    if let Some(pid) = Pid::from_raw(process.id() as i32)
+        && !patience.is_zero()
+    {
+        // If it has ended already, there is nobody to tell.
+        let _ = kill_process(pid, Signal::TERM);
+        while begin.elapsed() < patience {
+            match process.try_wait() {
+                Ok(Some(status)) => return status.success(),
+                Ok(None) => std::thread::sleep(STOP_PAUSE),
+                Err(_) => break,
+            }
+        }
+    }
+    let _ = process.kill();
+    let _ = process.wait();
+    false
+}
+
+fn not_removed(path: &Path, error: &std::io::Error) -> Error {
+    Error::new(
+        "DEMO_NOT_REMOVED",
+        format!("{} is left over", path.display()),
+        error.to_string(),
+        "remove it by hand",
+    )
+}
