@@ -98,7 +98,6 @@ fn a_flipped_bit_in_any_structure_is_named() {
         DamageKind::Leaf,
     ];
     let mut flipped = [0; 5];
-    let mut refused = 0;
     for seed in 0..40 * factor() {
         let Crash { sector_bytes, images, random, .. } = crash(1000 + seed);
         let image = &images[random.index(images.len())];
@@ -137,15 +136,11 @@ fn a_flipped_bit_in_any_structure_is_named() {
                     let is_same = is_damaged == inspection.is_damaged();
                     assert!(is_same || is_last_group && !is_damaged, "{}", lists());
                 }
-                Err(_) => {
-                    refused += 1;
-                    assert!(inspection.is_damaged(), "{}", lists());
-                }
+                Err(why) => panic!("one flipped bit makes the drive useless: {why}: {}", lists()),
             }
         }
     }
     assert!(flipped.iter().all(|count| *count > 20), "{flipped:?}: too easy");
-    assert!(refused < 10, "{refused} refused");
 }
 
 fn sound_last_sequence(inspection: &Inspection) -> Option<u64> {
