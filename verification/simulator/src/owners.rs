@@ -7,7 +7,7 @@
 //! higher epoch.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use spandrel_platform::{Buffer, Platform};
 use spandrel_platform_simulated::{
     Host, Process, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World,
 };
-use spandrel_replica::{NewCopy, Replica, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{NewCopy, Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::{
     ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, SlabGeometry, SlabIndex, VolumeId,
 };
@@ -36,8 +36,28 @@ pub struct OwnersWorld {
     shared: Rc<Shared>,
 }
 
+/// What becomes of a request to a node, where a test decides that.
+pub enum Fate {
+    /// It is carried out and answered as usual.
+    Carry,
+    /// It arrives so much later.
+    Late(Duration),
+    /// It never arrives, and that is known after a while.
+    Fails(Duration),
+    /// It is refused after a while.
+    Refused(Duration, ReplicaError),
+    /// It arrives nowhere and nobody hears of it.
+    Hangs,
+}
+
+/// Decides what becomes of a request to the node with an index.
+type Judge = dyn Fn(usize, &ReplicaRequest) -> Fate;
+
 struct Shared {
     nodes: Vec<Node>,
+    judge: RefCell<Option<Rc<Judge>>>,
+    /// Nodes that promise nothing, though their connections stand.
+    mute: RefCell<BTreeSet<usize>>,
     state: RefCell<Membership>,
     /// Notified when a node starts or stops.
     changed: Signal,
@@ -85,6 +105,8 @@ impl OwnersWorld {
         };
         let shared = Rc::new(Shared {
             nodes,
+            judge: RefCell::default(),
+            mute: RefCell::default(),
             state: RefCell::new(membership),
             changed: Signal::new(),
             lost_answers_per_mille: Cell::new(0),
@@ -99,6 +121,27 @@ impl OwnersWorld {
     /// Loses so many of a thousand answers from now on: the request was carried out, or will be.
     pub fn lose_answers(&self, per_mille: u64) {
         self.shared.lost_answers_per_mille.set(per_mille);
+    }
+
+    /// From now on `judge` decides what becomes of each request to a node.
+    pub fn judge(&self, judge: impl Fn(usize, &ReplicaRequest) -> Fate + 'static) {
+        *self.shared.judge.borrow_mut() = Some(Rc::new(judge));
+    }
+
+    /// All requests arrive again.
+    pub fn judge_no_more(&self) {
+        self.shared.judge.borrow_mut().take();
+    }
+
+    /// Whether a node promises nothing, and answers nothing that is asked from now on, though its
+    /// connections stand.
+    pub fn set_mute(&self, index: usize, is_mute: bool) {
+        let mut mute = self.shared.mute.borrow_mut();
+        if is_mute {
+            mute.insert(index)
+        } else {
+            mute.remove(&index)
+        };
     }
 
     /// Whether a node is up.
@@ -249,8 +292,20 @@ fn drive_id(index: usize) -> DriveId {
 }
 
 impl Shared {
+    fn index(&self, id: NodeId) -> usize {
+        self.nodes.iter().position(|node| node.id == id).expect("members name nodes of the world")
+    }
+
     fn node(&self, id: NodeId) -> &Node {
-        self.nodes.iter().find(|node| node.id == id).expect("members name nodes of the world")
+        &self.nodes[self.index(id)]
+    }
+
+    fn fate(&self, index: usize, request: &ReplicaRequest) -> Fate {
+        if self.mute.borrow().contains(&index) {
+            return Fate::Hangs;
+        }
+        let judge = self.judge.borrow().clone();
+        judge.map_or(Fate::Carry, |judge| judge(index, request))
     }
 }
 
@@ -283,8 +338,22 @@ impl OwnerContext for Context {
         let Some(replica) = self.shared.node(node).replica.borrow().clone() else { return Err(gone()) };
         let alive = |process: &RefCell<Option<Process>>| process.borrow().as_ref().map(Process::incarnation);
         let incarnation = alive(&self.shared.node(node).process);
+        let fate = self.shared.fate(self.shared.index(node), &request);
         let served = std::pin::pin!(async {
-            let answer = replica.serve(request, payload).await;
+            match fate {
+                Fate::Carry => {}
+                Fate::Late(delay) => self.platform.sleep(delay).await,
+                Fate::Fails(delay) => {
+                    self.platform.sleep(delay).await;
+                    return Err(AskError::Unreachable("the request was lost".to_owned()));
+                }
+                Fate::Refused(delay, error) => {
+                    self.platform.sleep(delay).await;
+                    return Err(AskError::Replica(error));
+                }
+                Fate::Hangs => std::future::pending().await,
+            }
+            let answer = replica.serve(request, payload).await.map_err(AskError::Replica);
             self.delay().await;
             answer
         });
@@ -299,7 +368,7 @@ impl OwnerContext for Context {
         if !own && self.platform.random_u64() % 1000 < self.shared.lost_answers_per_mille.get() {
             return Err(AskError::Unreachable("the answer was lost".to_owned()));
         }
-        answer.map_err(AskError::Replica)
+        answer
     }
 
     fn is_reachable(&self, node: NodeId) -> bool {
@@ -307,6 +376,9 @@ impl OwnerContext for Context {
     }
 
     fn is_promised(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool {
+        if self.shared.mute.borrow().contains(&self.shared.index(node)) {
+            return false;
+        }
         let replica = self.shared.node(node).replica.borrow();
         replica.as_ref().is_some_and(|replica| replica.accepted_epoch(volume) <= epoch)
     }
@@ -359,3 +431,7 @@ fn apply(state: &mut Membership, change: MembershipChange) -> Result<Membership,
 #[cfg(test)]
 #[path = "owners_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "owner_rules_tests.rs"]
+mod rules;

@@ -255,7 +255,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let member = *member;
         *self.unawaited.borrow_mut().entry(member.drive).or_insert(0) += 1;
         self.context.platform().spawn(async move {
-            let answer = owner.context.ask(member.node, request, payload).await;
+            let answer = owner.in_time(owner.context.ask(member.node, request, payload)).await;
             if let Err(error) = answer {
                 owner.fall_back(member.drive, &error);
             }
