@@ -46,10 +46,11 @@ pub fn claim(directory: Directory, arguments: &UpArguments) -> Result<Claim, Err
     check_listen(arguments.listen)?;
     let found = Settings::read(directory.path())?;
     let kept = match found {
+        // What was in memory is gone, and what was not finished was never used.
+        Some(settings) if settings.memory || !settings.complete => None,
         Some(settings) => {
             settings.check_arguments(directory.path(), arguments)?;
-            // What was in memory is gone, and what was not finished was never used.
-            (settings.complete && !settings.memory).then_some(settings)
+            Some(settings)
         }
         None => {
             check_foreign(&directory)?;

@@ -6,7 +6,8 @@ use super::*;
 use crate::arguments::{Arguments, Command};
 
 fn arguments(options: &str) -> UpArguments {
-    let line = format!("spandrel up --drive-size 8M {options}");
+    let size = if options.contains("--drive-size") { "" } else { "--drive-size 8M" };
+    let line = format!("spandrel up {size} {options}");
     match Arguments::try_parse_from(line.split_whitespace()).expect("it is well-formed").command {
         Command::Up(arguments) => arguments,
         other => panic!("{other:?} is not up"),
@@ -79,8 +80,7 @@ fn what_is_refused_changes_nothing() {
 
 #[test]
 fn a_full_file_system_is_noticed_though_it_did_not_say_so() {
-    // The file system of /dev/shm sets aside what it is asked to; a bound on the size of files makes
-    // that fail as a full one does.
+    // No file system has room for a file that is as large as a number can say.
     let parent = tempfile::tempdir().expect("a temporary directory");
     let directory = Directory::choose(Some(parent.path())).expect("it is a good path");
     let mut settings = Settings::from_arguments(&arguments("--nodes 1"), random).expect("it is good");

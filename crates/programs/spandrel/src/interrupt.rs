@@ -3,6 +3,7 @@
 //! A command that makes things it removes again at its end says what has to be done if it does not
 //! get there. On Ctrl-C or SIGTERM that is done, last things first, and the program ends.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,6 +16,17 @@ type Cleanup = Box<dyn FnOnce() + Send>;
 static CLEANUPS: Mutex<Vec<(u64, Cleanup)>> = Mutex::new(Vec::new());
 
 static LISTENER: OnceLock<()> = OnceLock::new();
+
+/// Whether things are being removed, after which the program ends.
+static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Waits for the end of the program if it was interrupted. What fails from then on, fails because
+/// of that, and is not worth telling.
+pub fn leave_to_interruption() {
+    while IS_INTERRUPTED.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
+}
 
 /// Something that is to be done if the program is interrupted. Dropping it takes it back.
 pub struct Guard {
@@ -63,6 +75,7 @@ async fn wait() -> std::io::Result<()> {
 }
 
 fn clean_up() {
+    IS_INTERRUPTED.store(true, Ordering::SeqCst);
     eprintln!("\ninterrupted: removing what was made");
     loop {
         let next = CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner).pop();

@@ -43,7 +43,11 @@ use crate::failure::{EXIT_OK, EXIT_USAGE, Outcome};
 
 fn main() -> ExitCode {
     match Arguments::try_parse() {
-        Ok(arguments) => failure::exit_code(run(arguments)),
+        Ok(arguments) => {
+            let outcome = run(arguments);
+            interrupt::leave_to_interruption();
+            failure::exit_code(outcome)
+        }
         Err(error) => {
             // Help and version come this way too, and are no errors.
             let status = if error.use_stderr() { EXIT_USAGE } else { EXIT_OK };

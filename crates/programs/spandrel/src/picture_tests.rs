@@ -1,1 +1,232 @@
+use spandrel_cluster::records::DamageCounters;
+use spandrel_cluster::store::Revision;
+use spandrel_cluster::{CopyBatch, DriveRole, VolumeOwner, VolumeRecord, VolumeState, mirror_sets};
+use spandrel_health::HealthStatus;
+use spandrel_shared::{ConfigurationVersion, Epoch, ProcessIncarnation, Version};
 
+use super::*;
+
+const VOLUME: u64 = 77;
+
+fn node_id(number: u64) -> NodeId {
+    NodeId::from_random(1, number)
+}
+
+fn drive_id(number: u64) -> DriveId {
+    DriveId::from_random(2, number)
+}
+
+fn incarnation(number: u64) -> ProcessIncarnation {
+    ProcessIncarnation::from_random(3, number)
+}
+
+fn volume_id() -> VolumeId {
+    VolumeId::from_random(4, VOLUME)
+}
+
+fn drive_report(number: u64) -> DriveReport {
+    DriveReport {
+        drive: Some(drive_id(number)),
+        location: format!("/x/n{number}/d1.drive"),
+        blocks_used: 10,
+        written_bytes: 1200,
+        data_bytes: 1000,
+        volumes: vec![(volume_id(), 8)],
+        ..DriveReport::default()
+    }
+}
+
+fn leg(number: u64, state: &str) -> LegReport {
+    LegReport { drive: drive_id(number), node: node_id(number), state: state.to_owned(), resync_pages: None }
+}
+
+fn owned() -> OwnedVolumeReport {
+    OwnedVolumeReport {
+        volume: volume_id(),
+        epoch: Epoch(2),
+        is_serving: true,
+        writer: Some(node_id(3)),
+        legs: (1..=3).map(|number| leg(number, "in-sync")).collect(),
+        reads: 1,
+        writes: 2,
+        read_bytes: 3,
+        write_bytes: 4,
+        blocks_read_elsewhere: 0,
+        blocks_healed: 0,
+        legs_marked: 0,
+        legs_promoted: 0,
+        blocks_rolled_forward: 0,
+        blocks_resynced: 0,
+    }
+}
+
+fn node_report(number: u64) -> NodeReport {
+    NodeReport {
+        node: node_id(number),
+        name: format!("n{number}"),
+        incarnation: incarnation(number),
+        nbd_addresses: Vec::new(),
+        nbd_connections: 5,
+        alive: Vec::new(),
+        reachable: (1..=3).filter(|other| *other != number).map(node_id).collect(),
+        drives: vec![drive_report(number)],
+        owned: if number == 1 { vec![owned()] } else { Vec::new() },
+    }
+}
+
+fn drive_record(number: u64) -> DriveRecord {
+    DriveRecord {
+        node: node_id(number),
+        role: DriveRole::Capacity,
+        size_bytes: 64 << 20,
+        blocks_usable: 16_000,
+        slabs_promised_max: 14,
+        attach_number: 1,
+        state: DriveState::Active,
+        damage: DamageCounters::default(),
+    }
+}
+
+/// Three nodes with a drive each and one volume of two slabs on all of them, owned by n1.
+async fn facts() -> Facts {
+    let geometry = SlabGeometry::new(4 << 20).expect("it is an allowed size");
+    let drives: Vec<DriveId> = (1..=3).map(drive_id).collect();
+    let sets = mirror_sets([drives.as_slice(), drives.as_slice()], CopyBatch::from_random(5, 5), 3);
+    let room = spandrel_cluster::records::VolumeRoomRecord {
+        slabs: drives.iter().map(|drive| (*drive, 2)).collect(),
+    };
+    let record = VolumeRecord {
+        name: "v1".to_owned(),
+        size_bytes: 8 << 20,
+        copies: 3,
+        write_copies_min: 1,
+        slab_bytes: geometry,
+        owner: Some(VolumeOwner { node: node_id(1), incarnation: incarnation(1) }),
+        preferred_owner: Some(node_id(1)),
+        writer: None,
+        epoch: Epoch(2),
+        configuration: ConfigurationVersion(1),
+        state: VolumeState::Ready,
+        created_unix_ms: 0,
+    };
+    // A room can only be read from a state; an empty one will do.
+    let state = spandrel_cluster::ClusterState::new(
+        spandrel_state_redb::RedbState::open(
+            &tempfile::tempdir().expect("a temporary directory").path().join("state"),
+        )
+        .expect("a new state"),
+    );
+    let mut pool_room = state.pool_room().await.expect("it is empty");
+    pool_room.drives = (1..=3).map(|number| (drive_id(number), drive_record(number))).collect();
+    pool_room.volumes = BTreeMap::from([(volume_id(), room.clone())]);
+    Facts {
+        nodes: (1..=3)
+            .map(|number| KnownNode {
+                name: format!("n{number}"),
+                id: node_id(number),
+                nbd_addresses: vec![Address::Unix(format!("/x/n{number}/nbd.sock"))],
+                report: Some(node_report(number)),
+            })
+            .collect(),
+        drive_names: (1..=3).map(|number| (drive_id(number), format!("n{number}/d1"))).collect(),
+        room: pool_room,
+        volumes: vec![VolumeMembership {
+            volume: volume_id(),
+            record,
+            revision: Revision(1),
+            sets,
+            marks: BTreeMap::new(),
+            room,
+            nodes: (1..=3).map(|number| (drive_id(number), node_id(number))).collect(),
+            read_at: Revision(1),
+        }],
+        geometry,
+    }
+}
+
+fn volume(facts: &Facts) -> VolumeStatus {
+    facts.volumes().swap_remove(0)
+}
+
+#[tokio::test]
+async fn all_is_well() {
+    let facts = facts().await;
+    assert!(facts.pool().status.is_healthy());
+    assert_eq!(facts.pool().promised_bytes, 6 * (4 << 20));
+    assert!(facts.nodes().iter().all(|node| node.status.is_healthy() && node.drives_usable == 1));
+    assert_eq!(facts.nodes()[0].volumes_owned, ["v1"]);
+    assert!(facts.drives().iter().all(|drive| drive.status.is_healthy()));
+    let volume = volume(&facts);
+    assert!(volume.status.is_healthy() && volume.is_serving, "{}", volume.status);
+    assert_eq!((volume.owner.as_deref(), volume.writer.as_deref()), (Some("n1"), Some("n3")));
+    assert_eq!(volume.stored_bytes, 3 * 8 * 4096);
+    assert_eq!(volume.exports[1].uri, "nbd+unix:///v1?socket=/x/n2/nbd.sock");
+    let amplification = volume.write_amplification.expect("something was written");
+    assert!((amplification - 3.6).abs() < 1e-9, "three copies, and a fifth for journal and maps");
+    let legs: Vec<_> =
+        volume.legs.iter().map(|leg| (leg.drive.as_str(), leg.slabs, leg.state.as_str())).collect();
+    assert_eq!(legs, [("n1/d1", 2, "in-sync"), ("n2/d1", 2, "in-sync"), ("n3/d1", 2, "in-sync")]);
+}
+
+#[tokio::test]
+async fn a_node_that_is_down() {
+    let mut facts = facts().await;
+    facts.nodes[2].report = None;
+    assert_eq!(facts.nodes()[2].status.to_string(), "Unhealthy (Down)");
+    assert_eq!(facts.drives()[2].status.to_string(), "Warning (Lost Communication)");
+    assert_eq!(facts.pool().status.to_string(), "Warning (Degraded)");
+    assert_eq!(volume(&facts).status.to_string(), "Warning (Incomplete)");
+    assert_eq!(volume(&facts).legs[2].state, "in-sync (away)");
+    assert!(!volume(&facts).exports[2].is_up);
+    facts.volumes[0].marks.insert(drive_id(3), Version::ZERO);
+    assert_eq!(volume(&facts).status.to_string(), "Warning (Degraded)");
+}
+
+#[tokio::test]
+async fn a_resync_shows() {
+    let mut facts = facts().await;
+    facts.volumes[0].marks.insert(drive_id(2), Version::ZERO);
+    let report = facts.nodes[0].report.as_mut().expect("it runs");
+    report.owned[0].legs[1] = LegReport { resync_pages: Some((3, 4)), ..leg(2, "joining") };
+    let volume = volume(&facts);
+    assert_eq!(volume.status.to_string(), "Warning (Degraded, In Service)");
+    assert_eq!(volume.legs[1].resync, Some(Progress { done: 3, total: 4 }));
+    assert_eq!(volume.legs[1].state, "joining");
+}
+
+#[tokio::test]
+async fn an_owner_that_the_state_does_not_name_does_not_count() {
+    let mut facts = facts().await;
+    let owner = facts.volumes[0].record.owner.as_mut().expect("it has one");
+    owner.incarnation = incarnation(99);
+    let volume = volume(&facts);
+    assert!(!volume.is_serving);
+    assert_eq!(volume.status.to_string(), "Warning (Starting)");
+}
+
+#[tokio::test]
+async fn a_drive_that_fails() {
+    let mut facts = facts().await;
+    facts.nodes[1].report.as_mut().expect("it runs").drives[0].failure = Some("no answer".to_owned());
+    let drive = facts.drives().swap_remove(1);
+    assert_eq!(drive.status.to_string(), "Unhealthy (Not Usable)");
+    assert_eq!(drive.failure.as_deref(), Some("no answer"));
+    assert_eq!(volume(&facts).status.health, HealthStatus::Warning);
+}
+
+#[tokio::test]
+async fn a_drive_that_is_not_in_the_pool_shows_too() {
+    let mut facts = facts().await;
+    let stranger = DriveReport { failure: Some("damaged".to_owned()), ..DriveReport::default() };
+    facts.nodes[0].report.as_mut().expect("it runs").drives.push(stranger);
+    let drives = facts.drives();
+    assert_eq!(drives.len(), 4);
+    assert_eq!(drives.iter().filter(|drive| drive.id.is_none()).count(), 1);
+}
+
+#[test]
+fn numbers_in_names_count_as_such() {
+    let mut names = ["n10", "n2", "n1", "a", "n", "n2/d10", "n2/d9"];
+    names.sort_by_key(|name| natural_order(name));
+    assert_eq!(names, ["a", "n", "n1", "n2", "n2/d9", "n2/d10", "n10"]);
+}

@@ -24,6 +24,11 @@ pub fn counted(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
+/// So many copies: `1 copy`, `3 copies`.
+pub fn copies_text(copies: u8) -> String {
+    if copies == 1 { "1 copy".to_owned() } else { format!("{copies} copies") }
+}
+
 /// A result as JSON, for programs.
 pub fn json(result: &impl serde::Serialize) -> String {
     let mut text = serde_json::to_string_pretty(result).expect("results are plain data");

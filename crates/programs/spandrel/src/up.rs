@@ -17,7 +17,7 @@ use crate::cluster::{LocalCluster, RunOptions};
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::table::Table;
-use crate::text::{counted, format_us, say};
+use crate::text::{copies_text, counted, format_us, say};
 use crate::{flush, log, server};
 
 /// How long nodes may take to find each other and to serve their volumes before that is said.
@@ -172,11 +172,7 @@ fn banner(status: &ClusterStatus, is_new: bool) -> String {
         counted(drives, "drive"),
         format_size(drive_bytes),
         format_size(status.pool.volume_bytes_max),
-        if status.pool.copies_default == 1 {
-            "1 copy".to_owned()
-        } else {
-            format!("{} copies", status.pool.copies_default)
-        },
+        copies_text(status.pool.copies_default),
     );
     text += &format!(
         "ready: {} serve; try `spandrel --dir {} status`; Ctrl-C stops\n",

@@ -10,7 +10,7 @@ use crate::arguments::{Output, OutputArguments};
 use crate::client::Client;
 use crate::commands::{drive, node, volume};
 use crate::failure::{EXIT_OK, Outcome};
-use crate::text::{counted, format_us, json, percent, say};
+use crate::text::{copies_text, counted, format_us, json, percent, say};
 
 /// Shows how the cluster is.
 pub fn status(client: &Client, arguments: OutputArguments) -> Outcome {
@@ -29,21 +29,17 @@ fn render(status: &ClusterStatus) -> String {
     let _ = writeln!(text, "pool     {}", pool.status);
     let _ = writeln!(
         text,
-        "room     {} of {} promised to volumes ({}), {} free; {} should stay free for repairs",
+        "room     {} of {} promised to volumes ({}), {} free",
         format_size(pool.promised_bytes),
         format_size(pool.total_bytes),
         percent(pool.promised_bytes, pool.total_bytes),
         format_size(pool.free_bytes),
-        format_size(pool.reserve_bytes),
     );
     let _ = writeln!(
         text,
-        "         the largest volume with {} that fits now has {}",
-        if pool.copies_default == 1 {
-            "1 copy".to_owned()
-        } else {
-            format!("{} copies", pool.copies_default)
-        },
+        "         {} should stay free for repairs; a new volume with {} may have {}",
+        format_size(pool.reserve_bytes),
+        copies_text(pool.copies_default),
         format_size(pool.volume_bytes_max)
     );
     match (status.memory, status.flush_us) {

@@ -10,7 +10,7 @@ use crate::client::{Client, path_with};
 use crate::commands::verify;
 use crate::failure::{EXIT_OK, Outcome};
 use crate::table::{Table, count_text};
-use crate::text::{json, percent, quoted, say};
+use crate::text::{copies_text, json, percent, quoted, say};
 
 /// Carries out a command about volumes.
 pub fn volume(client: &Client, command: &VolumeCommand) -> Outcome {
@@ -78,10 +78,6 @@ fn delete(client: &Client, arguments: &VolumeArguments) -> Outcome {
         Output::Json => json(&()),
     });
     Ok(EXIT_OK)
-}
-
-fn copies_text(copies: u8) -> String {
-    if copies == 1 { "1 copy".to_owned() } else { format!("{copies} copies") }
 }
 
 /// The volumes as a table.
@@ -184,4 +180,4 @@ fn render_uses(volume: &VolumeStatus) -> String {
 
 #[cfg(test)]
 #[path = "volume_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -1,0 +1,167 @@
+//! A cluster from its making to its end, as a person uses it.
+
+#[path = "support/process.rs"]
+mod process;
+
+use std::time::Duration;
+
+use process::{Cluster, Lab, SMALL};
+use rustix::process::Signal;
+use spandrel_fleet::NbdClient;
+use spandrel_platform::{Address, Buffer, Platform};
+use spandrel_platform_linux::{Runtime, RuntimeConfig};
+
+const BLOCK: usize = 4096;
+
+/// Writes a block of a volume through one node.
+fn write(cluster: &Cluster<'_>, node: &str, volume: &'static str, block: u64, byte: u8) {
+    let address = Address::Unix(cluster.nbd_socket(node));
+    let mut runtime = Runtime::new(RuntimeConfig::default()).expect("a runtime");
+    let platform = runtime.platform();
+    runtime.block_on(async move {
+        // One client writes at a time, and it takes a moment until the one before is known to be gone.
+        let deadline = platform.now() + Duration::from_secs(60);
+        let client = loop {
+            let client = NbdClient::open(&platform, &address, volume).await.expect("it is served");
+            if !client.export().read_only {
+                break client;
+            }
+            assert!(platform.now() < deadline, "somebody else has the volume open for writing");
+        };
+        let mut data = platform.buffers().take(BLOCK);
+        data.fill(byte);
+        let data: Buffer = data.freeze();
+        client.write(block * BLOCK as u64, data).await.expect("it is written");
+    });
+}
+
+/// The first byte of a block of a volume, read through one node.
+fn read(cluster: &Cluster<'_>, node: &str, volume: &'static str, block: u64) -> u8 {
+    let address = Address::Unix(cluster.nbd_socket(node));
+    let mut runtime = Runtime::new(RuntimeConfig::default()).expect("a runtime");
+    let platform = runtime.platform();
+    runtime.block_on(async move {
+        let client = NbdClient::open(&platform, &address, volume).await.expect("it is served");
+        client.read(block * BLOCK as u64, BLOCK as u32).await.expect("it is read")[0]
+    })
+}
+
+#[test]
+fn data_outlive_nodes_and_the_process() {
+    let lab = Lab::new();
+    let cluster = lab.up(&SMALL);
+    assert!(cluster.banner.contains("a flush of this disk takes"), "{}", cluster.banner);
+    cluster.run(&["volume", "create", "v1", "--size", "16M", "--owner", "n1"]).good();
+    write(&cluster, "n1", "v1", 3, 7);
+    write(&cluster, "n2", "v1", 4, 8);
+    assert_eq!((read(&cluster, "n3", "v1", 3), read(&cluster, "n1", "v1", 4)), (7, 8));
+    // The owner dies; another node goes on.
+    cluster.run(&["node", "stop", "n1", "--abrupt"]).good();
+    assert_eq!((read(&cluster, "n2", "v1", 3), read(&cluster, "n3", "v1", 4)), (7, 8));
+    write(&cluster, "n2", "v1", 5, 9);
+    let nodes = cluster.run(&["node", "list", "-o", "json"]).json();
+    assert_eq!(nodes[0]["status"]["operational"][0], "Down");
+    let volume = cluster.run(&["volume", "get", "v1", "-o", "json"]).json();
+    assert_eq!(volume["status"]["health"], "Warning");
+    assert_ne!(volume["owner"], "n1");
+    cluster.run(&["node", "start", "n1"]).good();
+    await_healthy(&cluster, "v1");
+    let report = cluster.run(&["volume", "verify", "v1", "-o", "json"]).json();
+    assert_eq!(report["blocks_different"], 0);
+    assert_eq!(report["blocks_checked"], 3 * 4096);
+    assert_eq!(cluster.stop(Signal::TERM).status, Some(0));
+    // The same directory, without saying again what it consists of.
+    let cluster = lab.up(&[]);
+    assert!(!cluster.banner.contains("new cluster"), "{}", cluster.banner);
+    let blocks = [3, 4, 5, 6].map(|block| read(&cluster, "n1", "v1", block));
+    assert_eq!(blocks, [7, 8, 9, 0]);
+    cluster.run(&["volume", "verify", "v1"]).good();
+    cluster.run(&["volume", "delete", "v1"]).good();
+    cluster.run(&["volume", "get", "v1"]).refused("VOLUME_NOT_FOUND");
+    assert_eq!(cluster.stop(Signal::INT).status, Some(0));
+}
+
+/// Waits until a volume is healthy. The bound is far above what that ever takes.
+fn await_healthy(cluster: &Cluster<'_>, volume: &str) {
+    let begin = std::time::Instant::now();
+    loop {
+        let status = cluster.run(&["volume", "get", volume, "-o", "json"]).json();
+        if status["status"]["health"] == "Healthy" {
+            return;
+        }
+        assert!(begin.elapsed().as_secs() < 120, "it does not become healthy: {status:#}");
+    }
+}
+
+#[test]
+fn damage_is_found_and_healed() {
+    let lab = Lab::new();
+    let cluster = lab.up(&SMALL);
+    cluster.run(&["volume", "create", "v1", "--size", "8M"]).good();
+    for block in 0..8 {
+        write(&cluster, "n1", "v1", block, 0xA5);
+    }
+    assert_eq!(cluster.stop(Signal::TERM).status, Some(0));
+    // One of its blocks rots on one drive.
+    let drive = lab.directory().join("n2/d1.drive");
+    let mut content = std::fs::read(&drive).expect("it is there");
+    let is_data = |start: &usize| content[*start..*start + BLOCK].iter().all(|byte| *byte == 0xA5);
+    let start = (0..content.len()).step_by(BLOCK).find(is_data).expect("the data are on every node");
+    content[start + 17] ^= 1;
+    std::fs::write(&drive, &content).expect("it can be written");
+    let inspected = lab.run(&["drive", "inspect", &drive.display().to_string()]);
+    assert_eq!(inspected.status, Some(2), "the damage is seen offline: {inspected:?}");
+    let cluster = lab.up(&[]);
+    let verified = cluster.run(&["volume", "verify", "v1"]);
+    assert_eq!(verified.status, Some(2), "{verified:?}");
+    assert!(verified.output.contains("1 blocks damaged on n2/d1"), "{verified:?}");
+    let scrubbed = cluster.run(&["scrub", "--now"]);
+    assert_eq!(scrubbed.status, Some(0), "{scrubbed:?}");
+    assert!(scrubbed.output.contains("whole"), "{scrubbed:?}");
+    cluster.run(&["volume", "verify", "v1"]).good();
+    assert!(cluster.run(&["scrub"]).good().contains("v1"));
+    assert_eq!(cluster.stop(Signal::TERM).status, Some(0));
+}
+
+#[test]
+fn a_missing_drive_does_not_keep_the_others_from_serving() {
+    let lab = Lab::new();
+    let cluster = lab.up(&SMALL);
+    cluster.run(&["volume", "create", "v1", "--size", "8M"]).good();
+    write(&cluster, "n1", "v1", 0, 1);
+    assert_eq!(cluster.stop(Signal::TERM).status, Some(0));
+    std::fs::remove_file(lab.directory().join("n2/d1.drive")).expect("it is there");
+    let cluster = lab.up(&[]);
+    assert_eq!(read(&cluster, "n3", "v1", 0), 1);
+    let status = cluster.run(&["status"]).good();
+    assert!(status.contains("Lost Communication"), "{status}");
+}
+
+#[test]
+fn a_small_sweep_measures_and_leaves_nothing() {
+    let lab = Lab::new();
+    let mut arguments = SMALL.to_vec();
+    arguments.push("--memory");
+    let cluster = lab.up(&arguments);
+    let sweep = [
+        "fleet",
+        "sweep",
+        "--vms",
+        "3",
+        "--working-set",
+        "4M",
+        "--outstanding",
+        "2",
+        "--write-percent",
+        "50",
+    ];
+    let times = ["--warmup", "50ms", "--duration", "300ms", "-o", "json"];
+    let result = cluster.run(&[&sweep[..], &times[..]].concat()).json();
+    let row = &result["rows"][0];
+    assert_eq!(row["cell"]["errors"], 0, "{result:#}");
+    assert!(row["cell"]["total"]["iops"].as_f64().is_some_and(|iops| iops > 0.0), "{result:#}");
+    assert!(row["usage"]["busy_cores"].as_f64().is_some_and(|cores| cores > 0.0), "{result:#}");
+    let amplification = row["usage"]["write_amplification"].as_f64().expect("writes were done");
+    assert!((2.9..6.0).contains(&amplification), "three copies and a little more: {amplification}");
+    assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(0));
+}
