@@ -162,6 +162,12 @@ impl Run {
     fn run_for(&self, milliseconds: u64) {
         let end = self.owners.world.run_for(Duration::from_millis(milliseconds));
         assert_eq!(end, RunEnd::TimeOver, "the world goes on");
+        // No drive lies, so whoever is in sync has what it confirmed.
+        for node in &self.owners.shared.nodes {
+            let lacking =
+                node.owner.borrow().as_ref().map_or(0, |owner| owner.statistics().legs_found_lacking);
+            assert_eq!(lacking, 0, "a copy is taken for one that has lost writes");
+        }
     }
 
     /// Something breaks, or comes back, or changes hands.

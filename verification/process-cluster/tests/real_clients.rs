@@ -1,0 +1,179 @@
+//! Other people's clients against a real cluster: fio with its own verification, also while nodes
+//! die; libnbd's and QEMU's tools.
+//!
+//! `SPANDREL_TEST_FULL=1` runs them at full length: a minute of fio on 1 GiB, an image of 512 MiB.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use spandrel_process_cluster::{Cluster, ClusterOptions, Program, Random};
+
+/// How long a cluster may take to become healthy again.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn is_full() -> bool {
+    std::env::var_os("SPANDREL_TEST_FULL").is_some()
+}
+
+fn cluster_of_four() -> Cluster {
+    let arguments = ["--nodes", "4", "--drives", "2", "--drive-size", "1G", "--slab-size", "16M", "--sparse"];
+    let options =
+        ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
+    Cluster::start(Program::with_test_faults(), options)
+}
+
+fn uri(cluster: &Cluster, node: &str, volume: &str) -> String {
+    let socket = cluster.directory().join(node).join("nbd.sock");
+    format!("nbd+unix:///{volume}?socket={}", socket.display())
+}
+
+/// Runs a tool that must succeed, and returns what it said.
+fn run(tool: &str, arguments: &[&str]) -> String {
+    let output = Command::new(tool).args(arguments).stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("{tool} cannot be run ({error}): `cargo xtask packages`"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{tool} {arguments:?}: {}\n{said}\n{errors}", output.status);
+    said
+}
+
+/// fio that checks what it reads against what it has written.
+fn start_fio(cluster: &Cluster, node: &str, volume: &str, seconds: u64, size: &str) -> Child {
+    Command::new("fio")
+        .args(["--name=verify", "--ioengine=nbd", "--rw=randrw", "--bssplit=4k/60:16k/20:128k/20"])
+        .args(["--iodepth=32", "--verify=crc32c", "--verify_fatal=1", "--time_based"])
+        .arg(format!("--uri={}", uri(cluster, node, volume)))
+        .arg(format!("--size={size}"))
+        .arg(format!("--runtime={seconds}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("fio is installed: `cargo xtask packages`")
+}
+
+fn end_fio(cluster: &Cluster, fio: Child) {
+    let output = fio.wait_with_output().expect("fio is a child of this process");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "fio: {}\n{said}\n{errors}\n{}", output.status, cluster.log());
+}
+
+fn volume(cluster: &Cluster, name: &str) -> serde_json::Value {
+    cluster.must_run(&["volume", "get", name, "-o", "json"]).json()
+}
+
+/// Waits until the volume is what `condition` asks for.
+fn await_volume(cluster: &Cluster, name: &str, what: &str, condition: impl Fn(&serde_json::Value) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let shown = volume(cluster, name);
+        if condition(&shown) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the volume is not {what}: {shown:#}\n{}", cluster.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_healthy(volume: &serde_json::Value) -> bool {
+    volume["status"]["health"] == "Healthy" && volume["is_serving"] == true
+}
+
+/// The nodes in the order in which this test stops them: one that only holds copies, the owner, the
+/// node after it. And the node of the client, which stays.
+fn choose_nodes(cluster: &Cluster) -> ([String; 3], String) {
+    let owner = volume(cluster, "v")["owner"].as_str().expect("it is owned").to_owned();
+    let index: usize = owner[1..].parse::<usize>().expect("nodes are numbered") - 1;
+    let node = |step: usize| format!("n{}", (index + step) % 4 + 1);
+    ([node(2), owner, node(1)], node(3))
+}
+
+#[test]
+fn fio_finds_what_it_wrote() {
+    let cluster = cluster_of_four();
+    let (size, seconds) = if is_full() { ("1G", 60) } else { ("128M", 5) };
+    cluster.must_run(&["volume", "create", "v", "--size", size, "--copies", "3"]);
+    end_fio(&cluster, start_fio(&cluster, "n1", "v", seconds, size));
+    cluster.must_run(&["volume", "verify", "v"]);
+}
+
+#[test]
+fn fio_finds_what_it_wrote_while_nodes_die() {
+    let cluster = cluster_of_four();
+    let (size, seconds) = if is_full() { ("1G", 60) } else { ("128M", 30) };
+    cluster.must_run(&["volume", "create", "v", "--size", size, "--copies", "3"]);
+    let (stopped, client) = choose_nodes(&cluster);
+    let fio = start_fio(&cluster, &client, "v", seconds, size);
+    for node in &stopped {
+        let written = |shown: &serde_json::Value| shown["traffic"]["writes"].as_u64() > Some(100);
+        await_volume(&cluster, "v", "written to", written);
+        cluster.must_run(&["node", "stop", node, "--abrupt"]);
+        let goes_on = |shown: &serde_json::Value| {
+            let health = shown["status"]["health"].as_str();
+            health == Some("Warning") && shown["is_serving"] == true && shown["owner"] != node.as_str()
+        };
+        await_volume(&cluster, "v", "served without the node", goes_on);
+        cluster.must_run(&["node", "start", node]);
+        await_volume(&cluster, "v", "healthy again", is_healthy);
+    }
+    end_fio(&cluster, fio);
+    await_volume(&cluster, "v", "healthy again", is_healthy);
+    cluster.must_run(&["volume", "verify", "v"]);
+}
+
+/// A file of random bytes: no block is like another, and none is all zeros.
+fn write_image(path: &Path, bytes: usize) {
+    let random = Random::new(bytes as u64);
+    let image: Vec<u8> = (0..bytes / 8).flat_map(|_| random.next_u64().to_le_bytes()).collect();
+    std::fs::write(path, image).expect("there is room for the image");
+}
+
+#[test]
+fn images_are_copied_in_and_out_and_holes_are_shown() {
+    let cluster = cluster_of_four();
+    let image_bytes: usize = if is_full() { 512 << 20 } else { 64 << 20 };
+    let volume_bytes = 2 * image_bytes;
+    cluster.must_run(&["volume", "create", "v", "--size", &volume_bytes.to_string(), "--copies", "3"]);
+    cluster.must_run(&["volume", "create", "other", "--size", "16M", "--copies", "2"]);
+    let (image, back) = (cluster.directory().join("image"), cluster.directory().join("back"));
+    write_image(&image, image_bytes);
+    let (image, back) = (image.to_str().expect("a plain name"), back.to_str().expect("a plain name"));
+    run("nbdcopy", &[image, &uri(&cluster, "n1", "v")]);
+    run("nbdcopy", &[&uri(&cluster, "n3", "v"), back]);
+    let (written, read) = (std::fs::read(image).unwrap(), std::fs::read(back).unwrap());
+    assert_eq!(read.len(), volume_bytes);
+    assert!(read[..image_bytes] == written[..], "the image is the same on another node");
+    assert!(read[image_bytes..].iter().all(|byte| *byte == 0), "the rest was never written");
+
+    assert_eq!(map(&cluster), [(0, image_bytes as u64, true), (image_bytes as u64, image_bytes as u64, false)]);
+    let discard = format!("discard {} {}", 4 << 20, 8 << 20);
+    run("qemu-io", &["-f", "raw", "-d", "unmap", "-c", &discard, &uri(&cluster, "n2", "v")]);
+    let shown = map(&cluster);
+    assert_eq!(shown[..2], [(0, 4 << 20, true), (4 << 20, 8 << 20, false)], "{shown:?}");
+    let pattern = run("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0 4M 8M", &uri(&cluster, "n4", "v")]);
+    assert!(!pattern.contains("verification failed"), "{pattern}");
+
+    let listed = run("nbdinfo", &["--list", &uri(&cluster, "n2", "")]);
+    for name in ["v", "other"] {
+        assert!(listed.contains(&format!("export=\"{name}\"")), "{listed}");
+    }
+    cluster.must_run(&["volume", "verify", "v"]);
+}
+
+/// What `qemu-img map` says of the volume: start, length, whether there are data.
+fn map(cluster: &Cluster) -> Vec<(u64, u64, bool)> {
+    let shown = run("qemu-img", &["map", "-f", "raw", "--output=json", &uri(cluster, "n4", "v")]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("it is JSON");
+    let mut extents: Vec<(u64, u64, bool)> = Vec::new();
+    for extent in shown.as_array().expect("a list") {
+        let number = |key: &str| extent[key].as_u64().expect("a number");
+        let (start, length, data) = (number("start"), number("length"), extent["data"] == true);
+        match extents.last_mut() {
+            Some(last) if last.2 == data => last.1 += length,
+            _ => extents.push((start, length, data)),
+        }
+    }
+    extents
+}
