@@ -25,7 +25,7 @@ fn run(arguments: &[&str]) -> Result<(String, Outcome), Error> {
 fn drive_file(folder: &Path) -> String {
     let machine = Machine::formatted(1, 512);
     let (store, _) = machine.attach().unwrap();
-    let workload = Workload::new(machine.process().platform(), store, 1);
+    let workload = Workload::new(&machine, store, 1);
     let oracle = Rc::clone(&workload.oracle);
     machine.run(|_| workload.run(300));
     assert!(oracle.borrow().answers > 100);

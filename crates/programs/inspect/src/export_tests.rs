@@ -10,7 +10,7 @@ use crate::testing::workload::Workload;
 fn worked_image() -> DriveImage {
     let machine = Machine::formatted(1, 512);
     let (store, _) = machine.attach().unwrap();
-    let workload = Workload::new(machine.process().platform(), store.clone(), 1);
+    let workload = Workload::new(&machine, store.clone(), 1);
     let oracle = Rc::clone(&workload.oracle);
     machine.run(|_| workload.run(300));
     assert!(oracle.borrow().answers > 100);
@@ -46,7 +46,7 @@ fn every_copy_is_written_out_block_by_block() {
         assert!(std::fs::read(&output).unwrap() == expected);
         assert_eq!(export().unwrap_err().code, "EXPORT_EXISTS");
     }
-    assert!(inspection.copies.len() >= 3);
+    assert!(inspection.copies.len() >= 2);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use spandrel_shared::Version;
 
 use crate::inspection::{DamageKind, Inspection, Structure};
 use crate::testing::Image;
-use crate::testing::machine::{Machine, View};
+use crate::testing::machine::{Machine, View, attach};
 use crate::testing::workload::{Oracle, Workload};
 
 /// How much more than usual the random tests do.
@@ -28,7 +28,7 @@ fn crash(seed: u64) -> Crash {
     let sector_bytes = if random.chance(500) { 512 } else { 4096 };
     let machine = Machine::formatted(seed, sector_bytes);
     let (store, _) = machine.attach().unwrap();
-    let workload = Workload::new(machine.process().platform(), store, seed);
+    let workload = Workload::new(&machine, store, seed);
     let oracle = Rc::clone(&workload.oracle);
     machine.process().spawn(workload.run(2000));
     let wanted = random.between(1, 1200);
@@ -62,9 +62,10 @@ fn attach_image(sector_bytes: u32, image: &DriveImage) -> Result<(View, AttachRe
 /// The inspection, the oracle and the store agree on what a crash has left.
 #[test]
 fn what_a_crash_left_is_what_the_store_finds() {
-    let (mut groups, mut doubts) = (0, 0);
+    let (mut groups, mut doubts, mut refusals) = (0, 0, 0);
     for seed in 0..60 * factor() {
         let crash = crash(seed);
+        refusals += crash.oracle.refusals;
         for image in &crash.images {
             let (inspection, view) = inspect_image(image);
             assert!(!inspection.is_damaged(), "seed {seed}: {:?}", inspection.damage);
@@ -83,7 +84,38 @@ fn what_a_crash_left_is_what_the_store_finds() {
             assert_eq!(again.root.unwrap().attach_number, inspection.root.unwrap().attach_number + 1);
         }
     }
-    assert!(groups > 1000 && doubts > 50, "{groups} groups, {doubts} doubtful blocks: too easy");
+    assert!(groups > 1000 && doubts > 50 && refusals > 50, "{groups} {doubts} {refusals}: too easy");
+}
+
+/// A crash while a drive is being attached leaves groups of an attach that never came to its end.
+#[test]
+fn what_a_crash_of_an_attach_left_is_what_the_store_finds() {
+    let mut differing = 0;
+    for seed in 0..20 * factor() {
+        let Crash { sector_bytes, images, oracle, random } = crash(5000 + seed);
+        let (mut image, mut attempts) = (images[0].clone(), Vec::new());
+        for _ in 0..3 {
+            let machine = Machine::with_image(seed, sector_bytes, image);
+            let process = machine.process();
+            let platform = process.platform();
+            process.spawn(async move { drop(attach(&platform).await) });
+            for _ in 0..random.below(120) {
+                machine.world.step();
+            }
+            attempts = machine.drive.crash_images(0, 2, &random);
+            image = attempts[random.index(attempts.len())].clone();
+        }
+        for image in attempts {
+            let (inspection, view) = inspect_image(&image);
+            assert!(!inspection.is_damaged(), "seed {seed}: {:?}", inspection.damage);
+            oracle.judge(&view);
+            let (store_view, report, _) = attach_image(sector_bytes, &image).unwrap();
+            assert_eq!(view, store_view, "seed {seed}");
+            assert_eq!(inspection.journal.groups, report.groups_replayed, "seed {seed}");
+            differing += u64::from(image != images[0]);
+        }
+    }
+    assert!(differing > 20, "only {differing} crashes left something");
 }
 
 /// A flipped bit in any structure is named with its place, and what it costs is what it costs the

@@ -30,7 +30,10 @@ pub struct Machine {
 impl Machine {
     /// A machine whose drive of 24 MiB is formatted for slabs of 4 MiB.
     pub fn formatted(seed: u64, sector_bytes: u32) -> Self {
-        let machine = Self::with_image(seed, sector_bytes, DriveImage::new(24 << 20));
+        let mut image = DriveImage::new(24 << 20);
+        // A file system has given the journal its room, so that only data can find none.
+        image.write(0, &[0; 2 << 20]);
+        let machine = Self::with_image(seed, sector_bytes, image);
         machine.run(|platform| async move {
             let drive = platform.open_drive(DRIVE).await.unwrap();
             let options = FormatOptions {
@@ -69,11 +72,14 @@ impl Machine {
     }
 
     pub fn attach(&self) -> Result<(Store, AttachReport), AttachError> {
-        self.run(|platform| async move {
-            let drive = platform.open_drive(DRIVE).await.unwrap();
-            DriveStore::attach(&platform, drive).await
-        })
+        self.run(|platform| async move { attach(&platform).await })
     }
+}
+
+/// Attaches the drive.
+pub async fn attach(platform: &SimulatedPlatform) -> Result<(Store, AttachReport), AttachError> {
+    let drive = platform.open_drive(DRIVE).await.unwrap();
+    DriveStore::attach(platform, drive).await
 }
 
 /// What is known of a block.

@@ -4,15 +4,16 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::rc::Rc;
+use std::time::Duration;
 
 use spandrel_drive::{SlabLayout, StoreError};
 use spandrel_platform::Platform;
 use spandrel_platform::sync::Signal;
-use spandrel_platform_simulated::{Random, SimulatedPlatform};
+use spandrel_platform_simulated::{Random, Room, SimulatedDrive, SimulatedPlatform};
 use spandrel_shared::checksum::{BlockChecksum, crc32c};
 use spandrel_shared::{BLOCK_BYTES, CopyId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
 
-use super::machine::{Seen, Store, View};
+use super::machine::{Machine, Seen, Store, View};
 
 const SLAB_BLOCKS: u64 = 1024;
 const AT_ONCE: usize = 8;
@@ -46,6 +47,7 @@ pub struct Oracle {
     /// Slabs whose removal was asked for.
     leaving: BTreeSet<SlabKey>,
     pub answers: u64,
+    pub refusals: u64,
 }
 
 impl Oracle {
@@ -98,6 +100,14 @@ impl Oracle {
         self.answers += 1;
     }
 
+    fn refused(&mut self, slab: SlabKey, first: u32, contents: &[Seen], version: Version) {
+        for block in first..first + contents.len() as u32 {
+            self.blocks.get_mut(&(slab, block)).unwrap().open.clear();
+        }
+        self.volumes.get_mut(&slab.0).unwrap().versions.insert(version, true);
+        self.refusals += 1;
+    }
+
     /// A truthful mark: everything at or below it is answered, but for the exceptions.
     fn mark(&self, volume: VolumeId, random: &Random) -> Option<(Version, Vec<Version>)> {
         let versions = &self.volumes.get(&volume)?.versions;
@@ -116,10 +126,12 @@ pub struct Workload {
     busy: Rc<RefCell<Vec<(SlabKey, u32, u32)>>>,
     ended: Rc<Signal>,
     copies: u64,
+    drive: SimulatedDrive,
 }
 
 impl Workload {
-    pub fn new(platform: SimulatedPlatform, store: Store, seed: u64) -> Self {
+    pub fn new(machine: &Machine, store: Store, seed: u64) -> Self {
+        let (platform, drive) = (machine.process().platform(), machine.drive.clone());
         let random = Random::stream(seed, "workload", 0);
         Self {
             platform,
@@ -129,6 +141,7 @@ impl Workload {
             busy: Rc::default(),
             ended: Rc::default(),
             copies: 0,
+            drive,
         }
     }
 
@@ -147,10 +160,28 @@ impl Workload {
                 91..94 => self.raise_epoch().await,
                 94..96 => self.set_page().await,
                 96..98 => self.replace_slab().await,
+                98 => self.fill_file_system().await,
                 _ => self.join().await,
             }
         }
         self.join().await;
+    }
+
+    /// The file system under the drive is full for a while: what finds no room has not happened.
+    async fn fill_file_system(&self) {
+        self.drive.set_room(Room::OnlyOverwrites);
+        for _ in 0..self.random.between(1, 6) {
+            if self.random.chance(700) {
+                self.write()
+            } else {
+                self.trim()
+            }
+            if self.random.chance(200) {
+                self.checkpoint();
+            }
+        }
+        self.join().await;
+        self.drive.set_room(Room::Enough);
     }
 
     async fn join(&self) {
@@ -234,9 +265,18 @@ impl Workload {
         let entry = (slab, first, contents.len() as u32);
         self.busy.borrow_mut().push(entry);
         let (oracle, busy, ended) = (Rc::clone(&self.oracle), Rc::clone(&self.busy), Rc::clone(&self.ended));
+        // Some come late, so that versions do not reach the store in their order.
+        let late = if self.random.chance(300) { self.random.below(500) } else { 0 };
+        let platform = self.platform.clone();
         self.platform.spawn(async move {
-            asked.await.unwrap();
-            oracle.borrow_mut().answered(slab, first, &contents, version);
+            if late > 0 {
+                platform.sleep(Duration::from_micros(late)).await;
+            }
+            match asked.await {
+                Ok(()) => oracle.borrow_mut().answered(slab, first, &contents, version),
+                Err(StoreError::NoRoom) => oracle.borrow_mut().refused(slab, first, &contents, version),
+                Err(error) => panic!("{error}"),
+            }
             busy.borrow_mut().retain(|other| *other != entry);
             ended.notify_all();
         });
@@ -244,7 +284,10 @@ impl Workload {
 
     fn checkpoint(&self) {
         let store = self.store.clone();
-        self.platform.spawn(async move { store.checkpoint().await.unwrap() });
+        self.platform.spawn(async move {
+            let result = store.checkpoint().await;
+            assert!(matches!(result, Ok(()) | Err(StoreError::NoRoom)), "{result:?}");
+        });
     }
 
     fn note_mark(&self) {
