@@ -1,9 +1,15 @@
 # What a newcomer needs. Everything else is cargo's, see CONTRIBUTING.md.
 
-.PHONY: help test
+.PHONY: help demo test
 
 help:
+	@echo "make demo   see it work: a cluster, a sweep, a node that dies under load (three minutes, no root)"
 	@echo "make test   run everything that a change must pass (installs Debian packages if root)"
+
+demo:
+	@echo "building the program (a few minutes the first time)"
+	@cargo build --quiet --release --bin spandrel
+	@cargo run --quiet --release --bin spandrel -- demo
 
 test:
 	cargo xtask packages

@@ -168,7 +168,7 @@ pub fn path_with(pattern: &str, name: &str) -> String {
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric()
             || b"-_".contains(&byte)
-            || byte == b'.' && name.trim_matches('.') != ""
+            || byte == b'.' && !name.trim_matches('.').is_empty()
         {
             escaped.push(char::from(byte));
         } else {

@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use spandrel_shared::Error;
@@ -22,7 +22,6 @@ const DRIVE_SIZE: &str = "384M";
 
 /// How long the cluster may take to end in order.
 const STOP_TIME_MAX: Duration = Duration::from_secs(20);
-const STOP_PAUSE: Duration = Duration::from_millis(20);
 
 /// A cluster that is removed with all it made when it is dropped.
 pub struct DemoCluster {
@@ -113,8 +112,8 @@ fn show_until_ready(output: impl BufRead + Send + 'static) -> bool {
 /// Ends the process, in order if it does so within `patience`, and removes the directory.
 fn remove(parts: &Mutex<Option<Parts>>, patience: Duration) -> Result<(), Error> {
     let taken = parts.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Some(Parts { mut process, temporary }) = taken else { return Ok(()) };
-    let stopped_in_order = end(&mut process, patience);
+    let Some(Parts { process, temporary }) = taken else { return Ok(()) };
+    let stopped_in_order = end(process, patience);
     let path = temporary.path().to_owned();
     temporary.close().map_err(|error| not_removed(&path, &error))?;
     if patience.is_zero() || stopped_in_order {
@@ -128,24 +127,28 @@ fn remove(parts: &Mutex<Option<Parts>>, patience: Duration) -> Result<(), Error>
     ))
 }
 
-fn end(process: &mut Child, patience: Duration) -> bool {
-    let begin = Instant::now();
-    if let Some(pid) = Pid::from_raw(process.id() as i32)
-        && !patience.is_zero()
-    {
+/// Ends the process: in order if it does so within `patience`, else at once. Returns whether it
+/// ended well.
+fn end(mut process: Child, patience: Duration) -> bool {
+    let pid = Pid::from_raw(process.id() as i32).expect("a process has a number");
+    let (sender, ended) = mpsc::channel();
+    // Until it has been waited for, which is there, the number is the process's own.
+    let waiter = std::thread::spawn(move || {
+        let _ = sender.send(process.wait().is_ok_and(|status| status.success()));
+    });
+    let tell = |signal| {
         // If it has ended already, there is nobody to tell.
-        let _ = kill_process(pid, Signal::TERM);
-        while begin.elapsed() < patience {
-            match process.try_wait() {
-                Ok(Some(status)) => return status.success(),
-                Ok(None) => std::thread::sleep(STOP_PAUSE),
-                Err(_) => break,
-            }
-        }
+        let _ = kill_process(pid, signal);
+    };
+    if !patience.is_zero() {
+        tell(Signal::TERM);
     }
-    let _ = process.kill();
-    let _ = process.wait();
-    false
+    let ended_well = ended.recv_timeout(patience);
+    if ended_well.is_err() {
+        tell(Signal::KILL);
+    }
+    let _ = waiter.join();
+    ended_well.unwrap_or(false)
 }
 
 fn not_removed(path: &Path, error: &std::io::Error) -> Error {

@@ -102,6 +102,7 @@ impl Show<'_> {
             if left.is_zero() {
                 return Ok(());
             }
+            // tidy-allow(sleep): it is the pace of what is shown, and awaits nothing.
             std::thread::sleep(left.min(TICK));
             let volumes = self.volumes()?;
             let sample = self.load.sample();
