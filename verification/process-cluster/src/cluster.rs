@@ -36,14 +36,6 @@ pub struct ClusterOptions {
     pub drive_prefix: String,
 }
 
-impl Default for ClusterOptions {
-    /// Three nodes, each with a drive of 512 MiB that is a plain file.
-    fn default() -> Self {
-        let arguments = ["--nodes", "3", "--drives", "1", "--drive-size", "512M", "--sparse"];
-        Self { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() }
-    }
-}
-
 /// A cluster that runs, or has run.
 pub struct Cluster {
     program: Program,
