@@ -31,7 +31,8 @@ fn uri(cluster: &Cluster, node: &str, volume: &str) -> String {
 /// Runs a tool that must succeed, and returns what it said.
 fn run(tool: &str, arguments: &[&str]) -> String {
     let output = Command::new(tool).args(arguments).stdin(Stdio::null()).output();
-    let output = output.unwrap_or_else(|error| panic!("{tool} cannot be run ({error}): `cargo xtask packages`"));
+    let output =
+        output.unwrap_or_else(|error| panic!("{tool} cannot be run ({error}): `cargo xtask packages`"));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{tool} {arguments:?}: {}\n{said}\n{errors}", output.status);
@@ -147,7 +148,10 @@ fn images_are_copied_in_and_out_and_holes_are_shown() {
     assert!(read[..image_bytes] == written[..], "the image is the same on another node");
     assert!(read[image_bytes..].iter().all(|byte| *byte == 0), "the rest was never written");
 
-    assert_eq!(map(&cluster), [(0, image_bytes as u64, true), (image_bytes as u64, image_bytes as u64, false)]);
+    assert_eq!(
+        map(&cluster),
+        [(0, image_bytes as u64, true), (image_bytes as u64, image_bytes as u64, false)]
+    );
     let discard = format!("discard {} {}", 4 << 20, 8 << 20);
     run("qemu-io", &["-f", "raw", "-d", "unmap", "-c", &discard, &uri(&cluster, "n2", "v")]);
     let shown = map(&cluster);

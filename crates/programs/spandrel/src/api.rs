@@ -46,6 +46,8 @@ pub struct ClusterStatus {
     pub memory: bool,
     /// What one flush of the disk that the drives lie on takes; absent if they are in memory.
     pub flush_us: Option<f64>,
+    /// What was used since then.
+    pub usage: Usage,
     /// All drives together.
     pub pool: PoolStatus,
     /// The nodes.

@@ -139,7 +139,8 @@ impl LocalCluster {
         let _changing = self.changing.lock().await;
         let threads: Vec<NodeThread> =
             locked(&self.nodes).iter_mut().filter_map(|node| node.thread.take()).collect();
-        join_all(threads.into_iter().map(|thread| stop_thread(thread, false))).await;
+        let reports = join_all(threads.into_iter().map(|thread| stop_thread(thread, false))).await;
+        reports.iter().flatten().for_each(|report| locked(&self.counters).take(report));
     }
 
     /// Starts a node that does not run.
@@ -175,8 +176,10 @@ impl LocalCluster {
         // For the totals; a node that does not answer is stopped all the same.
         let _ = self.report(handle).await;
         let thread = locked(&self.nodes)[index].thread.take();
-        if let Some(thread) = thread {
-            stop_thread(thread, abrupt).await;
+        if let Some(thread) = thread
+            && let Some(report) = stop_thread(thread, abrupt).await
+        {
+            locked(&self.counters).take(&report);
         }
         tracing::warn!("node {name} was stopped{}", if abrupt { " abruptly" } else { "" });
         self.node(name).await
@@ -248,11 +251,16 @@ impl LocalCluster {
         addresses
     }
 
-    /// The names of nodes that have ended by themselves.
-    pub fn ended(&self) -> Vec<String> {
-        let nodes = locked(&self.nodes);
-        let ended = nodes.iter().filter(|node| node.thread.as_ref().is_some_and(NodeThread::is_ended));
-        ended.map(|node| node.name.clone()).collect()
+    /// The names of nodes that have ended by themselves since the last call. They count as stopped.
+    pub fn take_ended(&self) -> Vec<String> {
+        let mut nodes = locked(&self.nodes);
+        let ended = nodes.iter_mut().filter(|node| node.thread.as_ref().is_some_and(NodeThread::is_ended));
+        ended
+            .map(|node| {
+                node.thread = None;
+                node.name.clone()
+            })
+            .collect()
     }
 
     fn handle(&self, id: NodeId) -> Option<NodeHandle> {
@@ -338,6 +346,7 @@ impl LocalCluster {
             started_unix_ms: self.started_unix_ms,
             memory: self.claim.settings.memory,
             flush_us: self.flush_us,
+            usage: self.usage().await,
             pool: facts.pool(),
             nodes: facts.nodes(),
             drives: facts.drives(),
@@ -470,11 +479,11 @@ impl LocalCluster {
     }
 }
 
-async fn stop_thread(thread: NodeThread, abrupt: bool) {
+/// Stops a node. What it said last, if it was stopped in order.
+async fn stop_thread(thread: NodeThread, abrupt: bool) -> Option<NodeReport> {
     // Waiting for a thread blocks; the control thread goes on meanwhile.
-    if tokio::task::spawn_blocking(move || thread.stop(abrupt)).await.is_err() {
-        tracing::error!("a node could not be stopped");
-    }
+    let stopped = tokio::task::spawn_blocking(move || thread.stop(abrupt)).await;
+    stopped.inspect_err(|error| tracing::error!("a node could not be stopped: {error}")).ok().flatten()
 }
 
 fn memory_drives(claim: &Claim) -> Result<Vec<Vec<MemoryDrive>>, Error> {

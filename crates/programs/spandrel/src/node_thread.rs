@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt;
-use spandrel_node::{Node, NodeConfig};
+use spandrel_node::{Node, NodeConfig, NodeReport};
 use spandrel_platform::Platform;
 use spandrel_platform_linux::{LinuxPlatform, Runtime, RuntimeConfig};
 use spandrel_shared::Error;
@@ -29,7 +29,7 @@ enum Command {
 /// A node that runs.
 pub struct NodeThread {
     commands: mpsc::UnboundedSender<Command>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Option<NodeReport>>>,
     name: String,
 }
 
@@ -69,18 +69,16 @@ impl NodeThread {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the node and waits until its thread has ended. This blocks the calling thread.
-    pub fn stop(mut self, abrupt: bool) {
+    /// Ends the node and waits until its thread has ended. This blocks the calling thread. What the
+    /// node said last, when its drives were left in order; none after an abrupt end.
+    pub fn stop(mut self, abrupt: bool) -> Option<NodeReport> {
         let _ = self.commands.unbounded_send(Command::Stop { abrupt });
-        self.join();
+        self.join()
     }
 
-    fn join(&mut self) {
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of node {} had panicked", self.name);
-        }
+    fn join(&mut self) -> Option<NodeReport> {
+        let ended = self.thread.take()?.join();
+        ended.inspect_err(|_| tracing::error!("the thread of node {} had panicked", self.name)).ok().flatten()
     }
 }
 
@@ -127,7 +125,7 @@ fn run(
     store: RedbState,
     mut commands: mpsc::UnboundedReceiver<Command>,
     ready: oneshot::Sender<Result<(), Error>>,
-) {
+) -> Option<NodeReport> {
     let name = config.name.clone();
     let mut runtime = match Runtime::new(RuntimeConfig::default()) {
         Ok(runtime) => runtime,
@@ -135,7 +133,7 @@ fn run(
             let next = "raise the limit of open files (ulimit -n)";
             let what = format!("node {name} cannot be started");
             let _ = ready.send(Err(Error::new("NODE_NOT_STARTED", what, error.to_string(), next)));
-            return;
+            return None;
         }
     };
     let platform = runtime.platform();
@@ -146,17 +144,18 @@ fn run(
             Ok(node) => node,
             Err(error) => {
                 let _ = ready.send(Err(error));
-                return;
+                return None;
             }
         };
         let _ = ready.send(Ok(()));
         while let Some(command) = commands.next().await {
             match command {
                 Command::Run(task) => drop(platform.spawn(task(node.clone()))),
-                Command::Stop { abrupt: true } => return,
+                Command::Stop { abrupt: true } => return None,
                 Command::Stop { abrupt: false } => break,
             }
         }
         node.stop().await;
-    });
+        Some(node.report())
+    })
 }

@@ -187,8 +187,8 @@ async fn watch(cluster: Arc<LocalCluster>) {
     let mut known: BTreeMap<String, Status> = BTreeMap::new();
     let mut is_first = true;
     loop {
-        for name in cluster.ended() {
-            tracing::error!("node {name} has ended by itself; see the log");
+        for name in cluster.take_ended() {
+            tracing::error!("node {name} has ended by itself: report this with the log");
         }
         if let Ok(facts) = cluster.facts().await {
             let nodes = facts.nodes().into_iter().map(|node| (format!("node {}", node.name), node.status));

@@ -2,7 +2,7 @@ use spandrel_health::{HealthStatus, OperationalStatus};
 use spandrel_shared::{ClusterId, NodeId};
 
 use super::*;
-use crate::api::{DriveStatus, NodeStatus, PoolStatus};
+use crate::api::{DriveStatus, NodeStatus, PoolStatus, Usage};
 use crate::commands::volume::tests::long_volume;
 use crate::table::WIDTH_MAX;
 
@@ -56,6 +56,7 @@ fn cluster() -> ClusterStatus {
         started_unix_ms: 0,
         memory: false,
         flush_us: Some(1234.0),
+        usage: Usage::default(),
         pool: PoolStatus {
             status: ok(),
             slab_bytes: 1 << 28,
