@@ -74,6 +74,7 @@ fn await_volume(cluster: &Cluster, name: &str, what: &str, condition: impl Fn(&s
             return;
         }
         assert!(Instant::now() < deadline, "the volume is not {what}: {shown:#}\n{}", cluster.log());
+        // tidy-allow(sleep): the condition is another process's, which can only be asked again.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
