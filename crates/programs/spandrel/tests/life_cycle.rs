@@ -3,10 +3,12 @@
 #[path = "support/process.rs"]
 mod process;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use process::{Cluster, Lab, SMALL};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use spandrel_fleet::NbdClient;
 use spandrel_platform::{Address, Buffer, Platform};
 use spandrel_platform_linux::{Runtime, RuntimeConfig};
@@ -164,4 +166,52 @@ fn a_small_sweep_measures_and_leaves_nothing() {
     let amplification = row["usage"]["write_amplification"].as_f64().expect("writes were done");
     assert!((2.9..6.0).contains(&amplification), "three copies and a little more: {amplification}");
     assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn a_demonstration_that_is_interrupted_leaves_nothing() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let mut process = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .args(["demo", "--memory"])
+        .env("TMPDIR", temporary.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program can be started");
+    let mut lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
+    let has_begun = lines.by_ref().map_while(Result::ok).any(|line| line.starts_with("=== 2."));
+    assert!(has_begun, "the cluster runs and the sweep begins");
+    assert_eq!(std::fs::read_dir(temporary.path()).expect("it is there").count(), 1);
+    std::thread::spawn(move || lines.for_each(drop));
+    interrupt(&process);
+    assert_eq!(process.wait().expect("it is a child").code(), Some(130));
+    assert_eq!(std::fs::read_dir(temporary.path()).expect("it is there").count(), 0);
+}
+
+#[test]
+fn a_sweep_that_is_interrupted_leaves_nothing() {
+    let lab = Lab::new();
+    let mut arguments = SMALL.to_vec();
+    arguments.push("--memory");
+    let cluster = lab.up(&arguments);
+    let mut process = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .args(["fleet", "sweep", "--vms", "2", "--working-set", "4M", "--duration", "1h"])
+        .env("SPANDREL_DIR", lab.directory())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    let mut lines = BufReader::new(process.stderr.take().expect("it is piped")).lines();
+    let has_begun = lines.by_ref().map_while(Result::ok).any(|line| line == "volumes filled");
+    assert!(has_begun, "the volumes are made and filled");
+    std::thread::spawn(move || lines.for_each(drop));
+    assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(2));
+    interrupt(&process);
+    assert_eq!(process.wait().expect("it is a child").code(), Some(130));
+    assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(0));
+}
+
+fn interrupt(process: &Child) {
+    let pid = Pid::from_raw(process.id() as i32).expect("a process has a number");
+    kill_process(pid, Signal::INT).expect("it runs");
 }
