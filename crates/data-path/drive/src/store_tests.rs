@@ -69,6 +69,69 @@ fn a_fence_is_durable_and_never_goes_back() {
     assert_eq!(store.fence_epoch(volume(1)), Epoch(5));
 }
 
+/// Also one that brings nothing new: an owner that begins a resync anew relies on it.
+#[test]
+fn a_fence_follows_all_changes_that_were_asked_for_before_it() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+        store.fence(volume(1), Epoch(5)).await.unwrap();
+        let written = std::cell::Cell::new(false);
+        let write = async {
+            write_block(&platform, &store, key(1, 0), 0, version(5, 1), 7).await.unwrap();
+            written.set(true);
+        };
+        let fence = async {
+            store.fence(volume(1), Epoch(5)).await.unwrap();
+            assert!(written.get());
+        };
+        join(write, fence).await;
+    });
+}
+
+#[test]
+fn what_a_resync_brings_is_no_write_of_the_volume() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let (slab, filled) = (key(1, 0), store.clone());
+    let slot = machine.run(|platform| async move {
+        let slot = add_slab(&filled, slab, copy(1)).await.unwrap();
+        write_blocks(&platform, &filled, slab, 0, version(1, 9), &[5, 6, 7, 8]).await.unwrap();
+        filled.note_mark(slab.0, version(1, 9), &[]);
+        let mut data = platform.buffers().take(BLOCK_BYTES);
+        crate::test_support::observation::fill(50, &mut data);
+        let checksums = crate::test_support::script::checksums(slab, 0, &data);
+        filled.fill(slot, 0, 1, Some((data.freeze(), checksums))).await.unwrap();
+        filled.fill(slot, 1, 1, None).await.unwrap();
+        filled.lose(slot, 2).await.unwrap();
+        assert_eq!(filled.lose(slot, 1024).await, Err(StoreError::NotFound));
+        // So that a power cut leaves nothing to be judged.
+        filled.fence(slab.0, Epoch(1)).await.unwrap();
+        slot
+    });
+    let check = |machine: &Machine, store: crate::test_support::Store| {
+        machine.run(|_| async move {
+            let seen = read_all(&store, slot, 4).await;
+            assert_eq!(seen[..2], [Seen::Content(50), Seen::Hole]);
+            assert!(seen[2].is_damaged());
+            assert_eq!(seen[3], Seen::Content(8));
+            assert_eq!(store.block_states(slot, 2, 1), Ok(vec![BlockState::Lost]));
+            assert_eq!(store.listed(slab.0), [], "nothing is above the mark");
+            assert_eq!(store.pages(slot).unwrap()[0].version, version(1, 9));
+            check_ownership(&store);
+        });
+    };
+    check(&machine, store.clone());
+    machine.power_cycle();
+    let (store, _) = machine.attach().unwrap();
+    // The mark was noted, but is in no group.
+    store.note_mark(slab.0, version(1, 9), &[]);
+    check(&machine, store.clone());
+    machine.run(|platform| async move {
+        write_block(&platform, &store, slab, 2, version(1, 10), 70).await.unwrap();
+        assert_eq!(read_all(&store, slot, 4).await[2], Seen::Content(70), "a write makes it good");
+    });
+}
+
 #[test]
 fn a_slab_that_is_there_is_added_once_and_another_copy_replaces_it() {
     let (machine, store) = Machine::attached(1, drive_config(24));

@@ -147,3 +147,58 @@ fn another_incarnation_of_a_copy_is_not_found() {
         assert!(replica.has_copy(copy_address()) && !replica.has_copy(copy));
     });
 }
+
+/// An owner of old may still ask for a copy that was replaced since.
+#[test]
+fn an_owner_of_old_replaces_no_copy() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 5).await.expect("the first epoch");
+        write(&platform, &replica, 5, 1, 1).await.expect("the owner writes");
+        let copy = CopyAddress { copy: CopyId::from_random(7, 7), ..copy_address() };
+        let add = |epoch: u32| {
+            let new = NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch: Epoch(epoch) };
+            replica.serve(ReplicaRequest::AddCopy(new), None)
+        };
+        assert_eq!(add(4).await.map(|_| ()), Err(ReplicaError::Fenced { epoch: Epoch(5) }));
+        assert_eq!(read_byte(&replica, 5).await, Ok(1));
+        add(5).await.expect("the present owner may");
+        assert!(replica.has_copy(copy) && !replica.has_copy(copy_address()));
+    });
+}
+
+#[test]
+fn what_a_resync_brings_has_no_version_and_is_not_listed() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 1).await.expect("the first epoch");
+        let data = platform.buffers().copy_of(&[9; BLOCK_BYTES]).freeze();
+        let (copy, authority) = (copy_address(), authority(1));
+        let fill = ReplicaRequest::Write {
+            copy,
+            authority,
+            mark: Mark::default(),
+            first: 7,
+            version: Version::ZERO,
+            checksums: vec![BlockChecksum::new(volume(), SLAB).of(7, &data)],
+        };
+        replica.serve(fill, Some(data)).await.expect("there is room");
+        assert_eq!(read_byte(&replica, 1).await, Ok(9));
+        let clear = ReplicaRequest::Trim {
+            copy,
+            authority,
+            mark: Mark::default(),
+            first: 7,
+            count: 1,
+            version: Version::ZERO,
+        };
+        replica.serve(clear, None).await.expect("it is there");
+        assert_eq!(read_byte(&replica, 1).await, Ok(0));
+        replica.serve(ReplicaRequest::Lose { copy, authority, block: 8 }, None).await.expect("it is there");
+        let read = ReplicaRequest::Read { copy, authority, first: 8, count: 1 };
+        let (parts, _) = replica.serve(read, None).await.expect("it is served");
+        let ReplicaResponse::Parts(parts) = parts else { panic!("{parts:?}") };
+        assert!(matches!(parts[..], [PartDescription::Damaged { block: 8, .. }]));
+        assert_eq!(fence(&replica, 2).await.expect("a higher epoch")[0].listed, []);
+    });
+}
