@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use spandrel_fleet::{
     CellResult, CellSpec, ClientVolumes, LiveLoad, LiveSample, Target, VolumeRequest, fill,
 };
+use spandrel_platform::Address;
 use spandrel_shared::Error;
 
 use crate::api::{self, NodeStatus, NodeStop, Progress, VolumeStatus};
@@ -38,7 +39,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Shows it, and adds what was found to the verdict.
 pub fn show(client: &Client, verdict: &mut Verdict) -> Result<(), Error> {
     let mut volumes = ApiVolumes::new(client, "vm");
-    let targets = volumes.prepare(&VOLUMES)?;
+    let mut targets = volumes.prepare(&VOLUMES)?;
+    move_clients(client, &mut targets);
     say(&format!("filling {} volumes of 16 MiB\n", targets.len()));
     fill(&targets, None, 1, |_, _| {})?;
     let load =
@@ -46,10 +48,21 @@ pub fn show(client: &Client, verdict: &mut Verdict) -> Result<(), Error> {
     let mut show = Show { client, begin: Instant::now(), load: LiveLoad::start(&targets, &load)? };
     let is_healthy = show.play(verdict)?;
     let result = show.load.stop()?;
-    judge(&result, &clients_of_victim(client, &targets)?, verdict);
+    judge(&result, &clients_of_victim(client, &targets), verdict);
     verdict.add(is_healthy, "all volumes have all their copies again");
     verify(client, &targets, verdict)?;
     volumes.cleanup()
+}
+
+/// Moves two of the dying node's clients to other nodes, as live migration would: their volumes' owner
+/// dies, and they must survive that it is replaced.
+fn move_clients(client: &Client, targets: &mut [Target]) {
+    let socket = |node: &str| Address::Unix(client.directory().nbd_socket(node).display().to_string());
+    let victim = socket(VICTIM);
+    let there = targets.iter_mut().filter(|target| target.address == victim);
+    for (target, node) in there.zip(["n1", "n2"]) {
+        target.address = socket(node);
+    }
 }
 
 /// A load that runs, and what is shown of it.
@@ -64,7 +77,7 @@ impl Show<'_> {
     fn play(&mut self, verdict: &mut Verdict) -> Result<bool, Error> {
         say("   time       IOPS   mean ms  failed   pause ms  state\n");
         self.watch(STEADY, |_| false)?;
-        self.event(&format!("{VICTIM} stops without warning: its clients are gone, the others must go on"));
+        self.event(&format!("{VICTIM} stops without warning: its clients are gone, all others must go on"));
         let _: NodeStatus =
             self.client.post(&path_with(api::NODE_STOP, VICTIM), &NodeStop { abrupt: true })?;
         self.watch(WITHOUT, |_| false)?;
@@ -147,10 +160,10 @@ fn state(volumes: &[VolumeStatus]) -> String {
 }
 
 /// The clients that were on the node that dies.
-fn clients_of_victim(client: &Client, targets: &[Target]) -> Result<BTreeSet<String>, Error> {
-    let socket = client.directory().nbd_socket(VICTIM).display().to_string();
-    let is_there = |target: &&Target| target.address.to_string() == socket;
-    Ok(targets.iter().filter(is_there).map(|target| target.name.clone()).collect())
+fn clients_of_victim(client: &Client, targets: &[Target]) -> BTreeSet<String> {
+    let socket = Address::Unix(client.directory().nbd_socket(VICTIM).display().to_string());
+    let is_there = |target: &&Target| target.address == socket;
+    targets.iter().filter(is_there).map(|target| target.name.clone()).collect()
 }
 
 fn judge(result: &CellResult, gone: &BTreeSet<String>, verdict: &mut Verdict) {
