@@ -36,7 +36,7 @@ fn healthy(nodes: &NodesWorld) -> bool {
 }
 
 fn await_health(nodes: &NodesWorld, seed: u64) {
-    let end = nodes.world.run_until_within(PATIENCE, || healthy(nodes));
+    let end = nodes.run_until(|| healthy(nodes));
     assert_eq!(end, RunEnd::ConditionMet, "seed {seed}: not healthy again: {:#?}", ownerships(nodes));
 }
 
@@ -77,7 +77,7 @@ fn one_node_writes_at_a_time() {
     });
     assert_eq!(refused.kind, DeviceErrorKind::ReadOnly);
     drop(first);
-    let end = nodes.world.run_until_within(PATIENCE, || {
+    let end = nodes.run_until(|| {
         let owned = ownerships(&nodes);
         owned.values().flatten().all(|volume| volume.writer.is_none())
     });
@@ -115,9 +115,8 @@ fn a_node_that_was_away_drops_the_copies_of_deleted_volumes() {
     nodes.stop(2, true);
     on(&nodes, 0, async |node, _| node.delete_volume("v").await.expect("it is there"));
     nodes.start(2);
-    let end = nodes.world.run_until_within(PATIENCE, || {
-        nodes.node(2).is_some_and(|node| node.report().drives[0].volumes.is_empty())
-    });
+    let end =
+        nodes.run_until(|| nodes.node(2).is_some_and(|node| node.report().drives[0].volumes.is_empty()));
     assert_eq!(end, RunEnd::ConditionMet);
 }
 
@@ -326,11 +325,7 @@ impl Run {
         self.give_clients();
         let answered = self.history.answered();
         let progress = || self.history.answered() > answered + 10;
-        assert_eq!(
-            nodes.world.run_until_within(PATIENCE, progress),
-            RunEnd::ConditionMet,
-            "seed {seed}: no I/O"
-        );
+        assert_eq!(nodes.run_until(progress), RunEnd::ConditionMet, "seed {seed}: no I/O");
         self.stop.set(true);
         self.run_for(500);
         await_health(nodes, seed);
