@@ -7,8 +7,7 @@ help:
 	@echo "make test   run everything that a change must pass (installs Debian packages if root)"
 
 demo:
-	@echo "building the program (a few minutes the first time)"
-	@cargo build --quiet --release --bin spandrel
+	@cargo build --release --bin spandrel
 	@cargo run --quiet --release --bin spandrel -- demo
 
 test:

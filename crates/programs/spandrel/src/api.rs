@@ -12,7 +12,7 @@ use spandrel_shared::{ClusterId, DriveId, Error, NodeId, VolumeId};
 pub const STATUS: &str = "/v1/status";
 /// `GET`: a list of [`VolumeStatus`]. `POST` of a [`VolumeCreate`]: [`VolumeCreateAnswer`].
 pub const VOLUMES: &str = "/v1/volumes";
-/// `GET`: [`VolumeStatus`]. `DELETE`.
+/// `GET`: [`VolumeStatus`]. `DELETE` with [`DeleteQuery`].
 pub const VOLUME: &str = "/v1/volumes/{name}";
 /// `POST` with [`CheckQuery`]: lines of [`CheckLine`].
 pub const VOLUME_CHECK: &str = "/v1/volumes/{name}/check";
@@ -248,6 +248,14 @@ pub struct NodeStop {
     /// Without warning.
     #[serde(default)]
     pub abrupt: bool,
+}
+
+/// How to delete a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeleteQuery {
+    /// Also if a client has it open for writing.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// How to check a volume.

@@ -136,7 +136,7 @@ pub enum VolumeCommand {
     Get(VolumeArguments),
     /// Delete a volume and all its data
     #[command(alias = "rm")]
-    Delete(VolumeArguments),
+    Delete(VolumeDeleteArguments),
     /// Read every block of every copy of a volume, check it, and compare the copies
     ///
     /// The volume can be used meanwhile. Exit status 2 if anything is damaged or different, or if a
@@ -174,6 +174,21 @@ pub struct VolumeCreateArguments {
 pub struct VolumeArguments {
     /// The volume's name
     pub name: String,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
+/// `spandrel volume delete`.
+#[derive(Clone, Debug, Args)]
+pub struct VolumeDeleteArguments {
+    /// The volume's name
+    pub name: String,
+
+    /// Also if a client has it open for writing
+    #[arg(long)]
+    pub force: bool,
 
     /// How to print it.
     #[command(flatten)]

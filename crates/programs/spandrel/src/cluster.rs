@@ -35,6 +35,10 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 const OWNER_TRIES: u32 = 100;
 const OWNER_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often, and with what pause, it is looked whether a client that leaves is gone.
+const LEAVE_TRIES: u32 = 20;
+const LEAVE_PAUSE: Duration = Duration::from_millis(50);
+
 /// How the cluster is run, besides what is kept in its directory.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
@@ -379,12 +383,35 @@ impl LocalCluster {
         })
     }
 
-    /// Deletes a volume.
-    pub async fn delete_volume(&self, name: &str) -> Result<(), Error> {
+    /// Deletes a volume; with `force` also if a client has it open for writing.
+    pub async fn delete_volume(&self, name: &str, force: bool) -> Result<(), Error> {
+        if !force {
+            self.await_unused(name).await?;
+        }
         let (owned_name, node) = (name.to_owned(), self.any_handle()?);
         node.ask(|node| async move { node.delete_volume(&owned_name).await }).await??;
         locked(&self.checks).remove(name);
         Ok(())
+    }
+
+    /// Waits a moment for a client that is just leaving the volume. An error if one stays.
+    async fn await_unused(&self, name: &str) -> Result<(), Error> {
+        let mut tries = 0;
+        loop {
+            let volumes = self.facts().await?.volumes();
+            let volume = volumes.into_iter().find(|volume| volume.name == name);
+            let Some(writer) = volume.ok_or_else(|| volume_not_found(name))?.writer else { return Ok(()) };
+            if tries == LEAVE_TRIES {
+                return Err(Error::new(
+                    "VOLUME_IN_USE",
+                    format!("volume {name} is not deleted"),
+                    format!("a client of node {writer} has it open for writing"),
+                    "disconnect the client, or delete it all the same with --force",
+                ));
+            }
+            tries += 1;
+            tokio::time::sleep(LEAVE_PAUSE).await;
+        }
     }
 
     /// Checks every block of every copy of a volume, and tells how it gets on.

@@ -15,6 +15,9 @@ use crate::directory::Directory;
 /// The variable that says what is logged, in tracing's words; `info` if it is not set.
 const FILTER_VARIABLE: &str = "SPANDREL_LOG";
 
+/// A log that is longer when a cluster starts is put away, in place of the one before.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+
 /// The targets of events that are shown to the person in front of the screen: this program's own,
 /// which tell what happened to nodes and volumes.
 const SHOWN_TARGET: &str = "spandrel::";
@@ -32,6 +35,10 @@ pub fn start(directory: &Directory, verbose: bool) -> Result<(), Error> {
     }
     let folder = directory.log_directory();
     let path = folder.join("spandrel.log");
+    if std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {
+        // Best effort: a log that cannot be put away grows on.
+        let _ = std::fs::rename(&path, folder.join("spandrel.log.1"));
+    }
     let opened = std::fs::create_dir_all(&folder)
         .and_then(|()| OpenOptions::new().create(true).append(true).open(&path));
     let file = opened.map_err(|error| {

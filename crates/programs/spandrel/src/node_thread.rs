@@ -1,7 +1,7 @@
 //! A node on a thread of its own.
 //!
 //! The node and all that it does live on one thread with an event loop of its own; other threads
-//! reach it with [`NodeThread::ask`]. Dropping every handle, or an abrupt stop, drops the event loop
+//! reach it with [`NodeHandle::ask`]. Dropping every handle, or an abrupt stop, drops the event loop
 //! with everything in it and tells nobody, as a crash would.
 
 use std::future::Future;

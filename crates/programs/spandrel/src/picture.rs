@@ -225,7 +225,7 @@ impl Facts {
             owner: record.owner.map(|owner| self.node_name(owner.node)),
             epoch: record.epoch.0,
             is_serving: owner.is_some_and(|owner| owner.is_serving),
-            writer: owner.and_then(|owner| owner.writer).map(|node| self.node_name(node)),
+            writer: self.writer(membership),
             stored_bytes: stored_blocks * BLOCK_BYTES as u64,
             write_amplification: self.write_amplification(membership),
             legs: self.legs(membership, owner),
@@ -238,6 +238,15 @@ impl Facts {
             }),
             created_unix_ms: record.created_unix_ms,
         }
+    }
+
+    /// The node whose client may write now: the one that the cluster's state names, if that run of it
+    /// still goes on.
+    fn writer(&self, membership: &VolumeMembership) -> Option<String> {
+        let writer = membership.record.writer?;
+        let node = self.nodes.iter().find(|node| node.id == writer.node)?;
+        let runs = node.report.as_ref().is_some_and(|report| report.incarnation == writer.incarnation);
+        runs.then(|| node.name.clone())
     }
 
     /// What the owner says, if it is the one that the cluster's state names.

@@ -1,4 +1,4 @@
-use spandrel_cluster::records::DamageCounters;
+use spandrel_cluster::records::{DamageCounters, VolumeWriter};
 use spandrel_cluster::store::Revision;
 use spandrel_cluster::{CopyBatch, DriveRole, VolumeOwner, VolumeRecord, VolumeState, mirror_sets};
 use spandrel_health::HealthStatus;
@@ -103,7 +103,7 @@ async fn facts() -> Facts {
         slab_bytes: geometry,
         owner: Some(VolumeOwner { node: node_id(1), incarnation: incarnation(1) }),
         preferred_owner: Some(node_id(1)),
-        writer: None,
+        writer: Some(VolumeWriter { node: node_id(3), incarnation: incarnation(3), attachment: 1 }),
         epoch: Epoch(2),
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
@@ -202,6 +202,13 @@ async fn an_owner_that_the_state_does_not_name_does_not_count() {
     let volume = volume(&facts);
     assert!(!volume.is_serving);
     assert_eq!(volume.status.to_string(), "Warning (Starting)");
+}
+
+#[tokio::test]
+async fn a_writer_of_an_earlier_run_is_gone() {
+    let mut facts = facts().await;
+    facts.nodes[2].report.as_mut().expect("it runs").incarnation = incarnation(99);
+    assert_eq!(volume(&facts).writer, None);
 }
 
 #[tokio::test]

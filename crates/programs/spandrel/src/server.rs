@@ -14,8 +14,8 @@ use futures_util::StreamExt;
 use spandrel_shared::Error;
 
 use crate::api::{
-    self, CheckLine, CheckQuery, CheckReport, ClusterStatus, DriveStatus, NodeStatus, NodeStop, Usage,
-    VolumeCreate, VolumeCreateAnswer, VolumeStatus,
+    self, CheckLine, CheckQuery, CheckReport, ClusterStatus, DeleteQuery, DriveStatus, NodeStatus, NodeStop,
+    Usage, VolumeCreate, VolumeCreateAnswer, VolumeStatus,
 };
 use crate::cluster::{LocalCluster, volume_not_found};
 
@@ -43,8 +43,8 @@ fn status_of(code: &str) -> StatusCode {
         "NAME_INVALID" | "SIZE_ZERO" | "SIZE_UNALIGNED" | "COPIES_INVALID" | "VOLUME_INVALID"
         | "OWNER_UNKNOWN" | "REQUEST_INVALID" => StatusCode::BAD_REQUEST,
         "VOLUME_NOT_FOUND" | "NODE_NOT_FOUND" | "PATH_NOT_FOUND" => StatusCode::NOT_FOUND,
-        "VOLUME_EXISTS" | "NODE_RUNNING" | "NODE_NOT_RUNNING" | "POOL_CHANGED" | "TOO_FEW_NODES"
-        | "OWNER_OFFLINE" | "LAST_COPY" => StatusCode::CONFLICT,
+        "VOLUME_EXISTS" | "VOLUME_IN_USE" | "NODE_RUNNING" | "NODE_NOT_RUNNING" | "POOL_CHANGED"
+        | "TOO_FEW_NODES" | "OWNER_OFFLINE" | "LAST_COPY" => StatusCode::CONFLICT,
         "POOL_FULL" => StatusCode::INSUFFICIENT_STORAGE,
         "NODE_STOPPED" | "STATE_UNAVAILABLE" | "COPY_NOT_MADE" | "VOLUME_NOT_SERVED" | "NOT_OWNER" => {
             StatusCode::SERVICE_UNAVAILABLE
@@ -92,8 +92,12 @@ async fn get_volume(State(cluster): Cluster, Path(name): Path<String>) -> Answer
     Ok(Json(volume.ok_or_else(|| volume_not_found(&name))?))
 }
 
-async fn delete_volume(State(cluster): Cluster, Path(name): Path<String>) -> Answer<()> {
-    Ok(Json(cluster.delete_volume(&name).await?))
+async fn delete_volume(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    Query(query): Query<DeleteQuery>,
+) -> Answer<()> {
+    Ok(Json(cluster.delete_volume(&name, query.force).await?))
 }
 
 async fn check_volume(

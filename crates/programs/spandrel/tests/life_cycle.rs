@@ -206,6 +206,9 @@ fn a_sweep_that_is_interrupted_leaves_nothing() {
     assert!(has_begun, "the volumes are made and filled");
     std::thread::spawn(move || lines.for_each(drop));
     assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(2));
+    let name = cluster.run(&["volume", "list", "-o", "json"]).json()[0]["name"].clone();
+    let name = name.as_str().expect("it has a name").to_owned();
+    cluster.run(&["volume", "delete", &name]).refused("VOLUME_IN_USE");
     interrupt(&process);
     assert_eq!(process.wait().expect("it is a child").code(), Some(130));
     assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(0));

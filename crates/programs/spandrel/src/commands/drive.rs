@@ -26,10 +26,19 @@ pub fn drive(
 fn list(client: &Client, arguments: OutputArguments) -> Outcome {
     let drives: Vec<DriveStatus> = client.get(api::DRIVES)?;
     say(&match arguments.output {
-        Output::Table => render_list(&drives),
+        Output::Table => format!("{}\n{}", render_list(&drives), render_locations(&drives)),
         Output::Json => json(&drives),
     });
     Ok(EXIT_OK)
+}
+
+/// Where the drives are: whole paths, however long, since `drive inspect` takes them.
+fn render_locations(drives: &[DriveStatus]) -> String {
+    let line = |drive: &DriveStatus| {
+        let location = drive.location.as_deref().unwrap_or("(its node is down, or it is missing)");
+        format!("{}  {location}\n", drive.name)
+    };
+    drives.iter().map(line).collect()
 }
 
 /// The drives as a table, and below it why some are not used.

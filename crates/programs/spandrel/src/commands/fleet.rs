@@ -83,15 +83,20 @@ impl ClientVolumes for ApiVolumes<'_> {
         let mut outcome = Ok(());
         for name in self.made.drain(..) {
             // The first failure is told; the others are tried all the same.
-            outcome = outcome.and(self.client.delete(&path_with(api::VOLUME, &name)));
+            outcome = outcome.and(self.client.delete(&delete_path(&name)));
         }
         self.guards.clear();
         outcome
     }
 }
 
+/// The request to delete a volume of the fleet: its user is the fleet itself.
+fn delete_path(name: &str) -> String {
+    format!("{}?force=true", path_with(api::VOLUME, name))
+}
+
 fn remove_if_interrupted(directory: &Directory, name: &str) -> Guard {
-    let (directory, path) = (directory.clone(), path_with(api::VOLUME, name));
+    let (directory, path) = (directory.clone(), delete_path(name));
     on_interrupt(move || {
         // Best effort: if the cluster has ended as well, the volume waits for the next one.
         let _ = Client::new(directory).and_then(|client| client.delete(&path));

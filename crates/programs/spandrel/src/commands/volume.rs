@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use spandrel_shared::size::format_size;
 
 use crate::api::{self, LegStatus, Progress, VolumeCreate, VolumeCreateAnswer, VolumeStatus};
-use crate::arguments::{Output, OutputArguments, VolumeArguments, VolumeCommand, VolumeCreateArguments};
+use crate::arguments::{
+    Output, OutputArguments, VolumeArguments, VolumeCommand, VolumeCreateArguments, VolumeDeleteArguments,
+};
 use crate::client::{Client, path_with};
 use crate::commands::verify;
 use crate::failure::{EXIT_OK, Outcome};
@@ -71,8 +73,9 @@ fn get(client: &Client, arguments: &VolumeArguments) -> Outcome {
     Ok(EXIT_OK)
 }
 
-fn delete(client: &Client, arguments: &VolumeArguments) -> Outcome {
-    client.delete(&path_with(api::VOLUME, &arguments.name))?;
+fn delete(client: &Client, arguments: &VolumeDeleteArguments) -> Outcome {
+    let path = path_with(api::VOLUME, &arguments.name);
+    client.delete(&format!("{path}?force={}", arguments.force))?;
     say(&match arguments.output.output {
         Output::Table => format!("volume {} deleted\n", arguments.name),
         Output::Json => json(&()),
