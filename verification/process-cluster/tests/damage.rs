@@ -11,6 +11,9 @@ use spandrel_process_cluster::{
 
 const BLOCKS_DAMAGED: usize = 100;
 
+/// How long the cluster may take to heal.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+
 fn inspect(cluster: &Cluster, drive: &Path, options: &[&str]) -> CommandOutput {
     let path = drive.to_str().expect("temporary directories have plain names");
     cluster.run(&[&["drive", "inspect", path], options].concat())
@@ -36,29 +39,62 @@ fn damage(cluster: &Cluster, drive: &Path, random: &Random) -> std::io::Result<V
     chosen.sort_unstable();
     let file = std::fs::OpenOptions::new().read(true).write(true).open(drive)?;
     for offset in &chosen {
-        let place = offset + random.below(4096);
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, place)?;
-        file.write_all_at(&[byte[0] ^ 1 << random.below(8)], place)?;
+        flip(&file, offset + random.below(4096), random)?;
     }
     Ok(chosen)
+}
+
+fn flip(file: &std::fs::File, place: u64, random: &Random) -> std::io::Result<()> {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, place)?;
+    file.write_all_at(&[byte[0] ^ 1 << random.below(8)], place)
+}
+
+/// A cluster of three nodes with a drive each and a volume in three copies, and a client that has
+/// written to it.
+fn written_cluster(seed: u64) -> (Cluster, HistoryClient) {
+    let arguments =
+        ["--nodes", "3", "--drives", "1", "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
+    let options =
+        ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
+    let cluster = Cluster::start(Program::with_test_faults(), options);
+    cluster.must_run(&["volume", "create", "v", "--size", "16M", "--copies", "3"]);
+    let mut client = HistoryClient::new(cluster.nbd_address("n1"), "v", 16 << 20, seed);
+    write(&mut client);
+    (cluster, client)
+}
+
+fn write(client: &mut HistoryClient) {
+    let end = client
+        .load(LoadOptions::default(), |answered| if answered < 3000 { Next::GoOn } else { Next::End })
+        .unwrap();
+    assert_eq!((end.broken, end.failures, end.violations), (None, vec![], vec![]));
+}
+
+/// Waits until the cluster says what is asked for.
+fn await_status(cluster: &Cluster, what: &str, condition: impl Fn(&Value) -> bool) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let status = cluster.must_run(&["status", "-o", "json"]).json();
+        if condition(&status) {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "not {what}: {status:#}\n{}", cluster.log());
+        // tidy-allow(sleep): the condition is another process's, which can only be asked again.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+fn damage_found(status: &Value, drive: &str) -> u64 {
+    let drives = status["drives"].as_array().into_iter().flatten();
+    let mut named = drives.filter(|entry| entry["name"] == drive);
+    named.next().and_then(|entry| entry["damage_found"].as_u64()).expect("the drive is listed")
 }
 
 #[test]
 fn rotten_blocks_are_named_read_from_other_copies_and_healed() {
     let random = Random::new(3);
-    let arguments =
-        ["--nodes", "3", "--drives", "1", "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
-    let options =
-        ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
-    let mut cluster = Cluster::start(Program::with_test_faults(), options);
-    cluster.must_run(&["volume", "create", "v", "--size", "16M", "--copies", "3"]);
-    let mut client = HistoryClient::new(cluster.nbd_address("n1"), "v", 16 << 20, 3);
-    let end = client
-        .load(LoadOptions::default(), |answered| if answered < 3000 { Next::GoOn } else { Next::End })
-        .unwrap();
-    assert_eq!((end.broken, end.failures, end.violations), (None, vec![], vec![]));
-
+    let (mut cluster, mut client) = written_cluster(3);
     let drive = cluster.drive_file("n2", "d1");
     let in_use = inspect(&cluster, &drive, &[]);
     assert_eq!(in_use.status, Some(1));
@@ -74,11 +110,62 @@ fn rotten_blocks_are_named_read_from_other_copies_and_healed() {
     // Read at the node whose copy is damaged.
     client.use_address(cluster.nbd_address("n2"));
     assert_eq!(client.check().unwrap(), []);
-    cluster.must_run(&["volume", "verify", "v", "--heal"]);
+    assert_eq!(cluster.run(&["scrub", "--now"]).status, Some(0));
     cluster.must_run(&["volume", "verify", "v"]);
     assert_eq!(client.check().unwrap(), []);
+    await_status(&cluster, "counted", |status| damage_found(status, "n2/d1") >= BLOCKS_DAMAGED as u64);
 
     cluster.stop();
     let healed = inspect(&cluster, &drive, &[]);
     assert_eq!(healed.status, Some(0), "{}", healed.output);
+}
+
+/// The structures of a kind that are in use on a drive: where each stands, and how long it is.
+fn structures(inspected: &Value, kind: &str) -> Vec<(u64, u64)> {
+    let all = inspected["structures"].as_array().into_iter().flatten();
+    let number = |entry: &Value, key: &str| entry[key].as_u64().expect("a number");
+    all.filter(|entry| entry["kind"] == kind)
+        .map(|entry| (number(entry, "offset_bytes"), number(entry, "length_bytes")))
+        .collect()
+}
+
+/// A bit rots in one structure of each kind, on a drive whose node died in the middle of its work: what
+/// users read is right all the same, and nothing of it remains.
+#[test]
+fn rotten_structures_are_named_and_healed() {
+    let random = Random::new(4);
+    let (mut cluster, mut client) = written_cluster(4);
+    let drive = cluster.drive_file("n2", "d1");
+    for (round, kind) in ["superblock", "root", "slab_root", "leaf", "journal_group"].iter().enumerate() {
+        // The maps are on the drive, and a journal behind them.
+        cluster.must_run(&["node", "stop", "n2"]);
+        cluster.must_run(&["node", "start", "n2"]);
+        await_status(&cluster, "healthy", |status| status["volumes"][0]["status"]["health"] == "Healthy");
+        write(&mut client);
+        cluster.kill();
+        let listed = inspect(&cluster, &drive, &["--blocks", "--output", "json"]);
+        assert_eq!(listed.status, Some(0), "{kind}: {}", listed.errors);
+        let present = structures(&listed.json(), kind);
+        assert!(!present.is_empty(), "a drive in use has a {kind}: {}", listed.output);
+        let (offset, length) = present[random.below(present.len() as u64) as usize];
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(&drive).unwrap();
+        flip(&file, offset + random.below(length), &random).unwrap();
+        let inspected = inspect(&cluster, &drive, &["--output", "json"]);
+        assert_eq!(inspected.status, Some(2), "{kind}: {inspected:?}");
+        let named = inspected.json()["damage"].as_array().cloned().unwrap_or_default();
+        assert!(named.iter().any(|damage| damage["kind"] == *kind), "{kind}: {named:?}");
+
+        cluster.restart();
+        client.use_address(cluster.nbd_address("n2"));
+        assert_eq!(client.check().unwrap(), [], "{kind}");
+        await_status(&cluster, "healthy", |status| status["volumes"][0]["status"]["health"] == "Healthy");
+        assert_eq!(cluster.run(&["scrub", "--now"]).status, Some(0), "{kind}");
+        cluster.must_run(&["volume", "verify", "v"]);
+        await_status(&cluster, "counted", |status| damage_found(status, "n2/d1") > round as u64);
+        cluster.stop();
+        let healed = inspect(&cluster, &drive, &[]);
+        assert_eq!(healed.status, Some(0), "{kind}: {}", healed.output);
+        cluster.restart();
+        assert_eq!(client.check().unwrap(), [], "{kind}");
+    }
 }

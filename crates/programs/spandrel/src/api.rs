@@ -133,6 +133,9 @@ pub struct DriveStatus {
     pub blocks_damaged: u64,
     /// Of these, blocks that were healed.
     pub blocks_healed: u64,
+    /// Everything that was ever found damaged on it: blocks, map pages, journal groups, superblocks. The
+    /// cluster's state keeps this, so that nodes may come and go.
+    pub damage_found: u64,
 }
 
 /// A volume.

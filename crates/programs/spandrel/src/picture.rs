@@ -189,6 +189,7 @@ impl Facts {
             flushes: count(|report| report.flushes),
             blocks_damaged: count(|report| report.blocks_damaged),
             blocks_healed: count(|report| report.blocks_healed),
+            damage_found: record.damage.checksum_failures,
         }
     }
 
@@ -356,6 +357,7 @@ fn unknown_drive(node: &str, report: &DriveReport) -> DriveStatus {
         flushes: report.flushes,
         blocks_damaged: report.blocks_damaged,
         blocks_healed: report.blocks_healed,
+        damage_found: report.blocks_damaged + report.structures_damaged,
     }
 }
 

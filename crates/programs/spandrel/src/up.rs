@@ -156,7 +156,7 @@ fn banner(status: &ClusterStatus, is_new: bool) -> String {
     let drives = status.drives.len() as u64;
     let drive_bytes = status.drives.iter().map(|drive| drive.size_bytes).max().unwrap_or(0);
     let flush = match (status.memory, status.flush_us) {
-        (true, _) => "drives in memory: nothing outlives this process".to_owned(),
+        (true, _) => "the drives are in memory, and nothing outlives this process".to_owned(),
         (false, Some(us)) => {
             format!("a flush of this disk takes {}, and every small write waits for one", format_us(us))
         }
@@ -168,17 +168,14 @@ fn banner(status: &ClusterStatus, is_new: bool) -> String {
         text += &format!("volume {} is {}\n", volume.name, volume.status);
     }
     text += &format!(
-        "{} of {}, room for {} of volumes with {}\n{flush}\n",
+        "{} of {}, room for {} of volumes with {}\n",
         counted(drives, "drive"),
         format_size(drive_bytes),
         format_size(status.pool.volume_bytes_max),
         copies_text(status.pool.copies_default),
     );
-    text += &format!(
-        "ready: {} serve; try `spandrel --dir {} status`; Ctrl-C stops\n",
-        counted(status.nodes.len() as u64, "node"),
-        status.directory
-    );
+    text += &format!("try `spandrel --dir {} status`; Ctrl-C stops\n", status.directory);
+    text += &format!("ready: {} serve; {flush}\n", counted(status.nodes.len() as u64, "node"));
     text
 }
 

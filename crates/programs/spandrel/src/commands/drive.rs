@@ -66,7 +66,7 @@ pub fn render_list(drives: &[DriveStatus]) -> String {
             format_size(drive.used_bytes),
             format_size(drive.written_bytes),
             drive.flushes.to_string(),
-            drive.blocks_damaged.to_string(),
+            drive.damage_found.to_string(),
             drive.blocks_healed.to_string(),
         ]);
     }

@@ -43,6 +43,7 @@ fn drive(number: u32) -> DriveStatus {
         data_bytes: 0,
         flushes: 1_000_000_000,
         blocks_damaged: 1_000_000,
+        damage_found: 1_000_000,
         blocks_healed: 1_000_000,
     }
 }

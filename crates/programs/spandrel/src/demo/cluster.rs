@@ -99,12 +99,12 @@ impl Drop for DemoCluster {
 fn show_until_ready(output: impl BufRead + Send + 'static) -> bool {
     let mut lines = output.lines();
     while let Some(Ok(line)) = lines.next() {
+        say(&format!("{line}\n"));
         if line.starts_with("ready:") {
             // What else it says must be read, or it waits for that.
             std::thread::spawn(move || lines.for_each(drop));
             return true;
         }
-        say(&format!("{line}\n"));
     }
     false
 }
