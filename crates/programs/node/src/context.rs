@@ -114,19 +114,28 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
         }
     }
 
-    /// Takes over what the state says now. `Ok` if this ownership still stands.
+    /// Takes over what the state says now, and returns the newest that it is known to say. `Ok` if
+    /// this ownership still stands.
     fn adopt(&self, now: Option<VolumeMembership>) -> Result<VolumeMembership, MembershipError> {
-        let epoch = self.seen.borrow().record.epoch;
-        let now = now.ok_or(MembershipError::NotOwner)?;
-        if now.record.owner != Some(self.parts.own) || now.record.epoch != epoch {
-            return Err(MembershipError::NotOwner);
-        }
-        let mut seen = self.seen.borrow_mut();
-        if now.revision >= seen.revision {
-            *seen = now.clone();
-        }
-        Ok(now)
+        adopt(&mut self.seen.borrow_mut(), now)
     }
+}
+
+/// Takes `now` over, what the state answered to an owner that has `seen` this. Several changes may be
+/// under way, and their answers overtake each other: what comes back is the newest of both, so that
+/// nobody believes in a change that another one has undone since.
+fn adopt(
+    seen: &mut VolumeMembership,
+    now: Option<VolumeMembership>,
+) -> Result<VolumeMembership, MembershipError> {
+    let now = now.ok_or(MembershipError::NotOwner)?;
+    if now.record.owner != seen.record.owner || now.record.epoch != seen.record.epoch {
+        return Err(MembershipError::NotOwner);
+    }
+    if now.revision >= seen.revision {
+        *seen = now;
+    }
+    Ok(seen.clone())
 }
 
 impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
@@ -215,3 +224,7 @@ pub(crate) fn membership_of(seen: &VolumeMembership) -> Membership {
         stale,
     }
 }
+
+#[cfg(test)]
+#[path = "context_tests.rs"]
+mod tests;

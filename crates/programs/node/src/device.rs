@@ -63,8 +63,21 @@ pub(crate) struct Attachment<P: Platform, S: StateStore> {
     volume: VolumeId,
     number: u64,
     size_bytes: Cell<u64>,
+    right: Cell<Right>,
     /// Held by changes from before they are sent until they are answered.
     changing: RangeLocks,
+}
+
+/// What an attachment knows of its right to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Right {
+    /// It was never given.
+    None,
+    /// It was given.
+    Given,
+    /// Another attachment has taken it. Not asked for again: changes from before may still be on
+    /// their way, and must not pass with a right that came later.
+    Lost,
 }
 
 /// Where a volume's owner is.
@@ -136,7 +149,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     fn attachment(self: &Rc<Self>, volume: VolumeId, size_bytes: u64) -> Rc<Attachment<P, S>> {
         let mut attachments = self.attachments.borrow_mut();
         attachments.retain(|_, attachment| attachment.strong_count() > 0);
-        if let Some(present) = attachments.get(&volume).and_then(std::rc::Weak::upgrade) {
+        let present = attachments.get(&volume).and_then(std::rc::Weak::upgrade);
+        if let Some(present) = present.filter(|present| present.right.get() != Right::Lost) {
             return present;
         }
         let attachment = Rc::new(Attachment {
@@ -144,6 +158,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             volume,
             number: self.parts.platform.random_u64(),
             size_bytes: Cell::new(size_bytes),
+            right: Cell::new(Right::None),
             changing: RangeLocks::default(),
         });
         attachments.insert(volume, Rc::downgrade(&attachment));
@@ -156,6 +171,48 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         attachments
             .values()
             .any(|attachment| attachment.upgrade().is_some_and(|attachment| attachment.number == number))
+    }
+
+    /// Gives a right to write back that one of this node's attachments had, or may get from a request
+    /// that is still on its way: as long as this node lives, nobody else can take it. Goes on until an
+    /// owner has said that it is done; what is not given back when the node stops counts as lost.
+    async fn give_back(&self, volume: VolumeId, writer: VolumeWriter) {
+        loop {
+            let given_back = match self.route(volume) {
+                Route::Here(ownership) => ownership.release(writer).await.is_ok(),
+                Route::There(owner) => {
+                    let request = ClientRequest::Detach { volume, attachment: writer.attachment };
+                    let answer = self.parts.bus.call(owner, BusRequest::Client(request), Vec::new()).await;
+                    matches!(answer, Ok((BusResponse::Client(Ok(_)), _)))
+                }
+                Route::Nowhere => false,
+            };
+            if given_back || self.wait_for_owner(volume).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until another owner may be found. Fails when there will be none.
+    async fn wait_for_owner(&self, volume: VolumeId) -> Result<(), DeviceError> {
+        if self.stopping.get() {
+            return Err(DeviceError::new(DeviceErrorKind::Stopping, "the node is stopping"));
+        }
+        let is_known = self.parts.view.volumes.borrow().contains_key(&volume);
+        if !is_known {
+            let tombstone = StateKey::VolumeTombstone(volume).key();
+            let selection = [spandrel_cluster::store::Selection::key(&tombstone)];
+            let read = self.parts.state.store();
+            if let Ok(snapshot) = read.read(&selection).await
+                && snapshot.entry(0).is_some()
+            {
+                return Err(DeviceError::new(DeviceErrorKind::NotFound, "the volume was deleted"));
+            }
+        }
+        let changed = std::pin::pin!(self.ownerships_changed.notified());
+        let later = std::pin::pin!(self.parts.platform.sleep(LOOK_AGAIN));
+        futures_util::future::select(changed, later).await;
+        Ok(())
     }
 
     fn route(&self, volume: VolumeId) -> Route<P, S> {
@@ -181,12 +238,18 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
         VolumeWriter { node: own.node, incarnation: own.incarnation, attachment: self.number }
     }
 
-    /// Asks for the right to write. `false` if another attachment has it.
+    /// Asks for the right to write, if it was not given yet. `false` if another attachment has it.
     async fn attach(&self) -> Result<bool, DeviceError> {
         loop {
+            if self.right.get() != Right::None {
+                return Ok(self.right.get() == Right::Given);
+            }
             let attached = match self.node.route(self.volume) {
                 Route::Here(ownership) => match ownership.admit(&self.node, self.writer()).await {
-                    Ok(()) => return Ok(true),
+                    Ok(()) => {
+                        self.right.set(Right::Given);
+                        continue;
+                    }
                     Err(refusal) => Err(refused_here(&self.node, refusal)),
                 },
                 Route::There(owner) => {
@@ -194,7 +257,8 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                     match self.ask(owner, request, Vec::new()).await {
                         Ok((ClientResponse::Attached { size_bytes }, _)) => {
                             self.size_bytes.set(size_bytes);
-                            return Ok(true);
+                            self.right.set(Right::Given);
+                            continue;
                         }
                         Ok(_) => Err(Failure::Final(unfit_answer())),
                         Err(failure) => Err(failure),
@@ -205,7 +269,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
             match attached {
                 Err(Failure::Final(error)) if error.kind == DeviceErrorKind::Busy => return Ok(false),
                 Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Repeat) | Ok(()) => self.wait_for_owner().await?,
+                Err(Failure::Repeat) | Ok(()) => self.node.wait_for_owner(self.volume).await?,
             }
         }
     }
@@ -229,8 +293,13 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
             };
             match outcome {
                 Ok(answer) => return Ok(answer),
-                Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Repeat) => self.wait_for_owner().await?,
+                Err(Failure::Final(error)) => {
+                    if error.kind == DeviceErrorKind::Busy {
+                        self.right.set(Right::Lost);
+                    }
+                    return Err(error);
+                }
+                Err(Failure::Repeat) => self.node.wait_for_owner(self.volume).await?,
             }
         }
     }
@@ -289,56 +358,13 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
             Err(_) => Err(Failure::Repeat),
         }
     }
-
-    /// Waits until another owner may be found. Fails when there will be none.
-    async fn wait_for_owner(&self) -> Result<(), DeviceError> {
-        let node = &self.node;
-        if node.stopping.get() {
-            return Err(DeviceError::new(DeviceErrorKind::Stopping, "the node is stopping"));
-        }
-        let is_known = node.parts.view.volumes.borrow().contains_key(&self.volume);
-        if !is_known {
-            let tombstone = StateKey::VolumeTombstone(self.volume).key();
-            let selection = [spandrel_cluster::store::Selection::key(&tombstone)];
-            let read = node.parts.state.store();
-            if let Ok(snapshot) = read.read(&selection).await
-                && snapshot.entry(0).is_some()
-            {
-                return Err(DeviceError::new(DeviceErrorKind::NotFound, "the volume was deleted"));
-            }
-        }
-        let changed = std::pin::pin!(node.ownerships_changed.notified());
-        let later = std::pin::pin!(node.parts.platform.sleep(LOOK_AGAIN));
-        futures_util::future::select(changed, later).await;
-        Ok(())
-    }
 }
 
 impl<P: Platform, S: StateStore> Drop for Attachment<P, S> {
     /// Gives the right to write back, so that another node need not wait.
     fn drop(&mut self) {
-        match self.node.route(self.volume) {
-            Route::Here(ownership) => {
-                let writer = self.writer();
-                self.node.parts.platform.spawn(async move {
-                    // If the state cannot be changed now, a later attachment finds this one gone.
-                    let _ = ownership.release(writer).await;
-                });
-            }
-            Route::There(owner) => {
-                let request = ClientRequest::Detach { volume: self.volume, attachment: self.number };
-                let (platform, bus) = (self.node.parts.platform.clone(), self.node.parts.bus.clone());
-                self.node.parts.platform.spawn(async move {
-                    // Until it is answered, or that owner is gone and its knowledge with it.
-                    while let Err(BusError::SessionLost) =
-                        bus.call(owner, BusRequest::Client(request.clone()), Vec::new()).await
-                    {
-                        platform.sleep(LOOK_AGAIN).await;
-                    }
-                });
-            }
-            Route::Nowhere => {}
-        }
+        let (node, volume, writer) = (Rc::clone(&self.node), self.volume, self.writer());
+        self.node.parts.platform.spawn(async move { node.give_back(volume, writer).await });
     }
 }
 

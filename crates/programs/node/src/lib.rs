@@ -19,6 +19,7 @@ mod scrub;
 mod service;
 mod view;
 mod volumes;
+mod writers;
 
 pub use device::{NodeDevice, NodeExports};
 pub use node::{Node, NodeConfig};

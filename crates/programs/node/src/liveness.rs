@@ -43,6 +43,7 @@ struct Inner<P: Platform> {
     platform: P,
     bus: Bus<P>,
     own: Peer,
+    started: Instant,
     giver: RefCell<Giver>,
     holder: RefCell<Holder>,
     answered_at: RefCell<BTreeMap<NodeId, (Instant, ProcessIncarnation)>>,
@@ -64,6 +65,7 @@ impl<P: Platform> Liveness<P> {
         let inner = Inner {
             giver: RefCell::new(Giver::new(platform.now(), own, times)),
             holder: RefCell::new(Holder::new(times)),
+            started: platform.now(),
             platform,
             bus,
             own,
@@ -106,13 +108,16 @@ impl<P: Platform> Liveness<P> {
     }
 
     /// Whether a process counts as living: it has answered less than 1.5 s ago, and no other process
-    /// of its node since.
-    pub fn lives(&self, peer: Peer) -> bool {
+    /// of its node since. `None` if there was no time yet to hear of it.
+    pub fn lives(&self, peer: Peer) -> Option<bool> {
         let now = self.inner.platform.now();
-        let answered = self.inner.answered_at.borrow().get(&peer.node).copied();
-        answered.is_some_and(|(at, incarnation)| {
-            incarnation == peer.incarnation && now.since(at) < OWNER_SILENCE_MAX
-        })
+        match self.inner.answered_at.borrow().get(&peer.node) {
+            Some((at, incarnation)) => {
+                Some(*incarnation == peer.incarnation && now.since(*at) < OWNER_SILENCE_MAX)
+            }
+            None if now.since(self.inner.started) < OWNER_SILENCE_MAX => None,
+            None => Some(false),
+        }
     }
 
     /// The other nodes that have answered lately.

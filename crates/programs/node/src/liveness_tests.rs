@@ -135,3 +135,18 @@ fn a_fence_waits_for_the_promises_given_before_it() {
     assert!(!promised(), "the former owner counts on nothing when the fence is answered");
     assert_eq!(copy.liveness.begin_fence(from, volume, epoch), Err(Epoch(4)), "the old epoch is refused");
 }
+
+#[test]
+fn nobody_is_dead_before_there_was_time_to_hear_of_them() {
+    let world = World::new(3);
+    let [one, other] = two_nodes(&world);
+    world.cut(&one.host, &other.host);
+    let peer = other.liveness.own();
+    assert_eq!(one.liveness.lives(peer), None);
+    assert_eq!(world.run_for(Duration::from_secs(2)), RunEnd::TimeOver);
+    assert_eq!(one.liveness.lives(peer), Some(false));
+    world.heal(&one.host, &other.host);
+    assert_eq!(world.run_until(|| one.liveness.lives(peer) == Some(true)), RunEnd::ConditionMet);
+    let former = Peer { incarnation: ProcessIncarnation::from_random(99, 99), ..peer };
+    assert_eq!(one.liveness.lives(former), Some(false), "another process of its node");
+}

@@ -18,7 +18,7 @@ use spandrel_cluster::liveness::OWNER_SILENCE_MAX;
 use spandrel_cluster::promises::Peer;
 use spandrel_cluster::store::{Revision, StateStore};
 use spandrel_cluster::{Stored, VolumeMembership, VolumeRecord, VolumeState, VolumeWriter};
-use spandrel_platform::{Buffer, Platform};
+use spandrel_platform::{Buffer, Platform, before};
 use spandrel_replica::CopyAddress;
 use spandrel_shared::{NodeId, SlabIndex, VolumeId};
 use spandrel_volume::{Extent, MembershipError, Owner, OwnerError, Phase};
@@ -26,6 +26,7 @@ use spandrel_volume::{Extent, MembershipError, Owner, OwnerError, Phase};
 use crate::context::{NodeContext, membership_of};
 use crate::drives::retry_store;
 use crate::node::NodeInner;
+use crate::writers::Writers;
 
 /// How often the volumes are looked at, if nothing wakes this earlier.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -37,10 +38,15 @@ const STAGGER_MAX_MS: u64 = 50;
 /// without a network.
 const WITHOUT_COPY_DELAY: Duration = Duration::from_millis(500);
 
+/// How long a front-end that may write from now on waits for what its predecessor has begun, before
+/// it has to ask again.
+const FORMER_WRITER_WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// An ownership of this process.
 pub(crate) struct Ownership<P: Platform, S: StateStore> {
     pub(crate) owner: Owner<NodeContext<P, S>>,
     context: NodeContext<P, S>,
+    writers: Writers,
     /// What the state's revision was when it began.
     since: Revision,
 }
@@ -79,7 +85,7 @@ pub(crate) enum VolumeAnswer {
 pub(crate) enum VolumeRefusal {
     /// Another front-end may write, or none may without attaching first. Nothing changed.
     Busy(Option<VolumeWriter>),
-    /// The cluster's state could not be changed. Ask again.
+    /// The owner is not ready for it, or the cluster's state could not be changed. Ask again.
     NotNow,
     Owner(OwnerError),
 }
@@ -91,7 +97,7 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
     }
 
     /// Lets `writer` write from now on, and nobody else, unless another front-end does that still
-    /// lives.
+    /// lives. When this returns, nothing that others began to change is under way any more.
     pub(crate) async fn admit(
         &self,
         node: &NodeInner<P, S>,
@@ -100,20 +106,31 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
         // A front-end has one attachment to a volume at a time: a newer one takes its place.
         let same_process =
             |present: &VolumeWriter| (present.node, present.incarnation) == (writer.node, writer.incarnation);
+        let turn = self.writers.turn().await;
         loop {
             let present = self.writer();
             if present == Some(writer) {
-                return Ok(());
+                break;
             }
-            if let Some(present) = present.filter(|present| !same_process(present) && node.lives(*present)) {
-                return Err(VolumeRefusal::Busy(Some(present)));
+            if let Some(present) = present.filter(|present| !same_process(present)) {
+                match node.lives(present) {
+                    Some(true) => return Err(VolumeRefusal::Busy(Some(present))),
+                    Some(false) => {}
+                    None => return Err(VolumeRefusal::NotNow),
+                }
             }
             self.replace_writer(present, Some(writer)).await?;
         }
+        drop(turn);
+        let platform = &node.parts.platform;
+        let deadline = platform.now() + FORMER_WRITER_WAIT_MAX;
+        let ended = before(platform, deadline, self.writers.others_ended(writer)).await;
+        ended.ok_or(VolumeRefusal::NotNow)
     }
 
     /// `writer` is gone.
     pub(crate) async fn release(&self, writer: VolumeWriter) -> Result<(), VolumeRefusal> {
+        let _turn = self.writers.turn().await;
         while self.writer() == Some(writer) {
             self.replace_writer(Some(writer), None).await?;
         }
@@ -146,6 +163,7 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
         if request.changes().is_some() && self.writer() != Some(writer) {
             return Err(VolumeRefusal::Busy(self.writer()));
         }
+        let _change = request.changes().map(|_| self.writers.begin(writer));
         let done = |()| VolumeAnswer::Done;
         let owner = &self.owner;
         let answer = match request {
@@ -173,11 +191,11 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         (ownership.owner.phase() != Phase::Deposed).then(|| Rc::clone(ownership))
     }
 
-    /// Whether a front-end is still there.
-    fn lives(&self, writer: VolumeWriter) -> bool {
+    /// Whether a front-end is still there. `None` if that cannot be known yet.
+    fn lives(&self, writer: VolumeWriter) -> Option<bool> {
         if writer.node == self.parts.own.node {
-            return writer.incarnation == self.parts.own.incarnation
-                && self.has_attachment(writer.attachment);
+            let is_this_process = writer.incarnation == self.parts.own.incarnation;
+            return Some(is_this_process && self.has_attachment(writer.attachment));
         }
         self.parts.liveness.lives(Peer { node: writer.node, incarnation: writer.incarnation })
     }
@@ -251,7 +269,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             Some(owner) if owner.node == own.node => Some(Duration::ZERO),
             None if record.preferred_owner == Some(own.node) => Some(Duration::ZERO),
             owner => {
-                let shown_since = self.parts.view.shown_since(volume)?;
+                let shown_since = self.parts.view.shown_since(volume, record.epoch)?;
                 let silent = match owner {
                     Some(owner) => {
                         self.parts.liveness.is_owner_silent(volume, owner, record.epoch, shown_since)
@@ -325,7 +343,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let since = now.read_at;
         let context = NodeContext::new(self.parts.clone(), now);
         let owner = Owner::start(context.clone(), membership);
-        let ownership = Rc::new(Ownership { owner, context, since });
+        let ownership = Rc::new(Ownership { owner, context, writers: Writers::default(), since });
         let former = self.ownerships.borrow_mut().insert(volume, Rc::clone(&ownership));
         if let Some(former) = former {
             former.owner.depose();

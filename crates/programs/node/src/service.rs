@@ -2,6 +2,7 @@
 //! elsewhere, and its heartbeat answers are promises.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use spandrel_bus::{
     BusRequest, BusResponse, BusService, ClientError, ClientErrorKind, ClientRequest, ClientResponse,
@@ -10,11 +11,16 @@ use spandrel_bus::{
 use spandrel_cluster::VolumeWriter;
 use spandrel_cluster::promises;
 use spandrel_cluster::store::StateStore;
-use spandrel_platform::{Buffer, Platform};
-use spandrel_volume::{DeviceError, OwnerError};
+use spandrel_platform::{Buffer, Platform, before};
+use spandrel_volume::{DeviceError, OwnerError, Phase};
 
 use crate::node::NodeInner;
 use crate::ownership::{VolumeAnswer, VolumeRefusal, VolumeRequest};
+
+/// How long a request of another node's client waits for a take-over to end. That may take as long as
+/// the last copy of a slab is away, and as long as a request is being served, its node gets no new
+/// session here: it had better ask again.
+const TAKE_OVER_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Answers the bus.
 pub(crate) struct NodeService<P: Platform, S: StateStore> {
@@ -98,6 +104,13 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
             }
         };
         let ownership = self.node.ownership(volume).ok_or_else(|| self.not_owner(volume))?;
+        if ownership.owner.phase() == Phase::TakingOver {
+            let platform = &self.node.parts.platform;
+            let deadline = platform.now() + TAKE_OVER_WAIT_MAX;
+            if before(platform, deadline, ownership.owner.serving()).await.is_none() {
+                return Err(self.refuse(volume, VolumeRefusal::NotNow));
+            }
+        }
         match ownership.carry_out(writer, request).await {
             Ok(VolumeAnswer::Done) => Ok((ClientResponse::Done, Vec::new())),
             Ok(VolumeAnswer::Data(data)) => Ok((ClientResponse::Data, data)),
@@ -139,7 +152,7 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
             }
             VolumeRefusal::NotNow => ClientError {
                 kind: ClientErrorKind::NotOwner { owner: None },
-                detail: "the cluster's state could not be changed".to_owned(),
+                detail: "the owner is not ready for that yet".to_owned(),
             },
         }
     }

@@ -55,9 +55,11 @@ impl ClusterView {
         self.alive.borrow().keys().copied().collect()
     }
 
-    /// Since when the state has shown the volume's present ownership.
-    pub(crate) fn shown_since(&self, volume: VolumeId) -> Option<Instant> {
-        self.shown_since.borrow().get(&volume).map(|(_, since)| *since)
+    /// Since when the state has shown the volume's ownership of this epoch. `None` if it has shown
+    /// another one last: this view may lag behind what was read.
+    pub(crate) fn shown_since(&self, volume: VolumeId, epoch: Epoch) -> Option<Instant> {
+        let shown = self.shown_since.borrow();
+        shown.get(&volume).filter(|(shown, _)| *shown == epoch).map(|(_, since)| *since)
     }
 
     /// Keeps the view up to date. Never completes.
@@ -124,3 +126,7 @@ async fn follow_part<P: Platform, S: StateStore, I, T>(
         take(records, mirror.revision());
     }
 }
+
+#[cfg(test)]
+#[path = "view_tests.rs"]
+mod tests;

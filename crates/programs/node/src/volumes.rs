@@ -47,6 +47,9 @@ const COPY_RETRY: Duration = Duration::from_millis(50);
 /// A volume that has been in the making for so long was left so by a node that died.
 const CREATION_TIME_MAX: Duration = Duration::from_secs(300);
 
+/// A volume whose deletion has taken so long is deleted by somebody who died.
+const DELETION_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// How often the copies here are compared with the deleted volumes, if no volume vanishes.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -221,7 +224,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let vanished = known.difference(&present).next().is_some();
             if vanished || parts.platform.now() >= sweep_at {
                 self.sweep_copies(&present).await;
-                self.sweep_creations().await;
+                self.sweep_unfinished().await;
                 sweep_at = parts.platform.now() + SWEEP_INTERVAL;
             }
             known = present;
@@ -229,24 +232,29 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
-    /// Deletes volumes that this node should own and whose creator has died: they never held data.
-    async fn sweep_creations(&self) {
+    /// Deletes volumes whose creator has died, which never held data, and those that somebody began
+    /// to delete: until that is done, they keep their room. Those that this node should own come
+    /// first; for the others their own node has as much time again.
+    async fn sweep_unfinished(&self) {
         let parts = &self.parts;
         let now = parts.platform.now();
         let abandoned: Vec<VolumeId> = {
             let volumes = parts.view.volumes.borrow();
-            let creating = volumes.iter().filter(|(volume, stored)| {
-                stored.record.state == VolumeState::Creating
-                    && stored.record.preferred_owner == Some(parts.own.node)
-                    && parts
-                        .view
-                        .shown_since(**volume)
-                        .is_some_and(|since| now.since(since) > CREATION_TIME_MAX)
+            let unfinished = volumes.iter().filter(|(volume, stored)| {
+                let record = &stored.record;
+                let patience = match record.state {
+                    VolumeState::Creating => CREATION_TIME_MAX,
+                    VolumeState::Deleting => DELETION_TIME_MAX,
+                    VolumeState::Ready => return false,
+                };
+                let turns = if record.preferred_owner == Some(parts.own.node) { 1 } else { 2 };
+                let shown_since = parts.view.shown_since(**volume, record.epoch);
+                shown_since.is_some_and(|since| now.since(since) > patience * turns)
             });
-            creating.map(|(volume, _)| *volume).collect()
+            unfinished.map(|(volume, _)| *volume).collect()
         };
         for volume in abandoned {
-            tracing::warn!(%volume, "deleted: whoever was making it has not finished");
+            tracing::warn!(%volume, "deleted: whoever was making or deleting it has not finished");
             if let Err(error) = parts.state.delete_volume(volume, parts.platform.unix_time().0).await {
                 tracing::warn!(%volume, "not deleted yet: {error}");
             }

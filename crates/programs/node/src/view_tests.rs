@@ -1,0 +1,37 @@
+use spandrel_cluster::VolumeState;
+use spandrel_shared::{ConfigurationVersion, SlabGeometry};
+
+use super::*;
+
+fn shown(epoch: Epoch) -> BTreeMap<VolumeId, Stored<VolumeRecord>> {
+    let record = VolumeRecord {
+        name: "v".to_owned(),
+        size_bytes: 4 << 20,
+        copies: 3,
+        write_copies_min: 1,
+        slab_bytes: SlabGeometry::new(4 << 20).expect("4 MiB is a slab size"),
+        owner: None,
+        preferred_owner: None,
+        writer: None,
+        epoch,
+        configuration: ConfigurationVersion(1),
+        state: VolumeState::Ready,
+        created_unix_ms: 0,
+    };
+    BTreeMap::from([(VolumeId::from_random(5, 5), Stored { record, revision: Revision(u64::from(epoch.0)) })])
+}
+
+#[test]
+fn an_ownership_is_shown_since_it_was_seen_and_not_since_a_former_one_was() {
+    let view = ClusterView::new();
+    let volume = VolumeId::from_random(5, 5);
+    let [first, later, latest] = [1, 2, 3].map(Instant::from_nanoseconds);
+    assert_eq!(view.shown_since(volume, Epoch(1)), None);
+    view.note_volumes(first, shown(Epoch(1)));
+    view.note_volumes(later, shown(Epoch(1)));
+    assert_eq!(view.shown_since(volume, Epoch(1)), Some(first));
+    assert_eq!(view.shown_since(volume, Epoch(2)), None, "the view lags behind what was read");
+    view.note_volumes(latest, shown(Epoch(2)));
+    assert_eq!(view.shown_since(volume, Epoch(2)), Some(latest));
+    assert_eq!(view.shown_since(volume, Epoch(1)), None);
+}
