@@ -240,7 +240,7 @@ impl Run {
         let other = (index + 1 + self.random.index(nodes.count() - 1)) % nodes.count();
         let spared = self.rotten.get().is_some_and(|rotten| rotten != index);
         let started = (0..nodes.count()).filter(|index| nodes.is_started(*index)).count();
-        match self.random.below(16) {
+        match self.random.below(18) {
             0..3 if !spared && nodes.is_up(index) && started > 1 => {
                 nodes.stop(index, self.random.chance(500))
             }
@@ -264,6 +264,14 @@ impl Run {
                     process.pause(Duration::from_millis(self.random.between(1, 4000)));
                 }
             }
+            // A drive that hangs while its node lives, for longer than anybody waits at most.
+            14 => {
+                let drive = nodes.drive(index).clone();
+                drive.fall_silent();
+                let time = Duration::from_millis(self.random.between(1, 20_000));
+                nodes.world.after(time, move |_| drive.revive());
+            }
+            15 => nodes.drive(index).set_latency_factor(self.random.between(1, 200) as u32),
             _ if self.rotten.get().is_none() && healthy(nodes) => self.rot(index),
             _ => self.scrub_away(),
         }
@@ -318,6 +326,7 @@ impl Run {
         nodes.state.set_outage(false);
         nodes.state.set_faults(Faults::default());
         for index in 0..nodes.count() {
+            nodes.drive(index).clear_faults();
             if !nodes.is_started(index) {
                 nodes.start(index);
             }

@@ -124,12 +124,7 @@ impl<P: Platform> Replica<P> {
                 let local = self.authorize(copy, authority)?;
                 local.note_mark(copy.volume, &mark);
                 let data = payload.ok_or(ReplicaError::DamagedOnArrival)?;
-                if version == Version::ZERO {
-                    let count = checksums.len() as u32;
-                    local.store.fill(local.slot, first, count, Some((data, checksums))).await?;
-                } else {
-                    local.store.write(local.slot, first, version, data, checksums).await?;
-                }
+                local.write(first, version, data, checksums).await?;
                 done()
             }
             ReplicaRequest::Read { copy, authority, first, count } => {
@@ -146,11 +141,7 @@ impl<P: Platform> Replica<P> {
             ReplicaRequest::Trim { copy, authority, mark, first, count, version } => {
                 let local = self.authorize(copy, authority)?;
                 local.note_mark(copy.volume, &mark);
-                if version == Version::ZERO {
-                    local.store.fill(local.slot, first, count, None).await?;
-                } else {
-                    local.store.trim(local.slot, first, count, version).await?;
-                }
+                local.trim(first, count, version).await?;
                 done()
             }
             ReplicaRequest::Heal { copy, authority, block, token, checksum } => {
@@ -174,12 +165,7 @@ impl<P: Platform> Replica<P> {
             ReplicaRequest::Pages { copy, authority } => {
                 let local = self.authorize(copy, authority)?;
                 let pages = local.store.pages(local.slot)?;
-                let describe = |page: &spandrel_drive::PageDescription| PageState {
-                    version: page.version,
-                    whole: page.whole,
-                    mapped_blocks: page.mapped_blocks,
-                };
-                Ok((ReplicaResponse::Pages(pages.iter().map(describe).collect()), Vec::new()))
+                Ok((ReplicaResponse::Pages(pages.iter().map(PageState::from).collect()), Vec::new()))
             }
             ReplicaRequest::BlockStates { copy, authority, first, count } => {
                 let local = self.authorize(copy, authority)?;
@@ -319,6 +305,28 @@ impl<P: Platform> LocalCopy<P> {
     fn note_mark(&self, volume: VolumeId, mark: &Mark) {
         self.store.note_mark(volume, mark.version, &mark.exceptions);
     }
+
+    /// Without a version, it is what a resync copies.
+    async fn write(
+        &self,
+        first: u32,
+        version: Version,
+        data: Buffer,
+        checksums: Vec<u32>,
+    ) -> Result<(), StoreError> {
+        if version == Version::ZERO {
+            let count = checksums.len() as u32;
+            return self.store.fill(self.slot, first, count, Some((data, checksums))).await;
+        }
+        self.store.write(self.slot, first, version, data, checksums).await
+    }
+
+    async fn trim(&self, first: u32, count: u32, version: Version) -> Result<(), StoreError> {
+        if version == Version::ZERO {
+            return self.store.fill(self.slot, first, count, None).await;
+        }
+        self.store.trim(self.slot, first, count, version).await
+    }
 }
 
 fn done() -> Answer {
@@ -365,6 +373,12 @@ impl From<StoreError> for ReplicaError {
 impl From<&spandrel_drive::ListedWrite> for ListedWrite {
     fn from(write: &spandrel_drive::ListedWrite) -> Self {
         Self { version: write.version, first: write.first, count: write.count, in_doubt: write.in_doubt }
+    }
+}
+
+impl From<&spandrel_drive::PageDescription> for PageState {
+    fn from(page: &spandrel_drive::PageDescription) -> Self {
+        Self { version: page.version, whole: page.whole, mapped_blocks: page.mapped_blocks }
     }
 }
 
