@@ -1,9 +1,10 @@
 //! The guardian of an ownership: takes legs out that fail or fall silent, and tells idle copies
 //! the mark.
 //!
-//! A leg is marked only when something needs it that it does not give: a write its answer, a
+//! A leg is marked only when something needs it that it does not give: a write or read its answer, a
 //! request its node's promise. The mark is a transaction of the cluster state; until it is made,
-//! whatever needs the leg waits.
+//! whatever needs the leg waits. When all legs are in doubt, the one that is most likely to come back
+//! stays. The guardian itself waits for no copy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

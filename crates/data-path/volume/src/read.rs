@@ -1,7 +1,11 @@
 //! The read: from the nearest in-sync copy that has the block whole.
 //!
 //! A read shares its blocks with other reads and waits for writes, so no later read sees an older
-//! block. A damaged block is read from another copy, answered, and healed.
+//! block. A damaged block is read from another copy, answered, and healed. If no in-sync copy has it
+//! whole, one that is not in sync may: the in-sync maps still say which checksum the newest content
+//! has. If nobody has it, the block is lost: its readers get an error, and only they.
+//!
+//! A copy that does not answer a read for long is suspected, and read no more once its leg is out.
 
 use std::collections::BTreeSet;
 

@@ -8,6 +8,9 @@
 //! 4. The leg counts as in sync for writes and promises, the older writes drain, and the promotion
 //!    is sent. When it is made, reads may use the leg.
 //!
+//! What is copied is no write of the volume and has no version: a page of the leg has the source's
+//! version or its former one. A block that the source has lost is lost on the leg too, rather than old.
+//!
 //! A leg that misses a message while it joins falls back and begins anew.
 
 use std::rc::Rc;

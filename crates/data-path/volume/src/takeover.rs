@@ -7,7 +7,8 @@
 //!    everything is on all of them. What the lists name beyond that is in question.
 //! 3. For each block in question, the copy with the highest version is the source, and the others
 //!    get its content under that old version. A write that was in doubt on a copy after a crash
-//!    is never a source.
+//!    is never a source. If the newest content is damaged wherever it is, it was never answered, since
+//!    another copy lacks it: the copies that have it are marked stale.
 //! 4. The copies of each slab compare their page versions. One that lacks a version has lost
 //!    something that it once had (a drive that lied, a journal that rotted): it is marked stale
 //!    since zero.

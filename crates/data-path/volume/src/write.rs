@@ -2,6 +2,9 @@
 //!
 //! A request is cut into pieces at slab borders and at 1 MiB. Each piece has a version of its own;
 //! blocks are whole or absent, pieces of an unanswered request may be there in part.
+//!
+//! A copy that does not answer while another one has, for long, is suspected: a drive can hang while its
+//! node lives.
 
 use std::task::Poll;
 use std::time::Duration;
