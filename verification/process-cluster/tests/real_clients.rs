@@ -42,6 +42,8 @@ fn run(tool: &str, arguments: &[&str]) -> String {
 /// fio that checks what it reads against what it has written.
 fn start_fio(cluster: &Cluster, node: &str, volume: &str, seconds: u64, size: &str) -> Child {
     Command::new("fio")
+        // Where it leaves a file about its verification.
+        .current_dir(cluster.directory())
         .args(["--name=verify", "--ioengine=nbd", "--rw=randrw", "--bssplit=4k/60:16k/20:128k/20"])
         .args(["--iodepth=32", "--verify=crc32c", "--verify_fatal=1", "--time_based"])
         .arg(format!("--uri={}", uri(cluster, node, volume)))
