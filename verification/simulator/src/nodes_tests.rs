@@ -1,5 +1,7 @@
 use std::cell::Cell;
 
+use spandrel_cluster::store::Expected;
+use spandrel_cluster::{StateError, StateKey, VolumeRecord, VolumeState};
 use spandrel_platform_simulated::Random;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports, ScrubReport};
@@ -85,6 +87,85 @@ fn one_node_writes_at_a_time() {
     assert_eq!(end, RunEnd::ConditionMet, "the right to write comes back");
     let third = on(&nodes, 2, async |node, _| node.exports().open("v").await.expect("it is there"));
     assert!(!third.limits().read_only);
+}
+
+#[test]
+fn a_right_to_write_that_is_given_back_while_nobody_owns_the_volume_is_free() {
+    let nodes = NodesWorld::new(12, 3);
+    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    let (client, other) = ((owner + 1) % 3, (owner + 2) % 3);
+    let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
+    assert!(!device.limits().read_only);
+    nodes.stop(owner, true);
+    assert_eq!(nodes.world.run_for(Duration::from_millis(100)), RunEnd::TimeOver);
+    drop(device);
+    let writable = Rc::new(Cell::new(false));
+    let (node, platform) = (nodes.node(other).expect("up"), nodes.process(other).expect("up").platform());
+    let found = Rc::clone(&writable);
+    nodes.process(other).expect("up").spawn(async move {
+        while !found.get() {
+            let device = node.exports().open("v").await.expect("it is there");
+            found.set(!device.limits().read_only);
+            platform.sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let end = nodes.world.run_until_within(PATIENCE, || writable.get());
+    assert_eq!(end, RunEnd::ConditionMet, "the node that gave it back lives, and cannot keep it");
+}
+
+#[test]
+fn a_deletion_whose_node_died_is_finished_by_others() {
+    let nodes = NodesWorld::new(13, 3);
+    let volume = nodes.create_volume(0, "v", SLAB_BYTES, 3).expect("there is room").volume;
+    let process = nodes.process(0).expect("up");
+    let cluster = ClusterState::new(nodes.state.client(99, process.platform()));
+    let begun = process.block_on(async move {
+        // The first step of a deletion, and no more.
+        let key = StateKey::Volume(volume);
+        loop {
+            let stored = cluster.get::<VolumeRecord>(&key).await?.expect("it is there");
+            let (owner, epoch) = (None, stored.record.epoch.next());
+            let record = VolumeRecord { state: VolumeState::Deleting, owner, epoch, ..stored.record.clone() };
+            match cluster.put(&key, Expected::ModifiedAt(stored.revision), record).await {
+                Err(StateError::Conflict) => {}
+                outcome => return outcome.map(drop),
+            }
+        }
+    });
+    assert_eq!(begun, Ok(Ok(())));
+    let end = nodes.world.run_until_within(4 * PATIENCE, || {
+        (0..3).all(|index| nodes.node(index).expect("up").report().drives[0].volumes.is_empty())
+    });
+    assert_eq!(end, RunEnd::ConditionMet, "its copies are removed once the state has forgotten it");
+}
+
+#[test]
+fn a_request_that_cannot_be_answered_keeps_no_node_from_coming_back() {
+    let nodes = NodesWorld::new(14, 3);
+    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    let (client, absent) = ((owner + 1) % 3, (owner + 2) % 3);
+    let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
+    // No copy can be marked stale, so the write waits for the one that is away.
+    nodes.state.set_outage(true);
+    nodes.stop(absent, true);
+    let answered = Rc::new(Cell::new(false));
+    let (told, process) = (Rc::clone(&answered), nodes.process(client).expect("up"));
+    let platform = process.platform();
+    process.spawn(async move {
+        device.write(0, content(platform.buffers(), 3)).await.expect("it is repeated until it is done");
+        told.set(true);
+    });
+    assert_eq!(nodes.world.run_for(Duration::from_millis(200)), RunEnd::TimeOver);
+    nodes.world.break_connections(nodes.host(client), nodes.host(owner));
+    assert_eq!(nodes.world.run_for(Duration::from_secs(20)), RunEnd::TimeOver);
+    let reaches =
+        |from: usize, to: usize| nodes.node(from).expect("up").report().reachable.contains(&node_id(to));
+    assert!(reaches(client, owner) && reaches(owner, client), "they have sessions again");
+    assert!(!answered.get(), "a copy in sync is away");
+    nodes.state.set_outage(false);
+    assert_eq!(nodes.world.run_until_within(PATIENCE, || answered.get()), RunEnd::ConditionMet);
 }
 
 #[test]

@@ -28,6 +28,10 @@ const SILENCE_MAX: Duration = Duration::from_millis(1000);
 /// has waited long enough.
 const SESSION_SILENCE_MAX: Duration = Duration::from_millis(1500);
 
+/// A node that has sent no heartbeat for so long has ended the session in which it asks: nobody waits
+/// for the answers to what it asked there.
+const GONE_AFTER: Duration = Duration::from_millis(3000);
+
 /// Heartbeats, promises, and what they tell. Cheap to clone; all clones are the same.
 pub struct Liveness<P: Platform> {
     inner: Rc<Inner<P>>,
@@ -48,6 +52,10 @@ struct Inner<P: Platform> {
     holder: RefCell<Holder>,
     answered_at: RefCell<BTreeMap<NodeId, (Instant, ProcessIncarnation)>>,
     session_began: RefCell<BTreeMap<NodeId, Instant>>,
+    /// When each node last asked anything here by itself, and which process of it.
+    asked_at: RefCell<BTreeMap<NodeId, (Instant, ProcessIncarnation)>>,
+    /// Notified when nodes have not asked for [`GONE_AFTER`].
+    gone: Signal,
     owners: RefCell<OwnerWatch>,
     owned: RefCell<BTreeMap<VolumeId, Epoch>>,
     /// Notified when a promise comes, a session changes, or a fence overtakes an ownership.
@@ -71,6 +79,8 @@ impl<P: Platform> Liveness<P> {
             own,
             answered_at: RefCell::default(),
             session_began: RefCell::default(),
+            asked_at: RefCell::default(),
+            gone: Signal::new(),
             owners: RefCell::new(OwnerWatch::new()),
             owned: RefCell::default(),
             changed: Signal::new(),
@@ -235,9 +245,37 @@ impl<P: Platform> Liveness<P> {
         }
     }
 
+    /// Completes when `peer` has gone, which asks something now: it has sent no heartbeat for 3 s, or
+    /// another process of its node has come.
+    pub async fn gone(&self, peer: Peer) {
+        let now = self.inner.platform.now();
+        let mut asked_at = self.inner.asked_at.borrow_mut();
+        let heard = asked_at.entry(peer.node).or_insert((now, peer.incarnation));
+        if heard.1 != peer.incarnation {
+            *heard = (now, peer.incarnation);
+        }
+        drop(asked_at);
+        let has_gone = || {
+            let asked_at = self.inner.asked_at.borrow();
+            let heard = asked_at.get(&peer.node);
+            heard.is_none_or(|(at, incarnation)| {
+                *incarnation != peer.incarnation || self.inner.platform.now().since(*at) > GONE_AFTER
+            })
+        };
+        self.inner.gone.wait_until(has_gone).await;
+    }
+
+    fn tell_who_has_gone(&self) {
+        let now = self.inner.platform.now();
+        if self.inner.asked_at.borrow().values().any(|(at, _)| now.since(*at) > GONE_AFTER) {
+            self.inner.gone.notify_all();
+        }
+    }
+
     /// Answers a heartbeat of another node.
     pub fn answer(&self, from: Peer, heartbeat: &Heartbeat) -> HeartbeatAnswer {
         let now = self.inner.platform.now();
+        self.inner.asked_at.borrow_mut().insert(from.node, (now, from.incarnation));
         let owned: Vec<(VolumeId, Epoch)> =
             heartbeat.owned.iter().map(|owned| (owned.volume, owned.epoch)).collect();
         let promise = self.inner.giver.borrow_mut().heartbeat(now, from, &owned, heartbeat.exclusions_seen);
@@ -280,6 +318,7 @@ impl<P: Platform> Liveness<P> {
 
     async fn beat(self) {
         loop {
+            self.tell_who_has_gone();
             for node in self.inner.bus.peers() {
                 self.end_silent_session(node);
                 self.send_heartbeat(node);

@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::Either;
 use spandrel_bus::{
     BusRequest, BusResponse, BusService, ClientError, ClientErrorKind, ClientRequest, ClientResponse,
     ExtentState, Peer,
@@ -44,10 +45,12 @@ impl<P: Platform, S: StateStore> BusService for NodeService<P, S> {
                     Err(error) => (BusResponse::Replica(Err(error)), Vec::new()),
                 }
             }
-            BusRequest::Client(request) => match self.serve_client(from, request, payload).await {
-                Ok((response, parts)) => (BusResponse::Client(Ok(response)), parts),
-                Err(error) => (BusResponse::Client(Err(error)), Vec::new()),
-            },
+            BusRequest::Client(request) => {
+                match self.serve_client_while_there(peer, from, request, payload).await {
+                    Ok((response, parts)) => (BusResponse::Client(Ok(response)), parts),
+                    Err(error) => (BusResponse::Client(Err(error)), Vec::new()),
+                }
+            }
             BusRequest::Heartbeat(heartbeat) => {
                 let answer = self.node.parts.liveness.answer(peer, &heartbeat);
                 (BusResponse::Heartbeat(answer), Vec::new())
@@ -59,6 +62,27 @@ impl<P: Platform, S: StateStore> BusService for NodeService<P, S> {
 }
 
 impl<P: Platform, S: StateStore> NodeService<P, S> {
+    /// Gives up what nobody waits for any more. A request can take as long as a copy is away that its
+    /// volume cannot do without; and until it ends, the node that asked gets no new session here, not
+    /// even for its heartbeats. A write that is given up half-way ends the ownership.
+    async fn serve_client_while_there(
+        &self,
+        peer: promises::Peer,
+        from: Peer,
+        request: ClientRequest,
+        payload: Option<Buffer>,
+    ) -> ClientAnswer {
+        let gone = std::pin::pin!(self.node.parts.liveness.gone(peer));
+        let served = std::pin::pin!(self.serve_client(from, request, payload));
+        match futures_util::future::select(served, gone).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => Err(ClientError {
+                kind: ClientErrorKind::NotOwner { owner: None },
+                detail: "the node that asked has been silent".to_owned(),
+            }),
+        }
+    }
+
     async fn serve_client(
         &self,
         from: Peer,
