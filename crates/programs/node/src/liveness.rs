@@ -248,13 +248,7 @@ impl<P: Platform> Liveness<P> {
     /// Completes when `peer` has gone, which asks something now: it has sent no heartbeat for 3 s, or
     /// another process of its node has come.
     pub async fn gone(&self, peer: Peer) {
-        let now = self.inner.platform.now();
-        let mut asked_at = self.inner.asked_at.borrow_mut();
-        let heard = asked_at.entry(peer.node).or_insert((now, peer.incarnation));
-        if heard.1 != peer.incarnation {
-            *heard = (now, peer.incarnation);
-        }
-        drop(asked_at);
+        self.note_asking(peer);
         let has_gone = || {
             let asked_at = self.inner.asked_at.borrow();
             let heard = asked_at.get(&peer.node);
@@ -263,6 +257,16 @@ impl<P: Platform> Liveness<P> {
             })
         };
         self.inner.gone.wait_until(has_gone).await;
+    }
+
+    /// A process that asks something is there, if nothing is known of it yet.
+    fn note_asking(&self, peer: Peer) {
+        let now = self.inner.platform.now();
+        let mut asked_at = self.inner.asked_at.borrow_mut();
+        let heard = asked_at.entry(peer.node).or_insert((now, peer.incarnation));
+        if heard.1 != peer.incarnation {
+            *heard = (now, peer.incarnation);
+        }
     }
 
     fn tell_who_has_gone(&self) {
