@@ -449,3 +449,18 @@ fn what_a_drive_does_late_is_done_before_its_leg_joins_again() {
     rules.take(2);
     assert_eq!(rules.read(0), Ok(0));
 }
+
+/// A stale copy holds less than its mark says: its drive has lost what it had confirmed. It is brought
+/// what it lacks all the same.
+#[test]
+fn a_stale_leg_that_has_lost_more_than_its_mark_says_gets_it_back() {
+    let rules = Rules::new(31);
+    let before = rules.owners.drive(2).durable_image();
+    rules.write(5, 77).expect("all take it");
+    // One more page, which the leg will lack by its mark too.
+    rules.make_stale(2);
+    rules.owners.drive(2).restore(before);
+    rules.owners.start(2, false);
+    rules.await_in_sync();
+    rules.assert_copies_are_the_same();
+}

@@ -80,7 +80,7 @@ impl RequestKind {
                 ReplicaRequest::NoteMark { .. } => Self::NoteMark,
                 ReplicaRequest::Pages { .. } => Self::Pages,
                 ReplicaRequest::BlockStates { .. } => Self::BlockStates,
-                ReplicaRequest::SetPageVersion { .. } => Self::SetPageVersion,
+                ReplicaRequest::SetPageVersion { .. } | ReplicaRequest::Prove { .. } => Self::SetPageVersion,
                 ReplicaRequest::AddCopy(_) => Self::AddCopy,
                 ReplicaRequest::RemoveCopy { .. } => Self::RemoveCopy,
             },

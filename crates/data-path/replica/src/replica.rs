@@ -183,6 +183,13 @@ impl<P: Platform> Replica<P> {
                 local.store.lose(local.slot, block).await?;
                 done()
             }
+            ReplicaRequest::Prove { copy, authority } => {
+                self.authorize(copy, authority)?;
+                if let Some(local) = self.inner.borrow_mut().copies.get_mut(&(copy.volume, copy.slab)) {
+                    local.proven = None;
+                }
+                done()
+            }
             ReplicaRequest::AddCopy(new) => self.add_copy(new).await,
             ReplicaRequest::RemoveCopy { copy } => {
                 let local = self.find(copy)?;

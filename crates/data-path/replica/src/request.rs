@@ -193,6 +193,14 @@ pub enum ReplicaRequest {
         /// The block within the slab.
         block: u32,
     },
+    /// A resync has made the copy whole: what its drive could not prove when it was attached counts no
+    /// more. Answered with `Done`.
+    Prove {
+        /// The copy.
+        copy: CopyAddress,
+        /// The owner's right.
+        authority: Authority,
+    },
 }
 
 /// A copy to be created.

@@ -13,11 +13,12 @@
 //!
 //! A leg that misses a message while it joins falls back and begins anew.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_platform::Platform;
-use spandrel_replica::{NewCopy, PageState, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{GatheredCopy, NewCopy, PageState, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
 
@@ -109,7 +110,7 @@ impl From<OwnerError> for Stopped {
 impl<C: OwnerContext> OwnerInner<C> {
     async fn resync_leg(&self, drive: DriveId, node: NodeId) -> Result<(), Stopped> {
         let members = self.members_on(drive);
-        self.prepare_copies(node, &members).await?;
+        self.prepare_copies(drive, node, &members).await?;
         let since = self.membership.borrow().stale.get(&drive).copied().unwrap_or(Version::ZERO);
         self.set_leg_state(drive, LegState::Joining);
         self.drain(drive, LegState::Joining).await?;
@@ -136,15 +137,23 @@ impl<C: OwnerContext> OwnerInner<C> {
             .collect()
     }
 
-    /// The node accepts the epoch and has every copy of the leg, if only an empty one.
+    /// The node accepts the epoch and has every copy of the leg, if only an empty one. What the copies
+    /// say of themselves can lower the version since which they are stale, never raise it; and that is
+    /// in the cluster's state before anything else is done with them.
     async fn prepare_copies(
         &self,
+        drive: DriveId,
         node: NodeId,
         members: &[(SlabIndex, Member, u8, u8)],
     ) -> Result<(), Stopped> {
         let fence = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch };
         let (answer, _) = self.in_time(self.context.ask(node, fence, None)).await?;
         let ReplicaResponse::Gathered(present) = answer else { return Err(Stopped::FellBack) };
+        let of_itself = members.iter().filter_map(|(slab, member, ..)| {
+            let is_it = |copy: &&GatheredCopy| copy.slab == *slab && copy.copy == member.copy;
+            present.iter().find(is_it).map_or(Some(Version::ZERO), |copy| copy.proven)
+        });
+        self.lower_mark(drive, of_itself.min()).await?;
         for (slab, member, copies, part) in members {
             if present.iter().any(|copy| copy.slab == *slab && copy.copy == member.copy) {
                 continue;
@@ -154,6 +163,19 @@ impl<C: OwnerContext> OwnerInner<C> {
             self.in_time(self.context.ask(node, ReplicaRequest::AddCopy(new), None)).await?;
         }
         Ok(())
+    }
+
+    /// Sees to it that the leg counts as stale since `proven` at the latest.
+    async fn lower_mark(&self, drive: DriveId, proven: Option<Version>) -> Result<(), Stopped> {
+        let since = self.membership.borrow().stale.get(&drive).copied().unwrap_or(Version::ZERO);
+        match proven {
+            Some(proven) if proven < since => {
+                tracing::warn!(volume = %self.volume, %drive, %since, %proven, "copies hold less than was known");
+                let lowered = self.mark_since(BTreeMap::from([(drive, proven)])).await;
+                if lowered { Ok(()) } else { Err(Stopped::FellBack) }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Completes when the writes that began before now have ended, if the leg is still in `state`.
@@ -178,7 +200,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// The pages that either side has changed since the leg was complete.
+    /// The pages that either side has changed since the leg was complete, and those in which the two
+    /// do not even hold the same version.
     async fn pages_to_copy(
         &self,
         members: &[(SlabIndex, Member, u8, u8)],
@@ -189,7 +212,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             let (_, source_pages) = self.source_pages(*slab).await?;
             let target_pages = self.ask_pages(*slab, target).await?;
             for (page, (source, own)) in (0..).zip(source_pages.iter().zip(&target_pages)) {
-                if source.version > since || own.version > since {
+                if source.version > since || own.version > since || own.version != source.version {
                     pages.push(PageToCopy { slab: *slab, page, target: *target });
                 }
             }
@@ -293,6 +316,14 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.suspects.borrow_mut().remove(&drive);
         self.set_leg_state(drive, LegState::Promoting);
         self.drain(drive, LegState::Promoting).await?;
+        for (slab, member, ..) in self.members_on(drive) {
+            let copy = self.membership.borrow().address(slab, &member);
+            let request = ReplicaRequest::Prove { copy, authority: self.authority() };
+            if let Err(error) = self.in_time(self.context.ask(member.node, request, None)).await {
+                self.set_leg_state(drive, LegState::Stale);
+                return Err(error.into());
+            }
+        }
         loop {
             let seen = self.membership.borrow().clone();
             if self.change(seen, MembershipChange::Promote(drive)).await {

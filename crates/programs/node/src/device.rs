@@ -31,6 +31,10 @@ use crate::ownership::{Ownership, VolumeAnswer, VolumeRefusal, VolumeRequest};
 /// How long a request that found no owner waits before it looks again, if nothing wakes it.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// How long a client that opens a volume waits for another node's to have closed it: one command after
+/// the other should find it free, although the right to write comes back a moment after the close.
+const BUSY_PATIENCE: Duration = Duration::from_millis(300);
+
 /// The longest read or write.
 const REQUEST_BYTES_MAX: u32 = 32 << 20;
 
@@ -240,6 +244,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
 
     /// Asks for the right to write, if it was not given yet. `false` if another attachment has it.
     async fn attach(&self) -> Result<bool, DeviceError> {
+        let patience_ends = self.node.parts.platform.now() + BUSY_PATIENCE;
         loop {
             if self.right.get() != Right::None {
                 return Ok(self.right.get() == Right::Given);
@@ -267,7 +272,12 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                 Route::Nowhere => Err(Failure::Repeat),
             };
             match attached {
-                Err(Failure::Final(error)) if error.kind == DeviceErrorKind::Busy => return Ok(false),
+                Err(Failure::Final(error)) if error.kind == DeviceErrorKind::Busy => {
+                    if self.node.parts.platform.now() >= patience_ends {
+                        return Ok(false);
+                    }
+                    self.node.wait_for_owner(self.volume).await?;
+                }
                 Err(Failure::Final(error)) => return Err(error),
                 Err(Failure::Repeat) | Ok(()) => self.node.wait_for_owner(self.volume).await?,
             }

@@ -60,6 +60,10 @@ struct Inner<P: Platform> {
     owned: RefCell<BTreeMap<VolumeId, Epoch>>,
     /// Notified when a promise comes, a session changes, or a fence overtakes an ownership.
     changed: Signal,
+    /// Volumes of which drives here hold copies that they could not prove whole when they were attached.
+    /// Their owners must learn of it, which they do by a fence: until one was answered, nothing is
+    /// promised for them.
+    unproven: RefCell<BTreeSet<VolumeId>>,
     /// Volumes of this node that another one has fenced here: their owners must stop.
     overtaken: RefCell<BTreeSet<(VolumeId, Epoch)>>,
 }
@@ -85,6 +89,7 @@ impl<P: Platform> Liveness<P> {
             owned: RefCell::default(),
             changed: Signal::new(),
             overtaken: RefCell::default(),
+            unproven: RefCell::default(),
         };
         let liveness = Self { inner: Rc::new(inner) };
         let platform = liveness.inner.platform.clone();
@@ -189,9 +194,15 @@ impl<P: Platform> Liveness<P> {
     }
 
     /// A drive was attached; its epochs count, and fences wait for what others may have promised
-    /// for it.
-    pub fn drive_attached(&self, drive: DriveId, epochs: impl IntoIterator<Item = (VolumeId, Epoch)>) {
+    /// for it. `unproven` are the volumes of which it holds copies that it could not prove whole.
+    pub fn drive_attached(
+        &self,
+        drive: DriveId,
+        epochs: impl IntoIterator<Item = (VolumeId, Epoch)>,
+        unproven: impl IntoIterator<Item = VolumeId>,
+    ) {
         let now = self.inner.platform.now();
+        self.inner.unproven.borrow_mut().extend(unproven);
         self.inner.giver.borrow_mut().drive_attached(now, drive, epochs);
     }
 
@@ -231,6 +242,7 @@ impl<P: Platform> Liveness<P> {
             let at = {
                 let mut giver = self.inner.giver.borrow_mut();
                 if giver.may_answer(now, from, volume, epoch) {
+                    self.inner.unproven.borrow_mut().remove(&volume);
                     return Ok(());
                 }
                 match giver.fence(now, from, volume, epoch) {
@@ -282,7 +294,12 @@ impl<P: Platform> Liveness<P> {
         self.inner.asked_at.borrow_mut().insert(from.node, (now, from.incarnation));
         let owned: Vec<(VolumeId, Epoch)> =
             heartbeat.owned.iter().map(|owned| (owned.volume, owned.epoch)).collect();
-        let promise = self.inner.giver.borrow_mut().heartbeat(now, from, &owned, heartbeat.exclusions_seen);
+        let unproven = self.inner.unproven.borrow();
+        let promisable: Vec<_> =
+            owned.iter().copied().filter(|(volume, _)| !unproven.contains(volume)).collect();
+        drop(unproven);
+        let promise =
+            self.inner.giver.borrow_mut().heartbeat(now, from, &promisable, heartbeat.exclusions_seen);
         self.inner.owners.borrow_mut().heartbeat(now, from, &owned);
         let to_wire = |volumes: Vec<(VolumeId, Epoch)>| {
             volumes.into_iter().map(|(volume, epoch)| OwnedVolume { volume, epoch }).collect()
