@@ -67,7 +67,7 @@ fn written_cluster(seed: u64) -> (Cluster, HistoryClient) {
 fn write(client: &mut HistoryClient) {
     let end = client
         .load(LoadOptions::default(), |answered| if answered < 3000 { Next::GoOn } else { Next::End })
-        .unwrap();
+        .expect("a cluster that serves");
     assert_eq!((end.broken, end.failures, end.violations), (None, vec![], vec![]));
 }
 

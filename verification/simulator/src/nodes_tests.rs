@@ -408,8 +408,9 @@ impl Run {
         nodes.state.set_faults(Faults::default());
         for index in 0..nodes.count() {
             nodes.drive(index).clear_faults();
-            if !nodes.is_started(index) {
-                nodes.start(index);
+            match nodes.process(index) {
+                Some(process) => process.resume(),
+                None => nodes.start(index),
             }
         }
         await_health(nodes, seed);

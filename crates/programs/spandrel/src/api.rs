@@ -129,6 +129,8 @@ pub struct DriveStatus {
     pub data_bytes: u64,
     /// Flushes.
     pub flushes: u64,
+    /// How often its journal has wrapped around.
+    pub journal_laps: u64,
     /// Blocks that were found damaged.
     pub blocks_damaged: u64,
     /// Of these, blocks that were healed.

@@ -42,6 +42,7 @@ fn drive(number: u32) -> DriveStatus {
         written_bytes: (1 << 50) - 1,
         data_bytes: 0,
         flushes: 1_000_000_000,
+        journal_laps: 3,
         blocks_damaged: 1_000_000,
         damage_found: 1_000_000,
         blocks_healed: 1_000_000,
