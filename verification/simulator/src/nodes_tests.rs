@@ -489,3 +489,66 @@ fn whole_nodes_that_skip_the_fence_are_caught() {
 fn whole_nodes_that_trust_a_bad_checksum_are_caught() {
     assert!(catches(Bug::TrustBadChecksum, 300));
 }
+
+/// What the volume's owner finds.
+fn scrub_of(nodes: &NodesWorld, volume: spandrel_shared::VolumeId) -> ScrubReport {
+    let owns = |index: &usize| {
+        let node = nodes.node(*index);
+        node.is_some_and(|node| node.report().owned.iter().any(|owned| owned.volume == volume))
+    };
+    let owner = (0..nodes.count()).find(owns).expect("somebody owns it");
+    on(nodes, owner, async move |node, _| {
+        node.scrub_volume(volume, true, |_| {}).await.expect("it owns the volume")
+    })
+}
+
+#[test]
+fn a_scrub_says_which_copies_it_could_not_check() {
+    let nodes = NodesWorld::new(41, 3);
+    let volume = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room").volume;
+    await_health(&nodes, 41);
+    let owner = (0..3).find(|index| !nodes.node(*index).expect("up").report().owned.is_empty());
+    let away = (owner.expect("it is owned") + 1) % 3;
+    assert_eq!(scrub_of(&nodes, volume), ScrubReport { blocks_checked: 3 * 2048, ..ScrubReport::default() });
+    nodes.stop(away, true);
+    let marked = || ownerships(&nodes).values().flatten().any(|owned| owned.legs_marked > 0);
+    assert_eq!(nodes.run_until(marked), RunEnd::ConditionMet);
+    let report = scrub_of(&nodes, volume);
+    assert_eq!((report.blocks_checked, report.pieces_unchecked, report.gave_up), (2 * 2048, 8, false));
+}
+
+#[test]
+fn a_scrub_ends_although_a_slab_has_no_copy_within_reach() {
+    let nodes = NodesWorld::new(42, 3);
+    let volume = nodes.create_volume(0, "v", 3 * SLAB_BYTES, 1).expect("there is room").volume;
+    await_health(&nodes, 42);
+    let reports: Vec<_> = (0..3).map(|index| nodes.node(index).expect("up").report()).collect();
+    let holds =
+        |index: &usize| !reports[*index].drives[0].volumes.is_empty() && reports[*index].owned.is_empty();
+    let holder = (0..3).find(holds).expect("the slabs are not all on the owner's node");
+    nodes.stop(holder, true);
+    assert!(scrub_of(&nodes, volume).gave_up);
+}
+
+#[test]
+fn nothing_is_placed_on_a_drive_that_has_failed() {
+    let nodes = NodesWorld::new(43, 3);
+    nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+    nodes.drive(2).die();
+    on(&nodes, 0, async |node, platform| {
+        let device = node.exports().open("v").await.expect("it is there");
+        device.write(4096, content(platform.buffers(), 7)).await.expect("two copies are left");
+    });
+    let placed = || match nodes.create_volume(0, "three", SLAB_BYTES, 3) {
+        Ok(_) => panic!("the drive takes no copies"),
+        Err(error) => error.code == "TOO_FEW_NODES",
+    };
+    for _ in 0..10 {
+        if placed() {
+            nodes.create_volume(0, "two", SLAB_BYTES, 2).expect("the other drives do");
+            return;
+        }
+        assert_eq!(nodes.world.run_for(Duration::from_secs(1)), RunEnd::TimeOver);
+    }
+    panic!("the drive still counts as usable");
+}

@@ -140,6 +140,9 @@ record!(NodeRecord, "node", 1);
 pub struct AliveRecord {
     /// The process.
     pub incarnation: ProcessIncarnation,
+    /// The drives that it can use. Nothing new is placed on the others of its node.
+    #[serde(default)]
+    pub drives: Vec<DriveId>,
 }
 record!(AliveRecord, "running process", 1);
 

@@ -45,8 +45,8 @@ fn the_stored_forms_never_change() {
         r#"{"format":1,"name":"n1","addresses":["10.0.0.1:7400"],"joined_unix_ms":7}"#,
     );
     check(
-        &AliveRecord { incarnation },
-        r#"{"format":1,"incarnation":"02020202-0202-0202-0202-020202020202"}"#,
+        &AliveRecord { incarnation, drives: vec![] },
+        r#"{"format":1,"incarnation":"02020202-0202-0202-0202-020202020202","drives":[]}"#,
     );
     check(
         &DriveRecord {

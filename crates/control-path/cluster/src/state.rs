@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use spandrel_shared::{ConfigurationVersion, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{ConfigurationVersion, DriveId, Error, NodeId, VolumeId};
 
 use crate::copy_sets::SlabChunk;
 use crate::keys::{self, StateKey};
@@ -228,11 +228,11 @@ impl<S: StateStore> ClusterState<S> {
         Ok(decode_group(prefix, &snapshot.groups[0])?)
     }
 
-    /// Says that a node's process runs, for as long as `lease` lives.
+    /// Says that a node's process runs and which drives it can use, for as long as `lease` lives.
     pub async fn announce(
         &self,
         node: NodeId,
-        incarnation: ProcessIncarnation,
+        alive: &AliveRecord,
         lease: LeaseId,
     ) -> Result<(), StateError> {
         let key = StateKey::Alive(node).key();
@@ -241,7 +241,7 @@ impl<S: StateStore> ClusterState<S> {
         let Some(known) = known.entry(0) else { return Err(unknown_node(&node.to_string()).into()) };
         let transaction = Transaction::new().expect(&node, Expected::ModifiedAt(known.modified)).put_leased(
             &key,
-            encode(&AliveRecord { incarnation }),
+            encode(alive),
             lease,
         );
         self.commit(transaction).await.map(drop)

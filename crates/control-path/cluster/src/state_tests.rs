@@ -34,13 +34,15 @@ fn processes_are_shown_until_their_lease_ends() {
     let (state, platform) = (cluster.state(1), cluster.platform.clone());
     cluster.platform.run(async move {
         let lease = state.store().grant_lease(Duration::from_secs(5)).await.unwrap();
+        let alive =
+            |number| AliveRecord { incarnation: owner(number).incarnation, drives: vec![drive(number, 0)] };
         for number in [1, 2] {
-            state.announce(node(number), owner(number).incarnation, lease).await.unwrap();
+            state.announce(node(number), &alive(number), lease).await.unwrap();
         }
-        let alive = state.alive().await.unwrap();
-        assert_eq!(alive[&node(2)].record.incarnation, owner(2).incarnation);
-        assert_eq!(alive.len(), 2);
-        assert_eq!(refused(state.announce(node(7), owner(7).incarnation, lease).await).code, "NODE_UNKNOWN");
+        let shown = state.alive().await.unwrap();
+        assert_eq!(shown[&node(2)].record, alive(2));
+        assert_eq!(shown.len(), 2);
+        assert_eq!(refused(state.announce(node(7), &alive(7), lease).await).code, "NODE_UNKNOWN");
         platform.sleep(Duration::from_secs(6)).await;
         assert!(state.alive().await.unwrap().is_empty());
         assert_eq!(state.nodes().await.unwrap().len(), 2);

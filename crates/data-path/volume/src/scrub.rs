@@ -2,7 +2,9 @@
 //! compared, and what is damaged is healed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use spandrel_platform::{Platform, before};
 use spandrel_replica::{PartDescription, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{DriveId, SlabIndex};
@@ -11,6 +13,9 @@ use crate::context::{AskError, OwnerContext};
 use crate::membership::{LegState, Member};
 use crate::owner::{Owner, OwnerError, OwnerInner};
 use crate::read::BlockPart;
+
+/// How long the check of a piece may take before the rest of the slab is left unchecked.
+const PIECE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Blocks that are checked under one lock: 1 MiB.
 const PIECE_BLOCKS: u32 = 256;
@@ -26,8 +31,11 @@ pub struct ScrubReport {
     pub blocks_healed: u64,
     /// Blocks that are whole on every copy but not the same on all.
     pub blocks_different: u64,
-    /// Copies that could not be asked, counted by pieces of 1 MiB.
+    /// Copies that are not in sync or could not be asked, counted by pieces of 1 MiB.
     pub pieces_unchecked: u64,
+    /// Nothing could be checked any more, since the volume waits for something: what was left counts
+    /// as unchecked.
+    pub gave_up: bool,
 }
 
 impl ScrubReport {
@@ -37,6 +45,7 @@ impl ScrubReport {
         self.blocks_healed += other.blocks_healed;
         self.blocks_different += other.blocks_different;
         self.pieces_unchecked += other.pieces_unchecked;
+        self.gave_up |= other.gave_up;
         for (drive, blocks) in &other.damaged {
             *self.damaged.entry(*drive).or_insert(0) += blocks;
         }
@@ -61,29 +70,55 @@ impl<C: OwnerContext> Owner<C> {
     /// `heal`; application I/O on the blocks waits while they are checked, 1 MiB at a time.
     pub async fn scrub_slab(&self, slab: SlabIndex, heal: bool) -> Result<ScrubReport, OwnerError> {
         let inner = &self.inner;
-        inner.serving().await?;
+        let platform = inner.context.platform();
         let geometry = inner.membership.borrow().geometry;
         let mut report = ScrubReport::default();
         for first in (0..geometry.slab_blocks()).step_by(PIECE_BLOCKS as usize) {
             let piece = SlabRange { slab, first, count: PIECE_BLOCKS };
-            let _lock = inner.locks.shared(piece.in_volume(geometry)).await;
-            inner.promised().await?;
-            inner.scrub_piece(piece, heal, &mut report).await?;
+            let check = async {
+                inner.serving().await?;
+                let _lock = inner.locks.shared(piece.in_volume(geometry)).await;
+                inner.promised().await?;
+                let mut found = ScrubReport::default();
+                inner.scrub_piece(piece, heal, &mut found).await?;
+                Ok::<_, OwnerError>(found)
+            };
+            match before(platform, platform.now() + PIECE_TIME_MAX, check).await {
+                Some(found) => report.add(&found?),
+                None => {
+                    report.add(&inner.unchecked(slab, geometry.slab_blocks() - first));
+                    break;
+                }
+            }
         }
         Ok(report)
+    }
+
+    /// What there is to say of a slab that is left unchecked, since a slab before it could not be
+    /// checked to its end.
+    pub fn slab_unchecked(&self, slab: SlabIndex) -> ScrubReport {
+        let blocks = self.inner.membership.borrow().geometry.slab_blocks();
+        self.inner.unchecked(slab, blocks)
     }
 }
 
 impl<C: OwnerContext> OwnerInner<C> {
+    fn unchecked(&self, slab: SlabIndex, blocks: u32) -> ScrubReport {
+        let pieces = u64::from(blocks.div_ceil(PIECE_BLOCKS));
+        let pieces_unchecked = pieces * self.members(slab).len() as u64;
+        ScrubReport { pieces_unchecked, gave_up: true, ..ScrubReport::default() }
+    }
+
     async fn scrub_piece(
         &self,
         piece: SlabRange,
         heal: bool,
         report: &mut ScrubReport,
     ) -> Result<(), OwnerError> {
-        let members = self.members(piece.slab).into_iter();
-        let members: Vec<Member> =
-            members.filter(|(_, state)| *state == LegState::InSync).map(|(member, _)| member).collect();
+        let (in_sync, others): (Vec<_>, Vec<_>) =
+            self.members(piece.slab).into_iter().partition(|(_, state)| *state == LegState::InSync);
+        report.pieces_unchecked += others.len() as u64;
+        let members: Vec<Member> = in_sync.into_iter().map(|(member, _)| member).collect();
         let checks = members.iter().map(|member| self.ask_check(member, piece));
         let mut copies: Vec<(Member, Vec<Checked>)> = Vec::with_capacity(members.len());
         for (member, checked) in members.iter().zip(futures_util::future::join_all(checks).await) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use spandrel_bus::{Bus, BusConfig, BusIdentity};
 use spandrel_cluster::liveness::ALIVE_TIME_TO_LIVE;
 use spandrel_cluster::store::{Expected, StateStore};
-use spandrel_cluster::{ClusterState, NodeRecord, StateError, StateKey, Stored, VolumeOwner};
+use spandrel_cluster::{AliveRecord, ClusterState, NodeRecord, StateError, StateKey, Stored, VolumeOwner};
 use spandrel_drive::SlabDescription;
 use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::sync::Signal;
@@ -29,6 +29,9 @@ use crate::view::ClusterView;
 
 /// How often the entry that says that this node lives is renewed.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long to wait before the cluster's state is told again.
+const ALIVE_RETRY: Duration = Duration::from_millis(200);
 
 /// What a node needs to know to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -314,21 +317,31 @@ async fn know_peers<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
     }
 }
 
-/// Keeps the entry in the cluster's state that says that this node lives.
+/// Keeps the entry in the cluster's state that says that this node lives, and which drives it can use.
 async fn stay_alive<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
     let store = parts.state.store();
+    let alive = || {
+        let usable = parts.replica.drives().into_iter().filter(|drive| drive.failure().is_none());
+        let drives = usable.map(|drive| drive.drive_id()).collect();
+        AliveRecord { incarnation: parts.own.incarnation, drives }
+    };
     loop {
-        if let Ok(lease) = store.grant_lease(ALIVE_TIME_TO_LIVE).await
-            && parts.state.announce(parts.own.node, parts.own.incarnation, lease).await.is_ok()
-        {
+        if let Ok(lease) = store.grant_lease(ALIVE_TIME_TO_LIVE).await {
+            let mut told: Option<AliveRecord> = None;
             loop {
-                parts.platform.sleep(ALIVE_INTERVAL).await;
+                let now = alive();
+                if told.as_ref() != Some(&now)
+                    && parts.state.announce(parts.own.node, &now, lease).await.is_ok()
+                {
+                    told = Some(now);
+                }
+                parts.platform.sleep(if told.is_some() { ALIVE_INTERVAL } else { ALIVE_RETRY }).await;
                 if let Err(error) = store.keep_alive(lease).await {
                     tracing::warn!("the entry that says that this node lives is not renewed: {error}");
                     break;
                 }
             }
         }
-        parts.platform.sleep(ALIVE_INTERVAL / 5).await;
+        parts.platform.sleep(ALIVE_RETRY).await;
     }
 }

@@ -340,7 +340,8 @@ async fn plan<P: Platform, S: StateStore>(
                 node: record.node,
                 slabs_total: record.slabs_promised_max,
                 slabs_used: u32::try_from(room.promised(*drive)).unwrap_or(u32::MAX),
-                is_online: record.state == DriveState::Active && alive.contains_key(&record.node),
+                is_online: record.state == DriveState::Active
+                    && alive.get(&record.node).is_some_and(|alive| alive.record.drives.contains(drive)),
             })
             .collect(),
     };
