@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spandrel_platform::Address;
 use tempfile::TempDir;
@@ -20,6 +20,9 @@ use crate::program::Program;
 
 /// How long a cluster may take until it serves.
 const READY_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// How long a cluster may take to become what it should be.
+const HEALING_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// What begins the line that says that a cluster serves.
 const READY_LINE: &str = "ready:";
@@ -261,6 +264,36 @@ impl Cluster {
             output: String::from_utf8_lossy(&output.stdout).into_owned(),
             errors: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
+    }
+
+    /// Waits until `spandrel status` says what is asked for.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that.
+    pub fn await_status(&self, what: &str, condition: impl Fn(&serde_json::Value) -> bool) {
+        let deadline = Instant::now() + HEALING_TIME_MAX;
+        loop {
+            let status = self.must_run(&["status", "-o", "json"]).json();
+            if condition(&status) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "not {what}: {status:#}\n{}", self.log());
+            // tidy-allow(sleep): the condition is another process's, which can only be asked again.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until all volumes are healthy.
+    ///
+    /// # Panics
+    ///
+    /// If one does not become so.
+    pub fn await_health(&self) {
+        let is_healthy = |volume: &serde_json::Value| volume["status"]["health"] == "Healthy";
+        self.await_status("healthy", |status| {
+            status["volumes"].as_array().is_some_and(|volumes| volumes.iter().all(is_healthy))
+        });
     }
 
     /// Runs a command that must succeed.

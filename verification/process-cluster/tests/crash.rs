@@ -74,6 +74,7 @@ fn kill_again_and_again(nodes: u32, copies: u32, rounds: usize, seed: u64) {
         cluster.restart();
         let violations = client.check().expect("a cluster that serves");
         assert_nothing_is_lost(round, &violations);
+        cluster.await_health();
         let verified = cluster.run(&["volume", "verify", "v"]);
         assert_eq!(verified.status, Some(0), "round {round}: {verified:#?}");
     }

@@ -11,9 +11,6 @@ use spandrel_process_cluster::{
 
 const BLOCKS_DAMAGED: usize = 100;
 
-/// How long the cluster may take to heal.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
-
 fn inspect(cluster: &Cluster, drive: &Path, options: &[&str]) -> CommandOutput {
     let path = drive.to_str().expect("temporary directories have plain names");
     cluster.run(&[&["drive", "inspect", path], options].concat())
@@ -71,20 +68,6 @@ fn write(client: &mut HistoryClient) {
     assert_eq!((end.broken, end.failures, end.violations), (None, vec![], vec![]));
 }
 
-/// Waits until the cluster says what is asked for.
-fn await_status(cluster: &Cluster, what: &str, condition: impl Fn(&Value) -> bool) {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
-        let status = cluster.must_run(&["status", "-o", "json"]).json();
-        if condition(&status) {
-            return;
-        }
-        assert!(std::time::Instant::now() < deadline, "not {what}: {status:#}\n{}", cluster.log());
-        // tidy-allow(sleep): the condition is another process's, which can only be asked again.
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-}
-
 fn damage_found(status: &Value, drive: &str) -> u64 {
     let drives = status["drives"].as_array().into_iter().flatten();
     let mut named = drives.filter(|entry| entry["name"] == drive);
@@ -113,7 +96,7 @@ fn rotten_blocks_are_named_read_from_other_copies_and_healed() {
     assert_eq!(cluster.run(&["scrub", "--now"]).status, Some(0));
     cluster.must_run(&["volume", "verify", "v"]);
     assert_eq!(client.check().unwrap(), []);
-    await_status(&cluster, "counted", |status| damage_found(status, "n2/d1") >= BLOCKS_DAMAGED as u64);
+    cluster.await_status("counted", |status| damage_found(status, "n2/d1") >= BLOCKS_DAMAGED as u64);
 
     cluster.stop();
     let healed = inspect(&cluster, &drive, &[]);
@@ -140,7 +123,7 @@ fn rotten_structures_are_named_and_healed() {
         // The maps are on the drive, and a journal behind them.
         cluster.must_run(&["node", "stop", "n2"]);
         cluster.must_run(&["node", "start", "n2"]);
-        await_status(&cluster, "healthy", |status| status["volumes"][0]["status"]["health"] == "Healthy");
+        cluster.await_health();
         write(&mut client);
         cluster.kill();
         let listed = inspect(&cluster, &drive, &["--blocks", "--output", "json"]);
@@ -156,12 +139,13 @@ fn rotten_structures_are_named_and_healed() {
         assert!(named.iter().any(|damage| damage["kind"] == *kind), "{kind}: {named:?}");
 
         cluster.restart();
+        assert!(cluster.log().contains("were found damaged in"), "{kind}: the node says what it has found");
         client.use_address(cluster.nbd_address("n2"));
         assert_eq!(client.check().unwrap(), [], "{kind}");
-        await_status(&cluster, "healthy", |status| status["volumes"][0]["status"]["health"] == "Healthy");
+        cluster.await_health();
         assert_eq!(cluster.run(&["scrub", "--now"]).status, Some(0), "{kind}");
         cluster.must_run(&["volume", "verify", "v"]);
-        await_status(&cluster, "counted", |status| damage_found(status, "n2/d1") > round as u64);
+        cluster.await_status("counted", |status| damage_found(status, "n2/d1") > round as u64);
         cluster.stop();
         let healed = inspect(&cluster, &drive, &[]);
         assert_eq!(healed.status, Some(0), "{kind}: {}", healed.output);

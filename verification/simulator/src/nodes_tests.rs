@@ -552,3 +552,19 @@ fn nothing_is_placed_on_a_drive_that_has_failed() {
     }
     panic!("the drive still counts as usable");
 }
+
+/// Nodes that come back together do not take each other for gone only because they are not connected
+/// yet.
+#[test]
+fn a_restart_of_all_nodes_marks_nobody() {
+    for seed in 50..60 {
+        let nodes = NodesWorld::new(seed, 3);
+        nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+        await_health(&nodes, seed);
+        (0..3).for_each(|index| nodes.stop(index, true));
+        (0..3).for_each(|index| nodes.start(index));
+        await_health(&nodes, seed);
+        let marked: Vec<u64> = ownerships(&nodes).values().flatten().map(|owned| owned.legs_marked).collect();
+        assert_eq!(marked, [0], "seed {seed}");
+    }
+}

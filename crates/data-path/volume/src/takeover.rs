@@ -81,6 +81,8 @@ impl<C: OwnerContext> OwnerInner<C> {
     async fn fence_and_gather(&self) -> Result<Gathered, Interrupted> {
         let mut gathered = Gathered { copies: BTreeMap::new(), mark: Mark::default() };
         let nodes: Vec<NodeId> = self.needed_nodes().into_iter().collect();
+        let unreachable: BTreeSet<NodeId> =
+            nodes.iter().copied().filter(|node| !self.context.is_reachable(*node)).collect();
         let fences = nodes.iter().map(|node| {
             let request = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch };
             self.in_time(self.context.ask(*node, request, None))
@@ -102,6 +104,11 @@ impl<C: OwnerContext> OwnerInner<C> {
                     absent.insert(*node);
                 }
             }
+        }
+        // Others have taken their time to answer. One that could not be asked then may be there now, as
+        // when all nodes come back together.
+        if absent.iter().any(|node| unreachable.contains(node) && self.context.is_reachable(*node)) {
+            return Err(Interrupted::Retry);
         }
         let known_up_to = gathered.mark.complete_up_to();
         let mut lacking = BTreeMap::new();

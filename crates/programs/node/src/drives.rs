@@ -152,6 +152,7 @@ async fn join<P: Platform, S: StateStore>(
         }
         Err(error) => return Err(refusal(&location, &error)),
     };
+    tell_what_was_found(&location, &report);
     let noted =
         retry(parts, || parts.state.note_attach(superblock.drive, parts.own.node, store.attach_number()));
     let store = match noted.await {
@@ -163,6 +164,27 @@ async fn join<P: Platform, S: StateStore>(
         }
     };
     Ok(NodeDrive { location, size_bytes, superblock: Some(superblock), store, report })
+}
+
+/// Says what an attach has found damaged, and what becomes of it.
+fn tell_what_was_found(location: &str, report: &AttachReport) {
+    if report.structures_damaged > 0 || report.blocks_lost > 0 {
+        tracing::warn!(
+            location,
+            "the drive's superblock, root, journal or maps were found damaged in {} places; {} blocks of \
+             which it does not know any more what they held are read from other copies and healed",
+            report.structures_damaged,
+            report.blocks_lost
+        );
+    }
+    if !report.unproven.is_empty() {
+        tracing::warn!(
+            location,
+            "the drive cannot prove that {} copies on it hold every write: they are brought up to date from \
+             other nodes before they count again",
+            report.unproven.len()
+        );
+    }
 }
 
 /// Makes sure that the cluster's state knows a drive.

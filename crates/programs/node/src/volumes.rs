@@ -20,7 +20,7 @@ use spandrel_cluster::{
 };
 use spandrel_platform::{Platform, before};
 use spandrel_pool::{DriveRoom, NodeRoom, Plan, PoolView, VolumeRequest, Warning, plan_volume};
-use spandrel_replica::{CopyAddress, NewCopy, ReplicaRequest};
+use spandrel_replica::{CopyAddress, NewCopy, ReplicaError, ReplicaRequest};
 use spandrel_shared::name::validate_name;
 use spandrel_shared::{DriveId, Epoch, Error, NodeId, SlabIndex, VolumeId};
 use spandrel_volume::AskError;
@@ -272,8 +272,10 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             parts.liveness.volume_deleted(*volume);
             for copy in parts.replica.copies_of(*volume) {
                 let request = ReplicaRequest::RemoveCopy { copy: copy.address };
-                if let Err(error) = parts.replica.serve(request, None).await {
-                    tracing::warn!(%volume, "a copy of a deleted volume remains: {error}");
+                match parts.replica.serve(request, None).await {
+                    // Whoever deleted the volume was faster.
+                    Ok(_) | Err(ReplicaError::NotFound) => {}
+                    Err(error) => tracing::warn!(%volume, "a copy of a deleted volume remains: {error}"),
                 }
             }
         }

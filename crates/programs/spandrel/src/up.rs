@@ -175,7 +175,8 @@ fn banner(status: &ClusterStatus, is_new: bool) -> String {
         copies_text(status.pool.copies_default),
     );
     text += &format!("try `spandrel --dir {} status`; Ctrl-C stops\n", status.directory);
-    text += &format!("ready: {} serve; {flush}\n", counted(status.nodes.len() as u64, "node"));
+    let verb = if status.nodes.len() == 1 { "serves" } else { "serve" };
+    text += &format!("ready: {} {verb}; {flush}\n", counted(status.nodes.len() as u64, "node"));
     text
 }
 

@@ -153,6 +153,7 @@ fn state(volumes: &[VolumeStatus]) -> String {
         by_status.into_iter().map(|(status, count)| format!("{count} {status}")).collect();
     let legs: Vec<_> = volumes.iter().flat_map(|volume| volume.legs.clone()).collect();
     let resync = match resync_of(&legs) {
+        Some(Progress { total: 0, .. }) => "; resync begins".to_owned(),
         Some(Progress { done, total }) => format!("; resync {done} of {total} pages"),
         None => String::new(),
     };
