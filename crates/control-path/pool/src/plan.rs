@@ -13,7 +13,7 @@
 //!   others avoid. Drives with equally much free room get equally many copies, give or take one;
 //!   the owner's node is compared with itself alone.
 //! - Every stretch of a volume is spread like the whole, and which drives hold a slab together is
-//!   mixed (see [`crate::turns`]): a lost drive is rebuilt from and to as many others as possible.
+//!   mixed (see the module `turns`): a lost drive is rebuilt from and to as many others as possible.
 //! - The owner, where none is asked for, is the node that owns fewest volumes among those that
 //!   have room for a copy of each slab.
 
