@@ -5,12 +5,8 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use spandrel_process_cluster::{Cluster, ClusterOptions, Program, Random};
-
-/// How long a cluster may take to become healthy again.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 fn is_full() -> bool {
     std::env::var_os("SPANDREL_TEST_FULL").is_some()
@@ -67,18 +63,9 @@ fn volume(cluster: &Cluster, name: &str) -> serde_json::Value {
     cluster.must_run(&["volume", "get", name, "-o", "json"]).json()
 }
 
-/// Waits until the volume is what `condition` asks for.
-fn await_volume(cluster: &Cluster, name: &str, what: &str, condition: impl Fn(&serde_json::Value) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let shown = volume(cluster, name);
-        if condition(&shown) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "the volume is not {what}: {shown:#}\n{}", cluster.log());
-        // tidy-allow(sleep): the condition is another process's, which can only be asked again.
-        std::thread::sleep(Duration::from_millis(20));
-    }
+/// Waits until the cluster's one volume is what `condition` asks for.
+fn await_volume(cluster: &Cluster, what: &str, condition: impl Fn(&serde_json::Value) -> bool) {
+    cluster.await_status(what, |status| condition(&status["volumes"][0]));
 }
 
 fn is_healthy(volume: &serde_json::Value) -> bool {
@@ -112,18 +99,18 @@ fn fio_finds_what_it_wrote_while_nodes_die() {
     let fio = start_fio(&cluster, &client, "v", seconds, size);
     for node in &stopped {
         let written = |shown: &serde_json::Value| shown["traffic"]["writes"].as_u64() > Some(100);
-        await_volume(&cluster, "v", "written to", written);
+        await_volume(&cluster, "written to", written);
         cluster.must_run(&["node", "stop", node, "--abrupt"]);
         let goes_on = |shown: &serde_json::Value| {
             let health = shown["status"]["health"].as_str();
             health == Some("Warning") && shown["is_serving"] == true && shown["owner"] != node.as_str()
         };
-        await_volume(&cluster, "v", "served without the node", goes_on);
+        await_volume(&cluster, "served without the node", goes_on);
         cluster.must_run(&["node", "start", node]);
-        await_volume(&cluster, "v", "healthy again", is_healthy);
+        await_volume(&cluster, "healthy again", is_healthy);
     }
     end_fio(&cluster, fio);
-    await_volume(&cluster, "v", "healthy again", is_healthy);
+    await_volume(&cluster, "healthy again", is_healthy);
     cluster.must_run(&["volume", "verify", "v"]);
 }
 

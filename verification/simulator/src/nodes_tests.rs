@@ -3,10 +3,11 @@ use std::cell::Cell;
 use spandrel_cluster::store::Expected;
 use spandrel_cluster::{StateError, StateKey, VolumeRecord, VolumeState};
 use spandrel_platform_simulated::Random;
-use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::canary::Bug;
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports, ScrubReport};
 
 use super::*;
+use crate::cruelty::{catches, rot, seed_count, seed_first};
 use crate::history::{History, content, value_of};
 
 const VOLUME_BYTES: u64 = 2 * SLAB_BYTES;
@@ -361,18 +362,8 @@ impl Run {
     /// Flips bits in blocks of one drive that hold what was written last.
     fn rot(&self, index: usize) {
         self.rotten.set(Some(index));
-        let drive = self.nodes.drive(index);
-        let newest = self.history.newest_value().saturating_sub(40)..=u64::MAX;
-        let image = drive.snapshot();
-        for block in (0..image.size_bytes()).step_by(4096) {
-            let start = image.read_vec(block, 16);
-            let value = u64::from_le_bytes(start[..8].try_into().unwrap());
-            let is_content = value != 0 && start[..8] == start[8..];
-            if is_content && newest.contains(&value) && self.random.chance(700) {
-                drive.flip_random_bit(block..block + 4096);
-                self.flipped_blocks.set(self.flipped_blocks.get() + 1);
-            }
-        }
+        let flipped = rot(self.nodes.drive(index), &self.history, &self.random);
+        self.flipped_blocks.set(self.flipped_blocks.get() + flipped);
     }
 
     /// Scrubs the volume; if that came to its end, no damage is left.
@@ -445,16 +436,6 @@ fn cruel_run(seed: u64) -> u64 {
     run.flipped_blocks.get()
 }
 
-/// How many seeds to run: `SPANDREL_SEEDS`, for long runs by hand, or `default`.
-fn seed_count(default: u64) -> u64 {
-    std::env::var("SPANDREL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-/// The first seed: `SPANDREL_SEED_FIRST`, to run one again.
-fn seed_first() -> u64 {
-    std::env::var("SPANDREL_SEED_FIRST").ok().and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
 #[test]
 fn a_thousand_cruel_runs_of_whole_nodes_lose_and_tear_nothing() {
     let seeds = seed_count(1000);
@@ -462,32 +443,19 @@ fn a_thousand_cruel_runs_of_whole_nodes_lose_and_tear_nothing() {
     assert!(seeds < 1000 || flipped_blocks > seeds / 4, "{flipped_blocks}: bit rot hits what is read");
 }
 
-/// Whether a run fails within so many seeds while `bug` is planted.
-fn catches(bug: Bug, seeds: u64) -> bool {
-    let caught = |seed| {
-        let run = std::panic::catch_unwind(|| {
-            canary::plant(Some(bug));
-            cruel_run(seed);
-        });
-        canary::plant(None);
-        run.is_err()
-    };
-    (0..seeds).any(caught)
-}
-
 #[test]
 fn whole_nodes_that_answer_before_it_is_durable_are_caught() {
-    assert!(catches(Bug::AnswerBeforeDurable, 300));
+    assert!(catches(Bug::AnswerBeforeDurable, 300, cruel_run));
 }
 
 #[test]
 fn whole_nodes_that_skip_the_fence_are_caught() {
-    assert!(catches(Bug::SkipFence, 300));
+    assert!(catches(Bug::SkipFence, 300, cruel_run));
 }
 
 #[test]
 fn whole_nodes_that_trust_a_bad_checksum_are_caught() {
-    assert!(catches(Bug::TrustBadChecksum, 300));
+    assert!(catches(Bug::TrustBadChecksum, 300, cruel_run));
 }
 
 /// What the volume's owner finds.

@@ -1,72 +1,15 @@
 use std::collections::BTreeSet;
 
 use spandrel_platform_simulated::Random;
-use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::canary::Bug;
 use spandrel_volume::{LegState, OwnerError, Phase, ScrubReport};
 
 use super::*;
-use crate::register::{Operation, check};
+use crate::cruelty::{catches, rot, seed_count, seed_first};
+use crate::history::{History, content, value_of};
 
 /// Few blocks, so that operations meet: some in either slab.
 const BLOCKS: [u64; 6] = [0, 1, 2, 600, 1023, 1024];
-
-#[derive(Default)]
-struct History {
-    operations: RefCell<BTreeMap<u64, Vec<Operation>>>,
-    next_value: Cell<u64>,
-    clock: Cell<u64>,
-}
-
-impl History {
-    fn moment(&self) -> u64 {
-        self.clock.set(self.clock.get() + 1);
-        self.clock.get()
-    }
-
-    fn value(&self) -> u64 {
-        self.next_value.set(self.next_value.get() + 1);
-        self.next_value.get()
-    }
-
-    /// Records an operation that may never end; the number is for [`History::end`].
-    fn begin(&self, block: u64, value: u64, is_write: bool) -> usize {
-        let start = self.moment();
-        let mut operations = self.operations.borrow_mut();
-        let operations = operations.entry(block).or_default();
-        operations.push(Operation { value, is_write, start, end: None });
-        operations.len() - 1
-    }
-
-    fn end(&self, block: u64, number: usize, value: u64) {
-        let end = Some(self.moment());
-        if let Some(operations) = self.operations.borrow_mut().get_mut(&block) {
-            operations[number] = Operation { value, end, ..operations[number] };
-        }
-    }
-
-    fn check(&self, seed: u64) {
-        for (block, operations) in &*self.operations.borrow() {
-            if let Err(violation) = check(operations) {
-                panic!("seed {seed}, block {block}: {violation:?}\n{operations:#?}");
-            }
-        }
-    }
-}
-
-fn content(platform: &SimulatedPlatform, value: u64) -> Buffer {
-    let mut buffer = platform.buffers().take(4096);
-    for chunk in buffer.chunks_exact_mut(8) {
-        chunk.copy_from_slice(&value.to_le_bytes());
-    }
-    buffer.freeze()
-}
-
-/// The value of a block; a block that holds more than one is torn.
-fn value_of(bytes: &[u8]) -> u64 {
-    let value = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-    assert!(bytes.chunks_exact(8).all(|chunk| chunk == value.to_le_bytes()), "a torn block");
-    value
-}
 
 /// A guest that writes and reads until it is told to stop, through whichever owner there is. Runs on
 /// a host that never fails.
@@ -95,7 +38,7 @@ async fn client(
         if random.chance(600) {
             let value = history.value();
             let number = history.begin(block, value, true);
-            let write = std::pin::pin!(owner.write(block * 4096, content(&platform, value)));
+            let write = std::pin::pin!(owner.write(block * 4096, content(platform.buffers(), value)));
             let result = futures_util::future::select(write, gone).await;
             if matches!(result, futures_util::future::Either::Left((Ok(()), _))) {
                 history.end(block, number, value);
@@ -111,10 +54,6 @@ async fn client(
         platform.sleep(Duration::from_micros(random.between(0, 2000))).await;
     }
 }
-
-/// Values that were written last, and of which some are therefore on the drives as what the
-/// blocks hold now.
-const NEWEST_VALUES: u64 = 40;
 
 struct Run {
     owners: OwnersWorld,
@@ -209,18 +148,8 @@ impl Run {
     fn rot(&self, index: usize) {
         self.owners.lose_answers(0);
         self.rotten.set(Some(index));
-        let drive = self.owners.drive(index);
-        let newest = self.history.next_value.get().saturating_sub(NEWEST_VALUES)..=u64::MAX;
-        let image = drive.snapshot();
-        for block in (0..image.size_bytes()).step_by(4096) {
-            let start = image.read_vec(block, 16);
-            let value = u64::from_le_bytes(start[..8].try_into().unwrap());
-            let is_content = value != 0 && start[..8] == start[8..];
-            if is_content && newest.contains(&value) && self.random.chance(700) {
-                drive.flip_random_bit(block..block + 4096);
-                self.flipped_blocks.set(self.flipped_blocks.get() + 1);
-            }
-        }
+        let flipped = rot(self.owners.drive(index), &self.history, &self.random);
+        self.flipped_blocks.set(self.flipped_blocks.get() + flipped);
     }
 
     /// Scrubs the volume; if that came to its end, no damage is left.
@@ -299,17 +228,12 @@ impl Run {
     }
 }
 
-/// How many seeds to run: `SPANDREL_SEEDS`, for long runs by hand, or `default`.
-fn seed_count(default: u64) -> u64 {
-    std::env::var("SPANDREL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 #[test]
 fn a_volume_serves_and_its_copies_are_the_same() {
     let run = Run::new(1, 4);
     run.run_for(300);
     run.converge(1);
-    let operations: usize = run.history.operations.borrow().values().map(Vec::len).sum();
+    let operations: usize = run.history.count();
     assert!(operations > 100, "{operations}");
 }
 
@@ -329,36 +253,23 @@ fn cruel_run(seed: u64) -> u64 {
 #[test]
 fn a_thousand_cruel_runs_lose_and_tear_nothing() {
     let seeds = seed_count(1000);
-    let flipped_blocks: u64 = (0..seeds).map(cruel_run).sum();
+    let flipped_blocks: u64 = (seed_first()..seed_first() + seeds).map(cruel_run).sum();
     assert!(flipped_blocks > seeds, "{flipped_blocks}: bit rot hits what is read");
-}
-
-/// The seeds within which a run must fail while `bug` is planted.
-fn catches(bug: Bug, seeds: u64) -> bool {
-    let caught = |seed| {
-        let run = std::panic::catch_unwind(|| {
-            canary::plant(Some(bug));
-            cruel_run(seed);
-        });
-        canary::plant(None);
-        run.is_err()
-    };
-    (0..seeds).any(caught)
 }
 
 #[test]
 fn an_answer_before_it_is_durable_is_caught() {
-    assert!(catches(Bug::AnswerBeforeDurable, 200));
+    assert!(catches(Bug::AnswerBeforeDurable, 200, cruel_run));
 }
 
 #[test]
 fn a_skipped_fence_is_caught() {
-    assert!(catches(Bug::SkipFence, 200));
+    assert!(catches(Bug::SkipFence, 200, cruel_run));
 }
 
 #[test]
 fn a_trusted_bad_checksum_is_caught() {
-    assert!(catches(Bug::TrustBadChecksum, 200));
+    assert!(catches(Bug::TrustBadChecksum, 200, cruel_run));
 }
 
 #[test]
@@ -369,7 +280,7 @@ fn a_deposed_owner_answers_nothing() {
     run.owners.take(1);
     run.run_for(100);
     let process = run.owners.process(0).unwrap();
-    let data = content(&process.platform(), 5);
+    let data = content(process.platform().buffers(), 5);
     let answer = process.block_on(async move { old.write(0, data).await }).unwrap();
     assert_eq!(answer, Err(OwnerError::Deposed));
     let drives: BTreeSet<_> = run.owners.membership().stale.into_keys().collect();
