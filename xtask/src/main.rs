@@ -1,4 +1,4 @@
-//! The project's own tools: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask packages`.
+//! The project's own tools: `cargo xtask tidy`, `cargo xtask ci`, `cargo xtask packages`, `cargo xtask fuzz`.
 //!
 //! They exist so that a person and the build machine run the same checks with the same command,
 //! and so that the rules of STYLE.md which a compiler does not know are refused by a program
@@ -6,6 +6,7 @@
 
 mod ci;
 mod commands;
+mod fuzz;
 mod packages;
 mod tidy;
 
@@ -40,6 +41,8 @@ enum Task {
     },
     /// Install the Debian packages that the tests use, or say which are missing
     Packages,
+    /// Feed targets with bytes that nobody expects; see docs/internals/fuzzing.md
+    Fuzz(fuzz::FuzzArguments),
 }
 
 fn main() -> ExitCode {
@@ -58,10 +61,11 @@ fn main() -> ExitCode {
 fn run(task: &Task) -> Result<bool, String> {
     let here = std::env::current_dir().map_err(|error| format!("the current folder is unknown: {error}"))?;
     let root = workspace_root(&here)?;
-    match *task {
-        Task::Tidy { largest } => tidy::run(&root, largest),
-        Task::Ci { keep_going, install } => Ok(ci::run(&root, keep_going, install)),
+    match task {
+        Task::Tidy { largest } => tidy::run(&root, *largest),
+        Task::Ci { keep_going, install } => Ok(ci::run(&root, *keep_going, *install)),
         Task::Packages => packages::run(),
+        Task::Fuzz(arguments) => fuzz::run(&root, arguments),
     }
 }
 
