@@ -10,6 +10,7 @@ pub mod identity;
 pub mod name;
 pub mod size;
 pub mod version;
+pub mod witness;
 
 pub use error::Error;
 pub use geometry::{BLOCK_BYTES, BlockRange, PAGE_BLOCKS, SlabGeometry, SlabIndex};

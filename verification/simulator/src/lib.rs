@@ -1,9 +1,21 @@
 //! The shipping code in simulated worlds: clusters that crash, lose power and messages, and checkers
 //! that can fail.
+//!
+//! Reading order: [`shape`] (what a seed draws), [`faults`] (what breaks, and what is promised),
+//! [`nodes`] (the servers), [`clients`] and [`history`] (what is asked and answered), [`run`] (one
+//! run from start to verdict), [`checkers`] (what must hold). `owners` is a smaller world, of owners
+//! without nodes, for rules that need a hand on single requests.
 
-#[cfg(test)]
-mod cruelty;
+pub mod campaign;
+pub mod checkers;
+pub mod clients;
+pub mod faults;
 pub mod history;
+pub mod inspection;
+pub mod logbook;
 pub mod nodes;
 pub mod owners;
 pub mod register;
+pub mod run;
+pub mod shape;
+pub mod shorten;

@@ -4,7 +4,7 @@
 //! Everything goes the way it goes on real servers: clients use a node's block devices, owners and
 //! copies speak over the bus, promises and the state's transactions decide who serves.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use spandrel_cluster::{ClusterRecord, ClusterState};
 use spandrel_node::{Node, NodeConfig, VolumeCreated, VolumeCreation};
 use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
-    Host, Process, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World,
+    Host, Process, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World, WorldConfig,
 };
 use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
 
@@ -28,42 +28,81 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a run looks for its end.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// The slabs of the world's pool.
+/// The smallest slabs that a pool can have.
 pub const SLAB_BYTES: u64 = 4 << 20;
 
-/// Servers with a drive each, and the cluster's state.
+/// What a world consists of.
+#[derive(Clone, Debug)]
+pub struct NodesConfig {
+    /// The settings of the world below.
+    pub world: WorldConfig,
+    /// How many drives each server has; one entry for each server.
+    pub drives: Vec<u8>,
+    /// What all drives are like.
+    pub drive: SimulatedDriveConfig,
+    /// The slabs of the pool, in bytes.
+    pub slab_bytes: u64,
+    /// How the way to the cluster's state behaves.
+    pub state: Faults,
+}
+
+impl NodesConfig {
+    /// `count` servers with one drive of 32 MiB each, on a network that `seed` picks.
+    pub fn simple(seed: u64, count: usize) -> Self {
+        Self {
+            world: WorldConfig::swarm(seed),
+            drives: vec![1; count],
+            drive: SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() },
+            slab_bytes: SLAB_BYTES,
+            state: Faults::default(),
+        }
+    }
+}
+
+/// Servers with their drives, and the cluster's state.
 pub struct NodesWorld {
     /// The simulated world below.
     pub world: World,
     /// The cluster's state, for faults.
     pub state: SimulatedState<SimulatedPlatform>,
     servers: Vec<Server>,
+    crashes: Cell<u64>,
 }
 
 struct Server {
     name: String,
     host: Host,
-    drive: SimulatedDrive,
+    drives: Vec<SimulatedDrive>,
     process: RefCell<Option<Process>>,
     node: Rc<RefCell<Option<SimulatedNode>>>,
+    /// Why the node refused to start, if it did, and does not try again.
+    refusal: Rc<RefCell<Option<Error>>>,
 }
 
 impl NodesWorld {
-    /// `count` servers that are up, without a volume.
+    /// `count` servers with one drive each that are up, without a volume.
     pub fn new(seed: u64, count: usize) -> Self {
-        let world = World::swarm(seed);
+        Self::with_config(seed, &NodesConfig::simple(seed, count))
+    }
+
+    /// Servers that are up, without a volume.
+    pub fn with_config(seed: u64, config: &NodesConfig) -> Self {
+        let world = World::with_config(seed, config.world.clone());
         let state_host = world.add_host("state");
         let state_process = world.start_process_on(&state_host, "state");
         let state = SimulatedState::new(state_process.platform(), Faults::default());
         let cluster = ClusterState::new(state.client(u64::MAX, state_process.platform()));
-        let made = state_process.block_on(async move { cluster.create_cluster(cluster_record()).await });
+        let record = cluster_record(config.slab_bytes);
+        let made = state_process.block_on(async move { cluster.create_cluster(record).await });
         assert!(matches!(made, Ok(Ok(_))), "an empty state takes a cluster");
-        let servers = (0..count).map(|index| Server::new(&world, index)).collect();
-        let nodes = Self { world, state, servers };
-        for index in 0..count {
+        state.set_faults(config.state);
+        let servers = (0..).zip(&config.drives);
+        let servers = servers.map(|(index, drives)| Server::new(&world, index, *drives, config.drive));
+        let nodes = Self { servers: servers.collect(), world, state, crashes: Cell::new(0) };
+        for index in 0..nodes.count() {
             nodes.start(index);
         }
-        assert_eq!(nodes.run_until(|| nodes.all_see_all()), RunEnd::ConditionMet);
+        assert_eq!(nodes.run_until(|| nodes.all_see_all()), RunEnd::ConditionMet, "a quiet start succeeds");
         nodes
     }
 
@@ -127,9 +166,19 @@ impl NodesWorld {
         &self.servers[index].host
     }
 
-    /// The drive of a node.
+    /// The first drive of a node.
     pub fn drive(&self, index: usize) -> &SimulatedDrive {
-        &self.servers[index].drive
+        &self.servers[index].drives[0]
+    }
+
+    /// The drives of a node.
+    pub fn drives(&self, index: usize) -> &[SimulatedDrive] {
+        &self.servers[index].drives
+    }
+
+    /// Why a node refused to start, if it did: it does not try again.
+    pub fn refusal(&self, index: usize) -> Option<Error> {
+        self.servers[index].refusal.borrow().clone()
     }
 
     /// Starts a node. It is up some time later.
@@ -146,9 +195,10 @@ impl NodesWorld {
             name: server.name.clone(),
             bus_address: Address::Tcp(SocketAddr::new(server.host.address(0), 7000)),
             nbd_addresses: Vec::new(),
-            drives: vec![format!("drive {index}")],
+            drives: server.drives.iter().map(|drive| drive.name().to_owned()).collect(),
         };
-        let slot = Rc::clone(&server.node);
+        let (slot, refusal) = (Rc::clone(&server.node), Rc::clone(&server.refusal));
+        refusal.take();
         process.spawn(async move {
             loop {
                 match Node::start(platform.clone(), config.clone(), store.clone()).await {
@@ -158,10 +208,12 @@ impl NodesWorld {
                     }
                     // As whatever starts the program would: the state may not have been reached, or the
                     // drive does not answer.
-                    Err(error) => {
-                        let may_pass = ["STATE_UNAVAILABLE", "DRIVE_NOT_OPENED"].contains(&&error.code[..]);
-                        assert!(may_pass, "{error}");
+                    Err(error) if ["STATE_UNAVAILABLE", "DRIVE_NOT_OPENED"].contains(&&error.code[..]) => {
                         platform.sleep(Duration::from_millis(500)).await;
+                    }
+                    Err(error) => {
+                        *refusal.borrow_mut() = Some(error);
+                        return;
                     }
                 }
             }
@@ -173,8 +225,14 @@ impl NodesWorld {
         let server = &self.servers[index];
         server.node.borrow_mut().take();
         if let Some(process) = server.process.borrow_mut().take() {
+            self.crashes.set(self.crashes.get() + 1);
             if power_cut { server.host.power_cut() } else { process.crash() }
         }
+    }
+
+    /// How many nodes were stopped without a warning so far.
+    pub fn crashes(&self) -> u64 {
+        self.crashes.get()
     }
 
     /// Stops a node in order, and its process after that.
@@ -213,13 +271,16 @@ impl Drop for NodesWorld {
 }
 
 impl Server {
-    fn new(world: &World, index: usize) -> Self {
+    fn new(world: &World, index: usize, drives: u8, config: SimulatedDriveConfig) -> Self {
         let name = format!("n{}", index + 1);
         let host = world.add_host(&name);
-        let config = SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() };
-        let drive = world.add_drive(&format!("drive {index}"), config);
-        drive.attach_to(&host);
-        Self { name, host, drive, process: RefCell::new(None), node: Rc::default() }
+        let add_drive = |number| {
+            let drive = world.add_drive(&format!("{name} drive {number}"), config);
+            drive.attach_to(&host);
+            drive
+        };
+        let drives = (1..=drives).map(add_drive).collect();
+        Self { name, host, drives, process: RefCell::new(None), node: Rc::default(), refusal: Rc::default() }
     }
 }
 
@@ -232,12 +293,12 @@ pub fn node_id(index: usize) -> NodeId {
     NodeId::from_random((index as u64 + 1) << 56, 1)
 }
 
-fn cluster_record() -> ClusterRecord {
+fn cluster_record(slab_bytes: u64) -> ClusterRecord {
     ClusterRecord {
         id: cluster_id(),
         name: "simulated".to_owned(),
         feature_level: 1,
-        slab_bytes: SlabGeometry::new(SLAB_BYTES).expect("4 MiB is a slab size"),
+        slab_bytes: SlabGeometry::new(slab_bytes).expect("a slab size that a pool can have"),
         created_unix_ms: 0,
         generation: 0,
     }

@@ -348,35 +348,49 @@ impl<S: StateStore> ClusterState<S> {
 
     /// A volume with its copies and marks. `None` if there is no such volume.
     pub async fn membership(&self, volume: VolumeId) -> Result<Option<VolumeMembership>, StateError> {
-        let record_key = StateKey::Volume(volume).key();
-        let selections = [
-            Selection::key(&record_key),
+        let snapshot = self.snapshot(&VolumeMembership::selections(volume)).await?;
+        Ok(VolumeMembership::decode(volume, &snapshot)?)
+    }
+}
+
+impl VolumeMembership {
+    /// What of the state tells of a volume, for [`Self::decode`].
+    pub fn selections(volume: VolumeId) -> [Selection; 5] {
+        [
+            Selection::key(&StateKey::Volume(volume).key()),
             Selection::Prefix(keys::slabs_of(volume)),
             Selection::Prefix(keys::stale_of(volume)),
             Selection::key(&StateKey::VolumeRoom(volume).key()),
             Selection::prefix(keys::DRIVES),
-        ];
-        let snapshot = self.snapshot(&selections).await?;
+        ]
+    }
+
+    /// The volume that a snapshot of [`Self::selections`] shows. `None` if there is no such volume.
+    ///
+    /// # Errors
+    ///
+    /// `STATE_DAMAGED` and `STATE_TOO_NEW`.
+    pub fn decode(volume: VolumeId, snapshot: &Snapshot) -> Result<Option<Self>, Error> {
         let Some(entry) = snapshot.entry(0) else { return Ok(None) };
         let stored: Stored<VolumeRecord> = decode(entry)?;
         let mut sets = Vec::new();
         for (entry, number) in snapshot.groups[1].iter().zip(0..) {
             let chunk: Stored<SlabChunk> = decode(entry)?;
             if chunk.record.chunk != number && stored.record.state == VolumeState::Ready {
-                return Err(damaged(&entry.key, SlabChunk::KIND, format!("chunk {number} is missing")).into());
+                return Err(damaged(&entry.key, SlabChunk::KIND, format!("chunk {number} is missing")));
             }
             sets.extend(chunk.record.sets);
         }
         let slabs = stored.record.slab_count() as usize;
         if stored.record.state == VolumeState::Ready && sets.len() != slabs {
             let why = format!("{} of {slabs} slabs have copies", sets.len());
-            return Err(damaged(&record_key, VolumeRecord::KIND, why).into());
+            return Err(damaged(&entry.key, VolumeRecord::KIND, why));
         }
         let marks: BTreeMap<_, Stored<StaleRecord>> =
             decode_group(&keys::stale_of(volume), &snapshot.groups[2])?;
         let room: Option<Stored<VolumeRoomRecord>> = snapshot.entry(3).map(decode).transpose()?;
         let drives: BTreeMap<_, Stored<DriveRecord>> = decode_group(keys::DRIVES, &snapshot.groups[4])?;
-        Ok(Some(VolumeMembership {
+        Ok(Some(Self {
             volume,
             record: stored.record,
             revision: stored.revision,

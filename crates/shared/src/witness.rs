@@ -1,0 +1,159 @@
+//! What the simulator is told by the code that it runs: which rare states were reached, and which
+//! owner has completed a change.
+//!
+//! A simulation that never reaches a state has proven nothing about it, however many seeds it runs; so
+//! the code says when it is there. Without the feature `simulation` nothing is told to anybody: the
+//! functions are empty, and no program that people run contains any of it.
+
+use crate::{Epoch, VolumeId};
+
+/// A state that only a rare order of events leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rare {
+    /// A take-over rolled a write forward that it found on one copy only.
+    RolledForwardFromOneCopy,
+    /// A take-over met a write that a drive had in doubt after a crash.
+    InDoubtGathered,
+    /// A stale mark was not made because another owner had taken the volume meanwhile.
+    MarkLostToTakeOver,
+    /// A page of a map that a trim had emptied holds blocks again.
+    PageReusedAfterTrim,
+    /// A mark with exceptions: a newer write is complete, an older one is not.
+    MarkWithExceptions,
+    /// A leg that joined missed something and began anew.
+    JoiningFellBack,
+    /// A fence waited for promises to run out.
+    FenceWaited,
+    /// A transaction's outcome was unknown, and was settled.
+    OutcomeSettled,
+    /// A block that is damaged on the last in-sync copy was healed from a stale one.
+    HealedFromStaleCopy,
+    /// A read met a damaged block and was answered from another copy.
+    ReadElsewhere,
+    /// An in-sync copy was found to lack writes that it had confirmed.
+    CopyFoundLacking,
+    /// A drive could not prove its copies whole.
+    CopyUnproven,
+    /// A drive whose attach number is below the state's was left out.
+    OldImageRefused,
+    /// A recovery met a journal group that was torn by a crash.
+    JournalTailTorn,
+    /// A recovery fell back to the older root.
+    OlderRootUsed,
+    /// A write waited for another one on the same blocks.
+    WriteWaitedForWrite,
+    /// A write waited for a read of the same blocks.
+    WriteWaitedForRead,
+    /// An answer waited for a promise that had run out.
+    AnswerWaitedForPromise,
+    /// A front-end lost the right to write to another one that took it.
+    WriterReplaced,
+    /// A change was repeated because nobody knew whether it was made.
+    ChangeRepeated,
+    /// A drive refused a change for lack of room.
+    DriveFull,
+    /// A physical block stayed pinned by a read after it was replaced.
+    PinnedWhileReplaced,
+}
+
+impl Rare {
+    /// All of them, in order.
+    pub const ALL: [Self; 22] = [
+        Self::RolledForwardFromOneCopy,
+        Self::InDoubtGathered,
+        Self::MarkLostToTakeOver,
+        Self::PageReusedAfterTrim,
+        Self::MarkWithExceptions,
+        Self::JoiningFellBack,
+        Self::FenceWaited,
+        Self::OutcomeSettled,
+        Self::HealedFromStaleCopy,
+        Self::ReadElsewhere,
+        Self::CopyFoundLacking,
+        Self::CopyUnproven,
+        Self::OldImageRefused,
+        Self::JournalTailTorn,
+        Self::OlderRootUsed,
+        Self::WriteWaitedForWrite,
+        Self::WriteWaitedForRead,
+        Self::AnswerWaitedForPromise,
+        Self::WriterReplaced,
+        Self::ChangeRepeated,
+        Self::DriveFull,
+        Self::PinnedWhileReplaced,
+    ];
+}
+
+/// A change of a volume that an owner has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The ownership under which it was answered.
+    pub epoch: Epoch,
+}
+
+#[cfg(feature = "simulation")]
+mod recorder {
+    use std::cell::{Cell, RefCell};
+
+    use super::{Completion, Rare};
+
+    thread_local! {
+        static REACHED: [Cell<u64>; Rare::ALL.len()] = const { [const { Cell::new(0) }; Rare::ALL.len()] };
+        static COMPLETIONS: RefCell<Vec<Completion>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn reached(rare: Rare) {
+        REACHED.with(|counts| {
+            let count = &counts[rare as usize];
+            count.set(count.get() + 1);
+        });
+    }
+
+    pub(super) fn take_reached() -> [u64; Rare::ALL.len()] {
+        REACHED.with(|counts| std::array::from_fn(|index| counts[index].take()))
+    }
+
+    pub(super) fn completed(completion: Completion) {
+        COMPLETIONS.with(|completions| completions.borrow_mut().push(completion));
+    }
+
+    pub(super) fn take_completions() -> Vec<Completion> {
+        COMPLETIONS.take()
+    }
+}
+
+/// The code is in this state.
+#[cfg(feature = "simulation")]
+pub fn reached(rare: Rare) {
+    recorder::reached(rare);
+}
+
+/// The code is in this state; nobody is told.
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub const fn reached(_rare: Rare) {}
+
+/// An owner answers a change.
+#[cfg(feature = "simulation")]
+pub fn completed(volume: VolumeId, epoch: Epoch) {
+    recorder::completed(Completion { volume, epoch });
+}
+
+/// An owner answers a change; nobody is told.
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub const fn completed(_volume: VolumeId, _epoch: Epoch) {}
+
+/// How often each state of [`Rare::ALL`] was reached on this thread since this was last asked.
+#[cfg(feature = "simulation")]
+pub fn take_reached() -> [u64; Rare::ALL.len()] {
+    recorder::take_reached()
+}
+
+/// The changes that were answered on this thread since this was last asked, in their order.
+#[cfg(feature = "simulation")]
+pub fn take_completions() -> Vec<Completion> {
+    recorder::take_completions()
+}

@@ -1,0 +1,185 @@
+//! Many runs: on all cores, each in a world of its own, with what they did added up.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::witness::Rare;
+
+use crate::faults::plan::Plan;
+use crate::run::{Failure, Outcome, RunOptions, run};
+
+thread_local! {
+    /// Where and why this thread last panicked.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// What many runs did together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Runs that passed.
+    pub runs: u64,
+    /// Operations that clients began.
+    pub operations: u64,
+    /// Changes that owners answered.
+    pub completions: u64,
+    /// Virtual time.
+    pub virtual_time: Duration,
+    /// Events.
+    pub events: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Faults that were not permitted, or met nothing to break.
+    pub faults_left_out: u64,
+    /// Bits that flipped.
+    pub bits_flipped: u64,
+    /// Node processes that ended without a warning.
+    pub node_crashes: u64,
+    /// How often each of [`Rare::ALL`] was reached.
+    pub rare: [u64; Rare::ALL.len()],
+}
+
+impl Totals {
+    /// Adds a run.
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.runs += 1;
+        self.operations += outcome.operations;
+        self.completions += outcome.completions;
+        self.virtual_time += outcome.virtual_time;
+        self.events += outcome.events;
+        self.faults_left_out += outcome.faults_left_out;
+        self.bits_flipped += outcome.bits_flipped;
+        self.node_crashes += outcome.node_crashes;
+        for (kind, count) in &outcome.faults {
+            *self.faults.entry(kind).or_insert(0) += count;
+        }
+        for (total, count) in self.rare.iter_mut().zip(outcome.rare) {
+            *total += count;
+        }
+    }
+}
+
+/// Which seeds to run, and how.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// The first seed; the others follow it.
+    pub seed_first: u64,
+    /// How many at most.
+    pub seeds: u64,
+    /// When to stop beginning new ones.
+    pub deadline: Option<Instant>,
+    /// Runs at once.
+    pub threads: usize,
+    /// A bug to plant in all of them.
+    pub bug: Option<Bug>,
+}
+
+/// A plan that failed.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// The plan.
+    pub plan: Plan,
+    /// Why.
+    pub failure: Failure,
+}
+
+/// Runs one plan. A panic of the code under test is a failure like any other.
+///
+/// # Errors
+///
+/// Why it failed.
+pub fn run_caught(plan: &Plan, options: RunOptions, bug: Option<Bug>) -> Result<Outcome, Box<Failure>> {
+    keep_panics_quiet();
+    canary::plant(bug);
+    PANIC.take();
+    let result = panic::catch_unwind(AssertUnwindSafe(|| run(plan, options)));
+    canary::plant(None);
+    result.unwrap_or_else(|_| {
+        Err(Box::new(Failure {
+            checker: "panic".to_owned(),
+            what: PANIC.take().unwrap_or_else(|| "a panic without a word".to_owned()),
+            at: Duration::ZERO,
+            faults_done: plan.faults.len(),
+            timeline: String::new(),
+        }))
+    })
+}
+
+/// Panics of the simulation's threads are kept for the report instead of being printed.
+fn keep_panics_quiet() {
+    static DONE: std::sync::Once = std::sync::Once::new();
+    DONE.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            let is_simulated = std::thread::current().name().is_some_and(|name| name.starts_with("simulation"));
+            if is_simulated {
+                PANIC.with(|kept| *kept.borrow_mut() = Some(panic.to_string()));
+            } else {
+                usual(panic);
+            }
+        }));
+    });
+}
+
+impl Campaign {
+    /// Runs the seeds until one fails, all are done or the time is over. `progress` is told of every
+    /// run that has passed.
+    ///
+    /// # Errors
+    ///
+    /// The failed run; of several the one with the lowest seed.
+    pub fn run(&self, mut progress: impl FnMut(&Totals)) -> Result<Totals, Box<Failed>> {
+        let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let mut totals = Totals::default();
+        let mut failed: Option<Box<Failed>> = None;
+        std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            for number in 0..self.threads.max(1) {
+                let (sender, next, stop) = (sender.clone(), &next, &stop);
+                let work = move || self.work(next, stop, &sender);
+                let thread = std::thread::Builder::new().name(format!("simulation {number}"));
+                thread.spawn_scoped(scope, work).expect("the machine has room for a thread");
+            }
+            drop(sender);
+            for (seed, result) in receiver {
+                match result {
+                    Ok(outcome) => {
+                        totals.add(&outcome);
+                        progress(&totals);
+                    }
+                    Err(failure) => {
+                        stop.store(true, Ordering::Relaxed);
+                        if failed.as_ref().is_none_or(|failed| failed.plan.seed > seed) {
+                            failed = Some(Box::new(Failed { plan: Plan::of_seed(seed), failure: *failure }));
+                        }
+                    }
+                }
+            }
+        });
+        failed.map_or(Ok(totals), Err)
+    }
+
+    fn work(&self, next: &AtomicU64, stop: &AtomicBool, sender: &mpsc::Sender<SeedResult>) {
+        while !stop.load(Ordering::Relaxed) && self.deadline.is_none_or(|deadline| Instant::now() < deadline) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.seeds {
+                return;
+            }
+            let seed = self.seed_first.wrapping_add(number);
+            let result = run_caught(&Plan::of_seed(seed), RunOptions::default(), self.bug);
+            if sender.send((seed, result)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+type SeedResult = (u64, Result<Outcome, Box<Failure>>);
+
+#[cfg(test)]
+#[path = "campaign_tests.rs"]
+mod tests;

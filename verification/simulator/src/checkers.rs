@@ -1,0 +1,21 @@
+//! What must always be true, one checker in each module. A checker says what is wrong; it never repairs
+//! or explains away.
+//!
+//! | promise | who checks it |
+//! |---|---|
+//! | a read returns the newest answered write, or a newer one | `history`, `register` |
+//! | after a power cut of all servers every answered write is there | the same, over the cut |
+//! | a block is never torn | `history` |
+//! | two nodes never both complete changes of a volume | [`one_owner`] |
+//! | copies that are in sync and idle are the same | [`same_copies`] |
+//! | damage is found, healed and reported | [`damage`] |
+//! | the last good copy is never dropped | [`last_copy`] |
+//! | the system comes back to full redundancy by itself | [`redundancy`] |
+//! | what stands on the drives is consistent | [`structure`] |
+
+pub mod damage;
+pub mod last_copy;
+pub mod one_owner;
+pub mod redundancy;
+pub mod same_copies;
+pub mod structure;

@@ -1,0 +1,275 @@
+//! The clients of a run: on every node that is up some, each with one volume open, several operations
+//! under way at once, most of them in the same few places.
+//!
+//! A client dies with its node; a new one comes with the node's next start, and on other nodes others
+//! wait for the right to write. What a client began and was not answered stays open in the history:
+//! it may take effect later, or never.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_platform::{Platform, TaskHandle};
+use spandrel_platform_simulated::{Random, SimulatedPlatform};
+use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, Exports};
+
+use crate::history::{BLOCK_SECTORS, History, SECTOR_BYTES, content};
+use crate::nodes::SimulatedNode;
+use crate::shape::{Load, VolumeShape};
+
+/// How long a client waits before it tries to open its volume again.
+const OPEN_AGAIN: Duration = Duration::from_millis(20);
+
+/// Sectors between two pages of the map, where operations like to go.
+const PAGE_SECTORS: u64 = 512 * BLOCK_SECTORS;
+
+/// A volume as its clients see it, over all of a run.
+pub struct ClientVolume {
+    /// Its name.
+    pub name: String,
+    /// What was done to it.
+    pub history: History,
+    /// The first clients' complaint, if there is one: an answer that nobody may get.
+    pub complaint: RefCell<Option<String>>,
+    sectors: u64,
+    zones: Vec<Range<u64>>,
+    load: Load,
+    stopped: Cell<bool>,
+}
+
+/// One operation that a client chose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Choice {
+    kind: Kind,
+    sectors: Range<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Trim,
+    Zero,
+}
+
+impl ClientVolume {
+    /// A volume that no client has used yet.
+    pub fn new(name: &str, shape: &VolumeShape, load: Load, random: &Random) -> Self {
+        let sectors = shape.size_bytes() / SECTOR_BYTES as u64;
+        let zones = (0..load.zones.max(1)).map(|_| zone(random, sectors)).collect();
+        Self {
+            name: name.to_owned(),
+            history: History::default(),
+            complaint: RefCell::default(),
+            sectors,
+            zones,
+            load,
+            stopped: Cell::new(false),
+        }
+    }
+
+    /// From now on no client begins anything.
+    pub fn stop(&self) {
+        self.stopped.set(true);
+    }
+
+    fn complain(&self, what: String) {
+        let mut complaint = self.complaint.borrow_mut();
+        if complaint.is_none() {
+            *complaint = Some(format!("volume {}: {what}", self.name));
+        }
+    }
+
+    fn choose(&self, random: &Random) -> Choice {
+        let load = &self.load;
+        let kind = if !random.chance(load.change_per_mille) {
+            Kind::Read
+        } else if random.chance(load.trim_per_mille) {
+            Kind::Trim
+        } else if random.chance(load.zero_per_mille) {
+            Kind::Zero
+        } else {
+            Kind::Write
+        };
+        let zone = &self.zones[random.index(self.zones.len())];
+        let block = random.between(zone.start, zone.end - 1) / BLOCK_SECTORS;
+        let mut first = block * BLOCK_SECTORS;
+        let mut count = BLOCK_SECTORS;
+        if random.chance(load.long_per_mille) {
+            count *= random.between(2, load.blocks_max.into());
+        }
+        if random.chance(load.partial_per_mille) {
+            first += random.below(BLOCK_SECTORS);
+            count = random.between(1, count);
+        }
+        Choice { kind, sectors: first..(first + count).min(self.sectors) }
+    }
+}
+
+/// A few blocks at a place where something happens: an end of the volume, of a slab, of a page.
+fn zone(random: &Random, sectors: u64) -> Range<u64> {
+    let length = BLOCK_SECTORS * random.between(1, 8);
+    let around = match random.below(4) {
+        0 => 0,
+        1 => sectors,
+        2 => PAGE_SECTORS * random.between(1, sectors / PAGE_SECTORS),
+        _ => BLOCK_SECTORS * random.below(sectors / BLOCK_SECTORS),
+    };
+    let before = BLOCK_SECTORS * random.between(0, length / BLOCK_SECTORS);
+    let start = around.saturating_sub(before).min(sectors - length);
+    start..start + length
+}
+
+/// Starts a client of `volume` on a node that is up.
+pub fn start(
+    volume: &Rc<ClientVolume>,
+    node: &SimulatedNode,
+    platform: &SimulatedPlatform,
+    random: Random,
+) -> TaskHandle {
+    let client = Client {
+        volume: Rc::clone(volume),
+        node: node.clone(),
+        platform: platform.clone(),
+        random: Rc::new(random),
+    };
+    platform.spawn(client.run())
+}
+
+#[derive(Clone)]
+struct Client {
+    volume: Rc<ClientVolume>,
+    node: SimulatedNode,
+    platform: SimulatedPlatform,
+    random: Rc<Random>,
+}
+
+impl Client {
+    async fn run(self) {
+        while !self.volume.stopped.get() {
+            let Ok(device) = self.node.exports().open(&self.volume.name).await else {
+                self.platform.sleep(OPEN_AGAIN).await;
+                continue;
+            };
+            // Open for a while, then given to others.
+            let operations = self.random.between(5, 200);
+            let workers = (0..self.volume.load.depth.max(1)).map(|_| self.work(&device, operations));
+            futures_util::future::join_all(workers).await;
+            drop(device);
+            self.platform.sleep(Duration::from_millis(self.random.below(20))).await;
+        }
+    }
+
+    async fn work(&self, device: &impl BlockDevice, operations: u64) {
+        let idle = self.random.chance(self.volume.load.idle_per_mille);
+        for _ in 0..operations {
+            if self.volume.stopped.get() {
+                return;
+            }
+            let mut choice = self.volume.choose(&self.random);
+            if device.limits().read_only || idle {
+                choice.kind = Kind::Read;
+            }
+            let outcome = match choice.kind {
+                Kind::Read => self.read(device, &choice.sectors).await,
+                _ => self.change(device, &choice).await,
+            };
+            if outcome.is_err() {
+                self.platform.sleep(OPEN_AGAIN).await;
+                return;
+            }
+            let pause = self.random.below(self.volume.load.pause_us_max);
+            self.platform.sleep(Duration::from_micros(pause)).await;
+        }
+    }
+
+    async fn read(&self, device: &impl BlockDevice, sectors: &Range<u64>) -> Result<(), DeviceError> {
+        let (offset, length) = bytes_of(sectors);
+        let number = self.volume.history.begin_read(sectors.clone());
+        let length = u32::try_from(length).expect("no operation is that long");
+        let parts = device.read(offset, length).await.inspect_err(|error| self.judge(error, sectors))?;
+        let parts = parts.iter().map(|part| &part[..]);
+        if let Err(what) = self.volume.history.end_read(number, parts) {
+            self.volume.complain(what);
+        }
+        Ok(())
+    }
+
+    async fn change(&self, device: &impl BlockDevice, choice: &Choice) -> Result<(), DeviceError> {
+        let history = &self.volume.history;
+        let mut sectors = choice.sectors.clone();
+        let (offset, length) = bytes_of(&sectors);
+        let (number, outcome) = match choice.kind {
+            Kind::Trim => {
+                // Parts of blocks at either end keep their content.
+                sectors = sectors.start.next_multiple_of(BLOCK_SECTORS)..sectors.end / BLOCK_SECTORS * BLOCK_SECTORS;
+                sectors.end = sectors.end.max(sectors.start);
+                (history.begin_write(sectors, 0), device.trim(offset, length).await)
+            }
+            Kind::Zero => {
+                let number = history.begin_write(sectors, 0);
+                (number, device.write_zeroes(offset, length, false).await)
+            }
+            Kind::Write | Kind::Read => {
+                let value = history.value();
+                let data = content(self.platform.buffers(), value, sectors.end - sectors.start);
+                (history.begin_write(sectors, value), device.write(offset, data).await)
+            }
+        };
+        match &outcome {
+            Ok(()) => history.end_write(number),
+            Err(error) => {
+                if matches!(error.kind, DeviceErrorKind::ReadOnly | DeviceErrorKind::NoRoom) {
+                    history.refuse(number);
+                }
+                self.judge(error, &choice.sectors);
+            }
+        }
+        outcome
+    }
+
+    /// Whether a client may get this error at all.
+    fn judge(&self, error: &DeviceError, sectors: &Range<u64>) {
+        let allowed = match error.kind {
+            DeviceErrorKind::ReadOnly
+            | DeviceErrorKind::NoRoom
+            | DeviceErrorKind::Stopping
+            | DeviceErrorKind::NotFound
+            | DeviceErrorKind::Busy => true,
+            // A right to write that was lost ends what was under way. A lost block never may.
+            DeviceErrorKind::Failed => !error.detail.contains("damaged"),
+            DeviceErrorKind::Invalid => false,
+        };
+        if !allowed {
+            self.volume.complain(format!("sectors {sectors:?}: {error}"));
+        }
+    }
+}
+
+/// Offset and length in bytes.
+fn bytes_of(sectors: &Range<u64>) -> (u64, u64) {
+    (sectors.start * SECTOR_BYTES as u64, (sectors.end - sectors.start) * SECTOR_BYTES as u64)
+}
+
+/// Reads everything that clients ever touched, once, through a node that is up.
+pub async fn read_back(volume: Rc<ClientVolume>, node: SimulatedNode, platform: SimulatedPlatform) {
+    let random = Rc::new(Random::new(0));
+    let client = Client { volume: Rc::clone(&volume), node, platform, random };
+    loop {
+        let Ok(device) = client.node.exports().open(&volume.name).await else {
+            client.platform.sleep(OPEN_AGAIN).await;
+            continue;
+        };
+        let chunk = 256 * BLOCK_SECTORS;
+        for touched in volume.history.touched() {
+            for start in (touched.start..touched.end).step_by(chunk as usize) {
+                let sectors = start..(start + chunk).min(touched.end);
+                if let Err(error) = client.read(&device, &sectors).await {
+                    volume.complain(format!("sectors {sectors:?} cannot be read back: {error}"));
+                }
+            }
+        }
+        return;
+    }
+}

@@ -1,0 +1,125 @@
+//! What can break, as data: a run's faults are drawn before it begins, so that a run that fails can be
+//! tried again with fewer of them.
+//!
+//! Reading order: [`Fault`] (what there is), `plan` (which ones a seed draws, and when), [`atlas`]
+//! (which the system promises to survive at a moment: the others are left out), `inject` (how each
+//! is done and undone).
+
+pub mod atlas;
+pub mod inject;
+pub mod plan;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A drive by its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DrivePlace {
+    /// The server.
+    pub node: usize,
+    /// Which of its drives.
+    pub drive: usize,
+}
+
+impl fmt::Display for DrivePlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "n{} drive {}", self.node + 1, self.drive + 1)
+    }
+}
+
+/// How a drive fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DriveFailure {
+    /// It answers everything with an error, and keeps its power.
+    Dies,
+    /// It is pulled out: its power goes.
+    Pulled,
+    /// Its writes fail, and may have happened.
+    WriteErrors,
+    /// Its flushes fail.
+    FlushErrors,
+}
+
+/// Something that breaks. What lasts is undone by itself after a time, in virtual milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields are the words of the texts above them")]
+pub enum Fault {
+    /// A node's process is killed, or its server loses its power; it is started again.
+    Stop { node: usize, power_cut: bool, away_ms: u64 },
+    /// All servers lose their power at once, and come back one by one within the time.
+    PowerCutAll { away_ms: u64 },
+    /// A node's process stands still.
+    Pause { node: usize, for_ms: u64 },
+    /// Nothing passes from one server to another, or between them.
+    Cut { from: usize, to: usize, both_ways: bool, for_ms: u64 },
+    /// Nothing reaches a server from the others, or nothing leaves it, or both.
+    Isolate { node: usize, inbound: bool, outbound: bool, for_ms: u64 },
+    /// The connections between two servers break.
+    BreakConnections { one: usize, other: usize },
+    /// Messages from one server to another take long.
+    SlowLink { from: usize, to: usize, delay_ms: u64, for_ms: u64 },
+    /// The cluster's state answers nobody.
+    StateOutage { for_ms: u64 },
+    /// The cluster's state cannot be reached by one node.
+    StateCutOff { node: usize, for_ms: u64 },
+    /// Requests to the cluster's state, and its answers, are lost or late, so many of 1000 each.
+    StateLosses { requests: u32, answers: u32, late: u32, for_ms: u64 },
+    /// The time of day of a server jumps.
+    TimeOfDay { node: usize, jump_ms: i64 },
+    /// A server's clock runs fast or slow by parts per million.
+    ClockDrift { node: usize, ppm: i32 },
+    /// A drive answers nothing for a while.
+    DriveHangs { place: DrivePlace, for_ms: u64 },
+    /// A drive takes many times as long as usual.
+    DriveSlow { place: DrivePlace, factor: u32, for_ms: u64 },
+    /// A drive fails; later it works again, and its node is restarted.
+    DriveFails { place: DrivePlace, failure: DriveFailure, for_ms: u64 },
+    /// Bits flip in blocks that were written lately, and in others.
+    Rot { place: DrivePlace, newest_per_mille: u32, others: u32 },
+    /// The next write to the drive is acknowledged and lost, or written elsewhere.
+    StrayWrite { place: DrivePlace, misdirected: bool },
+    /// So many blocks cannot be read any more, until they are written.
+    Unreadable { place: DrivePlace, blocks: u32 },
+    /// A drive has no room for a while.
+    NoRoom { place: DrivePlace, for_ms: u64 },
+    /// A server loses its power, and one of its drives comes back as it once was; in the end the true
+    /// one is put back, and the node restarted.
+    OldImage { place: DrivePlace, for_ms: u64 },
+    /// A server loses its power and all its drives, and comes back with blank ones.
+    LoseDrives { node: usize, away_ms: u64 },
+    /// No fault: a volume is scrubbed.
+    Scrub { volume: usize },
+}
+
+impl Fault {
+    /// Its name, for statistics.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Fault::Stop { power_cut: false, .. } => "process crash",
+            Fault::Stop { power_cut: true, .. } => "power cut of a server",
+            Fault::PowerCutAll { .. } => "power cut of the cluster",
+            Fault::Pause { .. } => "pause",
+            Fault::Cut { .. } => "cut",
+            Fault::Isolate { .. } => "isolation",
+            Fault::BreakConnections { .. } => "broken connections",
+            Fault::SlowLink { .. } => "slow link",
+            Fault::StateOutage { .. } => "outage of the state",
+            Fault::StateCutOff { .. } => "node without the state",
+            Fault::StateLosses { .. } => "lossy way to the state",
+            Fault::TimeOfDay { .. } => "jump of the time of day",
+            Fault::ClockDrift { .. } => "clock drift",
+            Fault::DriveHangs { .. } => "hanging drive",
+            Fault::DriveSlow { .. } => "slow drive",
+            Fault::DriveFails { .. } => "failed drive",
+            Fault::Rot { .. } => "bit rot",
+            Fault::StrayWrite { misdirected: false, .. } => "lost write",
+            Fault::StrayWrite { misdirected: true, .. } => "misdirected write",
+            Fault::Unreadable { .. } => "unreadable blocks",
+            Fault::NoRoom { .. } => "drive without room",
+            Fault::OldImage { .. } => "old image of a drive",
+            Fault::LoseDrives { .. } => "loss of all drives of a server",
+            Fault::Scrub { .. } => "scrub",
+        }
+    }
+}

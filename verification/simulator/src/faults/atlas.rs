@@ -1,0 +1,197 @@
+//! The fault atlas: which faults the system promises to survive at a moment. What lies beyond is not
+//! injected while safety is judged, so that every failure is a bug.
+//!
+//! What is promised, and so injected at any time:
+//! - Crashes, power cuts, pauses, cuts and delays, of any number of servers at once; outages of the
+//!   cluster's state and losses on the way to it. Nothing that was answered may be lost; what cannot
+//!   be reached waits.
+//! - Clocks that drift by up to 0.05 % (promises take 1 % off for that), and any jump of the time of
+//!   day. A monotonic clock that leaps without time having passed is a broken machine, and not promised.
+//! - Drives that hang, are slow, fail and come back.
+//! - *Damage*: flipped bits, unreadable blocks, writes that a drive loses or misdirects, drives that
+//!   are lost or come back as they once were. Promised as long as each slab keeps one good copy. So
+//!   while a server is damaged, every slab must have an in-sync copy on a server that is neither
+//!   damaged nor *exposed* to another fault that may make its copies stale.
+//!
+//! What does not exist here: TCP neither duplicates nor reorders within a connection. Requests are
+//! duplicated where a connection breaks after they have arrived and they are repeated over the
+//! next; they are reordered across connections.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use spandrel_cluster::VolumeMembership;
+use spandrel_shared::{DriveId, NodeId};
+
+use super::Fault;
+
+/// How long after a fault a copy may still be marked stale because of it, in virtual milliseconds.
+const AFTERMATH_MS: u64 = 10_000;
+
+/// What the atlas needs to know of the world at a moment.
+pub struct Surroundings<'a> {
+    /// Virtual milliseconds since the world began.
+    pub now_ms: u64,
+    /// Which servers have a node that is up, by number.
+    pub up: &'a [bool],
+    /// Who the servers are, by number.
+    pub ids: &'a [NodeId],
+    /// All volumes, as the cluster's state has them.
+    pub volumes: &'a [VolumeMembership],
+}
+
+/// What has been injected and is not over.
+#[derive(Default)]
+pub struct Atlas {
+    /// Servers with damage that may not have been healed.
+    damaged: BTreeMap<usize, Damage>,
+    /// Servers whose copies may become stale, and until when.
+    exposed: BTreeMap<usize, Exposure>,
+}
+
+/// The damage of one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Some content may be wrong.
+    pub content: bool,
+    /// Drives that are gone, for a time or for ever.
+    pub drives_lost: BTreeSet<DriveId>,
+}
+
+#[derive(Clone, Copy)]
+struct Exposure {
+    until_ms: u64,
+    /// Whether the server itself goes on meanwhile, and may mark others.
+    acts: bool,
+}
+
+/// What a fault does to servers.
+#[derive(Default)]
+struct Effect {
+    damages: Option<usize>,
+    exposes: BTreeSet<usize>,
+    acts: bool,
+    lasts_ms: u64,
+}
+
+impl Atlas {
+    /// Whether the system promises to survive `fault` now.
+    pub fn permits(&self, fault: &Fault, surroundings: &Surroundings<'_>) -> bool {
+        let effect = effect_of(fault, surroundings);
+        let damaged: BTreeSet<usize> = self.damaged.keys().copied().chain(effect.damages).collect();
+        if damaged.is_empty() {
+            return true;
+        }
+        // One place at a time: two damaged copies of one block are a lost block.
+        if damaged.len() > 1 {
+            return false;
+        }
+        let active = self.exposed.iter().filter(|(_, exposure)| exposure.until_ms > surroundings.now_ms);
+        let active: BTreeMap<usize, bool> = active.map(|(node, exposure)| (*node, exposure.acts)).collect();
+        let exposed: BTreeSet<usize> = active.keys().copied().chain(effect.exposes.iter().copied()).collect();
+        let sheltered = |node: &usize| {
+            surroundings.up[*node] && !damaged.contains(node) && !exposed.contains(node)
+        };
+        // A server that acts alone could mark the others: two that it does not reach keep it from that.
+        let acts = effect.acts || active.values().any(|acts| *acts);
+        let others = (0..surroundings.up.len()).filter(sheltered).count();
+        if acts && others < 2 {
+            return false;
+        }
+        surroundings.volumes.iter().all(|volume| {
+            let is_good = |member: &spandrel_cluster::Member| {
+                let node = volume.nodes.get(&member.drive);
+                let place = node.and_then(|node| surroundings.ids.iter().position(|id| id == node));
+                volume.is_in_sync(member) && place.is_some_and(|place| sheltered(&place))
+            };
+            volume.sets.iter().all(|set| set.members.iter().any(is_good))
+        })
+    }
+
+    /// `fault` was injected. `drives_lost` are the drives that it took away.
+    pub fn note(&mut self, fault: &Fault, drives_lost: &[DriveId], surroundings: &Surroundings<'_>) {
+        let effect = effect_of(fault, surroundings);
+        if let Some(node) = effect.damages {
+            let damage = self.damaged.entry(node).or_default();
+            damage.content |= drives_lost.is_empty();
+            damage.drives_lost.extend(drives_lost);
+        }
+        let until_ms = surroundings.now_ms.saturating_add(effect.lasts_ms).saturating_add(AFTERMATH_MS);
+        for node in effect.exposes {
+            let exposure = self.exposed.entry(node).or_insert(Exposure { until_ms, acts: false });
+            exposure.until_ms = exposure.until_ms.max(until_ms);
+            exposure.acts |= effect.acts;
+        }
+        self.exposed.retain(|_, exposure| exposure.until_ms > surroundings.now_ms);
+    }
+
+    /// The servers with damage.
+    pub fn damaged(&self) -> &BTreeMap<usize, Damage> {
+        &self.damaged
+    }
+
+    /// The content of a server's drives was found whole.
+    pub fn content_is_whole(&mut self, node: usize) {
+        if let Some(damage) = self.damaged.get_mut(&node) {
+            damage.content = false;
+        }
+        self.damaged.retain(|_, damage| damage.content || !damage.drives_lost.is_empty());
+    }
+
+    /// A lost drive counts as damage until no slab counts on it any more.
+    pub fn forget_lost_drives(&mut self, volumes: &[VolumeMembership]) {
+        for damage in self.damaged.values_mut() {
+            damage.drives_lost.retain(|drive| {
+                let counts_on = |volume: &VolumeMembership| {
+                    let mut members = volume.sets.iter().flat_map(|set| &set.members);
+                    members.any(|member| member.drive == *drive && volume.is_in_sync(member))
+                };
+                volumes.iter().any(counts_on)
+            });
+        }
+        self.damaged.retain(|_, damage| damage.content || !damage.drives_lost.is_empty());
+    }
+}
+
+fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
+    let all: BTreeSet<usize> = (0..surroundings.up.len()).collect();
+    let exposes = |nodes: &[usize], acts: bool, lasts_ms: u64| Effect {
+        exposes: nodes.iter().copied().collect(),
+        acts,
+        lasts_ms,
+        ..Effect::default()
+    };
+    match *fault {
+        Fault::Stop { node, away_ms, .. } => exposes(&[node], false, away_ms),
+        Fault::PowerCutAll { away_ms } => {
+            Effect { exposes: all, lasts_ms: away_ms, ..Effect::default() }
+        }
+        Fault::Pause { node, for_ms } | Fault::Isolate { node, for_ms, .. } => exposes(&[node], true, for_ms),
+        Fault::Cut { from, to, for_ms, .. } | Fault::SlowLink { from, to, for_ms, .. } => {
+            exposes(&[from, to], true, for_ms)
+        }
+        Fault::BreakConnections { one, other } => exposes(&[one, other], true, 0),
+        Fault::DriveHangs { place, for_ms }
+        | Fault::DriveSlow { place, for_ms, .. }
+        | Fault::DriveFails { place, for_ms, .. }
+        | Fault::NoRoom { place, for_ms } => exposes(&[place.node], false, for_ms),
+        Fault::Rot { place, .. } | Fault::StrayWrite { place, .. } | Fault::Unreadable { place, .. } => {
+            Effect { damages: Some(place.node), ..Effect::default() }
+        }
+        Fault::OldImage { place, for_ms } => {
+            Effect { damages: Some(place.node), ..exposes(&[place.node], false, for_ms) }
+        }
+        Fault::LoseDrives { node, away_ms } => {
+            Effect { damages: Some(node), ..exposes(&[node], false, away_ms) }
+        }
+        Fault::StateOutage { .. }
+        | Fault::StateCutOff { .. }
+        | Fault::StateLosses { .. }
+        | Fault::TimeOfDay { .. }
+        | Fault::ClockDrift { .. }
+        | Fault::Scrub { .. } => Effect::default(),
+    }
+}
+
+#[cfg(test)]
+#[path = "atlas_tests.rs"]
+mod tests;

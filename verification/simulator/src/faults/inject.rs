@@ -1,0 +1,354 @@
+//! How each fault is done to a world, and undone when its time is over.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use spandrel_cluster::simulated::Faults as StateFaults;
+use spandrel_inspect::{DamageKind, Inspection};
+use spandrel_platform_simulated::{DelayRange, DriveImage, Random, Repeat, Room, SimulatedDrive};
+use spandrel_shared::BLOCK_BYTES;
+
+use super::{DriveFailure, DrivePlace, Fault};
+use crate::inspection::inspect_drive;
+use crate::nodes::NodesWorld;
+
+/// Values that were written last count as new.
+const NEWEST_VALUES: u64 = 40;
+
+/// What ends a fault.
+#[derive(Clone, Debug)]
+pub enum Undo {
+    /// A node is started, unless it runs.
+    Start(usize),
+    /// A node's process is killed and started anew: what an operator does after a drive was replaced.
+    Restart(usize),
+    /// Messages pass again from one server to another.
+    Heal(usize, usize),
+    /// Messages from one server to another take as long as usual.
+    UsualDelay(usize, usize),
+    /// The cluster's state answers again.
+    StateBack,
+    /// A node reaches the cluster's state again.
+    StateReachable(usize),
+    /// Nothing is lost on the way to the state any more.
+    StateLossless,
+    /// A drive works as it should.
+    DriveWorks(DrivePlace),
+    /// A drive holds again what it held.
+    TrueImage(DrivePlace, Box<DriveImage>),
+}
+
+/// Faults are done here, and what undoes them is kept until its time has come.
+pub struct Injector {
+    random: Random,
+    usual_delay: DelayRange,
+    usual_state: StateFaults,
+    /// By virtual milliseconds, then by number.
+    undos: BTreeMap<(u64, u64), Undo>,
+    planned: u64,
+    /// Images of the drives from earlier, the oldest first.
+    images: BTreeMap<DrivePlace, DriveImage>,
+    /// Bits that were flipped.
+    bits_flipped: u64,
+}
+
+impl Injector {
+    /// An injector for a world, whose drives are remembered as they are now.
+    pub fn new(nodes: &NodesWorld, usual_delay: DelayRange, usual_state: StateFaults, random: Random) -> Self {
+        let mut injector = Self {
+            random,
+            usual_delay,
+            usual_state,
+            undos: BTreeMap::new(),
+            planned: 0,
+            images: BTreeMap::new(),
+            bits_flipped: 0,
+        };
+        injector.remember_drives(nodes);
+        injector
+    }
+
+    /// Old images of drives are from now on as the drives are at this moment.
+    pub fn remember_drives(&mut self, nodes: &NodesWorld) {
+        for node in 0..nodes.count() {
+            for (drive, simulated) in nodes.drives(node).iter().enumerate() {
+                self.images.insert(DrivePlace { node, drive }, simulated.snapshot());
+            }
+        }
+    }
+
+    /// Bits that were flipped so far.
+    pub fn bits_flipped(&self) -> u64 {
+        self.bits_flipped
+    }
+
+    /// When the next fault ends, in virtual milliseconds.
+    pub fn next_undo(&self) -> Option<u64> {
+        self.undos.keys().next().map(|(at_ms, _)| *at_ms)
+    }
+
+    /// Ends the faults whose time is over.
+    pub fn undo_until(&mut self, nodes: &NodesWorld, now_ms: u64) {
+        while let Some(entry) = self.undos.first_entry().filter(|entry| entry.key().0 <= now_ms) {
+            let undo = entry.remove();
+            self.undo(nodes, undo);
+        }
+    }
+
+    /// Ends all faults now.
+    pub fn undo_all(&mut self, nodes: &NodesWorld) {
+        self.undo_until(nodes, u64::MAX);
+        nodes.world.heal_all();
+        nodes.state.set_outage(false);
+        nodes.state.set_faults(StateFaults::default());
+        for node in 0..nodes.count() {
+            nodes.state.set_cut_off(node as u64, false);
+            nodes.drives(node).iter().for_each(SimulatedDrive::clear_faults);
+            match nodes.process(node) {
+                Some(process) => process.resume(),
+                None => nodes.start(node),
+            }
+        }
+    }
+
+    fn later(&mut self, at_ms: u64, undo: Undo) {
+        self.planned += 1;
+        self.undos.insert((at_ms, self.planned), undo);
+    }
+
+    /// Does a fault. False if there is nothing to break: a node that is down already, for example.
+    pub fn inject(&mut self, nodes: &NodesWorld, fault: &Fault, newest_value: u64, now_ms: u64) -> bool {
+        match *fault {
+            Fault::Stop { node, power_cut, away_ms } => {
+                if !nodes.is_started(node) {
+                    return false;
+                }
+                nodes.stop(node, power_cut);
+                self.later(now_ms + away_ms, Undo::Start(node));
+            }
+            Fault::PowerCutAll { away_ms } => {
+                for node in 0..nodes.count() {
+                    nodes.stop(node, true);
+                    let back = self.random.between(now_ms, now_ms + away_ms);
+                    self.later(back, Undo::Start(node));
+                }
+            }
+            Fault::Pause { node, for_ms } => match nodes.process(node) {
+                Some(process) => process.pause(Duration::from_millis(for_ms)),
+                None => return false,
+            },
+            Fault::Cut { from, to, both_ways, for_ms } => {
+                self.cut(nodes, from, to, now_ms + for_ms);
+                if both_ways {
+                    self.cut(nodes, to, from, now_ms + for_ms);
+                }
+            }
+            Fault::Isolate { node, inbound, outbound, for_ms } => {
+                for other in (0..nodes.count()).filter(|other| *other != node) {
+                    if inbound {
+                        self.cut(nodes, other, node, now_ms + for_ms);
+                    }
+                    if outbound {
+                        self.cut(nodes, node, other, now_ms + for_ms);
+                    }
+                }
+            }
+            Fault::BreakConnections { one, other } => {
+                return nodes.world.break_connections(nodes.host(one), nodes.host(other)) > 0;
+            }
+            Fault::SlowLink { from, to, delay_ms, for_ms } => {
+                let delay = DelayRange::microseconds(delay_ms * 500, delay_ms * 1000);
+                nodes.world.set_link_delay(nodes.host(from), nodes.host(to), delay);
+                self.later(now_ms + for_ms, Undo::UsualDelay(from, to));
+            }
+            Fault::StateOutage { .. } | Fault::StateCutOff { .. } | Fault::StateLosses { .. } => {
+                self.disturb_state(nodes, fault, now_ms);
+            }
+            Fault::TimeOfDay { node, jump_ms } => nodes.host(node).jump_unix_time(jump_ms),
+            Fault::ClockDrift { node, ppm } => nodes.host(node).set_clock_drift(ppm),
+            Fault::OldImage { .. } | Fault::LoseDrives { .. } => self.lose_drives(nodes, fault, now_ms),
+            Fault::Scrub { .. } => {}
+            _ => return self.disturb_drive(nodes, fault, newest_value, now_ms),
+        }
+        true
+    }
+
+    fn cut(&mut self, nodes: &NodesWorld, from: usize, to: usize, until_ms: u64) {
+        nodes.world.cut_one_way(nodes.host(from), nodes.host(to));
+        self.later(until_ms, Undo::Heal(from, to));
+    }
+
+    fn disturb_state(&mut self, nodes: &NodesWorld, fault: &Fault, now_ms: u64) {
+        match *fault {
+            Fault::StateOutage { for_ms } => {
+                nodes.state.set_outage(true);
+                self.later(now_ms + for_ms, Undo::StateBack);
+            }
+            Fault::StateCutOff { node, for_ms } => {
+                nodes.state.set_cut_off(node as u64, true);
+                self.later(now_ms + for_ms, Undo::StateReachable(node));
+            }
+            Fault::StateLosses { requests, answers, late, for_ms } => {
+                nodes.state.set_faults(StateFaults {
+                    request_lost_per_mille: requests,
+                    answer_lost_per_mille: answers,
+                    request_late_per_mille: late,
+                    ..self.usual_state
+                });
+                self.later(now_ms + for_ms, Undo::StateLossless);
+            }
+            _ => {}
+        }
+    }
+
+    fn lose_drives(&mut self, nodes: &NodesWorld, fault: &Fault, now_ms: u64) {
+        match *fault {
+            Fault::OldImage { place, for_ms } => {
+                nodes.stop(place.node, true);
+                let drive = &nodes.drives(place.node)[place.drive];
+                let truth = drive.crash_image(&mut |_, _| self.random.chance(500));
+                if let Some(old) = self.images.get(&place) {
+                    drive.restore(old.clone());
+                }
+                nodes.start(place.node);
+                self.later(now_ms + for_ms, Undo::TrueImage(place, Box::new(truth)));
+            }
+            Fault::LoseDrives { node, away_ms } => {
+                nodes.stop(node, true);
+                for drive in nodes.drives(node) {
+                    drive.restore(DriveImage::new(drive.geometry().size_bytes));
+                }
+                self.later(now_ms + away_ms, Undo::Start(node));
+            }
+            _ => {}
+        }
+    }
+
+    fn disturb_drive(&mut self, nodes: &NodesWorld, fault: &Fault, newest_value: u64, now_ms: u64) -> bool {
+        let drive_at = |place: DrivePlace| &nodes.drives(place.node)[place.drive];
+        match *fault {
+            Fault::DriveHangs { place, for_ms } => {
+                drive_at(place).fall_silent();
+                self.later(now_ms + for_ms, Undo::DriveWorks(place));
+            }
+            Fault::DriveSlow { place, factor, for_ms } => {
+                drive_at(place).set_latency_factor(factor);
+                self.later(now_ms + for_ms, Undo::DriveWorks(place));
+            }
+            Fault::NoRoom { place, for_ms } => {
+                drive_at(place).set_room(Room::OnlyOverwrites);
+                self.later(now_ms + for_ms, Undo::DriveWorks(place));
+            }
+            Fault::DriveFails { place, failure, for_ms } => {
+                let drive = drive_at(place);
+                match failure {
+                    DriveFailure::Dies => drive.die(),
+                    DriveFailure::Pulled => drive.pull_out(),
+                    DriveFailure::WriteErrors => drive.fail_writes(.., Repeat::Always),
+                    DriveFailure::FlushErrors => drive.fail_flushes(Repeat::Always),
+                }
+                self.later(now_ms + for_ms, Undo::DriveWorks(place));
+                self.later(now_ms + for_ms, Undo::Restart(place.node));
+            }
+            Fault::Rot { place, newest_per_mille, others } => {
+                return self.rot(drive_at(place), newest_value, newest_per_mille, others);
+            }
+            Fault::StrayWrite { place, misdirected } => {
+                let drive = drive_at(place);
+                let block = BLOCK_BYTES as u64;
+                match misdirected {
+                    true => {
+                        let blocks = drive.geometry().size_bytes / block;
+                        drive.misdirect_next_write(.., block * self.random.below(blocks));
+                    }
+                    false => drive.lose_next_write(..),
+                }
+            }
+            Fault::Unreadable { place, blocks } => return self.make_unreadable(drive_at(place), blocks),
+            _ => {}
+        }
+        true
+    }
+
+    /// Flips bits in data that was written lately, and in whatever else is live.
+    fn rot(&mut self, drive: &SimulatedDrive, newest_value: u64, per_mille: u32, others: u32) -> bool {
+        let Ok(inspection) = inspect_drive(drive) else { return false };
+        let image = drive.snapshot();
+        let newest = newest_value.saturating_sub(NEWEST_VALUES)..=u64::MAX;
+        let before = self.bits_flipped;
+        for block in &inspection.blocks {
+            let start = image.read_vec(block.offset_bytes, 8);
+            let value = u64::from_le_bytes(std::array::from_fn(|index| start[index]));
+            if newest.contains(&value) && self.random.chance(per_mille) {
+                self.flip(drive, block.offset_bytes, BLOCK_BYTES as u64);
+            }
+        }
+        for _ in 0..others {
+            if let Some((offset, length)) = self.live_place(&inspection) {
+                self.flip(drive, offset, length);
+            }
+        }
+        self.bits_flipped > before
+    }
+
+    fn flip(&mut self, drive: &SimulatedDrive, offset: u64, length: u64) {
+        drive.flip_random_bit(offset..offset + length);
+        self.bits_flipped += 1;
+    }
+
+    /// A place on a drive whose content matters: data or structure. Superblock and root stand there twice,
+    /// and are left alone: the other copy may have rotted before.
+    fn live_place(&self, inspection: &Inspection) -> Option<(u64, u64)> {
+        let twice = [DamageKind::Superblock, DamageKind::Root];
+        let structures = inspection.structures.iter().filter(|structure| !twice.contains(&structure.kind));
+        let structures = structures.map(|structure| (structure.offset_bytes, structure.length_bytes));
+        let blocks = inspection.blocks.iter().map(|block| (block.offset_bytes, BLOCK_BYTES as u64));
+        let (structures, blocks): (Vec<_>, Vec<_>) = (structures.collect(), blocks.collect());
+        let places = if self.random.chance(500) { structures } else { blocks };
+        places.get(self.random.index(places.len())).copied()
+    }
+
+    fn make_unreadable(&mut self, drive: &SimulatedDrive, blocks: u32) -> bool {
+        let Ok(inspection) = inspect_drive(drive) else { return false };
+        for _ in 0..blocks {
+            if let Some((offset, length)) = self.live_place(&inspection) {
+                drive.fail_reads(offset..offset + length, Repeat::UntilWritten);
+            }
+        }
+        true
+    }
+
+    fn undo(&mut self, nodes: &NodesWorld, undo: Undo) {
+        match undo {
+            Undo::Start(node) => {
+                if !nodes.is_started(node) {
+                    nodes.start(node);
+                }
+            }
+            Undo::Restart(node) => {
+                if nodes.is_started(node) {
+                    nodes.stop(node, false);
+                    nodes.start(node);
+                }
+            }
+            Undo::Heal(from, to) => nodes.world.heal_one_way(nodes.host(from), nodes.host(to)),
+            Undo::UsualDelay(from, to) => {
+                nodes.world.set_link_delay(nodes.host(from), nodes.host(to), self.usual_delay);
+            }
+            Undo::StateBack => nodes.state.set_outage(false),
+            Undo::StateReachable(node) => nodes.state.set_cut_off(node as u64, false),
+            Undo::StateLossless => nodes.state.set_faults(self.usual_state),
+            Undo::DriveWorks(place) => {
+                let drive = &nodes.drives(place.node)[place.drive];
+                drive.clear_faults();
+                drive.plug_in();
+                drive.revive();
+            }
+            Undo::TrueImage(place, truth) => {
+                nodes.stop(place.node, true);
+                nodes.drives(place.node)[place.drive].restore(*truth);
+                nodes.start(place.node);
+            }
+        }
+    }
+}

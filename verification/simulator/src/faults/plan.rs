@@ -1,0 +1,203 @@
+//! Which faults a seed draws, and when.
+
+use serde::{Deserialize, Serialize};
+use spandrel_platform_simulated::Random;
+
+use super::{DriveFailure, DrivePlace, Fault};
+use crate::shape::{Shape, Weights};
+
+/// A fault and its time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedFault {
+    /// Virtual milliseconds after the fault before it.
+    pub after_ms: u64,
+    /// What breaks.
+    pub fault: Fault,
+}
+
+/// A run, complete: what one seed does, or what is left of it after shortening.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The seed: of all that is not in the plan.
+    pub seed: u64,
+    /// The world.
+    pub shape: Shape,
+    /// What breaks, in order.
+    pub faults: Vec<PlannedFault>,
+}
+
+impl Plan {
+    /// The run of `seed`.
+    pub fn of_seed(seed: u64) -> Self {
+        let shape = Shape::of_seed(seed);
+        let random = Random::stream(seed, "plan", 0);
+        let draw = |_| PlannedFault {
+            after_ms: random.between(1, shape.fault_interval_ms_max),
+            fault: Draw { random: &random, shape: &shape }.fault(),
+        };
+        Self { seed, faults: (0..shape.faults).map(draw).collect(), shape }
+    }
+}
+
+struct Draw<'a> {
+    random: &'a Random,
+    shape: &'a Shape,
+}
+
+impl Draw<'_> {
+    fn fault(&self) -> Fault {
+        let weights = &self.shape.weights;
+        let kinds: [(u32, fn(&Self) -> Fault); 18] = [
+            (weights.stop, Self::stop),
+            (weights.power_cut_all, |draw| Fault::PowerCutAll { away_ms: draw.short_or_long() }),
+            (weights.pause, |draw| Fault::Pause { node: draw.node(), for_ms: draw.between(1, 4000) }),
+            (weights.cut, Self::cut),
+            (weights.isolate, Self::isolate),
+            (weights.break_connections, Self::break_connections),
+            (weights.slow_link, Self::slow_link),
+            (weights.state_outage, Self::state_outage),
+            (weights.state_losses, Self::state_losses),
+            (weights.clock, Self::clock),
+            (weights.drive_slow, Self::drive_slow),
+            (weights.drive_fails, Self::drive_fails),
+            (weights.rot, Self::rot),
+            (weights.stray_writes, |draw| Fault::StrayWrite {
+                place: draw.place(),
+                misdirected: draw.random.chance(500),
+            }),
+            (weights.unreadable, |draw| Fault::Unreadable {
+                place: draw.place(),
+                blocks: draw.between(1, 20) as u32,
+            }),
+            (weights.no_room, |draw| Fault::NoRoom { place: draw.place(), for_ms: draw.short_or_long() }),
+            (weights.lose_drives, Self::lose_drives),
+            (weights.scrub, |draw| Fault::Scrub { volume: draw.random.index(draw.shape.volumes.len()) }),
+        ];
+        let total: u32 = kinds.iter().map(|(weight, _)| weight).sum();
+        debug_assert!(Weights::default() != *weights, "something can break");
+        let mut place = self.random.below(total.into());
+        for (weight, draw) in kinds {
+            match place.checked_sub(weight.into()) {
+                Some(rest) => place = rest,
+                None => return draw(self),
+            }
+        }
+        self.stop()
+    }
+
+    fn between(&self, low: u64, high: u64) -> u64 {
+        self.random.between(low, high)
+    }
+
+    /// Shorter than anything notices, or longer than anybody waits.
+    fn short_or_long(&self) -> u64 {
+        self.random.between(1, [100, 2000, 8000, 20_000][self.random.index(4)])
+    }
+
+    fn node(&self) -> usize {
+        self.random.index(self.shape.nodes())
+    }
+
+    fn two_nodes(&self) -> (usize, usize) {
+        let (one, count) = (self.node(), self.shape.nodes());
+        (one, (one + 1 + self.random.index(count - 1)) % count)
+    }
+
+    fn place(&self) -> DrivePlace {
+        let node = self.node();
+        DrivePlace { node, drive: self.random.index(self.shape.drives[node].into()) }
+    }
+
+    fn stop(&self) -> Fault {
+        Fault::Stop {
+            node: self.node(),
+            power_cut: self.random.chance(500),
+            away_ms: self.short_or_long(),
+        }
+    }
+
+    fn cut(&self) -> Fault {
+        let (from, to) = self.two_nodes();
+        Fault::Cut { from, to, both_ways: self.random.chance(500), for_ms: self.short_or_long() }
+    }
+
+    fn isolate(&self) -> Fault {
+        let (inbound, outbound) = [(true, true), (true, false), (false, true)][self.random.index(3)];
+        Fault::Isolate { node: self.node(), inbound, outbound, for_ms: self.short_or_long() }
+    }
+
+    fn break_connections(&self) -> Fault {
+        let (one, other) = self.two_nodes();
+        Fault::BreakConnections { one, other }
+    }
+
+    fn slow_link(&self) -> Fault {
+        let (from, to) = self.two_nodes();
+        Fault::SlowLink { from, to, delay_ms: self.between(1, 800), for_ms: self.short_or_long() }
+    }
+
+    fn state_outage(&self) -> Fault {
+        let for_ms = self.short_or_long();
+        match self.random.chance(500) {
+            true => Fault::StateOutage { for_ms },
+            false => Fault::StateCutOff { node: self.node(), for_ms },
+        }
+    }
+
+    fn state_losses(&self) -> Fault {
+        Fault::StateLosses {
+            requests: self.random.below(100) as u32,
+            answers: self.random.below(200) as u32,
+            late: self.random.below(100) as u32,
+            for_ms: self.short_or_long(),
+        }
+    }
+
+    fn clock(&self) -> Fault {
+        let node = self.node();
+        if self.random.chance(500) {
+            let hour_ms = 3_600_000;
+            return Fault::TimeOfDay { node, jump_ms: self.between(0, 2 * hour_ms) as i64 - hour_ms as i64 };
+        }
+        Fault::ClockDrift { node, ppm: self.between(0, 1000) as i32 - 500 }
+    }
+
+    fn drive_slow(&self) -> Fault {
+        let (place, for_ms) = (self.place(), self.short_or_long());
+        match self.random.chance(500) {
+            true => Fault::DriveHangs { place, for_ms },
+            false => Fault::DriveSlow { place, factor: self.between(2, 300) as u32, for_ms },
+        }
+    }
+
+    fn drive_fails(&self) -> Fault {
+        let failures = [
+            DriveFailure::Dies,
+            DriveFailure::Pulled,
+            DriveFailure::WriteErrors,
+            DriveFailure::FlushErrors,
+        ];
+        let failure = failures[self.random.index(failures.len())];
+        Fault::DriveFails { place: self.place(), failure, for_ms: self.short_or_long() }
+    }
+
+    fn rot(&self) -> Fault {
+        Fault::Rot {
+            place: self.place(),
+            newest_per_mille: [100, 700][self.random.index(2)],
+            others: self.random.below(4) as u32,
+        }
+    }
+
+    fn lose_drives(&self) -> Fault {
+        let away_ms = self.short_or_long();
+        match self.random.chance(700) {
+            true => Fault::OldImage { place: self.place(), for_ms: away_ms },
+            false => Fault::LoseDrives { node: self.node(), away_ms },
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,147 @@
+//! `cargo xtask simulate` runs this: seeds on all cores, and what is behind a failure.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use spandrel_shared::witness::Rare;
+use spandrel_simulator::campaign::{Campaign, Failed, Totals, run_caught};
+use spandrel_simulator::faults::plan::Plan;
+use spandrel_simulator::logbook;
+use spandrel_simulator::run::RunOptions;
+use spandrel_simulator::shorten::shorten;
+
+/// How long the search for a shorter failing run may take.
+const SHORTEN_MAX: Duration = Duration::from_secs(60);
+
+/// How many events of a failed run are shown.
+const TIMELINE_EVENTS: usize = 60;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask simulate", about = "Runs whole clusters in simulated worlds, and judges them")]
+struct Arguments {
+    /// How many seeds to run
+    #[arg(long, default_value_t = 1000, value_name = "COUNT")]
+    seeds: u64,
+    /// Run this seed alone, twice, and compare the two runs
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// The first of the seeds
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    seed_first: u64,
+    /// Begin no further seed after so many minutes
+    #[arg(long, value_name = "MINUTES")]
+    minutes: Option<f64>,
+    /// Runs at once; by default one for each core
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<usize>,
+    /// Run a plan that a failure has left behind
+    #[arg(long, value_name = "FILE")]
+    plan: Option<std::path::PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let runs = std::thread::Builder::new().name("simulation".to_owned()).spawn(move || carry_out(&arguments));
+    match runs.map(std::thread::JoinHandle::join) {
+        Ok(Ok(Ok(()))) => ExitCode::SUCCESS,
+        Ok(Ok(Err(text))) => {
+            eprintln!("{text}");
+            ExitCode::FAILURE
+        }
+        Ok(Err(_)) | Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn carry_out(arguments: &Arguments) -> Result<(), String> {
+    if let Some(path) = &arguments.plan {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let plan = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        return run_twice(&plan);
+    }
+    if let Some(seed) = arguments.seed {
+        return run_twice(&Plan::of_seed(seed));
+    }
+    let started = Instant::now();
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let campaign = Campaign {
+        seed_first: arguments.seed_first,
+        seeds: arguments.seeds,
+        deadline: arguments.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0)),
+        threads: arguments.threads.unwrap_or(cores),
+        bug: None,
+    };
+    let bar = ProgressBar::new(arguments.seeds);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left  {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let result = campaign.run(|totals| {
+        bar.set_position(totals.runs);
+        bar.set_message(format!("{} operations, {} crashes", totals.operations, totals.node_crashes));
+    });
+    bar.finish_and_clear();
+    match result {
+        Ok(totals) => {
+            println!("{}", summary(&totals, started.elapsed()));
+            Ok(())
+        }
+        Err(failed) => Err(explain(*failed)),
+    }
+}
+
+/// Runs a plan twice: the same both times, or the simulation is not deterministic.
+fn run_twice(plan: &Plan) -> Result<(), String> {
+    let options = RunOptions { timeline_events: TIMELINE_EVENTS };
+    let outcome = match run_caught(plan, options, None) {
+        Ok(outcome) => outcome,
+        Err(failure) => return Err(explain(Failed { plan: plan.clone(), failure: *failure })),
+    };
+    let again = run_caught(plan, RunOptions::default(), None).map(|again| again.trace_hash);
+    if again != Ok(outcome.trace_hash) {
+        return Err(format!("seed {}: two runs are not the same", plan.seed));
+    }
+    println!("seed {}: {:?} of virtual time, trace {:016x}, the same twice", plan.seed, outcome.virtual_time, outcome.trace_hash);
+    println!("{outcome:#?}");
+    Ok(())
+}
+
+fn summary(totals: &Totals, took: Duration) -> String {
+    let mut text = format!(
+        "{} runs passed in {:.0} s: {} operations, {} changes answered, {} node crashes, {} bits flipped, {:.1} h of virtual time\n",
+        totals.runs,
+        took.as_secs_f64(),
+        totals.operations,
+        totals.completions,
+        totals.node_crashes,
+        totals.bits_flipped,
+        totals.virtual_time.as_secs_f64() / 3600.0,
+    );
+    for (kind, count) in &totals.faults {
+        text += &format!("  {count:>9}  {kind}\n");
+    }
+    text += &format!("  {:>9}  left out\n", totals.faults_left_out);
+    for (rare, count) in Rare::ALL.iter().zip(totals.rare) {
+        text += &format!("  {count:>9}  {rare:?}\n");
+    }
+    text
+}
+
+/// What went wrong, with a run that is as short as can be found.
+fn explain(failed: Failed) -> String {
+    let seed = failed.plan.seed;
+    let faults = failed.plan.faults.len();
+    let shorter = shorten(failed, None, Instant::now() + SHORTEN_MAX);
+    let options = RunOptions { timeline_events: TIMELINE_EVENTS };
+    let (again, lines) = logbook::keep(|| run_caught(&shorter.plan, options, None));
+    let failure = again.err().map_or(shorter.failure, |failure| *failure);
+    let lines = logbook::text(&lines);
+    let path = std::env::temp_dir().join(format!("spandrel-simulation-{seed}.json"));
+    let saved = serde_json::to_string_pretty(&shorter.plan).map_err(|error| error.to_string());
+    let saved = saved.and_then(|text| std::fs::write(&path, text).map_err(|error| error.to_string()));
+    let place = saved.map_or_else(|error| format!("not saved: {error}"), |()| path.display().to_string());
+    let list: Vec<String> = shorter.plan.faults.iter().map(|planned| format!("  +{} ms {:?}", planned.after_ms, planned.fault)).collect();
+    format!(
+        "{}\nwhat the nodes logged:\n{lines}\nseed {seed} failed after {:?} of virtual time\n{}: {}\n\n{} of its {faults} faults are enough (the plan: {place}):\n{}\n",
+        failure.timeline, failure.at, failure.checker, failure.what, shorter.plan.faults.len(), list.join("\n")
+    )
+}

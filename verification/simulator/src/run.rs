@@ -1,0 +1,603 @@
+//! One run: a world, faults while clients work, and what must hold during and after.
+//!
+//! Three phases. *Safety*: the plan's faults strike, each if the [atlas](crate::faults::atlas) permits
+//! it; nothing may be answered that is wrong. *Liveness*: all faults end, but some servers stay away;
+//! what can come back without them must, within a bound of virtual time. *Rest*: all are back, clients
+//! stop, and the copies, the drives and the whole history are judged.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_cluster::VolumeMembership;
+use spandrel_cluster::simulated::Faults as StateFaults;
+use spandrel_node::NodeReport;
+use spandrel_platform_simulated::{Random, RunEnd};
+use spandrel_shared::witness::{self, Rare};
+use spandrel_shared::{DriveId, NodeId, VolumeId};
+use spandrel_volume::ScrubReport;
+
+use crate::checkers::one_owner::OneOwner;
+use crate::checkers::same_copies::{self, InspectedDrive};
+use crate::checkers::{damage, last_copy, redundancy, structure};
+use crate::clients::{self, ClientVolume};
+use crate::faults::atlas::{Atlas, Surroundings};
+use crate::faults::inject::Injector;
+use crate::faults::plan::Plan;
+use crate::faults::{DrivePlace, Fault};
+use crate::inspection::{inspect_drive, inspect_image};
+use crate::logbook;
+use crate::nodes::{NodesConfig, NodesWorld, PATIENCE, SLAB_BYTES, node_id};
+
+/// How often a run looks whether something has come back.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Within this many virtual milliseconds an owner has noticed what a node has lost by a restart.
+const NOTICED_MS: u64 = 3000;
+
+/// Answered operations that show that clients are served.
+const PROGRESS: usize = 10;
+
+/// What a run did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// A hash over everything that happened.
+    pub trace_hash: u64,
+    /// Events that the hash covers.
+    pub events: u64,
+    /// Virtual time.
+    pub virtual_time: Duration,
+    /// Operations that clients began.
+    pub operations: u64,
+    /// Changes that owners answered.
+    pub completions: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Faults that the atlas did not permit, or that met nothing to break.
+    pub faults_left_out: u64,
+    /// Bits that flipped.
+    pub bits_flipped: u64,
+    /// Node processes that ended without a warning.
+    pub node_crashes: u64,
+    /// How often each of [`Rare::ALL`] was reached.
+    pub rare: [u64; Rare::ALL.len()],
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which phase or checker.
+    pub checker: String,
+    /// What is wrong.
+    pub what: String,
+    /// The virtual time.
+    pub at: Duration,
+    /// How many of the plan's faults had come by then.
+    pub faults_done: usize,
+    /// What happened last, if the run was asked to keep it.
+    pub timeline: String,
+}
+
+/// What a run is to do besides judging.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunOptions {
+    /// How many of the newest events to keep as text.
+    pub timeline_events: usize,
+}
+
+/// Carries a plan out.
+///
+/// # Errors
+///
+/// What is wrong, and when it was found.
+pub fn run(plan: &Plan, options: RunOptions) -> Result<Outcome, Box<Failure>> {
+    witness::take_completions();
+    witness::take_reached();
+    let mut run = Run::new(plan, options);
+    logbook::open(&run.nodes.world);
+    let result = run.carry_out();
+    logbook::close();
+    result.map_err(|finding| Box::new(run.failure(finding)))?;
+    Ok(run.outcome())
+}
+
+struct Finding {
+    checker: &'static str,
+    what: String,
+}
+
+fn finding(checker: &'static str) -> impl Fn(String) -> Finding {
+    move |what| Finding { checker, what }
+}
+
+struct RunVolume {
+    id: VolumeId,
+    client: Rc<ClientVolume>,
+}
+
+struct Run<'a> {
+    plan: &'a Plan,
+    nodes: NodesWorld,
+    ids: Vec<NodeId>,
+    volumes: Vec<RunVolume>,
+    injector: Injector,
+    atlas: Atlas,
+    random: Random,
+    one_owner: OneOwner,
+    /// Which runs of each node have clients.
+    clients_of: RefCell<BTreeMap<usize, u64>>,
+    /// The drives as they were made, by place.
+    drives: BTreeMap<DrivePlace, DriveId>,
+    /// Places whose drive is lost for ever.
+    lost: BTreeSet<DrivePlace>,
+    faults_done: usize,
+    outcome: Outcome,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a Plan, options: RunOptions) -> Self {
+        let (seed, shape) = (plan.seed, &plan.shape);
+        let config = NodesConfig {
+            world: shape.world_config(options.timeline_events),
+            drives: shape.drives.clone(),
+            drive: shape.drive_config(),
+            slab_bytes: SLAB_BYTES,
+            state: StateFaults::default(),
+        };
+        let nodes = NodesWorld::with_config(seed, &config);
+        let usual_delay = config.world.network.delay;
+        let faults = Random::stream(seed, "faults", 0);
+        let injector = Injector::new(&nodes, usual_delay, config.state, faults);
+        let drives = drives_by_place(&nodes);
+        Self {
+            ids: (0..nodes.count()).map(node_id).collect(),
+            plan,
+            nodes,
+            volumes: Vec::new(),
+            injector,
+            atlas: Atlas::default(),
+            random: Random::stream(seed, "run", 0),
+            one_owner: OneOwner::default(),
+            clients_of: RefCell::default(),
+            drives,
+            lost: BTreeSet::new(),
+            faults_done: 0,
+            outcome: Outcome::default(),
+        }
+    }
+
+    fn carry_out(&mut self) -> Result<(), Finding> {
+        self.make_volumes()?;
+        self.advance(50)?;
+        let plan = self.plan;
+        for planned in &plan.faults {
+            self.advance(planned.after_ms)?;
+            self.strike(&planned.fault)?;
+            self.faults_done += 1;
+        }
+        self.advance(self.plan.shape.fault_interval_ms_max)?;
+        self.come_back_in_part()?;
+        self.come_back()?;
+        self.rest()
+    }
+
+    fn make_volumes(&mut self) -> Result<(), Finding> {
+        for (shape, number) in self.plan.shape.volumes.iter().zip(1_u64..) {
+            let name = format!("v{number}");
+            let node = self.random.index(self.nodes.count());
+            let created = self.nodes.create_volume(node, &name, shape.size_bytes(), shape.copies);
+            let created = created.map_err(|error| finding("creation")(error.to_string()))?;
+            let random = Random::stream(self.plan.seed, "zones", number);
+            let client = Rc::new(ClientVolume::new(&name, shape, self.plan.shape.load, &random));
+            self.volumes.push(RunVolume { id: created.volume, client });
+        }
+        Ok(())
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.nodes.world.now().as_millis()).expect("a run is short")
+    }
+
+    /// Lets the world run, ends faults whose time has come, and looks at what can be judged at any time.
+    fn advance(&mut self, milliseconds: u64) -> Result<(), Finding> {
+        let target = self.now_ms() + milliseconds;
+        loop {
+            let now = self.now_ms();
+            let next = self.injector.next_undo().map_or(target, |undo| undo.min(target)).max(now);
+            let end = self.nodes.world.run_for(Duration::from_millis(next - now));
+            if end != RunEnd::TimeOver {
+                return Err(finding("progress")(format!("the world stands still: {end:?}")));
+            }
+            self.injector.undo_until(&self.nodes, next);
+            self.look()?;
+            if next == target {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What must hold at any time; and clients for nodes that have come up.
+    fn look(&mut self) -> Result<(), Finding> {
+        let completions = witness::take_completions();
+        self.one_owner.check(&completions).map_err(finding("one owner"))?;
+        for volume in self.memberships()? {
+            last_copy::check(&volume).map_err(finding("last copy"))?;
+        }
+        for volume in &self.volumes {
+            if let Some(complaint) = volume.client.complaint.take() {
+                return Err(finding("answers")(complaint));
+            }
+        }
+        for node in 0..self.nodes.count() {
+            if let Some(refusal) = self.nodes.refusal(node) {
+                return Err(finding("start")(format!("n{}: {refusal}", node + 1)));
+            }
+        }
+        self.give_clients();
+        Ok(())
+    }
+
+    fn memberships(&self) -> Result<Vec<VolumeMembership>, Finding> {
+        let read = |volume: &RunVolume| {
+            let snapshot = self.nodes.state.inspect(&VolumeMembership::selections(volume.id));
+            let membership = VolumeMembership::decode(volume.id, &snapshot);
+            let membership = membership.map_err(|error| finding("state")(error.to_string()))?;
+            membership.ok_or_else(|| finding("state")(format!("volume {} is gone", volume.client.name)))
+        };
+        self.volumes.iter().map(read).collect()
+    }
+
+    /// Some clients for each node that has come up.
+    fn give_clients(&self) {
+        for node in 0..self.nodes.count() {
+            let (Some(up), Some(process)) = (self.nodes.node(node), self.nodes.process(node)) else { continue };
+            let incarnation = process.incarnation();
+            if self.clients_of.borrow_mut().insert(node, incarnation) == Some(incarnation) {
+                continue;
+            }
+            for (volume, volume_number) in self.volumes.iter().zip(0_u64..) {
+                for number in 0..u64::from(self.plan.shape.load.clients) {
+                    let label = (incarnation << 24) | ((node as u64) << 16) | (volume_number << 8) | number;
+                    let random = Random::stream(self.plan.seed, "client", label);
+                    clients::start(&volume.client, &up, &process.platform(), random);
+                }
+            }
+        }
+    }
+
+    fn up(&self) -> Vec<bool> {
+        (0..self.nodes.count()).map(|node| self.nodes.is_up(node)).collect()
+    }
+
+    /// A fault strikes, if the atlas permits it.
+    fn strike(&mut self, fault: &Fault) -> Result<(), Finding> {
+        if let Fault::Scrub { volume } = fault {
+            self.scrub_away(*volume)?;
+            *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
+            return Ok(());
+        }
+        let (volumes, up) = (self.memberships()?, self.up());
+        self.atlas.forget_lost_drives(&volumes);
+        let surroundings = Surroundings { now_ms: self.now_ms(), up: &up, ids: &self.ids, volumes: &volumes };
+        let taken = self.places_taken(fault);
+        let newest = self.volumes.iter().map(|volume| volume.client.history.newest_value()).max();
+        let crashes = self.nodes.crashes();
+        let permitted = self.atlas.permits(fault, &surroundings) && !taken.iter().any(|place| self.lost.contains(place));
+        if !permitted || !self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), surroundings.now_ms) {
+            self.outcome.faults_left_out += 1;
+            return Ok(());
+        }
+        let drives_lost: Vec<DriveId> = taken.iter().map(|place| self.drives[place]).collect();
+        self.atlas.note(fault, &drives_lost, &surroundings);
+        if matches!(fault, Fault::LoseDrives { .. }) {
+            self.lost.extend(taken);
+        }
+        self.outcome.node_crashes += self.nodes.crashes() - crashes;
+        *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
+        self.look()
+    }
+
+    /// The drives that a fault takes away.
+    fn places_taken(&self, fault: &Fault) -> Vec<DrivePlace> {
+        match *fault {
+            Fault::OldImage { place, .. } => vec![place],
+            Fault::LoseDrives { node, .. } => {
+                self.drives.keys().filter(|place| place.node == node).copied().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Scrubs a volume. If all volumes are healthy and no damage is left on a server's drives, it counts
+    /// as whole again.
+    fn scrub_away(&mut self, volume: usize) -> Result<(), Finding> {
+        let Some(RunVolume { id, .. }) = self.volumes.get(volume) else { return Ok(()) };
+        self.scrub(*id);
+        if self.lacking(&self.present())?.is_some() {
+            return Ok(());
+        }
+        for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
+            let is_whole = |drive: &spandrel_platform_simulated::SimulatedDrive| {
+                inspect_drive(drive).is_ok_and(|inspection| !inspection.is_damaged())
+            };
+            if self.nodes.drives(node).iter().all(is_whole) {
+                self.atlas.content_is_whole(node);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a scrub by the volume's owner finds, if there is one and nothing ends it.
+    fn scrub(&self, volume: VolumeId) -> Option<ScrubReport> {
+        let owns = |node: &usize| {
+            let report = self.nodes.node(*node).map(|node| node.report());
+            report.is_some_and(|report| {
+                report.owned.iter().any(|owned| owned.volume == volume && owned.is_serving)
+            })
+        };
+        let index = (0..self.nodes.count()).find(owns)?;
+        let (node, process) = (self.nodes.node(index)?, self.nodes.process(index)?);
+        let scrubbed = process.block_on(async move { node.scrub_volume(volume, true, |_| {}).await });
+        scrubbed.ok()?.ok()
+    }
+
+    fn reports(&self) -> Vec<NodeReport> {
+        (0..self.nodes.count()).filter_map(|node| Some(self.nodes.node(node)?.report())).collect()
+    }
+
+    /// The drives that nodes which are up can use.
+    fn present(&self) -> BTreeSet<DriveId> {
+        redundancy::usable_drives(&self.reports())
+    }
+
+    /// What any volume lacks of the redundancy that the drives in `present` allow.
+    fn lacking(&self, present: &BTreeSet<DriveId>) -> Result<Option<String>, Finding> {
+        let reports = self.reports();
+        let volumes = self.memberships()?;
+        Ok(volumes.iter().find_map(|volume| redundancy::check(volume, &reports, present).err()))
+    }
+
+    /// Lets time pass until `lacks` finds nothing any more.
+    fn await_nothing_lacking(
+        &mut self,
+        mut lacks: impl FnMut(&Self) -> Result<Option<String>, Finding>,
+    ) -> Result<(), Finding> {
+        let deadline = self.nodes.world.now() + PATIENCE;
+        loop {
+            let Some(lacking) = lacks(self)? else { return Ok(()) };
+            if self.nodes.world.now() >= deadline {
+                let what = format!("not within {} s of virtual time: {lacking}", PATIENCE.as_secs());
+                return Err(finding("redundancy")(what));
+            }
+            self.advance(LOOK_EVERY.as_millis() as u64)?;
+        }
+    }
+
+    /// All faults end, but some servers stay away. What has an in-sync copy of every slab on the others
+    /// comes back.
+    fn come_back_in_part(&mut self) -> Result<(), Finding> {
+        self.injector.undo_all(&self.nodes);
+        let mut away = BTreeSet::new();
+        for _ in 0..self.plan.shape.left_broken {
+            let node = self.random.index(self.nodes.count());
+            let fault = Fault::Stop { node, power_cut: self.random.chance(500), away_ms: 0 };
+            let (volumes, up) = (self.memberships()?, self.up());
+            let surroundings = Surroundings { now_ms: self.now_ms(), up: &up, ids: &self.ids, volumes: &volumes };
+            if self.atlas.permits(&fault, &surroundings) && away.insert(node) {
+                self.atlas.note(&fault, &[], &surroundings);
+                self.nodes.stop(node, self.random.chance(500));
+            }
+        }
+        self.restart_broken(&away)?;
+        let present = self.present();
+        self.await_nothing_lacking(|run| {
+            let reports = run.reports();
+            let volumes = run.memberships()?;
+            let must = volumes.iter().filter(|volume| redundancy::must_come_back(volume, &present));
+            Ok(must.filter_map(|volume| redundancy::check(volume, &reports, &present).err()).next())
+        })
+    }
+
+    /// Nodes whose drives have failed are restarted, as an operator does; then all but those that are
+    /// away are up.
+    fn restart_broken(&mut self, away: &BTreeSet<usize>) -> Result<(), Finding> {
+        for node in (0..self.nodes.count()).filter(|node| !away.contains(node)) {
+            let is_broken = |node: spandrel_node::NodeReport| node.drives.iter().any(|drive| drive.failure.is_some());
+            if self.nodes.node(node).is_some_and(|up| is_broken(up.report())) {
+                self.nodes.stop(node, false);
+            }
+            if !self.nodes.is_started(node) {
+                self.nodes.start(node);
+            }
+        }
+        let away = away.clone();
+        self.await_nothing_lacking(move |run| {
+            let down = (0..run.nodes.count()).find(|node| !away.contains(node) && !run.nodes.is_up(*node));
+            Ok(down.map(|node| format!("n{} is not up", node + 1)))
+        })
+    }
+
+    /// All servers come back, with all drives that are not lost for ever; clients are served again.
+    fn come_back(&mut self) -> Result<(), Finding> {
+        self.restart_broken(&BTreeSet::new())?;
+        self.judge_places()?;
+        let present = self.present();
+        self.await_nothing_lacking(|run| run.lacking(&present))?;
+        let answered = self.answered();
+        self.await_nothing_lacking(|run| {
+            let idle = run.volumes.iter().zip(&answered);
+            let idle = idle.filter(|(volume, before)| volume.client.history.answered() < **before + PROGRESS);
+            Ok(idle.map(|(volume, _)| format!("clients of {} get no answers", volume.client.name)).next())
+        })
+    }
+
+    /// Every drive that is not lost for ever is used, as the drive that it was.
+    fn judge_places(&self) -> Result<(), Finding> {
+        let found = drives_by_place(&self.nodes);
+        for (place, drive) in &self.drives {
+            if !self.lost.contains(place) && found.get(place) != Some(drive) {
+                return Err(finding("drives")(format!("{place} is not used: {:?}", self.failure_of(*place))));
+            }
+        }
+        Ok(())
+    }
+
+    fn failure_of(&self, place: DrivePlace) -> Option<String> {
+        let report = self.nodes.node(place.node)?.report();
+        report.drives.get(place.drive)?.failure.clone()
+    }
+
+    fn answered(&self) -> Vec<usize> {
+        self.volumes.iter().map(|volume| volume.client.history.answered()).collect()
+    }
+
+    /// Nothing happens any more: everything is judged.
+    fn rest(&mut self) -> Result<(), Finding> {
+        self.volumes.iter().for_each(|volume| volume.client.stop());
+        self.advance(500)?;
+        // What is damaged on a drive but whole in its node's memory shows at the next attach.
+        for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
+            self.nodes.stop(node, false);
+        }
+        self.restart_broken(&BTreeSet::new())?;
+        self.judge_places()?;
+        self.advance(NOTICED_MS)?;
+        let present = self.present();
+        self.await_nothing_lacking(|run| run.lacking(&present))?;
+        for volume in self.volume_ids() {
+            // The first scrub heals what is left of the faults.
+            for is_healed in [false, true] {
+                self.judge_scrub(volume, is_healed)?;
+            }
+        }
+        self.find_new_damage(&present)?;
+        self.read_all_back()?;
+        self.judge_drives()?;
+        for volume in &self.volumes {
+            let judged = volume.client.history.check();
+            judged.map_err(|what| finding("register")(format!("volume {}, {what}", volume.client.name)))?;
+        }
+        self.look()
+    }
+
+    fn volume_ids(&self) -> Vec<VolumeId> {
+        self.volumes.iter().map(|volume| volume.id).collect()
+    }
+
+    fn judge_scrub(&mut self, volume: VolumeId, is_healed: bool) -> Result<(), Finding> {
+        let report = self.scrub(volume).ok_or_else(|| finding("scrub")("nobody scrubs".to_owned()))?;
+        let fails = report.gave_up
+            || report.blocks_different > 0
+            || (self.lost.is_empty() && report.pieces_unchecked > 0)
+            || (is_healed && !report.damaged.is_empty());
+        match fails {
+            true => Err(finding("scrub")(format!("{report:?}{}", if is_healed { " after healing" } else { "" }))),
+            false => Ok(()),
+        }
+    }
+
+    /// Bits flip once more, while all is idle and healthy: exactly they are found.
+    fn find_new_damage(&mut self, present: &BTreeSet<DriveId>) -> Result<(), Finding> {
+        let volumes = self.memberships()?;
+        let volume = &volumes[self.random.index(volumes.len())];
+        let in_sync = volume.drives().into_iter().filter(|drive| {
+            present.contains(drive) && !volume.marks.contains_key(drive)
+        });
+        let in_sync: Vec<DriveId> = in_sync.collect();
+        let drive = in_sync[self.random.index(in_sync.len())];
+        let has_others = volume.sets.iter().all(|set| {
+            set.members.iter().any(|member| member.drive != drive && in_sync.contains(&member.drive))
+        });
+        let place = self.drives.iter().find(|(_, id)| **id == drive).map(|(place, _)| *place);
+        let (true, Some(place)) = (has_others, place) else { return Ok(()) };
+        let simulated = &self.nodes.drives(place.node)[place.drive];
+        let inspection = inspect_drive(simulated).map_err(finding("inspection"))?;
+        let flipped = damage::flip_live_blocks(simulated, &inspection, volume.volume, 8, &self.random);
+        if flipped == 0 {
+            return Ok(());
+        }
+        self.outcome.bits_flipped += flipped;
+        let report = self.scrub(volume.volume).ok_or_else(|| finding("scrub")("nobody scrubs".to_owned()))?;
+        damage::check(&BTreeMap::from([(drive, flipped)]), &report).map_err(finding("damage"))
+    }
+
+    fn read_all_back(&mut self) -> Result<(), Finding> {
+        for volume in &self.volumes {
+            let index = self.random.index(self.nodes.count());
+            let (Some(node), Some(process)) = (self.nodes.node(index), self.nodes.process(index)) else {
+                return Err(finding("read back")(format!("n{} is not up", index + 1)));
+            };
+            let reading = clients::read_back(Rc::clone(&volume.client), node, process.platform());
+            let read = process.block_on(reading);
+            read.map_err(|end| finding("read back")(format!("{} cannot be read: {end:?}", volume.client.name)))?;
+        }
+        self.look()
+    }
+
+    /// The drives, read by a reader that shares no code with the store.
+    fn judge_drives(&mut self) -> Result<(), Finding> {
+        let mut inspected = BTreeMap::new();
+        for (place, drive) in &self.drives {
+            if self.lost.contains(place) {
+                continue;
+            }
+            let simulated = &self.nodes.drives(place.node)[place.drive];
+            let image = simulated.snapshot();
+            let inspection = inspect_image(simulated.name(), &image).map_err(finding("inspection"))?;
+            if !self.atlas.damaged().contains_key(&place.node) {
+                structure::check(&inspection).map_err(finding("structure"))?;
+            } else if inspection.is_damaged() {
+                continue;
+            }
+            inspected.insert(*drive, InspectedDrive { image, inspection });
+        }
+        for volume in self.memberships()? {
+            same_copies::check(&volume, &inspected).map_err(finding("same copies"))?;
+        }
+        Ok(())
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome {
+            trace_hash: self.nodes.world.trace_hash(),
+            events: self.nodes.world.trace_events(),
+            virtual_time: self.nodes.world.now(),
+            operations: self.volumes.iter().map(|volume| volume.client.history.count() as u64).sum(),
+            completions: self.one_owner.completions(),
+            bits_flipped: self.outcome.bits_flipped + self.injector.bits_flipped(),
+            rare: witness::take_reached(),
+            ..self.outcome.clone()
+        }
+    }
+
+    fn failure(&self, finding: Finding) -> Failure {
+        Failure {
+            checker: finding.checker.to_owned(),
+            what: finding.what,
+            at: self.nodes.world.now(),
+            faults_done: self.faults_done,
+            timeline: self.nodes.world.timeline(),
+        }
+    }
+}
+
+/// The drives that nodes which are up can use, by place.
+fn drives_by_place(nodes: &NodesWorld) -> BTreeMap<DrivePlace, DriveId> {
+    let mut drives = BTreeMap::new();
+    for node in 0..nodes.count() {
+        let Some(up) = nodes.node(node) else { continue };
+        for (drive, simulated) in nodes.drives(node).iter().enumerate() {
+            let report = up.report();
+            let own = report.drives.iter().find(|report| report.location == simulated.name());
+            if let Some(id) = own.filter(|own| own.failure.is_none()).and_then(|own| own.drive) {
+                drives.insert(DrivePlace { node, drive }, id);
+            }
+        }
+    }
+    drives
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

@@ -1,0 +1,322 @@
+//! What the world of a seed is like: how many servers and drives, which volumes, what its clients do,
+//! and what breaks how often.
+//!
+//! Every seed draws all of it anew, and leaves whole kinds of faults and operations out (swarm testing:
+//! a run in which everything happens a little never goes far in any direction).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use spandrel_platform_simulated::{
+    DelayRange, NetworkConfig, Random, SimulatedDriveConfig, TurnOrder, WorldConfig,
+};
+
+use crate::nodes::SLAB_BYTES;
+
+/// The most servers of a world.
+pub const NODES_MAX: u64 = 7;
+
+/// Slab copies that a drive of the world takes at most, so that there is always room.
+const SLABS_PER_DRIVE: u64 = 3;
+
+/// About how many operations a run has, one of these.
+const OPERATIONS: [u64; 5] = [1000, 3000, 6000, 10_000, 20_000];
+
+/// About how long it takes, in virtual milliseconds, until all have come back from the last fault.
+const COME_BACK_MS: u64 = 10_000;
+
+/// The world of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// How many drives each server has; one entry for each server.
+    pub drives: Vec<u8>,
+    /// What the drives are like.
+    pub drive: DriveShape,
+    /// The network and the clocks.
+    pub network: NetworkShape,
+    /// The volumes, which are made when the run begins.
+    pub volumes: Vec<VolumeShape>,
+    /// What the clients do.
+    pub load: Load,
+    /// What breaks, and how often with regard to the rest.
+    pub weights: Weights,
+    /// How many faults there are.
+    pub faults: u32,
+    /// The longest time between two faults, in virtual milliseconds.
+    pub fault_interval_ms_max: u64,
+    /// Nodes that stay away while the others must become healthy again.
+    pub left_broken: u8,
+}
+
+/// The drives of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveShape {
+    /// Bytes of each.
+    pub size_bytes: u64,
+    /// The unit that is written as a whole: 512 or 4096.
+    pub sector_bytes: u32,
+    /// Whether completed writes need a flush.
+    pub volatile_cache: bool,
+    /// A write takes up to this many microseconds.
+    pub write_us_max: u64,
+}
+
+/// The network and the clocks of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkShape {
+    /// A message is under way for at least this many microseconds.
+    pub delay_us_min: u64,
+    /// And for at most so many.
+    pub delay_us_max: u64,
+    /// What a link carries in a second; nothing limits it if absent.
+    pub bandwidth_bytes_per_second: Option<u64>,
+    /// How often, in 1000, what leaves together arrives in parts.
+    pub split_per_mille: u32,
+    /// The buffers of a connection.
+    pub socket_buffer_bytes: usize,
+    /// How far clocks are off, in parts per million.
+    pub clock_drift_ppm_max: u32,
+    /// Sleepers wake up to this many microseconds late.
+    pub timer_slack_us_max: u64,
+    /// Whether processes take their turns in any order.
+    pub random_order: bool,
+}
+
+/// A volume of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeShape {
+    /// Slabs of 4 MiB.
+    pub slabs: u64,
+    /// Copies of each.
+    pub copies: u8,
+}
+
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// Clients on each server, for each volume.
+    pub clients: u8,
+    /// Operations that a client has under way at once, at most.
+    pub depth: u8,
+    /// A client waits up to this many microseconds after an operation, so that all of them together do
+    /// about as many in a run as the seed has drawn.
+    pub pause_us_max: u64,
+    /// Zones of a volume in which the operations meet.
+    pub zones: u8,
+    /// Of 1000 operations, how many change something.
+    pub change_per_mille: u32,
+    /// Of 1000 changes, how many are trims.
+    pub trim_per_mille: u32,
+    /// Of 1000 changes, how many write zeroes.
+    pub zero_per_mille: u32,
+    /// Of 1000 operations, how many are of parts of blocks.
+    pub partial_per_mille: u32,
+    /// Of 1000 operations, how many are longer than a block.
+    pub long_per_mille: u32,
+    /// The longest operation, in blocks.
+    pub blocks_max: u32,
+    /// Of 1000 clients that come, how many open their volume for reading only for a while.
+    pub idle_per_mille: u32,
+}
+
+/// How often each kind of fault is drawn, with regard to the others; zero for never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weights {
+    /// A process that crashes, or a server that loses its power.
+    pub stop: u32,
+    /// All servers lose their power.
+    pub power_cut_all: u32,
+    /// A process that stands still.
+    pub pause: u32,
+    /// Links between two servers that are cut, one way or both.
+    pub cut: u32,
+    /// A server that is cut off from all others.
+    pub isolate: u32,
+    /// Connections that break.
+    pub break_connections: u32,
+    /// Links that become slow.
+    pub slow_link: u32,
+    /// The cluster's state: unreachable, for all or one.
+    pub state_outage: u32,
+    /// The cluster's state: requests and answers lost or late.
+    pub state_losses: u32,
+    /// The time of day jumps, or a clock drifts otherwise.
+    pub clock: u32,
+    /// A drive that hangs, or is slow.
+    pub drive_slow: u32,
+    /// A drive that answers with errors, dies, or is pulled out, and comes back.
+    pub drive_fails: u32,
+    /// Bits that flip.
+    pub rot: u32,
+    /// Writes that a drive loses or misdirects.
+    pub stray_writes: u32,
+    /// Sectors that cannot be read.
+    pub unreadable: u32,
+    /// A drive without room.
+    pub no_room: u32,
+    /// An old image of a drive, or all drives of a server, in the place of what was there.
+    pub lose_drives: u32,
+    /// Volumes are scrubbed.
+    pub scrub: u32,
+}
+
+impl Shape {
+    /// The world of `seed`.
+    pub fn of_seed(seed: u64) -> Self {
+        let random = Random::stream(seed, "shape", 0);
+        // Most clusters are small.
+        let nodes = random.between(2, 3 + random.below(NODES_MAX - 2));
+        let drives: Vec<u8> = (0..nodes).map(|_| 1 + random.below(1 + random.below(4)) as u8).collect();
+        let volumes = volumes(&random, &drives);
+        let one_of = |choices: &[u64]| choices[random.index(choices.len())];
+        let drive = DriveShape {
+            size_bytes: one_of(&[24, 32, 64]) << 20,
+            sector_bytes: if random.chance(200) { 4096 } else { 512 },
+            volatile_cache: random.chance(800),
+            write_us_max: one_of(&[20, 80, 1000]),
+        };
+        let faults = random.between(12, 40) as u32;
+        let fault_interval_ms_max = one_of(&[200, 1000, 1500, 3000]);
+        let mut load = Load::draw(&random);
+        let workers = nodes * volumes.len() as u64 * u64::from(load.clients) * u64::from(load.depth);
+        let run_us = 1000 * (u64::from(faults) * fault_interval_ms_max / 2 + COME_BACK_MS);
+        load.pause_us_max = 2 * run_us * workers / one_of(&OPERATIONS);
+        Self {
+            drives,
+            drive,
+            network: NetworkShape::draw(&random),
+            volumes,
+            load,
+            weights: Weights::draw(&random),
+            faults,
+            fault_interval_ms_max,
+            left_broken: random.below(nodes) as u8,
+        }
+    }
+
+    /// How many servers there are.
+    pub fn nodes(&self) -> usize {
+        self.drives.len()
+    }
+
+    /// The settings of the simulated world.
+    pub fn world_config(&self, timeline_events: usize) -> WorldConfig {
+        let network = &self.network;
+        WorldConfig {
+            order: if network.random_order { TurnOrder::Random } else { TurnOrder::Fifo },
+            network: NetworkConfig {
+                delay: DelayRange::microseconds(network.delay_us_min, network.delay_us_max),
+                bandwidth_bytes_per_second: network.bandwidth_bytes_per_second,
+                split_per_mille: network.split_per_mille,
+                socket_buffer_bytes: network.socket_buffer_bytes,
+                ..NetworkConfig::default()
+            },
+            clock_drift_ppm_max: network.clock_drift_ppm_max,
+            timer_slack_max: Duration::from_micros(network.timer_slack_us_max),
+            timeline_events,
+            ..WorldConfig::default()
+        }
+    }
+
+    /// The settings of every drive.
+    pub fn drive_config(&self) -> SimulatedDriveConfig {
+        SimulatedDriveConfig {
+            size_bytes: self.drive.size_bytes,
+            sector_bytes: self.drive.sector_bytes,
+            volatile_cache: self.drive.volatile_cache,
+            write_latency: DelayRange::microseconds(15, self.drive.write_us_max.max(15)),
+            ..SimulatedDriveConfig::default()
+        }
+    }
+}
+
+/// Volumes that the drives have room for.
+fn volumes(random: &Random, drives: &[u8]) -> Vec<VolumeShape> {
+    let mut room = SLABS_PER_DRIVE * drives.iter().map(|drives| u64::from(*drives)).sum::<u64>();
+    let mut volumes = Vec::new();
+    for _ in 0..random.between(1, 3) {
+        let copies = random.between(2, 3).min(drives.len() as u64);
+        // Copies go to different servers, and not all servers have the same room.
+        let slabs = random.between(1, 3).min(room / copies / 2);
+        if slabs > 0 {
+            room -= slabs * copies;
+            volumes.push(VolumeShape { slabs, copies: copies as u8 });
+        }
+    }
+    volumes
+}
+
+impl VolumeShape {
+    /// Its size.
+    pub fn size_bytes(&self) -> u64 {
+        self.slabs * SLAB_BYTES
+    }
+}
+
+impl NetworkShape {
+    fn draw(random: &Random) -> Self {
+        let one_of = |choices: &[u64]| choices[random.index(choices.len())];
+        let delay_us_min = one_of(&[1, 20, 200, 2000]);
+        Self {
+            delay_us_min,
+            delay_us_max: delay_us_min * one_of(&[1, 3, 30]),
+            bandwidth_bytes_per_second: [None, Some(125_000_000), Some(1_250_000_000)][random.index(3)],
+            split_per_mille: one_of(&[0, 50, 500]) as u32,
+            socket_buffer_bytes: one_of(&[16 << 10, 256 << 10, 4 << 20]) as usize,
+            clock_drift_ppm_max: one_of(&[0, 100, 500]) as u32,
+            timer_slack_us_max: one_of(&[0, 50, 5000]),
+            random_order: random.chance(500),
+        }
+    }
+}
+
+impl Load {
+    fn draw(random: &Random) -> Self {
+        let one_of = |choices: &[u64]| choices[random.index(choices.len())];
+        let sometimes = |per_mille: u64| if random.chance(600) { random.below(per_mille) as u32 } else { 0 };
+        Self {
+            clients: random.between(1, 2) as u8,
+            depth: one_of(&[1, 2, 4, 8]) as u8,
+            pause_us_max: 0,
+            zones: random.between(1, 6) as u8,
+            change_per_mille: one_of(&[300, 600, 900]) as u32,
+            trim_per_mille: 0 * sometimes(300),
+            zero_per_mille: 0 * sometimes(300),
+            partial_per_mille: sometimes(400),
+            long_per_mille: sometimes(200),
+            blocks_max: one_of(&[2, 16, 256]) as u32,
+            idle_per_mille: sometimes(200),
+        }
+    }
+}
+
+impl Weights {
+    fn draw(random: &Random) -> Self {
+        // Half of all kinds are left out of a run, and the others differ by a factor of up to eight.
+        let weight = |usual: u32| if random.chance(500) { 0 } else { usual << random.below(4) };
+        Self {
+            stop: 4 << random.below(4),
+            power_cut_all: weight(1),
+            pause: weight(2),
+            cut: weight(4),
+            isolate: weight(2),
+            break_connections: weight(2),
+            slow_link: weight(1),
+            state_outage: weight(2),
+            state_losses: weight(2),
+            clock: weight(1),
+            drive_slow: weight(2),
+            drive_fails: weight(2),
+            rot: weight(4),
+            stray_writes: weight(1),
+            unreadable: weight(1),
+            no_room: weight(1),
+            lose_drives: weight(1),
+            scrub: weight(2),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "shape_tests.rs"]
+mod tests;
