@@ -127,14 +127,21 @@ fn violation(operations: &[Operation], read: Operation) -> Violation {
     // What was answered before this moment was overwritten before the read began.
     let is_over = |write: &&Operation| write.end.is_some_and(|end| end < read.start);
     let overwritten = writes().filter(is_over).map(|write| write.start).max().unwrap_or(0);
-    let seen: BTreeSet<u64> = begun
-        .iter()
-        .filter(|other| !other.is_write && other.end.is_some_and(|end| end < now))
-        .map(|other| other.value)
-        .collect();
+    // When a read that saw the value first ended.
+    let mut seen: BTreeMap<u64, Moment> = BTreeMap::new();
+    for earlier in begun.iter().filter(|operation| !operation.is_write) {
+        if let Some(end) = earlier.end.filter(|end| *end < now) {
+            seen.entry(earlier.value).and_modify(|first| *first = end.min(*first)).or_insert(end);
+        }
+    }
+    // Only one write can have brought it; zero was there at first.
+    let is_unique = |value| value != 0 && writes().filter(|write| write.value == value).count() == 1;
     // The zero of the beginning is none: while it is there, what the read saw can be written before it.
-    let is_candidate =
-        |write: &&Operation| write.end.map_or(seen.contains(&write.value), |end| end > overwritten);
+    let is_candidate = |write: &&Operation| match (write.end, seen.get(&write.value)) {
+        (Some(end), _) => end > overwritten,
+        (None, Some(seen)) => *seen > overwritten || !is_unique(write.value),
+        (None, None) => false,
+    };
     let candidates: BTreeSet<u64> = writes().filter(is_candidate).map(|write| write.value).collect();
 
     let could_see = |value: &u64| {

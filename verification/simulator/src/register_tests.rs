@@ -168,7 +168,7 @@ fn true_history() -> impl Strategy<Value = Vec<Operation>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(8000))]
+    #![proptest_config(ProptestConfig::with_cases(20_000))]
 
     #[test]
     fn agrees_with_trying_all_orders(operations in arbitrary_history()) {
@@ -290,7 +290,7 @@ fn long_history(random: &Random, count: usize) -> Vec<Operation> {
 
 #[test]
 fn a_long_history_is_accepted_and_one_read_of_an_older_value_is_not() {
-    for seed in 0..2 {
+    for seed in 0..4 {
         let random = Random::new(seed);
         let mut operations = long_history(&random, 10_000);
         let is_lost_zero = |write: &&Operation| write.is_write && write.value == 0 && write.end.is_none();
