@@ -25,6 +25,9 @@ use spandrel_shared::{CopyId, DriveId, SlabIndex};
 /// Slabs whose copy sets share a key.
 pub const SLABS_PER_CHUNK: u32 = 256;
 
+/// A volume has fewer slabs than this: their numbers have 28 bits in the identities of copies.
+pub const SLABS_MAX: u32 = 1 << 28;
+
 /// How a slab's data lie in its copy set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
@@ -192,6 +195,12 @@ impl SlabChunk {
     }
 
     pub(crate) fn from_body(body: ChunkBody) -> Result<Self, String> {
+        if body.chunk >= SLABS_MAX / SLABS_PER_CHUNK {
+            return Err(format!("no volume has a chunk {}", body.chunk));
+        }
+        if body.slabs.len() > SLABS_PER_CHUNK as usize {
+            return Err(format!("it holds {} slabs, more than {SLABS_PER_CHUNK}", body.slabs.len()));
+        }
         let batches: Option<Vec<_>> = body.batches.iter().map(|text| unhex(text)).collect();
         let batches = batches.ok_or("a batch is not 24 hexadecimal digits")?;
         let mut chunk = Self { chunk: body.chunk, sets: Vec::with_capacity(body.slabs.len()) };

@@ -118,6 +118,22 @@ fn wrong_numbers_are_refused() {
 
 /// Copy sets stand in the cluster's state for years. If this fails, old ones can no longer be read.
 #[test]
+fn chunks_and_slabs_beyond_a_volume_s_are_refused() {
+    let read = |chunk: u32, slabs: usize| {
+        let slabs = vec!["[0]"; slabs].join(",");
+        let text = format!(
+            r#"{{"format":1,"chunk":{chunk},"drives":[],"layouts":[{{"copies":3}}],"batches":[],"slabs":[{slabs}]}}"#
+        );
+        let body = serde_json::from_str(&text).expect("it is JSON");
+        SlabChunk::from_body(body)
+    };
+    let last = read((1 << 20) - 1, 256).expect("the last slabs that a volume can have");
+    assert_eq!(last.slab(255), SlabIndex((1 << 28) - 1));
+    assert!(read(1 << 20, 1).is_err() && read(u32::MAX, 1).is_err());
+    assert!(read(0, 257).is_err());
+}
+
+#[test]
 fn the_stored_form_never_changes() {
     let batch = CopyBatch([0xab; 12]);
     let members = vec![

@@ -12,7 +12,7 @@ use spandrel_shared::{
     Version, VolumeId,
 };
 
-use crate::copy_sets::{ChunkBody, SlabChunk};
+use crate::copy_sets::{ChunkBody, SLABS_MAX, SlabChunk};
 use crate::store::{Entry, Key, Revision, Value};
 
 /// Something that stands at a key.
@@ -266,13 +266,30 @@ pub struct VolumeRecord {
     /// When it was made.
     pub created_unix_ms: u64,
 }
-record!(VolumeRecord, "volume", 1);
+
+impl Record for VolumeRecord {
+    const KIND: &'static str = "volume";
+    const FORMAT: u32 = 1;
+    type Body = Self;
+
+    fn to_body(&self) -> Self {
+        self.clone()
+    }
+
+    fn from_body(body: Self) -> Result<Self, String> {
+        let slabs = body.slab_bytes.slabs_for(body.size_bytes);
+        if slabs >= u64::from(SLABS_MAX) {
+            return Err(format!("it has {slabs} slabs, more than can be numbered"));
+        }
+        Ok(body)
+    }
+}
 
 impl VolumeRecord {
     /// How many slabs it has.
     pub fn slab_count(&self) -> u32 {
         let slabs = self.slab_bytes.slabs_for(self.size_bytes);
-        u32::try_from(slabs).expect("sizes beyond 2^32 slabs are refused at creation")
+        u32::try_from(slabs).expect("larger sizes are refused at creation and when a record is read")
     }
 }
 

@@ -119,6 +119,22 @@ fn what_is_no_record_is_refused() {
     assert!(sized.unwrap_err().why.contains("slab size"), "limits hold for what is read too");
 }
 
+#[test]
+fn a_volume_with_more_slabs_than_can_be_numbered_is_refused() {
+    let text = |size_bytes: u64| {
+        format!(
+            r#"{{"format":1,"name":"vm","size_bytes":{size_bytes},"copies":3,"write_copies_min":1,"slab_bytes":4194304,"owner":null,"preferred_owner":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}}"#
+        )
+    };
+    let decode = |size_bytes| decode::<VolumeRecord>(&entry(text(size_bytes).as_bytes()));
+    let largest = ((1 << 28) - 1) * (4 << 20);
+    assert_eq!(decode(largest).unwrap().record.slab_count(), (1 << 28) - 1);
+    for size_bytes in [largest + 4096, u64::MAX] {
+        let error = decode(size_bytes).unwrap_err();
+        assert!(error.code == "STATE_DAMAGED" && error.why.contains("slabs"), "{error}");
+    }
+}
+
 /// A field that a later version of the same format adds is no obstacle.
 #[test]
 fn unknown_fields_are_passed_over() {

@@ -13,7 +13,7 @@ use spandrel_shared::{
     VolumeId,
 };
 
-use crate::copy_sets::{CopyBatch, CopySet, Layout, Member, SLABS_PER_CHUNK, SlabChunk};
+use crate::copy_sets::{CopyBatch, CopySet, Layout, Member, SLABS_MAX, SLABS_PER_CHUNK, SlabChunk};
 use crate::keys::{self, StateKey};
 use crate::membership::count_by_drive;
 use crate::records::{
@@ -75,7 +75,7 @@ impl NewVolume {
         let slabs = self.slab_bytes.slabs_for(self.size_bytes);
         let why = if self.size_bytes == 0 || !self.size_bytes.is_multiple_of(BLOCK_BYTES as u64) {
             format!("its size of {} bytes is not a multiple of {BLOCK_BYTES} above zero", self.size_bytes)
-        } else if slabs >= 1 << 28 {
+        } else if slabs >= u64::from(SLABS_MAX) {
             format!("it would have {slabs} slabs, more than can be numbered")
         } else if self.copies == 0 || self.copies > 8 {
             format!("{} copies are not possible, 1 to 8 are", self.copies)
