@@ -20,7 +20,7 @@ pub const NODES_MAX: u64 = 7;
 const SLABS_PER_DRIVE: u64 = 3;
 
 /// About how many operations a run has, one of these.
-const OPERATIONS: [u64; 5] = [1000, 3000, 6000, 10_000, 20_000];
+const OPERATIONS: [u64; 5] = [2000, 6000, 15_000, 25_000, 50_000];
 
 /// About how long it takes, in virtual milliseconds, until all have come back from the last fault.
 const COME_BACK_MS: u64 = 10_000;
@@ -257,12 +257,14 @@ impl NetworkShape {
     fn draw(random: &Random) -> Self {
         let one_of = |choices: &[u64]| choices[random.index(choices.len())];
         let delay_us_min = one_of(&[1, 20, 200, 2000]);
+        let delay_us_max = delay_us_min * one_of(&[1, 3, 30]);
         Self {
             delay_us_min,
-            delay_us_max: delay_us_min * one_of(&[1, 3, 30]),
+            delay_us_max,
             bandwidth_bytes_per_second: [None, Some(125_000_000), Some(1_250_000_000)][random.index(3)],
             split_per_mille: one_of(&[0, 50, 500]) as u32,
-            socket_buffer_bytes: one_of(&[16 << 10, 256 << 10, 4 << 20]) as usize,
+            // Enough for 10 MB/s over the delay: nobody builds a cluster on less.
+            socket_buffer_bytes: (one_of(&[16 << 10, 256 << 10, 4 << 20])).max(delay_us_max * 10) as usize,
             clock_drift_ppm_max: one_of(&[0, 100, 500]) as u32,
             timer_slack_us_max: one_of(&[0, 50, 5000]),
             random_order: random.chance(500),
@@ -280,8 +282,8 @@ impl Load {
             pause_us_max: 0,
             zones: random.between(1, 6) as u8,
             change_per_mille: one_of(&[300, 600, 900]) as u32,
-            trim_per_mille: 0 * sometimes(300),
-            zero_per_mille: 0 * sometimes(300),
+            trim_per_mille: sometimes(300),
+            zero_per_mille: sometimes(300),
             partial_per_mille: sometimes(400),
             long_per_mille: sometimes(200),
             blocks_max: one_of(&[2, 16, 256]) as u32,

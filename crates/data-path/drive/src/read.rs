@@ -103,21 +103,28 @@ impl<P: Platform> Inner<P> {
         let mut parts = Vec::with_capacity(stretches.len());
         if let [_] = stretches[..] {
             for stretch in stretches {
-                self.read_stretch(stretch, checksum, &mut parts).await;
+                self.read_stretch(stretch, checksum, &mut parts).await?;
             }
             return Ok(parts);
         }
         // All at the same time: blocks that were written at random lie apart.
         let reads = stretches.into_iter().map(|stretch| async {
             let mut parts = Vec::with_capacity(1);
-            self.read_stretch(stretch, checksum, &mut parts).await;
-            parts
+            self.read_stretch(stretch, checksum, &mut parts).await?;
+            Ok(parts)
         });
-        parts.extend(join_all(reads).await.into_iter().flatten());
+        for read in join_all(reads).await {
+            parts.extend(read?);
+        }
         Ok(parts)
     }
 
-    async fn read_stretch(&self, stretch: Stretch, checksum: BlockChecksum, parts: &mut Vec<ReadPart>) {
+    async fn read_stretch(
+        &self,
+        stretch: Stretch,
+        checksum: BlockChecksum,
+        parts: &mut Vec<ReadPart>,
+    ) -> Result<(), StoreError> {
         match stretch.start {
             Mapping::NONE => parts.push(ReadPart::Hole { count: stretch.count }),
             Mapping::UNKNOWN => {
@@ -126,8 +133,9 @@ impl<P: Platform> Inner<P> {
                     .map(|block| ReadPart::Damaged(DamagedBlock { block, mapping: Mapping::UNKNOWN }));
                 parts.extend(lost);
             }
-            _ => self.read_data(stretch, checksum, parts).await,
+            _ => self.read_data(stretch, checksum, parts).await?,
         }
+        Ok(())
     }
 
     fn look_up(
@@ -160,9 +168,15 @@ impl<P: Platform> Inner<P> {
 
     /// Reads consecutive physical blocks with one read; if that fails, block by block, so that
     /// one bad sector costs one block.
-    async fn read_data(&self, stretch: Stretch, checksum: BlockChecksum, parts: &mut Vec<ReadPart>) {
+    async fn read_data(
+        &self,
+        stretch: Stretch,
+        checksum: BlockChecksum,
+        parts: &mut Vec<ReadPart>,
+    ) -> Result<(), StoreError> {
         if let Some(data) = self.read_blocks(stretch.start.block, stretch.count).await {
-            return self.check_blocks(&stretch, &data, checksum, parts);
+            self.check_blocks(&stretch, &data, checksum, parts);
+            return Ok(());
         }
         for index in 0..stretch.count {
             let single = Stretch {
@@ -173,9 +187,13 @@ impl<P: Platform> Inner<P> {
             };
             match self.read_blocks(single.start.block, 1).await {
                 Some(data) => self.check_blocks(&single, &data, checksum, parts),
-                None => parts.push(self.damaged(&single, 0)),
+                None => {
+                    self.check_drive_reads().await?;
+                    parts.push(self.damaged(&single, 0));
+                }
             }
         }
+        Ok(())
     }
 
     async fn read_blocks(&self, block: u32, count: u32) -> Option<Buffer> {
@@ -188,6 +206,19 @@ impl<P: Platform> Inner<P> {
                 None
             }
         }
+    }
+
+    /// A block that cannot be read is damaged if the drive still reads elsewhere. If not even its
+    /// superblock can be read, the drive is gone, and what it holds may be whole.
+    async fn check_drive_reads(&self) -> Result<(), StoreError> {
+        self.check()?;
+        for block in [0, self.superblock.layout.data_end_block()] {
+            if self.read_blocks(block, 1).await.is_some() {
+                return self.check();
+            }
+        }
+        self.fail(StoreError::Failed("it answers no read any more".to_owned()));
+        self.check()
     }
 
     fn check_blocks(

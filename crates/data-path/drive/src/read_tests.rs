@@ -67,6 +67,22 @@ fn a_block_that_cannot_be_read_costs_no_other_one() {
     });
 }
 
+/// Otherwise the owner would take the last copy's blocks for lost, while only its drive is away.
+#[test]
+fn a_drive_that_answers_no_read_has_failed_and_its_blocks_are_not_damaged() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let drive = machine.drive.clone();
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        write_blocks(&platform, &store, slab, 0, version(1, 1), &[1, 2, 3]).await.unwrap();
+        drive.die();
+        assert!(matches!(store.read(slot, 0, 3).await, Err(StoreError::Failed(_))));
+        assert!(store.failure().is_some());
+        assert_eq!(store.statistics().blocks_damaged, 0);
+    });
+}
+
 /// A read that began before an overwrite sees the former content or the new one, never what has
 /// come into the former's place.
 #[test]

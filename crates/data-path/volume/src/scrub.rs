@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use spandrel_platform::{Platform, before};
 use spandrel_replica::{PartDescription, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::geometry::SlabRange;
@@ -19,6 +20,9 @@ const PIECE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Blocks that are checked under one lock: 1 MiB.
 const PIECE_BLOCKS: u32 = 256;
+
+/// Blocks that are healed at the same time.
+const HEALS_AT_ONCE: usize = 16;
 
 /// What a scrub found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,12 +56,41 @@ impl ScrubReport {
     }
 }
 
+/// A block that one copy has not whole, while another one has.
+struct DamagedCopy {
+    block: u32,
+    member: Member,
+    token: u64,
+}
+
 /// What a copy holds of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Checked {
     Hole,
     Data(u32),
     Damaged(u64),
+}
+
+/// Compares what the copies hold of a block; those that can be healed are added to `damaged`.
+fn judge_block(
+    block: u32,
+    states: Vec<(Member, Checked)>,
+    report: &mut ScrubReport,
+    damaged: &mut Vec<DamagedCopy>,
+) {
+    let whole = |state: &Checked| !matches!(state, Checked::Damaged(_));
+    let mut good = states.iter().filter(|(_, state)| whole(state));
+    let first = good.next().map(|(_, first)| *first);
+    if good.any(|(_, state)| Some(*state) != first) {
+        report.blocks_different += 1;
+    }
+    for (member, state) in &states {
+        let Checked::Damaged(token) = state else { continue };
+        *report.damaged.entry(member.drive).or_insert(0) += 1;
+        if first.is_some() {
+            damaged.push(DamagedCopy { block, member: *member, token: *token });
+        }
+    }
 }
 
 impl<C: OwnerContext> Owner<C> {
@@ -131,49 +164,29 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
         }
         report.blocks_checked += copies.len() as u64 * u64::from(piece.count);
+        let mut damaged = Vec::new();
         for index in 0..piece.count {
-            let block = piece.first + index;
             let states = copies.iter().map(|(member, checked)| (*member, checked[index as usize]));
-            self.judge_block(piece.slab, block, states.collect(), heal, report).await?;
+            judge_block(piece.first + index, states.collect(), report, &mut damaged);
+        }
+        if heal {
+            report.blocks_healed += self.heal_all(piece.slab, damaged).await?;
         }
         Ok(())
     }
 
-    async fn judge_block(
-        &self,
-        slab: SlabIndex,
-        block: u32,
-        states: Vec<(Member, Checked)>,
-        heal: bool,
-        report: &mut ScrubReport,
-    ) -> Result<(), OwnerError> {
-        let whole = |state: &Checked| !matches!(state, Checked::Damaged(_));
-        let mut good = states.iter().filter(|(_, state)| whole(state));
-        if let Some((_, first)) = good.next()
-            && good.any(|(_, state)| state != first)
-        {
-            report.blocks_different += 1;
-        }
-        for (member, state) in &states {
-            let Checked::Damaged(token) = state else { continue };
-            *report.damaged.entry(member.drive).or_insert(0) += 1;
-            let has_source = states.iter().any(|(_, state)| whole(state));
-            if heal && has_source && self.heal_from_other(slab, block, *member, *token).await? {
-                report.blocks_healed += 1;
-            }
-        }
-        Ok(())
+    /// Heals blocks, several at a time: a copy that has lost a part of its map has many. Returns how many
+    /// it healed.
+    async fn heal_all(&self, slab: SlabIndex, damaged: Vec<DamagedCopy>) -> Result<u64, OwnerError> {
+        let heals = damaged.into_iter().map(|damaged| self.heal_from_other(slab, damaged));
+        let healed = stream::iter(heals).buffer_unordered(HEALS_AT_ONCE);
+        healed.try_fold(0, async |count, is_healed| Ok(count + u64::from(is_healed))).await
     }
 
     /// Reads the block as a user would, which heals the copies that turn out to be damaged, and
     /// then heals this one.
-    async fn heal_from_other(
-        &self,
-        slab: SlabIndex,
-        block: u32,
-        member: Member,
-        token: u64,
-    ) -> Result<bool, OwnerError> {
+    async fn heal_from_other(&self, slab: SlabIndex, damaged: DamagedCopy) -> Result<bool, OwnerError> {
+        let DamagedCopy { block, member, token } = damaged;
         let piece = SlabRange { slab, first: block, count: 1 };
         let parts: Vec<BlockPart> = self.read_piece(piece).await?;
         let Some(good) = parts.first().filter(|part| !matches!(part, BlockPart::Lost)) else {

@@ -324,11 +324,17 @@ impl<C: OwnerContext> OwnerInner<C> {
                     self.undo_on_joining(write.piece);
                     return Err(OwnerError::NoRoom);
                 }
-                // Some copies have it: those without room must not count any more.
+                // Some copies have it: those without room must not count any more. One that cannot be
+                // marked, since another slab's last copy is with it, is asked until it has room.
                 for drive in &without_room {
                     self.note_failure(*drive, &AskError::Replica(ReplicaError::NoRoom));
                 }
-                changed.await;
+                let again = self.members(write.piece.slab).into_iter().map(|(member, _)| member);
+                for member in again.filter(|member| without_room.contains(&member.drive)) {
+                    awaited.push(member);
+                    retries.push(self.ask_write(write, member, RETRY_DELAY));
+                }
+                without_room.clear();
                 continue;
             }
             if any_durable && self.is_overdue(write.begun) {
