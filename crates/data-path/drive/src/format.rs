@@ -40,6 +40,13 @@ pub enum FormatError {
     },
 }
 
+/// Counters of roots and groups are below this, so that they can be raised without end: no drive lives
+/// to see it.
+pub const COUNT_MAX: u64 = 1 << 62;
+
+/// The same for the journal's laps.
+pub const LAP_MAX: u32 = 1 << 31;
+
 /// Sets the first four bytes of `bytes` to the CRC-32C of the rest. Every structure here begins
 /// with its checksum.
 pub fn seal(bytes: &mut [u8]) -> u32 {

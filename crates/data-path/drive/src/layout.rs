@@ -19,6 +19,9 @@ const JOURNAL_SHARE: u32 = 200;
 /// One data block in this many is never promised to slabs.
 const KEPT_FREE_SHARE: u64 = 25;
 
+/// No record that takes a slot is shorter.
+const SLOT_RECORD_BYTES_MIN: usize = 24;
+
 /// Root slots: two generations, each held twice.
 pub const ROOT_SLOTS: u32 = 4;
 
@@ -121,6 +124,13 @@ impl Layout {
     /// them takes little of the journal. Where marks move on, there are never nearly so many.
     pub fn listed_writes_max(&self) -> usize {
         self.journal_blocks as usize * (BLOCK_BYTES / LISTED_RECORD_BYTES / 16)
+    }
+
+    /// Slots of slabs, and likewise of volumes, that records can name: one for each slab that the drive
+    /// holds, and one for each that the journal can add and remove before slots are given out again.
+    pub fn slots_max(&self) -> u32 {
+        let records_per_block = (BLOCK_BYTES / SLOT_RECORD_BYTES_MIN) as u32;
+        self.slab_count_max.saturating_add(self.journal_blocks.saturating_mul(records_per_block))
     }
 
     /// The byte at which `block` begins.

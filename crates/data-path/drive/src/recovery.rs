@@ -147,6 +147,7 @@ impl<P: Platform> DriveStore<P> {
         let mut recovery = Recovery::new(platform, &drive, &found.superblock);
         recovery.report.structures_damaged = found.damaged_blocks.len() as u64;
         let (root, lacks_twin) = recovery.find_root().await?;
+        recovery.check_position(&root)?;
         recovery.load_maps(&root).await?;
         let replay = recovery.replay(&root, lacks_twin).await?;
         recovery.clear_torn_roots(root.generation + 1).await?;
@@ -319,7 +320,14 @@ impl<'a, P: Platform> Recovery<'a, P> {
         for slot in 0..ROOT_SLOTS {
             let root = match self.read(Layout::offset_of(self.layout.root_slot(slot)), slot_bytes).await {
                 Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => continue,
-                Ok(bytes) => Root::decode(&bytes, self.superblock.drive).ok(),
+                Ok(bytes) => match Root::decode(&bytes, self.superblock.drive) {
+                    Ok(root) => Some(root),
+                    // Whole, so not to be cleared away.
+                    Err(FormatError::Newer { version, .. }) => {
+                        return Err(AttachError::Newer(format!("its maps have leaves of format {version}")));
+                    }
+                    Err(_) => None,
+                },
                 Err(error) => {
                     failure = Some(error);
                     None
@@ -358,12 +366,14 @@ impl<'a, P: Platform> Recovery<'a, P> {
 
     async fn load_maps(&mut self, root: &Root) -> Result<(), AttachError> {
         for volume in &root.volumes {
+            self.check_slot(volume.slot)?;
             self.state.add_volume(volume.slot, volume.volume);
             if let Some(state) = self.state.volumes.get_mut(volume.slot) {
                 state.restore(volume);
             }
         }
         for slab in &root.slabs {
+            self.check_slot(slab.slot)?;
             self.state.add_slab(&SlabAdd {
                 slab_slot: slab.slot,
                 volume_slot: slab.volume_slot,
@@ -375,6 +385,31 @@ impl<'a, P: Platform> Recovery<'a, P> {
             self.load_slab(slab).await?;
         }
         Ok(())
+    }
+
+    /// Refuses a root that lets the journal go on behind its end.
+    fn check_position(&self, root: &Root) -> Result<(), AttachError> {
+        let (sector, end) = (root.journal.sector, self.layout.journal_sectors());
+        if sector <= end {
+            return Ok(());
+        }
+        Err(AttachError::Damaged(format!("the journal of {end} sectors goes on at sector {sector}")))
+    }
+
+    /// Refuses a slot that no store has given out: the tables are as long as the highest one.
+    fn check_slot(&self, slot: u32) -> Result<(), AttachError> {
+        if slot < self.layout.slots_max() {
+            return Ok(());
+        }
+        Err(AttachError::Damaged(format!("slot {slot} lies beyond what the drive can hold")))
+    }
+
+    fn check_slots(&self, group: &Group) -> Result<(), AttachError> {
+        group.records.iter().try_for_each(|record| match record {
+            Record::VolumeAdd { volume_slot, .. } => self.check_slot(*volume_slot),
+            Record::SlabAdd(add) => self.check_slot(add.slab_slot),
+            _ => Ok(()),
+        })
     }
 
     async fn load_slab(&mut self, root: &RootSlab) -> Result<(), AttachError> {
@@ -451,6 +486,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
         let mut last: Option<Group> = None;
         let mut newest_generation = 0;
         while let Some(group) = reader.next().await? {
+            self.check_slots(&group)?;
             newest_generation = newest_generation.max(group.header.root_generation);
             if let Some(confirmed) = last.replace(group) {
                 self.apply_confirmed(&confirmed);

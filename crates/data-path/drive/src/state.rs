@@ -285,7 +285,8 @@ impl State {
                 self.list_write(*slab_slot, *first, *count, *version, *in_doubt);
             }
             Record::Unlisted { slab_slot, first, count, version } => {
-                if let Some(volume_slot) = self.slabs.get(*slab_slot).map(|slab| slab.volume_slot) {
+                let slab = self.slabs.get(*slab_slot).filter(|slab| slab.contains(*first, *count));
+                if let Some(volume_slot) = slab.map(|slab| slab.volume_slot) {
                     let key = (*version, *slab_slot, *first);
                     self.change_volume(volume_slot, |volume| volume.unlist(key, *count));
                 }
@@ -354,7 +355,8 @@ impl State {
     }
 
     fn list_write(&mut self, slab_slot: u32, first: u32, count: u32, version: Version, in_doubt: bool) {
-        let Some(volume_slot) = self.slabs.get(slab_slot).map(|slab| slab.volume_slot) else { return };
+        let slab = self.slabs.get(slab_slot).filter(|slab| slab.contains(first, count));
+        let Some(volume_slot) = slab.map(|slab| slab.volume_slot) else { return };
         let entry = ((version, slab_slot, first), ListValue { count, in_doubt });
         let due = self.change_volume(volume_slot, |volume| volume.list_write(entry.0, entry.1));
         if due == Some(true) {

@@ -4,7 +4,7 @@ use spandrel_shared::{CopyId, DriveId, Epoch, SlabIndex, Version, VolumeId};
 
 use crate::fields::{Fields, is_sealed};
 use crate::map::Mapping;
-use crate::root::SlabLayout;
+use crate::root::{COUNT_MAX, LAP_MAX, SlabLayout};
 
 const MAGIC: &[u8; 4] = b"SpJg";
 
@@ -103,10 +103,9 @@ pub struct Run {
 impl Run {
     /// Each block of the slab with what it is mapped to.
     pub fn mappings(&self) -> impl Iterator<Item = (u32, Mapping)> + '_ {
-        (0..).zip(&self.checksums).map(|(index, checksum)| {
-            let mapping = Mapping { block: self.physical.wrapping_add(index), checksum: *checksum };
-            (self.first + index, mapping)
-        })
+        (0..)
+            .zip(&self.checksums)
+            .map(|(index, checksum)| (self.first + index, Mapping::named(self.physical + index, *checksum)))
     }
 }
 
@@ -166,6 +165,10 @@ pub fn parse_group(header: GroupHeader, bytes: &[u8]) -> Place {
     if !is_sealed(bytes) {
         return Place::Damaged(header, "it does not match its checksum");
     }
+    let counters = [header.sequence, header.attach_number, header.root_generation];
+    if counters.iter().any(|counter| *counter >= COUNT_MAX) || header.lap >= LAP_MAX {
+        return Place::Damaged(header, "it counts beyond what any drive has seen");
+    }
     match parse_records(&bytes[HEADER_BYTES..], header.lap as u8) {
         Some(records) => Place::Group(Group { header, records }),
         None => Place::Damaged(header, "it holds a record that is not understood"),
@@ -217,6 +220,8 @@ fn parse_run(fields: &mut Fields<'_>) -> Option<Run> {
     // The physical block that the first block was mapped to before; nothing here needs it.
     fields.skip(4)?;
     let checksums = (0..count.max(1)).map(|_| fields.u32()).collect::<Option<Vec<_>>>()?;
+    // The last block has a number too.
+    physical.checked_add(u32::from(count.saturating_sub(1)))?;
     (count > 0).then_some(Run { slab_slot, first, counter, physical, checksums })
 }
 

@@ -27,6 +27,15 @@ impl Mapping {
     pub const NONE: Mapping = Mapping { block: UNMAPPED, checksum: 0 };
     pub const LOST: Mapping = Mapping { block: LOST, checksum: 0 };
 
+    /// What bytes name. A checksum means nothing where there is no block.
+    pub fn named(block: u32, checksum: u32) -> Self {
+        match block {
+            UNMAPPED => Self::NONE,
+            LOST => Self::LOST,
+            _ => Self { block, checksum },
+        }
+    }
+
     /// The physical block, if data are stored.
     pub fn physical(self) -> Option<u32> {
         (self.block != UNMAPPED && self.block != LOST).then_some(self.block)
@@ -57,7 +66,7 @@ pub fn parse_leaf(block: &[u8], checksum: u32) -> Option<Box<Leaf>> {
     let mut fields = Fields::new(block);
     let mut leaf = Box::new([Mapping::NONE; PAGE_BLOCKS as usize]);
     for mapping in leaf.iter_mut() {
-        *mapping = Mapping { block: fields.u32()?, checksum: fields.u32()? };
+        *mapping = Mapping::named(fields.u32()?, fields.u32()?);
     }
     Some(leaf)
 }

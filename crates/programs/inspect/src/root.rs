@@ -10,6 +10,12 @@ const HEADER_BYTES: usize = 128;
 const VOLUME_BYTES: usize = 64;
 const SLAB_BYTES: usize = 128;
 
+/// Generations, attach numbers and sequences are below this.
+pub const COUNT_MAX: u64 = 1 << 62;
+
+/// Laps are below this.
+pub const LAP_MAX: u32 = 1 << 31;
+
 /// What a root says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
@@ -149,11 +155,21 @@ fn parse_sealed(
     if header.array()? != drive.to_bytes() {
         return Some(Err("it is another drive's root"));
     }
+    let counters = [generation, attach_number, journal.sequence];
+    if counters.iter().any(|counter| *counter >= COUNT_MAX) || journal.sequence == 0 || journal.lap >= LAP_MAX
+    {
+        return Some(Err("it counts beyond what any drive has seen"));
+    }
     let mut tables = Fields::new(&bytes[HEADER_BYTES..]);
     let volumes = (0..volume_count).map(|_| parse_volume(tables.bytes(VOLUME_BYTES)?));
     let volumes = volumes.collect::<Option<Vec<_>>>()?;
     let slabs = (0..slab_count).map(|_| parse_slab(tables.bytes(SLAB_BYTES)?));
     let slabs = slabs.collect::<Option<Vec<_>>>()?;
+    let volume_slots = volumes.iter().map(|volume| volume.slot);
+    let slab_slots = slabs.iter().map(|slab| slab.slot);
+    if !volume_slots.is_sorted_by(|a, b| a < b) || !slab_slots.is_sorted_by(|a, b| a < b) {
+        return Some(Err("its slots are not in order"));
+    }
     let length_bytes = bytes.len();
     Some(Ok(Root { length_bytes, generation, attach_number, state_revision, journal, volumes, slabs }))
 }

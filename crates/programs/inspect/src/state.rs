@@ -140,9 +140,10 @@ impl State {
                 self.list(*slab_slot, *first, *count, *version, *in_doubt);
             }
             Record::Unlisted { slab_slot, first, count, version } => {
-                let end = first.saturating_add(*count);
-                if let Some(volume) = self.volume_of_slot(*slab_slot) {
-                    volume.listing.remove(*version, *slab_slot, *first, end);
+                if self.holds(*slab_slot, *first, *count)
+                    && let Some(volume) = self.volume_of_slot(*slab_slot)
+                {
+                    volume.listing.remove(*version, *slab_slot, *first, first + count);
                 }
             }
             Record::CounterEpoch { volume_slot, epoch } => {
@@ -249,10 +250,17 @@ impl State {
 
     /// Lists blocks of a write.
     pub fn list(&mut self, slab_slot: u32, first: u32, count: u32, version: Version, in_doubt: bool) {
-        let run = ListedRun { first, end: first.saturating_add(count), in_doubt };
-        if let Some(volume) = self.volume_of_slot(slab_slot) {
+        if self.holds(slab_slot, first, count)
+            && let Some(volume) = self.volume_of_slot(slab_slot)
+        {
+            let run = ListedRun { first, end: first + count, in_doubt };
             volume.listing.add(version, slab_slot, run);
         }
+    }
+
+    /// Whether there is a slab with these blocks.
+    fn holds(&self, slab_slot: u32, first: u32, count: u32) -> bool {
+        self.slabs.get(&slab_slot).is_some_and(|slab| slab.contains(first, count))
     }
 
     fn volume_of_slot(&mut self, slab_slot: u32) -> Option<&mut Volume> {

@@ -30,7 +30,7 @@ pub const ATTACH: Target = Target {
     about: "a drive whose structures are changed and sealed anew, attached",
     run: attach_resealed,
     seeds,
-    smoke_runs: 250,
+    smoke_runs: 1000,
     memory_bytes_max: 96 << 20,
 };
 
@@ -39,7 +39,7 @@ pub const DAMAGE: Target = Target {
     about: "a drive that is damaged anywhere, attached",
     run: attach_damaged,
     seeds: damage_seeds,
-    smoke_runs: 150,
+    smoke_runs: 500,
     memory_bytes_max: 96 << 20,
 };
 
@@ -48,7 +48,7 @@ pub const INSPECT: Target = Target {
     about: "a drive with any changes, read offline",
     run: inspect_changed,
     seeds,
-    smoke_runs: 400,
+    smoke_runs: 1000,
     memory_bytes_max: 96 << 20,
 };
 
@@ -72,7 +72,7 @@ fn attach_resealed(input: &[u8]) {
         // Two whole parts that contradict each other are one's to believe and the other's to name.
         let contradicts = inspection.damage.iter().any(|damage| damage.kind == DamageKind::Contradiction);
         if !contradicts {
-            assert_eq!(view, View::of_inspection(&inspection, &image), "the store and the offline reader");
+            View::assert_same(&view, &View::of_inspection(&inspection, &image));
         }
     });
 }

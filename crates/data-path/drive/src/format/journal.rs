@@ -23,7 +23,7 @@ use spandrel_shared::{CopyId, DriveId, Epoch, SlabIndex, Version, VolumeId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::FormatError;
+use super::{COUNT_MAX, FormatError, LAP_MAX};
 use crate::format::map::Mapping;
 use crate::format::root::SlabLayout;
 
@@ -217,9 +217,10 @@ impl MappingRecord {
 
     /// Each block within the slab and its new mapping.
     pub fn mappings(&self) -> impl Iterator<Item = (u32, Mapping)> + '_ {
-        self.checksums.iter().zip(0..).map(|(checksum, index)| {
-            (self.first + index, Mapping { block: self.block + index, checksum: *checksum })
-        })
+        self.checksums
+            .iter()
+            .zip(0..)
+            .map(|(checksum, index)| (self.first + index, Mapping::named(self.block + index, *checksum)))
     }
 }
 
@@ -536,6 +537,10 @@ pub fn decode_group(bytes: &[u8], drive: DriveId) -> Result<Group, FormatError> 
         root_generation: header.root_generation.get(),
         confirmed_sequence: header.confirmed_sequence.get(),
     };
+    let counters = [header_out.sequence, header_out.attach_number, header_out.root_generation];
+    if counters.iter().any(|counter| *counter >= COUNT_MAX) || header_out.lap >= LAP_MAX {
+        return Err(FormatError::Inconsistent);
+    }
     Ok(Group {
         header: header_out,
         checksum: header.checksum.get(),
@@ -600,6 +605,8 @@ fn decode_mapping(bytes: &[u8]) -> Option<MappingRecord> {
     if usize::from(fixed.count.get()) != more.len() + 1 {
         return None;
     }
+    // The last block has a number too.
+    fixed.block.get().checked_add(more.len() as u32)?;
     let checksums = std::iter::once(fixed.checksum.get()).chain(more.iter().map(|more| more.get()));
     Some(MappingRecord {
         slab_slot: fixed.slab_slot.get(),

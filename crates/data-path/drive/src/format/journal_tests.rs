@@ -118,3 +118,33 @@ fn the_format_never_changes() {
 }
 
 const PINNED_CHECKSUM: u32 = 106_283_682;
+
+#[test]
+fn a_group_that_cannot_be_gone_on_from_is_refused() {
+    let decode = |header: GroupHeader, block| {
+        let (slab_slot, first, counter, former_block) = (0, 0, 1, 0);
+        let checksums = vec![1, 2];
+        let mut writer = GroupWriter::new(header.lap);
+        writer.push(&Record::Write(MappingRecord {
+            slab_slot,
+            first,
+            counter,
+            block,
+            former_block,
+            checksums,
+        }));
+        decode_group(&writer.finish(&header, DRIVE).0, DRIVE).map(drop)
+    };
+    let header = example_header();
+    assert_eq!(decode(header, u32::MAX - 1), Ok(()));
+    let changed = [
+        (GroupHeader { sequence: u64::MAX, ..header }, 7),
+        (GroupHeader { attach_number: COUNT_MAX, ..header }, 7),
+        (GroupHeader { root_generation: COUNT_MAX, ..header }, 7),
+        (GroupHeader { lap: LAP_MAX, ..header }, 7),
+        (header, u32::MAX),
+    ];
+    for (header, block) in changed {
+        assert_eq!(decode(header, block), Err(FormatError::Inconsistent), "{header:?}, block {block}");
+    }
+}

@@ -33,6 +33,15 @@ impl Mapping {
     /// What was mapped is not known any more.
     pub const UNKNOWN: Mapping = Mapping { block: LOST, checksum: 0 };
 
+    /// What bytes name. A checksum means nothing where there is no block.
+    pub fn named(block: u32, checksum: u32) -> Self {
+        match block {
+            UNMAPPED => Self::NONE,
+            LOST => Self::UNKNOWN,
+            _ => Self { block, checksum },
+        }
+    }
+
     /// The physical block, if there is one.
     pub fn physical(self) -> Option<u32> {
         (self.block != UNMAPPED && self.block != LOST).then_some(self.block)
@@ -87,7 +96,7 @@ pub fn decode_leaf(block: &[u8], checksum: u32) -> Option<Box<Leaf>> {
     let entries = <[LeafEntryBytes]>::ref_from_bytes(block).ok()?;
     let mut leaf = Box::new([Mapping::NONE; PAGE_BLOCKS as usize]);
     for (mapping, entry) in leaf.iter_mut().zip(entries) {
-        *mapping = Mapping { block: entry.block.get(), checksum: entry.checksum.get() };
+        *mapping = Mapping::named(entry.block.get(), entry.checksum.get());
     }
     Some(leaf)
 }

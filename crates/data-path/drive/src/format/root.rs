@@ -16,8 +16,8 @@ use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, SlabIndex, Version, V
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::FormatError;
-use crate::format::map::PagePointer;
+use super::{COUNT_MAX, FormatError, LAP_MAX};
+use crate::format::map::{LEAF_FORMAT, PagePointer};
 
 /// The first bytes behind the checksum of every root.
 pub const ROOT_MAGIC: [u8; 4] = *b"SpRt";
@@ -52,6 +52,16 @@ struct HeaderBytes {
     reserved_2: U32,
     drive: [u8; 16],
     reserved_3: [u8; 40],
+}
+
+impl HeaderBytes {
+    /// Whether its counters can be raised, and a group can stand before the next one.
+    fn can_go_on(&self) -> bool {
+        let counters = [self.generation, self.attach_number, self.journal_sequence];
+        counters.iter().all(|counter| counter.get() < COUNT_MAX)
+            && self.journal_sequence.get() > 0
+            && self.journal_lap.get() < LAP_MAX
+    }
 }
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -217,7 +227,8 @@ impl Root {
         bytes
     }
 
-    /// Reads what [`Root::encode`] wrote for `drive` from the bytes of a slot.
+    /// Reads what [`Root::encode`] wrote for `drive` from the bytes of a slot. `Newer` if a slab's leaves
+    /// have a format that is not known here.
     pub fn decode(slot: &[u8], drive: DriveId) -> Result<Self, FormatError> {
         let (header, rest) = HeaderBytes::ref_from_prefix(slot).map_err(|_| FormatError::Inconsistent)?;
         if header.magic != ROOT_MAGIC {
@@ -236,13 +247,23 @@ impl Root {
         if !super::is_sealed(&slot[..length]) {
             return Err(FormatError::Checksum);
         }
-        if header.drive != drive.to_bytes() {
+        if header.drive != drive.to_bytes() || !header.can_go_on() {
             return Err(FormatError::Inconsistent);
         }
         let (volumes, rest) = <[VolumeBytes]>::ref_from_prefix_with_elems(rest, volume_count)
             .map_err(|_| FormatError::Inconsistent)?;
         let (slabs, _) = <[SlabBytes]>::ref_from_prefix_with_elems(rest, slab_count)
             .map_err(|_| FormatError::Inconsistent)?;
+        let volume_slots = volumes.iter().map(|volume| volume.slot.get());
+        let slab_slots = slabs.iter().map(|slab| slab.slot.get());
+        if !volume_slots.is_sorted_by(|a, b| a < b) || !slab_slots.is_sorted_by(|a, b| a < b) {
+            return Err(FormatError::Inconsistent);
+        }
+        let unknown = slabs.iter().find(|slab| slab.leaf_format.get() != LEAF_FORMAT);
+        if let Some(slab) = unknown {
+            let version = slab.leaf_format.get().into();
+            return Err(FormatError::Newer { version, unknown_features: 0 });
+        }
         Ok(Self {
             drive,
             generation: header.generation.get(),
@@ -291,7 +312,7 @@ fn encode_slab(slab: &RootSlab) -> SlabBytes {
     bytes.layout_parity = slab.layout.parity;
     bytes.part = slab.layout.part;
     bytes.copy = slab.copy.to_bytes();
-    bytes.leaf_format = super::map::LEAF_FORMAT.into();
+    bytes.leaf_format = LEAF_FORMAT.into();
     bytes.birth_epoch = slab.birth.epoch.0.into();
     bytes.birth_counter = slab.birth.counter.into();
     bytes.map_block = slab.map.block.into();

@@ -47,6 +47,37 @@ fn flipped_bits_are_noticed() {
     }
 }
 
+/// What is sealed is whole, and may still say what no drive says.
+#[test]
+fn a_root_that_cannot_be_gone_on_from_is_refused() {
+    type Change = fn(&mut Root);
+    let changes: [Change; 7] = [
+        |root| root.generation = u64::MAX,
+        |root| root.attach_number = COUNT_MAX,
+        |root| root.journal.sequence = 0,
+        |root| root.journal.sequence = u64::MAX,
+        |root| root.journal.lap = LAP_MAX,
+        |root| root.slabs[1].slot = 0,
+        |root| root.volumes.push(root.volumes[0]),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut root = example();
+        change(&mut root);
+        let refused = Root::decode(&root.encode(), root.drive);
+        assert_eq!(refused, Err(FormatError::Inconsistent), "change {number}");
+    }
+}
+
+#[test]
+fn leaves_of_another_format_are_refused_by_its_number() {
+    let mut bytes = example().encode();
+    let leaf_format = HEADER_BYTES + VOLUME_BYTES + 32;
+    bytes[leaf_format] = 2;
+    super::super::seal(&mut bytes[..HEADER_BYTES + VOLUME_BYTES + 40 * SLAB_BYTES]);
+    let newer = FormatError::Newer { version: 2, unknown_features: 0 };
+    assert_eq!(Root::decode(&bytes, example().drive), Err(newer));
+}
+
 #[test]
 fn a_full_table_fits_its_slot() {
     let mut root = example();

@@ -57,6 +57,30 @@ impl Source for Image<'_> {
 }
 
 impl View {
+    /// That the store and the offline reader see the same.
+    pub fn assert_same(store: &Self, reader: &Self) {
+        assert_eq!(store.volumes, reader.volumes, "volumes, as the store and as the offline reader see them");
+        assert!(
+            store.slabs.keys().eq(reader.slabs.keys()),
+            "{:?}, {:?}",
+            store.slabs.keys(),
+            reader.slabs.keys()
+        );
+        for (key, slab) in &store.slabs {
+            let other = &reader.slabs[key];
+            let facts = |slab: &SlabView| (slab.copy, slab.proven, slab.pages.clone());
+            assert_eq!(facts(slab), facts(other), "{key:?}, as the store and as the offline reader see it");
+            let blocks = slab.blocks.keys().chain(other.blocks.keys());
+            for block in blocks {
+                let (seen, other) = (slab.blocks.get(block), other.blocks.get(block));
+                assert_eq!(
+                    seen, other,
+                    "block {block} of {key:?}, read by the store and by the offline reader"
+                );
+            }
+        }
+    }
+
     /// What the store says and reads.
     pub async fn of_store(store: &DriveStore<SimulatedPlatform>, report: &AttachReport) -> Self {
         let mut slabs = BTreeMap::new();
