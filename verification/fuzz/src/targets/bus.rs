@@ -199,7 +199,7 @@ fn changed(mut frame: Frame, choices: &mut Choices<'_>) -> Vec<u8> {
         }
     }
     match kind >> 4 {
-        0 => frame.as_it_is(),
+        0 => frame.unsealed(),
         // Lengths as they were, or were changed to.
         1..4 => frame.sealed_with_its_lengths(),
         _ => frame.sealed(),

@@ -64,11 +64,11 @@ impl Frame {
         self.header[88..92].copy_from_slice(&crc32c(&self.body).to_le_bytes());
         let checksum = crc32c(&self.header[..92]);
         self.header[92..].copy_from_slice(&checksum.to_le_bytes());
-        self.as_it_is()
+        self.unsealed()
     }
 
     /// The bytes.
-    pub fn as_it_is(self) -> Vec<u8> {
+    pub fn unsealed(self) -> Vec<u8> {
         [self.header, self.body, self.payload].concat()
     }
 }
