@@ -220,7 +220,7 @@ impl Client {
         match &outcome {
             Ok(()) => history.end_write(number),
             Err(error) => {
-                if matches!(error.kind, DeviceErrorKind::ReadOnly | DeviceErrorKind::NoRoom) {
+                if error.kind == DeviceErrorKind::ReadOnly {
                     history.refuse(number);
                 }
                 self.judge(error, &choice.sectors);

@@ -1,8 +1,12 @@
 //! What a drive carries that is not a store of ours, so that it is never wiped by mistake.
+//!
+//! What a formatting leaves that was interrupted is ours, and holds nothing: roots of a drive that was
+//! never attached, without a superblock.
 
 use spandrel_platform::{Drive, DriveError, Platform};
 use spandrel_shared::BLOCK_BYTES;
 
+use crate::format::root::Root;
 use crate::layout::Layout;
 
 /// Bytes at the start of a drive that must be zeros on an empty one. File systems, partition
@@ -66,7 +70,11 @@ fn recognize_head(head: &[u8]) -> Option<String> {
     if let Some(signature) = SIGNATURES.iter().find(stands) {
         return Some(signature.name.to_owned());
     }
-    let first = head.iter().position(|byte| *byte != 0)?;
+    let mut blocks = (0..).zip(head.chunks(BLOCK_BYTES));
+    let first = blocks.find_map(|(number, block)| {
+        let first = block.iter().position(|byte| *byte != 0)?;
+        (!Root::is_never_attached(block)).then_some(number * BLOCK_BYTES + first)
+    })?;
     Some(format!("unknown data (the first at byte {first})"))
 }
 

@@ -1,4 +1,9 @@
+use spandrel_platform_simulated::{CrashMoment, CrashPlan, CrashScope, Random};
+
 use super::*;
+use crate::DriveStore;
+use crate::test_support::machine::Machine;
+use crate::test_support::{drive_config, format_options};
 
 #[test]
 fn known_marks_are_named_and_unknown_data_are_seen() {
@@ -15,4 +20,51 @@ fn known_marks_are_named_and_unknown_data_are_seen() {
     head[0x438..0x43A].copy_from_slice(&[0x53, 0xEF]);
     head[0x1FE..0x200].copy_from_slice(&[0x55, 0xAA]);
     assert!(recognize_head(&head).unwrap().contains("ext4"));
+}
+
+/// Whatever a power cut leaves of a formatting, the drive can be formatted again, or is formatted.
+#[test]
+fn an_interrupted_formatting_can_be_repeated() {
+    for operation in 1.. {
+        let mut images = Vec::new();
+        for moment in [CrashMoment::BeforeSubmission, CrashMoment::AfterSubmission, CrashMoment::AfterCompletion] {
+            let machine = Machine::new(operation, drive_config(24));
+            machine.drive.crash_at(CrashPlan { operation, moment, scope: CrashScope::Host });
+            let process = machine.process();
+            let platform = process.platform();
+            let formatted = process.block_on(async move {
+                let drive = platform.open_drive("drive").await.unwrap();
+                DriveStore::format(&platform, &drive, format_options()).await.unwrap();
+            });
+            if formatted.is_ok() {
+                return;
+            }
+            images.extend(machine.drive.crash_images(8, 20, &Random::new(operation)));
+        }
+        assert!(operation < 100, "a formatting ends");
+        for image in images {
+            let machine = Machine::with_image(operation, drive_config(24), image);
+            let is_formatted = machine.run(|platform| async move {
+                let drive = platform.open_drive("drive").await.unwrap();
+                DriveStore::identify(&platform, &drive).await.is_ok()
+            });
+            if !is_formatted {
+                machine.format();
+            }
+            machine.attach().unwrap();
+        }
+    }
+}
+
+/// A root of a drive that was attached, without a superblock, is somebody's data.
+#[test]
+fn a_used_drive_without_its_superblocks_is_not_empty() {
+    let (machine, _store) = Machine::attached(1, drive_config(24));
+    let mut image = machine.drive.snapshot();
+    let last = image.size_bytes() - BLOCK_BYTES as u64;
+    for offset in [0, last] {
+        image.write(offset, &[0; BLOCK_BYTES]);
+    }
+    let head = image.read_vec(0, HEAD_BYTES);
+    assert!(recognize_head(&head).is_some());
 }

@@ -95,7 +95,8 @@ pub enum DeviceErrorKind {
     Invalid,
     /// The device is read-only. Nothing changed.
     ReadOnly,
-    /// The pool has no room. Nothing changed.
+    /// The pool has no room. A change may have happened in part: where it is of several slabs, or was
+    /// tried before by an owner that did not answer.
     NoRoom,
     /// The request failed; a change may have happened or not.
     Failed,

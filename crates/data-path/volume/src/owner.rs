@@ -94,7 +94,7 @@ pub enum OwnerError {
     Deposed,
     /// The request lies outside the volume; nothing changed.
     Invalid(String),
-    /// No copy has room; nothing changed.
+    /// No copy has room for a part of the change; that part changed nothing.
     NoRoom,
     /// A block is damaged on every copy that holds its newest content. Writing the whole block makes it
     /// good again. A change that needed to read it has changed nothing of that block.

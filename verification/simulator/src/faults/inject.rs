@@ -9,7 +9,7 @@ use spandrel_platform_simulated::{DelayRange, DriveImage, Random, Repeat, Room, 
 use spandrel_shared::BLOCK_BYTES;
 
 use super::{DriveFailure, DrivePlace, Fault};
-use crate::inspection::inspect_drive;
+use crate::inspection::{inspect_drive, inspect_image};
 use crate::nodes::NodesWorld;
 
 /// Values that were written last count as new.
@@ -345,9 +345,16 @@ impl Injector {
                 drive.revive();
             }
             Undo::TrueImage(place, truth) => {
-                nodes.stop(place.node, true);
-                nodes.drives(place.node)[place.drive].restore(*truth);
-                nodes.start(place.node);
+                let drive = &nodes.drives(place.node)[place.drive];
+                let attached = |image| inspect_image(drive.name(), image).ok().and_then(|found| found.root);
+                let (here, true_one) = (attached(&drive.snapshot()), attached(&truth));
+                // An image that is not older than the drive's last attach is used, with what it lacks; from
+                // then on the true one is the old one.
+                if here.map(|root| root.attach_number) <= true_one.map(|root| root.attach_number) {
+                    nodes.stop(place.node, true);
+                    drive.restore(*truth);
+                    nodes.start(place.node);
+                }
             }
         }
     }

@@ -227,6 +227,13 @@ impl Root {
         bytes
     }
 
+    /// Whether `slot` holds the root of a drive, whichever it is, that was formatted and never attached.
+    pub fn is_never_attached(slot: &[u8]) -> bool {
+        let Ok((header, _)) = HeaderBytes::ref_from_prefix(slot) else { return false };
+        let root = Self::decode(slot, DriveId::from_bytes(header.drive));
+        root.is_ok_and(|root| root.generation == 1 && root.attach_number == 0 && root.slabs.is_empty())
+    }
+
     /// Reads what [`Root::encode`] wrote for `drive` from the bytes of a slot. `Newer` if a slab's leaves
     /// have a format that is not known here.
     pub fn decode(slot: &[u8], drive: DriveId) -> Result<Self, FormatError> {
