@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use spandrel_fuzz::engine::{self, Failure};
-use spandrel_fuzz::{Target, targets};
+use spandrel_fuzz::{Target, engine, targets};
 
 #[derive(Parser)]
 #[command(name = "spandrel-fuzz", about = "Runs Spandrel's fuzz targets; see docs/internals/fuzzing.md")]
@@ -97,15 +95,19 @@ fn write_seeds(target: &Target, folder: &Path) -> Result<(), String> {
 fn run_target(target: &Target, _: u64, _: u64, _: &Path) -> Result<(), String> {
     // What is made only once must not count for the input that happens to come first.
     drop((target.seeds)());
-    let target = *target;
-    bolero::check!(name = target.name).for_each(move |input: &[u8]| target.try_input(input));
+    guide(*target);
     Ok(())
+}
+
+#[cfg(feature = "guided")]
+fn guide(target: Target) {
+    bolero::check!(name = target.name).for_each(move |input: &[u8]| target.try_input(input));
 }
 
 #[cfg(not(feature = "guided"))]
 fn run_target(target: &Target, seconds: u64, seed: u64, failures: &Path) -> Result<(), String> {
-    let tried = engine::run_for(target, seed, Duration::from_secs(seconds));
-    let Failure { input, origin } = match tried {
+    let duration = std::time::Duration::from_secs(seconds);
+    let failure = match engine::run_for(target, seed, duration) {
         Ok(count) => {
             println!("{}: {count} inputs, none of which broke it", target.name);
             return Ok(());
@@ -113,6 +115,6 @@ fn run_target(target: &Target, seconds: u64, seed: u64, failures: &Path) -> Resu
         Err(failure) => failure,
     };
     let path = failures.join(format!("{}-failure", target.name));
-    std::fs::write(&path, input).map_err(|error| format!("{}: {error}", path.display()))?;
-    Err(format!("{} fails on {origin}, which is in {} now", target.name, path.display()))
+    std::fs::write(&path, failure.input).map_err(|error| format!("{}: {error}", path.display()))?;
+    Err(format!("{} fails on {}, which is in {} now", target.name, failure.origin, path.display()))
 }

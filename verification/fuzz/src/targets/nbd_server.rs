@@ -129,10 +129,10 @@ fn push_step(bytes: &mut Vec<u8>, choices: &mut Choices<'_>) {
         4 => edit(bytes, choices),
         5 => push_request(bytes, Request::chosen(choices)),
         kind => {
-            // Within the volume, so that it is carried out.
+            // Mostly within the volume, so that it is carried out; sometimes just across its end.
             let sectors = SIZE_BYTES / SECTOR_BYTES as usize;
-            let first = choices.index(sectors);
-            let count = 1 + choices.index((sectors - first).min(64));
+            let first = choices.index(sectors + 2);
+            let count = 1 + choices.index((sectors + 2 - first).min(64));
             let (offset, length) = ((first as u64) * u64::from(SECTOR_BYTES), count as u32 * SECTOR_BYTES);
             let command = if kind == 6 { 1 } else { u16::from(choices.byte() % 8) };
             let flags = u16::from(choices.byte() % 32);
