@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use spandrel_model::{Configuration, OwnershipModel, Rule, Rules, story};
+use spandrel_model::{Action, Configuration, OwnershipModel, Rule, Rules, State, story};
 use stateright::report::{ReportData, ReportDiscovery, Reporter};
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -35,7 +35,7 @@ struct Arguments {
     /// How many times a copy is marked stale, in place of the configuration's.
     #[arg(long)]
     marks: Option<u8>,
-    /// Threads. With one, a counterexample is the shortest.
+    /// Threads. With one, a counterexample is the same in every run, and among the shortest.
     #[arg(long, default_value_t = 2)]
     threads: usize,
 }
@@ -108,13 +108,15 @@ impl Reporter<OwnershipModel> for Report {
         model: &OwnershipModel,
         discoveries: std::collections::BTreeMap<&'static str, ReportDiscovery<OwnershipModel>>,
     ) {
+        let mut shortest: Option<Vec<(State, Option<Action>)>> = None;
         for property in model.properties() {
             match discoveries.get(property.name) {
                 Some(found) if property.expectation.discovery_is_failure() => {
                     self.is_broken = true;
                     println!("  broken: {}", property.name);
-                    if !self.model.is_reduced {
-                        print!("{}", story::tell(&self.model, &found.path.clone().into_vec()));
+                    let path = story::until_broken(model, found.path.clone().into_vec());
+                    if shortest.as_ref().is_none_or(|shortest| path.len() < shortest.len()) {
+                        shortest = Some(path);
                     }
                 }
                 None if !property.expectation.discovery_is_failure() => {
@@ -124,8 +126,10 @@ impl Reporter<OwnershipModel> for Report {
                 _ => {}
             }
         }
-        if !self.is_broken {
-            println!("  no counterexample");
+        match shortest {
+            None => println!("  no counterexample"),
+            Some(path) if !self.model.is_reduced => print!("{}", story::tell(&self.model, &path)),
+            Some(_) => {}
         }
     }
 

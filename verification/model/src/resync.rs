@@ -21,7 +21,8 @@ impl OwnershipModel {
 
     /// Finds the pages that either side has changed since the leg was complete, and those in which
     /// the two do not hold the same version. While writes are under way, the in-sync copies may differ: each
-    /// may be the one that is asked.
+    /// may be the one that is asked. The program waits for more: for every write that began before the leg
+    /// joined, though it may have been sent to the leg.
     pub(crate) fn compare_pages(
         &self,
         state: &State,
@@ -34,6 +35,7 @@ impl OwnershipModel {
         let is_drained = self.writes_on(owner, node).all(|write| write.sent.contains(node));
         if self.rules.hold(Rule::DrainBeforeComparingPages) && !is_drained
             || !self.accepts(state, owner, node)
+            || !owner.in_sync().contains(asked)
         {
             return None;
         }

@@ -2,10 +2,26 @@
 
 use std::fmt::Write as _;
 
+use stateright::Model as _;
+
 use crate::actions::Action;
 use crate::model::OwnershipModel;
 use crate::sets::NODES;
 use crate::state::{LegState, Owner, Phase, State};
+
+/// A path up to the first state in which something does not hold that always must.
+pub fn until_broken(
+    model: &OwnershipModel,
+    path: Vec<(State, Option<Action>)>,
+) -> Vec<(State, Option<Action>)> {
+    let properties = model.properties();
+    let is_broken = |state: &State| {
+        let mut always = properties.iter().filter(|property| property.expectation.discovery_is_failure());
+        always.any(|property| !(property.condition)(model, state))
+    };
+    let steps = path.iter().position(|(state, _)| is_broken(state)).unwrap_or(path.len());
+    path.into_iter().take(steps + 1).collect()
+}
 
 /// The story of a path: what happened, step by step, and how the world looks at its end.
 pub fn tell(model: &OwnershipModel, path: &[(State, Option<Action>)]) -> String {
