@@ -13,6 +13,8 @@ pub enum Bug {
     SkipFence,
     /// A drive's store does not compare what it reads with its checksum.
     TrustBadChecksum,
+    /// A drive that was attached less often than is known is used.
+    TrustOldImage,
 }
 
 #[cfg(feature = "simulation")]

@@ -172,7 +172,7 @@ impl OwnersWorld {
                 };
                 DriveStore::format(&platform, &drive, options).await.expect("the drive is empty");
             }
-            let (store, report) = DriveStore::attach(&platform, drive).await.expect("the store recovers");
+            let (store, report) = DriveStore::attach(&platform, drive, 0).await.expect("the store recovers");
             let replica = Replica::new();
             replica.add_drive(store, &report);
             if format {

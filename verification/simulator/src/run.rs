@@ -131,6 +131,8 @@ struct Run<'a> {
     drives: BTreeMap<DrivePlace, DriveId>,
     /// Places whose drive is lost for ever.
     lost: BTreeSet<DrivePlace>,
+    /// Places whose drive has lost or misdirected a write: if it was one of a root, the drive is refused.
+    strayed: BTreeSet<DrivePlace>,
     faults_done: usize,
     outcome: Outcome,
 }
@@ -162,6 +164,7 @@ impl<'a> Run<'a> {
             clients_of: RefCell::default(),
             drives,
             lost: BTreeSet::new(),
+            strayed: BTreeSet::new(),
             faults_done: 0,
             outcome: Outcome::default(),
         }
@@ -295,8 +298,10 @@ impl<'a> Run<'a> {
         }
         let drives_lost: Vec<DriveId> = taken.iter().map(|place| self.drives[place]).collect();
         self.atlas.note(fault, &drives_lost, &surroundings);
-        if matches!(fault, Fault::LoseDrives { .. }) {
-            self.lost.extend(taken);
+        match fault {
+            Fault::LoseDrives { .. } => self.lost.extend(taken),
+            Fault::StrayWrite { place, .. } => _ = self.strayed.insert(*place),
+            _ => {}
         }
         self.outcome.node_crashes += self.nodes.crashes() - crashes;
         *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
@@ -324,7 +329,8 @@ impl<'a> Run<'a> {
         }
         for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
             let is_whole = |drive: &spandrel_platform_simulated::SimulatedDrive| {
-                inspect_drive(drive).is_ok_and(|inspection| !inspection.is_damaged())
+                !drive.awaits_stray_write()
+                    && inspect_drive(drive).is_ok_and(|inspection| !inspection.is_damaged())
             };
             if self.nodes.drives(node).iter().all(is_whole) {
                 self.atlas.content_is_whole(node);
@@ -438,10 +444,14 @@ impl<'a> Run<'a> {
     }
 
     /// Every drive that is not lost for ever is used, as the drive that it was.
-    fn judge_places(&self) -> Result<(), Finding> {
+    fn judge_places(&mut self) -> Result<(), Finding> {
         let found = drives_by_place(&self.nodes);
         for (place, drive) in &self.drives {
             if !self.lost.contains(place) && found.get(place) != Some(drive) {
+                if self.strayed.contains(place) {
+                    self.lost.insert(*place);
+                    continue;
+                }
                 return Err(finding("drives")(format!("{place} is not used: {:?}", self.failure_of(*place))));
             }
         }

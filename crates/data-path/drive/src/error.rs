@@ -50,6 +50,14 @@ pub enum AttachError {
     Newer(String),
     /// The drive is too small for one slab, or has shrunk since it was formatted.
     Size(String),
+    /// The drive was attached `found` times, and is known to have been attached `known` times: this is an
+    /// old image of it.
+    Old {
+        /// By what stands on it.
+        found: u64,
+        /// By what the caller knows.
+        known: u64,
+    },
     /// What stands on the drive is damaged beyond what the store can start from.
     Damaged(String),
     /// The drive itself failed.
@@ -83,6 +91,11 @@ impl fmt::Display for AttachError {
             | AttachError::Newer(detail)
             | AttachError::Size(detail)
             | AttachError::Damaged(detail) => formatter.write_str(detail),
+            AttachError::Old { found, known } => write!(
+                formatter,
+                "it was attached {found} times, but is known to have been attached {known} times: its content \
+                 is an old image"
+            ),
             AttachError::Drive(error) => write!(formatter, "{error}"),
         }
     }

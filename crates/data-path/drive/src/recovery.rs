@@ -25,6 +25,7 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 use spandrel_platform::sync::{Queue, Signal};
 use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
+use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, NodeId, PAGE_BLOCKS, SlabGeometry, Version};
 
@@ -136,11 +137,16 @@ impl<P: Platform> DriveStore<P> {
     }
 
     /// Attaches a drive that was formatted: recovers its state and makes it ready for requests.
-    pub async fn attach(platform: &P, drive: P::Drive) -> Result<(Self, AttachReport), AttachError> {
+    ///
+    /// `attach_number_known` is the highest attach number that anybody has seen of the drive, zero if
+    /// nobody has: one that was attached less often is an old image, and refused unchanged. Its number must
+    /// not rise, or it would pass for the drive itself after a few attempts.
+    pub async fn attach(
+        platform: &P,
+        drive: P::Drive,
+        attach_number_known: u64,
+    ) -> Result<(Self, AttachReport), AttachError> {
         let found = find_superblock(platform, &drive).await?;
-        for block in &found.damaged_blocks {
-            write_superblock(platform, &drive, &found.superblock, *block).await?;
-        }
         // What a crashed process had written may not be durable yet, and is judged below.
         drive.flush().await?;
 
@@ -150,6 +156,14 @@ impl<P: Platform> DriveStore<P> {
         recovery.check_position(&root)?;
         recovery.load_maps(&root).await?;
         let replay = recovery.replay(&root, lacks_twin).await?;
+        let attach_number_found = replay.attach_number - 1;
+        let trusted = canary::is_planted(Bug::TrustOldImage);
+        if attach_number_found < attach_number_known && !trusted {
+            return Err(AttachError::Old { found: attach_number_found, known: attach_number_known });
+        }
+        for block in &found.damaged_blocks {
+            write_superblock(platform, &drive, &found.superblock, *block).await?;
+        }
         recovery.clear_torn_roots(root.generation + 1).await?;
         recovery.state.end_replay();
         recovery.count_free_blocks()?;

@@ -50,6 +50,9 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 let silent = owner.silent_nodes(&mut missing_since);
                 let doubtful = owner.doubtful_legs(&silent);
                 if !doubtful.is_empty() && !owner.take_out(doubtful).await {
+                    if owner.must_begin_anew(&silent, &missing_since) {
+                        owner.depose();
+                    }
                     platform.sleep(RETRY).await;
                 }
                 owner.tell_idle_mark();
@@ -80,6 +83,21 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
         }
         silent
+    }
+
+    /// Whether a node that is there gives no promise for so long that it will not by itself: a process
+    /// that has just started promises nothing for its copies before an owner has asked what they hold. If
+    /// they cannot be marked, since a slab has no other copy in sync, a new ownership has to ask.
+    fn must_begin_anew(
+        &self,
+        silent: &BTreeSet<NodeId>,
+        missing_since: &BTreeMap<NodeId, Instant>,
+    ) -> bool {
+        let now = self.context.platform().now();
+        let needed = self.needed_nodes();
+        silent.iter().filter(|node| needed.contains(node) && self.context.is_reachable(**node)).any(|node| {
+            missing_since.get(node).is_some_and(|since| now.since(*since) >= 2 * SILENCE_MAX)
+        })
     }
 
     /// The needed legs that have failed, or whose node is silent.

@@ -251,6 +251,11 @@ impl SimulatedDrive {
         self.state.inner.borrow_mut().faults.add_stray(Extent::of(range), Stray::To(offset));
     }
 
+    /// Whether a write is still to be lost or misdirected.
+    pub fn awaits_stray_write(&self) -> bool {
+        self.state.inner.borrow().faults.awaits_stray()
+    }
+
     /// Fails reads that touch `range`.
     pub fn fail_reads(&self, range: impl RangeBounds<u64>, repeat: Repeat) {
         self.state.inner.borrow_mut().faults.fail_reads(Extent::of(range), repeat);

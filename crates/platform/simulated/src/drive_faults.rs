@@ -139,6 +139,11 @@ impl Faults {
         self.strays.push((extent, stray));
     }
 
+    /// Whether a write will be lost or misdirected.
+    pub(crate) fn awaits_stray(&self) -> bool {
+        !self.strays.is_empty()
+    }
+
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -17,6 +17,7 @@ use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError, StateKey, StateStamp, Stored};
 use spandrel_drive::{AttachError, AttachReport, DriveStore, FormatOptions, Superblock};
 use spandrel_platform::{Drive, DriveErrorKind, Platform};
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, Error};
 
 use crate::node::NodeInner;
@@ -144,9 +145,15 @@ async fn join<P: Platform, S: StateStore>(
             DriveStore::format(platform, &drive, options).await.map_err(|error| refusal(&location, &error))?
         }
     };
-    know_drive(parts, &superblock).await?;
-    let (store, report) = match DriveStore::attach(&parts.platform, drive).await {
+    let attach_number_known = know_drive(parts, &superblock).await?;
+    let (store, report) = match DriveStore::attach(&parts.platform, drive, attach_number_known).await {
         Ok(attached) => attached,
+        // It stays as it is, for a person to look at.
+        Err(error @ AttachError::Old { .. }) => {
+            witness::reached(Rare::OldImageRefused);
+            tracing::error!(location, "the drive is not used: {error}");
+            return Ok(broken(&location, size_bytes, Some(superblock), error.to_string()));
+        }
         Err(error @ (AttachError::Damaged(_) | AttachError::Drive(_))) => {
             return Ok(broken(&location, size_bytes, Some(superblock), error.to_string()));
         }
@@ -157,7 +164,7 @@ async fn join<P: Platform, S: StateStore>(
         retry(parts, || parts.state.note_attach(superblock.drive, parts.own.node, store.attach_number()));
     let store = match noted.await {
         Ok(_) => Ok(store),
-        // Nothing on it may be offered; and it stays as it is, for a person to look at.
+        // Somebody else has attached it meanwhile: nothing on it may be offered.
         Err(error) => {
             tracing::error!("{error}");
             Err(error.to_string())
@@ -187,11 +194,11 @@ fn tell_what_was_found(location: &str, report: &AttachReport) {
     }
 }
 
-/// Makes sure that the cluster's state knows a drive.
+/// Makes sure that the cluster's state knows a drive. Returns how often it has seen it attached.
 async fn know_drive<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     superblock: &Superblock,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     let record = DriveRecord {
         node: parts.own.node,
         role: DriveRole::Capacity,
@@ -206,7 +213,12 @@ async fn know_drive<P: Platform, S: StateStore>(
     let known: Result<Stored<DriveRecord>, StateError> =
         retry_store(parts, || parts.state.put(&key, Expected::Absent, record.clone())).await;
     match known {
-        Ok(_) | Err(StateError::Conflict) => Ok(()),
+        Ok(_) => Ok(0),
+        Err(StateError::Conflict) => {
+            let known = retry_store(parts, || parts.state.get::<DriveRecord>(&key)).await;
+            let known = known.map_err(state_error)?;
+            Ok(known.map_or(0, |known| known.record.attach_number))
+        }
         Err(error) => Err(state_error(error)),
     }
 }
@@ -338,6 +350,9 @@ fn refusal(location: &str, error: &AttachError) -> Error {
         ),
         AttachError::WrongIdentity(_) => ("DRIVE_OF_OTHER_NODE", "give the node its own drives"),
         AttachError::Newer(_) => ("DRIVE_FORMAT_NEWER", "run the newer version of spandrel on this node"),
+        AttachError::Old { .. } => {
+            ("DRIVE_IS_OLD", "attach the drive itself, or remove it from the pool and add it again, empty")
+        }
         AttachError::Size(_) => ("DRIVE_TOO_SMALL", "choose a larger drive, or smaller slabs for the pool"),
         AttachError::Damaged(_) => {
             ("DRIVE_DAMAGED", "keep the drive as it is and look at it with `spandrel drive inspect`")

@@ -60,10 +60,10 @@ struct Inner<P: Platform> {
     owned: RefCell<BTreeMap<VolumeId, Epoch>>,
     /// Notified when a promise comes, a session changes, or a fence overtakes an ownership.
     changed: Signal,
-    /// Volumes of which drives here hold copies that they could not prove whole when they were attached.
-    /// Their owners must learn of it, which they do by a fence: until one was answered, nothing is
-    /// promised for them.
-    unproven: RefCell<BTreeSet<VolumeId>>,
+    /// Volumes of which drives here hold copies, since the drives were attached. What the copies hold now
+    /// may be less than what their owners count on: a drive may lie, and its journal may have rotted. So
+    /// nothing is promised until an owner has asked them by a fence, and has compared them with the others.
+    newly_attached: RefCell<BTreeSet<VolumeId>>,
     /// Volumes of this node that another one has fenced here: their owners must stop.
     overtaken: RefCell<BTreeSet<(VolumeId, Epoch)>>,
 }
@@ -89,7 +89,7 @@ impl<P: Platform> Liveness<P> {
             owned: RefCell::default(),
             changed: Signal::new(),
             overtaken: RefCell::default(),
-            unproven: RefCell::default(),
+            newly_attached: RefCell::default(),
         };
         let liveness = Self { inner: Rc::new(inner) };
         let platform = liveness.inner.platform.clone();
@@ -194,15 +194,12 @@ impl<P: Platform> Liveness<P> {
     }
 
     /// A drive was attached; its epochs count, and fences wait for what others may have promised
-    /// for it. `unproven` are the volumes of which it holds copies that it could not prove whole.
-    pub fn drive_attached(
-        &self,
-        drive: DriveId,
-        epochs: impl IntoIterator<Item = (VolumeId, Epoch)>,
-        unproven: impl IntoIterator<Item = VolumeId>,
-    ) {
+    /// for it. Nothing is promised for the volumes that `epochs` names until their owners have asked what
+    /// the drive's copies hold.
+    pub fn drive_attached(&self, drive: DriveId, epochs: impl IntoIterator<Item = (VolumeId, Epoch)>) {
         let now = self.inner.platform.now();
-        self.inner.unproven.borrow_mut().extend(unproven);
+        let epochs: Vec<(VolumeId, Epoch)> = epochs.into_iter().collect();
+        self.inner.newly_attached.borrow_mut().extend(epochs.iter().map(|(volume, _)| *volume));
         self.inner.giver.borrow_mut().drive_attached(now, drive, epochs);
     }
 
@@ -242,7 +239,7 @@ impl<P: Platform> Liveness<P> {
             let at = {
                 let mut giver = self.inner.giver.borrow_mut();
                 if giver.may_answer(now, from, volume, epoch) {
-                    self.inner.unproven.borrow_mut().remove(&volume);
+                    self.inner.newly_attached.borrow_mut().remove(&volume);
                     return Ok(());
                 }
                 match giver.fence(now, from, volume, epoch) {
@@ -294,10 +291,10 @@ impl<P: Platform> Liveness<P> {
         self.inner.asked_at.borrow_mut().insert(from.node, (now, from.incarnation));
         let owned: Vec<(VolumeId, Epoch)> =
             heartbeat.owned.iter().map(|owned| (owned.volume, owned.epoch)).collect();
-        let unproven = self.inner.unproven.borrow();
+        let newly_attached = self.inner.newly_attached.borrow();
         let promisable: Vec<_> =
-            owned.iter().copied().filter(|(volume, _)| !unproven.contains(volume)).collect();
-        drop(unproven);
+            owned.iter().copied().filter(|(volume, _)| !newly_attached.contains(volume)).collect();
+        drop(newly_attached);
         let promise =
             self.inner.giver.borrow_mut().heartbeat(now, from, &promisable, heartbeat.exclusions_seen);
         self.inner.owners.borrow_mut().heartbeat(now, from, &owned);

@@ -152,24 +152,24 @@ fn nobody_is_dead_before_there_was_time_to_hear_of_them() {
 }
 
 #[test]
-fn nothing_is_promised_for_copies_that_could_not_be_proven_until_a_fence_has_told() {
+fn nothing_is_promised_for_copies_that_were_just_attached_until_a_fence_has_told() {
     let world = World::new(3);
     let [owner, copy] = two_nodes(&world);
-    let (whole, unproven, epoch) = (VolumeId::from_random(5, 5), VolumeId::from_random(6, 6), Epoch(3));
+    let (other, attached, epoch) = (VolumeId::from_random(5, 5), VolumeId::from_random(6, 6), Epoch(3));
     let drive = DriveId::from_random(1, 1);
-    copy.liveness.drive_attached(drive, [(whole, epoch), (unproven, epoch)], [unproven]);
-    owner.liveness.set_owned(whole, Some(epoch));
-    owner.liveness.set_owned(unproven, Some(epoch));
+    copy.liveness.drive_attached(drive, [(attached, epoch)]);
+    owner.liveness.set_owned(other, Some(epoch));
+    owner.liveness.set_owned(attached, Some(epoch));
     let promised = |volume| owner.liveness.is_promised(node_id(1), volume, epoch);
-    assert_eq!(world.run_until(|| promised(whole)), RunEnd::ConditionMet);
     assert_eq!(world.run_for(Duration::from_secs(5)), RunEnd::TimeOver);
-    assert!(!promised(unproven), "its owner does not know yet");
+    assert!(!promised(attached), "its owner does not know yet what the copies hold");
 
-    let from = owner.liveness.own();
-    assert_eq!(copy.liveness.begin_fence(from, unproven, epoch), Ok(()));
-    let answering = copy.liveness.clone();
-    let fenced =
-        copy.process.block_on(async move { answering.may_answer_fence(from, unproven, epoch).await });
-    assert_eq!(fenced, Ok(Ok(())));
-    assert_eq!(world.run_until(|| promised(unproven)), RunEnd::ConditionMet);
+    for volume in [other, attached] {
+        let (from, answering) = (owner.liveness.own(), copy.liveness.clone());
+        assert_eq!(copy.liveness.begin_fence(from, volume, epoch), Ok(()));
+        let fenced =
+            copy.process.block_on(async move { answering.may_answer_fence(from, volume, epoch).await });
+        assert_eq!(fenced, Ok(Ok(())));
+        assert_eq!(world.run_until(|| promised(volume)), RunEnd::ConditionMet);
+    }
 }

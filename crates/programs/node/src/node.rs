@@ -12,7 +12,6 @@ use spandrel_bus::{Bus, BusConfig, BusIdentity};
 use spandrel_cluster::liveness::ALIVE_TIME_TO_LIVE;
 use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{AliveRecord, ClusterState, NodeRecord, StateError, StateKey, Stored, VolumeOwner};
-use spandrel_drive::SlabDescription;
 use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Address, LinkError, Listener, Platform, TaskHandle};
@@ -100,11 +99,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         for drive in &drives {
             let Ok(store) = &drive.store else { continue };
             let epochs = store.volumes().into_iter().map(|volume| (volume, store.fence_epoch(volume)));
-            let slabs = store.slabs();
-            let is_unproven =
-                |slab: &SlabDescription| drive.report.unproven.iter().any(|copy| copy.slot == slab.slot);
-            let unproven = slabs.iter().filter(|slab| is_unproven(slab)).map(|slab| slab.volume);
-            parts.liveness.drive_attached(store.drive_id(), epochs.collect::<Vec<_>>(), unproven);
+            parts.liveness.drive_attached(store.drive_id(), epochs);
             parts.replica.add_drive(store.clone(), &drive.report);
         }
         know_node(&parts, &config, &bus_listener.address()).await?;

@@ -117,7 +117,7 @@ pub async fn open(platform: &SimulatedPlatform) -> OpenDrive {
 /// Opens and attaches the drive.
 pub async fn attach(platform: SimulatedPlatform) -> Result<(Store, AttachReport), AttachError> {
     let drive = open(&platform).await;
-    DriveStore::attach(&platform, drive).await
+    DriveStore::attach(&platform, drive, 0).await
 }
 
 /// Writes one block.

@@ -79,7 +79,7 @@ impl Machine {
 /// Attaches the drive.
 pub async fn attach(platform: &SimulatedPlatform) -> Result<(Store, AttachReport), AttachError> {
     let drive = platform.open_drive(DRIVE).await.unwrap();
-    DriveStore::attach(platform, drive).await
+    DriveStore::attach(platform, drive, 0).await
 }
 
 /// What is known of a block.
