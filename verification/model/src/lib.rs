@@ -32,6 +32,11 @@
 //!   doing nothing.
 //! - More than one lost change at a time, and lost answers of the transaction that settles one.
 //!
+//! One thing that the program does is not among the rules, as no counterexample was found without it: an owner
+//! needs the promises for all slabs of the volume, not only for the one that is read or written. Since a new
+//! owner serves no slab before every in-sync copy of all of them is fenced or marked, those of the one slab
+//! would do in the two worlds with two slabs.
+//!
 //! # The rules in the program
 //!
 //! | rule | where the program does it |
