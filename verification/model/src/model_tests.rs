@@ -130,8 +130,8 @@ fn reduction_neither_loses_nor_invents_states() {
     let worlds = [
         Configuration { epochs: 2, writes: 1, ..Configuration::ONE_SLAB },
         Configuration { writes: 1, lost_answers: 0, marks: 0, ..Configuration::ONE_SLAB },
-        Configuration { lost_answers: 0, marks: 1, ..Configuration::ONE_PAGE },
-        Configuration { lost_answers: 0, marks: 0, ..Configuration::TWO_SLABS },
+        Configuration { crashes: 0, lost_answers: 0, marks: 1, ..Configuration::ONE_PAGE },
+        Configuration { crashes: 0, lost_answers: 0, marks: 0, ..Configuration::TWO_SLABS },
     ];
     for configuration in worlds {
         let reduced = OwnershipModel::new(configuration, Rules::ALL);
