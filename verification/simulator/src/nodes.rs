@@ -130,11 +130,6 @@ impl NodesWorld {
         self.node(index).is_some()
     }
 
-    /// Whether all nodes are up.
-    pub fn all_up(&self) -> bool {
-        (0..self.count()).all(|index| self.is_up(index))
-    }
-
     /// Whether all nodes are up, and know so of each other.
     pub fn all_see_all(&self) -> bool {
         let sees_all = |index: usize| {

@@ -1,11 +1,12 @@
 //! Single rules of an owner, each with the course of events that breaks it.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use spandrel_volume::{LegState, OwnerError, Phase, ScrubReport};
 
 use super::*;
-use crate::history::{content, value_of};
+use crate::history::{BLOCK_SECTORS, content, value_of};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -69,7 +70,8 @@ impl Rules {
 
     fn begin_write(&self, block: u64, value: u64) -> Outcome<()> {
         let (owner, outcome) = (self.owner(), Outcome::default());
-        let (slot, data) = (Rc::clone(&outcome), content(self.guests.platform().buffers(), value));
+        let data = content(self.guests.platform().buffers(), value, BLOCK_SECTORS);
+        let slot = Rc::clone(&outcome);
         self.guests.spawn(async move {
             let result = owner.write(block * 4096, data).await;
             *slot.borrow_mut() = Some(result);
@@ -87,7 +89,8 @@ impl Rules {
         let (owner, outcome) = (self.owner(), Outcome::default());
         let slot = Rc::clone(&outcome);
         self.guests.spawn(async move {
-            let result = owner.read(block * 4096, 4096).await.map(|parts| value_of(&parts[0]));
+            let result = owner.read(block * 4096, 4096).await;
+            let result = result.map(|parts| value_of(&parts[0]).expect("no block is torn"));
             *slot.borrow_mut() = Some(result);
         });
         self.until("the read is answered", || outcome.borrow().is_some());

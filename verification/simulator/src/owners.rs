@@ -2,11 +2,11 @@
 //! drives, without a network between them.
 //!
 //! Each node is a host with one process and its drives. Owners ask replicas by calls whose answers
-//! are delayed and can be lost; the cluster state is one membership in memory. What a promise
-//! is stands in for the real protocol: a node has promised while it is up and has accepted no
-//! higher epoch.
+//! are delayed, and lost where a test says so; the cluster state is one membership in memory. What
+//! a promise is stands in for the real protocol: a node has promised while it is up and has accepted
+//! no higher epoch.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -61,8 +61,6 @@ struct Shared {
     state: RefCell<Membership>,
     /// Notified when a node starts or stops.
     changed: Signal,
-    /// Of a thousand answers, so many are lost.
-    lost_answers_per_mille: Cell<u64>,
 }
 
 struct Node {
@@ -109,18 +107,12 @@ impl OwnersWorld {
             mute: RefCell::default(),
             state: RefCell::new(membership),
             changed: Signal::new(),
-            lost_answers_per_mille: Cell::new(0),
         });
         let owners = Self { world, shared };
         for index in 0..node_count {
             owners.start(index, true);
         }
         owners
-    }
-
-    /// Loses so many of a thousand answers from now on: the request was carried out, or will be.
-    pub fn lose_answers(&self, per_mille: u64) {
-        self.shared.lost_answers_per_mille.set(per_mille);
     }
 
     /// From now on `judge` decides what becomes of each request to a node.
@@ -360,15 +352,10 @@ impl OwnerContext for Context {
         let stopped = std::pin::pin!(
             self.shared.changed.wait_until(|| alive(&self.shared.node(node).process) != incarnation)
         );
-        let answer = match futures_util::future::select(served, stopped).await {
+        match futures_util::future::select(served, stopped).await {
             futures_util::future::Either::Left((answer, _)) => answer,
-            futures_util::future::Either::Right(_) => return Err(gone()),
-        };
-        let own = node == self.node();
-        if !own && self.platform.random_u64() % 1000 < self.shared.lost_answers_per_mille.get() {
-            return Err(AskError::Unreachable("the answer was lost".to_owned()));
+            futures_util::future::Either::Right(_) => Err(gone()),
         }
-        answer
     }
 
     fn is_reachable(&self, node: NodeId) -> bool {
