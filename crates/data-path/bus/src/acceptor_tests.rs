@@ -1,5 +1,5 @@
 use spandrel_platform_simulated::{Random, RunEnd, World};
-use spandrel_shared::ClusterId;
+use spandrel_shared::{ClusterId, Epoch};
 
 use super::*;
 use crate::frame::Status;
@@ -353,12 +353,15 @@ fn frames_with_valid_checksums_and_random_content_harm_nobody() {
             let request = match random.index(3) {
                 0 => copy_write(random.next_u64() as u32 % 100, 2).0,
                 1 => copy_read(random.next_u64() as u32, random.index(20) as u32),
-                _ => BusRequest::Client(ClientRequest::Trim {
-                    volume: VOLUME,
-                    attachment: random.next_u64(),
-                    offset: random.next_u64(),
-                    length: random.next_u64(),
-                }),
+                _ => BusRequest::Client(
+                    Epoch(random.next_u64() as u32),
+                    ClientRequest::Trim {
+                        volume: VOLUME,
+                        attachment: random.next_u64(),
+                        offset: random.next_u64(),
+                        length: random.next_u64(),
+                    },
+                ),
             };
             let mut body = postcard::to_allocvec(&request).expect("it is short");
             if random.chance(700) {

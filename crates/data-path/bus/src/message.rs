@@ -9,8 +9,10 @@ use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, VolumeId};
 pub enum BusRequest {
     /// To the other node's copies, from the owner of their volume.
     Replica(ReplicaRequest),
-    /// To the owner of a volume, from a front-end.
-    Client(ClientRequest),
+    /// To the owner of a volume under this epoch, from a front-end. A node that owns it under another one
+    /// refuses: what was held up on the way must not be carried out after it was repeated elsewhere, and
+    /// newer changes have come.
+    Client(Epoch, ClientRequest),
     /// A sign of life that asks for a promise.
     Heartbeat(Heartbeat),
 }

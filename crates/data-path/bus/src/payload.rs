@@ -19,7 +19,9 @@ use crate::{BusError, BusRequest, BusResponse, ClientRequest, ClientResponse};
 pub(crate) fn subject_of(request: &BusRequest) -> Subject {
     match request {
         BusRequest::Replica(request) => replica_subject(request),
-        BusRequest::Client(request) => Subject { volume: client_volume(request), ..Subject::NONE },
+        BusRequest::Client(epoch, request) => {
+            Subject { volume: client_volume(request), epoch: *epoch, ..Subject::NONE }
+        }
         BusRequest::Heartbeat(_) => Subject::NONE,
     }
 }
@@ -81,7 +83,7 @@ fn client_volume(request: &ClientRequest) -> spandrel_shared::VolumeId {
 pub(crate) fn answer_bytes(request: &BusRequest) -> u64 {
     match request {
         BusRequest::Replica(ReplicaRequest::Read { count, .. }) => u64::from(*count) * BLOCK_BYTES as u64,
-        BusRequest::Client(ClientRequest::Read { length, .. }) => u64::from(*length),
+        BusRequest::Client(_, ClientRequest::Read { length, .. }) => u64::from(*length),
         _ => 0,
     }
 }
@@ -173,8 +175,8 @@ impl Expected {
                 Self::Blocks { copy: *copy, first: *first, count: *count }
             }
             BusRequest::Replica(_) => Self::Replica,
-            BusRequest::Client(ClientRequest::Read { length, .. }) => Self::Bytes(*length),
-            BusRequest::Client(_) => Self::Client,
+            BusRequest::Client(_, ClientRequest::Read { length, .. }) => Self::Bytes(*length),
+            BusRequest::Client(..) => Self::Client,
             BusRequest::Heartbeat(_) => Self::Heartbeat,
         }
     }

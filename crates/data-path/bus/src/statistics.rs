@@ -84,7 +84,7 @@ impl RequestKind {
                 ReplicaRequest::AddCopy(_) => Self::AddCopy,
                 ReplicaRequest::RemoveCopy { .. } => Self::RemoveCopy,
             },
-            BusRequest::Client(request) => match request {
+            BusRequest::Client(_, request) => match request {
                 ClientRequest::Attach { .. } => Self::Attach,
                 ClientRequest::Detach { .. } => Self::Detach,
                 ClientRequest::Read { .. } => Self::Read,

@@ -93,7 +93,7 @@ impl TestService {
                 let answer = HeartbeatAnswer { promise_ms: heartbeat.number, ..HeartbeatAnswer::default() };
                 (BusResponse::Heartbeat(answer), Vec::new())
             }
-            BusRequest::Client(request) => {
+            BusRequest::Client(_, request) => {
                 let (response, payload) = self.answer_client(request, payload);
                 (BusResponse::Client(response), payload)
             }
@@ -175,8 +175,8 @@ impl TestService {
 /// What a test's request is known by in the log.
 fn number_of(request: &BusRequest) -> u64 {
     match request {
-        BusRequest::Client(ClientRequest::Attach { attachment, .. })
-        | BusRequest::Client(ClientRequest::Write { attachment, .. }) => *attachment,
+        BusRequest::Client(_, ClientRequest::Attach { attachment, .. })
+        | BusRequest::Client(_, ClientRequest::Write { attachment, .. }) => *attachment,
         BusRequest::Heartbeat(heartbeat) => heartbeat.number,
         _ => 0,
     }
@@ -443,8 +443,11 @@ pub(crate) fn copy_read(first: u32, count: u32) -> BusRequest {
     BusRequest::Replica(ReplicaRequest::Read { copy: copy(), authority: authority(), first, count })
 }
 
+/// The ownership that clients' requests name.
+const EPOCH: Epoch = Epoch(5);
+
 pub(crate) fn attach(attachment: u64) -> BusRequest {
-    BusRequest::Client(ClientRequest::Attach { volume: VOLUME, attachment })
+    BusRequest::Client(EPOCH, ClientRequest::Attach { volume: VOLUME, attachment })
 }
 
 pub(crate) fn attached(attachment: u64) -> BusResponse {
@@ -452,11 +455,11 @@ pub(crate) fn attached(attachment: u64) -> BusResponse {
 }
 
 pub(crate) fn client_write(number: u64) -> BusRequest {
-    BusRequest::Client(ClientRequest::Write { volume: VOLUME, attachment: number, offset: 0 })
+    BusRequest::Client(EPOCH, ClientRequest::Write { volume: VOLUME, attachment: number, offset: 0 })
 }
 
 pub(crate) fn client_read(offset: u64, length: u32) -> BusRequest {
-    BusRequest::Client(ClientRequest::Read { volume: VOLUME, offset, length })
+    BusRequest::Client(EPOCH, ClientRequest::Read { volume: VOLUME, offset, length })
 }
 
 pub(crate) fn done() -> BusResponse {

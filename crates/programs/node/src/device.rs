@@ -8,7 +8,8 @@
 //!
 //! Invariant: of the changes that come through one attachment, those that overlap are never under
 //! way together. So a change that is repeated, because nobody knows whether it was made, undoes no
-//! later one.
+//! later one. A request names the ownership that it is for: one that was held up on its way, and has been
+//! repeated elsewhere meanwhile, is refused when it arrives, since that ownership has ended by then.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,7 +21,7 @@ use spandrel_bus::{
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{StateKey, VolumeRecord, VolumeState, VolumeWriter};
 use spandrel_platform::{Buffer, Platform};
-use spandrel_shared::{BLOCK_BYTES, BlockRange, NodeId, VolumeId};
+use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, NodeId, VolumeId};
 use spandrel_volume::{
     BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OwnerError, RangeLocks,
 };
@@ -87,7 +88,7 @@ enum Right {
 /// Where a volume's owner is.
 enum Route<P: Platform, S: StateStore> {
     Here(Rc<Ownership<P, S>>),
-    There(NodeId),
+    There(NodeId, Epoch),
     Nowhere,
 }
 
@@ -184,9 +185,10 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         loop {
             let given_back = match self.route(volume) {
                 Route::Here(ownership) => ownership.release(writer).await.is_ok(),
-                Route::There(owner) => {
+                Route::There(owner, epoch) => {
                     let request = ClientRequest::Detach { volume, attachment: writer.attachment };
-                    let answer = self.parts.bus.call(owner, BusRequest::Client(request), Vec::new()).await;
+                    let request = BusRequest::Client(epoch, request);
+                    let answer = self.parts.bus.call(owner, request, Vec::new()).await;
                     matches!(answer, Ok((BusResponse::Client(Ok(_)), _)))
                 }
                 Route::Nowhere => false,
@@ -224,12 +226,12 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             return Route::Here(ownership);
         }
         let volumes = self.parts.view.volumes.borrow();
-        let owner = volumes.get(&volume).and_then(|stored| stored.record.owner);
-        match owner {
-            Some(owner)
+        let record = volumes.get(&volume).map(|stored| &stored.record);
+        match record.and_then(|record| Some((record.owner?, record.epoch))) {
+            Some((owner, epoch))
                 if owner.node != self.parts.own.node && self.parts.bus.session(owner.node).is_some() =>
             {
-                Route::There(owner.node)
+                Route::There(owner.node, epoch)
             }
             _ => Route::Nowhere,
         }
@@ -257,9 +259,9 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                     }
                     Err(refusal) => Err(refused_here(&self.node, refusal)),
                 },
-                Route::There(owner) => {
+                Route::There(owner, epoch) => {
                     let request = ClientRequest::Attach { volume: self.volume, attachment: self.number };
-                    match self.ask(owner, request, Vec::new()).await {
+                    match self.ask(owner, epoch, request, Vec::new()).await {
                         Ok((ClientResponse::Attached { size_bytes }, _)) => {
                             self.size_bytes.set(size_bytes);
                             self.right.set(Right::Given);
@@ -298,7 +300,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                     let carried_out = ownership.carry_out(self.writer(), request.clone()).await;
                     carried_out.map_err(|refusal| refused_here(&self.node, refusal))
                 }
-                Route::There(owner) => self.perform_there(owner, &request).await,
+                Route::There(owner, epoch) => self.perform_there(owner, epoch, &request).await,
                 Route::Nowhere => Err(Failure::Repeat),
             };
             match outcome {
@@ -314,7 +316,12 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
         }
     }
 
-    async fn perform_there(&self, owner: NodeId, request: &VolumeRequest) -> Result<VolumeAnswer, Failure> {
+    async fn perform_there(
+        &self,
+        owner: NodeId,
+        epoch: Epoch,
+        request: &VolumeRequest,
+    ) -> Result<VolumeAnswer, Failure> {
         let (volume, attachment) = (self.volume, self.number);
         let (request, payload) = match request.clone() {
             VolumeRequest::Read { offset, length } => {
@@ -336,7 +343,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                 (ClientRequest::Extents { volume, offset, length }, Vec::new())
             }
         };
-        let (response, parts) = self.ask(owner, request, payload).await?;
+        let (response, parts) = self.ask(owner, epoch, request, payload).await?;
         match response {
             ClientResponse::Done => Ok(VolumeAnswer::Done),
             ClientResponse::Data => Ok(VolumeAnswer::Data(parts)),
@@ -353,10 +360,11 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
     async fn ask(
         &self,
         owner: NodeId,
+        epoch: Epoch,
         request: ClientRequest,
         payload: Vec<Buffer>,
     ) -> Result<(ClientResponse, Vec<Buffer>), Failure> {
-        match self.node.parts.bus.call(owner, BusRequest::Client(request), payload).await {
+        match self.node.parts.bus.call(owner, BusRequest::Client(epoch, request), payload).await {
             Ok((BusResponse::Client(Ok(response)), parts)) => Ok((response, parts)),
             Ok((BusResponse::Client(Err(error)), _)) => Err(refused_there(error)),
             Ok(_) => Err(Failure::Final(unfit_answer())),

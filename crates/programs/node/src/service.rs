@@ -13,6 +13,7 @@ use spandrel_cluster::VolumeWriter;
 use spandrel_cluster::promises;
 use spandrel_cluster::store::StateStore;
 use spandrel_platform::{Buffer, Platform, before};
+use spandrel_shared::Epoch;
 use spandrel_volume::{DeviceError, OwnerError, Phase};
 
 use crate::node::NodeInner;
@@ -45,8 +46,8 @@ impl<P: Platform, S: StateStore> BusService for NodeService<P, S> {
                     Err(error) => (BusResponse::Replica(Err(error)), Vec::new()),
                 }
             }
-            BusRequest::Client(request) => {
-                match self.serve_client_while_there(peer, from, request, payload).await {
+            BusRequest::Client(epoch, request) => {
+                match self.serve_client_while_there(peer, from, epoch, request, payload).await {
                     Ok((response, parts)) => (BusResponse::Client(Ok(response)), parts),
                     Err(error) => (BusResponse::Client(Err(error)), Vec::new()),
                 }
@@ -69,11 +70,12 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
         &self,
         peer: promises::Peer,
         from: Peer,
+        epoch: Epoch,
         request: ClientRequest,
         payload: Option<Buffer>,
     ) -> ClientAnswer {
         let gone = std::pin::pin!(self.node.parts.liveness.gone(peer));
-        let served = std::pin::pin!(self.serve_client(from, request, payload));
+        let served = std::pin::pin!(self.serve_client(from, epoch, request, payload));
         match futures_util::future::select(served, gone).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(ClientError {
@@ -86,13 +88,18 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
     async fn serve_client(
         &self,
         from: Peer,
+        epoch: Epoch,
         request: ClientRequest,
         payload: Option<Buffer>,
     ) -> ClientAnswer {
+        let ownership = |volume| {
+            let ownership = self.node.ownership(volume).filter(|own| own.owner.epoch() == epoch);
+            ownership.ok_or_else(|| self.not_owner(volume))
+        };
         let writer = |attachment| VolumeWriter { node: from.node, incarnation: from.incarnation, attachment };
         let (volume, writer, request) = match request {
             ClientRequest::Attach { volume, attachment } => {
-                let ownership = self.node.ownership(volume).ok_or_else(|| self.not_owner(volume))?;
+                let ownership = ownership(volume)?;
                 let admitted = ownership.admit(&self.node, writer(attachment)).await;
                 admitted.map_err(|refusal| self.refuse(volume, refusal))?;
                 return Ok((
@@ -101,7 +108,7 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
                 ));
             }
             ClientRequest::Detach { volume, attachment } => {
-                let ownership = self.node.ownership(volume).ok_or_else(|| self.not_owner(volume))?;
+                let ownership = ownership(volume)?;
                 let released = ownership.release(writer(attachment)).await;
                 released.map_err(|refusal| self.refuse(volume, refusal))?;
                 return Ok((ClientResponse::Done, Vec::new()));
@@ -127,7 +134,7 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
                 (volume, writer(0), VolumeRequest::Extents { offset, length })
             }
         };
-        let ownership = self.node.ownership(volume).ok_or_else(|| self.not_owner(volume))?;
+        let ownership = ownership(volume)?;
         if ownership.owner.phase() == Phase::TakingOver {
             let platform = &self.node.parts.platform;
             let deadline = platform.now() + TAKE_OVER_WAIT_MAX;
@@ -155,7 +162,7 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
         let owner = owner.map(|owner| owner.node).filter(|owner| *owner != parts.own.node);
         ClientError {
             kind: ClientErrorKind::NotOwner { owner },
-            detail: "this node does not own the volume".to_owned(),
+            detail: "this node does not own the volume, or not any more as it was asked".to_owned(),
         }
     }
 

@@ -269,7 +269,7 @@ async fn call_and_judge(
             BusResponse::Replica(Ok(ReplicaResponse::Parts(parts))),
         ) => judge_parts(*first, *count, parts, &data),
         (
-            BusRequest::Client(ClientRequest::Read { length, .. }),
+            BusRequest::Client(_, ClientRequest::Read { length, .. }),
             BusResponse::Client(Ok(ClientResponse::Data)),
         ) => assert_eq!(data.iter().map(|part| part.len()).sum::<usize>(), *length as usize),
         _ => assert!(data.is_empty(), "only reads bring data"),
@@ -277,7 +277,7 @@ async fn call_and_judge(
     let of_its_kind = matches!(
         (&request, &response),
         (BusRequest::Replica(_), BusResponse::Replica(_))
-            | (BusRequest::Client(_), BusResponse::Client(_))
+            | (BusRequest::Client(..), BusResponse::Client(_))
             | (BusRequest::Heartbeat(_), BusResponse::Heartbeat(_))
     );
     assert!(of_its_kind, "{request:?} is answered with {response:?}");

@@ -38,7 +38,7 @@ fn checksum(number: u32) -> u32 {
 /// Requests with their payloads.
 pub fn requests() -> Vec<(BusRequest, Vec<u8>)> {
     let replica = replica_requests().into_iter().map(|(request, data)| (BusRequest::Replica(request), data));
-    let client = client_requests().into_iter().map(|(request, data)| (BusRequest::Client(request), data));
+    let client = client_requests().into_iter().map(|(request, data)| (BusRequest::Client(Epoch(7), request), data));
     let owned = vec![OwnedVolume { volume: VOLUME, epoch: Epoch(7) }; 2];
     let heartbeat = BusRequest::Heartbeat(Heartbeat { number: 9, owned, exclusions_seen: 4 });
     replica.chain(client).chain([(heartbeat, Vec::new())]).collect()
@@ -100,10 +100,10 @@ pub fn answer_to(request: &BusRequest) -> (BusResponse, Vec<u8>) {
             let (answer, data) = replica_answer(request);
             (BusResponse::Replica(answer), data)
         }
-        BusRequest::Client(ClientRequest::Read { length, .. }) if *length <= 1 << 16 => {
+        BusRequest::Client(_, ClientRequest::Read { length, .. }) if *length <= 1 << 16 => {
             (BusResponse::Client(Ok(ClientResponse::Data)), vec![6; *length as usize])
         }
-        BusRequest::Client(request) => (BusResponse::Client(client_answer(request)), Vec::new()),
+        BusRequest::Client(_, request) => (BusResponse::Client(client_answer(request)), Vec::new()),
         BusRequest::Heartbeat(heartbeat) => {
             let (accepted, exclusions) = (heartbeat.owned.clone(), heartbeat.owned.clone());
             let answer = HeartbeatAnswer { promise_ms: 1500, accepted, exclusions, exclusions_number: 3 };

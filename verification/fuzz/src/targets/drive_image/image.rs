@@ -104,7 +104,7 @@ pub fn attach(image: &DriveImage) -> Option<View> {
     let (world, _drive) = world(image.clone());
     run(&world, |platform| async move {
         let drive = platform.open_drive(DRIVE).await.expect("the drive is there");
-        let (store, report) = DriveStore::attach(&platform, drive).await.ok()?;
+        let (store, report) = DriveStore::attach(&platform, drive, 0).await.ok()?;
         let view = View::of_store(&store, &report).await;
         go_on(&platform, &store).await;
         Some(view)
@@ -187,7 +187,7 @@ const SLABS: [SlabKey; 3] =
 impl Writer {
     async fn attach(platform: &SimulatedPlatform) -> Self {
         let drive = platform.open_drive(DRIVE).await.expect("the drive is there");
-        let (store, _) = DriveStore::attach(platform, drive).await.expect("the drive is whole");
+        let (store, _) = DriveStore::attach(platform, drive, 0).await.expect("the drive is whole");
         Self { platform: platform.clone(), store, contents: BTreeMap::new() }
     }
 
