@@ -5,16 +5,95 @@
 //! constant `false`, so that no program that people run contains any of it.
 
 /// A bug that can be planted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
     /// A drive's store answers a change before it is durable.
     AnswerBeforeDurable,
+    /// A drive's volatile cache is never flushed.
+    SkipFlush,
     /// A replica serves owners of any epoch.
     SkipFence,
+    /// A node answers a fence while promises of its own are outstanding.
+    AnswerFenceAtOnce,
+    /// An owner answers without any node's promise.
+    ServeWithoutPromises,
+    /// An owner answers reads without any node's promise.
+    ReadWithoutPromises,
+    /// An owner counts a copy as stale before its mark is made.
+    AnswerBeforeMark,
+    /// The last in-sync copy of a slab may be marked stale.
+    DropLastCopy,
     /// A drive's store does not compare what it reads with its checksum.
     TrustBadChecksum,
     /// A drive that was attached less often than is known is used.
     TrustOldImage,
+    /// A recovery takes the journal's last group as whole without looking at its data.
+    TrustTornTail,
+    /// A recovery leaves the journal's last group out.
+    RollLastGroupBack,
+    /// A recovery puts the former content in the place of damaged data that were confirmed.
+    RollDamageBack,
+    /// A physical block is reused before the record that replaced it is durable.
+    ReuseBeforeDurable,
+    /// A take-over leaves what is in question as it is.
+    SkipRollForward,
+    /// A take-over spreads the oldest of the versions in question.
+    RollForwardTheOlder,
+    /// A take-over takes a copy that has a write in doubt for one that holds it.
+    IgnoreInDoubt,
+    /// A take-over does not compare the copies' page versions.
+    SkipVersionComparison,
+    /// A resync copies only what its source has changed, not what the stale copy has.
+    ResyncBySourceAlone,
+    /// A resync does not copy holes.
+    ForgetTrims,
+    /// A resync copies before the writes that do not go to the joining copy have ended.
+    CopyUndrained,
+    /// A joining copy is promoted although one page was not copied.
+    PromoteBeforeLastPage,
+    /// A joining copy is promoted before the writes that nobody awaits have arrived.
+    PromoteUndrained,
+    /// A heal holds no lock and replaces whatever is there.
+    HealOverNewer,
+    /// A write starts while a read of its blocks is under way.
+    ReadWithoutLock,
+    /// A transaction with a lost answer is settled by reading back.
+    SettleByReading,
+    /// A front-end that lost its right to write goes on writing.
+    LostWriterGoesOn,
+}
+
+impl Bug {
+    /// All of them, in order.
+    pub const ALL: [Self; 27] = [
+        Self::AnswerBeforeDurable,
+        Self::SkipFlush,
+        Self::SkipFence,
+        Self::AnswerFenceAtOnce,
+        Self::ServeWithoutPromises,
+        Self::ReadWithoutPromises,
+        Self::AnswerBeforeMark,
+        Self::DropLastCopy,
+        Self::TrustBadChecksum,
+        Self::TrustOldImage,
+        Self::TrustTornTail,
+        Self::RollLastGroupBack,
+        Self::RollDamageBack,
+        Self::ReuseBeforeDurable,
+        Self::SkipRollForward,
+        Self::RollForwardTheOlder,
+        Self::IgnoreInDoubt,
+        Self::SkipVersionComparison,
+        Self::ResyncBySourceAlone,
+        Self::ForgetTrims,
+        Self::CopyUndrained,
+        Self::PromoteBeforeLastPage,
+        Self::PromoteUndrained,
+        Self::HealOverNewer,
+        Self::ReadWithoutLock,
+        Self::SettleByReading,
+        Self::LostWriterGoesOn,
+    ];
 }
 
 #[cfg(feature = "simulation")]

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use spandrel_platform::Platform;
+use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{DriveId, Error, SlabIndex, Version};
 
 use crate::copy_sets::{CopySet, SLABS_PER_CHUNK, SlabChunk, chunk_of};
@@ -41,7 +42,9 @@ impl<S: StateStore> ClusterState<S> {
     ) -> Result<VolumeMembership, StateError> {
         check_owner(owner, seen)?;
         let drives: BTreeSet<_> = marks.keys().copied().collect();
-        if let Some(slab) = last_copy_lost(&seen.sets, &seen.marks, &drives) {
+        if let Some(slab) = last_copy_lost(&seen.sets, &seen.marks, &drives)
+            && !canary::is_planted(Bug::DropLastCopy)
+        {
             return Err(last_copy_error(&seen.record.name, slab).into());
         }
         let mut after = raised(seen);

@@ -23,6 +23,7 @@ use spandrel_platform::{Buffer, Drive, Platform};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
 
+use crate::allocator::Run;
 use crate::commit::{Change, DataRun, JournalState, Waiter};
 use crate::error::StoreError;
 use crate::format::journal::{MappingRecord, RECORD_BLOCKS_MAX, Record, SlabAdd};
@@ -299,7 +300,9 @@ impl<P: Platform> DriveStore<P> {
         {
             let state = self.inner.state.borrow();
             let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
-            if !slab.contains(damaged.block, 1) || slab.mapping(damaged.block) != damaged.mapping {
+            let is_there = slab.contains(damaged.block, 1)
+                && (slab.mapping(damaged.block) == damaged.mapping || canary::is_planted(Bug::HealOverNewer));
+            if !is_there {
                 return Ok(false);
             }
         }
@@ -488,6 +491,10 @@ impl<P: Platform> DriveStore<P> {
                 done += length;
             }
         }
+        if canary::is_planted(Bug::ReuseBeforeDurable) {
+            let former = (first..first + count).filter_map(|block| slab.mapping(block).physical());
+            former.for_each(|block| allocator.free_now(Run { first: block, count: 1 }));
+        }
         Ok(Change::records(records).with_data(writes))
     }
 
@@ -587,7 +594,7 @@ impl<P: Platform> Inner<P> {
 
     /// Makes completed writes durable, where the drive needs that.
     pub(crate) async fn flush_drive(&self) -> Result<(), spandrel_platform::DriveError> {
-        if !self.drive.geometry().volatile_cache {
+        if !self.drive.geometry().volatile_cache || canary::is_planted(Bug::SkipFlush) {
             return Ok(());
         }
         self.statistics.borrow_mut().flushes += 1;

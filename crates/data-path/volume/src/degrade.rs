@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use spandrel_platform::{Instant, Platform};
 use spandrel_replica::ReplicaRequest;
+use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{DriveId, NodeId, Version};
 
 use crate::context::OwnerContext;
@@ -152,6 +153,11 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// Asks for a change of membership and takes over what the state says afterwards.
     pub(crate) async fn change(&self, seen: Membership, change: MembershipChange) -> bool {
+        if let MembershipChange::MarkStale(marks) = &change
+            && canary::is_planted(Bug::AnswerBeforeMark)
+        {
+            marks.keys().for_each(|drive| self.set_leg_state(*drive, LegState::Stale));
+        }
         match self.context.change_membership(&seen, change.clone()).await {
             Ok(membership) => {
                 self.adopt(membership, &change);

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use futures_util::future::Either;
 use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, SlabIndex};
 
@@ -58,14 +59,22 @@ impl<C: OwnerContext> Owner<C> {
         let inner = &self.inner;
         let blocks = inner.check_range(offset, u64::from(length))?;
         inner.serving().await?;
-        let _lock = inner.locks.shared(blocks).await;
-        inner.promised().await?;
+        let _lock = match canary::is_planted(Bug::ReadWithoutLock) {
+            false => Some(inner.locks.shared(blocks).await),
+            true => None,
+        };
+        let needs_promises = !canary::is_planted(Bug::ReadWithoutPromises);
+        if needs_promises {
+            inner.promised().await?;
+        }
         let geometry = inner.membership.borrow().geometry;
         let mut parts = Vec::with_capacity(1);
         for part in geometry.split(blocks).flat_map(|part| cut(part, PIECE_BLOCKS_MAX)) {
             inner.read_bytes(part, &mut parts).await?;
         }
-        inner.promised().await?;
+        if needs_promises {
+            inner.promised().await?;
+        }
         let mut statistics = inner.statistics.borrow_mut();
         statistics.reads += 1;
         statistics.read_bytes += u64::from(length);

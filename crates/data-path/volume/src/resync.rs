@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use spandrel_platform::Platform;
 use spandrel_replica::{GatheredCopy, NewCopy, PageState, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
 
@@ -113,9 +114,13 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.prepare_copies(drive, node, &members).await?;
         let since = self.membership.borrow().stale.get(&drive).copied().unwrap_or(Version::ZERO);
         self.set_leg_state(drive, LegState::Joining);
-        self.drain(drive, LegState::Joining).await?;
+        if !canary::is_planted(Bug::CopyUndrained) {
+            self.drain(drive, LegState::Joining).await?;
+        }
         let pages = self.pages_to_copy(&members, since).await?;
         self.update_progress(drive, |progress| progress.pages_total = pages.len() as u64);
+        let skipped = usize::from(canary::is_planted(Bug::PromoteBeforeLastPage));
+        let pages = &pages[..pages.len().saturating_sub(skipped)];
         for step in pages.chunks(PAGES_AT_ONCE) {
             let copies = step.iter().map(|page| self.copy_page(drive, page));
             for copied in futures_util::future::join_all(copies).await {
@@ -212,7 +217,8 @@ impl<C: OwnerContext> OwnerInner<C> {
             let (_, source_pages) = self.source_pages(*slab).await?;
             let target_pages = self.ask_pages(*slab, target).await?;
             for (page, (source, own)) in (0..).zip(source_pages.iter().zip(&target_pages)) {
-                if source.version > since || own.version > since || own.version != source.version {
+                let differ = own.version > since || own.version != source.version;
+                if source.version > since || (differ && !canary::is_planted(Bug::ResyncBySourceAlone)) {
                     pages.push(PageToCopy { slab: *slab, page, target: *target });
                 }
             }
@@ -284,6 +290,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         part: BlockPart,
     ) -> Result<(), Stopped> {
         let content = match part {
+            BlockPart::Hole(_) if canary::is_planted(Bug::ForgetTrims) => return Ok(()),
             BlockPart::Hole(_) => Some(Content::Hole),
             BlockPart::Data { data, checksums } => Some(Content::Data { data, checksums }),
             // The leg shall not show what it held before as if it were the newest.
@@ -315,7 +322,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.check_joining(drive)?;
         self.suspects.borrow_mut().remove(&drive);
         self.set_leg_state(drive, LegState::Promoting);
-        self.drain(drive, LegState::Promoting).await?;
+        if !canary::is_planted(Bug::PromoteUndrained) {
+            self.drain(drive, LegState::Promoting).await?;
+        }
         for (slab, member, ..) in self.members_on(drive) {
             let copy = self.membership.borrow().address(slab, &member);
             let request = ReplicaRequest::Prove { copy, authority: self.authority() };

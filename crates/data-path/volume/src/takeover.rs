@@ -22,7 +22,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use spandrel_platform::Platform;
 use spandrel_replica::{GatheredCopy, Mark, PageState, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
@@ -178,6 +180,9 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// Makes every block in question the same on all in-sync legs.
     async fn roll_forward(&self, gathered: &Gathered) -> Result<(), Interrupted> {
+        if canary::is_planted(Bug::SkipRollForward) {
+            return Ok(());
+        }
         let slabs = self.membership.borrow().slabs.len() as u32;
         for slab in (0..slabs).map(SlabIndex) {
             let members = self.in_sync_members(slab);
@@ -266,6 +271,9 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// Finds in-sync legs that lack a version which another one has, and marks them.
     async fn compare_versions(&self) -> Result<(), Interrupted> {
+        if canary::is_planted(Bug::SkipVersionComparison) {
+            return Ok(());
+        }
         let slabs = self.membership.borrow().slabs.len() as u32;
         let mut lacking: BTreeMap<DriveId, Version> = BTreeMap::new();
         for slab in (0..slabs).map(SlabIndex) {
@@ -290,6 +298,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         self.statistics.borrow_mut().legs_found_lacking += lacking.len() as u64;
         for drive in lacking.keys() {
+            witness::reached(Rare::CopyFoundLacking);
             tracing::error!(volume = %self.volume, %drive, "a copy lacks writes that it had confirmed");
         }
         self.mark_or_retry(lacking).await
@@ -324,14 +333,17 @@ fn questions(slab: SlabIndex, members: &[Member], gathered: &Gathered) -> BTreeM
     for member in members {
         let Some(copy) = gathered.copies.get(&(member.drive, slab)) else { continue };
         for listed in &copy.listed {
-            if listed.in_doubt || gathered.mark.covers(listed.version) {
+            let in_doubt = listed.in_doubt && !canary::is_planted(Bug::IgnoreInDoubt);
+            if in_doubt || gathered.mark.covers(listed.version) {
                 continue;
             }
             for block in listed.first..listed.first + listed.count {
                 let question = questions
                     .entry(block)
                     .or_insert_with(|| Question { version: listed.version, holders: BTreeSet::new() });
-                if listed.version > question.version {
+                let is_newer = listed.version > question.version;
+                let older_wins = canary::is_planted(Bug::RollForwardTheOlder);
+                if listed.version != question.version && is_newer != older_wins {
                     *question = Question { version: listed.version, holders: BTreeSet::new() };
                 }
                 if listed.version == question.version {

@@ -10,6 +10,7 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{StateError, VolumeMembership, VolumeWriter};
 use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{ReplicaRequest, ReplicaResponse};
+use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{DriveId, Epoch, NodeId, Version, VolumeId};
 use spandrel_volume::{AskError, Member, Membership, MembershipChange, MembershipError, OwnerContext};
 
@@ -100,6 +101,9 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
     ) -> Result<VolumeMembership, MembershipError> {
         let outcome = match attempt {
             // It may still be applied, also after a read that does not show it.
+            Err(error) if error.is_unknown() && canary::is_planted(Bug::SettleByReading) => {
+                self.parts.state.membership(seen.volume).await
+            }
             Err(error) if error.is_unknown() => {
                 self.parts.state.settle_unknown(&self.parts.platform, seen).await
             }

@@ -19,6 +19,7 @@ use spandrel_cluster::liveness::{OWNER_SILENCE_MAX, OwnerWatch};
 use spandrel_cluster::promises::{Fence, Giver, HEARTBEAT_INTERVAL, Holder, Peer, Promise, PromiseTimes};
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
+use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
 
 /// A node that has not answered a heartbeat for so long is not reachable.
@@ -238,7 +239,8 @@ impl<P: Platform> Liveness<P> {
             let now = self.inner.platform.now();
             let at = {
                 let mut giver = self.inner.giver.borrow_mut();
-                if giver.may_answer(now, from, volume, epoch) {
+                let may_answer = giver.may_answer(now, from, volume, epoch);
+                if may_answer || canary::is_planted(Bug::AnswerFenceAtOnce) {
                     self.inner.newly_attached.borrow_mut().remove(&volume);
                     return Ok(());
                 }
