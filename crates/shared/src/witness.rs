@@ -36,10 +36,10 @@ pub enum Rare {
     CopyUnproven,
     /// A drive whose attach number is below the state's was left out.
     OldImageRefused,
-    /// A recovery met a journal group that was torn by a crash.
+    /// A recovery met a last journal group of which some data are missing.
     JournalTailTorn,
-    /// A recovery fell back to the older root.
-    OlderRootUsed,
+    /// A recovery met a root that a crash had torn, or one of its twins missing.
+    RootTorn,
     /// A write waited for another one on the same blocks.
     WriteWaitedForWrite,
     /// A write waited for a read of the same blocks.
@@ -73,7 +73,7 @@ impl Rare {
         Self::CopyUnproven,
         Self::OldImageRefused,
         Self::JournalTailTorn,
-        Self::OlderRootUsed,
+        Self::RootTorn,
         Self::WriteWaitedForWrite,
         Self::WriteWaitedForRead,
         Self::AnswerWaitedForPromise,

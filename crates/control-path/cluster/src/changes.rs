@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use spandrel_platform::Platform;
 use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, Error, SlabIndex, Version};
 
 use crate::copy_sets::{CopySet, SLABS_PER_CHUNK, SlabChunk, chunk_of};
@@ -163,7 +164,10 @@ impl<S: StateStore> ClusterState<S> {
                     platform.sleep(wait).await;
                     wait = (wait * 2).min(SETTLE_RETRY_MAX);
                 }
-                result => return result,
+                result => {
+                    witness::reached(Rare::OutcomeSettled);
+                    return result;
+                }
             }
         }
     }

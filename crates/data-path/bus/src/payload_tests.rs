@@ -184,6 +184,6 @@ fn a_subject_holds_what_the_request_says_and_nothing_else() {
     ] {
         assert_eq!(subject_of(&BusRequest::Replica(request)), subject);
     }
-    assert_eq!(subject_of(&attach(1)), volume);
+    assert_eq!(subject_of(&attach(1)), Subject { epoch: Epoch(5), ..volume });
     assert_eq!(subject_of(&BusRequest::Heartbeat(Heartbeat::default())), Subject::NONE);
 }

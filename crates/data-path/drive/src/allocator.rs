@@ -10,6 +10,8 @@
 
 use std::collections::VecDeque;
 
+use spandrel_shared::witness::{self, Rare};
+
 /// Consecutive physical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
@@ -116,6 +118,7 @@ impl Allocator {
         if self.reads.none_open() {
             self.set_free(run);
         } else {
+            witness::reached(Rare::PinnedWhileReplaced);
             self.released_blocks += run.count;
             self.released.push_back((self.reads.next, run));
         }

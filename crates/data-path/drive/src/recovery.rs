@@ -27,6 +27,7 @@ use spandrel_platform::sync::{Queue, Signal};
 use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::checksum::BlockChecksum;
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, NodeId, PAGE_BLOCKS, SlabGeometry, Version};
 
 use crate::allocator::Allocator;
@@ -356,6 +357,9 @@ impl<'a, P: Platform> Recovery<'a, P> {
         let no_root = || AttachError::Damaged("no root of the drive's maps is whole".to_owned());
         let newest = newest.ok_or_else(|| failure.map_or_else(no_root, AttachError::Drive))?;
         let twins = roots.iter().filter(|root| root.generation == newest.generation).count();
+        if self.torn_root_slots.len() > 1 || twins < 2 {
+            witness::reached(Rare::RootTorn);
+        }
         Ok((newest, twins < 2))
     }
 
@@ -511,6 +515,9 @@ impl<'a, P: Platform> Recovery<'a, P> {
         if let Some(group) = last.filter(|_| !canary::is_planted(Bug::RollLastGroupBack)) {
             self.report.groups_replayed += 1;
             self.judge(&group).await;
+            if self.report.blocks_in_doubt > 0 {
+                witness::reached(Rare::JournalTailTorn);
+            }
         }
         // The twin of a root that groups name was durable: it did not just miss its write.
         self.report.structures_damaged += u64::from(lacks_twin && newest_generation == root.generation);

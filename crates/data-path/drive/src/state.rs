@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::FxHashMap;
 use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{CopyId, Epoch, PAGE_BLOCKS, SlabGeometry, SlabIndex, Version, VolumeId};
 
 use crate::allocator::{Allocator, Run};
@@ -66,6 +67,9 @@ impl SlabCopy {
         let page = &mut self.pages[(block / PAGE_BLOCKS) as usize];
         if page.leaf.is_none() && mapping == Mapping::NONE {
             return Mapping::NONE;
+        }
+        if page.leaf.is_none() && page.entry.version > Version::ZERO {
+            witness::reached(Rare::PageReusedAfterTrim);
         }
         let leaf = page.leaf.get_or_insert_with(|| Box::new([Mapping::NONE; PAGE_BLOCKS as usize]));
         let former = std::mem::replace(&mut leaf[(block % PAGE_BLOCKS) as usize], mapping);

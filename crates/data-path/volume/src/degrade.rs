@@ -13,6 +13,7 @@ use std::time::Duration;
 use spandrel_platform::{Instant, Platform};
 use spandrel_replica::ReplicaRequest;
 use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, NodeId, Version};
 
 use crate::context::OwnerContext;
@@ -164,6 +165,9 @@ impl<C: OwnerContext> OwnerInner<C> {
                 true
             }
             Err(MembershipError::NotOwner) => {
+                if matches!(change, MembershipChange::MarkStale(_)) {
+                    witness::reached(Rare::MarkLostToTakeOver);
+                }
                 self.depose();
                 false
             }

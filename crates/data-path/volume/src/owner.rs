@@ -21,6 +21,7 @@ use spandrel_platform::Platform;
 use spandrel_platform::sync::Signal;
 use spandrel_replica::{Authority, Mark, ReplicaError};
 use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, Epoch, NodeId, SlabIndex, VolumeId};
 
 use crate::context::{AskError, OwnerContext};
@@ -284,6 +285,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             if self.is_promised() {
                 return Ok(());
             }
+            witness::reached(Rare::AnswerWaitedForPromise);
             let changed = std::pin::pin!(self.changed.notified());
             let surroundings = std::pin::pin!(self.context.surroundings_changed());
             futures_util::future::select(changed, surroundings).await;

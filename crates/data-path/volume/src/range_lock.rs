@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use spandrel_platform::sync::{OneshotSender, oneshot};
 use spandrel_shared::BlockRange;
+use spandrel_shared::witness::{self, Rare};
 
 /// The locks of one volume. Cheap to clone; all clones are the same.
 #[derive(Clone, Default)]
@@ -78,9 +79,25 @@ impl RangeLocks {
             (RangeGuard { inner: Rc::clone(&self.inner), ticket }, wait)
         };
         if let Some(wait) = wait {
+            if !shared {
+                let waits_for_read = guard.waits_for_a_shared_one();
+                witness::reached(if waits_for_read { Rare::WriteWaitedForRead } else { Rare::WriteWaitedForWrite });
+            }
             wait.await;
         }
         guard
+    }
+}
+
+impl RangeGuard {
+    /// Whether the earliest request that this one waits for shares its range.
+    fn waits_for_a_shared_one(&self) -> bool {
+        let inner = self.inner.borrow();
+        let own = inner.requests.iter().find(|request| request.ticket == self.ticket);
+        let earlier = |own: &Request| {
+            inner.requests.iter().find(|earlier| earlier.ticket < own.ticket && earlier.conflicts_with(own))
+        };
+        own.and_then(earlier).is_some_and(|earlier| earlier.shared)
     }
 }
 

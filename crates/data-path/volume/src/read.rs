@@ -14,6 +14,7 @@ use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, SlabIndex};
 
 use crate::context::{AskError, OwnerContext};
@@ -189,6 +190,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                 continue;
             }
             if let Some(good) = self.read_from_others(piece, &damaged).await {
+                witness::reached(Rare::HealedFromStaleCopy);
                 break good;
             }
             let in_sync =
@@ -201,6 +203,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             failed.clear();
             self.changed_or_later(changed).await;
         };
+        witness::reached(Rare::ReadElsewhere);
         self.statistics.borrow_mut().blocks_read_elsewhere += 1;
         for (member, token) in damaged {
             self.heal(slab, block, member, token, &good).await;

@@ -21,6 +21,7 @@ use spandrel_platform::Platform;
 use spandrel_replica::{GatheredCopy, NewCopy, PageState, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
@@ -69,6 +70,9 @@ pub(crate) fn start_where_needed<C: OwnerContext>(owner: &Rc<OwnerInner<C>>) {
             let result = owner.resync_leg(drive, node).await;
             if let Err(stopped) = result {
                 tracing::debug!(volume = %owner.volume, %drive, "resync stopped: {stopped:?}");
+                if matches!(stopped, Stopped::FellBack) {
+                    witness::reached(Rare::JoiningFellBack);
+                }
                 if let Stopped::Leg(error) = &stopped {
                     owner.note_failure(drive, error);
                 }

@@ -94,6 +94,9 @@ impl<C: OwnerContext> OwnerInner<C> {
             match answer {
                 Ok((ReplicaResponse::Gathered(copies), _)) => {
                     for copy in copies {
+                        if copy.listed.iter().any(|listed| listed.in_doubt) {
+                            witness::reached(Rare::InDoubtGathered);
+                        }
                         gathered.mark = gathered.mark.newest(copy.mark.clone());
                         gathered.copies.insert((copy.drive, copy.slab), copy);
                     }
@@ -148,6 +151,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             if let Some(proven) = copy.proven
                 && self.leg_state(copy.drive) == LegState::InSync
             {
+                witness::reached(Rare::CopyUnproven);
                 let since = unproven.entry(copy.drive).or_insert(known_up_to);
                 *since = (*since).min(proven);
             }
@@ -216,6 +220,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         let (request, payload) = self.write_request(piece, &content, question.version, target);
         match self.in_time(self.context.ask(target.node, request, payload)).await {
             Ok(_) => {
+                if question.holders.len() == 1 {
+                    witness::reached(Rare::RolledForwardFromOneCopy);
+                }
                 self.statistics.borrow_mut().blocks_rolled_forward += 1;
                 Ok(())
             }
@@ -298,6 +305,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         self.statistics.borrow_mut().legs_found_lacking += lacking.len() as u64;
         for drive in lacking.keys() {
+            witness::reached(Rare::CopyFoundLacking);
             witness::reached(Rare::CopyFoundLacking);
             tracing::error!(volume = %self.volume, %drive, "a copy lacks writes that it had confirmed");
         }

@@ -15,6 +15,7 @@ use spandrel_platform::{Buffer, Platform, before};
 use spandrel_replica::{ReplicaError, ReplicaRequest};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::geometry::SlabRange;
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, Version};
 
 use crate::context::{AskError, OwnerContext};
@@ -54,6 +55,7 @@ impl<C: OwnerContext> Owner<C> {
         let bytes = data.len() as u64;
         let data = inner.fill_to_blocks(offset, data, blocks).await?;
         inner.write_pieces(blocks, Some(data)).await?;
+        witness::completed(inner.volume, inner.epoch);
         let mut statistics = inner.statistics.borrow_mut();
         statistics.writes += 1;
         statistics.write_bytes += bytes;
@@ -91,6 +93,7 @@ impl<C: OwnerContext> Owner<C> {
             let blocks = part.in_volume(geometry);
             let _lock = inner.locks.exclusive(blocks).await;
             inner.write_pieces(blocks, None).await?;
+            witness::completed(inner.volume, inner.epoch);
         }
         inner.statistics.borrow_mut().writes += 1;
         Ok(())
@@ -182,6 +185,9 @@ impl<C: OwnerContext> OwnerInner<C> {
             return Err(OwnerError::Deposed);
         }
         self.versions.borrow_mut().complete(version);
+        if !self.versions.borrow().mark().exceptions.is_empty() {
+            witness::reached(Rare::MarkWithExceptions);
+        }
         if self.versions.borrow().mark().version == self.versions.borrow().newest() {
             self.changed.notify_all();
         }
@@ -348,6 +354,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                     self.suspects.borrow_mut().remove(&member.drive);
                 }
                 Err(AskError::Replica(ReplicaError::NoRoom)) if needed(member.drive) => {
+                    witness::reached(Rare::DriveFull);
                     awaited.retain(|other| other.drive != member.drive);
                     without_room.push(member.drive);
                 }

@@ -21,6 +21,7 @@ use spandrel_bus::{
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{StateKey, VolumeRecord, VolumeState, VolumeWriter};
 use spandrel_platform::{Buffer, Platform};
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, NodeId, VolumeId};
 use spandrel_volume::{
     BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OwnerError, RangeLocks,
@@ -311,7 +312,12 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                     }
                     return Err(error);
                 }
-                Err(Failure::Repeat) => self.node.wait_for_owner(self.volume).await?,
+                Err(Failure::Repeat) => {
+                    if request.changes().is_some() {
+                        witness::reached(Rare::ChangeRepeated);
+                    }
+                    self.node.wait_for_owner(self.volume).await?;
+                }
             }
         }
     }

@@ -20,6 +20,7 @@ use spandrel_cluster::promises::{Fence, Giver, HEARTBEAT_INTERVAL, Holder, Peer,
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
 use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
 
 /// A node that has not answered a heartbeat for so long is not reachable.
@@ -249,6 +250,7 @@ impl<P: Platform> Liveness<P> {
                     Fence::Pending { at, .. } => at,
                 }
             };
+            witness::reached(Rare::FenceWaited);
             // If the time has come and it still may not be answered, only a message can change that.
             let at = if at > now { at } else { now + HEARTBEAT_INTERVAL };
             let sleep = std::pin::pin!(self.inner.platform.sleep_until(at));

@@ -325,7 +325,10 @@ async fn stay_alive<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
             let mut told: Option<AliveRecord> = None;
             loop {
                 let now = alive();
-                if told.as_ref() != Some(&now)
+                // What was told may have been undone by an earlier request that arrived late, with a lease
+                // that has ended since.
+                let stands = told.as_ref() == Some(&now) && parts.view.shows_alive(parts.own.node, &now);
+                if !stands
                     && parts.state.announce(parts.own.node, &now, lease).await.is_ok()
                 {
                     told = Some(now);

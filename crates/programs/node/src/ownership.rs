@@ -21,6 +21,7 @@ use spandrel_cluster::{Stored, VolumeMembership, VolumeRecord, VolumeState, Volu
 use spandrel_platform::{Buffer, Platform, before};
 use spandrel_replica::CopyAddress;
 use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{NodeId, SlabIndex, VolumeId};
 use spandrel_volume::{Extent, MembershipError, Owner, OwnerError, Phase};
 
@@ -121,6 +122,9 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
                 }
             }
             self.replace_writer(present, Some(writer)).await?;
+            if present.is_some() {
+                witness::reached(Rare::WriterReplaced);
+            }
         }
         drop(turn);
         let platform = &node.parts.platform;

@@ -55,6 +55,11 @@ impl ClusterView {
         self.alive.borrow().keys().copied().collect()
     }
 
+    /// Whether the state shows this entry of a node that is alive.
+    pub(crate) fn shows_alive(&self, node: NodeId, entry: &AliveRecord) -> bool {
+        self.alive.borrow().get(&node).is_some_and(|stored| stored.record == *entry)
+    }
+
     /// Since when the state has shown the volume's ownership of this epoch. `None` if it has shown
     /// another one last: this view may lag behind what was read.
     pub(crate) fn shown_since(&self, volume: VolumeId, epoch: Epoch) -> Option<Instant> {
