@@ -1,0 +1,68 @@
+use super::*;
+use crate::faults::Fault;
+use crate::faults::plan::PlannedFault;
+
+fn campaign(seeds: u64, threads: usize) -> Campaign {
+    Campaign { seed_first: 0, seeds, deadline: None, threads, bug: None }
+}
+
+/// Runs a plan on a thread that is named as those of a campaign.
+fn run_apart(plan: Plan) -> Result<Outcome, Box<Failure>> {
+    let work = move || run_caught(&plan, RunOptions::default(), None);
+    let thread = std::thread::Builder::new().name("simulation test".to_owned()).spawn(work);
+    thread.expect("there is room for a thread").join().expect("panics are caught")
+}
+
+#[test]
+fn a_panic_is_a_failure_with_its_text() {
+    let nobody = PlannedFault { after_ms: 1, fault: Fault::Pause { node: 99, for_ms: 1 } };
+    let plan = Plan { faults: vec![nobody], ..Plan::of_seed(1) };
+    let failure = run_apart(plan).expect_err("there is no such server");
+    assert_eq!(failure.checker, "panic");
+    assert!(failure.what.contains("nodes.rs") && failure.what.contains("index is 99"), "{}", failure.what);
+}
+
+#[test]
+fn a_run_after_a_panic_is_as_it_always_is() {
+    let usual = run_apart(Plan::of_seed(2)).expect("the seed passes");
+    let nobody = PlannedFault { after_ms: 1, fault: Fault::Pause { node: 99, for_ms: 1 } };
+    let plan = Plan { faults: vec![nobody], ..Plan::of_seed(1) };
+    let work = move || {
+        run_caught(&plan, RunOptions::default(), None).expect_err("there is no such server");
+        run_caught(&Plan::of_seed(2), RunOptions::default(), None).expect("the seed passes")
+    };
+    let thread = std::thread::Builder::new().name("simulation test".to_owned()).spawn(work);
+    assert_eq!(thread.expect("there is room for a thread").join().expect("panics are caught"), usual);
+}
+
+#[test]
+fn runs_add_up_however_many_threads_there_are() {
+    let mut told = Vec::new();
+    let one = campaign(5, 1).run(|totals| told.push(totals.runs)).expect("they pass");
+    assert_eq!(told, [1, 2, 3, 4, 5]);
+    assert_eq!(campaign(5, 3).run(|_| {}).expect("they pass"), one);
+    let mut sum = Totals::default();
+    for seed in 0..5 {
+        sum.add(&run_caught(&Plan::of_seed(seed), RunOptions::default(), None).expect("they pass"));
+    }
+    assert_eq!(sum, one);
+}
+
+#[test]
+fn of_several_failed_runs_the_one_with_the_lowest_seed_is_told() {
+    let failed = |threads| {
+        let campaign = Campaign { bug: Some(Bug::AnswerBeforeDurable), ..campaign(300, threads) };
+        *campaign.run(|_| {}).expect_err("the bug is caught")
+    };
+    let (one, many) = (failed(1), failed(4));
+    assert_eq!(one.plan, many.plan);
+    assert_eq!(one.failure, many.failure);
+    let alone = run_caught(&one.plan, RunOptions::default(), None);
+    assert!(alone.is_ok(), "nothing is planted any more");
+}
+
+#[test]
+fn no_run_begins_when_the_time_is_over() {
+    let campaign = Campaign { deadline: Some(Instant::now()), ..campaign(5, 2) };
+    assert_eq!(campaign.run(|_| {}).expect("nothing fails"), Totals::default());
+}

@@ -9,13 +9,17 @@
 //! | two nodes never both complete changes of a volume | [`one_owner`] |
 //! | copies that are in sync and idle are the same | [`same_copies`] |
 //! | damage is found, healed and reported | [`damage`] |
+//! | an owner leaves no copy out that counts as in sync | [`counted_in_sync`] |
 //! | the last good copy is never dropped | [`last_copy`] |
 //! | the system comes back to full redundancy by itself | [`redundancy`] |
 //! | what stands on the drives is consistent | [`structure`] |
 
+pub mod counted_in_sync;
 pub mod damage;
 pub mod last_copy;
 pub mod one_owner;
 pub mod redundancy;
 pub mod same_copies;
 pub mod structure;
+#[cfg(test)]
+pub(crate) mod testing;

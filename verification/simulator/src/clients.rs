@@ -273,3 +273,7 @@ pub async fn read_back(volume: Rc<ClientVolume>, node: SimulatedNode, platform: 
         return;
     }
 }
+
+#[cfg(test)]
+#[path = "clients_tests.rs"]
+mod tests;

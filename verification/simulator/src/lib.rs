@@ -7,6 +7,7 @@
 //! without nodes, for rules that need a hand on single requests.
 
 pub mod campaign;
+pub mod canaries;
 pub mod checkers;
 pub mod clients;
 pub mod faults;
@@ -16,6 +17,8 @@ pub mod logbook;
 pub mod nodes;
 pub mod owners;
 pub mod register;
+pub mod report;
 pub mod run;
+pub mod scenarios;
 pub mod shape;
 pub mod shorten;

@@ -7,16 +7,14 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use spandrel_shared::witness::Rare;
 use spandrel_simulator::campaign::{Campaign, Failed, Totals, run_caught};
+use spandrel_simulator::canaries::{self, Search};
 use spandrel_simulator::faults::plan::Plan;
-use spandrel_simulator::logbook;
+use spandrel_simulator::report::{TIMELINE_EVENTS, explain};
 use spandrel_simulator::run::RunOptions;
-use spandrel_simulator::shorten::shorten;
+use spandrel_simulator::scenarios;
 
 /// How long the search for a shorter failing run may take.
 const SHORTEN_MAX: Duration = Duration::from_secs(60);
-
-/// How many events of a failed run are shown.
-const TIMELINE_EVENTS: usize = 60;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask simulate", about = "Runs whole clusters in simulated worlds, and judges them")]
@@ -36,9 +34,18 @@ struct Arguments {
     /// Runs at once; by default one for each core
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
+    /// Plant a bug, or one after the other if none is named, and see it caught
+    #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "all")]
+    canary: Option<String>,
     /// Run a plan that a failure has left behind
     #[arg(long, value_name = "FILE")]
     plan: Option<std::path::PathBuf>,
+    /// Run the plan of a bug that was found once
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
+    /// Say which bugs were found
+    #[arg(long)]
+    list_scenarios: bool,
 }
 
 fn main() -> ExitCode {
@@ -60,6 +67,15 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
         let plan = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
         return run_twice(&plan);
     }
+    if let Some(name) = &arguments.scenario {
+        return run_twice(&scenarios::named(name)?.plan);
+    }
+    if arguments.list_scenarios {
+        for scenario in scenarios::all()? {
+            println!("{}\n    {}", scenario.name, scenario.what);
+        }
+        return Ok(());
+    }
     if let Some(seed) = arguments.seed {
         return run_twice(&Plan::of_seed(seed));
     }
@@ -72,6 +88,15 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
         threads: arguments.threads.unwrap_or(cores),
         bug: None,
     };
+    if let Some(name) = &arguments.canary {
+        let search = Search {
+            seed_first: campaign.seed_first,
+            seeds: campaign.seeds,
+            threads: campaign.threads,
+            deadline: campaign.deadline,
+        };
+        return plant(&search, name);
+    }
     let bar = ProgressBar::new(arguments.seeds);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left  {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -85,8 +110,19 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
             println!("{}", summary(&totals, started.elapsed()));
             Ok(())
         }
-        Err(failed) => Err(explain(*failed)),
+        Err(failed) => Err(explain(*failed, None, SHORTEN_MAX)),
     }
+}
+
+/// Plants bugs, and prints a line for each.
+fn plant(search: &Search, name: &str) -> Result<(), String> {
+    let mut missed = Vec::new();
+    for bug in canaries::named((name != "all").then_some(name))? {
+        let canary = search.run(bug);
+        println!("{canary}");
+        missed.extend(canary.caught.is_none().then_some(bug));
+    }
+    if missed.is_empty() { Ok(()) } else { Err(format!("not caught: {missed:?}")) }
 }
 
 /// Runs a plan twice: the same both times, or the simulation is not deterministic.
@@ -94,7 +130,10 @@ fn run_twice(plan: &Plan) -> Result<(), String> {
     let options = RunOptions { timeline_events: TIMELINE_EVENTS };
     let outcome = match run_caught(plan, options, None) {
         Ok(outcome) => outcome,
-        Err(failure) => return Err(explain(Failed { plan: plan.clone(), failure: *failure })),
+        Err(failure) => {
+            let failed = Failed { plan: plan.clone(), failure: *failure };
+            return Err(explain(failed, None, SHORTEN_MAX));
+        }
     };
     let again = run_caught(plan, RunOptions::default(), None).map(|again| again.trace_hash);
     if again != Ok(outcome.trace_hash) {
@@ -124,24 +163,4 @@ fn summary(totals: &Totals, took: Duration) -> String {
         text += &format!("  {count:>9}  {rare:?}\n");
     }
     text
-}
-
-/// What went wrong, with a run that is as short as can be found.
-fn explain(failed: Failed) -> String {
-    let seed = failed.plan.seed;
-    let faults = failed.plan.faults.len();
-    let shorter = shorten(failed, None, Instant::now() + SHORTEN_MAX);
-    let options = RunOptions { timeline_events: TIMELINE_EVENTS };
-    let (again, lines) = logbook::keep(|| run_caught(&shorter.plan, options, None));
-    let failure = again.err().map_or(shorter.failure, |failure| *failure);
-    let lines = logbook::text(&lines);
-    let path = std::env::temp_dir().join(format!("spandrel-simulation-{seed}.json"));
-    let saved = serde_json::to_string_pretty(&shorter.plan).map_err(|error| error.to_string());
-    let saved = saved.and_then(|text| std::fs::write(&path, text).map_err(|error| error.to_string()));
-    let place = saved.map_or_else(|error| format!("not saved: {error}"), |()| path.display().to_string());
-    let list: Vec<String> = shorter.plan.faults.iter().map(|planned| format!("  +{} ms {:?}", planned.after_ms, planned.fault)).collect();
-    format!(
-        "{}\nwhat the nodes logged:\n{lines}\nseed {seed} failed after {:?} of virtual time\n{}: {}\n\n{} of its {faults} faults are enough (the plan: {place}):\n{}\n",
-        failure.timeline, failure.at, failure.checker, failure.what, shorter.plan.faults.len(), list.join("\n")
-    )
 }

@@ -149,7 +149,10 @@ fn a_request_that_cannot_be_answered_keeps_no_node_from_coming_back() {
     let (told, process) = (Rc::clone(&answered), nodes.process(client).expect("up"));
     let platform = process.platform();
     process.spawn(async move {
-        device.write(0, content(platform.buffers(), 3, BLOCK_SECTORS)).await.expect("it is repeated until it is done");
+        device
+            .write(0, content(platform.buffers(), 3, BLOCK_SECTORS))
+            .await
+            .expect("it is repeated until it is done");
         told.set(true);
     });
     assert_eq!(nodes.world.run_for(Duration::from_millis(200)), RunEnd::TimeOver);

@@ -9,8 +9,7 @@ fn served(seed: u64) -> OwnersWorld {
     owners.take(0);
     let end = owners.world.run_until(|| {
         owners.owner().is_some_and(|(_, owner)| {
-            owner.phase() == Phase::Serving
-                && owner.legs().values().all(|leg| leg.state == LegState::InSync)
+            owner.phase() == Phase::Serving && owner.legs().values().all(|leg| leg.state == LegState::InSync)
         })
     });
     assert_eq!(end, RunEnd::ConditionMet);

@@ -1,0 +1,118 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+const SEEDS: u64 = 2000;
+
+fn shapes() -> impl Iterator<Item = (u64, Shape)> {
+    (0..SEEDS).map(|seed| (seed, Shape::of_seed(seed)))
+}
+
+#[test]
+fn a_seed_is_always_the_same_world() {
+    assert!((0..100).all(|seed| Shape::of_seed(seed) == Shape::of_seed(seed)));
+    assert_ne!(Shape::of_seed(1), Shape::of_seed(2));
+}
+
+#[test]
+fn worlds_have_two_servers_or_more_with_a_drive_or_more() {
+    for (seed, shape) in shapes() {
+        assert!((2..=NODES_MAX as usize).contains(&shape.nodes()), "seed {seed}");
+        assert!(shape.drives.iter().all(|drives| (1..=4).contains(drives)), "seed {seed}");
+        assert!([512, 4096].contains(&shape.drive.sector_bytes), "seed {seed}");
+        assert!(usize::from(shape.left_broken) < shape.nodes(), "seed {seed}: one server at least stays");
+    }
+}
+
+#[test]
+fn volumes_fit_the_drives() {
+    for (seed, shape) in shapes() {
+        assert!((1..=3).contains(&shape.volumes.len()), "seed {seed}");
+        let copies: u64 = shape.volumes.iter().map(|volume| volume.slabs * u64::from(volume.copies)).sum();
+        let drives: u64 = shape.drives.iter().map(|drives| u64::from(*drives)).sum();
+        assert!(copies <= SLABS_PER_DRIVE * drives, "seed {seed}");
+        assert!(SLABS_PER_DRIVE * SLAB_BYTES <= shape.drive.size_bytes / 2, "seed {seed}");
+        for volume in &shape.volumes {
+            assert!((2..=shape.nodes() as u8).contains(&volume.copies), "seed {seed}");
+            assert!(volume.slabs > 0 && volume.size_bytes() == volume.slabs * SLAB_BYTES, "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn settings_are_what_they_say() {
+    for (seed, shape) in shapes() {
+        let world = shape.world_config(7);
+        assert_eq!(world.timeline_events, 7);
+        assert!(shape.network.delay_us_min <= shape.network.delay_us_max, "seed {seed}");
+        assert!(world.clock_drift_ppm_max <= 500, "seed {seed}: what promises allow for, with room to spare");
+        let load = &shape.load;
+        let per_mille = [
+            load.change_per_mille,
+            load.trim_per_mille,
+            load.zero_per_mille,
+            load.partial_per_mille,
+            load.long_per_mille,
+            load.idle_per_mille,
+        ];
+        assert!(per_mille.iter().all(|part| *part <= 1000), "seed {seed}");
+        assert!(load.clients > 0 && load.depth > 0 && load.zones > 0 && load.blocks_max >= 2, "seed {seed}");
+    }
+}
+
+/// What every seed had in common no seed would tell anything about.
+#[test]
+fn worlds_differ_in_everything() {
+    let distinct =
+        |of: fn(&Shape) -> u64| shapes().map(|(_, shape)| of(&shape)).collect::<BTreeSet<u64>>().len();
+    assert_eq!(distinct(|shape| shape.nodes() as u64), NODES_MAX as usize - 1);
+    assert_eq!(distinct(|shape| shape.volumes.len() as u64), 3);
+    assert_eq!(
+        distinct(|shape| shape.volumes.iter().map(|volume| volume.copies.into()).max().unwrap_or(0)),
+        2
+    );
+    assert_eq!(distinct(|shape| shape.drive.sector_bytes.into()), 2);
+    assert_eq!(distinct(|shape| shape.drive.volatile_cache.into()), 2);
+    assert_eq!(distinct(|shape| shape.network.random_order.into()), 2);
+    assert_eq!(distinct(|shape| (shape.network.bandwidth_bytes_per_second.is_some()).into()), 2);
+    assert!(distinct(|shape| shape.left_broken.into()) > 3);
+}
+
+/// Every kind of fault but the crash is left out of about half of the runs.
+#[test]
+fn kinds_of_faults_are_left_out_of_some_runs() {
+    let weights: Vec<Vec<u32>> = shapes().map(|(_, shape)| all(&shape.weights)).collect();
+    for kind in 0..weights[0].len() {
+        let without = weights.iter().filter(|weights| weights[kind] == 0).count();
+        let expected = if kind == 0 { 0..=0 } else { 800..=1200 };
+        assert!(expected.contains(&without), "kind {kind} is left out of {without} runs");
+    }
+}
+
+fn all(weights: &Weights) -> Vec<u32> {
+    let Weights {
+        stop,
+        power_cut_all,
+        pause,
+        cut,
+        isolate,
+        orphan,
+        break_connections,
+        slow_link,
+        state_outage,
+        state_losses,
+        clock,
+        drive_slow,
+        drive_fails,
+        rot,
+        stray_writes,
+        unreadable,
+        no_room,
+        lose_drives,
+        scrub,
+    } = *weights;
+    let network = [cut, isolate, orphan, break_connections, slow_link];
+    let state = [state_outage, state_losses, clock];
+    let drives = [drive_slow, drive_fails, rot, stray_writes, unreadable, no_room, lose_drives, scrub];
+    [&[stop, power_cut_all, pause][..], &network, &state, &drives].concat()
+}

@@ -9,26 +9,38 @@ use spandrel_shared::canary::Bug;
 
 use crate::campaign::{Failed, run_caught};
 use crate::faults::plan::Plan;
-use crate::run::RunOptions;
+use crate::run::{Failure, RunOptions};
 
 /// A shorter plan that fails by the same checker, or the plan itself. Ends at `deadline` with the best
 /// that was found by then.
 pub fn shorten(failed: Failed, bug: Option<Bug>, deadline: Instant) -> Failed {
+    let run = |plan: &Plan| run_caught(plan, RunOptions::default(), bug).err().map(|failure| *failure);
+    shorten_by(failed, run, || Instant::now() < deadline)
+}
+
+/// The same for any way to run a plan, which says why it failed, while `goes_on`.
+fn shorten_by(
+    failed: Failed,
+    mut run: impl FnMut(&Plan) -> Option<Failure>,
+    goes_on: impl Fn() -> bool,
+) -> Failed {
     let mut best = failed;
-    // What comes behind the failure had no part in it.
+    // What comes behind the failure, and behind the fault that may have shown it, had no part in it.
     let mut first = best.plan.clone();
-    first.faults.truncate(best.failure.faults_done);
-    try_plan(&mut best, first, bug);
-    let mut size = best.plan.faults.len() / 2;
-    while size > 0 && Instant::now() < deadline {
+    first.faults.truncate(best.failure.faults_done + 1);
+    if first != best.plan && goes_on() {
+        try_plan(&mut best, first, &mut run);
+    }
+    let mut size = best.plan.faults.len().div_ceil(2);
+    while size > 0 && goes_on() {
         let mut start = 0;
-        while start < best.plan.faults.len() && Instant::now() < deadline {
+        while start < best.plan.faults.len() && goes_on() {
             let shorter = without(&best.plan, start, size);
-            if !try_plan(&mut best, shorter, bug) {
+            if !try_plan(&mut best, shorter, &mut run) {
                 start += size;
             }
         }
-        size /= 2;
+        size = if size == 1 { 0 } else { size.div_ceil(2) };
     }
     best
 }
@@ -45,10 +57,10 @@ fn without(plan: &Plan, start: usize, count: usize) -> Plan {
 }
 
 /// Takes a plan over that fails as `best` does.
-fn try_plan(best: &mut Failed, plan: Plan, bug: Option<Bug>) -> bool {
-    match run_caught(&plan, RunOptions::default(), bug) {
-        Err(failure) if failure.checker == best.failure.checker => {
-            *best = Failed { plan, failure: *failure };
+fn try_plan(best: &mut Failed, plan: Plan, run: &mut impl FnMut(&Plan) -> Option<Failure>) -> bool {
+    match run(&plan) {
+        Some(failure) if failure.checker == best.failure.checker => {
+            *best = Failed { plan, failure };
             true
         }
         _ => false,

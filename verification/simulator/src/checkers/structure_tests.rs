@@ -1,0 +1,48 @@
+use super::*;
+use crate::checkers::testing::{BLOCK, DATA_OFFSET_BYTES, damage, inspection, live_block, map_page};
+
+/// A drive with two blocks of data and a page of a map.
+fn drive() -> Inspection {
+    let mut drive = inspection(0);
+    drive.blocks = vec![live_block(0, 3, 0), live_block(0, 4, 1)];
+    drive.structures = vec![map_page(DATA_OFFSET_BYTES + 2 * BLOCK)];
+    drive
+}
+
+#[test]
+fn a_drive_that_is_whole_passes() {
+    assert_eq!(check(&drive()), Ok(()));
+    assert_eq!(blocks_named(&drive()), 3);
+}
+
+#[test]
+fn damage_is_found_unless_a_crash_explains_it() {
+    let mut drive = drive();
+    drive.damage = vec![damage(true)];
+    assert_eq!(check(&drive), Ok(()));
+    drive.damage.push(damage(false));
+    assert_eq!(check(&drive), Err("n1: data damaged: block 3 is bad".to_owned()));
+}
+
+#[test]
+fn a_physical_block_with_two_owners_is_found() {
+    let mut two_blocks = drive();
+    two_blocks.blocks.push(live_block(1, 77, 1));
+    let found = check(&two_blocks).expect_err("two blocks in one place");
+    assert!(found.contains("two owners"), "{found}");
+    let mut page_and_block = drive();
+    page_and_block.blocks.push(live_block(0, 5, 2));
+    assert!(check(&page_and_block).is_err(), "a map page and a block in one place");
+    let mut two_pages = drive();
+    two_pages.structures.push(map_page(DATA_OFFSET_BYTES + 2 * BLOCK));
+    assert!(check(&two_pages).is_err(), "two map pages in one place");
+}
+
+#[test]
+fn the_journal_and_the_roots_own_no_data_blocks() {
+    let mut drive = drive();
+    // Journal groups follow each other within one block.
+    drive.structures.extend([map_page(BLOCK), map_page(BLOCK + 512)]);
+    assert_eq!(check(&drive), Ok(()));
+    assert_eq!(blocks_named(&drive), 3);
+}
