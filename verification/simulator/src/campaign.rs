@@ -104,6 +104,7 @@ pub fn run_caught(plan: &Plan, options: RunOptions, bug: Option<Bug>) -> Result<
             what: PANIC.take().unwrap_or_else(|| "a panic without a word".to_owned()),
             at: Duration::ZERO,
             faults_done: plan.faults.len(),
+            world: String::new(),
             timeline: String::new(),
         }))
     })

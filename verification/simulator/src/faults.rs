@@ -55,6 +55,9 @@ pub enum Fault {
     Cut { from: usize, to: usize, both_ways: bool, for_ms: u64 },
     /// Nothing reaches a server from the others, or nothing leaves it, or both.
     Isolate { node: usize, inbound: bool, outbound: bool, for_ms: u64 },
+    /// A server is cut off from the cluster's state, and from one other server or all of them: it learns of
+    /// nothing that is decided meanwhile.
+    Orphan { node: usize, other: Option<usize>, for_ms: u64 },
     /// The connections between two servers break.
     BreakConnections { one: usize, other: usize },
     /// Messages from one server to another take long.
@@ -75,8 +78,15 @@ pub enum Fault {
     DriveSlow { place: DrivePlace, factor: u32, for_ms: u64 },
     /// A drive fails; later it works again, and its node is restarted.
     DriveFails { place: DrivePlace, failure: DriveFailure, for_ms: u64 },
-    /// Bits flip in blocks that were written lately, and in others.
-    Rot { place: DrivePlace, newest_per_mille: u32, others: u32 },
+    /// Bits flip in blocks that were written lately, and in others; perhaps its server loses its power at
+    /// once, so that a recovery meets them.
+    Rot {
+        place: DrivePlace,
+        newest_per_mille: u32,
+        others: u32,
+        #[serde(default)]
+        power_cut: bool,
+    },
     /// The next write to the drive is acknowledged and lost, or written elsewhere.
     StrayWrite { place: DrivePlace, misdirected: bool },
     /// So many blocks cannot be read any more, until they are written.
@@ -93,6 +103,18 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Whether a drive may hold less than it has confirmed, or something else, afterwards.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Fault::Rot { .. }
+                | Fault::StrayWrite { .. }
+                | Fault::Unreadable { .. }
+                | Fault::OldImage { .. }
+                | Fault::LoseDrives { .. }
+        )
+    }
+
     /// Its name, for statistics.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -102,6 +124,7 @@ impl Fault {
             Fault::Pause { .. } => "pause",
             Fault::Cut { .. } => "cut",
             Fault::Isolate { .. } => "isolation",
+            Fault::Orphan { .. } => "orphaned server",
             Fault::BreakConnections { .. } => "broken connections",
             Fault::SlowLink { .. } => "slow link",
             Fault::StateOutage { .. } => "outage of the state",

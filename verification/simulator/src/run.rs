@@ -20,7 +20,7 @@ use spandrel_volume::ScrubReport;
 
 use crate::checkers::one_owner::OneOwner;
 use crate::checkers::same_copies::{self, InspectedDrive};
-use crate::checkers::{damage, last_copy, redundancy, structure};
+use crate::checkers::{counted_in_sync, damage, last_copy, redundancy, structure};
 use crate::clients::{self, ClientVolume};
 use crate::faults::atlas::{Atlas, Surroundings};
 use crate::faults::inject::Injector;
@@ -35,6 +35,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Within this many virtual milliseconds an owner has noticed what a node has lost by a restart.
 const NOTICED_MS: u64 = 3000;
+
+/// Of 1000 faults, after how many the drives are remembered as they are, for when old ones come back.
+const REMEMBER_PER_MILLE: u32 = 200;
 
 /// Answered operations that show that clients are served.
 const PROGRESS: usize = 10;
@@ -75,6 +78,8 @@ pub struct Failure {
     pub at: Duration,
     /// How many of the plan's faults had come by then.
     pub faults_done: usize,
+    /// The drives by place, and the volumes.
+    pub world: String,
     /// What happened last, if the run was asked to keep it.
     pub timeline: String,
 }
@@ -133,6 +138,8 @@ struct Run<'a> {
     lost: BTreeSet<DrivePlace>,
     /// Places whose drive has lost or misdirected a write: if it was one of a root, the drive is refused.
     strayed: BTreeSet<DrivePlace>,
+    /// Whether a fault has damaged what a drive holds.
+    was_damaged: bool,
     faults_done: usize,
     outcome: Outcome,
 }
@@ -165,6 +172,7 @@ impl<'a> Run<'a> {
             drives,
             lost: BTreeSet::new(),
             strayed: BTreeSet::new(),
+            was_damaged: false,
             faults_done: 0,
             outcome: Outcome::default(),
         }
@@ -178,6 +186,9 @@ impl<'a> Run<'a> {
             self.advance(planned.after_ms)?;
             self.strike(&planned.fault)?;
             self.faults_done += 1;
+            if self.random.chance(REMEMBER_PER_MILLE) {
+                self.injector.remember_drives(&self.nodes);
+            }
         }
         self.advance(self.plan.shape.fault_interval_ms_max)?;
         self.come_back_in_part()?;
@@ -229,8 +240,13 @@ impl<'a> Run<'a> {
     fn look(&mut self) -> Result<(), Finding> {
         let completions = witness::take_completions();
         self.one_owner.check(&completions).map_err(finding("one owner"))?;
+        let reports = self.reports();
         for volume in self.memberships()? {
             last_copy::check(&volume).map_err(finding("last copy"))?;
+            counted_in_sync::check(&volume, &reports).map_err(finding("counted in sync"))?;
+        }
+        if !self.was_damaged {
+            self.find_damage_without_cause(&reports)?;
         }
         for volume in &self.volumes {
             if let Some(complaint) = volume.client.complaint.take() {
@@ -244,6 +260,30 @@ impl<'a> Run<'a> {
         }
         self.give_clients();
         Ok(())
+    }
+
+    /// As long as no fault has damaged anything, nothing is found damaged.
+    fn find_damage_without_cause(&self, reports: &[NodeReport]) -> Result<(), Finding> {
+        let mut drives = reports.iter().flat_map(|report| &report.drives);
+        let damaged = drives.find(|drive| drive.blocks_damaged + drive.structures_damaged > 0);
+        damaged.map_or(Ok(()), |drive| {
+            let what = format!(
+                "{}: {} blocks and {} structures are damaged, and nothing has damaged them",
+                drive.location, drive.blocks_damaged, drive.structures_damaged
+            );
+            Err(finding("damage without cause")(what))
+        })
+    }
+
+    /// As long as no drive has lied, no copy lacks what it has confirmed.
+    fn find_loss_without_cause(&mut self) -> Result<(), Finding> {
+        let reached = witness::take_reached();
+        self.outcome.rare.iter_mut().zip(reached).for_each(|(total, count)| *total += count);
+        let lacking = self.outcome.rare[Rare::CopyFoundLacking as usize];
+        match lacking > 0 && !self.was_damaged {
+            true => Err(finding("loss without cause")(format!("{lacking} copies lacked what they had confirmed"))),
+            false => Ok(()),
+        }
     }
 
     fn memberships(&self) -> Result<Vec<VolumeMembership>, Finding> {
@@ -303,6 +343,7 @@ impl<'a> Run<'a> {
             Fault::StrayWrite { place, .. } => _ = self.strayed.insert(*place),
             _ => {}
         }
+        self.was_damaged |= fault.is_damage();
         self.outcome.node_crashes += self.nodes.crashes() - crashes;
         *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
         self.look()
@@ -323,7 +364,8 @@ impl<'a> Run<'a> {
     /// as whole again.
     fn scrub_away(&mut self, volume: usize) -> Result<(), Finding> {
         let Some(RunVolume { id, .. }) = self.volumes.get(volume) else { return Ok(()) };
-        self.scrub(*id);
+        let report = self.scrub(*id);
+        judge_difference(report.as_ref())?;
         if self.lacking(&self.present())?.is_some() {
             return Ok(());
         }
@@ -435,6 +477,10 @@ impl<'a> Run<'a> {
         self.judge_places()?;
         let present = self.present();
         self.await_nothing_lacking(|run| run.lacking(&present))?;
+        // Before clients overwrite what differs.
+        for volume in self.volume_ids() {
+            judge_difference(self.scrub(volume).as_ref())?;
+        }
         let answered = self.answered();
         self.await_nothing_lacking(|run| {
             let idle = run.volumes.iter().zip(&answered);
@@ -471,6 +517,7 @@ impl<'a> Run<'a> {
     fn rest(&mut self) -> Result<(), Finding> {
         self.volumes.iter().for_each(|volume| volume.client.stop());
         self.advance(500)?;
+        self.find_loss_without_cause()?;
         // What is damaged on a drive but whole in its node's memory shows at the next attach.
         for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
             self.nodes.stop(node, false);
@@ -533,6 +580,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         self.outcome.bits_flipped += flipped;
+        self.was_damaged = true;
         let report = self.scrub(volume.volume).ok_or_else(|| finding("scrub")("nobody scrubs".to_owned()))?;
         damage::check(&BTreeMap::from([(drive, flipped)]), &report).map_err(finding("damage"))
     }
@@ -574,6 +622,7 @@ impl<'a> Run<'a> {
     }
 
     fn outcome(&self) -> Outcome {
+        let reached = witness::take_reached();
         Outcome {
             trace_hash: self.nodes.world.trace_hash(),
             events: self.nodes.world.trace_events(),
@@ -581,9 +630,16 @@ impl<'a> Run<'a> {
             operations: self.volumes.iter().map(|volume| volume.client.history.count() as u64).sum(),
             completions: self.one_owner.completions(),
             bits_flipped: self.outcome.bits_flipped + self.injector.bits_flipped(),
-            rare: witness::take_reached(),
+            rare: std::array::from_fn(|index| self.outcome.rare[index] + reached[index]),
             ..self.outcome.clone()
         }
+    }
+
+    /// Who is who, for the story of a failure.
+    fn describe(&self) -> String {
+        let drives = self.drives.iter().map(|(place, drive)| format!("  {place}: {drive}\n"));
+        let volumes = self.volumes.iter().map(|volume| format!("  {}: {}\n", volume.client.name, volume.id));
+        drives.chain(volumes).collect()
     }
 
     fn failure(&self, finding: Finding) -> Failure {
@@ -592,8 +648,17 @@ impl<'a> Run<'a> {
             what: finding.what,
             at: self.nodes.world.now(),
             faults_done: self.faults_done,
+            world: self.describe(),
             timeline: self.nodes.world.timeline(),
         }
+    }
+}
+
+/// Copies that are in sync are the same at any time, where no write is under way.
+fn judge_difference(report: Option<&ScrubReport>) -> Result<(), Finding> {
+    match report.filter(|report| report.blocks_different > 0) {
+        Some(report) => Err(finding("scrub")(format!("in-sync copies differ: {report:?}"))),
+        None => Ok(()),
     }
 }
 

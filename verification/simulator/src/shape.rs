@@ -20,7 +20,7 @@ pub const NODES_MAX: u64 = 7;
 const SLABS_PER_DRIVE: u64 = 3;
 
 /// About how many operations a run has, one of these.
-const OPERATIONS: [u64; 5] = [2000, 6000, 15_000, 25_000, 50_000];
+const OPERATIONS: [u64; 5] = [4000, 10_000, 20_000, 30_000, 60_000];
 
 /// About how long it takes, in virtual milliseconds, until all have come back from the last fault.
 const COME_BACK_MS: u64 = 10_000;
@@ -132,6 +132,9 @@ pub struct Weights {
     pub cut: u32,
     /// A server that is cut off from all others.
     pub isolate: u32,
+    /// A server that is cut off from the cluster's state and from others.
+    #[serde(default)]
+    pub orphan: u32,
     /// Connections that break.
     pub break_connections: u32,
     /// Links that become slow.
@@ -173,9 +176,9 @@ impl Shape {
             size_bytes: one_of(&[24, 32, 64]) << 20,
             sector_bytes: if random.chance(200) { 4096 } else { 512 },
             volatile_cache: random.chance(800),
-            write_us_max: one_of(&[20, 80, 1000]),
+            write_us_max: one_of(&[20, 80, 1000, 20_000]),
         };
-        let faults = random.between(12, 40) as u32;
+        let faults = random.between(16, 48) as u32;
         let fault_interval_ms_max = one_of(&[200, 1000, 1500, 3000]);
         let mut load = Load::draw(&random);
         let workers = nodes * volumes.len() as u64 * u64::from(load.clients) * u64::from(load.depth);
@@ -287,7 +290,7 @@ impl Load {
             partial_per_mille: sometimes(400),
             long_per_mille: sometimes(200),
             blocks_max: one_of(&[2, 16, 256]) as u32,
-            idle_per_mille: sometimes(200),
+            idle_per_mille: one_of(&[0, 100, 500]) as u32,
         }
     }
 }
@@ -298,10 +301,11 @@ impl Weights {
         let weight = |usual: u32| if random.chance(500) { 0 } else { usual << random.below(4) };
         Self {
             stop: 4 << random.below(4),
-            power_cut_all: weight(1),
+            power_cut_all: weight(2),
             pause: weight(2),
-            cut: weight(4),
-            isolate: weight(2),
+            cut: weight(6),
+            isolate: weight(4),
+            orphan: weight(2),
             break_connections: weight(2),
             slow_link: weight(1),
             state_outage: weight(2),
@@ -313,8 +317,8 @@ impl Weights {
             stray_writes: weight(1),
             unreadable: weight(1),
             no_room: weight(1),
-            lose_drives: weight(1),
-            scrub: weight(2),
+            lose_drives: weight(2),
+            scrub: weight(4),
         }
     }
 }

@@ -166,6 +166,10 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
             Effect { exposes: all, lasts_ms: away_ms, ..Effect::default() }
         }
         Fault::Pause { node, for_ms } | Fault::Isolate { node, for_ms, .. } => exposes(&[node], true, for_ms),
+        Fault::Orphan { node, other, for_ms } => {
+            let nodes: Vec<usize> = other.into_iter().chain([node]).collect();
+            exposes(&nodes, true, for_ms)
+        }
         Fault::Cut { from, to, for_ms, .. } | Fault::SlowLink { from, to, for_ms, .. } => {
             exposes(&[from, to], true, for_ms)
         }
@@ -174,6 +178,9 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         | Fault::DriveSlow { place, for_ms, .. }
         | Fault::DriveFails { place, for_ms, .. }
         | Fault::NoRoom { place, for_ms } => exposes(&[place.node], false, for_ms),
+        Fault::Rot { place, power_cut: true, .. } => {
+            Effect { damages: Some(place.node), ..exposes(&[place.node], false, 0) }
+        }
         Fault::Rot { place, .. } | Fault::StrayWrite { place, .. } | Fault::Unreadable { place, .. } => {
             Effect { damages: Some(place.node), ..Effect::default() }
         }

@@ -153,6 +153,15 @@ impl Injector {
                     }
                 }
             }
+            Fault::Orphan { node, other, for_ms } => {
+                nodes.state.set_cut_off(node as u64, true);
+                self.later(now_ms + for_ms, Undo::StateReachable(node));
+                let others = (0..nodes.count()).filter(|index| *index != node);
+                for index in others.filter(|index| other.is_none_or(|other| other == *index)) {
+                    self.cut(nodes, node, index, now_ms + for_ms);
+                    self.cut(nodes, index, node, now_ms + for_ms);
+                }
+            }
             Fault::BreakConnections { one, other } => {
                 return nodes.world.break_connections(nodes.host(one), nodes.host(other)) > 0;
             }
@@ -250,8 +259,13 @@ impl Injector {
                 self.later(now_ms + for_ms, Undo::DriveWorks(place));
                 self.later(now_ms + for_ms, Undo::Restart(place.node));
             }
-            Fault::Rot { place, newest_per_mille, others } => {
-                return self.rot(drive_at(place), newest_value, newest_per_mille, others);
+            Fault::Rot { place, newest_per_mille, others, power_cut } => {
+                let has_rotted = self.rot(drive_at(place), newest_value, newest_per_mille, others);
+                if has_rotted && power_cut && nodes.is_started(place.node) {
+                    nodes.stop(place.node, true);
+                    self.later(now_ms + 1, Undo::Start(place.node));
+                }
+                return has_rotted;
             }
             Fault::StrayWrite { place, misdirected } => {
                 let drive = drive_at(place);

@@ -6,6 +6,9 @@ use spandrel_platform_simulated::Random;
 use super::{DriveFailure, DrivePlace, Fault};
 use crate::shape::{Shape, Weights};
 
+/// Faults that strike together do so within so many virtual milliseconds.
+const TOGETHER_MS: u64 = 30;
+
 /// A fault and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedFault {
@@ -31,8 +34,13 @@ impl Plan {
     pub fn of_seed(seed: u64) -> Self {
         let shape = Shape::of_seed(seed);
         let random = Random::stream(seed, "plan", 0);
+        // Some strike together: what one has begun, the next one meets half done.
+        let after_ms = || match random.chance(250) {
+            true => random.between(1, TOGETHER_MS),
+            false => random.between(1, shape.fault_interval_ms_max),
+        };
         let draw = |_| PlannedFault {
-            after_ms: random.between(1, shape.fault_interval_ms_max),
+            after_ms: after_ms(),
             fault: Draw { random: &random, shape: &shape }.fault(),
         };
         Self { seed, faults: (0..shape.faults).map(draw).collect(), shape }
@@ -47,12 +55,13 @@ struct Draw<'a> {
 impl Draw<'_> {
     fn fault(&self) -> Fault {
         let weights = &self.shape.weights;
-        let kinds: [(u32, fn(&Self) -> Fault); 18] = [
+        let kinds: [(u32, fn(&Self) -> Fault); 19] = [
             (weights.stop, Self::stop),
             (weights.power_cut_all, |draw| Fault::PowerCutAll { away_ms: draw.short_or_long() }),
             (weights.pause, |draw| Fault::Pause { node: draw.node(), for_ms: draw.between(1, 4000) }),
             (weights.cut, Self::cut),
             (weights.isolate, Self::isolate),
+            (weights.orphan, Self::orphan),
             (weights.break_connections, Self::break_connections),
             (weights.slow_link, Self::slow_link),
             (weights.state_outage, Self::state_outage),
@@ -126,6 +135,13 @@ impl Draw<'_> {
         Fault::Isolate { node: self.node(), inbound, outbound, for_ms: self.short_or_long() }
     }
 
+    fn orphan(&self) -> Fault {
+        let (node, other) = self.two_nodes();
+        let other = self.random.chance(500).then_some(other);
+        // Longer than it takes to be taken for dead.
+        Fault::Orphan { node, other, for_ms: self.between(2000, 10_000) }
+    }
+
     fn break_connections(&self) -> Fault {
         let (one, other) = self.two_nodes();
         Fault::BreakConnections { one, other }
@@ -146,9 +162,9 @@ impl Draw<'_> {
 
     fn state_losses(&self) -> Fault {
         Fault::StateLosses {
-            requests: self.random.below(100) as u32,
-            answers: self.random.below(200) as u32,
-            late: self.random.below(100) as u32,
+            requests: self.random.below(200) as u32,
+            answers: self.random.below(500) as u32,
+            late: self.random.below(500) as u32,
             for_ms: self.short_or_long(),
         }
     }
@@ -186,6 +202,7 @@ impl Draw<'_> {
             place: self.place(),
             newest_per_mille: [100, 700][self.random.index(2)],
             others: self.random.below(4) as u32,
+            power_cut: self.random.chance(400),
         }
     }
 

@@ -1,0 +1,93 @@
+//! The proof that the simulator can fail: every bug that can be planted is planted, and must be caught.
+//!
+//! A search runs seeds with one bug until a checker complains. Which checker, and after how many seeds,
+//! says how well the simulator watches that rule of the design; a bug that many seeds do not catch shows
+//! a state that is never reached, or a promise that nobody checks.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Instant;
+
+use spandrel_shared::canary::Bug;
+
+use crate::campaign::{Campaign, Failed};
+
+/// Where and how long to search.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// The first seed.
+    pub seed_first: u64,
+    /// How many seeds at most.
+    pub seeds: u64,
+    /// Runs at once.
+    pub threads: usize,
+    /// When to begin no further run.
+    pub deadline: Option<Instant>,
+}
+
+/// What became of a planted bug.
+#[derive(Clone, Debug)]
+pub struct Canary {
+    /// The bug.
+    pub bug: Bug,
+    /// Seeds that passed although it was planted.
+    pub runs_passed: u64,
+    /// The run that caught it.
+    pub caught: Option<Box<Failed>>,
+}
+
+impl Search {
+    /// Plants a bug in run after run, until one fails.
+    pub fn run(&self, bug: Bug) -> Canary {
+        let campaign = Campaign {
+            seed_first: self.seed_first,
+            seeds: self.seeds,
+            deadline: self.deadline,
+            threads: self.threads,
+            bug: Some(bug),
+        };
+        let mut runs_passed = 0;
+        let caught = campaign.run(|totals| runs_passed = totals.runs).err();
+        Canary { bug, runs_passed, caught }
+    }
+}
+
+impl fmt::Display for Canary {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = format!("{:?}", self.bug);
+        match &self.caught {
+            None => write!(formatter, "{name:<22}  NOT CAUGHT by {} seeds", self.runs_passed),
+            Some(failed) => {
+                let what = failed.failure.what.lines().next().unwrap_or_default();
+                let what: String = what.chars().take(90).collect();
+                let (seed, checker) = (failed.plan.seed, &failed.failure.checker);
+                write!(formatter, "{name:<22}  seed {seed:>6}  {checker:<12}  {what}")
+            }
+        }
+    }
+}
+
+/// The bugs that a name stands for: one of [`Bug::ALL`], or all of them without a name.
+///
+/// # Errors
+///
+/// There is no such bug; the text names those that there are.
+pub fn named(name: Option<&str>) -> Result<Vec<Bug>, String> {
+    let Some(name) = name else { return Ok(Bug::ALL.to_vec()) };
+    let bugs: Vec<Bug> = Bug::ALL.into_iter().filter(|bug| format!("{bug:?}") == name).collect();
+    match bugs[..] {
+        [] => Err(format!("no bug is called {name}; there are {:?}", Bug::ALL)),
+        _ => Ok(bugs),
+    }
+}
+
+/// `count` of the given bugs, others with each turn, so that a few turns have had all of them.
+pub fn by_turns(bugs: &[Bug], turn: u64, count: usize) -> BTreeSet<Bug> {
+    let turns = bugs.len().div_ceil(count) as u64;
+    let start = (turn % turns) as usize * count;
+    bugs.iter().cycle().skip(start).take(count.min(bugs.len())).copied().collect()
+}
+
+#[cfg(test)]
+#[path = "canaries_tests.rs"]
+mod tests;
