@@ -199,7 +199,7 @@ fn check_documentation(context: &Context<'_>) -> Result<Outcome, String> {
 /// Builds what ships as it ships: other optimisation, other panics.
 fn build_release(context: &Context<'_>) -> Result<Outcome, String> {
     let mut build = context.cargo("build");
-    build.args(["--release", "--workspace", "--exclude", "xtask", "--bins"]);
+    build.args(["--release", "--package", "spandrel"]);
     Ok(commands::run(&mut build)?.into())
 }
 

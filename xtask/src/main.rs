@@ -8,6 +8,7 @@ mod ci;
 mod commands;
 mod fuzz;
 mod packages;
+mod simulate;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -41,6 +42,13 @@ enum Task {
     },
     /// Install the Debian packages that the tests use, or say which are missing
     Packages,
+    /// Run whole clusters in simulated worlds, and judge them; see docs/internals/simulator.md
+    #[command(disable_help_flag = true)]
+    Simulate {
+        /// What the simulator is given; `--help` lists it
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+        arguments: Vec<String>,
+    },
     /// Feed targets with bytes that nobody expects; see docs/internals/fuzzing.md
     Fuzz(fuzz::FuzzArguments),
 }
@@ -65,6 +73,7 @@ fn run(task: &Task) -> Result<bool, String> {
         Task::Tidy { largest } => tidy::run(&root, *largest),
         Task::Ci { keep_going, install } => Ok(ci::run(&root, *keep_going, *install)),
         Task::Packages => packages::run(),
+        Task::Simulate { arguments } => simulate::run(&root, arguments),
         Task::Fuzz(arguments) => fuzz::run(&root, arguments),
     }
 }

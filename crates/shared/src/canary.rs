@@ -96,6 +96,9 @@ impl Bug {
     ];
 }
 
+/// Whether bugs can be planted in this program. A program for people makes sure that they cannot.
+pub const CAN_PLANT: bool = cfg!(feature = "simulation");
+
 #[cfg(feature = "simulation")]
 thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };

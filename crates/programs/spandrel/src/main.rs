@@ -38,6 +38,10 @@ use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command};
 use crate::client::Client;
+
+// Tests may be built together with the simulator, which plants bugs; what people run may not.
+#[cfg(not(debug_assertions))]
+const _: () = assert!(!spandrel_shared::canary::CAN_PLANT, "build the program alone, without the simulator");
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, EXIT_USAGE, Outcome};
 
