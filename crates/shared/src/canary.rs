@@ -53,7 +53,7 @@ pub enum Bug {
     PromoteBeforeLastPage,
     /// A joining copy is promoted before the writes that nobody awaits have arrived.
     PromoteUndrained,
-    /// A heal holds no lock and replaces whatever is there.
+    /// A heal comes after the lock was given back, and replaces whatever is there.
     HealOverNewer,
     /// A write starts while a read of its blocks is under way.
     ReadWithoutLock,

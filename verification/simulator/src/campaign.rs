@@ -116,7 +116,8 @@ fn keep_panics_quiet() {
     DONE.call_once(|| {
         let usual = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
-            let is_simulated = std::thread::current().name().is_some_and(|name| name.starts_with("simulation"));
+            let is_simulated =
+                std::thread::current().name().is_some_and(|name| name.starts_with("simulation"));
             if is_simulated {
                 PANIC.with(|kept| *kept.borrow_mut() = Some(panic.to_string()));
             } else {
@@ -165,7 +166,8 @@ impl Campaign {
     }
 
     fn work(&self, next: &AtomicU64, stop: &AtomicBool, sender: &mpsc::Sender<SeedResult>) {
-        while !stop.load(Ordering::Relaxed) && self.deadline.is_none_or(|deadline| Instant::now() < deadline) {
+        while !stop.load(Ordering::Relaxed) && self.deadline.is_none_or(|deadline| Instant::now() < deadline)
+        {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= self.seeds {
                 return;

@@ -203,7 +203,8 @@ impl Client {
         let (number, outcome) = match choice.kind {
             Kind::Trim => {
                 // Parts of blocks at either end keep their content.
-                sectors = sectors.start.next_multiple_of(BLOCK_SECTORS)..sectors.end / BLOCK_SECTORS * BLOCK_SECTORS;
+                sectors = sectors.start.next_multiple_of(BLOCK_SECTORS)
+                    ..sectors.end / BLOCK_SECTORS * BLOCK_SECTORS;
                 sectors.end = sectors.end.max(sectors.start);
                 (history.begin_write(sectors, 0), device.trim(offset, length).await)
             }

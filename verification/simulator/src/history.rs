@@ -157,7 +157,8 @@ impl History {
     /// The stretches that clients have touched, in order and without overlaps.
     pub fn touched(&self) -> Vec<Range<u64>> {
         let operations = self.operations.borrow();
-        let mut ranges: Vec<Range<u64>> = operations.iter().map(|recorded| recorded.sectors.clone()).collect();
+        let mut ranges: Vec<Range<u64>> =
+            operations.iter().map(|recorded| recorded.sectors.clone()).collect();
         ranges.sort_by_key(|range| range.start);
         let mut merged: Vec<Range<u64>> = Vec::new();
         for range in ranges {

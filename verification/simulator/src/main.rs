@@ -139,7 +139,10 @@ fn run_twice(plan: &Plan) -> Result<(), String> {
     if again != Ok(outcome.trace_hash) {
         return Err(format!("seed {}: two runs are not the same", plan.seed));
     }
-    println!("seed {}: {:?} of virtual time, trace {:016x}, the same twice", plan.seed, outcome.virtual_time, outcome.trace_hash);
+    println!(
+        "seed {}: {:?} of virtual time, trace {:016x}, the same twice",
+        plan.seed, outcome.virtual_time, outcome.trace_hash
+    );
     println!("{outcome:#?}");
     Ok(())
 }

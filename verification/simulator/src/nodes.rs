@@ -203,7 +203,10 @@ impl NodesWorld {
                     }
                     // As whatever starts the program would: the state may not have been reached, or the
                     // drive does not answer.
-                    Err(error) if ["STATE_UNAVAILABLE", "DRIVE_NOT_OPENED", "DRIVE_FAILED"].contains(&&error.code[..]) => {
+                    Err(error)
+                        if ["STATE_UNAVAILABLE", "DRIVE_NOT_OPENED", "DRIVE_FAILED"]
+                            .contains(&&error.code[..]) =>
+                    {
                         platform.sleep(Duration::from_millis(500)).await;
                     }
                     Err(error) => {

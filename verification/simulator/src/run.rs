@@ -183,6 +183,10 @@ impl<'a> Run<'a> {
         self.advance(50)?;
         let plan = self.plan;
         for planned in &plan.faults {
+            // An old image is from long ago, or from a moment ago: the drive was not attached anew since.
+            if matches!(planned.fault, Fault::OldImage { .. }) && self.random.chance(500) {
+                self.injector.remember_drives(&self.nodes);
+            }
             self.advance(planned.after_ms)?;
             self.strike(&planned.fault)?;
             self.faults_done += 1;
@@ -281,7 +285,9 @@ impl<'a> Run<'a> {
         self.outcome.rare.iter_mut().zip(reached).for_each(|(total, count)| *total += count);
         let lacking = self.outcome.rare[Rare::CopyFoundLacking as usize];
         match lacking > 0 && !self.was_damaged {
-            true => Err(finding("loss without cause")(format!("{lacking} copies lacked what they had confirmed"))),
+            true => {
+                Err(finding("loss without cause")(format!("{lacking} copies lacked what they had confirmed")))
+            }
             false => Ok(()),
         }
     }
@@ -299,7 +305,9 @@ impl<'a> Run<'a> {
     /// Some clients for each node that has come up.
     fn give_clients(&self) {
         for node in 0..self.nodes.count() {
-            let (Some(up), Some(process)) = (self.nodes.node(node), self.nodes.process(node)) else { continue };
+            let (Some(up), Some(process)) = (self.nodes.node(node), self.nodes.process(node)) else {
+                continue;
+            };
             let incarnation = process.incarnation();
             if self.clients_of.borrow_mut().insert(node, incarnation) == Some(incarnation) {
                 continue;
@@ -331,7 +339,8 @@ impl<'a> Run<'a> {
         let taken = self.places_taken(fault);
         let newest = self.volumes.iter().map(|volume| volume.client.history.newest_value()).max();
         let crashes = self.nodes.crashes();
-        let permitted = self.atlas.permits(fault, &surroundings) && !taken.iter().any(|place| self.lost.contains(place));
+        let permitted =
+            self.atlas.permits(fault, &surroundings) && !taken.iter().any(|place| self.lost.contains(place));
         if !permitted || !self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), surroundings.now_ms) {
             self.outcome.faults_left_out += 1;
             return Ok(());
@@ -436,7 +445,8 @@ impl<'a> Run<'a> {
             let node = self.random.index(self.nodes.count());
             let fault = Fault::Stop { node, power_cut: self.random.chance(500), away_ms: 0 };
             let (volumes, up) = (self.memberships()?, self.up());
-            let surroundings = Surroundings { now_ms: self.now_ms(), up: &up, ids: &self.ids, volumes: &volumes };
+            let surroundings =
+                Surroundings { now_ms: self.now_ms(), up: &up, ids: &self.ids, volumes: &volumes };
             if self.atlas.permits(&fault, &surroundings) && away.insert(node) {
                 self.atlas.note(&fault, &[], &surroundings);
                 self.nodes.stop(node, self.random.chance(500));
@@ -456,7 +466,8 @@ impl<'a> Run<'a> {
     /// away are up.
     fn restart_broken(&mut self, away: &BTreeSet<usize>) -> Result<(), Finding> {
         for node in (0..self.nodes.count()).filter(|node| !away.contains(node)) {
-            let is_broken = |node: spandrel_node::NodeReport| node.drives.iter().any(|drive| drive.failure.is_some());
+            let is_broken =
+                |node: spandrel_node::NodeReport| node.drives.iter().any(|drive| drive.failure.is_some());
             if self.nodes.node(node).is_some_and(|up| is_broken(up.report())) {
                 self.nodes.stop(node, false);
             }
@@ -554,7 +565,9 @@ impl<'a> Run<'a> {
             || (self.lost.is_empty() && report.pieces_unchecked > 0)
             || (is_healed && !report.damaged.is_empty());
         match fails {
-            true => Err(finding("scrub")(format!("{report:?}{}", if is_healed { " after healing" } else { "" }))),
+            true => {
+                Err(finding("scrub")(format!("{report:?}{}", if is_healed { " after healing" } else { "" })))
+            }
             false => Ok(()),
         }
     }
@@ -563,9 +576,10 @@ impl<'a> Run<'a> {
     fn find_new_damage(&mut self, present: &BTreeSet<DriveId>) -> Result<(), Finding> {
         let volumes = self.memberships()?;
         let volume = &volumes[self.random.index(volumes.len())];
-        let in_sync = volume.drives().into_iter().filter(|drive| {
-            present.contains(drive) && !volume.marks.contains_key(drive)
-        });
+        let in_sync = volume
+            .drives()
+            .into_iter()
+            .filter(|drive| present.contains(drive) && !volume.marks.contains_key(drive));
         let in_sync: Vec<DriveId> = in_sync.collect();
         let drive = in_sync[self.random.index(in_sync.len())];
         let has_others = volume.sets.iter().all(|set| {
@@ -593,7 +607,9 @@ impl<'a> Run<'a> {
             };
             let reading = clients::read_back(Rc::clone(&volume.client), node, process.platform());
             let read = process.block_on(reading);
-            read.map_err(|end| finding("read back")(format!("{} cannot be read: {end:?}", volume.client.name)))?;
+            read.map_err(|end| {
+                finding("read back")(format!("{} cannot be read: {end:?}", volume.client.name))
+            })?;
         }
         self.look()
     }

@@ -27,7 +27,9 @@ fn known_marks_are_named_and_unknown_data_are_seen() {
 fn an_interrupted_formatting_can_be_repeated() {
     for operation in 1.. {
         let mut images = Vec::new();
-        for moment in [CrashMoment::BeforeSubmission, CrashMoment::AfterSubmission, CrashMoment::AfterCompletion] {
+        for moment in
+            [CrashMoment::BeforeSubmission, CrashMoment::AfterSubmission, CrashMoment::AfterCompletion]
+        {
             let machine = Machine::new(operation, drive_config(24));
             machine.drive.crash_at(CrashPlan { operation, moment, scope: CrashScope::Host });
             let process = machine.process();

@@ -90,16 +90,13 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// Whether a node that is there gives no promise for so long that it will not by itself: a process
     /// that has just started promises nothing for its copies before an owner has asked what they hold. If
     /// they cannot be marked, since a slab has no other copy in sync, a new ownership has to ask.
-    fn must_begin_anew(
-        &self,
-        silent: &BTreeSet<NodeId>,
-        missing_since: &BTreeMap<NodeId, Instant>,
-    ) -> bool {
+    fn must_begin_anew(&self, silent: &BTreeSet<NodeId>, missing_since: &BTreeMap<NodeId, Instant>) -> bool {
         let now = self.context.platform().now();
         let needed = self.needed_nodes();
-        silent.iter().filter(|node| needed.contains(node) && self.context.is_reachable(**node)).any(|node| {
-            missing_since.get(node).is_some_and(|since| now.since(*since) >= 2 * SILENCE_MAX)
-        })
+        silent
+            .iter()
+            .filter(|node| needed.contains(node) && self.context.is_reachable(**node))
+            .any(|node| missing_since.get(node).is_some_and(|since| now.since(*since) >= 2 * SILENCE_MAX))
     }
 
     /// The needed legs that have failed, or whose node is silent.

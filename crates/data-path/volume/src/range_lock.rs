@@ -81,7 +81,11 @@ impl RangeLocks {
         if let Some(wait) = wait {
             if !shared {
                 let waits_for_read = guard.waits_for_a_shared_one();
-                witness::reached(if waits_for_read { Rare::WriteWaitedForRead } else { Rare::WriteWaitedForWrite });
+                witness::reached(if waits_for_read {
+                    Rare::WriteWaitedForRead
+                } else {
+                    Rare::WriteWaitedForWrite
+                });
             }
             wait.await;
         }

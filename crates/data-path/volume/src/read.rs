@@ -266,11 +266,23 @@ impl<C: OwnerContext> OwnerInner<C> {
         };
         let copy = self.membership.borrow().address(slab, &member);
         let request = ReplicaRequest::Heal { copy, authority: self.authority(), block, token, checksum };
+        if canary::is_planted(Bug::HealOverNewer) {
+            return self.heal_late(member, request, payload);
+        }
         match self.in_time(self.context.ask(member.node, request, payload)).await {
             Ok(_) => self.statistics.borrow_mut().blocks_healed += 1,
             Err(AskError::Replica(ReplicaError::NoRoom)) => {}
             Err(error) => self.note_failure(member.drive, &error),
         }
+    }
+
+    /// For [`Bug::HealOverNewer`]: the heal outlives the lock of whoever found the damage.
+    fn heal_late(&self, member: Member, request: ReplicaRequest, payload: Option<Buffer>) {
+        let context = self.context.clone();
+        self.context.platform().spawn(async move {
+            context.platform().sleep(std::time::Duration::from_millis(5)).await;
+            let _ = context.ask(member.node, request, payload).await;
+        });
     }
 
     /// Reads from the nearest in-sync copy that answers. While there is none, waits: the volume has lost

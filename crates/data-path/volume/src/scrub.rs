@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use spandrel_platform::{Platform, before};
 use spandrel_replica::{PartDescription, ReplicaRequest, ReplicaResponse};
-use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{DriveId, SlabIndex};
 
@@ -111,10 +110,7 @@ impl<C: OwnerContext> Owner<C> {
             let piece = SlabRange { slab, first, count: PIECE_BLOCKS };
             let check = async {
                 inner.serving().await?;
-                let _lock = match canary::is_planted(Bug::HealOverNewer) {
-                    false => Some(inner.locks.shared(piece.in_volume(geometry)).await),
-                    true => None,
-                };
+                let _lock = inner.locks.shared(piece.in_volume(geometry)).await;
                 inner.promised().await?;
                 let mut found = ScrubReport::default();
                 inner.scrub_piece(piece, heal, &mut found).await?;

@@ -328,9 +328,7 @@ async fn stay_alive<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
                 // What was told may have been undone by an earlier request that arrived late, with a lease
                 // that has ended since.
                 let stands = told.as_ref() == Some(&now) && parts.view.shows_alive(parts.own.node, &now);
-                if !stands
-                    && parts.state.announce(parts.own.node, &now, lease).await.is_ok()
-                {
+                if !stands && parts.state.announce(parts.own.node, &now, lease).await.is_ok() {
                     told = Some(now);
                 }
                 parts.platform.sleep(if told.is_some() { ALIVE_INTERVAL } else { ALIVE_RETRY }).await;

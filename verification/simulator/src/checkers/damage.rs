@@ -22,7 +22,8 @@ pub fn flip_live_blocks(
     if live.is_empty() {
         return 0;
     }
-    let chosen: BTreeSet<u64> = (0..blocks_max).map(|_| live[random.index(live.len())].offset_bytes).collect();
+    let chosen: BTreeSet<u64> =
+        (0..blocks_max).map(|_| live[random.index(live.len())].offset_bytes).collect();
     for offset in &chosen {
         drive.flip_random_bit(*offset..offset + BLOCK_BYTES as u64);
     }

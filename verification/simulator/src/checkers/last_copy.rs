@@ -8,7 +8,8 @@ use spandrel_cluster::VolumeMembership;
 ///
 /// A slab of which no copy is in sync.
 pub fn check(volume: &VolumeMembership) -> Result<(), String> {
-    let without = volume.sets.iter().position(|set| !set.members.iter().any(|member| volume.is_in_sync(member)));
+    let without =
+        volume.sets.iter().position(|set| !set.members.iter().any(|member| volume.is_in_sync(member)));
     match without {
         None => Ok(()),
         Some(slab) => Err(format!(

@@ -10,7 +10,6 @@ use spandrel_cluster::VolumeMembership;
 use spandrel_node::NodeReport;
 use spandrel_shared::DriveId;
 
-
 /// Whether a volume must come back with nothing but the drives in `present`: every slab has an in-sync
 /// copy on one of them.
 pub fn must_come_back(volume: &VolumeMembership, present: &BTreeSet<DriveId>) -> bool {
@@ -44,8 +43,12 @@ pub fn check(
     }
     for leg in owner.legs.iter().filter(|leg| present.contains(&leg.drive)) {
         if leg.state != "in-sync" {
-            let progress = leg.resync_pages.map_or(String::new(), |(done, all)| format!(", {done} of {all} pages"));
-            return Err(format!("volume {name}: its copies on drive {} are {}{progress}", leg.drive, leg.state));
+            let progress =
+                leg.resync_pages.map_or(String::new(), |(done, all)| format!(", {done} of {all} pages"));
+            return Err(format!(
+                "volume {name}: its copies on drive {} are {}{progress}",
+                leg.drive, leg.state
+            ));
         }
         if volume.marks.contains_key(&leg.drive) {
             return Err(format!("volume {name}: drive {} is still marked in the state", leg.drive));

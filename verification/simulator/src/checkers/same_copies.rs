@@ -23,10 +23,7 @@ pub struct InspectedDrive {
 /// # Errors
 ///
 /// A copy that its drive does not have, or a block that is not the same on two copies.
-pub fn check(
-    volume: &VolumeMembership,
-    drives: &BTreeMap<DriveId, InspectedDrive>,
-) -> Result<(), String> {
+pub fn check(volume: &VolumeMembership, drives: &BTreeMap<DriveId, InspectedDrive>) -> Result<(), String> {
     for (set, number) in volume.sets.iter().zip(0..) {
         let slab = SlabIndex(number);
         let mut first: Option<(DriveId, BTreeMap<u32, Vec<u8>>)> = None;

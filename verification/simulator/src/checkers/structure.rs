@@ -24,7 +24,10 @@ pub fn check(inspection: &Inspection) -> Result<(), String> {
     for (offset, owner) in pages.chain(blocks) {
         let block = offset / BLOCK_BYTES as u64;
         if let Some(former) = owners.insert(block, owner) {
-            return Err(format!("{name}: physical block {block} has two owners: {former} and {}", owners[&block]));
+            return Err(format!(
+                "{name}: physical block {block} has two owners: {former} and {}",
+                owners[&block]
+            ));
         }
     }
     Ok(())

@@ -88,9 +88,8 @@ impl Atlas {
         let active = self.exposed.iter().filter(|(_, exposure)| exposure.until_ms > surroundings.now_ms);
         let active: BTreeMap<usize, bool> = active.map(|(node, exposure)| (*node, exposure.acts)).collect();
         let exposed: BTreeSet<usize> = active.keys().copied().chain(effect.exposes.iter().copied()).collect();
-        let sheltered = |node: &usize| {
-            surroundings.up[*node] && !damaged.contains(node) && !exposed.contains(node)
-        };
+        let sheltered =
+            |node: &usize| surroundings.up[*node] && !damaged.contains(node) && !exposed.contains(node);
         // A server that acts alone could mark the others: two that it does not reach keep it from that.
         let acts = effect.acts || active.values().any(|acts| *acts);
         let others = (0..surroundings.up.len()).filter(sheltered).count();
@@ -162,9 +161,7 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
     };
     match *fault {
         Fault::Stop { node, away_ms, .. } => exposes(&[node], false, away_ms),
-        Fault::PowerCutAll { away_ms } => {
-            Effect { exposes: all, lasts_ms: away_ms, ..Effect::default() }
-        }
+        Fault::PowerCutAll { away_ms } => Effect { exposes: all, lasts_ms: away_ms, ..Effect::default() },
         Fault::Pause { node, for_ms } | Fault::Isolate { node, for_ms, .. } => exposes(&[node], true, for_ms),
         Fault::Orphan { node, other, for_ms } => {
             let nodes: Vec<usize> = other.into_iter().chain([node]).collect();

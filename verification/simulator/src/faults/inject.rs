@@ -54,7 +54,12 @@ pub struct Injector {
 
 impl Injector {
     /// An injector for a world, whose drives are remembered as they are now.
-    pub fn new(nodes: &NodesWorld, usual_delay: DelayRange, usual_state: StateFaults, random: Random) -> Self {
+    pub fn new(
+        nodes: &NodesWorld,
+        usual_delay: DelayRange,
+        usual_state: StateFaults,
+        random: Random,
+    ) -> Self {
         let mut injector = Self {
             random,
             usual_delay,

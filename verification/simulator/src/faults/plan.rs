@@ -39,10 +39,8 @@ impl Plan {
             true => random.between(1, TOGETHER_MS),
             false => random.between(1, shape.fault_interval_ms_max),
         };
-        let draw = |_| PlannedFault {
-            after_ms: after_ms(),
-            fault: Draw { random: &random, shape: &shape }.fault(),
-        };
+        let draw =
+            |_| PlannedFault { after_ms: after_ms(), fault: Draw { random: &random, shape: &shape }.fault() };
         Self { seed, faults: (0..shape.faults).map(draw).collect(), shape }
     }
 }
@@ -118,11 +116,7 @@ impl Draw<'_> {
     }
 
     fn stop(&self) -> Fault {
-        Fault::Stop {
-            node: self.node(),
-            power_cut: self.random.chance(500),
-            away_ms: self.short_or_long(),
-        }
+        Fault::Stop { node: self.node(), power_cut: self.random.chance(500), away_ms: self.short_or_long() }
     }
 
     fn cut(&self) -> Fault {
@@ -187,12 +181,8 @@ impl Draw<'_> {
     }
 
     fn drive_fails(&self) -> Fault {
-        let failures = [
-            DriveFailure::Dies,
-            DriveFailure::Pulled,
-            DriveFailure::WriteErrors,
-            DriveFailure::FlushErrors,
-        ];
+        let failures =
+            [DriveFailure::Dies, DriveFailure::Pulled, DriveFailure::WriteErrors, DriveFailure::FlushErrors];
         let failure = failures[self.random.index(failures.len())];
         Fault::DriveFails { place: self.place(), failure, for_ms: self.short_or_long() }
     }

@@ -38,7 +38,8 @@ fn checksum(number: u32) -> u32 {
 /// Requests with their payloads.
 pub fn requests() -> Vec<(BusRequest, Vec<u8>)> {
     let replica = replica_requests().into_iter().map(|(request, data)| (BusRequest::Replica(request), data));
-    let client = client_requests().into_iter().map(|(request, data)| (BusRequest::Client(Epoch(7), request), data));
+    let client =
+        client_requests().into_iter().map(|(request, data)| (BusRequest::Client(Epoch(7), request), data));
     let owned = vec![OwnedVolume { volume: VOLUME, epoch: Epoch(7) }; 2];
     let heartbeat = BusRequest::Heartbeat(Heartbeat { number: 9, owned, exclusions_seen: 4 });
     replica.chain(client).chain([(heartbeat, Vec::new())]).collect()
