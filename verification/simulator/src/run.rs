@@ -380,7 +380,7 @@ impl<'a> Run<'a> {
         }
         for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
             let is_whole = |drive: &spandrel_platform_simulated::SimulatedDrive| {
-                !drive.awaits_stray_write()
+                !drive.endangers_content()
                     && inspect_drive(drive).is_ok_and(|inspection| !inspection.is_damaged())
             };
             if self.nodes.drives(node).iter().all(is_whole) {

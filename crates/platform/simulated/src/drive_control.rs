@@ -251,9 +251,9 @@ impl SimulatedDrive {
         self.state.inner.borrow_mut().faults.add_stray(Extent::of(range), Stray::To(offset));
     }
 
-    /// Whether a write is still to be lost or misdirected.
-    pub fn awaits_stray_write(&self) -> bool {
-        self.state.inner.borrow().faults.awaits_stray()
+    /// Whether a write is still to be lost or misdirected, or some place cannot be read.
+    pub fn endangers_content(&self) -> bool {
+        self.state.inner.borrow().faults.endangers_content()
     }
 
     /// Fails reads that touch `range`.

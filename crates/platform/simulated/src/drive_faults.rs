@@ -139,9 +139,9 @@ impl Faults {
         self.strays.push((extent, stray));
     }
 
-    /// Whether a write will be lost or misdirected.
-    pub(crate) fn awaits_stray(&self) -> bool {
-        !self.strays.is_empty()
+    /// Whether a write will be lost or misdirected, or something cannot be read.
+    pub(crate) fn endangers_content(&self) -> bool {
+        !self.strays.is_empty() || !self.read_errors.is_empty()
     }
 
     pub(crate) fn clear(&mut self) {

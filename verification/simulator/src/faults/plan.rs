@@ -45,15 +45,18 @@ impl Plan {
     }
 }
 
+/// A kind of fault: its weight, and how one is drawn.
+type Kind<'a> = (u32, fn(&Draw<'a>) -> Fault);
+
 struct Draw<'a> {
     random: &'a Random,
     shape: &'a Shape,
 }
 
-impl Draw<'_> {
+impl<'a> Draw<'a> {
     fn fault(&self) -> Fault {
         let weights = &self.shape.weights;
-        let kinds: [(u32, fn(&Self) -> Fault); 19] = [
+        let kinds: [Kind<'a>; 19] = [
             (weights.stop, Self::stop),
             (weights.power_cut_all, |draw| Fault::PowerCutAll { away_ms: draw.short_or_long() }),
             (weights.pause, |draw| Fault::Pause { node: draw.node(), for_ms: draw.between(1, 4000) }),
@@ -81,7 +84,7 @@ impl Draw<'_> {
             (weights.scrub, |draw| Fault::Scrub { volume: draw.random.index(draw.shape.volumes.len()) }),
         ];
         let total: u32 = kinds.iter().map(|(weight, _)| weight).sum();
-        debug_assert!(Weights::default() != *weights, "something can break");
+        assert!(Weights::default() != *weights, "something can break");
         let mut place = self.random.below(total.into());
         for (weight, draw) in kinds {
             match place.checked_sub(weight.into()) {
