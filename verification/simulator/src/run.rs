@@ -138,6 +138,9 @@ struct Run<'a> {
     lost: BTreeSet<DrivePlace>,
     /// Places whose drive has lost or misdirected a write: if it was one of a root, the drive is refused.
     strayed: BTreeSet<DrivePlace>,
+    /// Servers with blocks that could not be read. The offline reader sees what is behind them, so they never
+    /// count as whole again.
+    unreadable: BTreeSet<usize>,
     /// Whether a fault has damaged what a drive holds.
     was_damaged: bool,
     faults_done: usize,
@@ -172,6 +175,7 @@ impl<'a> Run<'a> {
             drives,
             lost: BTreeSet::new(),
             strayed: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
             was_damaged: false,
             faults_done: 0,
             outcome: Outcome::default(),
@@ -350,6 +354,7 @@ impl<'a> Run<'a> {
         match fault {
             Fault::LoseDrives { .. } => self.lost.extend(taken),
             Fault::StrayWrite { place, .. } => _ = self.strayed.insert(*place),
+            Fault::Unreadable { place, .. } => _ = self.unreadable.insert(place.node),
             _ => {}
         }
         self.was_damaged |= fault.is_damage();
@@ -383,7 +388,7 @@ impl<'a> Run<'a> {
                 !drive.endangers_content()
                     && inspect_drive(drive).is_ok_and(|inspection| !inspection.is_damaged())
             };
-            if self.nodes.drives(node).iter().all(is_whole) {
+            if !self.unreadable.contains(&node) && self.nodes.drives(node).iter().all(is_whole) {
                 self.atlas.content_is_whole(node);
             }
         }

@@ -206,7 +206,10 @@ impl<C: OwnerContext> OwnerInner<C> {
         witness::reached(Rare::ReadElsewhere);
         self.statistics.borrow_mut().blocks_read_elsewhere += 1;
         for (member, token) in damaged {
-            self.heal(slab, block, member, token, &good).await;
+            match canary::is_planted(Bug::HealOverNewer) {
+                false => self.heal(slab, block, member, token, &good).await,
+                true => self.heal_late(slab, block, member, token, good.clone()),
+            }
         }
         Ok(good)
     }
@@ -266,9 +269,6 @@ impl<C: OwnerContext> OwnerInner<C> {
         };
         let copy = self.membership.borrow().address(slab, &member);
         let request = ReplicaRequest::Heal { copy, authority: self.authority(), block, token, checksum };
-        if canary::is_planted(Bug::HealOverNewer) {
-            return self.heal_late(member, request, payload);
-        }
         match self.in_time(self.context.ask(member.node, request, payload)).await {
             Ok(_) => self.statistics.borrow_mut().blocks_healed += 1,
             Err(AskError::Replica(ReplicaError::NoRoom)) => {}
@@ -277,11 +277,11 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// For [`Bug::HealOverNewer`]: the heal outlives the lock of whoever found the damage.
-    fn heal_late(&self, member: Member, request: ReplicaRequest, payload: Option<Buffer>) {
-        let context = self.context.clone();
+    fn heal_late(&self, slab: SlabIndex, block: u32, member: Member, token: u64, good: BlockPart) {
+        let Some(owner) = self.own_handle() else { return };
         self.context.platform().spawn(async move {
-            context.platform().sleep(std::time::Duration::from_millis(5)).await;
-            let _ = context.ask(member.node, request, payload).await;
+            owner.context.platform().sleep(std::time::Duration::from_millis(5)).await;
+            owner.heal(slab, block, member, token, &good).await;
         });
     }
 
