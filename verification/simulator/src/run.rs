@@ -187,10 +187,6 @@ impl<'a> Run<'a> {
         self.advance(50)?;
         let plan = self.plan;
         for planned in &plan.faults {
-            // An old image is from long ago, or from a moment ago: the drive was not attached anew since.
-            if matches!(planned.fault, Fault::OldImage { .. }) && self.random.chance(500) {
-                self.injector.remember_drives(&self.nodes);
-            }
             self.advance(planned.after_ms)?;
             self.strike(&planned.fault)?;
             self.faults_done += 1;

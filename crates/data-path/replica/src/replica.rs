@@ -6,11 +6,12 @@ use std::rc::Rc;
 
 use futures_util::future::join_all;
 use spandrel_drive::{
-    AttachReport, DamagedBlock, DriveStore, ReadPart, SlabDescription, SlabLayout, SlabSlot, StoreError,
+    AttachReport, DamagedBlock, DriveStore, PageDescription, ReadPart, SlabDescription, SlabLayout, SlabSlot,
+    StoreError,
 };
 use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::canary::{self, Bug};
-use spandrel_shared::{CopyId, DriveId, Epoch, SlabIndex, Version, VolumeId};
+use spandrel_shared::{CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
 
 use crate::request::{
     Authority, BlockState, CopyAddress, GatheredCopy, ListedWrite, Mark, NewCopy, PageState, PartDescription,
@@ -257,7 +258,9 @@ impl<P: Platform> Replica<P> {
             .map(|((_, slab), copy)| {
                 let drive = copy.store.drive_id();
                 let list = lists.entry(drive).or_insert_with(|| copy.store.listed(volume));
+                let pages = copy.store.pages(copy.slot).unwrap_or_default();
                 let listed = list.iter().filter(|write| write.slab == *slab);
+                let listed = listed.flat_map(|write| what_stands(write, &pages));
                 GatheredCopy {
                     slab: *slab,
                     copy: copy.copy,
@@ -266,7 +269,7 @@ impl<P: Platform> Replica<P> {
                         version: copy.store.mark(volume),
                         exceptions: copy.store.listed_exceptions(volume),
                     },
-                    listed: listed.map(ListedWrite::from).collect(),
+                    listed: listed.collect(),
                     proven: copy.proven,
                 }
             })
@@ -334,6 +337,22 @@ impl<P: Platform> LocalCopy<P> {
         }
         self.store.trim(self.slot, first, count, version).await
     }
+}
+
+/// The parts of a listed write that its copy still holds. A resync gives a page the version of its source,
+/// which may be lower than that of a write that only this copy had: what was copied stands there now.
+fn what_stands(write: &spandrel_drive::ListedWrite, pages: &[PageDescription]) -> Vec<ListedWrite> {
+    let end = write.first + write.count;
+    let stands = |page: &u32| {
+        let version = pages.get(*page as usize).map(|page| page.version);
+        write.in_doubt || version.is_none_or(|version| version >= write.version)
+    };
+    let part = |page: u32| {
+        let first = write.first.max(page * PAGE_BLOCKS);
+        let count = end.min((page + 1) * PAGE_BLOCKS) - first;
+        ListedWrite { first, count, ..ListedWrite::from(write) }
+    };
+    (write.first / PAGE_BLOCKS..end.div_ceil(PAGE_BLOCKS)).filter(stands).map(part).collect()
 }
 
 fn done() -> Answer {

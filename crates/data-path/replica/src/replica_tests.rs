@@ -112,6 +112,30 @@ fn only_the_owner_that_was_fenced_in_is_served() {
     });
 }
 
+/// Otherwise a take-over would take what a resync has copied there for that write, and its page for newer
+/// than it is.
+#[test]
+fn a_write_that_a_resync_has_replaced_is_not_listed_any_more() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 5).await.expect("the first epoch");
+        write(&platform, &replica, 5, 7, 1).await.expect("the owner writes");
+        let listed = async || fence(&replica, 5).await.expect("the same epoch")[0].listed.len();
+        assert_eq!(listed().await, 1);
+        let set = |counter| ReplicaRequest::SetPageVersion {
+            copy: copy_address(),
+            authority: authority(5),
+            page: 0,
+            version: Version::new(Epoch(5), counter),
+            whole: true,
+        };
+        replica.serve(set(7), None).await.expect("the owner asks");
+        assert_eq!(listed().await, 1, "the source has that write too");
+        replica.serve(set(6), None).await.expect("the owner asks");
+        assert_eq!(listed().await, 0, "the source does not have it");
+    });
+}
+
 #[test]
 fn an_accepted_epoch_survives_a_crash() {
     let world = World::new(2);

@@ -9,7 +9,7 @@
 //!   day. A monotonic clock that leaps without time having passed is a broken machine, and not promised.
 //! - Drives that hang, are slow, fail and come back.
 //! - *Damage*: flipped bits, unreadable blocks, writes that a drive loses or misdirects, drives that
-//!   are lost or come back as they once were. Promised as long as each slab keeps one good copy. So
+//!   are lost or come back as they were before their last attach. Promised as long as each slab keeps one good copy. So
 //!   while a server is damaged, every slab must have an in-sync copy on a server that is neither
 //!   damaged nor *exposed* to another fault that may make its copies stale.
 //!

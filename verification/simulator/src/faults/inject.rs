@@ -1,6 +1,6 @@
 //! How each fault is done to a world, and undone when its time is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use spandrel_cluster::simulated::Faults as StateFaults;
@@ -11,6 +11,9 @@ use spandrel_shared::BLOCK_BYTES;
 use super::{DriveFailure, DrivePlace, Fault};
 use crate::inspection::{inspect_drive, inspect_image};
 use crate::nodes::NodesWorld;
+
+/// Images of each drive that are kept.
+const IMAGES_MAX: usize = 4;
 
 /// Values that were written last count as new.
 const NEWEST_VALUES: u64 = 40;
@@ -47,7 +50,7 @@ pub struct Injector {
     undos: BTreeMap<(u64, u64), Undo>,
     planned: u64,
     /// Images of the drives from earlier, the oldest first.
-    images: BTreeMap<DrivePlace, DriveImage>,
+    images: BTreeMap<DrivePlace, VecDeque<DriveImage>>,
     /// Bits that were flipped.
     bits_flipped: u64,
 }
@@ -73,11 +76,15 @@ impl Injector {
         injector
     }
 
-    /// Old images of drives are from now on as the drives are at this moment.
+    /// The drives as they are now may come back later.
     pub fn remember_drives(&mut self, nodes: &NodesWorld) {
         for node in 0..nodes.count() {
             for (drive, simulated) in nodes.drives(node).iter().enumerate() {
-                self.images.insert(DrivePlace { node, drive }, simulated.snapshot());
+                let images = self.images.entry(DrivePlace { node, drive }).or_default();
+                images.push_back(simulated.snapshot());
+                if images.len() > IMAGES_MAX {
+                    images.pop_front();
+                }
             }
         }
     }
@@ -180,7 +187,14 @@ impl Injector {
             }
             Fault::TimeOfDay { node, jump_ms } => nodes.host(node).jump_unix_time(jump_ms),
             Fault::ClockDrift { node, ppm } => nodes.host(node).set_clock_drift(ppm),
-            Fault::OldImage { .. } | Fault::LoseDrives { .. } => self.lose_drives(nodes, fault, now_ms),
+            Fault::OldImage { place, for_ms } => return self.bring_old_image(nodes, place, now_ms + for_ms),
+            Fault::LoseDrives { node, away_ms } => {
+                nodes.stop(node, true);
+                for drive in nodes.drives(node) {
+                    drive.restore(DriveImage::new(drive.geometry().size_bytes));
+                }
+                self.later(now_ms + away_ms, Undo::Start(node));
+            }
             Fault::Scrub { .. } => {}
             _ => return self.disturb_drive(nodes, fault, newest_value, now_ms),
         }
@@ -215,27 +229,26 @@ impl Injector {
         }
     }
 
-    fn lose_drives(&mut self, nodes: &NodesWorld, fault: &Fault, now_ms: u64) {
-        match *fault {
-            Fault::OldImage { place, for_ms } => {
-                nodes.stop(place.node, true);
-                let drive = &nodes.drives(place.node)[place.drive];
-                let truth = drive.crash_image(&mut |_, _| self.random.chance(500));
-                if let Some(old) = self.images.get(&place) {
-                    drive.restore(old.clone());
-                }
-                nodes.start(place.node);
-                self.later(now_ms + for_ms, Undo::TrueImage(place, Box::new(truth)));
-            }
-            Fault::LoseDrives { node, away_ms } => {
-                nodes.stop(node, true);
-                for drive in nodes.drives(node) {
-                    drive.restore(DriveImage::new(drive.geometry().size_bytes));
-                }
-                self.later(now_ms + away_ms, Undo::Start(node));
-            }
-            _ => {}
+    /// Puts an image of an earlier attach in a drive's place. One of the present attach is no old image by
+    /// its number: it is a drive that has forgotten what it had made durable, and not promised.
+    fn bring_old_image(&mut self, nodes: &NodesWorld, place: DrivePlace, until_ms: u64) -> bool {
+        let is_away = |undo: &Undo| matches!(undo, Undo::TrueImage(other, _) if *other == place);
+        if self.undos.values().any(is_away) {
+            return false;
         }
+        let drive = &nodes.drives(place.node)[place.drive];
+        let Some(present) = attach_number(drive, &drive.snapshot()) else { return false };
+        let images = self.images.get(&place).into_iter().flatten();
+        let old: Vec<_> = images
+            .filter(|image| attach_number(drive, image).is_some_and(|number| number < present))
+            .collect();
+        let Some(old) = old.get(self.random.index(old.len())).map(|old| (*old).clone()) else { return false };
+        nodes.stop(place.node, true);
+        let truth = drive.crash_image(&mut |_, _| self.random.chance(500));
+        drive.restore(old);
+        nodes.start(place.node);
+        self.later(until_ms, Undo::TrueImage(place, Box::new(truth)));
+        true
     }
 
     fn disturb_drive(&mut self, nodes: &NodesWorld, fault: &Fault, newest_value: u64, now_ms: u64) -> bool {
@@ -364,17 +377,15 @@ impl Injector {
                 drive.revive();
             }
             Undo::TrueImage(place, truth) => {
-                let drive = &nodes.drives(place.node)[place.drive];
-                let attached = |image| inspect_image(drive.name(), image).ok().and_then(|found| found.root);
-                let (here, true_one) = (attached(&drive.snapshot()), attached(&truth));
-                // An image that is not older than the drive's last attach is used, with what it lacks; from
-                // then on the true one is the old one.
-                if here.map(|root| root.attach_number) <= true_one.map(|root| root.attach_number) {
-                    nodes.stop(place.node, true);
-                    drive.restore(*truth);
-                    nodes.start(place.node);
-                }
+                nodes.stop(place.node, true);
+                nodes.drives(place.node)[place.drive].restore(*truth);
+                nodes.start(place.node);
             }
         }
     }
+}
+
+/// How often a drive had been attached when it looked like `image`.
+fn attach_number(drive: &SimulatedDrive, image: &DriveImage) -> Option<u64> {
+    Some(inspect_image(drive.name(), image).ok()?.root?.attach_number)
 }
