@@ -141,6 +141,8 @@ struct Run<'a> {
     /// Servers with blocks that could not be read. The offline reader sees what is behind them, so they never
     /// count as whole again.
     unreadable: BTreeSet<usize>,
+    /// The root that each drive had when bits flipped on it last.
+    roots_damaged: BTreeMap<DrivePlace, u64>,
     /// Whether a fault has damaged what a drive holds.
     was_damaged: bool,
     faults_done: usize,
@@ -176,6 +178,7 @@ impl<'a> Run<'a> {
             lost: BTreeSet::new(),
             strayed: BTreeSet::new(),
             unreadable: BTreeSet::new(),
+            roots_damaged: BTreeMap::new(),
             was_damaged: false,
             faults_done: 0,
             outcome: Outcome::default(),
@@ -350,6 +353,7 @@ impl<'a> Run<'a> {
         match fault {
             Fault::LoseDrives { .. } => self.lost.extend(taken),
             Fault::StrayWrite { place, .. } => _ = self.strayed.insert(*place),
+            Fault::Rot { place, .. } => _ = self.roots_damaged.insert(*place, self.root_generation(*place)),
             Fault::Unreadable { place, .. } => _ = self.unreadable.insert(place.node),
             _ => {}
         }
@@ -357,6 +361,12 @@ impl<'a> Run<'a> {
         self.outcome.node_crashes += self.nodes.crashes() - crashes;
         *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
         self.look()
+    }
+
+    /// The generation of a drive's root; as high as can be if that cannot be read.
+    fn root_generation(&self, place: DrivePlace) -> u64 {
+        let inspection = inspect_drive(&self.nodes.drives(place.node)[place.drive]);
+        inspection.ok().and_then(|inspection| inspection.root).map_or(u64::MAX, |root| root.generation)
     }
 
     /// The drives that a fault takes away.
@@ -380,15 +390,24 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
-            let is_whole = |drive: &spandrel_platform_simulated::SimulatedDrive| {
-                !drive.endangers_content()
-                    && inspect_drive(drive).is_ok_and(|inspection| !inspection.is_damaged())
-            };
-            if !self.unreadable.contains(&node) && self.nodes.drives(node).iter().all(is_whole) {
+            let mut places = self.drives.keys().filter(|place| place.node == node);
+            let is_certain = !self.unreadable.contains(&node) && !self.atlas.is_exposed(node, self.now_ms());
+            if is_certain && places.all(|place| self.is_whole(*place)) {
                 self.atlas.content_is_whole(node);
             }
         }
         Ok(())
+    }
+
+    /// Whether nothing of a drive's damage is left. A journal whose last group is gone looks as if there had
+    /// been none; so it counts as whole only when a newer root has made it unimportant.
+    fn is_whole(&self, place: DrivePlace) -> bool {
+        let drive = &self.nodes.drives(place.node)[place.drive];
+        let Ok(inspection) = inspect_drive(drive) else { return false };
+        let generation = inspection.root.map_or(0, |root| root.generation);
+        !drive.endangers_content()
+            && inspection.damage.is_empty()
+            && self.roots_damaged.get(&place).is_none_or(|damaged| generation > *damaged)
     }
 
     /// What a scrub by the volume's owner finds, if there is one and nothing ends it.

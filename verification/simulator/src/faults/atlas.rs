@@ -128,6 +128,11 @@ impl Atlas {
         &self.damaged
     }
 
+    /// Whether what a fault did to a server may still be unnoticed by the others.
+    pub fn is_exposed(&self, node: usize, now_ms: u64) -> bool {
+        self.exposed.get(&node).is_some_and(|exposure| exposure.until_ms > now_ms)
+    }
+
     /// The content of a server's drives was found whole.
     pub fn content_is_whole(&mut self, node: usize) {
         if let Some(damage) = self.damaged.get_mut(&node) {
