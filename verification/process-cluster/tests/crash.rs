@@ -97,9 +97,10 @@ fn four_nodes_that_die_together_lose_nothing_that_they_had_answered() {
 fn drives_that_lie_about_flushes_are_found_out() {
     let random = Random::new(3);
     let (mut cluster, mut client) = cluster_with_volume(3, 3, "volatile:", 3);
-    // What was written so far is safe: only from here on the drives lie.
+    // What was written so far is safe: the drives lie from a moment on when they are in use again. Had they
+    // lied about their attach, they would be refused as old images of themselves.
     cluster.stop();
-    cluster.set_drive_prefix("volatile,skip-flush:");
+    cluster.set_drive_prefix("volatile,skip-flush=50:");
     cluster.restart();
     load_and_kill(&cluster, &mut client, &random, 1000);
     cluster.set_drive_prefix("volatile:");

@@ -3,8 +3,8 @@
 //! For tests of whole processes. Writes that are answered stay in this process's memory, where reads
 //! find them, until a flush carries them to the file. The location is
 //! `volatile[,OPTION]...:PATH`, with these options:
-//! - `skip-flush`: flushes are answered without doing anything. A planted fault: a judge of
-//!   durability must catch it.
+//! - `skip-flush=COUNT`: after that many flushes, the others are answered without doing anything. A planted
+//!   fault: a judge of durability must catch it.
 //! - `fail-read=START-END`, `fail-write=START-END`: reads or writes that touch these bytes (END not
 //!   among them) fail as a broken medium does.
 //! - `no-room=START-END`: writes that touch these bytes fail as a full file system does.
@@ -28,7 +28,8 @@ const PREFIX: &str = "volatile";
 /// The cache that a power cut empties.
 pub(super) struct VolatileCache {
     path: String,
-    skip_flush: bool,
+    /// Flushes that are still carried out; none of them is skipped if absent.
+    flushes_left: Option<Cell<u64>>,
     faults: Vec<Fault>,
     sectors: Rc<Sectors>,
 }
@@ -65,13 +66,13 @@ pub(super) fn parse(location: &str) -> Result<Option<VolatileCache>, DriveError>
     }
     let mut cache = VolatileCache {
         path: path.to_string(),
-        skip_flush: false,
+        flushes_left: None,
         faults: Vec::new(),
         sectors: Rc::default(),
     };
     for option in options {
         match parse_option(option) {
-            Some(ParsedOption::SkipFlush) => cache.skip_flush = true,
+            Some(ParsedOption::SkipFlush(after)) => cache.flushes_left = Some(Cell::new(after)),
             Some(ParsedOption::Fault(fault)) => cache.faults.push(fault),
             None => {
                 let detail = format!("unknown option {option}");
@@ -83,15 +84,15 @@ pub(super) fn parse(location: &str) -> Result<Option<VolatileCache>, DriveError>
 }
 
 enum ParsedOption {
-    SkipFlush,
+    SkipFlush(u64),
     Fault(Fault),
 }
 
 fn parse_option(option: &str) -> Option<ParsedOption> {
-    if option == "skip-flush" {
-        return Some(ParsedOption::SkipFlush);
-    }
     let (name, range) = option.split_once('=')?;
+    if name == "skip-flush" {
+        return range.parse().ok().map(ParsedOption::SkipFlush);
+    }
     let (start, end) = range.split_once('-')?;
     let bytes = start.parse().ok()?..end.parse().ok()?;
     let (operation, kind) = match name {
@@ -160,8 +161,11 @@ impl VolatileCache {
     }
 
     pub(super) async fn flush(&self, drive: &Rc<OpenDrive>) -> Result<(), DriveError> {
-        if self.skip_flush {
-            return Ok(());
+        if let Some(left) = &self.flushes_left {
+            match left.get().checked_sub(1) {
+                Some(fewer) => left.set(fewer),
+                None => return Ok(()),
+            }
         }
         // A task of its own: a flush that has begun ends, even if nobody waits for it any more.
         let (reply, answer) = oneshot();
