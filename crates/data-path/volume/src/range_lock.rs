@@ -69,7 +69,13 @@ impl RangeLocks {
             inner.next_ticket += 1;
             let mut request = Request { ticket, range, shared, waiter: None };
             let mut wait = None;
-            if inner.requests.iter().any(|earlier| earlier.conflicts_with(&request)) {
+            let earlier = inner.requests.iter().find(|earlier| earlier.conflicts_with(&request));
+            if let Some(earlier) = earlier {
+                match (shared, earlier.shared) {
+                    (false, true) => witness::reached(Rare::WriteWaitedForRead),
+                    (false, false) => witness::reached(Rare::WriteWaitedForWrite),
+                    (true, _) => {}
+                }
                 let (sender, receiver) = oneshot();
                 request.waiter = Some(sender);
                 wait = Some(receiver);
@@ -79,29 +85,9 @@ impl RangeLocks {
             (RangeGuard { inner: Rc::clone(&self.inner), ticket }, wait)
         };
         if let Some(wait) = wait {
-            if !shared {
-                let waits_for_read = guard.waits_for_a_shared_one();
-                witness::reached(if waits_for_read {
-                    Rare::WriteWaitedForRead
-                } else {
-                    Rare::WriteWaitedForWrite
-                });
-            }
             wait.await;
         }
         guard
-    }
-}
-
-impl RangeGuard {
-    /// Whether the earliest request that this one waits for shares its range.
-    fn waits_for_a_shared_one(&self) -> bool {
-        let inner = self.inner.borrow();
-        let own = inner.requests.iter().find(|request| request.ticket == self.ticket);
-        let earlier = |own: &Request| {
-            inner.requests.iter().find(|earlier| earlier.ticket < own.ticket && earlier.conflicts_with(own))
-        };
-        own.and_then(earlier).is_some_and(|earlier| earlier.shared)
     }
 }
 

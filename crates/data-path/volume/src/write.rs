@@ -185,10 +185,11 @@ impl<C: OwnerContext> OwnerInner<C> {
             return Err(OwnerError::Deposed);
         }
         self.versions.borrow_mut().complete(version);
-        if !self.versions.borrow().mark().exceptions.is_empty() {
+        let mark = self.versions.borrow().mark();
+        if !mark.exceptions.is_empty() {
             witness::reached(Rare::MarkWithExceptions);
         }
-        if self.versions.borrow().mark().version == self.versions.borrow().newest() {
+        if mark.version == self.versions.borrow().newest() {
             self.changed.notify_all();
         }
         result
