@@ -1,46 +1,13 @@
-use spandrel_node::{LegReport, OwnedVolumeReport};
-use spandrel_shared::{Epoch, ProcessIncarnation};
+use spandrel_node::OwnedVolumeReport;
+use spandrel_shared::Epoch;
 
 use super::*;
-use crate::checkers::testing::{drive_id, marked, volume, volume_id};
-use crate::nodes::node_id;
+use crate::checkers::testing::{self, leg, marked, volume};
 
 /// The report of an owner that takes its second copy for `state`.
 fn report(epoch: u32, is_serving: bool, state: &str) -> NodeReport {
-    let leg = |node, state: &str| LegReport {
-        drive: drive_id(node),
-        node: node_id(node),
-        state: state.to_owned(),
-        resync_pages: None,
-    };
-    let owned = OwnedVolumeReport {
-        volume: volume_id(),
-        epoch: Epoch(epoch),
-        is_serving,
-        writer: None,
-        legs: vec![leg(0, "in-sync"), leg(1, state)],
-        reads: 0,
-        writes: 0,
-        read_bytes: 0,
-        write_bytes: 0,
-        blocks_read_elsewhere: 0,
-        blocks_healed: 0,
-        legs_marked: 0,
-        legs_promoted: 0,
-        blocks_rolled_forward: 0,
-        blocks_resynced: 0,
-    };
-    NodeReport {
-        node: node_id(0),
-        name: "n1".to_owned(),
-        incarnation: ProcessIncarnation::from_random(1, 1),
-        nbd_addresses: Vec::new(),
-        nbd_connections: 0,
-        reachable: Vec::new(),
-        alive: Vec::new(),
-        drives: Vec::new(),
-        owned: vec![owned],
-    }
+    let owned = testing::owned(is_serving, vec![leg(0, "in-sync"), leg(1, state)]);
+    testing::report(0, vec![OwnedVolumeReport { epoch: Epoch(epoch), ..owned }])
 }
 
 #[test]

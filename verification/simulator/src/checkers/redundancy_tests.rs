@@ -1,47 +1,5 @@
-use spandrel_node::{DriveReport, LegReport, OwnedVolumeReport};
-use spandrel_shared::{Epoch, ProcessIncarnation};
-
 use super::*;
-use crate::checkers::testing::{drive_id, marked, volume, volume_id};
-use crate::nodes::node_id;
-
-fn leg(node: usize, state: &str) -> LegReport {
-    LegReport { drive: drive_id(node), node: node_id(node), state: state.to_owned(), resync_pages: None }
-}
-
-fn owned(is_serving: bool, legs: Vec<LegReport>) -> OwnedVolumeReport {
-    OwnedVolumeReport {
-        volume: volume_id(),
-        epoch: Epoch(1),
-        is_serving,
-        writer: None,
-        legs,
-        reads: 0,
-        writes: 0,
-        read_bytes: 0,
-        write_bytes: 0,
-        blocks_read_elsewhere: 0,
-        blocks_healed: 0,
-        legs_marked: 0,
-        legs_promoted: 0,
-        blocks_rolled_forward: 0,
-        blocks_resynced: 0,
-    }
-}
-
-fn report(node: usize, owned: Vec<OwnedVolumeReport>) -> NodeReport {
-    NodeReport {
-        node: node_id(node),
-        name: format!("n{}", node + 1),
-        incarnation: ProcessIncarnation::from_random(1, 1),
-        nbd_addresses: Vec::new(),
-        nbd_connections: 0,
-        reachable: Vec::new(),
-        alive: Vec::new(),
-        drives: vec![DriveReport { drive: Some(drive_id(node)), ..DriveReport::default() }],
-        owned,
-    }
-}
+use crate::checkers::testing::{drive_id, leg, marked, owned, report, volume};
 
 fn drives(nodes: &[usize]) -> BTreeSet<DriveId> {
     nodes.iter().map(|node| drive_id(*node)).collect()

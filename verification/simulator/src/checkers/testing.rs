@@ -8,9 +8,10 @@ use spandrel_inspect::{
     CopyReport, Damage, DamageKind, Inspection, JournalReport, LiveBlock, SlabLayout, Structure,
     SuperblockReport,
 };
+use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport};
 use spandrel_shared::{
-    ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, SlabGeometry, SlabIndex, Version,
-    VolumeId,
+    ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry,
+    SlabIndex, Version, VolumeId,
 };
 
 use crate::nodes::{SLAB_BYTES, node_id};
@@ -160,5 +161,46 @@ pub(crate) fn damage(by_crash: bool) -> Damage {
         sequence: None,
         by_crash,
         detail: "block 3 is bad".to_owned(),
+    }
+}
+
+/// The copies on a server's only drive, as an owner sees them.
+pub(crate) fn leg(node: usize, state: &str) -> LegReport {
+    LegReport { drive: drive_id(node), node: node_id(node), state: state.to_owned(), resync_pages: None }
+}
+
+/// An ownership in epoch 1 of the hand-made volume.
+pub(crate) fn owned(is_serving: bool, legs: Vec<LegReport>) -> OwnedVolumeReport {
+    OwnedVolumeReport {
+        volume: volume_id(),
+        epoch: Epoch(1),
+        is_serving,
+        writer: None,
+        legs,
+        reads: 0,
+        writes: 0,
+        read_bytes: 0,
+        write_bytes: 0,
+        blocks_read_elsewhere: 0,
+        blocks_healed: 0,
+        legs_marked: 0,
+        legs_promoted: 0,
+        blocks_rolled_forward: 0,
+        blocks_resynced: 0,
+    }
+}
+
+/// What a server says of itself that has one drive.
+pub(crate) fn report(node: usize, owned: Vec<OwnedVolumeReport>) -> NodeReport {
+    NodeReport {
+        node: node_id(node),
+        name: format!("n{}", node + 1),
+        incarnation: ProcessIncarnation::from_random(1, 1),
+        nbd_addresses: Vec::new(),
+        nbd_connections: 0,
+        reachable: Vec::new(),
+        alive: Vec::new(),
+        drives: vec![DriveReport { drive: Some(drive_id(node)), ..DriveReport::default() }],
+        owned,
     }
 }
