@@ -164,9 +164,9 @@ impl OwnersWorld {
                 };
                 DriveStore::format(&platform, &drive, options).await.expect("the drive is empty");
             }
-            let (store, report) = DriveStore::attach(&platform, drive, 0).await.expect("the store recovers");
+            let (store, _) = DriveStore::attach(&platform, drive, 0).await.expect("the store recovers");
             let replica = Replica::new();
-            replica.add_drive(store, &report);
+            replica.add_drive(store);
             if format {
                 add_copies(&shared, index, &replica).await;
             }

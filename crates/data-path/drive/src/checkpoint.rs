@@ -357,6 +357,7 @@ fn to_root(slot: u32, slab: &SlabCopy) -> RootSlab {
         copy: slab.copy,
         birth: slab.birth,
         map: slab.map,
+        proven: slab.proven,
     }
 }
 

@@ -16,10 +16,10 @@
 //! A group that is whole but stands behind a gap in the chain proves that the journal was damaged
 //! and not only cut off by a crash: then all copies on the drive are proven only up to the last
 //! mark seen. When groups name a newer root than was found, the maps are lost and all copies start
-//! from nothing.
+//! from nothing. What a copy is proven for stands in the root from then on: the next recovery finds
+//! nothing damaged any more, and the copy still lacks what was lost, until a resync has made it whole.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
@@ -76,7 +76,8 @@ pub struct AttachReport {
     pub structures_damaged: u64,
     /// Blocks whose mapping was lost with a leaf or a slab root.
     pub blocks_lost: u64,
-    /// Copies that the drive cannot prove whole, with the version up to which it can.
+    /// Copies that the drive cannot prove whole, with the version up to which it can: by what this
+    /// attach found, or an earlier one that no resync has followed.
     pub unproven: Vec<UnprovenCopy>,
 }
 
@@ -168,6 +169,7 @@ impl<P: Platform> DriveStore<P> {
         recovery.clear_torn_roots(root.generation + 1).await?;
         recovery.state.end_replay();
         recovery.count_free_blocks()?;
+        recovery.report_unproven();
         let Recovery { state, report, .. } = recovery;
         let statistics =
             StoreStatistics { structures_damaged: report.structures_damaged, ..StoreStatistics::default() };
@@ -312,6 +314,10 @@ struct Recovery<'a, P: Platform> {
     state: State,
     /// Root slots that hold neither a root nor zeros.
     torn_root_slots: Vec<u32>,
+    /// Slabs whose root page is lost.
+    lost_slab_roots: Vec<u32>,
+    /// Whether a mapping can be older than the reuse of its block.
+    may_be_older: bool,
     report: AttachReport,
 }
 
@@ -319,8 +325,19 @@ impl<'a, P: Platform> Recovery<'a, P> {
     fn new(platform: &'a P, drive: &'a P::Drive, superblock: &'a Superblock) -> Self {
         let layout = superblock.layout;
         let state = State::new(layout.slab_geometry);
-        let (torn_root_slots, report) = (Vec::new(), AttachReport::default());
-        Self { platform, drive, superblock, layout, state, torn_root_slots, report }
+        let report = AttachReport::default();
+        let (torn_root_slots, lost_slab_roots, may_be_older) = (Vec::new(), Vec::new(), false);
+        Self {
+            platform,
+            drive,
+            superblock,
+            layout,
+            state,
+            torn_root_slots,
+            lost_slab_roots,
+            may_be_older,
+            report,
+        }
     }
 
     async fn read(&self, offset: u64, length: usize) -> Result<BufferMut, DriveError> {
@@ -444,7 +461,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
         let lost_root = entries.len() != page_count as usize;
         let mut pages = if lost_root {
             self.report.structures_damaged += 1;
-            self.report.unproven.push(UnprovenCopy { slot: SlabSlot(root.slot), proven: Version::ZERO });
+            self.lost_slab_roots.push(root.slot);
             (0..page_count).map(|_| self.lost_page(PageEntry::default())).collect()
         } else {
             self.load_leaves(entries).await?
@@ -453,6 +470,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
             return Err(AttachError::Damaged(format!("slab {} belongs to no volume of the root", root.slab)));
         };
         slab.map = root.map;
+        slab.proven = root.proven;
         slab.dirty = root.map.is_none() || pages.iter().any(|page: &Page| page.dirty);
         std::mem::swap(&mut slab.pages, &mut pages);
         Ok(())
@@ -521,6 +539,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
         }
         // The twin of a root that groups name was durable: it did not just miss its write.
         self.report.structures_damaged += u64::from(lacks_twin && newest_generation == root.generation);
+        self.prove_no_lost_slabs();
         let behind = reader.look_behind().await?;
         if behind.gap {
             self.report.structures_damaged += 1;
@@ -605,30 +624,39 @@ impl<'a, P: Platform> Recovery<'a, P> {
     /// The journal is damaged: writes above the last mark seen, and exceptions below it, may be
     /// missing, and so may be what said that a page is not whole any more.
     fn prove_only_marks(&mut self) {
+        self.may_be_older = true;
         for (_, slab) in self.state.slabs.iter_mut() {
             slab.doubt_whole_pages();
+            let volume = self.state.volumes.get(slab.volume_slot);
+            slab.prove_only(volume.map_or(Version::ZERO, VolumeState::proven));
         }
-        let known: BTreeMap<SlabSlot, Version> =
-            self.report.unproven.iter().map(|copy| (copy.slot, copy.proven)).collect();
-        let unproven = self.state.slabs.iter().map(|(slot, slab)| {
-            let slot = SlabSlot(slot);
-            let proven = self.state.volumes.get(slab.volume_slot).map_or(Version::ZERO, VolumeState::proven);
-            UnprovenCopy { slot, proven: known.get(&slot).copied().unwrap_or(proven) }
-        });
-        self.report.unproven = unproven.collect();
+    }
+
+    /// What the journal says of a slab whose root page is lost does not bring back what that named, even
+    /// if it says that a resync had made the copy whole.
+    fn prove_no_lost_slabs(&mut self) {
+        self.may_be_older |= !self.lost_slab_roots.is_empty();
+        for slot in &self.lost_slab_roots {
+            if let Some(slab) = self.state.slabs.get_mut(*slot) {
+                slab.prove_only(Version::ZERO);
+            }
+        }
     }
 
     /// The newest root is lost, and with it all that its maps held. What an older root names may
     /// have been overwritten since, so every copy starts empty.
     fn prove_nothing(&mut self) {
-        let slots: Vec<u32> = self.state.slabs.iter().map(|(slot, _)| slot).collect();
-        for slot in &slots {
-            if let Some(slab) = self.state.slabs.get_mut(*slot) {
-                slab.forget();
-            }
+        self.may_be_older = true;
+        for (_, slab) in self.state.slabs.iter_mut() {
+            slab.forget();
+            slab.prove_only(Version::ZERO);
         }
-        let unproven =
-            slots.into_iter().map(|slot| UnprovenCopy { slot: SlabSlot(slot), proven: Version::ZERO });
+    }
+
+    fn report_unproven(&mut self) {
+        let unproven = self.state.slabs.iter().filter_map(|(slot, slab)| {
+            slab.proven.map(|proven| UnprovenCopy { slot: SlabSlot(slot), proven })
+        });
         self.report.unproven = unproven.collect();
     }
 
@@ -646,13 +674,12 @@ impl<'a, P: Platform> Recovery<'a, P> {
                 return Err(AttachError::Damaged(format!("two map pages name physical block {page}")));
             }
         }
-        let may_be_older = !self.report.unproven.is_empty();
         for (_, slab) in self.state.slabs.iter_mut() {
             for (block, physical) in slab.mapped_blocks() {
                 if allocator.take(physical) {
                     continue;
                 }
-                if !may_be_older {
+                if !self.may_be_older {
                     return Err(AttachError::Damaged(format!("physical block {physical} has two owners")));
                 }
                 slab.lose(block);

@@ -1,13 +1,17 @@
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use spandrel_platform_simulated::{DriveImage, Random, SimulatedDriveConfig};
+use spandrel_shared::{SlabIndex, Version};
 
+use crate::format::journal::{GROUP_HEADER_BYTES, claimed_sequence, group_length};
+use crate::layout::Layout;
 use crate::test_support::explorer::{Budget, crash_images, explore};
-use crate::test_support::machine::{Machine, attach};
+use crate::test_support::machine::{Machine, add_slab, attach, write_block};
 use crate::test_support::observation::{check_ownership, observe};
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
-use crate::test_support::{drive_config, factor, key, volume};
+use crate::test_support::{Store, copy, drive_config, factor, format_options, key, version, volume};
 
 /// Recovers what a crash has left and judges it.
 fn recover(seed: u64, config: SimulatedDriveConfig, image: DriveImage, oracle: &Oracle) -> (Machine, Oracle) {
@@ -163,4 +167,89 @@ fn every_crash_of_a_recovery_is_survived() {
         });
     }
     assert!(recoveries > 1000, "only {recoveries} crashes");
+}
+
+/// A drive whose journal holds four writes of one slab, the first of them below the mark; the group of the
+/// third one is damaged, which the last one shows.
+fn with_damaged_journal(config: SimulatedDriveConfig) -> Machine {
+    let (machine, store) = Machine::attached(1, config);
+    let layout = store.superblock().layout;
+    machine.run(|platform| async move {
+        add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+        for counter in 1..=4 {
+            write_block(&platform, &store, key(1, 0), 7, version(1, counter), counter).await.unwrap();
+            if counter == 1 {
+                store.note_mark(volume(1), version(1, 1), &[]);
+                store.checkpoint().await.unwrap();
+            }
+        }
+    });
+    let image = machine.drive.snapshot();
+    let place = |sector: u32| {
+        Layout::offset_of(layout.journal_first_block) + u64::from(sector) * u64::from(layout.sector_bytes)
+    };
+    let groups = (0..layout.journal_sectors()).filter_map(|sector| {
+        let bytes = image.read_vec(place(sector), GROUP_HEADER_BYTES);
+        group_length(&bytes, format_options().drive).ok()?;
+        Some((claimed_sequence(&bytes)?, place(sector)))
+    });
+    let groups: BTreeMap<u64, u64> = groups.collect();
+    let (_, third) = groups.iter().nth_back(1).unwrap();
+    machine.drive.flip_bit(third + 16, 0);
+    machine.restart();
+    machine
+}
+
+/// What the drive says that it can prove of its only copy.
+fn attach_and_prove(machine: &Machine) -> (Store, Option<Version>) {
+    let (store, report) = machine.attach().unwrap();
+    let proven = report.unproven.first().map(|copy| copy.proven);
+    assert_eq!(store.find_slab(volume(1), SlabIndex(0)).and_then(|slab| store.proven(slab.slot)), proven);
+    (store, proven)
+}
+
+/// The first recovery leaves nothing on the drive that a later one would find damaged. If that took the copy
+/// for whole, and it were the last one in sync, the writes that are lost would be lost silently.
+#[test]
+fn what_a_damaged_journal_leaves_unproven_stays_so_until_a_resync_has_made_it_whole() {
+    for config in all_kinds_of_drives() {
+        let machine = with_damaged_journal(config);
+        let (_, first) = attach_and_prove(&machine);
+        assert_eq!(first, Some(version(1, 1)));
+        for crash in [Machine::restart, Machine::power_cycle] {
+            crash(&machine);
+            let (store, again) = attach_and_prove(&machine);
+            assert_eq!(again, first);
+            assert_eq!(store.statistics().structures_damaged, 0, "nothing shows it any more");
+        }
+        machine.restart();
+        let (store, _) = attach_and_prove(&machine);
+        machine.run(|_| async move {
+            let slot = store.find_slab(volume(1), SlabIndex(0)).unwrap().slot;
+            store.prove(slot).await.unwrap();
+            assert_eq!(store.proven(slot), None);
+        });
+        machine.power_cycle();
+        let (store, proven) = attach_and_prove(&machine);
+        assert_eq!(proven, None, "that is durable");
+        machine.run(|_| async move { store.detach().await.unwrap() });
+        machine.restart();
+        assert_eq!(attach_and_prove(&machine).1, None, "and stays so without the journal");
+    }
+}
+
+#[test]
+fn a_lost_slab_root_is_not_made_whole_by_what_the_journal_says_of_a_resync() {
+    let machine = with_damaged_journal(drive_config(24));
+    let (store, proven) = attach_and_prove(&machine);
+    assert_eq!(proven, Some(version(1, 1)));
+    let slab_root = machine.run(|_| async move {
+        let slot = store.find_slab(volume(1), SlabIndex(0)).unwrap().slot;
+        store.prove(slot).await.unwrap();
+        let state = store.inner.state.borrow();
+        state.slabs.get(slot.0).unwrap().map
+    });
+    machine.drive.flip_bit(Layout::offset_of(slab_root.block), 0);
+    machine.restart();
+    assert_eq!(attach_and_prove(&machine).1, Some(Version::ZERO));
 }

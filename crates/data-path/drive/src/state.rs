@@ -53,6 +53,9 @@ pub struct SlabCopy {
     pub pages: Vec<Page>,
     /// Whether any page is dirty, or the root page is not on the drive yet.
     pub dirty: bool,
+    /// If a recovery found that the copy may lack writes: the version up to which it lacks none, until a
+    /// resync has made it whole.
+    pub proven: Option<Version>,
 }
 
 impl SlabCopy {
@@ -100,6 +103,11 @@ impl SlabCopy {
         self.map = PagePointer::NONE;
         self.pages.iter_mut().for_each(|page| *page = Page { dirty: true, ..Page::default() });
         self.dirty = true;
+    }
+
+    /// Lets the copy count as whole up to `version` at most.
+    pub fn prove_only(&mut self, version: Version) {
+        self.proven = Some(self.proven.map_or(version, |proven| proven.min(version)));
     }
 
     /// Takes no page for whole any more.
@@ -266,6 +274,7 @@ impl State {
             map: PagePointer::NONE,
             pages,
             dirty: true,
+            proven: None,
         };
         self.slabs.insert(add.slab_slot, slab);
         self.slab_index.insert((add.volume_slot, add.slab), add.slab_slot);
@@ -321,6 +330,11 @@ impl State {
             Record::VolumeAdd { volume_slot, volume } => self.add_volume(*volume_slot, *volume),
             Record::SlabAdd(add) => self.add_slab(add),
             Record::SlabRemove { slab_slot } => self.remove_slab(*slab_slot),
+            Record::Proven { slab_slot } => {
+                if let Some(slab) = self.slabs.get_mut(*slab_slot) {
+                    slab.proven = None;
+                }
+            }
         }
     }
 

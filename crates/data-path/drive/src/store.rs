@@ -382,6 +382,20 @@ impl<P: Platform> DriveStore<P> {
         self.commit_records(vec![Record::SetPageVersion { slab_slot: slot.0, page, version, whole }]).await
     }
 
+    /// The version up to which a slab copy lacks no write, if a recovery found that it may lack some.
+    pub fn proven(&self, slot: SlabSlot) -> Option<Version> {
+        self.inner.state.borrow().slabs.get(slot.0).and_then(|slab| slab.proven)
+    }
+
+    /// A resync has made a slab copy whole: what recoveries found before counts no more. Durable when it
+    /// returns.
+    pub async fn prove(&self, slot: SlabSlot) -> Result<(), StoreError> {
+        if self.inner.state.borrow().slabs.get(slot.0).ok_or(StoreError::NotFound)?.proven.is_none() {
+            return Ok(());
+        }
+        self.commit_records(vec![Record::Proven { slab_slot: slot.0 }]).await
+    }
+
     /// The pages of a slab copy, in order.
     pub fn pages(&self, slot: SlabSlot) -> Result<Vec<PageDescription>, StoreError> {
         let state = self.inner.state.borrow();

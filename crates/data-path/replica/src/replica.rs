@@ -6,8 +6,7 @@ use std::rc::Rc;
 
 use futures_util::future::join_all;
 use spandrel_drive::{
-    AttachReport, DamagedBlock, DriveStore, PageDescription, ReadPart, SlabDescription, SlabLayout, SlabSlot,
-    StoreError,
+    DamagedBlock, DriveStore, PageDescription, ReadPart, SlabDescription, SlabLayout, SlabSlot, StoreError,
 };
 use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::canary::{self, Bug};
@@ -42,12 +41,11 @@ struct LocalCopy<P: Platform> {
     store: DriveStore<P>,
     slot: SlabSlot,
     copy: CopyId,
-    proven: Option<Version>,
 }
 
 impl<P: Platform> Clone for LocalCopy<P> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), slot: self.slot, copy: self.copy, proven: self.proven }
+        Self { store: self.store.clone(), slot: self.slot, copy: self.copy }
     }
 }
 
@@ -70,20 +68,14 @@ impl<P: Platform> Replica<P> {
     }
 
     /// Offers the copies of a drive that was attached.
-    pub fn add_drive(&self, store: DriveStore<P>, report: &AttachReport) {
+    pub fn add_drive(&self, store: DriveStore<P>) {
         let mut inner = self.inner.borrow_mut();
         for volume in store.volumes() {
             let accepted = inner.accepted.entry(volume).or_default();
             *accepted = (*accepted).max(store.fence_epoch(volume));
         }
         for slab in store.slabs() {
-            let unproven = report.unproven.iter().find(|copy| copy.slot == slab.slot);
-            let local = LocalCopy {
-                store: store.clone(),
-                slot: slab.slot,
-                copy: slab.copy,
-                proven: unproven.map(|copy| copy.proven),
-            };
+            let local = LocalCopy { store: store.clone(), slot: slab.slot, copy: slab.copy };
             inner.copies.insert((slab.volume, slab.slab), local);
         }
         inner.drives.insert(store.drive_id(), store);
@@ -185,10 +177,8 @@ impl<P: Platform> Replica<P> {
                 done()
             }
             ReplicaRequest::Prove { copy, authority } => {
-                self.authorize(copy, authority)?;
-                if let Some(local) = self.inner.borrow_mut().copies.get_mut(&(copy.volume, copy.slab)) {
-                    local.proven = None;
-                }
+                let local = self.authorize(copy, authority)?;
+                local.store.prove(local.slot).await?;
                 done()
             }
             ReplicaRequest::AddCopy(new) => self.add_copy(new).await,
@@ -270,7 +260,7 @@ impl<P: Platform> Replica<P> {
                         exceptions: copy.store.listed_exceptions(volume),
                     },
                     listed: listed.collect(),
-                    proven: copy.proven,
+                    proven: copy.store.proven(copy.slot),
                 }
             })
             .collect()
@@ -299,7 +289,7 @@ impl<P: Platform> Replica<P> {
         // A volume's first slab on a drive must not forget what other drives of the node accepted.
         let accepted = self.accepted_epoch(volume);
         store.fence(volume, accepted).await?;
-        let local = LocalCopy { store, slot, copy: new.copy.copy, proven: None };
+        let local = LocalCopy { store, slot, copy: new.copy.copy };
         self.inner.borrow_mut().copies.insert((volume, slab), local);
         done()
     }

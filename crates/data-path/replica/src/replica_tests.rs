@@ -33,9 +33,9 @@ async fn new_replica(platform: &SimulatedPlatform) -> Replica<SimulatedPlatform>
         slab_geometry: SlabGeometry::new(4 << 20).expect("a slab size"),
     };
     DriveStore::format(platform, &drive, options).await.expect("the drive is empty");
-    let (store, report) = DriveStore::attach(platform, drive, 0).await.expect("it was just formatted");
+    let (store, _) = DriveStore::attach(platform, drive, 0).await.expect("it was just formatted");
     let replica = Replica::new();
-    replica.add_drive(store, &report);
+    replica.add_drive(store);
     let new = NewCopy { copy: copy_address(), drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
     replica.serve(ReplicaRequest::AddCopy(new), None).await.expect("there is room");
     replica
@@ -44,9 +44,9 @@ async fn new_replica(platform: &SimulatedPlatform) -> Replica<SimulatedPlatform>
 /// Attaches the drive again, as a new process does.
 async fn attach_again(platform: &SimulatedPlatform) -> Replica<SimulatedPlatform> {
     let drive = platform.open_drive("drive").await.expect("the drive is free");
-    let (store, report) = DriveStore::attach(platform, drive, 0).await.expect("the store recovers");
+    let (store, _) = DriveStore::attach(platform, drive, 0).await.expect("the store recovers");
     let replica = Replica::new();
-    replica.add_drive(store, &report);
+    replica.add_drive(store);
     replica
 }
 

@@ -193,8 +193,8 @@ pub enum ReplicaRequest {
         /// The block within the slab.
         block: u32,
     },
-    /// A resync has made the copy whole: what its drive could not prove when it was attached counts no
-    /// more. Answered with `Done`.
+    /// A resync has made the copy whole: what its drive could not prove counts no more. Durable when it
+    /// is answered, with `Done`.
     Prove {
         /// The copy.
         copy: CopyAddress,
@@ -262,8 +262,7 @@ pub struct GatheredCopy {
     pub mark: Mark,
     /// The copy's writes above the mark or among its exceptions.
     pub listed: Vec<ListedWrite>,
-    /// If the drive could not prove this copy whole when it was attached: the version up to
-    /// which it could.
+    /// If the drive cannot prove this copy whole: the version up to which it can.
     pub proven: Option<Version>,
 }
 

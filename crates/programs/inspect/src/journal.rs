@@ -88,6 +88,10 @@ pub enum Record {
     SlabRemove {
         slab_slot: u32,
     },
+    /// A resync has made the copy whole.
+    Proven {
+        slab_slot: u32,
+    },
 }
 
 /// Blocks of a slab that are mapped to consecutive physical blocks.
@@ -198,7 +202,7 @@ fn parse_record(kind: u8, fields: &mut Fields<'_>) -> Option<Record> {
     Some(match kind {
         1 => Record::Write(parse_run(fields)?),
         2 => Record::Heal(parse_run(fields)?),
-        3 | 4 | 8 | 11 | 12 => parse_range(kind, fields)?,
+        3 | 4 | 8 | 11..=13 => parse_range(kind, fields)?,
         5..=7 => parse_volume(kind, fields)?,
         9 => Record::VolumeAdd { volume_slot: fields.u32()?, volume: VolumeId::from_bytes(fields.array()?) },
         10 => Record::SlabAdd(SlabAdd {
@@ -235,6 +239,7 @@ fn parse_range(kind: u8, fields: &mut Fields<'_>) -> Option<Record> {
         4 => Record::Listed { slab_slot, first, count, version, in_doubt: flag },
         8 => Record::SetPageVersion { slab_slot, page: first, version, whole: flag },
         11 => Record::SlabRemove { slab_slot },
+        13 => Record::Proven { slab_slot },
         _ => Record::Unlisted { slab_slot, first, count, version },
     })
 }

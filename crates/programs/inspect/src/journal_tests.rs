@@ -54,6 +54,7 @@ fn every_record_is_read_as_the_document_has_it() {
         (9, words(&[1, 0x1111_1111, 0x1111_1111, 0x1111_1111, 0x1111_1111])),
         (10, words(&[7, 1, 5, 0x0001_0003, 3, 9, 0, 0x2222_2222, 0x2222_2222, 0x2222_2222, 0x2222_2222])),
         (11, words(&[7, 0, 0, 0, 0, 0, 0])),
+        (13, words(&[7, 0, 0, 0, 0, 0, 0])),
     ];
     let bytes: Vec<u8> = records.iter().flat_map(|(kind, fields)| record(*kind, lap as u8, fields)).collect();
     let Place::Group(group) = parse(&group(lap, &bytes)) else { panic!("it is whole") };
@@ -83,6 +84,7 @@ fn every_record_is_read_as_the_document_has_it() {
             copy: CopyId::from_bytes([0x22; 16]),
         }),
         Record::SlabRemove { slab_slot },
+        Record::Proven { slab_slot },
     ];
     assert_eq!(group.records, expected);
 }

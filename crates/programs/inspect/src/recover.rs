@@ -42,6 +42,10 @@ pub(crate) struct Recovered {
     pub structures: Vec<Structure>,
     /// Blocks whose last write was judged by its data, as (slab's slot, block).
     pub last_group_blocks: BTreeSet<(u32, u32)>,
+    /// Slabs whose root page is lost, by slot.
+    lost_slab_roots: BTreeSet<u32>,
+    /// Whether a mapping can be older than the reuse of its block.
+    may_be_older: bool,
 }
 
 /// Why there is no superblock to begin with.
@@ -75,6 +79,8 @@ pub(crate) fn recover(
             damage: Vec::new(),
             structures: Vec::new(),
             last_group_blocks: BTreeSet::new(),
+            lost_slab_roots: BTreeSet::new(),
+            may_be_older: false,
         },
     };
     recovery.note_superblocks();
@@ -278,9 +284,9 @@ impl Recovery<'_> {
             pages.push(self.load_page(page, entry, &name));
         }
         let Some(slab) = self.recovered.state.slabs.get_mut(&root.slot) else { return };
-        slab.map = root.map;
+        (slab.map, slab.proven) = (root.map, root.proven);
         if lost_root.is_some() {
-            slab.proven = Some(Version::ZERO);
+            self.recovered.lost_slab_roots.insert(root.slot);
             pages.resize_with(page_count as usize, || Page { leaf: Some(lost_leaf()), ..Page::default() });
         }
         slab.pages = pages;
@@ -348,6 +354,7 @@ impl Recovery<'_> {
         self.note_journal_damage(&behind, chain.next_sequence());
         let newest = named_generation.max(behind.root_generation);
         self.note_root_slots(Some(root), newest);
+        self.prove_no_lost_slabs();
         if behind.gap {
             self.prove_only_marks();
         }
@@ -415,22 +422,35 @@ impl Recovery<'_> {
     /// Writes above the last mark seen may be missing, and what said that a page is not whole any
     /// more.
     fn prove_only_marks(&mut self) {
+        self.recovered.may_be_older = true;
         let state = &mut self.recovered.state;
         for slab in state.slabs.values_mut() {
             slab.pages.iter_mut().for_each(|page| page.whole = false);
             let volume = state.volumes.get(&slab.volume_slot);
             let proven = volume.map_or(Version::ZERO, |volume| volume.listing.proven());
-            slab.proven.get_or_insert(proven);
+            slab.prove_only(proven);
+        }
+    }
+
+    /// What a slab's root page named is lost, also if the journal says that the copy was made whole.
+    fn prove_no_lost_slabs(&mut self) {
+        let Recovered { lost_slab_roots, state, may_be_older, .. } = &mut self.recovered;
+        *may_be_older |= !lost_slab_roots.is_empty();
+        for slot in lost_slab_roots.iter() {
+            if let Some(slab) = state.slabs.get_mut(slot) {
+                slab.prove_only(Version::ZERO);
+            }
         }
     }
 
     /// The newest root is gone, and with it all that its maps held: what an older one names may
     /// have been overwritten since.
     fn forget_everything(&mut self, generation: u64, newest: u64) {
+        self.recovered.may_be_older = true;
         for slab in self.recovered.state.slabs.values_mut() {
             slab.pages.iter_mut().for_each(|page| *page = Default::default());
             slab.map = PagePointer::default();
-            slab.proven = Some(Version::ZERO);
+            slab.prove_only(Version::ZERO);
         }
         self.recovered.damage.push(Damage::contradiction(format!(
             "the journal names root generation {newest}, and the newest root there is has generation \
@@ -455,7 +475,7 @@ impl Recovery<'_> {
                 damage.push(Damage::contradiction(format!("two map pages name physical block {block}")));
             }
         }
-        let may_be_older = state.slabs.values().any(|slab| slab.proven.is_some());
+        let may_be_older = self.recovered.may_be_older;
         for (slot, slab) in &mut state.slabs {
             let taken_twice: Vec<(u32, u32)> = slab
                 .mapped()

@@ -58,6 +58,8 @@ pub struct RootSlab {
     pub leaf_format: u16,
     pub birth: Version,
     pub map: PagePointer,
+    /// If an earlier recovery found that the copy may lack writes: the version up to which it lacks none.
+    pub proven: Option<Version>,
 }
 
 /// How a slab's parts are laid out over its copy set.
@@ -194,5 +196,10 @@ fn parse_slab(bytes: &[u8]) -> Option<RootSlab> {
     fields.skip(6)?;
     let birth = fields.version()?;
     let map = PagePointer { block: fields.u32()?, checksum: fields.u32()? };
-    Some(RootSlab { slot, volume_slot, slab, layout, copy, leaf_format, birth, map })
+    // The parent snapshot and the key are for formats to come.
+    fields.skip(32)?;
+    let is_unproven = fields.u8()? != 0;
+    fields.skip(3)?;
+    let proven = Some(fields.version()?).filter(|_| is_unproven);
+    Some(RootSlab { slot, volume_slot, slab, layout, copy, leaf_format, birth, map, proven })
 }

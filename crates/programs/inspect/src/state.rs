@@ -56,6 +56,11 @@ impl Page {
 }
 
 impl Slab {
+    /// Lets the copy count as whole up to `version` at most.
+    pub fn prove_only(&mut self, version: Version) {
+        self.proven = Some(self.proven.map_or(version, |proven| proven.min(version)));
+    }
+
     pub fn set_mapping(&mut self, block: u32, mapping: Mapping) {
         let page = &mut self.pages[(block / PAGE_BLOCKS) as usize];
         if page.leaf.is_none() && mapping == Mapping::NONE {
@@ -170,6 +175,11 @@ impl State {
             Record::VolumeAdd { volume_slot, volume } => self.add_volume(*volume_slot, *volume),
             Record::SlabAdd(add) => self.add_slab(add),
             Record::SlabRemove { slab_slot } => self.remove_slab(*slab_slot),
+            Record::Proven { slab_slot } => {
+                if let Some(slab) = self.slabs.get_mut(slab_slot) {
+                    slab.proven = None;
+                }
+            }
         }
     }
 

@@ -51,6 +51,7 @@ struct Found<D> {
 }
 
 /// Opens all drives of a node and looks at them; then formats those that are empty and attaches all.
+/// After an error none is in use, so that the start can be tried again.
 pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     locations: &[String],
@@ -63,12 +64,34 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
             Err(broken) => drives.push(broken),
         }
     }
+    if let Err(error) = join_all(parts, found, &mut drives).await {
+        detach_all(&drives).await;
+        return Err(error);
+    }
+    drives.sort_by(|one, other| one.location.cmp(&other.location));
+    Ok(drives)
+}
+
+async fn join_all<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    found: Vec<Found<P::Drive>>,
+    drives: &mut Vec<NodeDrive<P>>,
+) -> Result<(), Error> {
     for drive in found {
         drives.push(join(parts, drive).await?);
     }
-    check_state_is_not_older(parts, &drives).await?;
-    drives.sort_by(|one, other| one.location.cmp(&other.location));
-    Ok(drives)
+    check_state_is_not_older(parts, drives).await
+}
+
+/// Ends the work on all drives in order. One that cannot end it so is recovered at its next attach.
+pub(crate) async fn detach_all<P: Platform>(drives: &[NodeDrive<P>]) {
+    for drive in drives {
+        if let Ok(store) = &drive.store
+            && let Err(error) = store.detach().await
+        {
+            tracing::warn!(location = drive.location, "the drive was not detached in order: {error}");
+        }
+    }
 }
 
 /// Opens a drive and reads who it is. An error stops the node; a drive that does not work is left

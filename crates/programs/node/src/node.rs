@@ -96,13 +96,16 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             nbd_listeners.push(listen(&platform, address, &config.name, "NBD clients")?);
         }
         let drives = drives::attach_all(&parts, &config.drives).await?;
+        if let Err(error) = know_node(&parts, &config, &bus_listener.address()).await {
+            drives::detach_all(&drives).await;
+            return Err(error);
+        }
         for drive in &drives {
             let Ok(store) = &drive.store else { continue };
             let epochs = store.volumes().into_iter().map(|volume| (volume, store.fence_epoch(volume)));
             parts.liveness.drive_attached(store.drive_id(), epochs);
-            parts.replica.add_drive(store.clone(), &drive.report);
+            parts.replica.add_drive(store.clone());
         }
-        know_node(&parts, &config, &bus_listener.address()).await?;
         let inner = Rc::new(NodeInner {
             parts,
             config,
@@ -165,11 +168,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             task.abort();
         }
         drives::tell_damage_once(&inner.parts, &inner.damage_told).await;
-        for store in inner.parts.replica.drives() {
-            if let Err(error) = store.detach().await {
-                tracing::error!(drive = %store.drive_id(), "not left in order: {error}");
-            }
-        }
+        drives::detach_all(&inner.drives).await;
     }
 
     /// The node's identity.

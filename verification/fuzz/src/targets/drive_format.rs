@@ -202,6 +202,7 @@ fn example_root() -> Root {
         copy: CopyId::from_bytes([slot as u8; 16]),
         birth: version(1),
         map: PagePointer { block: 800 + slot, checksum: 9 },
+        proven: (slot == 1).then(|| version(4)),
     };
     Root {
         drive: DRIVE,
@@ -244,6 +245,7 @@ fn example_group() -> Vec<u8> {
             birth: version(2),
         }),
         Record::SlabRemove { slab_slot },
+        Record::Proven { slab_slot },
     ];
     let mut writer = GroupWriter::new(1);
     records.iter().for_each(|record| writer.push(record));

@@ -190,6 +190,11 @@ pub enum Record {
         /// The slab's slot.
         slab_slot: u32,
     },
+    /// The copy, which might have lacked writes, is whole again.
+    Proven {
+        /// The slab's slot.
+        slab_slot: u32,
+    },
 }
 
 /// Blocks of a slab and the consecutive physical blocks that hold them now.
@@ -254,6 +259,7 @@ mod kind {
     pub const SLAB_ADD: u8 = 10;
     pub const SLAB_REMOVE: u8 = 11;
     pub const UNLISTED: u8 = 12;
+    pub const PROVEN: u8 = 13;
 }
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -394,6 +400,9 @@ impl GroupWriter {
             Record::SlabAdd(add) => self.push_slab_add(add),
             Record::SlabRemove { slab_slot } => {
                 self.push_range(kind::SLAB_REMOVE, *slab_slot, 0, 0, Version::ZERO, 0);
+            }
+            Record::Proven { slab_slot } => {
+                self.push_range(kind::PROVEN, *slab_slot, 0, 0, Version::ZERO, 0);
             }
         }
         let length = u16::try_from(self.bytes.len() - start).expect("records are bounded to 64 KiB");
@@ -568,9 +577,12 @@ fn decode_record(kind: u8, bytes: &[u8]) -> Option<Record> {
     match kind {
         kind::WRITE => decode_mapping(bytes).map(Record::Write),
         kind::HEAL => decode_mapping(bytes).map(Record::Heal),
-        kind::TRIM | kind::LISTED | kind::UNLISTED | kind::SET_PAGE_VERSION | kind::SLAB_REMOVE => {
-            decode_range(kind, bytes)
-        }
+        kind::TRIM
+        | kind::LISTED
+        | kind::UNLISTED
+        | kind::SET_PAGE_VERSION
+        | kind::SLAB_REMOVE
+        | kind::PROVEN => decode_range(kind, bytes),
         kind::RECORD_EPOCH | kind::FENCE | kind::MARK => decode_volume(kind, bytes),
         kind::VOLUME_ADD => {
             let bytes = VolumeAddBytes::ref_from_bytes(bytes).ok()?;
@@ -628,7 +640,8 @@ fn decode_range(kind: u8, bytes: &[u8]) -> Option<Record> {
         kind::LISTED => Record::Listed { slab_slot, first, count, version, in_doubt: flag },
         kind::UNLISTED => Record::Unlisted { slab_slot, first, count, version },
         kind::SET_PAGE_VERSION => Record::SetPageVersion { slab_slot, page: first, version, whole: flag },
-        _ => Record::SlabRemove { slab_slot },
+        kind::SLAB_REMOVE => Record::SlabRemove { slab_slot },
+        _ => Record::Proven { slab_slot },
     })
 }
 

@@ -95,7 +95,11 @@ struct SlabBytes {
     map_checksum: U32,
     parent_snapshot: [u8; 16],
     key: [u8; 16],
-    reserved_2: [u8; 36],
+    unproven: u8,
+    reserved_2: [u8; 3],
+    proven_epoch: U32,
+    proven_counter: U64,
+    reserved_3: [u8; 20],
 }
 
 const _: () = assert!(size_of::<HeaderBytes>() == HEADER_BYTES);
@@ -175,6 +179,8 @@ pub struct RootSlab {
     pub birth: Version,
     /// The slab's root page; none while nothing is mapped.
     pub map: PagePointer,
+    /// If the copy may lack writes: the version up to which it lacks none.
+    pub proven: Option<Version>,
 }
 
 /// All of a root.
@@ -324,6 +330,11 @@ fn encode_slab(slab: &RootSlab) -> SlabBytes {
     bytes.birth_counter = slab.birth.counter.into();
     bytes.map_block = slab.map.block.into();
     bytes.map_checksum = slab.map.checksum.into();
+    if let Some(proven) = slab.proven {
+        bytes.unproven = 1;
+        bytes.proven_epoch = proven.epoch.0.into();
+        bytes.proven_counter = proven.counter.into();
+    }
     bytes
 }
 
@@ -341,6 +352,8 @@ fn decode_slab(bytes: &SlabBytes) -> RootSlab {
         copy: CopyId::from_bytes(bytes.copy),
         birth: Version::new(Epoch(bytes.birth_epoch.get()), bytes.birth_counter.get()),
         map: PagePointer { block: bytes.map_block.get(), checksum: bytes.map_checksum.get() },
+        proven: (bytes.unproven != 0)
+            .then(|| Version::new(Epoch(bytes.proven_epoch.get()), bytes.proven_counter.get())),
     }
 }
 
