@@ -29,7 +29,7 @@ use spandrel_platform::{Buffer, Connection, LinkError};
 use crate::byte_queue::ByteQueue;
 use crate::events::{Event, EventKey};
 use crate::host::HostState;
-use crate::network::{Link, Place};
+use crate::network::{Link, NetworkCounters, Place};
 use crate::process::{End, ProcessState};
 use crate::trace::Kind;
 use crate::world::Shared;
@@ -222,6 +222,12 @@ impl ConnectionState {
         self.shared.record(Kind::Send, numbers, || {
             format!("{}: {} bytes leave", self.describe(side), leaving.len())
         });
+        if self.is_remote() {
+            let counters = &self.shared.network.counters;
+            let NetworkCounters { sends, bytes } = counters.get();
+            let bytes = bytes + leaving.len() as u64;
+            counters.set(NetworkCounters { sends: sends + 1, bytes });
+        }
         let random = &self.shared.network.random;
         if leaving.len() > 1 && random.chance(config.split_per_mille) {
             let first = leaving.split_front(1 + random.index(leaving.len() - 1));

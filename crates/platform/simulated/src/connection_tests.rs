@@ -735,3 +735,19 @@ fn what_a_paused_process_has_queued_leaves_when_it_resumes() {
     pair.server.resume();
     assert_eq!(receive(&pair.client, &pair.near), Ok(b"queued".to_vec()));
 }
+
+#[test]
+fn what_leaves_for_other_hosts_is_counted() {
+    let pair = Pair::new(1, config());
+    pair.near.send(b"abc", &[]);
+    pair.near.send(b"de", &[]);
+    pair.run(Duration::from_millis(1));
+    pair.far.send(b"f", &[]);
+    pair.run(Duration::from_millis(1));
+    assert_eq!(pair.world.network_counters(), NetworkCounters { sends: 2, bytes: 6 });
+    let neighbour = pair.world.start_process_on(&pair.server.host(), "neighbour");
+    let connection = connect(&neighbour, &address_of(&pair.server.host())).expect("somebody listens");
+    connection.send(b"within", &[]);
+    pair.run(Duration::from_millis(1));
+    assert_eq!(pair.world.network_counters().bytes, 6, "what stays on a host is not counted");
+}

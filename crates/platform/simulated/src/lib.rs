@@ -131,6 +131,7 @@ pub use drive_faults::{DriveCounters, Repeat, Room};
 pub use host::Host;
 pub use image::DriveImage;
 pub use listener::SimulatedListener;
+pub use network::NetworkCounters;
 pub use platform::SimulatedPlatform;
 pub use process::Process;
 pub use random::{DelayRange, Random};

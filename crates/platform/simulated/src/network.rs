@@ -20,6 +20,15 @@ use crate::random::{DelayRange, Random};
 use crate::trace::Kind;
 use crate::world::Shared;
 
+/// What all processes together have sent to other hosts. All counted since the world began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkCounters {
+    /// How often something left: what a process queues on one connection in one turn leaves together.
+    pub sends: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
 /// One direction between two hosts on one network.
 pub(crate) struct Link {
     pub(crate) cut: Cell<bool>,
@@ -86,6 +95,7 @@ pub(crate) struct Network {
     listeners: RefCell<BTreeMap<(u32, Place), Rc<ListenerState>>>,
     connections: RefCell<BTreeMap<u64, Weak<ConnectionState>>>,
     connected: Cell<u64>,
+    pub(crate) counters: Cell<NetworkCounters>,
 }
 
 impl Network {
@@ -98,6 +108,7 @@ impl Network {
             listeners: RefCell::default(),
             connections: RefCell::default(),
             connected: Cell::new(0),
+            counters: Cell::default(),
         }
     }
 

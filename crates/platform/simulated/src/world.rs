@@ -19,7 +19,7 @@ use crate::drive_control::SimulatedDrive;
 use crate::events::{Event, EventKey, EventQueue};
 use crate::host::{Host, HostState};
 use crate::image::DriveImage;
-use crate::network::Network;
+use crate::network::{Network, NetworkCounters};
 use crate::process::{End, Process, ProcessState, ReadyList};
 use crate::random::{DelayRange, Random, nanoseconds_of};
 use crate::trace::{Kind, Trace};
@@ -545,6 +545,11 @@ impl World {
     /// False if there is none.
     pub fn break_random_connection(&self) -> bool {
         self.shared().network.break_random_connection(self.shared())
+    }
+
+    /// What all processes together have sent to other hosts.
+    pub fn network_counters(&self) -> NetworkCounters {
+        self.shared().network.counters.get()
     }
 
     /// A hash over everything that has happened. Equal for two runs of one seed and one program.

@@ -1,6 +1,7 @@
 //! What a node says of itself.
 
 use serde::{Deserialize, Serialize};
+use spandrel_bus::BusStatistics;
 use spandrel_cluster::store::StateStore;
 use spandrel_platform::Platform;
 use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
@@ -132,6 +133,11 @@ pub struct ScrubProgress {
 }
 
 impl<P: Platform, S: StateStore> Node<P, S> {
+    /// What the node has said to others and answered them, since it started.
+    pub fn bus_statistics(&self) -> BusStatistics {
+        self.inner.parts.bus.statistics()
+    }
+
     /// What the node says of itself, now.
     pub fn report(&self) -> NodeReport {
         let inner = &self.inner;
