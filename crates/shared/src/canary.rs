@@ -25,7 +25,7 @@ pub enum Bug {
     DropLastCopy,
     /// A drive's store does not compare what it reads with its checksum.
     TrustBadChecksum,
-    /// A drive that was attached less often than is known is used.
+    /// A drive that was attached less often than is known is used: nobody compares the numbers.
     TrustOldImage,
     /// A recovery takes the journal's last group as whole without looking at its data.
     TrustTornTail,
@@ -33,10 +33,14 @@ pub enum Bug {
     RollLastGroupBack,
     /// A recovery puts the former content in the place of damaged data that were confirmed.
     RollDamageBack,
-    /// A physical block is reused before the record that replaced it is durable.
+    /// A physical block gets other content before the record that replaced it is durable.
     ReuseBeforeDurable,
     /// A take-over leaves what is in question as it is.
     SkipRollForward,
+    /// A take-over takes what the mark covers for in question too.
+    RollForwardBelowMark,
+    /// A take-over says that all is complete before it has rolled it forward.
+    MarkBeforeRollForward,
     /// A take-over spreads the oldest of the versions in question.
     RollForwardTheOlder,
     /// A take-over takes a copy that has a write in doubt for one that holds it.
@@ -53,7 +57,7 @@ pub enum Bug {
     PromoteBeforeLastPage,
     /// A joining copy is promoted before the writes that nobody awaits have arrived.
     PromoteUndrained,
-    /// A heal comes after the lock was given back, and replaces whatever is there.
+    /// A scrub gives the lock back before it heals, and a heal replaces whatever is there.
     HealOverNewer,
     /// A write starts while a read of its blocks is under way.
     ReadWithoutLock,
@@ -65,7 +69,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -81,6 +85,8 @@ impl Bug {
         Self::RollDamageBack,
         Self::ReuseBeforeDurable,
         Self::SkipRollForward,
+        Self::RollForwardBelowMark,
+        Self::MarkBeforeRollForward,
         Self::RollForwardTheOlder,
         Self::IgnoreInDoubt,
         Self::SkipVersionComparison,

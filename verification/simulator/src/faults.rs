@@ -58,8 +58,15 @@ pub enum Fault {
     /// A server is cut off from the cluster's state, and from one other server or all of them: it learns of
     /// nothing that is decided meanwhile.
     Orphan { node: usize, other: Option<usize>, for_ms: u64 },
-    /// The connections between two servers break.
-    BreakConnections { one: usize, other: usize },
+    /// The connections between two servers break: once, or again and again.
+    BreakConnections {
+        one: usize,
+        other: usize,
+        #[serde(default)]
+        again: u32,
+        #[serde(default)]
+        every_ms: u64,
+    },
     /// Messages from one server to another take long.
     SlowLink { from: usize, to: usize, delay_ms: u64, for_ms: u64 },
     /// The cluster's state answers nobody.
@@ -94,8 +101,14 @@ pub enum Fault {
     /// A drive has no room for a while.
     NoRoom { place: DrivePlace, for_ms: u64 },
     /// A server loses its power, and one of its drives comes back as it once was; in the end the true
-    /// one is put back, and the node restarted.
-    OldImage { place: DrivePlace, for_ms: u64 },
+    /// one is put back, and the node restarted. Perhaps all servers lose their power, and this one comes
+    /// back first: nobody is there who would know better.
+    OldImage {
+        place: DrivePlace,
+        for_ms: u64,
+        #[serde(default)]
+        power_cut_all: bool,
+    },
     /// A server loses its power and all its drives, and comes back with blank ones.
     LoseDrives { node: usize, away_ms: u64 },
     /// No fault: a volume is scrubbed.

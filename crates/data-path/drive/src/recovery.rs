@@ -159,8 +159,7 @@ impl<P: Platform> DriveStore<P> {
         recovery.load_maps(&root).await?;
         let replay = recovery.replay(&root, lacks_twin).await?;
         let attach_number_found = replay.attach_number - 1;
-        let trusted = canary::is_planted(Bug::TrustOldImage);
-        if attach_number_found < attach_number_known && !trusted {
+        if attach_number_found < attach_number_known && !canary::is_planted(Bug::TrustOldImage) {
             return Err(AttachError::Old { found: attach_number_found, known: attach_number_known });
         }
         for block in &found.damaged_blocks {
@@ -525,10 +524,11 @@ impl<'a, P: Platform> Recovery<'a, P> {
             self.check_slots(&group)?;
             newest_generation = newest_generation.max(group.header.root_generation);
             let Some(confirmed) = last.replace(group) else { continue };
-            match canary::is_planted(Bug::RollDamageBack) {
-                false => self.apply_confirmed(&confirmed),
-                true => self.judge(&confirmed).await,
+            if canary::is_planted(Bug::RollDamageBack) {
+                self.judge(&confirmed).await;
+                continue;
             }
+            self.apply_confirmed(&confirmed);
         }
         if let Some(group) = last.filter(|_| !canary::is_planted(Bug::RollLastGroupBack)) {
             self.report.groups_replayed += 1;

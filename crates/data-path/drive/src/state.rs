@@ -11,7 +11,6 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::FxHashMap;
-use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{CopyId, Epoch, PAGE_BLOCKS, SlabGeometry, SlabIndex, Version, VolumeId};
 
@@ -476,7 +475,6 @@ impl State {
 fn release(allocator: &mut Option<Allocator>, former: Mapping, new: Mapping) {
     if let (Some(allocator), Some(block)) = (allocator, former.physical())
         && former.block != new.block
-        && !(canary::is_planted(Bug::ReuseBeforeDurable) && new.physical().is_some())
     {
         allocator.release(Run { first: block, count: 1 });
     }

@@ -23,7 +23,6 @@ use spandrel_platform::{Buffer, Drive, Platform};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
 
-use crate::allocator::Run;
 use crate::commit::{Change, DataRun, JournalState, Waiter};
 use crate::error::StoreError;
 use crate::format::journal::{MappingRecord, RECORD_BLOCKS_MAX, Record, SlabAdd};
@@ -505,9 +504,10 @@ impl<P: Platform> DriveStore<P> {
                 done += length;
             }
         }
-        if canary::is_planted(Bug::ReuseBeforeDurable) {
-            let former = (first..first + count).filter_map(|block| slab.mapping(block).physical());
-            former.for_each(|block| allocator.free_now(Run { first: block, count: 1 }));
+        if let Some(block) = slab.mapping(first).physical()
+            && canary::is_planted(Bug::ReuseBeforeDurable)
+        {
+            writes.push(DataRun { block, data: slice_blocks(data, 0, 1) });
         }
         Ok(Change::records(records).with_data(writes))
     }

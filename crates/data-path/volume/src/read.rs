@@ -60,20 +60,15 @@ impl<C: OwnerContext> Owner<C> {
         let inner = &self.inner;
         let blocks = inner.check_range(offset, u64::from(length))?;
         inner.serving().await?;
-        let _lock = match canary::is_planted(Bug::ReadWithoutLock) {
-            false => Some(inner.locks.shared(blocks).await),
-            true => None,
-        };
-        let needs_promises = !canary::is_planted(Bug::ReadWithoutPromises);
-        if needs_promises {
-            inner.promised().await?;
-        }
+        let lock = inner.locks.shared(blocks).await;
+        let _lock = (!canary::is_planted(Bug::ReadWithoutLock)).then_some(lock);
+        inner.promised().await?;
         let geometry = inner.membership.borrow().geometry;
         let mut parts = Vec::with_capacity(1);
         for part in geometry.split(blocks).flat_map(|part| cut(part, PIECE_BLOCKS_MAX)) {
             inner.read_bytes(part, &mut parts).await?;
         }
-        if needs_promises {
+        if !canary::is_planted(Bug::ReadWithoutPromises) {
             inner.promised().await?;
         }
         let mut statistics = inner.statistics.borrow_mut();
@@ -206,10 +201,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         witness::reached(Rare::ReadElsewhere);
         self.statistics.borrow_mut().blocks_read_elsewhere += 1;
         for (member, token) in damaged {
-            match canary::is_planted(Bug::HealOverNewer) {
-                false => self.heal(slab, block, member, token, &good).await,
-                true => self.heal_late(slab, block, member, token, good.clone()),
-            }
+            self.heal(slab, block, member, token, &good).await;
         }
         Ok(good)
     }
@@ -274,15 +266,6 @@ impl<C: OwnerContext> OwnerInner<C> {
             Err(AskError::Replica(ReplicaError::NoRoom)) => {}
             Err(error) => self.note_failure(member.drive, &error),
         }
-    }
-
-    /// For [`Bug::HealOverNewer`]: the heal outlives the lock of whoever found the damage.
-    fn heal_late(&self, slab: SlabIndex, block: u32, member: Member, token: u64, good: BlockPart) {
-        let Some(owner) = self.own_handle() else { return };
-        self.context.platform().spawn(async move {
-            owner.context.platform().sleep(std::time::Duration::from_millis(5)).await;
-            owner.heal(slab, block, member, token, &good).await;
-        });
     }
 
     /// Reads from the nearest in-sync copy that answers. While there is none, waits: the volume has lost

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use spandrel_platform::{Platform, before};
 use spandrel_replica::{PartDescription, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{DriveId, SlabIndex};
 
@@ -110,10 +111,14 @@ impl<C: OwnerContext> Owner<C> {
             let piece = SlabRange { slab, first, count: PIECE_BLOCKS };
             let check = async {
                 inner.serving().await?;
-                let _lock = inner.locks.shared(piece.in_volume(geometry)).await;
+                let lock = inner.locks.shared(piece.in_volume(geometry)).await;
                 inner.promised().await?;
-                let mut found = ScrubReport::default();
-                inner.scrub_piece(piece, heal, &mut found).await?;
+                let (mut found, damaged) = inner.scrub_piece(piece).await;
+                // No write shall come between the good content's reading and the heal.
+                let _lock = (!canary::is_planted(Bug::HealOverNewer)).then_some(lock);
+                if heal {
+                    found.blocks_healed = inner.heal_all(slab, damaged).await?;
+                }
                 Ok::<_, OwnerError>(found)
             };
             match before(platform, platform.now() + PIECE_TIME_MAX, check).await {
@@ -142,12 +147,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         ScrubReport { pieces_unchecked, gave_up: true, ..ScrubReport::default() }
     }
 
-    async fn scrub_piece(
-        &self,
-        piece: SlabRange,
-        heal: bool,
-        report: &mut ScrubReport,
-    ) -> Result<(), OwnerError> {
+    /// What the in-sync copies hold of blocks that the caller holds, and what of that can be healed.
+    async fn scrub_piece(&self, piece: SlabRange) -> (ScrubReport, Vec<DamagedCopy>) {
+        let mut report = ScrubReport::default();
         let (in_sync, others): (Vec<_>, Vec<_>) =
             self.members(piece.slab).into_iter().partition(|(_, state)| *state == LegState::InSync);
         report.pieces_unchecked += others.len() as u64;
@@ -167,12 +169,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         let mut damaged = Vec::new();
         for index in 0..piece.count {
             let states = copies.iter().map(|(member, checked)| (*member, checked[index as usize]));
-            judge_block(piece.first + index, states.collect(), report, &mut damaged);
+            judge_block(piece.first + index, states.collect(), &mut report, &mut damaged);
         }
-        if heal {
-            report.blocks_healed += self.heal_all(piece.slab, damaged).await?;
-        }
-        Ok(())
+        (report, damaged)
     }
 
     /// Heals blocks, several at a time: a copy that has lost a part of its map has many. Returns how many

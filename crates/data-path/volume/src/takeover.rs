@@ -74,6 +74,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         let gathered = self.fence_and_gather().await?;
         // Until all of it is rolled forward, no message may say that more is complete.
         self.versions.borrow_mut().inherit(gathered.mark.clone());
+        if canary::is_planted(Bug::MarkBeforeRollForward) {
+            self.versions.borrow_mut().settle();
+        }
         self.mark_unproven(&gathered).await?;
         self.roll_forward(&gathered).await?;
         self.compare_versions().await
@@ -306,7 +309,6 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.statistics.borrow_mut().legs_found_lacking += lacking.len() as u64;
         for drive in lacking.keys() {
             witness::reached(Rare::CopyFoundLacking);
-            witness::reached(Rare::CopyFoundLacking);
             tracing::error!(volume = %self.volume, %drive, "a copy lacks writes that it had confirmed");
         }
         self.mark_or_retry(lacking).await
@@ -342,7 +344,9 @@ fn questions(slab: SlabIndex, members: &[Member], gathered: &Gathered) -> BTreeM
         let Some(copy) = gathered.copies.get(&(member.drive, slab)) else { continue };
         for listed in &copy.listed {
             let in_doubt = listed.in_doubt && !canary::is_planted(Bug::IgnoreInDoubt);
-            if in_doubt || gathered.mark.covers(listed.version) {
+            let covered =
+                gathered.mark.covers(listed.version) && !canary::is_planted(Bug::RollForwardBelowMark);
+            if in_doubt || covered {
                 continue;
             }
             for block in listed.first..listed.first + listed.count {

@@ -81,6 +81,11 @@ impl Atlas {
         if damaged.is_empty() {
             return true;
         }
+        // The true drive comes back, and until then nothing is promised but to wait for it, or for the
+        // others, which hold everything.
+        if matches!(fault, Fault::OldImage { power_cut_all: true, .. }) {
+            return self.damaged.is_empty();
+        }
         // One place at a time: two damaged copies of one block are a lost block.
         if damaged.len() > 1 {
             return false;
@@ -175,7 +180,9 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         Fault::Cut { from, to, for_ms, .. } | Fault::SlowLink { from, to, for_ms, .. } => {
             exposes(&[from, to], true, for_ms)
         }
-        Fault::BreakConnections { one, other } => exposes(&[one, other], true, 0),
+        Fault::BreakConnections { one, other, again, every_ms } => {
+            exposes(&[one, other], true, u64::from(again) * every_ms)
+        }
         Fault::DriveHangs { place, for_ms }
         | Fault::DriveSlow { place, for_ms, .. }
         | Fault::DriveFails { place, for_ms, .. }
@@ -186,8 +193,9 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         Fault::Rot { place, .. } | Fault::StrayWrite { place, .. } | Fault::Unreadable { place, .. } => {
             Effect { damages: Some(place.node), ..Effect::default() }
         }
-        Fault::OldImage { place, for_ms } => {
-            Effect { damages: Some(place.node), ..exposes(&[place.node], false, for_ms) }
+        Fault::OldImage { place, for_ms, power_cut_all } => {
+            let exposed = if power_cut_all { all } else { BTreeSet::from([place.node]) };
+            Effect { damages: Some(place.node), exposes: exposed, acts: false, lasts_ms: for_ms }
         }
         Fault::LoseDrives { node, away_ms } => {
             Effect { damages: Some(node), ..exposes(&[node], false, away_ms) }

@@ -77,7 +77,7 @@ fn a_second_damaged_server_is_refused() {
     let lose = |node| Fault::LoseDrives { node, away_ms: 0 };
     for first in [rot(0), Fault::StrayWrite { place: place(0), misdirected: true }, lose(0)] {
         let atlas = after(std::slice::from_ref(&first), &world);
-        let old_image = Fault::OldImage { place: place(2), for_ms: 0 };
+        let old_image = Fault::OldImage { place: place(2), for_ms: 0, power_cut_all: false };
         let unreadable = Fault::Unreadable { place: place(2), blocks: 1 };
         for second in [rot(1), lose(1), old_image, unreadable] {
             assert!(!atlas.permits(&second, &world.at(0)), "{second:?} behind {first:?}");
@@ -169,10 +169,24 @@ fn a_lost_drive_is_damage_until_no_copy_in_sync_is_expected_on_it() {
     assert!(atlas.permits(&rot(3), &world.at(20_000)));
 }
 
+/// Whoever comes back first must wait for the others, or for the true drive: both hold everything.
+#[test]
+fn an_old_image_may_come_back_first_if_nothing_else_is_damaged() {
+    let world = World::new(3);
+    let old_image = Fault::OldImage { place: place(0), for_ms: 9000, power_cut_all: true };
+    assert!(after(&[stop(1), stop(2)], &world).permits(&old_image, &world.at(0)));
+    assert!(!after(&[rot(0)], &world).permits(&old_image, &world.at(0)));
+    let atlas = after(&[old_image], &world);
+    for next in [rot(0), rot(1), stop(1), Fault::PowerCutAll { away_ms: 0 }] {
+        assert!(!atlas.permits(&next, &world.at(8000)), "{next:?}");
+    }
+}
+
 #[test]
 fn content_stays_suspect_when_a_lost_drive_is_forgotten() {
     let world = World::new(4);
-    let mut atlas = after(&[rot(0), Fault::OldImage { place: place(0), for_ms: 0 }], &world);
+    let mut atlas =
+        after(&[rot(0), Fault::OldImage { place: place(0), for_ms: 0, power_cut_all: false }], &world);
     atlas.forget_lost_drives(&[marked(volume(&[&[0, 1, 2]]), 0)]);
     assert!(atlas.damaged()[&0].content);
     atlas.content_is_whole(0);

@@ -1,6 +1,7 @@
 //! How each fault is done to a world, and undone when its time is over.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use spandrel_cluster::simulated::Faults as StateFaults;
@@ -27,6 +28,8 @@ pub enum Undo {
     Restart(usize),
     /// Messages pass again from one server to another.
     Heal(usize, usize),
+    /// No end, but the next time: the connections between two servers break.
+    BreakAgain(usize, usize),
     /// Messages from one server to another take as long as usual.
     UsualDelay(usize, usize),
     /// The cluster's state answers again.
@@ -174,7 +177,10 @@ impl Injector {
                     self.cut(nodes, index, node, now_ms + for_ms);
                 }
             }
-            Fault::BreakConnections { one, other } => {
+            Fault::BreakConnections { one, other, again, every_ms } => {
+                for time in 1..=u64::from(again) {
+                    self.later(now_ms + time * every_ms, Undo::BreakAgain(one, other));
+                }
                 return nodes.world.break_connections(nodes.host(one), nodes.host(other)) > 0;
             }
             Fault::SlowLink { from, to, delay_ms, for_ms } => {
@@ -187,7 +193,9 @@ impl Injector {
             }
             Fault::TimeOfDay { node, jump_ms } => nodes.host(node).jump_unix_time(jump_ms),
             Fault::ClockDrift { node, ppm } => nodes.host(node).set_clock_drift(ppm),
-            Fault::OldImage { place, for_ms } => return self.bring_old_image(nodes, place, now_ms + for_ms),
+            Fault::OldImage { place, for_ms, power_cut_all } => {
+                return self.bring_old_image(nodes, place, power_cut_all, now_ms..=now_ms + for_ms);
+            }
             Fault::LoseDrives { node, away_ms } => {
                 nodes.stop(node, true);
                 for drive in nodes.drives(node) {
@@ -231,7 +239,13 @@ impl Injector {
 
     /// Puts an image of an earlier attach in a drive's place. One of the present attach is no old image by
     /// its number: it is a drive that has forgotten what it had made durable, and not promised.
-    fn bring_old_image(&mut self, nodes: &NodesWorld, place: DrivePlace, until_ms: u64) -> bool {
+    fn bring_old_image(
+        &mut self,
+        nodes: &NodesWorld,
+        place: DrivePlace,
+        power_cut_all: bool,
+        time_ms: RangeInclusive<u64>,
+    ) -> bool {
         let is_away = |undo: &Undo| matches!(undo, Undo::TrueImage(other, _) if *other == place);
         if self.undos.values().any(is_away) {
             return false;
@@ -243,7 +257,13 @@ impl Injector {
             .filter(|image| attach_number(drive, image).is_some_and(|number| number < present))
             .collect();
         let Some(old) = old.get(self.random.index(old.len())).map(|old| (*old).clone()) else { return false };
+        let (from_ms, until_ms) = time_ms.into_inner();
         nodes.stop(place.node, true);
+        for other in (0..nodes.count()).filter(|other| power_cut_all && *other != place.node) {
+            nodes.stop(other, true);
+            let back = self.random.between(from_ms.midpoint(until_ms), until_ms);
+            self.later(back, Undo::Start(other));
+        }
         let truth = drive.crash_image(&mut |_, _| self.random.chance(500));
         drive.restore(old);
         nodes.start(place.node);
@@ -364,6 +384,9 @@ impl Injector {
                 }
             }
             Undo::Heal(from, to) => nodes.world.heal_one_way(nodes.host(from), nodes.host(to)),
+            Undo::BreakAgain(one, other) => {
+                nodes.world.break_connections(nodes.host(one), nodes.host(other));
+            }
             Undo::UsualDelay(from, to) => {
                 nodes.world.set_link_delay(nodes.host(from), nodes.host(to), self.usual_delay);
             }

@@ -141,7 +141,8 @@ impl<'a> Draw<'a> {
 
     fn break_connections(&self) -> Fault {
         let (one, other) = self.two_nodes();
-        Fault::BreakConnections { one, other }
+        let again = if self.random.chance(500) { self.between(1, 20) as u32 } else { 0 };
+        Fault::BreakConnections { one, other, again, every_ms: self.between(50, 1500) }
     }
 
     fn slow_link(&self) -> Fault {
@@ -200,10 +201,19 @@ impl<'a> Draw<'a> {
     }
 
     fn lose_drives(&self) -> Fault {
-        let away_ms = self.short_or_long();
-        match self.random.chance(700) {
-            true => Fault::OldImage { place: self.place(), for_ms: away_ms },
-            false => Fault::LoseDrives { node: self.node(), away_ms },
+        if self.random.chance(300) {
+            return Fault::LoseDrives { node: self.node(), away_ms: self.short_or_long() };
+        }
+        match self.random.chance(500) {
+            true => {
+                Fault::OldImage { place: self.place(), for_ms: self.short_or_long(), power_cut_all: false }
+            }
+            // Long enough for a server that is alone to take the volumes.
+            false => Fault::OldImage {
+                place: self.place(),
+                for_ms: self.between(5000, 25_000),
+                power_cut_all: true,
+            },
         }
     }
 }

@@ -16,7 +16,7 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         | Fault::LoseDrives { node, .. } => (vec![node], None, None),
         Fault::Cut { from, to, .. } | Fault::SlowLink { from, to, .. } => (vec![from, to], None, None),
         Fault::Orphan { node, other, .. } => (other.into_iter().chain([node]).collect(), None, None),
-        Fault::BreakConnections { one, other } => (vec![one, other], None, None),
+        Fault::BreakConnections { one, other, .. } => (vec![one, other], None, None),
         Fault::DriveHangs { place, .. }
         | Fault::DriveSlow { place, .. }
         | Fault::DriveFails { place, .. }
