@@ -13,11 +13,13 @@
 //! | the last good copy is never dropped | [`last_copy`] |
 //! | the system comes back to full redundancy by itself | [`redundancy`] |
 //! | what stands on the drives is consistent | [`structure`] |
+//! | per operation, round trips, drive writes and flushes are those of the performance model | [`performance`] |
 
 pub mod counted_in_sync;
 pub mod damage;
 pub mod last_copy;
 pub mod one_owner;
+pub mod performance;
 pub mod redundancy;
 pub mod same_copies;
 pub mod structure;

@@ -3,8 +3,8 @@
 //!
 //! Reading order: [`shape`] (what a seed draws), [`faults`] (what breaks, and what is promised),
 //! [`nodes`] (the servers), [`clients`] and [`history`] (what is asked and answered), [`run`] (one
-//! run from start to verdict), [`checkers`] (what must hold). `owners` is a smaller world, of owners
-//! without nodes, for rules that need a hand on single requests.
+//! run from start to verdict), [`checkers`] (what must hold), [`measurement`] (what operations cost).
+//! `owners` is a smaller world, of owners without nodes, for rules that need a hand on single requests.
 
 pub mod campaign;
 pub mod canaries;
@@ -14,6 +14,7 @@ pub mod faults;
 pub mod history;
 pub mod inspection;
 pub mod logbook;
+pub mod measurement;
 pub mod nodes;
 pub mod owners;
 pub mod register;
