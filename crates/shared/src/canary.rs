@@ -33,6 +33,8 @@ pub enum Bug {
     RollLastGroupBack,
     /// A recovery puts the former content in the place of damaged data that were confirmed.
     RollDamageBack,
+    /// What a recovery could not prove is forgotten by the next one.
+    ForgetUnproven,
     /// A physical block gets other content before the record that replaced it is durable.
     ReuseBeforeDurable,
     /// A take-over leaves what is in question as it is.
@@ -69,7 +71,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -83,6 +85,7 @@ impl Bug {
         Self::TrustTornTail,
         Self::RollLastGroupBack,
         Self::RollDamageBack,
+        Self::ForgetUnproven,
         Self::ReuseBeforeDurable,
         Self::SkipRollForward,
         Self::RollForwardBelowMark,

@@ -7,6 +7,7 @@ pub mod checksum;
 pub mod error;
 pub mod geometry;
 pub mod identity;
+pub mod knob;
 pub mod name;
 pub mod size;
 pub mod version;

@@ -14,12 +14,14 @@
 //! | the system comes back to full redundancy by itself | [`redundancy`] |
 //! | what stands on the drives is consistent | [`structure`] |
 //! | per operation, round trips, drive writes and flushes are those of the performance model | [`performance`] |
+//! | what a crash has left is recovered to a consistent state, for good | [`recovery`] |
 
 pub mod counted_in_sync;
 pub mod damage;
 pub mod last_copy;
 pub mod one_owner;
 pub mod performance;
+pub mod recovery;
 pub mod redundancy;
 pub mod same_copies;
 pub mod structure;

@@ -61,6 +61,8 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     pub(crate) looks: Cell<u64>,
     /// Whether the copies have been told the mark since the last write.
     pub(crate) mark_told: Cell<bool>,
+    /// What was said of why the take-over waits.
+    pub(crate) obstacle: RefCell<Option<String>>,
     pub(crate) resync: RefCell<BTreeMap<DriveId, ResyncProgress>>,
     /// Writes that were sent to joining legs and not answered yet.
     pub(crate) unawaited: RefCell<BTreeMap<DriveId, u64>>,
@@ -147,6 +149,7 @@ impl<C: OwnerContext> Owner<C> {
             statistics: RefCell::default(),
             looks: Cell::new(0),
             mark_told: Cell::new(true),
+            obstacle: RefCell::default(),
             resync: RefCell::default(),
             unawaited: RefCell::default(),
             membership: RefCell::new(membership),

@@ -170,10 +170,27 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         let drives = legs.keys().copied().collect();
         let may_mark = self.membership.borrow().may_mark(&drives);
-        if may_mark && self.mark_since(legs).await {
+        if !may_mark {
+            self.tell_obstacle(&legs);
+        } else if self.mark_since(legs).await {
             return Ok(());
         }
         Err(if self.is_deposed() { Interrupted::Deposed } else { Interrupted::Retry })
+    }
+
+    /// Says once what the volume waits for: to go on without these copies would lose answered writes.
+    fn tell_obstacle(&self, legs: &BTreeMap<DriveId, Version>) {
+        let legs = legs.iter().map(|(drive, since)| match *since {
+            Version::ZERO => format!("drive {drive} (of which nothing is certain)"),
+            since => format!("drive {drive} (of which nothing after {since} is certain)"),
+        });
+        let obstacle = legs.collect::<Vec<String>>().join(", ");
+        if self.obstacle.replace(Some(obstacle.clone())) != Some(obstacle.clone()) {
+            tracing::error!(
+                volume = %self.volume,
+                "the volume waits: the last copies in sync of a slab are on {obstacle}; bring back servers or                  drives that are away"
+            );
+        }
     }
 
     fn stop_if_deposed(&self, error: &AskError) -> Result<(), Interrupted> {

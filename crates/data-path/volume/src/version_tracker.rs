@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 
 use spandrel_replica::Mark;
+use spandrel_shared::knob::{self, Knob};
 use spandrel_shared::{Epoch, Version};
 
 /// Exceptions that a mark carries at most: it travels with every message.
@@ -71,7 +72,8 @@ impl VersionTracker {
         if let Some(inherited) = &self.inherited {
             return inherited.clone();
         }
-        let far_behind = (self.next_counter - 1).saturating_sub(EXCEPTION_DISTANCE);
+        let distance = knob::value(Knob::ExceptionDistance, EXCEPTION_DISTANCE);
+        let far_behind = (self.next_counter - 1).saturating_sub(distance);
         let mut exceptions = Vec::new();
         let mut end = self.next_counter;
         for counter in &self.under_way {

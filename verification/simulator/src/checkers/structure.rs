@@ -1,9 +1,9 @@
-//! What stands on a drive is consistent: nothing is damaged, and no physical block has two owners. That none
-//! is leaked is not judged yet: [`blocks_named`] would have to be what the store counts as used.
+//! What stands on a drive is consistent: nothing is damaged, no physical block has two owners, and none is
+//! leaked.
 
 use std::collections::BTreeMap;
 
-use spandrel_inspect::{Inspection, Structure};
+use spandrel_inspect::{DamageKind, Inspection, Structure};
 use spandrel_shared::BLOCK_BYTES;
 
 /// Looks at a drive of which nothing is expected to be damaged.
@@ -16,6 +16,16 @@ pub fn check(inspection: &Inspection) -> Result<(), String> {
     if let Some(damage) = inspection.damage.iter().find(|damage| !damage.by_crash) {
         return Err(format!("{name}: {} damaged: {}", damage.kind.name(), damage.detail));
     }
+    check_owners(inspection)
+}
+
+/// Looks for physical blocks with two owners, also on a drive that is damaged.
+///
+/// # Errors
+///
+/// Which block has which owners.
+pub fn check_owners(inspection: &Inspection) -> Result<(), String> {
+    let name = inspection.path.display();
     let mut owners: BTreeMap<u64, String> = BTreeMap::new();
     let pages = map_pages(inspection).map(|page| (page.offset_bytes, format!("{page:?}")));
     let blocks = inspection.blocks.iter().map(|block| (block.offset_bytes, format!("{block:?}")));
@@ -31,15 +41,24 @@ pub fn check(inspection: &Inspection) -> Result<(), String> {
     Ok(())
 }
 
-/// Blocks that something live names: data and map pages.
-pub fn blocks_named(inspection: &Inspection) -> u64 {
-    (map_pages(inspection).count() + inspection.blocks.len()) as u64
+/// Compares the blocks that a store counts as used with those that something live names: data and map pages.
+/// The store must be idle.
+///
+/// # Errors
+///
+/// How many are leaked, or used although they count as free.
+pub fn check_used(inspection: &Inspection, blocks_used: u64) -> Result<(), String> {
+    let named = (map_pages(inspection).count() + inspection.blocks.len()) as u64;
+    if blocks_used == named {
+        return Ok(());
+    }
+    Err(format!("{}: {blocks_used} blocks count as used, and {named} are named", inspection.path.display()))
 }
 
 /// The structures that stand among the data.
 fn map_pages(inspection: &Inspection) -> impl Iterator<Item = &Structure> {
-    let data_offset = inspection.superblock.data_offset_bytes;
-    inspection.structures.iter().filter(move |structure| structure.offset_bytes >= data_offset)
+    let is_page = |kind| matches!(kind, DamageKind::SlabRoot | DamageKind::Leaf);
+    inspection.structures.iter().filter(move |structure| is_page(structure.kind))
 }
 
 #[cfg(test)]

@@ -12,7 +12,13 @@ fn drive() -> Inspection {
 #[test]
 fn a_drive_that_is_whole_passes() {
     assert_eq!(check(&drive()), Ok(()));
-    assert_eq!(blocks_named(&drive()), 3);
+}
+
+#[test]
+fn blocks_that_are_leaked_or_free_by_mistake_are_found() {
+    assert_eq!(check_used(&drive(), 3), Ok(()));
+    assert_eq!(check_used(&drive(), 4), Err("n1: 4 blocks count as used, and 3 are named".to_owned()));
+    assert!(check_used(&drive(), 2).is_err(), "a block that is named may be given out");
 }
 
 #[test]
@@ -39,10 +45,13 @@ fn a_physical_block_with_two_owners_is_found() {
 }
 
 #[test]
-fn the_journal_and_the_roots_own_no_data_blocks() {
+fn the_journal_and_superblocks_own_no_data_blocks() {
     let mut drive = drive();
     // Journal groups follow each other within one block.
-    drive.structures.extend([map_page(BLOCK), map_page(BLOCK + 512)]);
+    let group = |offset_bytes| Structure { kind: DamageKind::JournalGroup, ..map_page(offset_bytes) };
+    drive.structures.extend([group(BLOCK), group(BLOCK + 512)]);
+    let at_end = DATA_OFFSET_BYTES + 100 * BLOCK;
+    drive.structures.push(Structure { kind: DamageKind::Superblock, ..map_page(at_end) });
     assert_eq!(check(&drive), Ok(()));
-    assert_eq!(blocks_named(&drive), 3);
+    assert_eq!(check_used(&drive, 3), Ok(()));
 }

@@ -1,0 +1,40 @@
+//! Thresholds that the simulator turns down, so that what lies beyond them is not rare there.
+//!
+//! A threshold that is right for real loads can keep a run of some thousand operations from ever reaching the
+//! code behind it. Without the feature `simulation` a knob cannot be turned: its value is the one that ships,
+//! which stands where it is used.
+
+/// A threshold that can be turned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knob {
+    /// Writes by which one must be behind the newest to become an exception of the mark.
+    ExceptionDistance,
+}
+
+#[cfg(feature = "simulation")]
+thread_local! {
+    static TURNED: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
+}
+
+/// Gives a knob another value on this thread, or with `None` the one that ships.
+#[cfg(feature = "simulation")]
+pub fn turn(knob: Knob, value: Option<u64>) {
+    match knob {
+        Knob::ExceptionDistance => TURNED.set(value),
+    }
+}
+
+/// The value of a knob: `shipped`, if it was not turned.
+#[cfg(feature = "simulation")]
+pub fn value(knob: Knob, shipped: u64) -> u64 {
+    match knob {
+        Knob::ExceptionDistance => TURNED.get().unwrap_or(shipped),
+    }
+}
+
+/// The value of a knob: `shipped`.
+#[cfg(not(feature = "simulation"))]
+#[inline(always)]
+pub const fn value(_knob: Knob, shipped: u64) -> u64 {
+    shipped
+}
