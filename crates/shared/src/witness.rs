@@ -48,6 +48,8 @@ pub enum Rare {
     AnswerWaitedForPromise,
     /// A front-end lost the right to write to another one that took it.
     WriterReplaced,
+    /// A change came from a front-end that may not write any more, and was refused.
+    LostWriterRefused,
     /// A change was repeated because nobody knew whether it was made.
     ChangeRepeated,
     /// A drive refused a change for lack of room.
@@ -58,7 +60,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
@@ -78,6 +80,7 @@ impl Rare {
         Self::WriteWaitedForRead,
         Self::AnswerWaitedForPromise,
         Self::WriterReplaced,
+        Self::LostWriterRefused,
         Self::ChangeRepeated,
         Self::DriveFull,
         Self::PinnedWhileReplaced,

@@ -25,6 +25,8 @@ pub struct Totals {
     pub runs: u64,
     /// Operations that clients began.
     pub operations: u64,
+    /// How often a client asked for a change again, on another server.
+    pub changes_repeated: u64,
     /// Changes that owners answered.
     pub completions: u64,
     /// Virtual time.
@@ -39,6 +41,8 @@ pub struct Totals {
     pub bits_flipped: u64,
     /// Node processes that ended without a warning.
     pub node_crashes: u64,
+    /// Starts that were refused since the cluster's state was older than the drives knew.
+    pub starts_refused: u64,
     /// How often each of [`Rare::ALL`] was reached.
     pub rare: [u64; Rare::ALL.len()],
 }
@@ -48,12 +52,14 @@ impl Totals {
     pub fn add(&mut self, outcome: &Outcome) {
         self.runs += 1;
         self.operations += outcome.operations;
+        self.changes_repeated += outcome.changes_repeated;
         self.completions += outcome.completions;
         self.virtual_time += outcome.virtual_time;
         self.events += outcome.events;
         self.faults_left_out += outcome.faults_left_out;
         self.bits_flipped += outcome.bits_flipped;
         self.node_crashes += outcome.node_crashes;
+        self.starts_refused += outcome.starts_refused;
         for (kind, count) in &outcome.faults {
             *self.faults.entry(kind).or_insert(0) += count;
         }

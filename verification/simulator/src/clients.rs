@@ -3,7 +3,9 @@
 //!
 //! A client dies with its node; a new one comes with the node's next start, and on other nodes others
 //! wait for the right to write. What a client began and was not answered stays open in the history:
-//! it may take effect later, or never.
+//! it may take effect later, or never. Other clients outlive the nodes that serve them: the [`movers`].
+
+pub mod movers;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -198,16 +200,10 @@ impl Client {
 
     async fn change(&self, device: &impl BlockDevice, choice: &Choice) -> Result<(), DeviceError> {
         let history = &self.volume.history;
-        let mut sectors = choice.sectors.clone();
+        let sectors = choice.sectors.clone();
         let (offset, length) = bytes_of(&sectors);
         let (number, outcome) = match choice.kind {
-            Kind::Trim => {
-                // Parts of blocks at either end keep their content.
-                sectors = sectors.start.next_multiple_of(BLOCK_SECTORS)
-                    ..sectors.end / BLOCK_SECTORS * BLOCK_SECTORS;
-                sectors.end = sectors.end.max(sectors.start);
-                (history.begin_write(sectors, 0), device.trim(offset, length).await)
-            }
+            Kind::Trim => (history.begin_write(whole_blocks(&sectors), 0), device.trim(offset, length).await),
             Kind::Zero => {
                 let number = history.begin_write(sectors, 0);
                 (number, device.write_zeroes(offset, length, false).await)
@@ -251,6 +247,12 @@ impl Client {
 /// Offset and length in bytes.
 fn bytes_of(sectors: &Range<u64>) -> (u64, u64) {
     (sectors.start * SECTOR_BYTES as u64, (sectors.end - sectors.start) * SECTOR_BYTES as u64)
+}
+
+/// The sectors that a trim changes: parts of blocks at either end keep their content.
+fn whole_blocks(sectors: &Range<u64>) -> Range<u64> {
+    let start = sectors.start.next_multiple_of(BLOCK_SECTORS);
+    start..(sectors.end / BLOCK_SECTORS * BLOCK_SECTORS).max(start)
 }
 
 /// Reads everything that clients ever touched, once, through a node that is up.

@@ -67,6 +67,10 @@ pub enum Fault {
         #[serde(default)]
         every_ms: u64,
     },
+    /// Nothing reaches a server from the clients that are no server's, or nothing of it reaches them.
+    ClientsCut { node: usize, inbound: bool, outbound: bool, for_ms: u64 },
+    /// The connections of such clients to a server break.
+    ClientsDropped { node: usize },
     /// Messages from one server to another take long.
     SlowLink { from: usize, to: usize, delay_ms: u64, for_ms: u64 },
     /// The cluster's state answers nobody.
@@ -109,6 +113,9 @@ pub enum Fault {
         #[serde(default)]
         power_cut_all: bool,
     },
+    /// All servers lose their power, perhaps after they were stopped in order, and the cluster's state comes back
+    /// as it once was, which they refuse; then they lose their power again, and the true state is put back.
+    OlderState { in_order: bool, away_ms: u64, for_ms: u64 },
     /// A server loses its power and all its drives, and comes back with blank ones.
     LoseDrives { node: usize, away_ms: u64 },
     /// No fault: a volume is scrubbed.
@@ -139,6 +146,8 @@ impl Fault {
             Fault::Isolate { .. } => "isolation",
             Fault::Orphan { .. } => "orphaned server",
             Fault::BreakConnections { .. } => "broken connections",
+            Fault::ClientsCut { .. } => "clients cut off",
+            Fault::ClientsDropped { .. } => "broken connections of clients",
             Fault::SlowLink { .. } => "slow link",
             Fault::StateOutage { .. } => "outage of the state",
             Fault::StateCutOff { .. } => "node without the state",
@@ -154,6 +163,7 @@ impl Fault {
             Fault::Unreadable { .. } => "unreadable blocks",
             Fault::NoRoom { .. } => "drive without room",
             Fault::OldImage { .. } => "old image of a drive",
+            Fault::OlderState { .. } => "older state of the cluster",
             Fault::LoseDrives { .. } => "loss of all drives of a server",
             Fault::Scrub { .. } => "scrub",
         }

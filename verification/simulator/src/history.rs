@@ -6,6 +6,11 @@
 //! is judged as one register; elsewhere each of its sectors is. That a block is never torn is judged
 //! besides: of two writes that both cover two sectors of a block, a read never sees the one here and
 //! the other there.
+//!
+//! A client that asks for a write again, over another connection, cannot know whether it was done already: it
+//! may take effect once more. If nobody else writes there meanwhile, that shows nowhere; if somebody does, it
+//! puts its value in the place of theirs again. So each repetition counts as a write of the same value, and the
+//! answer ends all of them: what takes effect later is wrong, whichever of them it was.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -33,6 +38,7 @@ pub struct History {
     newest_value: Cell<u64>,
     clock: Cell<Moment>,
     answered: Cell<usize>,
+    repeated: Cell<u64>,
 }
 
 struct Recorded {
@@ -40,6 +46,8 @@ struct Recorded {
     what: What,
     start: Moment,
     end: Option<Moment>,
+    /// When it was asked for again, and when that may not take effect any more.
+    repeats: Vec<(Moment, Option<Moment>)>,
 }
 
 enum What {
@@ -108,13 +116,29 @@ impl History {
     fn begin(&self, sectors: Range<u64>, what: What) -> OperationNumber {
         let start = self.moment();
         let mut operations = self.operations.borrow_mut();
-        operations.push(Recorded { sectors, what, start, end: None });
+        operations.push(Recorded { sectors, what, start, end: None, repeats: Vec::new() });
         OperationNumber(operations.len() - 1)
     }
 
-    /// A write was answered. One that never is may take effect at any later time, or never.
+    /// A write that was not answered is asked for again.
+    pub fn repeat_write(&self, number: OperationNumber) {
+        self.operations.borrow_mut()[number.0].repeats.push((self.moment(), None));
+        self.repeated.set(self.repeated.get() + 1);
+    }
+
+    /// How often a write was asked for again.
+    pub fn repeated(&self) -> u64 {
+        self.repeated.get()
+    }
+
+    /// A write was answered, and so are its repetitions. One that never is may take effect at any later time,
+    /// or never.
     pub fn end_write(&self, number: OperationNumber) {
-        self.operations.borrow_mut()[number.0].end = Some(self.moment());
+        let recorded = &mut self.operations.borrow_mut()[number.0];
+        recorded.end = Some(self.moment());
+        for (_, end) in &mut recorded.repeats {
+            *end = Some(self.moment());
+        }
         self.answered.set(self.answered.get() + 1);
     }
 
@@ -226,13 +250,11 @@ impl Recorded {
         }
     }
 
-    fn at(&self, sector: u64) -> Operation {
-        Operation {
-            value: self.value_at(sector),
-            is_write: !self.is_read(),
-            start: self.start,
-            end: self.end,
-        }
+    /// What it did to `sector`, which it covers: one operation, and one more for each repetition.
+    fn at(&self, sector: u64) -> impl Iterator<Item = Operation> {
+        let (value, is_write) = (self.value_at(sector), !self.is_read());
+        let attempts = std::iter::once((self.start, self.end)).chain(self.repeats.iter().copied());
+        attempts.map(move |(start, end)| Operation { value, is_write, start, end })
     }
 }
 
@@ -254,7 +276,7 @@ fn check_block(block: u64, recorded: &[&Recorded]) -> Result<(), Inconsistency> 
 
 fn check_sector(sector: u64, recorded: &[&Recorded]) -> Result<(), Inconsistency> {
     let covering = recorded.iter().filter(|recorded| recorded.covers(sector));
-    let operations: Vec<Operation> = covering.map(|recorded| recorded.at(sector)).collect();
+    let operations: Vec<Operation> = covering.flat_map(|recorded| recorded.at(sector)).collect();
     check(&operations).map_err(|violation: Violation| Inconsistency {
         sector,
         what: format!("{violation:?}"),

@@ -154,6 +154,67 @@ fn an_unanswered_write_may_take_effect_once() {
 }
 
 #[test]
+fn a_repeated_write_may_take_effect_until_it_is_answered() {
+    let history = History::default();
+    let repeated = history.begin_write(0..8, 1);
+    written(&history, 0..8, 2);
+    history.repeat_write(repeated);
+    seen(&history, 0, &[2; 8]);
+    history.end_write(repeated);
+    seen(&history, 0, &[1; 8]);
+    assert_eq!(history.check(), Ok(()));
+    assert_eq!((history.count(), history.answered(), history.repeated()), (4, 4, 1));
+}
+
+#[test]
+fn a_repeated_write_may_replace_what_replaced_it() {
+    let history = History::default();
+    let repeated = history.begin_write(0..8, 1);
+    seen(&history, 0, &[1; 8]);
+    written(&history, 0..8, 2);
+    seen(&history, 0, &[2; 8]);
+    history.repeat_write(repeated);
+    seen(&history, 0, &[1; 8]);
+    history.end_write(repeated);
+    assert_eq!(history.check(), Ok(()));
+}
+
+#[test]
+fn a_repeated_write_that_nobody_sees_may_have_been_done_once() {
+    let history = History::default();
+    let repeated = history.begin_write(0..8, 1);
+    history.repeat_write(repeated);
+    history.repeat_write(repeated);
+    written(&history, 0..8, 2);
+    history.end_write(repeated);
+    seen(&history, 0, &[2; 8]);
+    assert_eq!(history.check(), Ok(()));
+}
+
+/// The first node was held up, and carries the write out when its repetition was answered by another one.
+#[test]
+fn a_repeated_write_that_comes_late_is_found() {
+    let history = History::default();
+    let repeated = history.begin_write(0..8, 1);
+    history.repeat_write(repeated);
+    history.end_write(repeated);
+    written(&history, 0..8, 2);
+    seen(&history, 0, &[2; 8]);
+    seen(&history, 0, &[1; 8]);
+    assert_eq!(sector_of(&history), 0);
+}
+
+#[test]
+fn a_repeated_write_that_was_answered_is_there() {
+    let history = History::default();
+    let repeated = history.begin_write(0..8, 1);
+    history.repeat_write(repeated);
+    history.end_write(repeated);
+    seen(&history, 0, &[0; 8]);
+    assert_eq!(sector_of(&history), 0);
+}
+
+#[test]
 fn what_was_trimmed_stays_away() {
     let history = History::default();
     written(&history, 0..16, 1);

@@ -149,12 +149,14 @@ fn run_twice(plan: &Plan) -> Result<(), String> {
 
 fn summary(totals: &Totals, took: Duration) -> String {
     let mut text = format!(
-        "{} runs passed in {:.0} s: {} operations, {} changes answered, {} node crashes, {} bits flipped, {:.1} h of virtual time\n",
+        "{} runs passed in {:.0} s: {} operations, {} changes repeated by clients, {} answered, {} node crashes, {} starts refused, {} bits flipped, {:.1} h of virtual time\n",
         totals.runs,
         took.as_secs_f64(),
         totals.operations,
+        totals.changes_repeated,
         totals.completions,
         totals.node_crashes,
+        totals.starts_refused,
         totals.bits_flipped,
         totals.virtual_time.as_secs_f64() / 3600.0,
     );

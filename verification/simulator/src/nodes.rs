@@ -2,7 +2,8 @@
 //! cluster's state beside them on a machine of its own.
 //!
 //! Everything goes the way it goes on real servers: clients use a node's block devices, owners and
-//! copies speak over the bus, promises and the state's transactions decide who serves.
+//! copies speak over the bus, promises and the state's transactions decide who serves. One more machine is
+//! for clients that are no server's: it never fails, but its network may.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,6 +31,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The smallest slabs that a pool can have.
 pub const SLAB_BYTES: u64 = 4 << 20;
+
+/// Where nodes listen for each other.
+const BUS_PORT: u16 = 7000;
+
+/// Where nodes listen for NBD clients.
+const NBD_PORT: u16 = 10809;
 
 /// What a world consists of.
 #[derive(Clone, Debug)]
@@ -66,6 +73,7 @@ pub struct NodesWorld {
     /// The cluster's state, for faults.
     pub state: SimulatedState<SimulatedPlatform>,
     servers: Vec<Server>,
+    clients: Process,
     crashes: Cell<u64>,
 }
 
@@ -98,7 +106,9 @@ impl NodesWorld {
         state.set_faults(config.state);
         let servers = (0..).zip(&config.drives);
         let servers = servers.map(|(index, drives)| Server::new(&world, index, *drives, config.drive));
-        let nodes = Self { servers: servers.collect(), world, state, crashes: Cell::new(0) };
+        let servers = servers.collect();
+        let clients = world.start_process_on(&world.add_host("clients"), "clients");
+        let nodes = Self { servers, clients, world, state, crashes: Cell::new(0) };
         for index in 0..nodes.count() {
             nodes.start(index);
         }
@@ -161,6 +171,16 @@ impl NodesWorld {
         &self.servers[index].host
     }
 
+    /// A process on a machine that is no server: for clients that outlive nodes.
+    pub fn clients(&self) -> &Process {
+        &self.clients
+    }
+
+    /// Where a node listens for NBD clients.
+    pub fn nbd_address(&self, index: usize) -> Address {
+        Address::Tcp(SocketAddr::new(self.host(index).address(0), NBD_PORT))
+    }
+
     /// The first drive of a node.
     pub fn drive(&self, index: usize) -> &SimulatedDrive {
         &self.servers[index].drives[0]
@@ -176,6 +196,11 @@ impl NodesWorld {
         self.servers[index].refusal.borrow().clone()
     }
 
+    /// What was refused counts no more: what was wrong is to be put right.
+    pub fn forget_refusals(&self) {
+        self.servers.iter().for_each(|server| _ = server.refusal.take());
+    }
+
     /// Starts a node. It is up some time later.
     pub fn start(&self, index: usize) {
         let server = &self.servers[index];
@@ -188,8 +213,8 @@ impl NodesWorld {
             cluster: cluster_id(),
             node: node_id(index),
             name: server.name.clone(),
-            bus_address: Address::Tcp(SocketAddr::new(server.host.address(0), 7000)),
-            nbd_addresses: Vec::new(),
+            bus_address: Address::Tcp(SocketAddr::new(server.host.address(0), BUS_PORT)),
+            nbd_addresses: vec![self.nbd_address(index)],
             drives: server.drives.iter().map(|drive| drive.name().to_owned()).collect(),
         };
         let (slot, refusal) = (Rc::clone(&server.node), Rc::clone(&server.refusal));
@@ -207,6 +232,7 @@ impl NodesWorld {
                         if ["STATE_UNAVAILABLE", "DRIVE_NOT_OPENED", "DRIVE_FAILED"]
                             .contains(&&error.code[..]) =>
                     {
+                        tracing::warn!("the node does not start yet: {error}");
                         platform.sleep(Duration::from_millis(500)).await;
                     }
                     Err(error) => {
@@ -265,6 +291,7 @@ impl Drop for NodesWorld {
         for index in 0..self.count() {
             self.stop(index, true);
         }
+        self.clients.crash();
     }
 }
 

@@ -5,7 +5,9 @@
 //! what can come back without them must, within a bound of virtual time. *Rest*: all are back, clients
 //! stop, and the copies, the drives and the whole history are judged.
 
-use std::cell::RefCell;
+mod older_state;
+
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use std::time::Duration;
 use spandrel_cluster::VolumeMembership;
 use spandrel_cluster::simulated::Faults as StateFaults;
 use spandrel_node::NodeReport;
+use spandrel_platform::Address;
 use spandrel_platform_simulated::{Random, RunEnd};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, NodeId, VolumeId};
@@ -21,7 +24,7 @@ use spandrel_volume::ScrubReport;
 use crate::checkers::one_owner::OneOwner;
 use crate::checkers::same_copies::{self, InspectedDrive};
 use crate::checkers::{counted_in_sync, damage, last_copy, redundancy, structure};
-use crate::clients::{self, ClientVolume};
+use crate::clients::{self, ClientVolume, movers};
 use crate::faults::atlas::{Atlas, Surroundings};
 use crate::faults::inject::Injector;
 use crate::faults::plan::Plan;
@@ -29,6 +32,7 @@ use crate::faults::{DrivePlace, Fault};
 use crate::inspection::{inspect_drive, inspect_image};
 use crate::logbook;
 use crate::nodes::{NodesConfig, NodesWorld, PATIENCE, SLAB_BYTES, node_id};
+use older_state::OlderState;
 
 /// How often a run looks whether something has come back.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -53,6 +57,8 @@ pub struct Outcome {
     pub virtual_time: Duration,
     /// Operations that clients began.
     pub operations: u64,
+    /// How often a client asked for a change again, on another server.
+    pub changes_repeated: u64,
     /// Changes that owners answered.
     pub completions: u64,
     /// Faults by kind.
@@ -63,6 +69,8 @@ pub struct Outcome {
     pub bits_flipped: u64,
     /// Node processes that ended without a warning.
     pub node_crashes: u64,
+    /// Starts that were refused since the cluster's state was older than the drives knew.
+    pub starts_refused: u64,
     /// How often each of [`Rare::ALL`] was reached.
     pub rare: [u64; Rare::ALL.len()],
 }
@@ -132,6 +140,10 @@ struct Run<'a> {
     one_owner: OneOwner,
     /// Which runs of each node have clients.
     clients_of: RefCell<BTreeMap<usize, u64>>,
+    /// Whether the clients that move have begun.
+    have_movers: Cell<bool>,
+    /// What must not change, while an older state of the cluster stands in the place of the true one.
+    older_state: Option<OlderState>,
     /// The drives as they were made, by place.
     drives: BTreeMap<DrivePlace, DriveId>,
     /// Places whose drive is lost for ever.
@@ -174,6 +186,8 @@ impl<'a> Run<'a> {
             random: Random::stream(seed, "run", 0),
             one_owner: OneOwner::default(),
             clients_of: RefCell::default(),
+            have_movers: Cell::new(false),
+            older_state: None,
             drives,
             lost: BTreeSet::new(),
             strayed: BTreeSet::new(),
@@ -195,6 +209,7 @@ impl<'a> Run<'a> {
             self.faults_done += 1;
             if self.random.chance(REMEMBER_PER_MILLE) {
                 self.injector.remember_drives(&self.nodes);
+                self.injector.remember_state(&self.nodes);
             }
         }
         self.advance(self.plan.shape.fault_interval_ms_max)?;
@@ -245,6 +260,9 @@ impl<'a> Run<'a> {
 
     /// What must hold at any time; and clients for nodes that have come up.
     fn look(&mut self) -> Result<(), Finding> {
+        if let Some(older) = &self.older_state {
+            return self.judge_older_state(older);
+        }
         let completions = witness::take_completions();
         self.one_owner.check(&completions).map_err(finding("one owner"))?;
         let reports = self.reports();
@@ -305,8 +323,11 @@ impl<'a> Run<'a> {
         self.volumes.iter().map(read).collect()
     }
 
-    /// Some clients for each node that has come up.
+    /// Some clients for each node that has come up, and once those that go from node to node.
     fn give_clients(&self) {
+        if !self.have_movers.replace(true) {
+            self.start_movers();
+        }
         for node in 0..self.nodes.count() {
             let (Some(up), Some(process)) = (self.nodes.node(node), self.nodes.process(node)) else {
                 continue;
@@ -325,6 +346,18 @@ impl<'a> Run<'a> {
         }
     }
 
+    fn start_movers(&self) {
+        let servers: Rc<[Address]> =
+            (0..self.nodes.count()).map(|node| self.nodes.nbd_address(node)).collect();
+        for (volume, volume_number) in self.volumes.iter().zip(0_u64..) {
+            for number in 0..u64::from(self.plan.shape.load.movers) {
+                let random = Random::stream(self.plan.seed, "mover", (volume_number << 8) | number);
+                let platform = self.nodes.clients().platform();
+                movers::start(&volume.client, Rc::clone(&servers), &platform, random);
+            }
+        }
+    }
+
     fn up(&self) -> Vec<bool> {
         (0..self.nodes.count()).map(|node| self.nodes.is_up(node)).collect()
     }
@@ -338,16 +371,25 @@ impl<'a> Run<'a> {
         }
         let (volumes, up) = (self.memberships()?, self.up());
         self.atlas.forget_lost_drives(&volumes);
-        let surroundings = Surroundings { now_ms: self.now_ms(), up: &up, ids: &self.ids, volumes: &volumes };
+        let ids = self.ids.clone();
+        let surroundings = Surroundings { now_ms: self.now_ms(), up: &up, ids: &ids, volumes: &volumes };
         let taken = self.places_taken(fault);
         let newest = self.volumes.iter().map(|volume| volume.client.history.newest_value()).max();
         let crashes = self.nodes.crashes();
         let permitted =
             self.atlas.permits(fault, &surroundings) && !taken.iter().any(|place| self.lost.contains(place));
-        if !permitted || !self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), surroundings.now_ms) {
+        let now_ms = surroundings.now_ms;
+        let struck = match *fault {
+            _ if !permitted => None,
+            Fault::OlderState { in_order, away_ms, for_ms } => {
+                self.bring_older_state(in_order, away_ms, for_ms)?
+            }
+            _ => self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), now_ms).then(|| fault.kind()),
+        };
+        let Some(kind) = struck else {
             self.outcome.faults_left_out += 1;
             return Ok(());
-        }
+        };
         let drives_lost: Vec<DriveId> = taken.iter().map(|place| self.drives[place]).collect();
         self.atlas.note(fault, &drives_lost, &surroundings);
         match fault {
@@ -359,7 +401,7 @@ impl<'a> Run<'a> {
         }
         self.was_damaged |= fault.is_damage();
         self.outcome.node_crashes += self.nodes.crashes() - crashes;
-        *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
+        *self.outcome.faults.entry(kind).or_insert(0) += 1;
         self.look()
     }
 
@@ -696,6 +738,7 @@ impl<'a> Run<'a> {
             events: self.nodes.world.trace_events(),
             virtual_time: self.nodes.world.now(),
             operations: self.volumes.iter().map(|volume| volume.client.history.count() as u64).sum(),
+            changes_repeated: self.volumes.iter().map(|volume| volume.client.history.repeated()).sum(),
             completions: self.one_owner.completions(),
             bits_flipped: self.outcome.bits_flipped + self.injector.bits_flipped(),
             rare: std::array::from_fn(|index| self.outcome.rare[index] + reached[index]),

@@ -96,6 +96,9 @@ pub struct VolumeShape {
 pub struct Load {
     /// Clients on each server, for each volume.
     pub clients: u8,
+    /// Clients of each volume that go from server to server.
+    #[serde(default)]
+    pub movers: u8,
     /// Operations that a client has under way at once, at most.
     pub depth: u8,
     /// A client waits up to this many microseconds after an operation, so that all of them together do
@@ -137,6 +140,9 @@ pub struct Weights {
     pub orphan: u32,
     /// Connections that break.
     pub break_connections: u32,
+    /// The way between a server and the clients that are no server's: cut, or connections broken.
+    #[serde(default)]
+    pub clients_cut: u32,
     /// Links that become slow.
     pub slow_link: u32,
     /// The cluster's state: unreachable, for all or one.
@@ -159,6 +165,9 @@ pub struct Weights {
     pub no_room: u32,
     /// An old image of a drive, or all drives of a server, in the place of what was there.
     pub lose_drives: u32,
+    /// The cluster's state comes back from an older backup.
+    #[serde(default)]
+    pub older_state: u32,
     /// Volumes are scrubbed.
     pub scrub: u32,
 }
@@ -181,16 +190,24 @@ impl Shape {
         let faults = random.between(16, 48) as u32;
         let fault_interval_ms_max = one_of(&[200, 1000, 1500, 3000]);
         let mut load = Load::draw(&random);
-        let workers = nodes * volumes.len() as u64 * u64::from(load.clients) * u64::from(load.depth);
+        load.draw_movers(seed);
+        let clients = nodes * u64::from(load.clients) + u64::from(load.movers);
+        let workers = volumes.len() as u64 * clients * u64::from(load.depth);
         let run_us = 1000 * (u64::from(faults) * fault_interval_ms_max / 2 + COME_BACK_MS);
         load.pause_us_max = 2 * run_us * workers / one_of(&OPERATIONS);
+        let network = NetworkShape::draw(&random);
+        let weights = Weights {
+            clients_cut: clients_cut(seed, &load),
+            older_state: older_state(seed),
+            ..Weights::draw(&random)
+        };
         Self {
             drives,
             drive,
-            network: NetworkShape::draw(&random),
+            network,
             volumes,
             load,
-            weights: Weights::draw(&random),
+            weights,
             faults,
             fault_interval_ms_max,
             left_broken: random.below(nodes) as u8,
@@ -249,6 +266,18 @@ fn volumes(random: &Random, drives: &[u8]) -> Vec<VolumeShape> {
     volumes
 }
 
+/// How often the way to the clients that move breaks.
+fn clients_cut(seed: u64, load: &Load) -> u32 {
+    let random = Random::stream(seed, "clients cut", 0);
+    if load.movers == 0 || random.chance(500) { 0 } else { 4 << random.below(4) }
+}
+
+/// How often the cluster's state comes back from an older backup.
+fn older_state(seed: u64) -> u32 {
+    let random = Random::stream(seed, "older state", 0);
+    if random.chance(500) { 0 } else { 2 << random.below(4) }
+}
+
 impl VolumeShape {
     /// Its size.
     pub fn size_bytes(&self) -> u64 {
@@ -281,6 +310,7 @@ impl Load {
         let sometimes = |per_mille: u64| if random.chance(600) { random.below(per_mille) as u32 } else { 0 };
         Self {
             clients: random.between(1, 2) as u8,
+            movers: 0,
             depth: one_of(&[1, 2, 4, 8]) as u8,
             pause_us_max: 0,
             zones: random.between(1, 6) as u8,
@@ -291,6 +321,18 @@ impl Load {
             long_per_mille: sometimes(200),
             blocks_max: one_of(&[2, 16, 256]) as u32,
             idle_per_mille: one_of(&[0, 100, 500]) as u32,
+        }
+    }
+
+    /// Half of all worlds have clients that move, and most of these have no others: where every server has
+    /// its own, few others are let in.
+    fn draw_movers(&mut self, seed: u64) {
+        let random = Random::stream(seed, "movers", 0);
+        if random.chance(500) {
+            self.movers = random.between(1, 4) as u8;
+            if random.chance(700) {
+                self.clients = 0;
+            }
         }
     }
 }
@@ -307,6 +349,7 @@ impl Weights {
             isolate: weight(4),
             orphan: weight(2),
             break_connections: weight(2),
+            clients_cut: 0,
             slow_link: weight(1),
             state_outage: weight(2),
             state_losses: weight(2),
@@ -318,6 +361,7 @@ impl Weights {
             unreadable: weight(1),
             no_room: weight(1),
             lose_drives: weight(2),
+            older_state: 0,
             scrub: weight(4),
         }
     }

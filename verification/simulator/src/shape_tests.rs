@@ -56,7 +56,8 @@ fn settings_are_what_they_say() {
             load.idle_per_mille,
         ];
         assert!(per_mille.iter().all(|part| *part <= 1000), "seed {seed}");
-        assert!(load.clients > 0 && load.depth > 0 && load.zones > 0 && load.blocks_max >= 2, "seed {seed}");
+        assert!(load.clients + load.movers > 0, "seed {seed}");
+        assert!(load.depth > 0 && load.zones > 0 && load.blocks_max >= 2, "seed {seed}");
     }
 }
 
@@ -76,6 +77,15 @@ fn worlds_differ_in_everything() {
     assert_eq!(distinct(|shape| shape.network.random_order.into()), 2);
     assert_eq!(distinct(|shape| (shape.network.bandwidth_bytes_per_second.is_some()).into()), 2);
     assert!(distinct(|shape| shape.left_broken.into()) > 3);
+    assert_eq!(distinct(|shape| shape.load.movers.into()), 5);
+    assert_eq!(distinct(|shape| shape.load.clients.into()), 3);
+}
+
+#[test]
+fn only_clients_that_move_are_cut_off() {
+    assert!(shapes().all(|(_, shape)| shape.weights.clients_cut == 0 || shape.load.movers > 0));
+    let cut = shapes().filter(|(_, shape)| shape.weights.clients_cut > 0).count();
+    assert!((400..600).contains(&cut), "{cut}");
 }
 
 /// Every kind of fault but the crash is left out of about half of the runs.
@@ -98,6 +108,7 @@ fn all(weights: &Weights) -> Vec<u32> {
         isolate,
         orphan,
         break_connections,
+        clients_cut: _,
         slow_link,
         state_outage,
         state_losses,
@@ -109,10 +120,12 @@ fn all(weights: &Weights) -> Vec<u32> {
         unreadable,
         no_room,
         lose_drives,
+        older_state,
         scrub,
     } = *weights;
     let network = [cut, isolate, orphan, break_connections, slow_link];
     let state = [state_outage, state_losses, clock];
-    let drives = [drive_slow, drive_fails, rot, stray_writes, unreadable, no_room, lose_drives, scrub];
+    let drives =
+        [drive_slow, drive_fails, rot, stray_writes, unreadable, no_room, lose_drives, scrub, older_state];
     [&[stop, power_cut_all, pause][..], &network, &state, &drives].concat()
 }

@@ -167,6 +167,7 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
         // done, and must not undo what was written since.
         let admitted = self.writer() == Some(writer) || canary::is_planted(Bug::LostWriterGoesOn);
         if request.changes().is_some() && !admitted {
+            witness::reached(Rare::LostWriterRefused);
             return Err(VolumeRefusal::Busy(self.writer()));
         }
         let _change = request.changes().map(|_| self.writers.begin(writer));

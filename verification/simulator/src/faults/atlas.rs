@@ -2,8 +2,8 @@
 //! injected while safety is judged, so that every failure is a bug.
 //!
 //! What is promised, and so injected at any time:
-//! - Crashes, power cuts, pauses, cuts and delays, of any number of servers at once; outages of the
-//!   cluster's state and losses on the way to it. Nothing that was answered may be lost; what cannot
+//! - Crashes, power cuts, pauses, cuts and delays, of any number of servers at once, and between them and
+//!   their clients; outages of the cluster's state and losses on the way to it. Nothing that was answered may be lost; what cannot
 //!   be reached waits.
 //! - Clocks that drift by up to 0.05 % (promises take 1 % off for that), and any jump of the time of
 //!   day. A monotonic clock that leaps without time having passed is a broken machine, and not promised.
@@ -12,6 +12,11 @@
 //!   are lost or come back as they were before their last attach. Promised as long as each slab keeps one good copy. So
 //!   while a server is damaged, every slab must have an in-sync copy on a server that is neither
 //!   damaged nor *exposed* to another fault that may make its copies stale.
+//! - A cluster's state that was restored from an older backup while all servers were off: it is refused, and
+//!   nothing of any volume changes, as long as on every server a drive that works has recorded a newer one.
+//!   Drives record it with their checkpoints. A start raises the state's revision before it looks, so a state
+//!   that is older by no more than that is not refused. What nodes do that run while their state goes back is
+//!   not promised either.
 //!
 //! What does not exist here: TCP neither duplicates nor reorders within a connection. Requests are
 //! duplicated where a connection breaks after they have arrived and they are repeated over the
@@ -172,6 +177,9 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
     match *fault {
         Fault::Stop { node, away_ms, .. } => exposes(&[node], false, away_ms),
         Fault::PowerCutAll { away_ms } => Effect { exposes: all, lasts_ms: away_ms, ..Effect::default() },
+        Fault::OlderState { away_ms, for_ms, .. } => {
+            Effect { exposes: all, lasts_ms: 2 * away_ms + for_ms, ..Effect::default() }
+        }
         Fault::Pause { node, for_ms } | Fault::Isolate { node, for_ms, .. } => exposes(&[node], true, for_ms),
         Fault::Orphan { node, other, for_ms } => {
             let nodes: Vec<usize> = other.into_iter().chain([node]).collect();
@@ -200,7 +208,9 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         Fault::LoseDrives { node, away_ms } => {
             Effect { damages: Some(node), ..exposes(&[node], false, away_ms) }
         }
-        Fault::StateOutage { .. }
+        Fault::ClientsCut { .. }
+        | Fault::ClientsDropped { .. }
+        | Fault::StateOutage { .. }
         | Fault::StateCutOff { .. }
         | Fault::StateLosses { .. }
         | Fault::TimeOfDay { .. }

@@ -100,6 +100,15 @@ fn the_last_good_copy_is_left_alone_until_the_damage_is_healed() {
 }
 
 #[test]
+fn an_older_state_is_for_worlds_without_damage() {
+    let world = World::new(4);
+    let older = Fault::OlderState { in_order: true, away_ms: 100, for_ms: 1000 };
+    assert!(after(&[stop(1)], &world).permits(&older, &world.at(0)));
+    assert!(!after(&[rot(3)], &world).permits(&older, &world.at(0)), "all servers may have stale copies");
+    assert!(!after(&[older], &world).permits(&rot(3), &world.at(0)));
+}
+
+#[test]
 fn damage_is_refused_while_the_other_copies_may_become_stale() {
     let world = World::new(4);
     let atlas = after(&[stop(1), stop(2)], &world);

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use spandrel_cluster::StateStamp;
+use spandrel_cluster::memory::Image as StateImage;
 use spandrel_cluster::simulated::Faults as StateFaults;
 use spandrel_inspect::{DamageKind, Inspection};
 use spandrel_platform_simulated::{DelayRange, DriveImage, Random, Repeat, Room, SimulatedDrive};
@@ -13,8 +15,12 @@ use super::{DriveFailure, DrivePlace, Fault};
 use crate::inspection::{inspect_drive, inspect_image};
 use crate::nodes::NodesWorld;
 
-/// Images of each drive that are kept.
+/// Images of each drive, and of the cluster's state, that are kept.
 const IMAGES_MAX: usize = 4;
+
+/// By how much the start of a server may raise the state's revision for each of its drives, before it looks
+/// whether the state is older than they know; counted twice, since some servers are started twice.
+const REVISIONS_PER_DRIVE: u64 = 2;
 
 /// Values that were written last count as new.
 const NEWEST_VALUES: u64 = 40;
@@ -30,6 +36,8 @@ pub enum Undo {
     Heal(usize, usize),
     /// No end, but the next time: the connections between two servers break.
     BreakAgain(usize, usize),
+    /// Messages pass again between a server and the machine of the clients.
+    HealClients(usize),
     /// Messages from one server to another take as long as usual.
     UsualDelay(usize, usize),
     /// The cluster's state answers again.
@@ -54,6 +62,8 @@ pub struct Injector {
     planned: u64,
     /// Images of the drives from earlier, the oldest first.
     images: BTreeMap<DrivePlace, VecDeque<DriveImage>>,
+    /// The cluster's state from earlier, the oldest first.
+    states: VecDeque<StateImage>,
     /// Bits that were flipped.
     bits_flipped: u64,
 }
@@ -73,6 +83,7 @@ impl Injector {
             undos: BTreeMap::new(),
             planned: 0,
             images: BTreeMap::new(),
+            states: VecDeque::new(),
             bits_flipped: 0,
         };
         injector.remember_drives(nodes);
@@ -89,6 +100,58 @@ impl Injector {
                     images.pop_front();
                 }
             }
+        }
+    }
+
+    /// The cluster's state as it is now may come back later.
+    pub fn remember_state(&mut self, nodes: &NodesWorld) {
+        self.states.push_back(nodes.state.backup());
+        if self.states.len() > IMAGES_MAX {
+            self.states.pop_front();
+        }
+    }
+
+    /// Whether there is a state from earlier.
+    pub fn remembers_state(&self) -> bool {
+        !self.states.is_empty()
+    }
+
+    /// A state from earlier that every server refuses, if there is one: on each of them, a drive that works
+    /// has durably recorded a newer one. None while requests to the state are held up, which could arrive when
+    /// another one stands.
+    pub fn older_state(&self, nodes: &NodesWorld) -> Option<StateImage> {
+        if self.undos.values().any(|undo| matches!(undo, Undo::StateLossless)) {
+            return None;
+        }
+        let known = (0..nodes.count()).map(|node| self.state_known(nodes, node)).min()??;
+        let drives: usize = (0..nodes.count()).map(|node| nodes.drives(node).len()).sum();
+        let added = REVISIONS_PER_DRIVE * drives as u64;
+        let is_older = |state: &&StateImage| StateStamp(StateStamp::new(0, state.revision).0 + added) < known;
+        let older: Vec<&StateImage> = self.states.iter().filter(is_older).collect();
+        older.get(self.random.index(older.len())).map(|state| (*state).clone())
+    }
+
+    /// The newest state that a server's drives remember whatever a power cut takes from them.
+    fn state_known(&self, nodes: &NodesWorld, node: usize) -> Option<StateStamp> {
+        let works = |place: DrivePlace| {
+            !self.undos.values().any(|undo| match undo {
+                Undo::DriveWorks(other) | Undo::TrueImage(other, _) => *other == place,
+                _ => false,
+            })
+        };
+        let known = |(drive, simulated): (usize, &SimulatedDrive)| {
+            let durable = simulated.crash_image(&mut |_, _| false);
+            let inspection = inspect_image(simulated.name(), &durable).ok()?;
+            works(DrivePlace { node, drive }).then_some(StateStamp(inspection.root?.state_revision))
+        };
+        nodes.drives(node).iter().enumerate().filter_map(known).max()
+    }
+
+    /// All servers come back one by one until a time.
+    pub fn start_all(&mut self, nodes: &NodesWorld, now_ms: u64, until_ms: u64) {
+        for node in 0..nodes.count() {
+            let back = self.random.between(now_ms, until_ms);
+            self.later(back, Undo::Start(node));
         }
     }
 
@@ -142,11 +205,8 @@ impl Injector {
                 self.later(now_ms + away_ms, Undo::Start(node));
             }
             Fault::PowerCutAll { away_ms } => {
-                for node in 0..nodes.count() {
-                    nodes.stop(node, true);
-                    let back = self.random.between(now_ms, now_ms + away_ms);
-                    self.later(back, Undo::Start(node));
-                }
+                (0..nodes.count()).for_each(|node| nodes.stop(node, true));
+                self.start_all(nodes, now_ms, now_ms + away_ms);
             }
             Fault::Pause { node, for_ms } => match nodes.process(node) {
                 Some(process) => process.pause(Duration::from_millis(for_ms)),
@@ -167,6 +227,13 @@ impl Injector {
                         self.cut(nodes, node, other, now_ms + for_ms);
                     }
                 }
+                self.cut_clients(nodes, node, [inbound, outbound], now_ms + for_ms);
+            }
+            Fault::ClientsCut { node, inbound, outbound, for_ms } => {
+                self.cut_clients(nodes, node, [inbound, outbound], now_ms + for_ms);
+            }
+            Fault::ClientsDropped { node } => {
+                return nodes.world.break_connections(&nodes.clients().host(), nodes.host(node)) > 0;
             }
             Fault::Orphan { node, other, for_ms } => {
                 nodes.state.set_cut_off(node as u64, true);
@@ -203,7 +270,8 @@ impl Injector {
                 }
                 self.later(now_ms + away_ms, Undo::Start(node));
             }
-            Fault::Scrub { .. } => {}
+            // They take longer than a moment: the run itself does them.
+            Fault::Scrub { .. } | Fault::OlderState { .. } => {}
             _ => return self.disturb_drive(nodes, fault, newest_value, now_ms),
         }
         true
@@ -212,6 +280,24 @@ impl Injector {
     fn cut(&mut self, nodes: &NodesWorld, from: usize, to: usize, until_ms: u64) {
         nodes.world.cut_one_way(nodes.host(from), nodes.host(to));
         self.later(until_ms, Undo::Heal(from, to));
+    }
+
+    /// Nothing passes to a server from the machine of the clients, or back.
+    fn cut_clients(
+        &mut self,
+        nodes: &NodesWorld,
+        node: usize,
+        [inbound, outbound]: [bool; 2],
+        until_ms: u64,
+    ) {
+        let (clients, server) = (nodes.clients().host(), nodes.host(node));
+        if inbound {
+            nodes.world.cut_one_way(&clients, server);
+        }
+        if outbound {
+            nodes.world.cut_one_way(server, &clients);
+        }
+        self.later(until_ms, Undo::HealClients(node));
     }
 
     fn disturb_state(&mut self, nodes: &NodesWorld, fault: &Fault, now_ms: u64) {
@@ -387,6 +473,7 @@ impl Injector {
             Undo::BreakAgain(one, other) => {
                 nodes.world.break_connections(nodes.host(one), nodes.host(other));
             }
+            Undo::HealClients(node) => nodes.world.heal(&nodes.clients().host(), nodes.host(node)),
             Undo::UsualDelay(from, to) => {
                 nodes.world.set_link_delay(nodes.host(from), nodes.host(to), self.usual_delay);
             }

@@ -56,7 +56,7 @@ struct Draw<'a> {
 impl<'a> Draw<'a> {
     fn fault(&self) -> Fault {
         let weights = &self.shape.weights;
-        let kinds: [Kind<'a>; 19] = [
+        let kinds: [Kind<'a>; 21] = [
             (weights.stop, Self::stop),
             (weights.power_cut_all, |draw| Fault::PowerCutAll { away_ms: draw.short_or_long() }),
             (weights.pause, |draw| Fault::Pause { node: draw.node(), for_ms: draw.between(1, 4000) }),
@@ -64,6 +64,7 @@ impl<'a> Draw<'a> {
             (weights.isolate, Self::isolate),
             (weights.orphan, Self::orphan),
             (weights.break_connections, Self::break_connections),
+            (weights.clients_cut, Self::clients_cut),
             (weights.slow_link, Self::slow_link),
             (weights.state_outage, Self::state_outage),
             (weights.state_losses, Self::state_losses),
@@ -81,6 +82,11 @@ impl<'a> Draw<'a> {
             }),
             (weights.no_room, |draw| Fault::NoRoom { place: draw.place(), for_ms: draw.short_or_long() }),
             (weights.lose_drives, Self::lose_drives),
+            (weights.older_state, |draw| Fault::OlderState {
+                in_order: draw.random.chance(700),
+                away_ms: draw.between(1, 500),
+                for_ms: draw.between(1000, 4000),
+            }),
             (weights.scrub, |draw| Fault::Scrub { volume: draw.random.index(draw.shape.volumes.len()) }),
         ];
         let total: u32 = kinds.iter().map(|(weight, _)| weight).sum();
@@ -143,6 +149,15 @@ impl<'a> Draw<'a> {
         let (one, other) = self.two_nodes();
         let again = if self.random.chance(500) { self.between(1, 20) as u32 } else { 0 };
         Fault::BreakConnections { one, other, again, every_ms: self.between(50, 1500) }
+    }
+
+    fn clients_cut(&self) -> Fault {
+        let node = self.node();
+        if self.random.chance(300) {
+            return Fault::ClientsDropped { node };
+        }
+        let (inbound, outbound) = [(true, true), (true, false), (false, true)][self.random.index(3)];
+        Fault::ClientsCut { node, inbound, outbound, for_ms: self.short_or_long() }
     }
 
     fn slow_link(&self) -> Fault {

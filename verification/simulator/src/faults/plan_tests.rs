@@ -10,6 +10,8 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         Fault::Stop { node, .. }
         | Fault::Pause { node, .. }
         | Fault::Isolate { node, .. }
+        | Fault::ClientsCut { node, .. }
+        | Fault::ClientsDropped { node }
         | Fault::StateCutOff { node, .. }
         | Fault::TimeOfDay { node, .. }
         | Fault::ClockDrift { node, .. }
@@ -26,9 +28,10 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         | Fault::NoRoom { place, .. }
         | Fault::OldImage { place, .. } => (vec![place.node], Some(place), None),
         Fault::Scrub { volume } => (Vec::new(), None, Some(volume)),
-        Fault::PowerCutAll { .. } | Fault::StateOutage { .. } | Fault::StateLosses { .. } => {
-            (Vec::new(), None, None)
-        }
+        Fault::PowerCutAll { .. }
+        | Fault::OlderState { .. }
+        | Fault::StateOutage { .. }
+        | Fault::StateLosses { .. } => (Vec::new(), None, None),
     }
 }
 
@@ -58,7 +61,9 @@ fn values_stay_within_what_is_promised() {
             Fault::ClockDrift { ppm, .. } => ppm.abs() <= 500,
             Fault::TimeOfDay { jump_ms, .. } => jump_ms.abs() <= 3_600_000,
             Fault::StateLosses { requests, answers, late, .. } => requests.max(answers).max(late) < 1000,
-            Fault::Isolate { inbound, outbound, .. } => inbound || outbound,
+            Fault::Isolate { inbound, outbound, .. } | Fault::ClientsCut { inbound, outbound, .. } => {
+                inbound || outbound
+            }
             Fault::DriveSlow { factor, .. } => factor >= 2,
             Fault::Unreadable { blocks, .. } => blocks > 0,
             Fault::Rot { newest_per_mille, .. } => (1..=1000).contains(&newest_per_mille),
@@ -85,7 +90,7 @@ fn every_kind_is_drawn_and_those_without_weight_are_not() {
         }
         kinds.extend(of_plan);
     }
-    assert_eq!(kinds.len(), 25, "{kinds:?}");
+    assert_eq!(kinds.len(), 28, "{kinds:?}");
 }
 
 #[test]

@@ -1,0 +1,142 @@
+//! The power of all servers fails, and the cluster's state comes back from an older backup.
+//!
+//! Whatever nodes decided on an older state would be wrong: it may call a copy in sync that has missed writes
+//! since, or give an epoch out for the second time. So drives remember how new a state they have seen, and a
+//! node whose drives have seen a newer one does not start. As long as the older state stands, no node comes up,
+//! no client is answered anything, and nothing of any volume changes. Then the true state is put back, and all
+//! goes on as after any power cut.
+//!
+//! The older state is chosen such that on every server a drive that works has durably recorded a newer one. A
+//! server without such a drive cannot know better, and is promised nothing.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_cluster::VolumeMembership;
+use spandrel_cluster::memory::Image;
+use spandrel_platform_simulated::RunEnd;
+use spandrel_shared::witness;
+
+use super::{Finding, Run, finding};
+use crate::faults::Fault;
+
+/// Within this time all requests to the state have arrived that were under way.
+const IN_FLIGHT: Duration = Duration::from_millis(20);
+
+/// How long an orderly stop may take.
+const STOP_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How a node refuses a state that is older than its drives know.
+const REFUSAL: &str = "STATE_OLDER_THAN_DRIVES";
+
+/// What must not change as long as an older state stands.
+pub(super) struct OlderState {
+    volumes: Vec<VolumeMembership>,
+    answered: Vec<usize>,
+}
+
+impl Run<'_> {
+    /// Brings an older state in the place of the true one, for a time. Returns the name of what was done, which
+    /// is a mere power cut, or nothing, if there is no older state that every server must refuse.
+    pub(super) fn bring_older_state(
+        &mut self,
+        in_order: bool,
+        away_ms: u64,
+        for_ms: u64,
+    ) -> Result<Option<&'static str>, Finding> {
+        if !self.injector.remembers_state() {
+            return Ok(None);
+        }
+        if in_order {
+            self.stop_in_order();
+            self.look()?;
+        }
+        let Some(older) = self.injector.older_state(&self.nodes) else {
+            if !in_order {
+                return Ok(None);
+            }
+            (0..self.nodes.count()).for_each(|node| self.nodes.stop(node, true));
+            self.start_all(away_ms);
+            return Ok(Some(Fault::PowerCutAll { away_ms }.kind()));
+        };
+        let truth = self.replace_state(older)?;
+        let volumes = self.memberships()?;
+        self.older_state = Some(OlderState { volumes, answered: self.answered() });
+        self.start_all(away_ms);
+        self.advance(away_ms + for_ms)?;
+        self.older_state = None;
+        let refused = (0..self.nodes.count()).filter(|node| self.nodes.refusal(*node).is_some()).count();
+        self.outcome.starts_refused += refused as u64;
+        self.replace_state(truth)?;
+        self.start_all(away_ms);
+        Ok(Some(Fault::OlderState { in_order, away_ms, for_ms }.kind()))
+    }
+
+    /// Stops all nodes in order, so that their drives record what they know. One that does not come to its end
+    /// loses its power like the others.
+    fn stop_in_order(&self) {
+        let running = Rc::new(Cell::new(0));
+        for index in 0..self.nodes.count() {
+            if let (Some(node), Some(process)) = (self.nodes.node(index), self.nodes.process(index)) {
+                running.set(running.get() + 1);
+                let running = Rc::clone(&running);
+                process.spawn(async move {
+                    node.stop().await;
+                    running.set(running.get() - 1);
+                });
+            }
+        }
+        // What has not ended by then is a stop that something keeps from it, as on real servers.
+        _ = self.nodes.world.run_until_within(STOP_PATIENCE, || running.get() == 0);
+    }
+
+    /// Cuts the power of all servers, and puts another state in the place of the one that stands, which it
+    /// returns.
+    fn replace_state(&mut self, other: Image) -> Result<Image, Finding> {
+        for node in 0..self.nodes.count() {
+            self.nodes.stop(node, true);
+        }
+        if self.nodes.world.run_for(IN_FLIGHT) != RunEnd::TimeOver {
+            return Err(finding("progress")("the world stands still".to_owned()));
+        }
+        self.nodes.forget_refusals();
+        let present = self.nodes.state.backup();
+        self.nodes.state.restore(other);
+        Ok(present)
+    }
+
+    fn start_all(&mut self, away_ms: u64) {
+        let now_ms = self.now_ms();
+        self.injector.start_all(&self.nodes, now_ms, now_ms + away_ms);
+    }
+
+    /// What must hold as long as an older state stands.
+    pub(super) fn judge_older_state(&self, older: &OlderState) -> Result<(), Finding> {
+        let wrong = |what: String| Err(finding("older state")(what));
+        for node in 0..self.nodes.count() {
+            if self.nodes.is_up(node) {
+                return wrong(format!("n{} is up on a state that is older than its drives know", node + 1));
+            }
+            let refusal = self.nodes.refusal(node);
+            if let Some(other) = refusal.filter(|refusal| refusal.code != REFUSAL) {
+                return wrong(format!("n{} refuses it with another error: {other}", node + 1));
+            }
+        }
+        if !witness::take_completions().is_empty() || self.answered() != older.answered {
+            return wrong("a client was answered".to_owned());
+        }
+        let volumes = self.memberships()?;
+        let same = |(now, before): (&VolumeMembership, &VolumeMembership)| {
+            (&now.record, &now.sets, &now.marks) == (&before.record, &before.sets, &before.marks)
+        };
+        match volumes.iter().zip(&older.volumes).all(same) {
+            true => Ok(()),
+            false => wrong("a volume's owner, copies or marks were changed".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "older_state_tests.rs"]
+mod tests;
