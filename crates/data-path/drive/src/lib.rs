@@ -34,7 +34,7 @@ pub use format::root::SlabLayout;
 pub use format::superblock::Superblock;
 pub use layout::Layout;
 pub use read::ReadPart;
-pub use recovery::{AttachReport, FormatOptions, UnprovenCopy};
+pub use recovery::{AttachReport, DriveIdentity, FormatOptions, UnprovenCopy};
 pub use state::ListedWrite;
 pub use statistics::StoreStatistics;
 pub use store::{

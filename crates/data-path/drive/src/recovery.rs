@@ -65,6 +65,15 @@ pub struct FormatOptions {
     pub slab_geometry: SlabGeometry,
 }
 
+/// Who a drive is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveIdentity {
+    /// Its unchanging facts.
+    pub superblock: Superblock,
+    /// The newest revision of the cluster state that it has seen; zero if no root of it can be read.
+    pub state_revision: u64,
+}
+
 /// What an attach found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachReport {
@@ -133,9 +142,12 @@ impl<P: Platform> DriveStore<P> {
         Ok(superblock)
     }
 
-    /// Reads who a drive is, without changing anything.
-    pub async fn identify(platform: &P, drive: &P::Drive) -> Result<Superblock, AttachError> {
-        Ok(find_superblock(platform, drive).await?.superblock)
+    /// Reads who a drive is and what it has seen, without changing anything.
+    pub async fn identify(platform: &P, drive: &P::Drive) -> Result<DriveIdentity, AttachError> {
+        let superblock = find_superblock(platform, drive).await?.superblock;
+        let root = Recovery::new(platform, drive, &superblock).find_root().await;
+        let state_revision = root.map_or(0, |(root, _)| root.state_revision);
+        Ok(DriveIdentity { superblock, state_revision })
     }
 
     /// Attaches a drive that was formatted: recovers its state and makes it ready for requests.
@@ -155,6 +167,9 @@ impl<P: Platform> DriveStore<P> {
         let mut recovery = Recovery::new(platform, &drive, &found.superblock);
         recovery.report.structures_damaged = found.damaged_blocks.len() as u64;
         let (root, lacks_twin) = recovery.find_root().await?;
+        if recovery.torn_root_slots.len() > 1 || lacks_twin {
+            witness::reached(Rare::RootTorn);
+        }
         recovery.check_position(&root)?;
         recovery.load_maps(&root).await?;
         let replay = recovery.replay(&root, lacks_twin).await?;
@@ -373,9 +388,6 @@ impl<'a, P: Platform> Recovery<'a, P> {
         let no_root = || AttachError::Damaged("no root of the drive's maps is whole".to_owned());
         let newest = newest.ok_or_else(|| failure.map_or_else(no_root, AttachError::Drive))?;
         let twins = roots.iter().filter(|root| root.generation == newest.generation).count();
-        if self.torn_root_slots.len() > 1 || twins < 2 {
-            witness::reached(Rare::RootTorn);
-        }
         Ok((newest, twins < 2))
     }
 

@@ -5,7 +5,8 @@
 //!   belongs to somebody else, stops the start, and nothing has changed.
 //! - No copy on a drive is offered before the drive's attach number is raised on the drive and in the
 //!   cluster's state. A drive whose number is lower than the state's is an old image and is left out.
-//! - A cluster's state that is older than what a drive has seen stops the start.
+//! - A cluster's state that is older than what a drive has seen stops the start before anything is changed,
+//!   there or on a drive.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError, StateKey, StateStamp, Stored};
-use spandrel_drive::{AttachError, AttachReport, DriveStore, FormatOptions, Superblock};
+use spandrel_drive::{AttachError, AttachReport, DriveIdentity, DriveStore, FormatOptions, Superblock};
 use spandrel_platform::{Drive, DriveErrorKind, Platform};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, Error};
@@ -47,7 +48,7 @@ struct Found<D> {
     location: String,
     drive: D,
     /// `None` if it is empty.
-    superblock: Option<Superblock>,
+    identity: Option<DriveIdentity>,
 }
 
 /// Opens all drives of a node and looks at them; then formats those that are empty and attaches all.
@@ -64,7 +65,8 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
             Err(broken) => drives.push(broken),
         }
     }
-    if let Err(error) = join_all(parts, found, &mut drives).await {
+    let stamp = check_state_is_not_older(parts, &found).await?;
+    if let Err(error) = join_all(parts, found, stamp, &mut drives).await {
         detach_all(&drives).await;
         return Err(error);
     }
@@ -75,12 +77,17 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
 async fn join_all<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     found: Vec<Found<P::Drive>>,
+    stamp: StateStamp,
     drives: &mut Vec<NodeDrive<P>>,
 ) -> Result<(), Error> {
     for drive in found {
-        drives.push(join(parts, drive).await?);
+        let drive = join(parts, drive).await?;
+        if let Ok(store) = &drive.store {
+            store.note_state_revision(stamp.0);
+        }
+        drives.push(drive);
     }
-    check_state_is_not_older(parts, drives).await
+    Ok(())
 }
 
 /// Ends the work on all drives in order. One that cannot end it so is recovered at its next attach.
@@ -112,8 +119,8 @@ async fn look_at<P: Platform, S: StateStore>(
         }
     };
     let size_bytes = drive.geometry().size_bytes;
-    let superblock = match DriveStore::identify(&parts.platform, &drive).await {
-        Ok(superblock) => Some(superblock),
+    let identity = match DriveStore::identify(&parts.platform, &drive).await {
+        Ok(identity) => Some(identity),
         Err(AttachError::Empty) => None,
         Err(AttachError::Drive(error)) => {
             return Ok(Err(broken(location, size_bytes, None, error.to_string())));
@@ -123,10 +130,10 @@ async fn look_at<P: Platform, S: StateStore>(
         }
         Err(error) => return Err(refusal(location, &error)),
     };
-    if let Some(superblock) = &superblock {
-        check_identity(parts, location, superblock)?;
+    if let Some(identity) = &identity {
+        check_identity(parts, location, &identity.superblock)?;
     }
-    Ok(Ok(Found { location: location.to_owned(), drive, superblock }))
+    Ok(Ok(Found { location: location.to_owned(), drive, identity }))
 }
 
 /// Whether a drive belongs to this node of this cluster.
@@ -153,10 +160,10 @@ async fn join<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     found: Found<P::Drive>,
 ) -> Result<NodeDrive<P>, Error> {
-    let Found { location, drive, superblock } = found;
+    let Found { location, drive, identity } = found;
     let size_bytes = drive.geometry().size_bytes;
-    let superblock = match superblock {
-        Some(superblock) => superblock,
+    let superblock = match identity {
+        Some(identity) => identity.superblock,
         None => {
             let platform = &parts.platform;
             let options = FormatOptions {
@@ -246,18 +253,16 @@ async fn know_drive<P: Platform, S: StateStore>(
     }
 }
 
+/// The state's stamp, if no drive has seen a newer one.
 async fn check_state_is_not_older<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
-    drives: &[NodeDrive<P>],
-) -> Result<(), Error> {
+    found: &[Found<P::Drive>],
+) -> Result<StateStamp, Error> {
     let stamp = retry_store(parts, || parts.state.stamp()).await.map_err(state_error)?.unwrap_or_default();
-    for store in drives.iter().filter_map(|drive| drive.store.as_ref().ok()) {
-        stamp.check_not_older(StateStamp(store.state_revision()))?;
+    for identity in found.iter().filter_map(|found| found.identity.as_ref()) {
+        stamp.check_not_older(StateStamp(identity.state_revision))?;
     }
-    for store in drives.iter().filter_map(|drive| drive.store.as_ref().ok()) {
-        store.note_state_revision(stamp.0);
-    }
-    Ok(())
+    Ok(stamp)
 }
 
 /// Repeats an attempt that could not reach the store, or whose outcome is not known: it must have
