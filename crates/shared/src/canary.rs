@@ -59,7 +59,8 @@ pub enum Bug {
     PromoteBeforeLastPage,
     /// A joining copy is promoted before the writes that nobody awaits have arrived.
     PromoteUndrained,
-    /// A scrub gives the lock back before it heals, and a heal replaces whatever is there.
+    /// A scrub gives the lock back before it heals, and a heal that looked at the map waits before it
+    /// replaces what is there.
     HealOverNewer,
     /// A write starts while a read of its blocks is under way.
     ReadWithoutLock,

@@ -62,7 +62,9 @@ impl<C: OwnerContext> Owner<C> {
         inner.serving().await?;
         let lock = inner.locks.shared(blocks).await;
         let _lock = (!canary::is_planted(Bug::ReadWithoutLock)).then_some(lock);
-        inner.promised().await?;
+        if !canary::is_planted(Bug::ReadWithoutPromises) {
+            inner.promised().await?;
+        }
         let geometry = inner.membership.borrow().geometry;
         let mut parts = Vec::with_capacity(1);
         for part in geometry.split(blocks).flat_map(|part| cut(part, PIECE_BLOCKS_MAX)) {

@@ -371,8 +371,7 @@ fn questions(slab: SlabIndex, members: &[Member], gathered: &Gathered) -> BTreeM
                     .entry(block)
                     .or_insert_with(|| Question { version: listed.version, holders: BTreeSet::new() });
                 let is_newer = listed.version > question.version;
-                let older_wins = canary::is_planted(Bug::RollForwardTheOlder);
-                if listed.version != question.version && is_newer != older_wins {
+                if is_newer != canary::is_planted(Bug::RollForwardTheOlder) {
                     *question = Question { version: listed.version, holders: BTreeSet::new() };
                 }
                 if listed.version == question.version {

@@ -188,6 +188,8 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         Fault::Cut { from, to, for_ms, .. } | Fault::SlowLink { from, to, for_ms, .. } => {
             exposes(&[from, to], true, for_ms)
         }
+        // Its entry runs out: it does not count among those that keep another one from marking.
+        Fault::StateCutOff { node, for_ms } => exposes(&[node], false, for_ms),
         Fault::BreakConnections { one, other, again, every_ms } => {
             exposes(&[one, other], true, u64::from(again) * every_ms)
         }
@@ -211,7 +213,6 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         Fault::ClientsCut { .. }
         | Fault::ClientsDropped { .. }
         | Fault::StateOutage { .. }
-        | Fault::StateCutOff { .. }
         | Fault::StateLosses { .. }
         | Fault::TimeOfDay { .. }
         | Fault::ClockDrift { .. }

@@ -166,6 +166,16 @@ fn two_sheltered_servers_keep_one_that_is_cut_off_from_marking() {
     );
 }
 
+/// It does not count as alive, so one that is cut off from the others may be most of those that are.
+#[test]
+fn a_server_without_the_state_keeps_nobody_from_marking() {
+    let world = World::new(4);
+    let cut_off = Fault::StateCutOff { node: 3, for_ms: 1000 };
+    let isolate = Fault::Isolate { node: 1, inbound: true, outbound: true, for_ms: 1000 };
+    assert!(after(&[rot(0)], &world).permits(&isolate, &world.at(0)));
+    assert!(!after(&[rot(0), cut_off], &world).permits(&isolate, &world.at(0)));
+}
+
 #[test]
 fn a_lost_drive_is_damage_until_no_copy_in_sync_is_expected_on_it() {
     let world = World::new(4);
