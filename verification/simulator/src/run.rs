@@ -5,6 +5,7 @@
 //! what can come back without them must, within a bound of virtual time. *Rest*: all are back, clients
 //! stop, and the copies, the drives and the whole history are judged.
 
+mod beside_stale;
 mod older_state;
 
 use std::cell::{Cell, RefCell};
@@ -17,13 +18,14 @@ use spandrel_cluster::simulated::Faults as StateFaults;
 use spandrel_node::NodeReport;
 use spandrel_platform::Address;
 use spandrel_platform_simulated::{Random, RunEnd};
+use spandrel_shared::knob::{self, Knob};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, NodeId, VolumeId};
 use spandrel_volume::ScrubReport;
 
 use crate::checkers::one_owner::OneOwner;
 use crate::checkers::same_copies::{self, InspectedDrive};
-use crate::checkers::{counted_in_sync, damage, last_copy, redundancy, structure};
+use crate::checkers::{counted_in_sync, damage, last_copy, recovery, redundancy, structure};
 use crate::clients::{self, ClientVolume, movers};
 use crate::faults::atlas::{Atlas, Surroundings};
 use crate::faults::inject::Injector;
@@ -107,6 +109,7 @@ pub struct RunOptions {
 pub fn run(plan: &Plan, options: RunOptions) -> Result<Outcome, Box<Failure>> {
     witness::take_completions();
     witness::take_reached();
+    knob::turn(Knob::ExceptionDistance, plan.shape.exception_distance);
     let mut run = Run::new(plan, options);
     logbook::open(&run.nodes.world);
     let result = run.carry_out();
@@ -302,8 +305,7 @@ impl<'a> Run<'a> {
 
     /// As long as no drive has lied, no copy lacks what it has confirmed.
     fn find_loss_without_cause(&mut self) -> Result<(), Finding> {
-        let reached = witness::take_reached();
-        self.outcome.rare.iter_mut().zip(reached).for_each(|(total, count)| *total += count);
+        self.count_reached();
         let lacking = self.outcome.rare[Rare::CopyFoundLacking as usize];
         match lacking > 0 && !self.was_damaged {
             true => {
@@ -311,6 +313,11 @@ impl<'a> Run<'a> {
             }
             false => Ok(()),
         }
+    }
+
+    fn count_reached(&mut self) {
+        let reached = witness::take_reached();
+        self.outcome.rare.iter_mut().zip(reached).for_each(|(total, count)| *total += count);
     }
 
     fn memberships(&self) -> Result<Vec<VolumeMembership>, Finding> {
@@ -400,9 +407,27 @@ impl<'a> Run<'a> {
             _ => {}
         }
         self.was_damaged |= fault.is_damage();
+        if self.nodes.crashes() > crashes {
+            self.judge_recoveries()?;
+        }
         self.outcome.node_crashes += self.nodes.crashes() - crashes;
         *self.outcome.faults.entry(kind).or_insert(0) += 1;
         self.look()
+    }
+
+    /// What servers that are down will make of their drives when they come back.
+    fn judge_recoveries(&mut self) -> Result<(), Finding> {
+        self.count_reached();
+        for node in (0..self.nodes.count()).filter(|node| !self.nodes.is_started(*node)) {
+            for drive in self.nodes.drives(node) {
+                let checked =
+                    recovery::check(drive.name(), self.plan.shape.drive_config(), &drive.snapshot());
+                checked.map_err(finding("recovery"))?;
+            }
+        }
+        // Only what the servers of this world reach counts.
+        witness::take_reached();
+        Ok(())
     }
 
     /// The generation of a drive's root; as high as can be if that cannot be read.
@@ -595,11 +620,8 @@ impl<'a> Run<'a> {
         for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
             self.nodes.stop(node, false);
         }
-        self.restart_broken(&BTreeSet::new())?;
-        self.judge_places()?;
-        self.advance(NOTICED_MS)?;
+        self.await_all_servers()?;
         let present = self.present();
-        self.await_nothing_lacking(|run| run.lacking(&present))?;
         for volume in self.volume_ids() {
             // The first scrub heals what is left of the faults.
             for is_healed in [false, true] {
@@ -607,6 +629,7 @@ impl<'a> Run<'a> {
             }
         }
         self.find_new_damage(&present)?;
+        self.find_damage_beside_stale()?;
         self.find_damage_after_power_cut(&present)?;
         self.read_all_back()?;
         self.judge_drives()?;
@@ -615,6 +638,15 @@ impl<'a> Run<'a> {
             judged.map_err(|what| finding("register")(format!("volume {}, {what}", volume.client.name)))?;
         }
         self.look()
+    }
+
+    /// All servers are up with the drives that they have, and it was noticed what those lack.
+    fn await_all_servers(&mut self) -> Result<(), Finding> {
+        self.restart_broken(&BTreeSet::new())?;
+        self.judge_places()?;
+        self.advance(NOTICED_MS)?;
+        let present = self.present();
+        self.await_nothing_lacking(|run| run.lacking(&present))
     }
 
     fn volume_ids(&self) -> Vec<VolumeId> {

@@ -46,6 +46,9 @@ pub struct Shape {
     pub fault_interval_ms_max: u64,
     /// Nodes that stay away while the others must become healthy again.
     pub left_broken: u8,
+    /// [`Knob::ExceptionDistance`](spandrel_shared::knob::Knob), if it is turned.
+    #[serde(default)]
+    pub exception_distance: Option<u64>,
 }
 
 /// The drives of a world.
@@ -211,6 +214,7 @@ impl Shape {
             faults,
             fault_interval_ms_max,
             left_broken: random.below(nodes) as u8,
+            exception_distance: exception_distance(seed),
         }
     }
 
@@ -264,6 +268,12 @@ fn volumes(random: &Random, drives: &[u8]) -> Vec<VolumeShape> {
         }
     }
     volumes
+}
+
+/// From how few writes on one that hangs is an exception of its volume's mark.
+fn exception_distance(seed: u64) -> Option<u64> {
+    let random = Random::stream(seed, "exception distance", 0);
+    [None, Some(4), Some(16), Some(64)][random.index(4)]
 }
 
 /// How often the way to the clients that move breaks.

@@ -1,0 +1,132 @@
+//! A block that is damaged on every copy in sync is healed from one that is stale, if that still holds the newest
+//! content: the maps of the copies in sync say what that is.
+//!
+//! Under faults that is promised only as long as the stale copy can be reached, so it is tried where nothing
+//! else happens: a server goes away, a change makes its copy stale, another block is damaged on all the
+//! others, and the server comes back.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use spandrel_inspect::LiveBlock;
+use spandrel_platform_simulated::DriveImage;
+use spandrel_shared::{BLOCK_BYTES, SlabIndex, VolumeId};
+
+use super::{Finding, Run, finding};
+use crate::clients;
+use crate::faults::DrivePlace;
+use crate::inspection::inspect_image;
+
+/// So many times slower than usual is the drive of the stale copy, so that its resync is not over before
+/// anybody has read.
+const SLOWNESS: u32 = 50;
+
+/// A slab all of whose copies are there and in sync.
+struct HealthySlab {
+    volume: VolumeId,
+    slab: SlabIndex,
+    /// The copy that becomes stale.
+    stale: DrivePlace,
+    others: Vec<DrivePlace>,
+}
+
+impl Run<'_> {
+    /// See the module's head.
+    pub(super) fn find_damage_beside_stale(&mut self) -> Result<(), Finding> {
+        let Some(chosen) = self.choose_healthy_slab()? else { return Ok(()) };
+        let slow = self.nodes.drives(chosen.stale.node)[chosen.stale.drive].clone();
+        self.nodes.stop(chosen.stale.node, false);
+        self.change_once(&chosen)?;
+        let drive = self.drives[&chosen.stale];
+        if self.memberships()?.iter().any(|volume| volume.marks.contains_key(&drive)) {
+            self.damage_what_is_the_same(&chosen)?;
+            slow.set_latency_factor(SLOWNESS);
+        }
+        self.nodes.start(chosen.stale.node);
+        self.await_nothing_lacking(|run| {
+            let joins = run.reports().iter().flat_map(|report| &report.owned).any(|owned| {
+                let is_there = |leg: &&spandrel_node::LegReport| leg.drive == drive && leg.state != "stale";
+                owned.volume == chosen.volume
+                    && owned.is_serving
+                    && owned.legs.iter().any(|leg| is_there(&leg))
+            });
+            Ok((!joins).then(|| format!("{} does not join", chosen.stale)))
+        })?;
+        self.scrub(chosen.volume);
+        slow.set_latency_factor(1);
+        self.await_all_servers()?;
+        [false, true].into_iter().try_for_each(|is_healed| self.judge_scrub(chosen.volume, is_healed))
+    }
+
+    fn choose_healthy_slab(&self) -> Result<Option<HealthySlab>, Finding> {
+        let present = self.present();
+        let mut healthy = Vec::new();
+        for volume in self.memberships()? {
+            for (set, slab) in volume.sets.iter().zip(0..) {
+                let drives: Vec<_> = set.members.iter().map(|member| member.drive).collect();
+                let is_good = |drive| present.contains(drive) && !volume.marks.contains_key(drive);
+                let place = |drive| self.drives.iter().find(|(_, id)| **id == drive).map(|(place, _)| *place);
+                let places: Option<Vec<DrivePlace>> = drives.iter().map(|drive| place(*drive)).collect();
+                if let Some(mut others) = places.filter(|_| drives.len() > 1 && drives.iter().all(is_good)) {
+                    let stale = others.swap_remove(self.random.index(others.len()));
+                    healthy.push(HealthySlab { volume: volume.volume, slab: SlabIndex(slab), stale, others });
+                }
+            }
+        }
+        let chosen = (!healthy.is_empty()).then(|| self.random.index(healthy.len()));
+        Ok(chosen.map(|index| healthy.swap_remove(index)))
+    }
+
+    /// One change by a client, which the server that is away misses.
+    fn change_once(&self, chosen: &HealthySlab) -> Result<(), Finding> {
+        let volume = self.volumes.iter().find(|volume| volume.id == chosen.volume);
+        let client = Rc::clone(&volume.expect("a volume of this run").client);
+        let server = chosen.others[0].node;
+        let (Some(node), Some(process)) = (self.nodes.node(server), self.nodes.process(server)) else {
+            return Err(finding("rest")(format!("n{} is not up", server + 1)));
+        };
+        let changing = clients::change_once(client, node, process.platform());
+        process.block_on(changing).map_err(|end| finding("rest")(format!("nothing is changed: {end:?}")))
+    }
+
+    /// Damages a block on all copies in sync that is the same on the stale one.
+    fn damage_what_is_the_same(&mut self, chosen: &HealthySlab) -> Result<(), Finding> {
+        let on_stale = self.blocks_on(chosen.stale, chosen)?;
+        let mut common: Vec<u32> = on_stale.keys().copied().collect();
+        let mut on_others = Vec::new();
+        for place in &chosen.others {
+            let blocks = self.blocks_on(*place, chosen)?;
+            common.retain(|block| blocks.get(block).is_some_and(|found| found.1 == on_stale[block].1));
+            on_others.push((*place, blocks));
+        }
+        if common.is_empty() {
+            return Ok(());
+        }
+        let block = common[self.random.index(common.len())];
+        for (place, blocks) in on_others {
+            let offset = blocks[&block].0;
+            self.nodes.drives(place.node)[place.drive].flip_random_bit(offset..offset + BLOCK_BYTES as u64);
+            self.outcome.bits_flipped += 1;
+        }
+        self.was_damaged = true;
+        Ok(())
+    }
+
+    /// The slab's blocks on a drive: where each is, and what it holds. Those that the journal's last group
+    /// brought are left out: if one is damaged, the power may have gone before it was written.
+    fn blocks_on(
+        &self,
+        place: DrivePlace,
+        chosen: &HealthySlab,
+    ) -> Result<BTreeMap<u32, (u64, Vec<u8>)>, Finding> {
+        let drive = &self.nodes.drives(place.node)[place.drive];
+        let image: DriveImage = drive.snapshot();
+        let inspection = inspect_image(drive.name(), &image).map_err(finding("inspection"))?;
+        let is_chosen = |block: &&LiveBlock| {
+            (block.volume, block.slab) == (chosen.volume, chosen.slab) && !block.in_last_group
+        };
+        let content = |block: &LiveBlock| image.read_vec(block.offset_bytes, BLOCK_BYTES);
+        let blocks = inspection.blocks.iter().filter(is_chosen);
+        Ok(blocks.map(|block| (block.block, (block.offset_bytes, content(block)))).collect())
+    }
+}
