@@ -66,7 +66,7 @@ pub enum Action {
 /// A step of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// What the model calls it; `None` if it only prepares the next ones.
+    /// What the model calls it; `None` if its cost is not certain, or it only prepares others.
     pub name: Option<&'static str>,
     action: Action,
     /// From the start of a slab.
@@ -117,6 +117,9 @@ pub const WITHIN_A_SLAB: [Step; 23] = [
     step("trim of 1 MiB", Action::Trim, 0, MIB),
     step("flush", Action::Flush, 0, 0),
 ];
+
+/// A write of several pieces, whose groups are bounded and not certain.
+pub const LONG_WRITE: Step = prepare(Action::Write, 0, 4 * MIB);
 
 /// What is measured across the end of a slab, in this order.
 pub const ACROSS_SLABS: [Step; 3] = [

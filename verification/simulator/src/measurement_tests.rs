@@ -4,12 +4,14 @@ use spandrel_shared::canary::{self, Bug};
 
 use super::load::{Counted, Load};
 use super::*;
-use crate::checkers::performance::Model;
+use crate::checkers::performance::{Letters, Model};
 
 const PAGE: &str = include_str!("../../../docs/internals/performance-model.md");
 
 /// What is measured in a world of its own.
 const WHILE_JOINING: &str = "write of 4 KiB while a copy joins";
+
+const LONG_WRITE_GROUPS: &str = "groups of a write of 4 MiB, one after the other";
 
 /// Where the volume of a test lies that all nodes hold whole.
 fn only_place(laboratory: &Laboratory, volume: VolumeId) -> Place {
@@ -57,6 +59,26 @@ fn every_operation_costs_what_the_model_says() {
     named.remove(WHILE_JOINING);
     assert_eq!(measured, named);
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+#[test]
+fn the_pieces_of_a_long_write_go_out_together() {
+    let (model, laboratory) = (model(), Laboratory::new(4, Times::telling(), true));
+    for copies in 1..=3 {
+        let volume = laboratory.create_volume(&format!("v{copies}"), 8, copies).expect("there is room");
+        for place in laboratory.places(volume, 1).expect("it is owned") {
+            for client in [place.owner, (place.owner + 1) % 4] {
+                let device = laboratory.open(client, &place.volume).expect("nobody else writes");
+                let cost = laboratory.measure(client, &device, &place, LONG_WRITE);
+                let cost = cost.expect("it can be measured");
+                let short = model.expected("write of 1 MiB", &laboratory.situation(&place, client));
+                assert_eq!(cost.round_trips, short.expect("the page has it").round_trips, "{place:?}");
+                assert_eq!(cost.writes_in_a_row, cost.flushes_in_a_row, "{place:?}");
+                let bounded = model.check_limit(LONG_WRITE_GROUPS, &Letters::new(), cost.flushes_in_a_row);
+                assert_eq!(bounded, Ok(()), "{place:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -133,7 +155,7 @@ fn what_many_operations_share_is_bounded_as_the_model_says() {
     let complaints: Vec<String> = all.iter().filter_map(check).collect();
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
     let counted: BTreeSet<&str> = all.iter().map(|counted| counted.what).collect();
-    assert_eq!(counted, model.limits().collect());
+    assert_eq!(counted, model.limits().filter(|what| *what != LONG_WRITE_GROUPS).collect());
     let checkpoints = all.iter().filter(|counted| counted.what == "checkpoints of a drive");
     assert!(
         checkpoints.map(|counted| counted.count).min() > Some(0),
