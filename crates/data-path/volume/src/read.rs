@@ -60,8 +60,8 @@ impl<C: OwnerContext> Owner<C> {
         let inner = &self.inner;
         let blocks = inner.check_range(offset, u64::from(length))?;
         inner.serving().await?;
-        let lock = inner.locks.shared(blocks).await;
-        let _lock = (!canary::is_planted(Bug::ReadWithoutLock)).then_some(lock);
+        let is_locked = !canary::is_planted(Bug::ReadWithoutLock);
+        let _lock = if is_locked { Some(inner.locks.shared(blocks).await) } else { None };
         if !canary::is_planted(Bug::ReadWithoutPromises) {
             inner.promised().await?;
         }
