@@ -255,13 +255,17 @@ fn whole_blocks(sectors: &Range<u64>) -> Range<u64> {
     start..(sectors.end / BLOCK_SECTORS * BLOCK_SECTORS).max(start)
 }
 
-/// Writes one block of a place where clients like to go, through a node that is up.
+/// How often one change is tried.
+const CHANGE_ATTEMPTS: u32 = 200;
+
+/// Writes one block of a place where clients like to go, through a node that is up; or does not, if the drives
+/// have no room.
 pub async fn change_once(volume: Rc<ClientVolume>, node: SimulatedNode, platform: SimulatedPlatform) {
     let random = Rc::new(Random::new(0));
     let client = Client { volume: Rc::clone(&volume), node, platform, random };
     let start = volume.zones[0].start / BLOCK_SECTORS * BLOCK_SECTORS;
     let choice = Choice { kind: Kind::Write, sectors: start..start + BLOCK_SECTORS };
-    loop {
+    for _ in 0..CHANGE_ATTEMPTS {
         if let Ok(device) = client.node.exports().open(&volume.name).await
             && client.change(&device, &choice).await.is_ok()
         {

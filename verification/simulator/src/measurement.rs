@@ -36,15 +36,18 @@ const READ: Duration = Duration::from_nanos(1);
 /// The slabs of measured volumes.
 pub const SLAB_BYTES: u64 = 8 << 20;
 
-/// Each drive: so small that it has the shortest journal that there is.
-const DRIVE_BYTES: u64 = 128 << 20;
+/// A drive so small that it has the shortest journal that there is.
+pub const SMALL_DRIVE_BYTES: u64 = 128 << 20;
+
+/// A drive whose journal is not filled by single operations, so that no checkpoint comes between them.
+pub const LARGE_DRIVE_BYTES: u64 = 512 << 20;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Long enough for everything that an operation leaves behind.
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE: Duration = Duration::from_millis(500);
 
 /// What is done to a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,8 +195,8 @@ struct Counts {
 }
 
 impl Laboratory {
-    /// A world of `count` servers.
-    pub fn new(count: usize, times: Times, volatile_caches: bool) -> Self {
+    /// A world of `count` servers with one drive of `drive_bytes` each.
+    pub fn new(count: usize, drive_bytes: u64, times: Times, volatile_caches: bool) -> Self {
         let network = NetworkConfig {
             delay: times.one_way,
             local_delay: always(Duration::ZERO),
@@ -210,7 +213,7 @@ impl Laboratory {
             ..WorldConfig::default()
         };
         let drive = SimulatedDriveConfig {
-            size_bytes: DRIVE_BYTES,
+            size_bytes: drive_bytes,
             volatile_cache: volatile_caches,
             read_latency: always(times.read),
             write_latency: always(times.write),

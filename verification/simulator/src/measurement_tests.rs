@@ -33,7 +33,7 @@ fn model() -> Model {
 fn every_operation_costs_what_the_model_says() {
     let (model, mut complaints, mut measured) = (model(), Vec::new(), BTreeSet::new());
     for volatile_caches in [true, false] {
-        let laboratory = Laboratory::new(4, Times::telling(), volatile_caches);
+        let laboratory = Laboratory::new(4, LARGE_DRIVE_BYTES, Times::telling(), volatile_caches);
         for copies in 1..=3 {
             let volume = laboratory.create_volume(&format!("v{copies}"), 8, copies).expect("there is room");
             let within = laboratory.places(volume, 1).expect("it is owned");
@@ -63,7 +63,7 @@ fn every_operation_costs_what_the_model_says() {
 
 #[test]
 fn the_pieces_of_a_long_write_go_out_together() {
-    let (model, laboratory) = (model(), Laboratory::new(4, Times::telling(), true));
+    let (model, laboratory) = (model(), Laboratory::new(4, LARGE_DRIVE_BYTES, Times::telling(), true));
     for copies in 1..=3 {
         let volume = laboratory.create_volume(&format!("v{copies}"), 8, copies).expect("there is room");
         for place in laboratory.places(volume, 1).expect("it is owned") {
@@ -104,7 +104,7 @@ fn the_examples_follow_from_the_tables() {
 #[test]
 fn a_stale_copy_costs_nothing_and_a_joining_one_keeps_nobody_waiting() {
     let (model, name) = (model(), "write of 4 KiB");
-    let laboratory = Laboratory::new(3, Times::telling(), true);
+    let laboratory = Laboratory::new(3, LARGE_DRIVE_BYTES, Times::telling(), true);
     let nodes = &laboratory.nodes;
     let volume = laboratory.create_volume("v", 2, 3).expect("there is room");
     let owner = only_place(&laboratory, volume).owner;
@@ -141,7 +141,7 @@ fn what_many_operations_share_is_bounded_as_the_model_says() {
     let (fast, drawn) = (Times::telling(), drawn());
     for (times, volatile_caches) in [(fast, true), (drawn, true), (drawn, false)] {
         for (client_elsewhere, pause_ms_max) in [(0, 0), (1, 0), (0, 2), (1, 2)] {
-            let laboratory = Laboratory::new(3, times, volatile_caches);
+            let laboratory = Laboratory::new(3, SMALL_DRIVE_BYTES, times, volatile_caches);
             let volume = laboratory.create_volume("v", 3, 3).expect("there is room");
             let place = only_place(&laboratory, volume);
             all.extend(laboratory.idle(10).expect("all are up"));
@@ -171,7 +171,7 @@ fn drawn() -> Times {
 
 #[test]
 fn a_flush_that_is_left_out_is_noticed() {
-    let laboratory = Laboratory::new(3, Times::telling(), true);
+    let laboratory = Laboratory::new(3, LARGE_DRIVE_BYTES, Times::telling(), true);
     let volume = laboratory.create_volume("v", 1, 3).expect("there is room");
     let place = only_place(&laboratory, volume);
     let device = laboratory.open(place.owner, "v").expect("nobody else writes");

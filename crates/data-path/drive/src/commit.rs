@@ -10,6 +10,10 @@
 //! drive is a file, its file system can be full: changes that it has no room for are refused, and
 //! what their group has said of them already is taken back by the very next one.
 //!
+//! Closing. A last group that has rotted looks like one that a crash has cut off, and so does not count as
+//! damage. So when a drive has come to rest, an empty group closes its journal: what rots before it is
+//! damage that shows.
+//!
 //! Invariants:
 //! - One group is under way at a time, so the arrival of a group proves that the one before it,
 //!   and its data, were durable.
@@ -18,6 +22,7 @@
 //! - The group behind one that lacked room for data says what is true instead.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use spandrel_platform::sync::{OneshotReceiver, OneshotSender, oneshot};
@@ -45,6 +50,9 @@ const MARK_BYTES_MAX: usize = GROUP_BYTES_MAX / 2;
 
 /// Journal bytes that ordinary groups leave for one that takes back what lacked room.
 const UNDO_RESERVE_BYTES: u64 = 2 * GROUP_BYTES_MAX as u64;
+
+/// A journal that gets no group for so long is closed.
+const CLOSE_AFTER: Duration = Duration::from_millis(100);
 
 /// Data blocks at consecutive places.
 pub(crate) struct DataRun {
@@ -159,11 +167,14 @@ pub(crate) struct JournalState {
     pub(crate) root_generation: u64,
     /// The newest group that is durable with all its data.
     confirmed_sequence: u64,
+    /// Whether nothing of importance stands in the last group.
+    is_closed: bool,
 }
 
 impl JournalState {
     pub(crate) fn new(next: JournalPosition, used_sectors: u64, root_generation: u64) -> Self {
-        Self { next, head: used_sectors, tail: 0, root_generation, confirmed_sequence: next.sequence - 1 }
+        let confirmed_sequence = next.sequence - 1;
+        Self { next, head: used_sectors, tail: 0, root_generation, confirmed_sequence, is_closed: true }
     }
 
     fn used_sectors(&self) -> u64 {
@@ -258,6 +269,14 @@ struct OutgoingGroup {
     changes: Vec<Change>,
     /// Where the journal stood before.
     before: JournalState,
+}
+
+impl OutgoingGroup {
+    /// Whether it only closes the journal. Marks may be in it: a drive that loses one lists more writes.
+    fn is_closing(&self) -> bool {
+        let mut records = self.changes.iter().flat_map(|change| &change.records);
+        records.all(|record| matches!(record, Record::Mark { .. }))
+    }
 }
 
 /// Takes as many changes as fit into one group. `None` if nothing waits or the journal has no room.
@@ -403,6 +422,7 @@ async fn write_group<P: Platform>(
         }
     };
     inner.journal.borrow_mut().confirmed_sequence = group.sequence;
+    note_closing(inner, group.is_closing());
     let mut state = inner.state.borrow_mut();
     for change in &group.changes {
         apply(&mut state, change);
@@ -420,6 +440,34 @@ async fn write_group<P: Platform>(
         crate::checkpoint::wish(inner);
     }
     Ok(())
+}
+
+fn note_closing<P: Platform>(inner: &Inner<P>, is_closed: bool) {
+    let was_closed = std::mem::replace(&mut inner.journal.borrow_mut().is_closed, is_closed);
+    if was_closed && !is_closed {
+        inner.progress.notify_all();
+    }
+}
+
+/// The task that closes the journal whenever the drive has come to rest. Ends when the store fails.
+pub(crate) async fn close_at_rest<P: Platform>(inner: Rc<Inner<P>>) {
+    let has_failed = || inner.failure.borrow().is_some();
+    loop {
+        inner.progress.wait_until(|| !inner.journal.borrow().is_closed || has_failed()).await;
+        let sequence = inner.journal.borrow().next.sequence;
+        let rest = std::pin::pin!(inner.platform.sleep(CLOSE_AFTER));
+        futures_util::future::select(rest, std::pin::pin!(inner.progress.wait_until(has_failed))).await;
+        if has_failed() {
+            return;
+        }
+        if inner.journal.borrow().next.sequence != sequence {
+            continue;
+        }
+        // If there is no room for it now, there may be later.
+        if let Ok(closed) = inner.submit(Change::records(Vec::new())) {
+            closed.await;
+        }
+    }
 }
 
 /// Writes a group and its data at the same time, and flushes.

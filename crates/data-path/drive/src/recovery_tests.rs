@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
+use spandrel_platform::Platform;
 use spandrel_platform_simulated::{DriveImage, Random, SimulatedDriveConfig};
 use spandrel_shared::{SlabIndex, Version};
 
@@ -184,20 +186,27 @@ fn with_damaged_journal(config: SimulatedDriveConfig) -> Machine {
             }
         }
     });
+    let (third, _) = last_groups(&machine, &layout);
+    machine.drive.flip_bit(third + 16, 0);
+    machine.restart();
+    machine
+}
+
+/// Where the last two groups of the journal begin that are not those which closed it.
+fn last_groups(machine: &Machine, layout: &Layout) -> (u64, u64) {
     let image = machine.drive.snapshot();
     let place = |sector: u32| {
         Layout::offset_of(layout.journal_first_block) + u64::from(sector) * u64::from(layout.sector_bytes)
     };
     let groups = (0..layout.journal_sectors()).filter_map(|sector| {
         let bytes = image.read_vec(place(sector), GROUP_HEADER_BYTES);
-        group_length(&bytes, format_options().drive).ok()?;
-        Some((claimed_sequence(&bytes)?, place(sector)))
+        let length = group_length(&bytes, format_options().drive).ok()?;
+        (length > GROUP_HEADER_BYTES).then_some((claimed_sequence(&bytes)?, place(sector)))
     });
     let groups: BTreeMap<u64, u64> = groups.collect();
-    let (_, third) = groups.iter().nth_back(1).unwrap();
-    machine.drive.flip_bit(third + 16, 0);
-    machine.restart();
-    machine
+    let mut last = groups.into_values().rev();
+    let newest = last.next().unwrap();
+    (last.next().unwrap(), newest)
 }
 
 /// What the drive says that it can prove of its only copy.
@@ -252,4 +261,26 @@ fn a_lost_slab_root_is_not_made_whole_by_what_the_journal_says_of_a_resync() {
     machine.drive.flip_bit(Layout::offset_of(slab_root.block), 0);
     machine.restart();
     assert_eq!(attach_and_prove(&machine).1, Some(Version::ZERO));
+}
+
+/// Without the group that closes the journal at rest, a last group that has rotted would look as if the power
+/// had gone before it was answered.
+#[test]
+fn rot_in_what_was_written_last_before_a_rest_is_damage() {
+    for config in all_kinds_of_drives() {
+        let (machine, store) = Machine::attached(1, config);
+        let layout = store.superblock().layout;
+        machine.run(|platform| async move {
+            add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+            write_block(&platform, &store, key(1, 0), 7, version(1, 1), 1).await.unwrap();
+            let written = store.statistics().groups;
+            platform.sleep(Duration::from_secs(1)).await;
+            assert_eq!(store.statistics().groups, written + 1, "one more, and not again and again");
+        });
+        let (_, newest) = last_groups(&machine, &layout);
+        machine.drive.flip_bit(newest + 70, 0);
+        machine.restart();
+        let (store, proven) = attach_and_prove(&machine);
+        assert_eq!((store.statistics().structures_damaged, proven), (1, Some(Version::ZERO)));
+    }
 }

@@ -115,6 +115,7 @@ impl<P: Platform> DriveStore<P> {
         let store = Self { inner };
         store.spawn(crate::commit::run(Rc::clone(&store.inner)));
         store.spawn(crate::checkpoint::run(Rc::clone(&store.inner)));
+        store.spawn(crate::commit::close_at_rest(Rc::clone(&store.inner)));
         store
     }
 

@@ -11,9 +11,7 @@ use std::collections::BTreeMap;
 use spandrel_drive::{AttachError, AttachReport, DriveStore, ListedWrite, PageDescription, SlabDescription};
 use spandrel_inspect::DamageKind;
 use spandrel_platform::Platform;
-use spandrel_platform_simulated::{
-    DriveImage, Host, SimulatedDriveConfig, SimulatedPlatform, World,
-};
+use spandrel_platform_simulated::{DriveImage, Host, SimulatedDriveConfig, SimulatedPlatform, World};
 use spandrel_shared::{Epoch, Version, VolumeId};
 
 use crate::checkers::structure;
@@ -46,7 +44,8 @@ pub fn check(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Re
     structure::check_used(&inspection, u64::from(first.used_blocks()))?;
     let before = facts(&first);
     world.process(PROCESS).crash();
-    let (second, found) = attach(&world, &host, name).map_err(|error| format!("{name}: once more: {error}"))?;
+    let (second, found) =
+        attach(&world, &host, name).map_err(|error| format!("{name}: once more: {error}"))?;
     if found.structures_damaged > 0 {
         return Err(format!("{name}: damaged for a second recovery, was damaged before: {was_damaged}"));
     }

@@ -414,7 +414,7 @@ impl Injector {
         let image = drive.snapshot();
         let newest = newest_value.saturating_sub(NEWEST_VALUES)..=u64::MAX;
         let before = self.bits_flipped;
-        for block in &inspection.blocks {
+        for block in inspection.blocks.iter().filter(|block| !block.in_last_group) {
             let start = image.read_vec(block.offset_bytes, 8);
             let value = u64::from_le_bytes(std::array::from_fn(|index| start[index]));
             if newest.contains(&value) && self.random.chance(per_mille) {
@@ -435,15 +435,22 @@ impl Injector {
     }
 
     /// A place on a drive whose content matters: data or structure. Superblock and root stand there twice,
-    /// and are left alone: the other copy may have rotted before.
+    /// and are left alone: the other copy may have rotted before. So is the journal's last group with its data:
+    /// without it the drive looks as if the power had gone before it was written. A drive at rest has nothing
+    /// of importance in it.
     fn live_place(&self, inspection: &Inspection) -> Option<(u64, u64)> {
         let twice = [DamageKind::Superblock, DamageKind::Root];
-        let structures = inspection.structures.iter().filter(|structure| !twice.contains(&structure.kind));
+        let last_group = inspection.structures.iter().filter_map(|structure| structure.sequence).max();
+        let structures = inspection.structures.iter().filter(|structure| {
+            !twice.contains(&structure.kind)
+                && (structure.sequence.is_none() || structure.sequence != last_group)
+        });
         let structures = structures.map(|structure| (structure.offset_bytes, structure.length_bytes));
-        let blocks = inspection.blocks.iter().map(|block| (block.offset_bytes, BLOCK_BYTES as u64));
+        let blocks = inspection.blocks.iter().filter(|block| !block.in_last_group);
+        let blocks = blocks.map(|block| (block.offset_bytes, BLOCK_BYTES as u64));
         let (structures, blocks): (Vec<_>, Vec<_>) = (structures.collect(), blocks.collect());
         let places = if self.random.chance(500) { structures } else { blocks };
-        places.get(self.random.index(places.len())).copied()
+        (!places.is_empty()).then(|| places[self.random.index(places.len())])
     }
 
     fn make_unreadable(&mut self, drive: &SimulatedDrive, blocks: u32) -> bool {

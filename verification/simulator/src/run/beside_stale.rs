@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use spandrel_cluster::{Member, VolumeMembership};
 use spandrel_inspect::LiveBlock;
 use spandrel_platform_simulated::DriveImage;
 use spandrel_shared::{BLOCK_BYTES, SlabIndex, VolumeId};
@@ -58,17 +59,28 @@ impl Run<'_> {
         [false, true].into_iter().try_for_each(|is_healed| self.judge_scrub(chosen.volume, is_healed))
     }
 
+    /// A slab with all its copies, and one of them on a server without which every volume can be served.
     fn choose_healthy_slab(&self) -> Result<Option<HealthySlab>, Finding> {
-        let present = self.present();
+        let (present, volumes) = (self.present(), self.memberships()?);
+        let good_place = |volume: &VolumeMembership, member: &Member| {
+            let is_good = present.contains(&member.drive) && !volume.marks.contains_key(&member.drive);
+            let mut places = self.drives.iter().filter(|(_, drive)| is_good && **drive == member.drive);
+            places.next().map(|(place, _)| *place)
+        };
+        let can_be_away = |node: usize| {
+            volumes.iter().all(|volume| {
+                let is_elsewhere =
+                    |member| good_place(volume, member).is_some_and(|place| place.node != node);
+                volume.sets.iter().all(|set| set.members.iter().any(is_elsewhere))
+            })
+        };
         let mut healthy = Vec::new();
-        for volume in self.memberships()? {
+        for volume in &volumes {
             for (set, slab) in volume.sets.iter().zip(0..) {
-                let drives: Vec<_> = set.members.iter().map(|member| member.drive).collect();
-                let is_good = |drive| present.contains(drive) && !volume.marks.contains_key(drive);
-                let place = |drive| self.drives.iter().find(|(_, id)| **id == drive).map(|(place, _)| *place);
-                let places: Option<Vec<DrivePlace>> = drives.iter().map(|drive| place(*drive)).collect();
-                if let Some(mut others) = places.filter(|_| drives.len() > 1 && drives.iter().all(is_good)) {
-                    let stale = others.swap_remove(self.random.index(others.len()));
+                let places = set.members.iter().map(|member| good_place(volume, member));
+                let Some(mut others) = places.collect::<Option<Vec<DrivePlace>>>() else { continue };
+                let stale = others.swap_remove(self.random.index(others.len()));
+                if can_be_away(stale.node) {
                     healthy.push(HealthySlab { volume: volume.volume, slab: SlabIndex(slab), stale, others });
                 }
             }
