@@ -1,12 +1,15 @@
 //! One run: a world, faults while clients work, and what must hold during and after.
 //!
-//! Three phases. *Safety*: the plan's faults strike, each if the [atlas](crate::faults::atlas) permits
-//! it; nothing may be answered that is wrong. *Liveness*: all faults end, but some servers stay away;
-//! what can come back without them must, within a bound of virtual time. *Rest*: all are back, clients
+//! Three phases. *Safety* (`safety`): the plan's faults strike, each if the [atlas](crate::faults::atlas) permits
+//! it; nothing may be answered that is wrong. *Liveness* (`liveness`): all faults end, but some servers stay away;
+//! what can come back without them must, within a bound of virtual time. *Rest* (`rest`): all are back, clients
 //! stop, and the copies, the drives and the whole history are judged.
 
 mod beside_stale;
+mod liveness;
 mod older_state;
+mod rest;
+mod safety;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,14 +27,12 @@ use spandrel_shared::{DriveId, NodeId, VolumeId};
 use spandrel_volume::ScrubReport;
 
 use crate::checkers::one_owner::OneOwner;
-use crate::checkers::same_copies::{self, InspectedDrive};
-use crate::checkers::{counted_in_sync, damage, last_copy, recovery, redundancy, structure};
+use crate::checkers::{counted_in_sync, last_copy, redundancy};
 use crate::clients::{self, ClientVolume, movers};
-use crate::faults::atlas::{Atlas, Surroundings};
+use crate::faults::DrivePlace;
+use crate::faults::atlas::Atlas;
 use crate::faults::inject::Injector;
 use crate::faults::plan::Plan;
-use crate::faults::{DrivePlace, Fault};
-use crate::inspection::{inspect_drive, inspect_image};
 use crate::logbook;
 use crate::nodes::{NodesConfig, NodesWorld, PATIENCE, SLAB_BYTES, node_id};
 use older_state::OlderState;
@@ -320,6 +321,15 @@ impl<'a> Run<'a> {
         self.outcome.rare.iter_mut().zip(reached).for_each(|(total, count)| *total += count);
     }
 
+    fn volume_ids(&self) -> Vec<VolumeId> {
+        self.volumes.iter().map(|volume| volume.id).collect()
+    }
+
+    /// How many operations of each volume were answered.
+    fn answered(&self) -> Vec<usize> {
+        self.volumes.iter().map(|volume| volume.client.history.answered()).collect()
+    }
+
     fn memberships(&self) -> Result<Vec<VolumeMembership>, Finding> {
         let read = |volume: &RunVolume| {
             let snapshot = self.nodes.state.inspect(&VolumeMembership::selections(volume.id));
@@ -369,114 +379,6 @@ impl<'a> Run<'a> {
         (0..self.nodes.count()).map(|node| self.nodes.is_up(node)).collect()
     }
 
-    /// A fault strikes, if the atlas permits it.
-    fn strike(&mut self, fault: &Fault) -> Result<(), Finding> {
-        if let Fault::Scrub { volume } = fault {
-            self.scrub_away(*volume)?;
-            *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
-            return Ok(());
-        }
-        let (volumes, up) = (self.memberships()?, self.up());
-        self.atlas.forget_lost_drives(&volumes);
-        let ids = self.ids.clone();
-        let surroundings = Surroundings { now_ms: self.now_ms(), up: &up, ids: &ids, volumes: &volumes };
-        let taken = self.places_taken(fault);
-        let newest = self.volumes.iter().map(|volume| volume.client.history.newest_value()).max();
-        let crashes = self.nodes.crashes();
-        let permitted =
-            self.atlas.permits(fault, &surroundings) && !taken.iter().any(|place| self.lost.contains(place));
-        let now_ms = surroundings.now_ms;
-        let struck = match *fault {
-            _ if !permitted => None,
-            Fault::OlderState { in_order, away_ms, for_ms } => {
-                self.bring_older_state(in_order, away_ms, for_ms)?
-            }
-            _ => self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), now_ms).then(|| fault.kind()),
-        };
-        let Some(kind) = struck else {
-            self.outcome.faults_left_out += 1;
-            return Ok(());
-        };
-        let drives_lost: Vec<DriveId> = taken.iter().map(|place| self.drives[place]).collect();
-        self.atlas.note(fault, &drives_lost, &surroundings);
-        match fault {
-            Fault::LoseDrives { .. } => self.lost.extend(taken),
-            Fault::StrayWrite { place, .. } => _ = self.strayed.insert(*place),
-            Fault::Rot { place, .. } => _ = self.roots_damaged.insert(*place, self.root_generation(*place)),
-            Fault::Unreadable { place, .. } => _ = self.unreadable.insert(place.node),
-            _ => {}
-        }
-        self.was_damaged |= fault.is_damage();
-        if self.nodes.crashes() > crashes {
-            self.judge_recoveries()?;
-        }
-        self.outcome.node_crashes += self.nodes.crashes() - crashes;
-        *self.outcome.faults.entry(kind).or_insert(0) += 1;
-        self.look()
-    }
-
-    /// What servers that are down will make of their drives when they come back.
-    fn judge_recoveries(&mut self) -> Result<(), Finding> {
-        self.count_reached();
-        for node in (0..self.nodes.count()).filter(|node| !self.nodes.is_started(*node)) {
-            for drive in self.nodes.drives(node) {
-                let checked =
-                    recovery::check(drive.name(), self.plan.shape.drive_config(), &drive.snapshot());
-                checked.map_err(finding("recovery"))?;
-            }
-        }
-        // Only what the servers of this world reach counts.
-        witness::take_reached();
-        Ok(())
-    }
-
-    /// The generation of a drive's root; as high as can be if that cannot be read.
-    fn root_generation(&self, place: DrivePlace) -> u64 {
-        let inspection = inspect_drive(&self.nodes.drives(place.node)[place.drive]);
-        inspection.ok().and_then(|inspection| inspection.root).map_or(u64::MAX, |root| root.generation)
-    }
-
-    /// The drives that a fault takes away.
-    fn places_taken(&self, fault: &Fault) -> Vec<DrivePlace> {
-        match *fault {
-            Fault::OldImage { place, .. } => vec![place],
-            Fault::LoseDrives { node, .. } => {
-                self.drives.keys().filter(|place| place.node == node).copied().collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// Scrubs a volume. If all volumes are healthy and no damage is left on a server's drives, it counts
-    /// as whole again.
-    fn scrub_away(&mut self, volume: usize) -> Result<(), Finding> {
-        let Some(RunVolume { id, .. }) = self.volumes.get(volume) else { return Ok(()) };
-        let report = self.scrub(*id);
-        judge_difference(report.as_ref())?;
-        if self.lacking(&self.present())?.is_some() {
-            return Ok(());
-        }
-        for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
-            let mut places = self.drives.keys().filter(|place| place.node == node);
-            let is_certain = !self.unreadable.contains(&node) && !self.atlas.is_exposed(node, self.now_ms());
-            if is_certain && places.all(|place| self.is_whole(*place)) {
-                self.atlas.content_is_whole(node);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether nothing of a drive's damage is left. A journal whose last group is gone looks as if there had
-    /// been none; so it counts as whole only when a newer root has made it unimportant.
-    fn is_whole(&self, place: DrivePlace) -> bool {
-        let drive = &self.nodes.drives(place.node)[place.drive];
-        let Ok(inspection) = inspect_drive(drive) else { return false };
-        let generation = inspection.root.map_or(0, |root| root.generation);
-        !drive.endangers_content()
-            && inspection.damage.is_empty()
-            && self.roots_damaged.get(&place).is_none_or(|damaged| generation > *damaged)
-    }
-
     /// What a scrub by the volume's owner finds, if there is one and nothing ends it.
     fn scrub(&self, volume: VolumeId) -> Option<ScrubReport> {
         let owns = |node: &usize| {
@@ -521,246 +423,6 @@ impl<'a> Run<'a> {
             }
             self.advance(LOOK_EVERY.as_millis() as u64)?;
         }
-    }
-
-    /// All faults end, but some servers stay away. What has an in-sync copy of every slab on the others
-    /// comes back.
-    fn come_back_in_part(&mut self) -> Result<(), Finding> {
-        self.injector.undo_all(&self.nodes);
-        let mut away = BTreeSet::new();
-        for _ in 0..self.plan.shape.left_broken {
-            let node = self.random.index(self.nodes.count());
-            let fault = Fault::Stop { node, power_cut: self.random.chance(500), away_ms: 0 };
-            let (volumes, up) = (self.memberships()?, self.up());
-            let surroundings =
-                Surroundings { now_ms: self.now_ms(), up: &up, ids: &self.ids, volumes: &volumes };
-            if self.atlas.permits(&fault, &surroundings) && away.insert(node) {
-                self.atlas.note(&fault, &[], &surroundings);
-                self.nodes.stop(node, self.random.chance(500));
-            }
-        }
-        self.restart_broken(&away)?;
-        let present = self.present();
-        self.await_nothing_lacking(|run| {
-            let reports = run.reports();
-            let volumes = run.memberships()?;
-            let must = volumes.iter().filter(|volume| redundancy::must_come_back(volume, &present));
-            Ok(must.filter_map(|volume| redundancy::check(volume, &reports, &present).err()).next())
-        })
-    }
-
-    /// Nodes whose drives have failed are restarted, as an operator does; then all but those that are
-    /// away are up.
-    fn restart_broken(&mut self, away: &BTreeSet<usize>) -> Result<(), Finding> {
-        for node in (0..self.nodes.count()).filter(|node| !away.contains(node)) {
-            let is_broken =
-                |node: spandrel_node::NodeReport| node.drives.iter().any(|drive| drive.failure.is_some());
-            if self.nodes.node(node).is_some_and(|up| is_broken(up.report())) {
-                self.nodes.stop(node, false);
-            }
-            if !self.nodes.is_started(node) {
-                self.nodes.start(node);
-            }
-        }
-        let away = away.clone();
-        self.await_nothing_lacking(move |run| {
-            let down = (0..run.nodes.count()).find(|node| !away.contains(node) && !run.nodes.is_up(*node));
-            Ok(down.map(|node| format!("n{} is not up", node + 1)))
-        })
-    }
-
-    /// All servers come back, with all drives that are not lost for ever; clients are served again.
-    fn come_back(&mut self) -> Result<(), Finding> {
-        self.restart_broken(&BTreeSet::new())?;
-        self.judge_places()?;
-        let present = self.present();
-        self.await_nothing_lacking(|run| run.lacking(&present))?;
-        // Before clients overwrite what differs.
-        for volume in self.volume_ids() {
-            judge_difference(self.scrub(volume).as_ref())?;
-        }
-        let answered = self.answered();
-        self.await_nothing_lacking(|run| {
-            let idle = run.volumes.iter().zip(&answered);
-            let idle = idle.filter(|(volume, before)| volume.client.history.answered() < **before + PROGRESS);
-            Ok(idle.map(|(volume, _)| format!("clients of {} get no answers", volume.client.name)).next())
-        })
-    }
-
-    /// Every drive that is not lost for ever is used, as the drive that it was.
-    fn judge_places(&mut self) -> Result<(), Finding> {
-        let found = drives_by_place(&self.nodes);
-        for (place, drive) in &self.drives {
-            if !self.lost.contains(place) && found.get(place) != Some(drive) {
-                if self.strayed.contains(place) {
-                    self.lost.insert(*place);
-                    continue;
-                }
-                return Err(finding("drives")(format!("{place} is not used: {:?}", self.failure_of(*place))));
-            }
-        }
-        Ok(())
-    }
-
-    fn failure_of(&self, place: DrivePlace) -> Option<String> {
-        let report = self.nodes.node(place.node)?.report();
-        report.drives.get(place.drive)?.failure.clone()
-    }
-
-    fn answered(&self) -> Vec<usize> {
-        self.volumes.iter().map(|volume| volume.client.history.answered()).collect()
-    }
-
-    /// Nothing happens any more: everything is judged.
-    fn rest(&mut self) -> Result<(), Finding> {
-        self.volumes.iter().for_each(|volume| volume.client.stop());
-        self.advance(500)?;
-        self.find_loss_without_cause()?;
-        // What is damaged on a drive but whole in its node's memory shows at the next attach.
-        for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
-            self.nodes.stop(node, false);
-        }
-        self.await_all_servers()?;
-        let present = self.present();
-        for volume in self.volume_ids() {
-            // The first scrub heals what is left of the faults.
-            for is_healed in [false, true] {
-                self.judge_scrub(volume, is_healed)?;
-            }
-        }
-        self.find_new_damage(&present)?;
-        self.find_damage_beside_stale()?;
-        self.find_damage_after_power_cut(&present)?;
-        self.read_all_back()?;
-        self.judge_drives()?;
-        for volume in &self.volumes {
-            let judged = volume.client.history.check();
-            judged.map_err(|what| finding("register")(format!("volume {}, {what}", volume.client.name)))?;
-        }
-        self.look()
-    }
-
-    /// All servers are up with the drives that they have, and it was noticed what those lack.
-    fn await_all_servers(&mut self) -> Result<(), Finding> {
-        self.restart_broken(&BTreeSet::new())?;
-        self.judge_places()?;
-        self.advance(NOTICED_MS)?;
-        let present = self.present();
-        self.await_nothing_lacking(|run| run.lacking(&present))
-    }
-
-    fn volume_ids(&self) -> Vec<VolumeId> {
-        self.volumes.iter().map(|volume| volume.id).collect()
-    }
-
-    fn judge_scrub(&mut self, volume: VolumeId, is_healed: bool) -> Result<(), Finding> {
-        let report = self.scrub(volume).ok_or_else(|| finding("scrub")("nobody scrubs".to_owned()))?;
-        let fails = report.gave_up
-            || report.blocks_different > 0
-            || (self.lost.is_empty() && report.pieces_unchecked > 0)
-            || (is_healed && !report.damaged.is_empty());
-        match fails {
-            true => {
-                Err(finding("scrub")(format!("{report:?}{}", if is_healed { " after healing" } else { "" })))
-            }
-            false => Ok(()),
-        }
-    }
-
-    /// Bits flip once more, while all is idle and healthy: exactly they are found.
-    fn find_new_damage(&mut self, present: &BTreeSet<DriveId>) -> Result<(), Finding> {
-        let Some((volume, drive, place)) = self.copy_to_damage(present)? else { return Ok(()) };
-        let simulated = &self.nodes.drives(place.node)[place.drive];
-        let inspection = inspect_drive(simulated).map_err(finding("inspection"))?;
-        let flipped = damage::flip_live_blocks(simulated, &inspection, volume, 8, &self.random);
-        if flipped == 0 {
-            return Ok(());
-        }
-        let report = self.scrub_damaged(volume, flipped)?;
-        damage::check(&BTreeMap::from([(drive, flipped)]), &report).map_err(finding("damage"))
-    }
-
-    /// Bits flip in what a drive has written last, and its server loses its power: a recovery keeps these
-    /// blocks as damaged, and never puts what was there before in their place. A take-over may heal some of
-    /// them before they are looked for.
-    fn find_damage_after_power_cut(&mut self, present: &BTreeSet<DriveId>) -> Result<(), Finding> {
-        let Some((volume, drive, place)) = self.copy_to_damage(present)? else { return Ok(()) };
-        let simulated = &self.nodes.drives(place.node)[place.drive];
-        let inspection = inspect_drive(simulated).map_err(finding("inspection"))?;
-        let flipped = damage::flip_newest_blocks(simulated, &inspection, volume, &self.random);
-        if flipped == 0 {
-            return Ok(());
-        }
-        self.nodes.stop(place.node, true);
-        self.restart_broken(&BTreeSet::new())?;
-        self.advance(NOTICED_MS)?;
-        self.await_nothing_lacking(|run| run.lacking(present))?;
-        let report = self.scrub_damaged(volume, flipped)?;
-        damage::check_rest(&BTreeMap::from([(drive, flipped)]), &report).map_err(finding("damage"))
-    }
-
-    fn scrub_damaged(&mut self, volume: VolumeId, flipped: u64) -> Result<ScrubReport, Finding> {
-        self.outcome.bits_flipped += flipped;
-        self.was_damaged = true;
-        self.scrub(volume).ok_or_else(|| finding("scrub")("nobody scrubs".to_owned()))
-    }
-
-    /// An in-sync copy of a volume that is not the last one of any slab.
-    fn copy_to_damage(
-        &self,
-        present: &BTreeSet<DriveId>,
-    ) -> Result<Option<(VolumeId, DriveId, DrivePlace)>, Finding> {
-        let volumes = self.memberships()?;
-        let volume = &volumes[self.random.index(volumes.len())];
-        let in_sync = volume
-            .drives()
-            .into_iter()
-            .filter(|drive| present.contains(drive) && !volume.marks.contains_key(drive));
-        let in_sync: Vec<DriveId> = in_sync.collect();
-        let drive = in_sync[self.random.index(in_sync.len())];
-        let has_others = volume.sets.iter().all(|set| {
-            set.members.iter().any(|member| member.drive != drive && in_sync.contains(&member.drive))
-        });
-        let place = self.drives.iter().find(|(_, id)| **id == drive).map(|(place, _)| *place);
-        Ok(place.filter(|_| has_others).map(|place| (volume.volume, drive, place)))
-    }
-
-    fn read_all_back(&mut self) -> Result<(), Finding> {
-        for volume in &self.volumes {
-            let index = self.random.index(self.nodes.count());
-            let (Some(node), Some(process)) = (self.nodes.node(index), self.nodes.process(index)) else {
-                return Err(finding("read back")(format!("n{} is not up", index + 1)));
-            };
-            let reading = clients::read_back(Rc::clone(&volume.client), node, process.platform());
-            let read = process.block_on(reading);
-            read.map_err(|end| {
-                finding("read back")(format!("{} cannot be read: {end:?}", volume.client.name))
-            })?;
-        }
-        self.look()
-    }
-
-    /// The drives, read by a reader that shares no code with the store.
-    fn judge_drives(&mut self) -> Result<(), Finding> {
-        let mut inspected = BTreeMap::new();
-        for (place, drive) in &self.drives {
-            if self.lost.contains(place) {
-                continue;
-            }
-            let simulated = &self.nodes.drives(place.node)[place.drive];
-            let image = simulated.snapshot();
-            let inspection = inspect_image(simulated.name(), &image).map_err(finding("inspection"))?;
-            if !self.atlas.damaged().contains_key(&place.node) {
-                structure::check(&inspection).map_err(finding("structure"))?;
-            } else if inspection.is_damaged() {
-                continue;
-            }
-            inspected.insert(*drive, InspectedDrive { image, inspection });
-        }
-        for volume in self.memberships()? {
-            same_copies::check(&volume, &inspected).map_err(finding("same copies"))?;
-        }
-        Ok(())
     }
 
     fn outcome(&self) -> Outcome {

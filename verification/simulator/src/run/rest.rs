@@ -1,0 +1,164 @@
+//! The last phase: clients stop, and the copies, the drives and the whole history are judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use spandrel_shared::{DriveId, VolumeId};
+use spandrel_volume::ScrubReport;
+
+use super::{Finding, NOTICED_MS, Run, finding};
+use crate::checkers::same_copies::{self, InspectedDrive};
+use crate::checkers::{damage, structure};
+use crate::clients;
+use crate::faults::DrivePlace;
+use crate::inspection::{inspect_drive, inspect_image};
+
+impl Run<'_> {
+    /// Nothing happens any more: everything is judged.
+    pub(super) fn rest(&mut self) -> Result<(), Finding> {
+        self.volumes.iter().for_each(|volume| volume.client.stop());
+        self.advance(500)?;
+        self.find_loss_without_cause()?;
+        // What is damaged on a drive but whole in its node's memory shows at the next attach.
+        for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
+            self.nodes.stop(node, false);
+        }
+        self.await_all_servers()?;
+        let present = self.present();
+        for volume in self.volume_ids() {
+            // The first scrub heals what is left of the faults.
+            for is_healed in [false, true] {
+                self.judge_scrub(volume, is_healed)?;
+            }
+        }
+        self.find_new_damage(&present)?;
+        self.find_damage_beside_stale()?;
+        self.find_damage_after_power_cut(&present)?;
+        self.read_all_back()?;
+        self.judge_drives()?;
+        for volume in &self.volumes {
+            let judged = volume.client.history.check();
+            judged.map_err(|what| finding("register")(format!("volume {}, {what}", volume.client.name)))?;
+        }
+        self.look()
+    }
+
+    /// All servers are up with the drives that they have, and it was noticed what those lack.
+    pub(super) fn await_all_servers(&mut self) -> Result<(), Finding> {
+        self.restart_broken(&BTreeSet::new())?;
+        self.judge_places()?;
+        self.advance(NOTICED_MS)?;
+        let present = self.present();
+        self.await_nothing_lacking(|run| run.lacking(&present))
+    }
+
+    pub(super) fn judge_scrub(&mut self, volume: VolumeId, is_healed: bool) -> Result<(), Finding> {
+        let report = self.scrub(volume).ok_or_else(|| finding("scrub")("nobody scrubs".to_owned()))?;
+        let fails = report.gave_up
+            || report.blocks_different > 0
+            || (self.lost.is_empty() && report.pieces_unchecked > 0)
+            || (is_healed && !report.damaged.is_empty());
+        match fails {
+            true => {
+                Err(finding("scrub")(format!("{report:?}{}", if is_healed { " after healing" } else { "" })))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Bits flip once more, while all is idle and healthy: exactly they are found.
+    fn find_new_damage(&mut self, present: &BTreeSet<DriveId>) -> Result<(), Finding> {
+        let Some((volume, drive, place)) = self.copy_to_damage(present)? else { return Ok(()) };
+        let simulated = &self.nodes.drives(place.node)[place.drive];
+        let inspection = inspect_drive(simulated).map_err(finding("inspection"))?;
+        let flipped = damage::flip_live_blocks(simulated, &inspection, volume, 8, &self.random);
+        if flipped == 0 {
+            return Ok(());
+        }
+        let report = self.scrub_damaged(volume, flipped)?;
+        damage::check(&BTreeMap::from([(drive, flipped)]), &report).map_err(finding("damage"))
+    }
+
+    /// Bits flip in what a drive has written last, and its server loses its power: a recovery keeps these
+    /// blocks as damaged, and never puts what was there before in their place. A take-over may heal some of
+    /// them before they are looked for.
+    fn find_damage_after_power_cut(&mut self, present: &BTreeSet<DriveId>) -> Result<(), Finding> {
+        let Some((volume, drive, place)) = self.copy_to_damage(present)? else { return Ok(()) };
+        let simulated = &self.nodes.drives(place.node)[place.drive];
+        let inspection = inspect_drive(simulated).map_err(finding("inspection"))?;
+        let flipped = damage::flip_newest_blocks(simulated, &inspection, volume, &self.random);
+        if flipped == 0 {
+            return Ok(());
+        }
+        self.nodes.stop(place.node, true);
+        self.restart_broken(&BTreeSet::new())?;
+        self.advance(NOTICED_MS)?;
+        self.await_nothing_lacking(|run| run.lacking(present))?;
+        let report = self.scrub_damaged(volume, flipped)?;
+        damage::check_rest(&BTreeMap::from([(drive, flipped)]), &report).map_err(finding("damage"))
+    }
+
+    fn scrub_damaged(&mut self, volume: VolumeId, flipped: u64) -> Result<ScrubReport, Finding> {
+        self.outcome.bits_flipped += flipped;
+        self.was_damaged = true;
+        self.scrub(volume).ok_or_else(|| finding("scrub")("nobody scrubs".to_owned()))
+    }
+
+    /// An in-sync copy of a volume that is not the last one of any slab.
+    fn copy_to_damage(
+        &self,
+        present: &BTreeSet<DriveId>,
+    ) -> Result<Option<(VolumeId, DriveId, DrivePlace)>, Finding> {
+        let volumes = self.memberships()?;
+        let volume = &volumes[self.random.index(volumes.len())];
+        let in_sync = volume
+            .drives()
+            .into_iter()
+            .filter(|drive| present.contains(drive) && !volume.marks.contains_key(drive));
+        let in_sync: Vec<DriveId> = in_sync.collect();
+        let drive = in_sync[self.random.index(in_sync.len())];
+        let has_others = volume.sets.iter().all(|set| {
+            set.members.iter().any(|member| member.drive != drive && in_sync.contains(&member.drive))
+        });
+        let place = self.drives.iter().find(|(_, id)| **id == drive).map(|(place, _)| *place);
+        Ok(place.filter(|_| has_others).map(|place| (volume.volume, drive, place)))
+    }
+
+    fn read_all_back(&mut self) -> Result<(), Finding> {
+        for volume in &self.volumes {
+            let index = self.random.index(self.nodes.count());
+            let (Some(node), Some(process)) = (self.nodes.node(index), self.nodes.process(index)) else {
+                return Err(finding("read back")(format!("n{} is not up", index + 1)));
+            };
+            let reading = clients::read_back(Rc::clone(&volume.client), node, process.platform());
+            let read = process.block_on(reading);
+            read.map_err(|end| {
+                finding("read back")(format!("{} cannot be read: {end:?}", volume.client.name))
+            })?;
+        }
+        self.look()
+    }
+
+    /// The drives, read by a reader that shares no code with the store.
+    fn judge_drives(&mut self) -> Result<(), Finding> {
+        let mut inspected = BTreeMap::new();
+        for (place, drive) in &self.drives {
+            if self.lost.contains(place) {
+                continue;
+            }
+            let simulated = &self.nodes.drives(place.node)[place.drive];
+            let image = simulated.snapshot();
+            let inspection = inspect_image(simulated.name(), &image).map_err(finding("inspection"))?;
+            if !self.atlas.damaged().contains_key(&place.node) {
+                structure::check(&inspection).map_err(finding("structure"))?;
+            } else if inspection.is_damaged() {
+                continue;
+            }
+            inspected.insert(*drive, InspectedDrive { image, inspection });
+        }
+        for volume in self.memberships()? {
+            same_copies::check(&volume, &inspected).map_err(finding("same copies"))?;
+        }
+        Ok(())
+    }
+}

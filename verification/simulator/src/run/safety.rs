@@ -1,0 +1,120 @@
+//! The first phase: the plan's faults strike while clients work, each if the atlas permits it.
+
+use spandrel_shared::DriveId;
+use spandrel_shared::witness;
+
+use super::{Finding, Run, RunVolume, finding, judge_difference};
+use crate::checkers::recovery;
+use crate::faults::atlas::Surroundings;
+use crate::faults::{DrivePlace, Fault};
+use crate::inspection::inspect_drive;
+
+impl Run<'_> {
+    /// A fault strikes, if the atlas permits it.
+    pub(super) fn strike(&mut self, fault: &Fault) -> Result<(), Finding> {
+        if let Fault::Scrub { volume } = fault {
+            self.scrub_away(*volume)?;
+            *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
+            return Ok(());
+        }
+        let (volumes, up) = (self.memberships()?, self.up());
+        self.atlas.forget_lost_drives(&volumes);
+        let ids = self.ids.clone();
+        let surroundings = Surroundings { now_ms: self.now_ms(), up: &up, ids: &ids, volumes: &volumes };
+        let taken = self.places_taken(fault);
+        let newest = self.volumes.iter().map(|volume| volume.client.history.newest_value()).max();
+        let crashes = self.nodes.crashes();
+        let permitted =
+            self.atlas.permits(fault, &surroundings) && !taken.iter().any(|place| self.lost.contains(place));
+        let now_ms = surroundings.now_ms;
+        let struck = match *fault {
+            _ if !permitted => None,
+            Fault::OlderState { in_order, away_ms, for_ms } => {
+                self.bring_older_state(in_order, away_ms, for_ms)?
+            }
+            _ => self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), now_ms).then(|| fault.kind()),
+        };
+        let Some(kind) = struck else {
+            self.outcome.faults_left_out += 1;
+            return Ok(());
+        };
+        let drives_lost: Vec<DriveId> = taken.iter().map(|place| self.drives[place]).collect();
+        self.atlas.note(fault, &drives_lost, &surroundings);
+        match fault {
+            Fault::LoseDrives { .. } => self.lost.extend(taken),
+            Fault::StrayWrite { place, .. } => _ = self.strayed.insert(*place),
+            Fault::Rot { place, .. } => _ = self.roots_damaged.insert(*place, self.root_generation(*place)),
+            Fault::Unreadable { place, .. } => _ = self.unreadable.insert(place.node),
+            _ => {}
+        }
+        self.was_damaged |= fault.is_damage();
+        if self.nodes.crashes() > crashes {
+            self.judge_recoveries()?;
+        }
+        self.outcome.node_crashes += self.nodes.crashes() - crashes;
+        *self.outcome.faults.entry(kind).or_insert(0) += 1;
+        self.look()
+    }
+
+    /// What servers that are down will make of their drives when they come back.
+    fn judge_recoveries(&mut self) -> Result<(), Finding> {
+        self.count_reached();
+        for node in (0..self.nodes.count()).filter(|node| !self.nodes.is_started(*node)) {
+            for drive in self.nodes.drives(node) {
+                let checked =
+                    recovery::check(drive.name(), self.plan.shape.drive_config(), &drive.snapshot());
+                checked.map_err(finding("recovery"))?;
+            }
+        }
+        // Only what the servers of this world reach counts.
+        witness::take_reached();
+        Ok(())
+    }
+
+    /// The generation of a drive's root; as high as can be if that cannot be read.
+    fn root_generation(&self, place: DrivePlace) -> u64 {
+        let inspection = inspect_drive(&self.nodes.drives(place.node)[place.drive]);
+        inspection.ok().and_then(|inspection| inspection.root).map_or(u64::MAX, |root| root.generation)
+    }
+
+    /// The drives that a fault takes away.
+    fn places_taken(&self, fault: &Fault) -> Vec<DrivePlace> {
+        match *fault {
+            Fault::OldImage { place, .. } => vec![place],
+            Fault::LoseDrives { node, .. } => {
+                self.drives.keys().filter(|place| place.node == node).copied().collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Scrubs a volume. If all volumes are healthy and no damage is left on a server's drives, it counts
+    /// as whole again.
+    fn scrub_away(&mut self, volume: usize) -> Result<(), Finding> {
+        let Some(RunVolume { id, .. }) = self.volumes.get(volume) else { return Ok(()) };
+        let report = self.scrub(*id);
+        judge_difference(report.as_ref())?;
+        if self.lacking(&self.present())?.is_some() {
+            return Ok(());
+        }
+        for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
+            let mut places = self.drives.keys().filter(|place| place.node == node);
+            let is_certain = !self.unreadable.contains(&node) && !self.atlas.is_exposed(node, self.now_ms());
+            if is_certain && places.all(|place| self.is_whole(*place)) {
+                self.atlas.content_is_whole(node);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing of a drive's damage is left. A journal whose last group is gone looks as if there had
+    /// been none; so it counts as whole only when a newer root has made it unimportant.
+    fn is_whole(&self, place: DrivePlace) -> bool {
+        let drive = &self.nodes.drives(place.node)[place.drive];
+        let Ok(inspection) = inspect_drive(drive) else { return false };
+        let generation = inspection.root.map_or(0, |root| root.generation);
+        !drive.endangers_content()
+            && inspection.damage.is_empty()
+            && self.roots_damaged.get(&place).is_none_or(|damaged| generation > *damaged)
+    }
+}
