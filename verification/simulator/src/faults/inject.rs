@@ -1,6 +1,6 @@
 //! How each fault is done to a world, and undone when its time is over.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -410,11 +410,11 @@ impl Injector {
 
     /// Flips bits in data that was written lately, and in whatever else is live.
     fn rot(&mut self, drive: &SimulatedDrive, newest_value: u64, per_mille: u32, others: u32) -> bool {
-        let Ok(inspection) = inspect_drive(drive) else { return false };
+        let Some(inspection) = inspect_settled(drive) else { return false };
         let image = drive.snapshot();
         let newest = newest_value.saturating_sub(NEWEST_VALUES)..=u64::MAX;
         let before = self.bits_flipped;
-        for block in inspection.blocks.iter().filter(|block| !block.in_last_group) {
+        for block in &inspection.blocks {
             let start = image.read_vec(block.offset_bytes, 8);
             let value = u64::from_le_bytes(std::array::from_fn(|index| start[index]));
             if newest.contains(&value) && self.random.chance(per_mille) {
@@ -435,26 +435,19 @@ impl Injector {
     }
 
     /// A place on a drive whose content matters: data or structure. Superblock and root stand there twice,
-    /// and are left alone: the other copy may have rotted before. So is the journal's last group with its data:
-    /// without it the drive looks as if the power had gone before it was written. A drive at rest has nothing
-    /// of importance in it.
+    /// and are left alone: the other copy may have rotted before.
     fn live_place(&self, inspection: &Inspection) -> Option<(u64, u64)> {
         let twice = [DamageKind::Superblock, DamageKind::Root];
-        let last_group = inspection.structures.iter().filter_map(|structure| structure.sequence).max();
-        let structures = inspection.structures.iter().filter(|structure| {
-            !twice.contains(&structure.kind)
-                && (structure.sequence.is_none() || structure.sequence != last_group)
-        });
+        let structures = inspection.structures.iter().filter(|structure| !twice.contains(&structure.kind));
         let structures = structures.map(|structure| (structure.offset_bytes, structure.length_bytes));
-        let blocks = inspection.blocks.iter().filter(|block| !block.in_last_group);
-        let blocks = blocks.map(|block| (block.offset_bytes, BLOCK_BYTES as u64));
+        let blocks = inspection.blocks.iter().map(|block| (block.offset_bytes, BLOCK_BYTES as u64));
         let (structures, blocks): (Vec<_>, Vec<_>) = (structures.collect(), blocks.collect());
         let places = if self.random.chance(500) { structures } else { blocks };
         (!places.is_empty()).then(|| places[self.random.index(places.len())])
     }
 
     fn make_unreadable(&mut self, drive: &SimulatedDrive, blocks: u32) -> bool {
-        let Ok(inspection) = inspect_drive(drive) else { return false };
+        let Some(inspection) = inspect_settled(drive) else { return false };
         for _ in 0..blocks {
             if let Some((offset, length)) = self.live_place(&inspection) {
                 drive.fail_reads(offset..offset + length, Repeat::UntilWritten);
@@ -505,4 +498,23 @@ impl Injector {
 /// How often a drive had been attached when it looked like `image`.
 fn attach_number(drive: &SimulatedDrive, image: &DriveImage) -> Option<u64> {
     Some(inspect_image(drive.name(), image).ok()?.root?.attach_number)
+}
+
+/// What is live on a drive and will be after a power cut, but for the journal's last group with its data: if
+/// that rots, the drive looks as if the power had gone before it was written. A drive at rest has nothing of
+/// importance in it.
+fn inspect_settled(drive: &SimulatedDrive) -> Option<Inspection> {
+    let mut now = inspect_drive(drive).ok()?;
+    let after_cut = inspect_image(drive.name(), &drive.durable_image()).ok()?;
+    for inspection in [now.clone(), after_cut] {
+        let last_group = inspection.structures.iter().filter_map(|structure| structure.sequence).max();
+        let structures = inspection.structures.iter();
+        let structures = structures.filter(|found| found.sequence.is_none() || found.sequence != last_group);
+        let structures: BTreeSet<u64> = structures.map(|found| found.offset_bytes).collect();
+        now.structures.retain(|found| structures.contains(&found.offset_bytes));
+        let blocks = inspection.blocks.iter().filter(|block| !block.in_last_group);
+        let blocks: BTreeSet<u64> = blocks.map(|block| block.offset_bytes).collect();
+        now.blocks.retain(|block| blocks.contains(&block.offset_bytes));
+    }
+    Some(now)
 }
