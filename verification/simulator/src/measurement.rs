@@ -47,7 +47,7 @@ const MIB: u64 = 1 << 20;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Long enough for everything that an operation leaves behind.
-const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE: Duration = Duration::from_millis(2500);
 
 /// What is done to a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

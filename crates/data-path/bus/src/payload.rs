@@ -45,7 +45,7 @@ fn replica_subject(request: &ReplicaRequest) -> Subject {
             mark: mark.version,
             ..Subject::NONE
         },
-        ReplicaRequest::Fence { volume, epoch } => {
+        ReplicaRequest::Fence { volume, epoch, .. } => {
             Subject { volume: *volume, epoch: *epoch, ..Subject::NONE }
         }
         ReplicaRequest::AddCopy(new) => {

@@ -138,7 +138,7 @@ fn answers_must_be_of_the_kind_that_was_asked_for() {
         BusResponse::Client(Ok(ClientResponse::Done)),
         BusResponse::Heartbeat(HeartbeatAnswer::default()),
     ];
-    let fence = BusRequest::Replica(ReplicaRequest::Fence { volume: VOLUME, epoch: Epoch(1) });
+    let fence = BusRequest::Replica(ReplicaRequest::Fence { volume: VOLUME, epoch: Epoch(1), settles: true });
     let questions = [fence, attach(1), BusRequest::Heartbeat(Heartbeat::default())];
     for (question, request) in questions.iter().enumerate() {
         for (answer, response) in answers.iter().enumerate() {
@@ -176,7 +176,10 @@ fn a_subject_holds_what_the_request_says_and_nothing_else() {
         (ReplicaRequest::AddCopy(new), Subject { epoch: Epoch(8), ..of_copy }),
         (ReplicaRequest::RemoveCopy { copy }, of_copy),
         (ReplicaRequest::Pages { copy, authority }, owned),
-        (ReplicaRequest::Fence { volume: VOLUME, epoch: Epoch(9) }, Subject { epoch: Epoch(9), ..volume }),
+        (
+            ReplicaRequest::Fence { volume: VOLUME, epoch: Epoch(9), settles: false },
+            Subject { epoch: Epoch(9), ..volume },
+        ),
         (
             ReplicaRequest::NoteMark { volume: VOLUME, authority, mark: mark.clone() },
             Subject { mark: mark.version, copy: Subject::NONE.copy, ..owned },

@@ -52,7 +52,7 @@ const MARK_BYTES_MAX: usize = GROUP_BYTES_MAX / 2;
 const UNDO_RESERVE_BYTES: u64 = 2 * GROUP_BYTES_MAX as u64;
 
 /// A journal that gets no group for so long is closed.
-const CLOSE_AFTER: Duration = Duration::from_millis(100);
+const CLOSE_AFTER: Duration = Duration::from_secs(1);
 
 /// Data blocks at consecutive places.
 pub(crate) struct DataRun {
@@ -167,12 +167,13 @@ pub(crate) struct JournalState {
     pub(crate) root_generation: u64,
     /// The newest group that is durable with all its data.
     confirmed_sequence: u64,
-    /// Whether nothing of importance stands in the last group.
+    /// Whether the last group holds nothing but marks, or none has come since the last root.
     is_closed: bool,
 }
 
 impl JournalState {
     pub(crate) fn new(next: JournalPosition, used_sectors: u64, root_generation: u64) -> Self {
+        // The root that the attach writes makes all groups before it unneeded.
         let confirmed_sequence = next.sequence - 1;
         Self { next, head: used_sectors, tail: 0, root_generation, confirmed_sequence, is_closed: true }
     }
@@ -317,11 +318,14 @@ fn build_group<P: Platform>(inner: &Inner<P>, pending: &mut PendingChanges) -> O
 
 /// Whether the next group finds room in the journal.
 fn has_room_for<P: Platform>(inner: &Inner<P>, pending: &PendingChanges) -> bool {
-    let urgent = pending.iter().take_while(|change| change.urgency != Urgency::Ordinary);
-    let urgent_bytes: usize = urgent.map(Change::journal_bytes).sum();
-    let (bytes, reserve_bytes) = match urgent_bytes {
-        0 => (GROUP_BYTES_MAX, reserve_bytes(&inner.state.borrow())),
-        bytes => (GROUP_BYTES_MAX.min(GROUP_HEADER_BYTES + bytes), 0),
+    let mut urgent = pending.iter().take_while(|change| change.urgency != Urgency::Ordinary).peekable();
+    // What undoes a change can be without records, if its slab has gone.
+    let (bytes, reserve_bytes) = match urgent.peek() {
+        None => (GROUP_BYTES_MAX, reserve_bytes(&inner.state.borrow())),
+        Some(_) => {
+            let bytes: usize = urgent.map(Change::journal_bytes).sum();
+            (GROUP_BYTES_MAX.min(GROUP_HEADER_BYTES + bytes), 0)
+        }
     };
     inner.journal.borrow().has_room(bytes, &inner.superblock.layout, reserve_bytes)
 }
@@ -413,6 +417,7 @@ async fn write_group<P: Platform>(
     mut group: OutgoingGroup,
     pending: &mut PendingChanges,
 ) -> Result<(), DriveError> {
+    let is_closing = group.is_closing();
     let undone = match send_group(inner, &mut group).await? {
         Arrival::Refused => return refuse_group(inner, group),
         Arrival::Whole => Vec::new(),
@@ -422,7 +427,7 @@ async fn write_group<P: Platform>(
         }
     };
     inner.journal.borrow_mut().confirmed_sequence = group.sequence;
-    note_closing(inner, group.is_closing());
+    note_closing(inner, is_closing);
     let mut state = inner.state.borrow_mut();
     for change in &group.changes {
         apply(&mut state, change);
@@ -463,11 +468,20 @@ pub(crate) async fn close_at_rest<P: Platform>(inner: Rc<Inner<P>>) {
         if inner.journal.borrow().next.sequence != sequence {
             continue;
         }
-        // If there is no room for it now, there may be later.
-        if let Ok(closed) = inner.submit(Change::records(Vec::new())) {
-            closed.await;
+        if close(&inner).await == Err(StoreError::NoRoom) {
+            // The next group makes it worth another attempt.
+            inner.journal.borrow_mut().is_closed = true;
         }
     }
+}
+
+/// Closes the journal, if it is not closed.
+pub(crate) async fn close<P: Platform>(inner: &Inner<P>) -> Result<(), StoreError> {
+    if inner.journal.borrow().is_closed {
+        return Ok(());
+    }
+    let closed = inner.submit(Change::records(Vec::new()))?;
+    closed.await.unwrap_or_else(|| inner.check())
 }
 
 /// Writes a group and its data at the same time, and flushes.

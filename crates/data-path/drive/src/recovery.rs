@@ -145,8 +145,11 @@ impl<P: Platform> DriveStore<P> {
     /// Reads who a drive is and what it has seen, without changing anything.
     pub async fn identify(platform: &P, drive: &P::Drive) -> Result<DriveIdentity, AttachError> {
         let superblock = find_superblock(platform, drive).await?.superblock;
-        let root = Recovery::new(platform, drive, &superblock).find_root().await;
-        let state_revision = root.map_or(0, |(root, _)| root.state_revision);
+        let state_revision = match Recovery::new(platform, drive, &superblock).find_root().await {
+            Ok((root, _)) => root.state_revision,
+            Err(error @ AttachError::Newer(_)) => return Err(error),
+            Err(_) => 0,
+        };
         Ok(DriveIdentity { superblock, state_revision })
     }
 
@@ -208,6 +211,7 @@ impl<P: Platform> DriveStore<P> {
             store.stop("it could not be attached").await;
             return Err(error.into());
         }
+        store.spawn(crate::commit::close_at_rest(Rc::clone(&store.inner)));
         Ok((store, report))
     }
 }

@@ -274,7 +274,8 @@ fn rot_in_what_was_written_last_before_a_rest_is_damage() {
             add_slab(&store, key(1, 0), copy(1)).await.unwrap();
             write_block(&platform, &store, key(1, 0), 7, version(1, 1), 1).await.unwrap();
             let written = store.statistics().groups;
-            platform.sleep(Duration::from_secs(1)).await;
+            // Time for more than one, if that were made.
+            platform.sleep(Duration::from_secs(5)).await;
             assert_eq!(store.statistics().groups, written + 1, "one more, and not again and again");
         });
         let (_, newest) = last_groups(&machine, &layout);
@@ -283,4 +284,21 @@ fn rot_in_what_was_written_last_before_a_rest_is_damage() {
         let (store, proven) = attach_and_prove(&machine);
         assert_eq!((store.statistics().structures_damaged, proven), (1, Some(Version::ZERO)));
     }
+}
+
+/// A drive that is switched off may lie for long.
+#[test]
+fn rot_in_what_a_detach_wrote_last_is_damage() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let layout = store.superblock().layout;
+    machine.run(|platform| async move {
+        add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+        write_block(&platform, &store, key(1, 0), 7, version(1, 1), 1).await.unwrap();
+        store.detach().await.unwrap();
+    });
+    let (_, listing) = last_groups(&machine, &layout);
+    machine.drive.flip_bit(listing + 70, 0);
+    machine.restart();
+    let (store, proven) = attach_and_prove(&machine);
+    assert_eq!((store.statistics().structures_damaged, proven), (1, Some(Version::ZERO)));
 }

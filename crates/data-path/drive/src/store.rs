@@ -55,7 +55,8 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) state: RefCell<State>,
     pub(crate) journal: RefCell<JournalState>,
     pub(crate) queue: Queue<Change>,
-    /// Notified when a checkpoint is asked for, begins or ends, and when the store fails.
+    /// Notified when a checkpoint is asked for, begins or ends, when the journal is not closed any more, and
+    /// when the store fails.
     pub(crate) progress: Signal,
     pub(crate) checkpoint: RefCell<crate::checkpoint::CheckpointState>,
     pub(crate) failure: RefCell<Option<StoreError>>,
@@ -115,11 +116,10 @@ impl<P: Platform> DriveStore<P> {
         let store = Self { inner };
         store.spawn(crate::commit::run(Rc::clone(&store.inner)));
         store.spawn(crate::checkpoint::run(Rc::clone(&store.inner)));
-        store.spawn(crate::commit::close_at_rest(Rc::clone(&store.inner)));
         store
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         let inner = Rc::clone(&self.inner);
         inner.tasks.set(inner.tasks.get() + 1);
         self.inner.platform.spawn(async move {
@@ -129,8 +129,9 @@ impl<P: Platform> DriveStore<P> {
         });
     }
 
-    /// Stops all work and completes when nothing is under way on the drive any more.
-    pub(crate) async fn stop(&self, reason: &str) {
+    /// Stops all work, as it is, and completes when nothing is under way on the drive any more. `reason` is
+    /// what later requests are told.
+    pub async fn stop(&self, reason: &str) {
         self.inner.failure.borrow_mut().get_or_insert_with(|| StoreError::Failed(reason.to_owned()));
         self.inner.progress.notify_all();
         self.inner.progress.wait_until(|| self.inner.tasks.get() == 0).await;
@@ -439,11 +440,13 @@ impl<P: Platform> DriveStore<P> {
         crate::checkpoint::checkpoint(&self.inner).await
     }
 
-    /// Ends the work on the drive in order, so that the next attach has next to nothing to replay.
+    /// Ends the work on the drive in order, so that the next attach has next to nothing to replay, and the journal
+    /// is closed.
     /// When it returns, nothing is under way on the drive. Requests that have not ended by then, and
     /// later ones, fail; the drive may hold what they asked for or not.
     pub async fn detach(&self) -> Result<(), StoreError> {
-        let result = self.checkpoint().await;
+        let checkpoint = self.checkpoint().await;
+        let result = checkpoint.and(crate::commit::close(&self.inner).await);
         self.stop("it was detached").await;
         result
     }

@@ -147,7 +147,7 @@ impl<P: Platform> Replica<P> {
                 local.store.heal(local.slot, DamagedBlock::from_token(block, token), good).await?;
                 done()
             }
-            ReplicaRequest::Fence { volume, epoch } => self.fence(volume, epoch).await,
+            ReplicaRequest::Fence { volume, epoch, .. } => self.fence(volume, epoch).await,
             ReplicaRequest::NoteMark { volume, authority, mark } => {
                 self.check_epoch(volume, authority)?;
                 for store in self.drives() {

@@ -134,6 +134,9 @@ pub enum ReplicaRequest {
         volume: VolumeId,
         /// The new owner's epoch.
         epoch: Epoch,
+        /// Whether the owner compares the copies here with the others, or counts on none of them. Only then is
+        /// anything promised again for copies that were attached lately.
+        settles: bool,
     },
     /// Tells the newest mark, as when a volume falls idle. Answered with `Done`.
     NoteMark {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use futures_util::future::Either;
 use spandrel_platform::Platform;
 use spandrel_platform::sync::Signal;
-use spandrel_replica::{Authority, Mark, ReplicaError};
+use spandrel_replica::{Authority, Mark, ReplicaError, ReplicaRequest};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, Epoch, NodeId, SlabIndex, VolumeId};
@@ -265,6 +265,14 @@ impl<C: OwnerContext> OwnerInner<C> {
     pub(crate) fn needed_nodes(&self) -> BTreeSet<NodeId> {
         let legs = self.legs.borrow();
         legs.values().filter(|leg| leg.state.is_needed()).map(|leg| leg.node).collect()
+    }
+
+    /// A fence for copies that are not in sync. If others on their node are, and its process has just started,
+    /// nobody has compared these: then it must not promise anything, so that they are marked stale, or a new
+    /// ownership compares them.
+    pub(crate) fn fence_of_stale(&self, node: NodeId) -> ReplicaRequest {
+        let settles = !self.needed_nodes().contains(&node);
+        ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch, settles }
     }
 
     /// Whether every needed node's promise is live, right now.

@@ -224,7 +224,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             if state == LegState::InSync || !self.context.is_reachable(member.node) {
                 continue;
             }
-            let fence = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch };
+            let fence = self.fence_of_stale(member.node);
             if self.in_time(self.context.ask(member.node, fence, None)).await.is_err() {
                 continue;
             }

@@ -155,7 +155,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         node: NodeId,
         members: &[(SlabIndex, Member, u8, u8)],
     ) -> Result<(), Stopped> {
-        let fence = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch };
+        let fence = self.fence_of_stale(node);
         let (answer, _) = self.in_time(self.context.ask(node, fence, None)).await?;
         let ReplicaResponse::Gathered(present) = answer else { return Err(Stopped::FellBack) };
         let of_itself = members.iter().filter_map(|(slab, member, ..)| {

@@ -89,7 +89,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let unreachable: BTreeSet<NodeId> =
             nodes.iter().copied().filter(|node| !self.context.is_reachable(*node)).collect();
         let fences = nodes.iter().map(|node| {
-            let request = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch };
+            let request = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch, settles: true };
             self.in_time(self.context.ask(*node, request, None))
         });
         let mut absent = BTreeSet::new();
@@ -188,7 +188,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         if self.obstacle.replace(Some(obstacle.clone())) != Some(obstacle.clone()) {
             tracing::error!(
                 volume = %self.volume,
-                "the volume waits: the last copies in sync of a slab are on {obstacle}; bring back servers or                  drives that are away"
+                "the volume waits: to go on without {obstacle} would lose answered writes, as no other copy of some \
+                 slab is in sync; if servers or drives are away, bring them back"
             );
         }
     }

@@ -66,7 +66,7 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
         }
     }
     let stamp = check_state_is_not_older(parts, &found).await?;
-    if let Err(error) = join_all(parts, found, stamp, &mut drives).await {
+    if let Err(error) = attach_found(parts, found, stamp, &mut drives).await {
         detach_all(&drives).await;
         return Err(error);
     }
@@ -74,7 +74,7 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     Ok(drives)
 }
 
-async fn join_all<P: Platform, S: StateStore>(
+async fn attach_found<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     found: Vec<Found<P::Drive>>,
     stamp: StateStamp,
@@ -82,10 +82,13 @@ async fn join_all<P: Platform, S: StateStore>(
 ) -> Result<(), Error> {
     for drive in found {
         let drive = join(parts, drive).await?;
-        if let Ok(store) = &drive.store {
-            store.note_state_revision(stamp.0);
-        }
+        let seen = drive.store.as_ref().map_or(0, DriveStore::state_revision);
         drives.push(drive);
+        // A root that could not be read before could be read now.
+        stamp.check_not_older(StateStamp(seen))?;
+    }
+    for store in drives.iter().filter_map(|drive| drive.store.as_ref().ok()) {
+        store.note_state_revision(stamp.0);
     }
     Ok(())
 }
@@ -96,7 +99,7 @@ pub(crate) async fn detach_all<P: Platform>(drives: &[NodeDrive<P>]) {
         if let Ok(store) = &drive.store
             && let Err(error) = store.detach().await
         {
-            tracing::warn!(location = drive.location, "the drive was not detached in order: {error}");
+            tracing::error!(location = drive.location, drive = %store.drive_id(), "not left in order: {error}");
         }
     }
 }
@@ -197,6 +200,7 @@ async fn join<P: Platform, S: StateStore>(
         // Somebody else has attached it meanwhile: nothing on it may be offered.
         Err(error) => {
             tracing::error!("{error}");
+            store.stop("somebody else has attached the drive").await;
             Err(error.to_string())
         }
     };

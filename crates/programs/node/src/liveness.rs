@@ -242,7 +242,6 @@ impl<P: Platform> Liveness<P> {
                 let mut giver = self.inner.giver.borrow_mut();
                 let may_answer = giver.may_answer(now, from, volume, epoch);
                 if may_answer || canary::is_planted(Bug::AnswerFenceAtOnce) {
-                    self.inner.newly_attached.borrow_mut().remove(&volume);
                     return Ok(());
                 }
                 match giver.fence(now, from, volume, epoch) {
@@ -256,6 +255,11 @@ impl<P: Platform> Liveness<P> {
             let sleep = std::pin::pin!(self.inner.platform.sleep_until(at));
             futures_util::future::select(std::pin::pin!(changed), sleep).await;
         }
+    }
+
+    /// An owner compares the copies of a volume here with the others, or counts on none of them.
+    pub fn copies_settled(&self, volume: VolumeId) {
+        self.inner.newly_attached.borrow_mut().remove(&volume);
     }
 
     /// Completes when `peer` has gone, which asks something now: it has sent no heartbeat for 3 s, or

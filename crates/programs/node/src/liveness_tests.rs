@@ -152,7 +152,7 @@ fn nobody_is_dead_before_there_was_time_to_hear_of_them() {
 }
 
 #[test]
-fn nothing_is_promised_for_copies_that_were_just_attached_until_a_fence_has_told() {
+fn nothing_is_promised_for_copies_that_were_just_attached_until_they_are_settled() {
     let world = World::new(3);
     let [owner, copy] = two_nodes(&world);
     let (other, attached, epoch) = (VolumeId::from_random(5, 5), VolumeId::from_random(6, 6), Epoch(3));
@@ -170,6 +170,10 @@ fn nothing_is_promised_for_copies_that_were_just_attached_until_a_fence_has_told
         let fenced =
             copy.process.block_on(async move { answering.may_answer_fence(from, volume, epoch).await });
         assert_eq!(fenced, Ok(Ok(())));
-        assert_eq!(world.run_until(|| promised(volume)), RunEnd::ConditionMet);
     }
+    assert_eq!(world.run_until(|| promised(other)), RunEnd::ConditionMet);
+    assert_eq!(world.run_for(Duration::from_secs(5)), RunEnd::TimeOver);
+    assert!(!promised(attached), "a fence alone does not compare the copies");
+    copy.liveness.copies_settled(attached);
+    assert_eq!(world.run_until(|| promised(attached)), RunEnd::ConditionMet);
 }

@@ -58,18 +58,23 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
         payload: Option<Buffer>,
     ) -> ReplicaAnswer {
         match request {
-            ReplicaRequest::Fence { volume, epoch } => self.serve_fence(from, volume, epoch).await,
+            ReplicaRequest::Fence { volume, epoch, settles } => {
+                self.serve_fence(from, volume, epoch, settles).await
+            }
             request => self.replica.serve(request, payload).await,
         }
     }
 
     /// From its first step on no former owner is promised anything for the volume, from its second
     /// on none can change a copy here, and it is answered when none counts on a promise any more.
-    async fn serve_fence(&self, from: Peer, volume: VolumeId, epoch: Epoch) -> ReplicaAnswer {
+    async fn serve_fence(&self, from: Peer, volume: VolumeId, epoch: Epoch, settles: bool) -> ReplicaAnswer {
         let fenced = |epoch| ReplicaError::Fenced { epoch };
         self.liveness.begin_fence(from, volume, epoch).map_err(fenced)?;
-        let answer = self.replica.serve(ReplicaRequest::Fence { volume, epoch }, None).await?;
+        let answer = self.replica.serve(ReplicaRequest::Fence { volume, epoch, settles }, None).await?;
         self.liveness.may_answer_fence(from, volume, epoch).await.map_err(fenced)?;
+        if settles {
+            self.liveness.copies_settled(volume);
+        }
         Ok(answer)
     }
 
@@ -84,7 +89,7 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
             return self.serve_replica(self.own_peer(), request, payload).await.map_err(AskError::Replica);
         }
         let fence = match &request {
-            ReplicaRequest::Fence { volume, epoch } => Some((*volume, *epoch)),
+            ReplicaRequest::Fence { volume, epoch, .. } => Some((*volume, *epoch)),
             _ => None,
         };
         // Whoever answers is the process that there was a session with before.

@@ -641,7 +641,8 @@ fn decode_range(kind: u8, bytes: &[u8]) -> Option<Record> {
         kind::UNLISTED => Record::Unlisted { slab_slot, first, count, version },
         kind::SET_PAGE_VERSION => Record::SetPageVersion { slab_slot, page: first, version, whole: flag },
         kind::SLAB_REMOVE => Record::SlabRemove { slab_slot },
-        _ => Record::Proven { slab_slot },
+        kind::PROVEN => Record::Proven { slab_slot },
+        _ => return None,
     })
 }
 

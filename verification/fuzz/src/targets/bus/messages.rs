@@ -64,7 +64,7 @@ fn replica_requests() -> Vec<(ReplicaRequest, Vec<u8>)> {
         ReplicaRequest::Read { copy, authority, first, count },
         ReplicaRequest::Check { copy, authority, first, count },
         ReplicaRequest::Heal { copy, authority, block: 20, token: 77, checksum: None },
-        ReplicaRequest::Fence { volume: VOLUME, epoch: Epoch(8) },
+        ReplicaRequest::Fence { volume: VOLUME, epoch: Epoch(8), settles: true },
         ReplicaRequest::NoteMark { volume: VOLUME, authority, mark: mark() },
         ReplicaRequest::Pages { copy, authority },
         ReplicaRequest::BlockStates { copy, authority, first, count },
