@@ -338,18 +338,20 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
         }
         loop {
-            let seen = self.membership.borrow().clone();
-            if self.change(seen, MembershipChange::Promote(drive)).await {
-                return Ok(());
-            }
-            // Not made, for certain. The leg has stayed complete if nothing suspected it meanwhile.
-            if self.is_deposed() {
-                return Err(Stopped::Owner);
-            }
+            // Directly before each attempt: the leg is complete only as long as nothing suspects it, and the
+            // guardian may have marked it stale since the last one.
             if self.leg_state(drive) != LegState::Promoting || self.suspects.borrow().contains_key(&drive) {
                 self.suspects.borrow_mut().remove(&drive);
                 self.set_leg_state(drive, LegState::Stale);
                 return Err(Stopped::NotPromoted);
+            }
+            let seen = self.membership.borrow().clone();
+            if self.change(seen, MembershipChange::Promote(drive)).await {
+                return Ok(());
+            }
+            // Not made, for certain.
+            if self.is_deposed() {
+                return Err(Stopped::Owner);
             }
             self.context.platform().sleep(Duration::from_millis(20)).await;
         }

@@ -244,7 +244,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.await_needed(&write, awaited, asks).await
     }
 
-    /// Asks one copy to write, after `delay`.
+    /// Asks one copy to write, after `delay`. Not if its leg has fallen out meanwhile: what is sent to that must
+    /// come before the fence of its resync, or be part of it. The write could end while a late request is
+    /// under way, and that would be carried out behind the copying.
     async fn ask_write(
         &self,
         write: &PieceWrite<'_>,
@@ -253,6 +255,9 @@ impl<C: OwnerContext> OwnerInner<C> {
     ) -> (Member, Result<(), AskError>) {
         if delay > Duration::ZERO {
             self.context.platform().sleep(delay).await;
+            if !self.leg_state(member.drive).is_needed() {
+                return (member, Err(AskError::Unreachable("its leg has fallen out".to_owned())));
+            }
         }
         let (request, payload) = self.write_request(write.piece, write.content, write.version, &member);
         let answer = self.context.ask(member.node, request, payload).await;
@@ -359,6 +364,8 @@ impl<C: OwnerContext> OwnerInner<C> {
                     awaited.retain(|other| other.drive != member.drive);
                     without_room.push(member.drive);
                 }
+                // It is not needed again before this write has ended: a resync waits for that.
+                Err(_) if !needed(member.drive) => {}
                 Err(error) => {
                     self.note_failure(member.drive, &error);
                     retries.push(self.ask_write(write, member, RETRY_DELAY));
@@ -369,11 +376,12 @@ impl<C: OwnerContext> OwnerInner<C> {
 }
 
 impl<C: OwnerContext> OwnerInner<C> {
-    /// A write that has changed nothing on the copies in sync may have been carried out on one that
-    /// joins, which would differ from then on: it begins anew.
+    /// A write that has changed nothing on the copies in sync may have been carried out on one that joins, or
+    /// that was joining when the write began and is to be promoted when it has ended. That copy would differ
+    /// from then on: it begins anew.
     fn undo_on_joining(&self, piece: SlabRange) {
         for (member, state) in self.members(piece.slab) {
-            if state == LegState::Joining {
+            if matches!(state, LegState::Joining | LegState::Promoting) {
                 self.set_leg_state(member.drive, LegState::Stale);
             }
         }
