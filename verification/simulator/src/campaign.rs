@@ -80,6 +80,8 @@ pub struct Campaign {
     pub deadline: Option<Instant>,
     /// Runs at once.
     pub threads: usize,
+    /// After so many failed runs no new ones begin.
+    pub failures_max: usize,
     /// A bug to plant in all of them.
     pub bug: Option<Bug>,
 }
@@ -134,16 +136,17 @@ fn keep_panics_quiet() {
 }
 
 impl Campaign {
-    /// Runs the seeds until one fails, all are done or the time is over. `progress` is told of every
-    /// run that has passed.
+    /// Runs the seeds until as many have failed as may, all are done or the time is over. `progress` is told of
+    /// every run that has passed.
     ///
     /// # Errors
     ///
-    /// The failed run; of several the one with the lowest seed.
-    pub fn run(&self, mut progress: impl FnMut(&Totals)) -> Result<Totals, Box<Failed>> {
+    /// The failed runs, that with the lowest seed first. They may be more than asked for: runs on other threads
+    /// are carried to their end.
+    pub fn run(&self, mut progress: impl FnMut(&Totals)) -> Result<Totals, Vec<Failed>> {
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
         let mut totals = Totals::default();
-        let mut failed: Option<Box<Failed>> = None;
+        let mut failed: Vec<Failed> = Vec::new();
         std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel();
             for number in 0..self.threads.max(1) {
@@ -160,15 +163,14 @@ impl Campaign {
                         progress(&totals);
                     }
                     Err(failure) => {
-                        stop.store(true, Ordering::Relaxed);
-                        if failed.as_ref().is_none_or(|failed| failed.plan.seed > seed) {
-                            failed = Some(Box::new(Failed { plan: Plan::of_seed(seed), failure: *failure }));
-                        }
+                        failed.push(Failed { plan: Plan::of_seed(seed), failure: *failure });
+                        stop.fetch_or(failed.len() >= self.failures_max, Ordering::Relaxed);
                     }
                 }
             }
         });
-        failed.map_or(Ok(totals), Err)
+        failed.sort_by_key(|failed| failed.plan.seed);
+        if failed.is_empty() { Ok(totals) } else { Err(failed) }
     }
 
     fn work(&self, next: &AtomicU64, stop: &AtomicBool, sender: &mpsc::Sender<SeedResult>) {

@@ -3,7 +3,7 @@ use crate::faults::Fault;
 use crate::faults::plan::PlannedFault;
 
 fn campaign(seeds: u64, threads: usize) -> Campaign {
-    Campaign { seed_first: 0, seeds, deadline: None, threads, bug: None }
+    Campaign { seed_first: 0, seeds, deadline: None, threads, failures_max: 1, bug: None }
 }
 
 /// Runs a plan on a thread that is named as those of a campaign.
@@ -49,16 +49,24 @@ fn runs_add_up_however_many_threads_there_are() {
 }
 
 #[test]
-fn of_several_failed_runs_the_one_with_the_lowest_seed_is_told() {
+fn of_several_failed_runs_the_one_with_the_lowest_seed_is_told_first() {
     let failed = |threads| {
         let campaign = Campaign { bug: Some(Bug::AnswerBeforeDurable), ..campaign(300, threads) };
-        *campaign.run(|_| {}).expect_err("the bug is caught")
+        campaign.run(|_| {}).expect_err("the bug is caught").swap_remove(0)
     };
     let (one, many) = (failed(1), failed(4));
     assert_eq!(one.plan, many.plan);
     assert_eq!(one.failure, many.failure);
     let alone = run_caught(&one.plan, RunOptions::default(), None);
     assert!(alone.is_ok(), "nothing is planted any more");
+}
+
+#[test]
+fn as_many_runs_fail_as_may() {
+    let campaign = Campaign { bug: Some(Bug::SkipFlush), failures_max: 3, ..campaign(300, 1) };
+    let failed = campaign.run(|_| {}).expect_err("the bug is caught");
+    let seeds: Vec<u64> = failed.iter().map(|failed| failed.plan.seed).collect();
+    assert!(seeds.len() == 3 && seeds.is_sorted(), "{seeds:?}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub struct Canary {
     /// Seeds that passed although it was planted.
     pub runs_passed: u64,
     /// The run that caught it.
-    pub caught: Option<Box<Failed>>,
+    pub caught: Option<Failed>,
 }
 
 impl Search {
@@ -44,10 +44,12 @@ impl Search {
             seeds: self.seeds,
             deadline: self.deadline,
             threads: self.threads,
+            failures_max: 1,
             bug: Some(bug),
         };
         let mut runs_passed = 0;
-        let caught = campaign.run(|totals| runs_passed = totals.runs).err();
+        let failed = campaign.run(|totals| runs_passed = totals.runs).err();
+        let caught = failed.and_then(|failed| failed.into_iter().next());
         Canary { bug, runs_passed, caught }
     }
 }

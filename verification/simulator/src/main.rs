@@ -34,6 +34,9 @@ struct Arguments {
     /// Runs at once; by default one for each core
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
+    /// Go on until so many seeds have failed; the first is explained, the others are named
+    #[arg(long, default_value_t = 1, value_name = "COUNT")]
+    failures: usize,
     /// Plant a bug, or one after the other if none is named, and see it caught
     #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "all")]
     canary: Option<String>,
@@ -86,6 +89,7 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
         seeds: arguments.seeds,
         deadline: arguments.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0)),
         threads: arguments.threads.unwrap_or(cores),
+        failures_max: arguments.failures,
         bug: None,
     };
     if let Some(name) = &arguments.canary {
@@ -110,7 +114,7 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
             println!("{}", summary(&totals, started.elapsed()));
             Ok(())
         }
-        Err(failed) => Err(explain(*failed, None, SHORTEN_MAX)),
+        Err(failed) => Err(explain(failed, None, SHORTEN_MAX)),
     }
 }
 
@@ -132,7 +136,7 @@ fn run_twice(plan: &Plan) -> Result<(), String> {
         Ok(outcome) => outcome,
         Err(failure) => {
             let failed = Failed { plan: plan.clone(), failure: *failure };
-            return Err(explain(failed, None, SHORTEN_MAX));
+            return Err(explain(vec![failed], None, SHORTEN_MAX));
         }
     };
     let again = run_caught(plan, RunOptions::default(), None).map(|again| again.trace_hash);

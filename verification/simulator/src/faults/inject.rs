@@ -64,6 +64,8 @@ pub struct Injector {
     images: BTreeMap<DrivePlace, VecDeque<DriveImage>>,
     /// The cluster's state from earlier, the oldest first.
     states: VecDeque<StateImage>,
+    /// Until when requests to the cluster's state may arrive that were held up.
+    late_until_ms: u64,
     /// Bits that were flipped.
     bits_flipped: u64,
 }
@@ -84,6 +86,7 @@ impl Injector {
             planned: 0,
             images: BTreeMap::new(),
             states: VecDeque::new(),
+            late_until_ms: 0,
             bits_flipped: 0,
         };
         injector.remember_drives(nodes);
@@ -119,8 +122,8 @@ impl Injector {
     /// A state from earlier that every server refuses, if there is one: on each of them, a drive that works
     /// has durably recorded a newer one. None while requests to the state are held up, which could arrive when
     /// another one stands.
-    pub fn older_state(&self, nodes: &NodesWorld) -> Option<StateImage> {
-        if self.undos.values().any(|undo| matches!(undo, Undo::StateLossless)) {
+    pub fn older_state(&self, nodes: &NodesWorld, now_ms: u64) -> Option<StateImage> {
+        if now_ms < self.late_until_ms {
             return None;
         }
         let known = (0..nodes.count()).map(|node| self.state_known(nodes, node)).min()??;
@@ -318,13 +321,16 @@ impl Injector {
                     ..self.usual_state
                 });
                 self.later(now_ms + for_ms, Undo::StateLossless);
+                let late_ms = self.usual_state.late_max.as_millis() as u64;
+                self.late_until_ms = self.late_until_ms.max(now_ms + for_ms + late_ms);
             }
             _ => {}
         }
     }
 
     /// Puts an image of an earlier attach in a drive's place. One of the present attach is no old image by
-    /// its number: it is a drive that has forgotten what it had made durable, and not promised.
+    /// its number: it is a drive that has forgotten what it had made durable, and not promised. The present
+    /// attach is the one that is left after the power cut.
     fn bring_old_image(
         &mut self,
         nodes: &NodesWorld,
@@ -337,7 +343,7 @@ impl Injector {
             return false;
         }
         let drive = &nodes.drives(place.node)[place.drive];
-        let Some(present) = attach_number(drive, &drive.snapshot()) else { return false };
+        let Some(present) = attach_number(drive, &drive.durable_image()) else { return false };
         let images = self.images.get(&place).into_iter().flatten();
         let old: Vec<_> = images
             .filter(|image| attach_number(drive, image).is_some_and(|number| number < present))

@@ -52,7 +52,7 @@ impl Run<'_> {
             self.stop_in_order();
             self.look()?;
         }
-        let Some(older) = self.injector.older_state(&self.nodes) else {
+        let Some(older) = self.injector.older_state(&self.nodes, self.now_ms()) else {
             if !in_order {
                 return Ok(None);
             }
