@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use spandrel_platform_simulated::{DriveImage, Random, Repeat, Room, SimulatedDriveConfig};
 use spandrel_shared::{SlabGeometry, SlabIndex};
 
@@ -355,6 +355,59 @@ fn a_drive_without_room_for_checkpoints_refuses_writes_and_recovers() {
     assert_eq!(runner.refusals(), refused);
     check_ownership(&store);
     check_after_power_cut(&machine, &runner.oracle.borrow());
+}
+
+/// A write is taken back of which nothing is left to say, since its slab went with it, directly before the journal
+/// has no more room for ordinary groups: what takes it back does not wait for that.
+#[test]
+fn a_write_that_goes_with_its_slab_is_taken_back_however_full_the_journal_is() {
+    for groups_first in 0..4 {
+        let config = drive_config(12);
+        let machine = Machine::with_image(1, config, preallocated(config));
+        machine.format();
+        let (store, _) = machine.attach().unwrap();
+        machine.drive.set_room(Room::OnlyOverwrites);
+        machine.run(|platform| async move {
+            add_slab(&store, key(2, 0), copy(2)).await.unwrap();
+            for epoch in 1..=groups_first {
+                store.fence(volume(2), Epoch(epoch)).await.unwrap();
+            }
+            let mut rounds = 0;
+            for round in 1.. {
+                assert!(round < 5000, "the journal never fills up");
+                let Ok(slot) = add_slab(&store, key(1, 0), copy(1)).await else { break };
+                let write = write_block(&platform, &store, key(1, 0), 3, version(1, round), round);
+                let (removed, written) = join(store.remove_slab(slot), write).await;
+                assert_eq!(written, Err(StoreError::NoRoom));
+                if removed.is_err() {
+                    break;
+                }
+                rounds = round;
+            }
+            assert!(rounds > 100, "only {rounds} writes were taken back");
+            assert_eq!(store.failure(), None);
+            check_ownership(&store);
+        });
+    }
+}
+
+/// To close the journal of a drive without room is tried once, and again when something was written.
+#[test]
+fn a_drive_without_room_is_not_asked_again_and_again_to_close_its_journal() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let drive = machine.drive.clone();
+    machine.run(|platform| async move {
+        add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+        write_block(&platform, &store, key(1, 0), 3, version(1, 1), 5).await.unwrap();
+        drive.set_room(Room::None);
+        platform.sleep(Duration::from_secs(60)).await;
+        assert_eq!(drive.counters().writes_without_room, 1);
+        drive.set_room(Room::Enough);
+        write_block(&platform, &store, key(1, 0), 3, version(1, 2), 6).await.unwrap();
+        let written = store.statistics().groups;
+        platform.sleep(Duration::from_secs(5)).await;
+        assert_eq!(store.statistics().groups, written + 1, "now it is closed");
+    });
 }
 
 /// What fails at some operation stops the store; what was answered before is there after a new

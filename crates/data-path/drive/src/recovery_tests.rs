@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use spandrel_platform::Platform;
 use spandrel_platform_simulated::{DriveImage, Random, SimulatedDriveConfig};
-use spandrel_shared::{SlabIndex, Version};
+use spandrel_shared::{BLOCK_BYTES, SlabIndex, Version};
 
+use crate::DriveStore;
+use crate::error::AttachError;
 use crate::format::journal::{GROUP_HEADER_BYTES, claimed_sequence, group_length};
-use crate::layout::Layout;
+use crate::format::root::Root;
+use crate::layout::{Layout, ROOT_SLOTS};
 use crate::test_support::explorer::{Budget, crash_images, explore};
-use crate::test_support::machine::{Machine, add_slab, attach, write_block};
+use crate::test_support::machine::{Machine, add_slab, attach, open, write_block};
 use crate::test_support::observation::{check_ownership, observe};
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
@@ -301,4 +304,31 @@ fn rot_in_what_a_detach_wrote_last_is_damage() {
     machine.restart();
     let (store, proven) = attach_and_prove(&machine);
     assert_eq!((store.statistics().structures_damaged, proven), (1, Some(Version::ZERO)));
+}
+
+/// Whoever asks who a drive is learns that it is of a newer program, instead of that it has seen no state yet.
+#[test]
+fn a_root_of_a_newer_program_shows_before_the_attach() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let layout = store.superblock().layout;
+    machine.run(|_| async move {
+        add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+        store.detach().await.unwrap();
+    });
+    let mut image = machine.drive.snapshot();
+    let slot_bytes = layout.root_slot_blocks as usize * BLOCK_BYTES;
+    for slot in 0..ROOT_SLOTS {
+        let offset = Layout::offset_of(layout.root_slot(slot));
+        if let Ok(root) = Root::decode(&image.read_vec(offset, slot_bytes), format_options().drive) {
+            image.write(offset, &root.encode_with_leaf_format(2));
+        }
+    }
+    machine.drive.restore(image.clone());
+    let identified = machine.run(|platform| async move {
+        let drive = open(&platform).await;
+        DriveStore::identify(&platform, &drive).await
+    });
+    assert!(matches!(identified, Err(AttachError::Newer(_))), "{identified:?}");
+    assert!(matches!(machine.attach(), Err(AttachError::Newer(_))));
+    assert_eq!(machine.drive.snapshot(), image, "it is left as it is");
 }

@@ -233,6 +233,19 @@ impl Root {
         bytes
     }
 
+    /// The same with slabs whose leaves have another format.
+    #[cfg(test)]
+    pub(crate) fn encode_with_leaf_format(&self, leaf_format: u8) -> Vec<u8> {
+        let mut bytes = self.encode();
+        let slabs = HEADER_BYTES + self.volumes.len() * VOLUME_BYTES;
+        let end = slabs + self.slabs.len() * SLAB_BYTES;
+        for slab in bytes[slabs..end].chunks_exact_mut(SLAB_BYTES) {
+            slab[std::mem::offset_of!(SlabBytes, leaf_format)] = leaf_format;
+        }
+        super::seal(&mut bytes[..end]);
+        bytes
+    }
+
     /// Whether `slot` holds the root of a drive, whichever it is, that was formatted and never attached.
     pub fn is_never_attached(slot: &[u8]) -> bool {
         let Ok((header, _)) = HeaderBytes::ref_from_prefix(slot) else { return false };

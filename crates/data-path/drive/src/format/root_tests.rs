@@ -71,10 +71,7 @@ fn a_root_that_cannot_be_gone_on_from_is_refused() {
 
 #[test]
 fn leaves_of_another_format_are_refused_by_its_number() {
-    let mut bytes = example().encode();
-    let leaf_format = HEADER_BYTES + VOLUME_BYTES + 32;
-    bytes[leaf_format] = 2;
-    super::super::seal(&mut bytes[..HEADER_BYTES + VOLUME_BYTES + 40 * SLAB_BYTES]);
+    let bytes = example().encode_with_leaf_format(2);
     let newer = FormatError::Newer { version: 2, unknown_features: 0 };
     assert_eq!(Root::decode(&bytes, example().drive), Err(newer));
 }
