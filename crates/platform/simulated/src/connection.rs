@@ -118,6 +118,16 @@ struct Wire {
     held_credit: Cell<usize>,
 }
 
+impl Wire {
+    /// The sender's host has no power any more.
+    fn lose_sender(&self) {
+        self.sender_lost.set(true);
+        if self.blocked.get() {
+            self.segments.take();
+        }
+    }
+}
+
 pub(crate) struct ConnectionState {
     id: u64,
     shared: Rc<Shared>,
@@ -389,10 +399,7 @@ impl ConnectionState {
         endpoint.outgoing.take();
         let unread = !endpoint.incoming.take().is_empty();
         if end == End::PowerCut {
-            wire.sender_lost.set(true);
-            if wire.blocked.get() {
-                wire.segments.take();
-            }
+            wire.lose_sender();
             return;
         }
         let open = matches!(state, State::Open | State::Connecting);
@@ -409,6 +416,15 @@ impl ConnectionState {
             *wire.segments.borrow_mut() = kept;
         }
         self.reset(side);
+    }
+
+    /// A host has lost its power. The processes that ran have ended by then.
+    pub(crate) fn power_lost(&self, host: &Rc<HostState>) {
+        for side in [0, 1] {
+            if Rc::ptr_eq(&self.endpoints[side].host, host) {
+                self.wires[side].lose_sender();
+            }
+        }
     }
 
     /// An endpoint that a power cut took answers, by its host's new kernel, a sender that still

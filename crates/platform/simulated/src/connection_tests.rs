@@ -599,6 +599,26 @@ fn what_a_cut_held_back_is_lost_with_the_senders_power() {
     assert_eq!(receive(&pair.server, &pair.far), Err(None));
 }
 
+/// The kernel repeats what a dead process has sent, for as long as it has power.
+#[test]
+fn what_a_dead_process_sent_into_a_cut_is_lost_with_its_hosts_power() {
+    for has_power in [true, false] {
+        let pair = Pair::new(1, config());
+        let (server, client) = (pair.server.host(), pair.client.host());
+        pair.world.cut(&client, &server);
+        pair.near.send(b"while cut", &[]);
+        pair.run(Duration::from_millis(1));
+        pair.client.crash();
+        pair.run(Duration::from_millis(1));
+        if !has_power {
+            client.power_cut();
+        }
+        pair.world.heal_all();
+        let is_heard = receive(&pair.server, &pair.far) != Err(None);
+        assert_eq!(is_heard, has_power);
+    }
+}
+
 #[test]
 fn what_is_on_a_cut_link_when_the_senders_power_goes_is_lost_too() {
     let pair = Pair::new(1, config());

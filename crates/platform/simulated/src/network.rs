@@ -278,6 +278,13 @@ impl Network {
         }
     }
 
+    /// Nobody repeats what a host without power has sent, also before its processes ended.
+    pub(crate) fn power_lost(&self, host: &Rc<HostState>) {
+        for connection in self.all_connections() {
+            connection.power_lost(host);
+        }
+    }
+
     pub(crate) fn power_returned(&self, host: &Rc<HostState>) {
         for (connection, side) in host.take_blocked() {
             connection.unblock(side);

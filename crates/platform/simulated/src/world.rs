@@ -158,6 +158,7 @@ impl Shared {
         for drive in self.all_drives().iter().filter(|drive| drive.is_attached_to(host)) {
             drive.power_lost();
         }
+        self.network.power_lost(host);
     }
 
     pub(crate) fn power_returned(&self, host: &Rc<HostState>) {
