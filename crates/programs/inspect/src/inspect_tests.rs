@@ -2,7 +2,7 @@ use std::rc::Rc;
 
 use spandrel_drive::AttachReport;
 use spandrel_platform_simulated::{DriveImage, Random, RunEnd};
-use spandrel_shared::Version;
+use spandrel_shared::{BLOCK_BYTES, Version};
 
 use crate::inspection::{DamageKind, Inspection, Structure};
 use crate::testing::Image;
@@ -299,6 +299,21 @@ fn a_drive_without_roots_is_named_and_damaged() {
     let roots = inspection.damage.iter().filter(|damage| damage.kind == DamageKind::Root);
     assert_eq!(roots.filter(|damage| !damage.by_crash).count(), 4);
     assert!(inspection.is_damaged());
+}
+
+/// A superblock follows the first root, so without any root something was lost.
+#[test]
+fn a_drive_whose_first_root_was_never_written_is_damaged() {
+    let machine = Machine::formatted(1, 512);
+    let sound = Image::new(machine.drive.snapshot()).inspect().unwrap();
+    assert!(!sound.is_damaged());
+    let mut image = machine.drive.snapshot();
+    for slot in &sound.root_slots {
+        image.write(slot.offset_bytes, &vec![0; BLOCK_BYTES]);
+    }
+    let inspection = Image::new(image).inspect().unwrap();
+    let damaged: Vec<DamageKind> = inspection.damage.iter().map(|damage| damage.kind).collect();
+    assert_eq!((inspection.is_damaged(), damaged), (true, vec![DamageKind::Root; 2]));
 }
 
 /// Both copies of the newest root are damaged: where groups name it, the maps are lost, and both

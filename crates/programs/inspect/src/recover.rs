@@ -217,6 +217,12 @@ impl Recovery<'_> {
                 RootSlotState::Whole { .. } | RootSlotState::Empty if is_twin => {
                     "it is not the twin of the newest root".to_owned()
                 }
+                // The superblock is written when the first root is durable.
+                RootSlotState::Empty
+                    if root.is_none() && Superblock::root_slots_of(1).contains(&report.slot) =>
+                {
+                    "the drive's first root was never written".to_owned()
+                }
                 _ => continue,
             };
             // A crash while a root was being written leaves no group behind that names it.
