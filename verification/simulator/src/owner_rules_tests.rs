@@ -186,6 +186,38 @@ fn a_leg_that_missed_a_write_while_it_joined_is_not_promoted() {
     }
 }
 
+/// A leg falls silent while its promotion is on its way to a slow cluster's state: its mark is asked for when the
+/// promotion's outcome is known, and what the owner believes of the leg is what the state says.
+#[test]
+fn a_leg_that_falls_silent_while_it_is_promoted_is_marked_afterwards() {
+    let rules = Rules::new(1);
+    rules.make_stale(2);
+    rules.owners.slow_state(Duration::from_secs(2));
+    let proven = Rc::new(Cell::new(0));
+    let count = Rc::clone(&proven);
+    rules.owners.judge(move |_, request| {
+        count.set(count.get() + u32::from(matches!(request, ReplicaRequest::Prove { .. })));
+        Fate::Carry
+    });
+    rules.owners.start(2, false);
+    rules.until("all its copies are proven", || proven.get() == SLAB_COUNT);
+    rules.run_for(Duration::from_millis(100));
+    rules.owners.set_mute(2, true);
+    let agree =
+        || (rules.leg(2) == LegState::Stale) == rules.owners.membership().stale.contains_key(&drive_id(2));
+    rules.until("it is promoted in the state", || rules.owners.membership().stale.is_empty());
+    assert_eq!(rules.leg(2), LegState::Promoting, "the owner does not know yet");
+    rules.until("it is marked", || {
+        assert!(rules.leg(2) != LegState::Stale || agree());
+        rules.leg(2) == LegState::Stale
+    });
+    rules.owners.slow_state(Duration::ZERO);
+    rules.write(0, 7).unwrap();
+    rules.owners.set_mute(2, false);
+    rules.await_in_sync();
+    rules.assert_copies_are_the_same();
+}
+
 /// A write that no in-sync copy has room for changes nothing; a leg that joins may have had room.
 #[test]
 fn a_leg_that_joins_does_not_keep_a_write_that_was_refused() {

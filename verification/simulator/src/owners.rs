@@ -6,7 +6,7 @@
 //! a promise is stands in for the real protocol: a node has promised while it is up and has accepted
 //! no higher epoch.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -59,6 +59,8 @@ struct Shared {
     /// Nodes that promise nothing, though their connections stand.
     mute: RefCell<BTreeSet<usize>>,
     state: RefCell<Membership>,
+    /// How much longer than usual a request to the state and its answer are under way.
+    slowness_of_state: Cell<Duration>,
     /// Notified when a node starts or stops.
     changed: Signal,
 }
@@ -77,7 +79,10 @@ struct Node {
 pub struct Context {
     shared: Rc<Shared>,
     own: usize,
+    epoch: Epoch,
     platform: SimulatedPlatform,
+    /// Whether a change of membership is under way.
+    changes: Rc<Cell<bool>>,
 }
 
 impl OwnersWorld {
@@ -106,6 +111,7 @@ impl OwnersWorld {
             judge: RefCell::default(),
             mute: RefCell::default(),
             state: RefCell::new(membership),
+            slowness_of_state: Cell::default(),
             changed: Signal::new(),
         });
         let owners = Self { world, shared };
@@ -134,6 +140,11 @@ impl OwnersWorld {
         } else {
             mute.remove(&index)
         };
+    }
+
+    /// Requests to the cluster's state, and its answers, are under way for so much longer.
+    pub fn slow_state(&self, slowness: Duration) {
+        self.shared.slowness_of_state.set(slowness);
     }
 
     /// Whether a node is up.
@@ -198,7 +209,13 @@ impl OwnersWorld {
         state.configuration.0 += 1;
         let membership = state.clone();
         drop(state);
-        let context = Context { shared: Rc::clone(&self.shared), own: index, platform: process.platform() };
+        let context = Context {
+            shared: Rc::clone(&self.shared),
+            own: index,
+            epoch: membership.epoch,
+            platform: process.platform(),
+            changes: Rc::default(),
+        };
         let (shared, slot) = (Rc::clone(&self.shared), index);
         process.spawn(async move {
             let owner = Owner::start(context, membership);
@@ -375,23 +392,18 @@ impl OwnerContext for Context {
         futures_util::future::select(std::pin::pin!(self.shared.changed.notified()), timeout).await;
     }
 
-    async fn change_membership(
-        &self,
-        seen: &Membership,
-        change: MembershipChange,
-    ) -> Result<Membership, MembershipError> {
+    async fn change_membership(&self, change: MembershipChange) -> Result<Membership, MembershipError> {
+        assert!(!self.changes.replace(true), "an owner asks for one change at a time");
+        let slowness = self.shared.slowness_of_state.get();
         self.delay().await;
+        self.platform.sleep(slowness).await;
         let result = {
             let mut state = self.shared.state.borrow_mut();
-            if state.epoch != seen.epoch {
-                Err(MembershipError::NotOwner)
-            } else if state.configuration != seen.configuration {
-                Err(MembershipError::Unavailable("it has changed".to_owned()))
-            } else {
-                apply(&mut state, change)
-            }
+            if state.epoch == self.epoch { apply(&mut state, change) } else { Err(MembershipError::NotOwner) }
         };
+        self.platform.sleep(slowness).await;
         self.delay().await;
+        self.changes.set(false);
         result
     }
 }

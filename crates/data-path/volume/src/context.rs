@@ -64,12 +64,11 @@ pub trait OwnerContext: Clone + 'static {
     /// [`OwnerContext::is_promised`] say, or a little later.
     fn surroundings_changed(&self) -> impl Future<Output = ()>;
 
-    /// Changes the membership of a volume in one transaction that compares its configuration and
-    /// epoch with those of `seen`; returns what the state says afterwards. When this returns, the
-    /// outcome is known.
+    /// Changes the membership of the volume in one transaction that compares the ownership's epoch; returns
+    /// what the state says afterwards. When this returns, the outcome is known. An owner asks for one change
+    /// at a time.
     fn change_membership(
         &self,
-        seen: &Membership,
         change: MembershipChange,
     ) -> impl Future<Output = Result<Membership, MembershipError>>;
 }

@@ -127,7 +127,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         let since = self.versions.borrow().mark().complete_up_to();
         let marks = drives.iter().map(|drive| (*drive, since)).collect();
-        self.change(seen, MembershipChange::MarkStale(marks)).await
+        self.change(MembershipChange::MarkStale(marks)).await
     }
 
     /// How likely a leg is to answer again soon. If all are in doubt, the best one must stay: the volume
@@ -145,19 +145,27 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// Marks legs stale since given versions; the caller knows that slabs keep in-sync copies.
     pub(crate) async fn mark_since(&self, marks: BTreeMap<DriveId, Version>) -> bool {
-        let seen = self.membership.borrow().clone();
-        self.change(seen, MembershipChange::MarkStale(marks)).await
+        self.change(MembershipChange::MarkStale(marks)).await
     }
 
-    /// Asks for a change of membership and takes over what the state says afterwards.
-    pub(crate) async fn change(&self, seen: Membership, change: MembershipChange) -> bool {
+    /// Asks for a change of membership and takes over what the state says afterwards. One at a time: a mark of
+    /// which the owner has just been told might be taken off by a promotion that is still on its way, and the
+    /// owner would answer writes without a leg that the state calls in sync.
+    pub(crate) async fn change(&self, change: MembershipChange) -> bool {
+        let _turn = self.membership_turn.lock().await;
+        if let MembershipChange::Promote(drive) = change
+            && !self.may_promote(drive)
+        {
+            return false;
+        }
         if let MembershipChange::MarkStale(marks) = &change
             && canary::is_planted(Bug::AnswerBeforeMark)
         {
             marks.keys().for_each(|drive| self.set_leg_state(*drive, LegState::Stale));
         }
-        match self.context.change_membership(&seen, change.clone()).await {
+        match self.context.change_membership(change.clone()).await {
             Ok(membership) => {
+                self.refusal.take();
                 self.adopt(membership, &change);
                 true
             }
@@ -169,7 +177,10 @@ impl<C: OwnerContext> OwnerInner<C> {
                 false
             }
             Err(MembershipError::Refused(reason) | MembershipError::Unavailable(reason)) => {
-                tracing::warn!(volume = %self.volume, "membership not changed: {reason}");
+                if self.refusal.borrow().as_ref() != Some(&reason) {
+                    tracing::warn!(volume = %self.volume, "membership not changed yet: {reason}");
+                    self.refusal.replace(Some(reason));
+                }
                 false
             }
         }

@@ -17,6 +17,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use futures_util::future::Either;
+use futures_util::lock::Mutex;
 use spandrel_platform::Platform;
 use spandrel_platform::sync::Signal;
 use spandrel_replica::{Authority, Mark, ReplicaError, ReplicaRequest};
@@ -63,6 +64,10 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     pub(crate) mark_told: Cell<bool>,
     /// What was said of why the take-over waits.
     pub(crate) obstacle: RefCell<Option<String>>,
+    /// Whoever changes the membership holds this until the outcome is known.
+    pub(crate) membership_turn: Mutex<()>,
+    /// Why the membership could not be changed last, which is logged once and not at each attempt.
+    pub(crate) refusal: RefCell<Option<String>>,
     pub(crate) resync: RefCell<BTreeMap<DriveId, ResyncProgress>>,
     /// Writes that were sent to joining legs and not answered yet.
     pub(crate) unawaited: RefCell<BTreeMap<DriveId, u64>>,
@@ -150,6 +155,8 @@ impl<C: OwnerContext> Owner<C> {
             looks: Cell::new(0),
             mark_told: Cell::new(true),
             obstacle: RefCell::default(),
+            membership_turn: Mutex::default(),
+            refusal: RefCell::default(),
             resync: RefCell::default(),
             unawaited: RefCell::default(),
             membership: RefCell::new(membership),

@@ -338,15 +338,12 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
         }
         loop {
-            // Directly before each attempt: the leg is complete only as long as nothing suspects it, and the
-            // guardian may have marked it stale since the last one.
-            if self.leg_state(drive) != LegState::Promoting || self.suspects.borrow().contains_key(&drive) {
+            if !self.may_promote(drive) {
                 self.suspects.borrow_mut().remove(&drive);
                 self.set_leg_state(drive, LegState::Stale);
                 return Err(Stopped::NotPromoted);
             }
-            let seen = self.membership.borrow().clone();
-            if self.change(seen, MembershipChange::Promote(drive)).await {
+            if self.change(MembershipChange::Promote(drive)).await {
                 return Ok(());
             }
             // Not made, for certain.
@@ -355,6 +352,12 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
             self.context.platform().sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Asked directly before each attempt: the leg is complete only as long as nothing suspects it, and the
+    /// guardian may have marked it stale since the last one.
+    pub(crate) fn may_promote(&self, drive: DriveId) -> bool {
+        self.leg_state(drive) == LegState::Promoting && !self.suspects.borrow().contains_key(&drive)
     }
 
     fn update_progress(&self, drive: DriveId, update: impl FnOnce(&mut ResyncProgress)) {

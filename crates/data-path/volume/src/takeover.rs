@@ -7,8 +7,9 @@
 //!    everything is on all of them. What the lists name beyond that is in question.
 //! 3. For each block in question, the copy with the highest version is the source, and the others
 //!    get its content under that old version. A write that was in doubt on a copy after a crash
-//!    is never a source. If the newest content is damaged wherever it is, it was never answered, since
-//!    another copy lacks it: the copies that have it are marked stale.
+//!    is never a source. If the newest content is damaged wherever it is listed, the copies that list it are
+//!    marked stale: another copy does not, so the write was never answered, or a resync has brought its
+//!    content there.
 //! 4. The copies of each slab compare their page versions. One that lacks a version has lost
 //!    something that it once had (a drive that lied, a journal that rotted): it is marked stale
 //!    since zero.
@@ -255,14 +256,15 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// A block's newest content is damaged wherever it is. Another in-sync copy lacks that version, so it
-    /// was never answered, and nobody has seen it: the copies that have it are taken out, and the volume
-    /// goes on with what the others hold.
+    /// A block's newest content is damaged on all copies that list it. Another in-sync copy does not list that
+    /// version: either it was never answered, and nobody has seen it, or that copy has its content from a
+    /// resync, which lists nothing. The copies that list it are taken out, and the volume goes on with what
+    /// the others hold.
     async fn give_up_holders(&self, question: &Question) -> Result<(), Interrupted> {
         let since = self.versions.borrow().mark().complete_up_to();
         let holders = question.holders.iter().filter(|drive| self.leg_state(**drive) == LegState::InSync);
         let holders: BTreeMap<DriveId, Version> = holders.map(|drive| (*drive, since)).collect();
-        tracing::warn!(volume = %self.volume, version = %question.version, "an unanswered write is damaged");
+        tracing::warn!(volume = %self.volume, version = %question.version, "a write that may be incomplete is damaged on every copy that lists it");
         self.mark_or_retry(holders).await?;
         // What is in question has changed.
         Err(Interrupted::Retry)

@@ -176,11 +176,7 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
         futures_util::future::select(changed, later).await;
     }
 
-    async fn change_membership(
-        &self,
-        _seen: &Membership,
-        change: MembershipChange,
-    ) -> Result<Membership, MembershipError> {
+    async fn change_membership(&self, change: MembershipChange) -> Result<Membership, MembershipError> {
         if let MembershipChange::MarkStale(marks) = &change
             && let Some(reason) = self.refusal_to_mark(marks.keys().copied())
         {
