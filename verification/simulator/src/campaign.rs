@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -86,6 +87,15 @@ pub struct Campaign {
     pub bug: Option<Bug>,
 }
 
+/// What became of the runs of a campaign.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// What those that passed did together.
+    pub totals: Totals,
+    /// Those that failed; in the end that with the lowest seed is the first.
+    pub failed: Vec<Failed>,
+}
+
 /// A plan that failed.
 #[derive(Clone, Debug)]
 pub struct Failed {
@@ -93,6 +103,14 @@ pub struct Failed {
     pub plan: Plan,
     /// Why.
     pub failure: Failure,
+}
+
+impl fmt::Display for Failed {
+    /// In a line.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = self.failure.what.lines().next().unwrap_or_default();
+        write!(formatter, "seed {} failed: {}: {what}", self.plan.seed, self.failure.checker)
+    }
 }
 
 /// Runs one plan. A panic of the code under test is a failure like any other.
@@ -136,17 +154,12 @@ fn keep_panics_quiet() {
 }
 
 impl Campaign {
-    /// Runs the seeds until as many have failed as may, all are done or the time is over. `progress` is told of
-    /// every run that has passed.
-    ///
-    /// # Errors
-    ///
-    /// The failed runs, that with the lowest seed first. They may be more than asked for: runs on other threads
-    /// are carried to their end.
-    pub fn run(&self, mut progress: impl FnMut(&Totals)) -> Result<Totals, Vec<Failed>> {
+    /// Runs the seeds until as many have failed as may, all are done or the time is over. `progress` is told
+    /// after every run what there is so far. A few more may fail than was asked for: runs on other threads are
+    /// carried to their end.
+    pub fn run(&self, mut progress: impl FnMut(&Results)) -> Results {
         let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-        let mut totals = Totals::default();
-        let mut failed: Vec<Failed> = Vec::new();
+        let mut results = Results::default();
         std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel();
             for number in 0..self.threads.max(1) {
@@ -158,19 +171,17 @@ impl Campaign {
             drop(sender);
             for (seed, result) in receiver {
                 match result {
-                    Ok(outcome) => {
-                        totals.add(&outcome);
-                        progress(&totals);
-                    }
+                    Ok(outcome) => results.totals.add(&outcome),
                     Err(failure) => {
-                        failed.push(Failed { plan: Plan::of_seed(seed), failure: *failure });
-                        stop.fetch_or(failed.len() >= self.failures_max, Ordering::Relaxed);
+                        results.failed.push(Failed { plan: Plan::of_seed(seed), failure: *failure });
+                        stop.fetch_or(results.failed.len() >= self.failures_max, Ordering::Relaxed);
                     }
                 }
+                progress(&results);
             }
         });
-        failed.sort_by_key(|failed| failed.plan.seed);
-        if failed.is_empty() { Ok(totals) } else { Err(failed) }
+        results.failed.sort_by_key(|failed| failed.plan.seed);
+        results
     }
 
     fn work(&self, next: &AtomicU64, stop: &AtomicBool, sender: &mpsc::Sender<SeedResult>) {

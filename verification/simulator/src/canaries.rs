@@ -47,10 +47,8 @@ impl Search {
             failures_max: 1,
             bug: Some(bug),
         };
-        let mut runs_passed = 0;
-        let failed = campaign.run(|totals| runs_passed = totals.runs).err();
-        let caught = failed.and_then(|failed| failed.into_iter().next());
-        Canary { bug, runs_passed, caught }
+        let results = campaign.run(|_| {});
+        Canary { bug, runs_passed: results.totals.runs, caught: results.failed.into_iter().next() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use spandrel_shared::witness::Rare;
-use spandrel_simulator::campaign::{Campaign, Failed, Totals, run_caught};
+use spandrel_simulator::campaign::{Campaign, Failed, Results, Totals, run_caught};
 use spandrel_simulator::canaries::{self, Search};
 use spandrel_simulator::faults::plan::Plan;
 use spandrel_simulator::report::{TIMELINE_EVENTS, explain};
@@ -34,7 +34,7 @@ struct Arguments {
     /// Runs at once; by default one for each core
     #[arg(long, value_name = "COUNT")]
     threads: Option<usize>,
-    /// Go on until so many seeds have failed; the first is explained, the others are named
+    /// Go on until so many seeds have failed: all are named, the first is explained
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     failures: usize,
     /// Plant a bug, or one after the other if none is named, and see it caught
@@ -104,18 +104,19 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
     let bar = ProgressBar::new(arguments.seeds);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left  {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let result = campaign.run(|totals| {
-        bar.set_position(totals.runs);
+    let mut told = 0;
+    let results = campaign.run(|Results { totals, failed }| {
+        bar.set_position(totals.runs + failed.len() as u64);
         bar.set_message(format!("{} operations, {} crashes", totals.operations, totals.node_crashes));
+        if let Some(newest) = failed.last().filter(|_| failed.len() > told) {
+            bar.suspend(|| eprintln!("{newest}"));
+            told = failed.len();
+        }
     });
     bar.finish_and_clear();
-    match result {
-        Ok(totals) => {
-            println!("{}", summary(&totals, started.elapsed()));
-            Ok(())
-        }
-        Err(failed) => Err(explain(failed, None, SHORTEN_MAX)),
-    }
+    println!("{}", summary(&results.totals, started.elapsed()));
+    let first = results.failed.into_iter().next();
+    first.map_or(Ok(()), |failed| Err(explain(failed, None, SHORTEN_MAX)))
 }
 
 /// Plants bugs, and prints a line for each.
@@ -136,7 +137,7 @@ fn run_twice(plan: &Plan) -> Result<(), String> {
         Ok(outcome) => outcome,
         Err(failure) => {
             let failed = Failed { plan: plan.clone(), failure: *failure };
-            return Err(explain(vec![failed], None, SHORTEN_MAX));
+            return Err(explain(failed, None, SHORTEN_MAX));
         }
     };
     let again = run_caught(plan, RunOptions::default(), None).map(|again| again.trace_hash);

@@ -244,13 +244,19 @@ impl NodesWorld {
         });
     }
 
-    /// Stops a node without a warning: its process is killed, or the power of its host is cut.
+    /// Stops a node without a warning: its process is killed, or the power of its host is cut, also if no
+    /// process runs there.
     pub fn stop(&self, index: usize, power_cut: bool) {
         let server = &self.servers[index];
         server.node.borrow_mut().take();
         if let Some(process) = server.process.borrow_mut().take() {
             self.crashes.set(self.crashes.get() + 1);
-            if power_cut { server.host.power_cut() } else { process.crash() }
+            if !power_cut {
+                process.crash();
+            }
+        }
+        if power_cut {
+            server.host.power_cut();
         }
     }
 

@@ -13,24 +13,9 @@ use crate::shorten::shorten;
 /// How many events of a failed run are shown.
 pub const TIMELINE_EVENTS: usize = 60;
 
-/// What went wrong in the first of some failed runs, and which others failed.
-///
-/// # Panics
-///
-/// None has failed.
-pub fn explain(failed: Vec<Failed>, bug: Option<Bug>, shorten_max: Duration) -> String {
-    let mut failed = failed.into_iter();
-    let mut text = explain_one(failed.next().expect("a run failed"), bug, shorten_max);
-    for Failed { plan, failure } in failed {
-        let what = failure.what.lines().next().unwrap_or_default();
-        text += &format!("seed {} failed too: {}: {what}\n", plan.seed, failure.checker);
-    }
-    text
-}
-
 /// What went wrong, with `bug` planted as it was then, and a plan that was made shorter for at most
 /// `shorten_max`. The plan is left in a file in the system's folder for temporary files.
-fn explain_one(failed: Failed, bug: Option<Bug>, shorten_max: Duration) -> String {
+pub fn explain(failed: Failed, bug: Option<Bug>, shorten_max: Duration) -> String {
     let seed = failed.plan.seed;
     let faults = failed.plan.faults.len();
     let shorter = shorten(failed, bug, Instant::now() + shorten_max);

@@ -141,6 +141,8 @@ struct Run<'a> {
     injector: Injector,
     atlas: Atlas,
     random: Random,
+    /// What power cuts may leave, where that is judged.
+    recoveries: Random,
     one_owner: OneOwner,
     /// Which runs of each node have clients.
     clients_of: RefCell<BTreeMap<usize, u64>>,
@@ -188,6 +190,7 @@ impl<'a> Run<'a> {
             injector,
             atlas: Atlas::default(),
             random: Random::stream(seed, "run", 0),
+            recoveries: Random::stream(seed, "recoveries", 0),
             one_owner: OneOwner::default(),
             clients_of: RefCell::default(),
             have_movers: Cell::new(false),

@@ -24,9 +24,10 @@ fn number_in(variable: &str) -> Option<u64> {
 fn all_pass(seed_first: u64, seeds: u64) -> Totals {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let campaign = Campaign { seed_first, seeds, deadline: None, threads, failures_max: 1, bug: None };
-    match campaign.run(|_| {}) {
-        Ok(totals) => totals,
-        Err(failed) => panic!("{}", explain(failed, None, Duration::from_secs(60))),
+    let results = campaign.run(|_| {});
+    match results.failed.into_iter().next() {
+        None => results.totals,
+        Some(failed) => panic!("{}", explain(failed, None, Duration::from_secs(60))),
     }
 }
 

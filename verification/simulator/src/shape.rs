@@ -19,6 +19,10 @@ pub const NODES_MAX: u64 = 7;
 /// Slab copies that a drive of the world takes at most, so that there is always room.
 const SLABS_PER_DRIVE: u64 = 3;
 
+/// Operations that are under way on a volume at once, at most: they may all be on one block, and the judge of
+/// histories looks at 128 together.
+const OUTSTANDING_MAX: u64 = 120;
+
 /// About how many operations a run has, one of these.
 const OPERATIONS: [u64; 5] = [4000, 10_000, 20_000, 30_000, 60_000];
 
@@ -195,6 +199,7 @@ impl Shape {
         let mut load = Load::draw(&random);
         load.draw_movers(seed);
         let clients = nodes * u64::from(load.clients) + u64::from(load.movers);
+        load.depth = u64::from(load.depth).min(OUTSTANDING_MAX / clients) as u8;
         let workers = volumes.len() as u64 * clients * u64::from(load.depth);
         let run_us = 1000 * (u64::from(faults) * fault_interval_ms_max / 2 + COME_BACK_MS);
         load.pause_us_max = 2 * run_us * workers / one_of(&OPERATIONS);

@@ -13,10 +13,9 @@
 //!   while a server is damaged, every slab must have an in-sync copy on a server that is neither
 //!   damaged nor *exposed* to another fault that may make its copies stale.
 //! - A cluster's state that was restored from an older backup while all servers were off: it is refused, and
-//!   nothing of any volume changes, as long as on every server a drive that works has recorded a newer one.
-//!   Drives record it with their checkpoints. A start raises the state's revision before it looks, so a state
-//!   that is older by no more than that is not refused. What nodes do that run while their state goes back is
-//!   not promised either.
+//!   nothing changes, as long as on every server a drive that works has recorded a newer one. Drives record it
+//!   with their checkpoints, so one from directly before the power cut may pass for the newest. What nodes do
+//!   that run while their state goes back is not promised.
 //!
 //! What does not exist here: TCP neither duplicates nor reorders within a connection. Requests are
 //! duplicated where a connection breaks after they have arrived and they are repeated over the

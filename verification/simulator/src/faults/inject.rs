@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use spandrel_cluster::StateStamp;
 use spandrel_cluster::memory::Image as StateImage;
+use spandrel_cluster::records::decode;
 use spandrel_cluster::simulated::Faults as StateFaults;
+use spandrel_cluster::store::Selection;
+use spandrel_cluster::{DriveRecord, StateKey, StateStamp, Stored};
 use spandrel_inspect::{DamageKind, Inspection};
 use spandrel_platform_simulated::{DelayRange, DriveImage, Random, Repeat, Room, SimulatedDrive};
 use spandrel_shared::BLOCK_BYTES;
@@ -17,10 +19,6 @@ use crate::nodes::NodesWorld;
 
 /// Images of each drive, and of the cluster's state, that are kept.
 const IMAGES_MAX: usize = 4;
-
-/// By how much the start of a server may raise the state's revision for each of its drives, before it looks
-/// whether the state is older than they know; counted twice, since some servers are started twice.
-const REVISIONS_PER_DRIVE: u64 = 2;
 
 /// Values that were written last count as new.
 const NEWEST_VALUES: u64 = 40;
@@ -121,15 +119,14 @@ impl Injector {
 
     /// A state from earlier that every server refuses, if there is one: on each of them, a drive that works
     /// has durably recorded a newer one. None while requests to the state are held up, which could arrive when
-    /// another one stands.
+    /// another one stands, or while a drive is about to be exchanged.
     pub fn older_state(&self, nodes: &NodesWorld, now_ms: u64) -> Option<StateImage> {
-        if now_ms < self.late_until_ms {
+        let is_exchange = |undo: &Undo| matches!(undo, Undo::TrueImage(..));
+        if now_ms < self.late_until_ms || self.undos.values().any(is_exchange) {
             return None;
         }
         let known = (0..nodes.count()).map(|node| self.state_known(nodes, node)).min()??;
-        let drives: usize = (0..nodes.count()).map(|node| nodes.drives(node).len()).sum();
-        let added = REVISIONS_PER_DRIVE * drives as u64;
-        let is_older = |state: &&StateImage| StateStamp(StateStamp::new(0, state.revision).0 + added) < known;
+        let is_older = |state: &&StateImage| StateStamp::new(0, state.revision) < known;
         let older: Vec<&StateImage> = self.states.iter().filter(is_older).collect();
         older.get(self.random.index(older.len())).map(|state| (*state).clone())
     }
@@ -137,10 +134,7 @@ impl Injector {
     /// The newest state that a server's drives remember whatever a power cut takes from them.
     fn state_known(&self, nodes: &NodesWorld, node: usize) -> Option<StateStamp> {
         let works = |place: DrivePlace| {
-            !self.undos.values().any(|undo| match undo {
-                Undo::DriveWorks(other) | Undo::TrueImage(other, _) => *other == place,
-                _ => false,
-            })
+            !self.undos.values().any(|undo| matches!(undo, Undo::DriveWorks(other) if *other == place))
         };
         let known = |(drive, simulated): (usize, &SimulatedDrive)| {
             let durable = simulated.crash_image(&mut |_, _| false);
@@ -215,6 +209,37 @@ impl Injector {
                 Some(process) => process.pause(Duration::from_millis(for_ms)),
                 None => return false,
             },
+            Fault::Cut { .. }
+            | Fault::Isolate { .. }
+            | Fault::ClientsCut { .. }
+            | Fault::ClientsDropped { .. }
+            | Fault::Orphan { .. }
+            | Fault::BreakConnections { .. }
+            | Fault::SlowLink { .. } => return self.disturb_network(nodes, fault, now_ms),
+            Fault::StateOutage { .. } | Fault::StateCutOff { .. } | Fault::StateLosses { .. } => {
+                self.disturb_state(nodes, fault, now_ms);
+            }
+            Fault::TimeOfDay { node, jump_ms } => nodes.host(node).jump_unix_time(jump_ms),
+            Fault::ClockDrift { node, ppm } => nodes.host(node).set_clock_drift(ppm),
+            Fault::OldImage { place, for_ms, power_cut_all } => {
+                return self.bring_old_image(nodes, place, power_cut_all, now_ms..=now_ms + for_ms);
+            }
+            Fault::LoseDrives { node, away_ms } => {
+                nodes.stop(node, true);
+                for drive in nodes.drives(node) {
+                    drive.restore(DriveImage::new(drive.geometry().size_bytes));
+                }
+                self.later(now_ms + away_ms, Undo::Start(node));
+            }
+            // They take longer than a moment: the run itself does them.
+            Fault::Scrub { .. } | Fault::OlderState { .. } => {}
+            _ => return self.disturb_drive(nodes, fault, newest_value, now_ms),
+        }
+        true
+    }
+
+    fn disturb_network(&mut self, nodes: &NodesWorld, fault: &Fault, now_ms: u64) -> bool {
+        match *fault {
             Fault::Cut { from, to, both_ways, for_ms } => {
                 self.cut(nodes, from, to, now_ms + for_ms);
                 if both_ways {
@@ -258,24 +283,7 @@ impl Injector {
                 nodes.world.set_link_delay(nodes.host(from), nodes.host(to), delay);
                 self.later(now_ms + for_ms, Undo::UsualDelay(from, to));
             }
-            Fault::StateOutage { .. } | Fault::StateCutOff { .. } | Fault::StateLosses { .. } => {
-                self.disturb_state(nodes, fault, now_ms);
-            }
-            Fault::TimeOfDay { node, jump_ms } => nodes.host(node).jump_unix_time(jump_ms),
-            Fault::ClockDrift { node, ppm } => nodes.host(node).set_clock_drift(ppm),
-            Fault::OldImage { place, for_ms, power_cut_all } => {
-                return self.bring_old_image(nodes, place, power_cut_all, now_ms..=now_ms + for_ms);
-            }
-            Fault::LoseDrives { node, away_ms } => {
-                nodes.stop(node, true);
-                for drive in nodes.drives(node) {
-                    drive.restore(DriveImage::new(drive.geometry().size_bytes));
-                }
-                self.later(now_ms + away_ms, Undo::Start(node));
-            }
-            // They take longer than a moment: the run itself does them.
-            Fault::Scrub { .. } | Fault::OlderState { .. } => {}
-            _ => return self.disturb_drive(nodes, fault, newest_value, now_ms),
+            _ => {}
         }
         true
     }
@@ -328,9 +336,8 @@ impl Injector {
         }
     }
 
-    /// Puts an image of an earlier attach in a drive's place. One of the present attach is no old image by
-    /// its number: it is a drive that has forgotten what it had made durable, and not promised. The present
-    /// attach is the one that is left after the power cut.
+    /// Puts an image of an earlier attach than the cluster's state knows in a drive's place. Any other one is no
+    /// old image by its number: it is a drive that has forgotten what it had made durable, and not promised.
     fn bring_old_image(
         &mut self,
         nodes: &NodesWorld,
@@ -343,11 +350,10 @@ impl Injector {
             return false;
         }
         let drive = &nodes.drives(place.node)[place.drive];
-        let Some(present) = attach_number(drive, &drive.durable_image()) else { return false };
+        let Some(known) = attach_number_known(nodes, drive) else { return false };
         let images = self.images.get(&place).into_iter().flatten();
-        let old: Vec<_> = images
-            .filter(|image| attach_number(drive, image).is_some_and(|number| number < present))
-            .collect();
+        let old: Vec<_> =
+            images.filter(|image| attach_number(drive, image).is_some_and(|number| number < known)).collect();
         let Some(old) = old.get(self.random.index(old.len())).map(|old| (*old).clone()) else { return false };
         let (from_ms, until_ms) = time_ms.into_inner();
         nodes.stop(place.node, true);
@@ -499,6 +505,14 @@ impl Injector {
             }
         }
     }
+}
+
+/// How often the cluster's state has seen a drive attached.
+fn attach_number_known(nodes: &NodesWorld, drive: &SimulatedDrive) -> Option<u64> {
+    let id = inspect_image(drive.name(), &drive.durable_image()).ok()?.superblock.drive;
+    let snapshot = nodes.state.inspect(&[Selection::key(&StateKey::Drive(id).key())]);
+    let stored: Stored<DriveRecord> = decode(snapshot.entry(0)?).ok()?;
+    Some(stored.record.attach_number)
 }
 
 /// How often a drive had been attached when it looked like `image`.

@@ -118,9 +118,8 @@ impl Run<'_> {
         for (place, blocks) in on_others {
             let offset = blocks[&block].0;
             self.nodes.drives(place.node)[place.drive].flip_random_bit(offset..offset + BLOCK_BYTES as u64);
-            self.outcome.bits_flipped += 1;
+            self.note_flips(1);
         }
-        self.was_damaged = true;
         Ok(())
     }
 

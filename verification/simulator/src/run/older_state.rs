@@ -3,8 +3,8 @@
 //! Whatever nodes decided on an older state would be wrong: it may call a copy in sync that has missed writes
 //! since, or give an epoch out for the second time. So drives remember how new a state they have seen, and a
 //! node whose drives have seen a newer one does not start. As long as the older state stands, no node comes up,
-//! no client is answered anything, and nothing of any volume changes. Then the true state is put back, and all
-//! goes on as after any power cut.
+//! no client is answered anything, and nothing changes, neither there nor on a drive. Then the true state is put
+//! back, and all goes on as after any power cut.
 //!
 //! The older state is chosen such that on every server a drive that works has durably recorded a newer one. A
 //! server without such a drive cannot know better, and is promised nothing.
@@ -13,16 +13,18 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use spandrel_cluster::VolumeMembership;
 use spandrel_cluster::memory::Image;
+use spandrel_cluster::store::Entry;
+use spandrel_inspect::RootReport;
 use spandrel_platform_simulated::RunEnd;
 use spandrel_shared::witness;
 
 use super::{Finding, Run, finding};
 use crate::faults::Fault;
+use crate::inspection::inspect_drive;
 
-/// Within this time all requests to the state have arrived that were under way.
-const IN_FLIGHT: Duration = Duration::from_millis(20);
+/// Within this time all requests to the state, and answers to clients, have arrived that were under way.
+const IN_FLIGHT: Duration = Duration::from_millis(500);
 
 /// How long an orderly stop may take.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
@@ -32,7 +34,7 @@ const REFUSAL: &str = "STATE_OLDER_THAN_DRIVES";
 
 /// What must not change as long as an older state stands.
 pub(super) struct OlderState {
-    volumes: Vec<VolumeMembership>,
+    entries: Vec<Entry>,
     answered: Vec<usize>,
 }
 
@@ -61,11 +63,15 @@ impl Run<'_> {
             return Ok(Some(Fault::PowerCutAll { away_ms }.kind()));
         };
         let truth = self.replace_state(older)?;
-        let volumes = self.memberships()?;
-        self.older_state = Some(OlderState { volumes, answered: self.answered() });
+        let roots = self.roots();
+        self.older_state = Some(OlderState { entries: self.entries(), answered: self.answered() });
         self.start_all(away_ms);
         self.advance(away_ms + for_ms)?;
         self.older_state = None;
+        let changed = self.roots().into_iter().zip(roots).find(|(now, before)| now != before);
+        if let Some((now, before)) = changed {
+            return Err(finding("older state")(format!("a drive was changed: {before:?} became {now:?}")));
+        }
         let refused = (0..self.nodes.count()).filter(|node| self.nodes.refusal(*node).is_some()).count();
         self.outcome.starts_refused += refused as u64;
         self.replace_state(truth)?;
@@ -100,10 +106,24 @@ impl Run<'_> {
         if self.nodes.world.run_for(IN_FLIGHT) != RunEnd::TimeOver {
             return Err(finding("progress")("the world stands still".to_owned()));
         }
+        // What the drives have kept is certain when they have power again.
+        (0..self.nodes.count()).for_each(|node| self.nodes.host(node).power_on());
         self.nodes.forget_refusals();
         let present = self.nodes.state.backup();
         self.nodes.state.restore(other);
         Ok(present)
+    }
+
+    /// What stands in the cluster's state, but for what ends with a lease.
+    fn entries(&self) -> Vec<Entry> {
+        let entries = self.nodes.state.backup().entries;
+        entries.into_iter().filter(|entry| entry.lease.is_none()).collect()
+    }
+
+    /// The root of each drive.
+    fn roots(&self) -> Vec<Option<RootReport>> {
+        let drives = (0..self.nodes.count()).flat_map(|node| self.nodes.drives(node));
+        drives.map(|drive| inspect_drive(drive).ok()?.root).collect()
     }
 
     fn start_all(&mut self, away_ms: u64) {
@@ -126,13 +146,9 @@ impl Run<'_> {
         if !witness::take_completions().is_empty() || self.answered() != older.answered {
             return wrong("a client was answered".to_owned());
         }
-        let volumes = self.memberships()?;
-        let same = |(now, before): (&VolumeMembership, &VolumeMembership)| {
-            (&now.record, &now.sets, &now.marks) == (&before.record, &before.sets, &before.marks)
-        };
-        match volumes.iter().zip(&older.volumes).all(same) {
+        match self.entries() == older.entries {
             true => Ok(()),
-            false => wrong("a volume's owner, copies or marks were changed".to_owned()),
+            false => wrong("the state was changed".to_owned()),
         }
     }
 }

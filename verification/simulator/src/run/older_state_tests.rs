@@ -14,7 +14,7 @@ fn at_rest(plan: &Plan) -> (Run<'_>, OlderState) {
     assert!(run.make_volumes().is_ok() && run.advance(2000).is_ok());
     (0..run.nodes.count()).for_each(|node| run.nodes.stop(node, true));
     witness::take_completions();
-    let older = OlderState { volumes: run.memberships().unwrap_or_default(), answered: run.answered() };
+    let older = OlderState { entries: run.entries(), answered: run.answered() };
     (run, older)
 }
 
@@ -70,9 +70,20 @@ fn an_answer_to_a_client_is_found() {
 }
 
 #[test]
-fn a_volume_that_somebody_takes_is_found() {
+fn a_change_of_the_state_is_found() {
     let plan = plan(1, &[]);
     let (run, mut older) = at_rest(&plan);
-    older.volumes[0].record.epoch = older.volumes[0].record.epoch.next();
-    assert!(wrong(&run, &older).is_some_and(|what| what.contains("owner")));
+    older.entries[0].modified = older.entries[0].modified.next();
+    assert!(wrong(&run, &older).is_some_and(|what| what.contains("changed")));
+}
+
+#[test]
+fn a_drive_that_was_attached_again_shows() {
+    let plan = plan(1, &[]);
+    let (run, _) = at_rest(&plan);
+    let before = run.roots();
+    assert_eq!(run.roots(), before);
+    run.nodes.start(0);
+    assert_eq!(run.nodes.run_until(|| run.nodes.is_up(0)), RunEnd::ConditionMet);
+    assert_ne!(run.roots(), before);
 }

@@ -53,7 +53,7 @@ impl Run<'_> {
     }
 
     pub(super) fn judge_scrub(&mut self, volume: VolumeId, is_healed: bool) -> Result<(), Finding> {
-        let report = self.scrub(volume).ok_or_else(|| finding("scrub")("nobody scrubs".to_owned()))?;
+        let report = self.scrub_now(volume)?;
         let fails = report.gave_up
             || report.blocks_different > 0
             || (self.lost.is_empty() && report.pieces_unchecked > 0)
@@ -75,7 +75,8 @@ impl Run<'_> {
         if flipped == 0 {
             return Ok(());
         }
-        let report = self.scrub_damaged(volume, flipped)?;
+        self.note_flips(flipped);
+        let report = self.scrub_now(volume)?;
         damage::check(&BTreeMap::from([(drive, flipped)]), &report).map_err(finding("damage"))
     }
 
@@ -90,17 +91,21 @@ impl Run<'_> {
         if flipped == 0 {
             return Ok(());
         }
+        self.note_flips(flipped);
         self.nodes.stop(place.node, true);
         self.restart_broken(&BTreeSet::new())?;
         self.advance(NOTICED_MS)?;
         self.await_nothing_lacking(|run| run.lacking(present))?;
-        let report = self.scrub_damaged(volume, flipped)?;
+        let report = self.scrub_now(volume)?;
         damage::check_rest(&BTreeMap::from([(drive, flipped)]), &report).map_err(finding("damage"))
     }
 
-    fn scrub_damaged(&mut self, volume: VolumeId, flipped: u64) -> Result<ScrubReport, Finding> {
+    pub(super) fn note_flips(&mut self, flipped: u64) {
         self.outcome.bits_flipped += flipped;
         self.was_damaged = true;
+    }
+
+    fn scrub_now(&self, volume: VolumeId) -> Result<ScrubReport, Finding> {
         self.scrub(volume).ok_or_else(|| finding("scrub")("nobody scrubs".to_owned()))
     }
 

@@ -61,9 +61,15 @@ impl Run<'_> {
         self.count_reached();
         for node in (0..self.nodes.count()).filter(|node| !self.nodes.is_started(*node)) {
             for drive in self.nodes.drives(node) {
-                let checked =
-                    recovery::check(drive.name(), self.plan.shape.drive_config(), &drive.snapshot());
-                checked.map_err(finding("recovery"))?;
+                // What a drive has kept is open until it has power again.
+                let images = match self.nodes.host(node).is_powered() {
+                    true => vec![drive.snapshot()],
+                    false => drive.crash_images(0, 1, &self.recoveries),
+                };
+                for image in images {
+                    let checked = recovery::check(drive.name(), self.plan.shape.drive_config(), &image);
+                    checked.map_err(finding("recovery"))?;
+                }
             }
         }
         // Only what the servers of this world reach counts.
