@@ -88,8 +88,9 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
         if node == self.own.node {
             return self.serve_replica(self.own_peer(), request, payload).await.map_err(AskError::Replica);
         }
+        // Whoever answers one that settles nothing may have copies that nobody has compared: that is no promise.
         let fence = match &request {
-            ReplicaRequest::Fence { volume, epoch, .. } => Some((*volume, *epoch)),
+            ReplicaRequest::Fence { volume, epoch, settles: true } => Some((*volume, *epoch)),
             _ => None,
         };
         // Whoever answers is the process that there was a session with before.
