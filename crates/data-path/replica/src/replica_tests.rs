@@ -226,3 +226,48 @@ fn what_a_resync_brings_has_no_version_and_is_not_listed() {
         assert_eq!(fence(&replica, 2).await.expect("a higher epoch")[0].listed, []);
     });
 }
+
+/// What was found damaged after a resync had begun is not what the resync has made whole.
+#[test]
+fn a_copy_that_proves_less_than_when_its_resync_began_stays_unproven() {
+    let world = World::new(1);
+    let config = SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() };
+    let drive = world.add_drive("drive", config);
+    let process = world.process("node");
+    let platform = process.platform();
+    let work = async move {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 5).await.expect("the first epoch");
+        write(&platform, &replica, 5, 1, 1).await.expect("the owner writes");
+        let store = replica.drives().remove(0);
+        store.detach().await.expect("the drive works");
+        store.superblock().layout
+    };
+    let layout = process.block_on(work).expect("the work ends");
+    // The maps are damaged, with all data.
+    for block in layout.data_first_block..layout.data_end_block() {
+        let offset = u64::from(block) * BLOCK_BYTES as u64;
+        if drive.snapshot().read_vec(offset, 16) != [0; 16] {
+            drive.flip_bit(offset + 40, 0);
+        }
+    }
+    process.crash();
+    let process = world.process("node");
+    let platform = process.platform();
+    let work = async move {
+        let replica = attach_again(&platform).await;
+        let copies = fence(&replica, 6).await.expect("a higher epoch");
+        assert_eq!(copies[0].proven, Some(Version::ZERO));
+        let prove = |proven| {
+            let request = ReplicaRequest::Prove { copy: copy_address(), authority: authority(6), proven };
+            let replica = replica.clone();
+            async move { replica.serve(request, None).await.map(|_| ()) }
+        };
+        assert_eq!(prove(None).await, Err(ReplicaError::ProvesLess));
+        assert_eq!(prove(Some(Version::new(Epoch(5), 1))).await, Err(ReplicaError::ProvesLess));
+        assert_eq!(prove(Some(Version::ZERO)).await, Ok(()));
+        assert_eq!(fence(&replica, 6).await.expect("the same epoch")[0].proven, None);
+        assert_eq!(prove(None).await, Ok(()), "once more");
+    };
+    process.block_on(work).expect("the work ends");
+}
