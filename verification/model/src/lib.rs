@@ -30,7 +30,8 @@
 //!   front-ends.
 //! - That a transaction which takes the volume can lose its answer: it is the same as taking the volume and
 //!   doing nothing.
-//! - More than one lost change at a time, and lost answers of the transaction that settles one.
+//! - More than one change of an owner under way at a time, as in the program (`OwnerInner::membership_turn`), and
+//!   lost answers of the transaction that settles one.
 //!
 //! One thing that the program does is not among the rules, as no counterexample was found without it: an owner
 //! needs the promises for all slabs of the volume, not only for the one that is read or written. Since a new
