@@ -107,6 +107,11 @@ impl ClientVolume {
         }
         Choice { kind, sectors: first..(first + count).min(self.sectors) }
     }
+
+    /// The block that [`change_once`] changes.
+    pub fn block_changed_once(&self) -> u64 {
+        self.zones[0].start / BLOCK_SECTORS
+    }
 }
 
 /// A few blocks at a place where something happens: an end of the volume, of a slab, of a page.
@@ -263,7 +268,7 @@ const CHANGE_ATTEMPTS: u32 = 200;
 pub async fn change_once(volume: Rc<ClientVolume>, node: SimulatedNode, platform: SimulatedPlatform) {
     let random = Rc::new(Random::new(0));
     let client = Client { volume: Rc::clone(&volume), node, platform, random };
-    let start = volume.zones[0].start / BLOCK_SECTORS * BLOCK_SECTORS;
+    let start = volume.block_changed_once() * BLOCK_SECTORS;
     let choice = Choice { kind: Kind::Write, sectors: start..start + BLOCK_SECTORS };
     for _ in 0..CHANGE_ATTEMPTS {
         if let Ok(device) = client.node.exports().open(&volume.name).await

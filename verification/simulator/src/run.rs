@@ -6,6 +6,7 @@
 //! stop, and the copies, the drives and the whole history are judged.
 
 mod beside_stale;
+mod forgotten;
 mod liveness;
 mod older_state;
 mod rest;

@@ -23,18 +23,18 @@ use crate::inspection::inspect_image;
 const SLOWNESS: u32 = 50;
 
 /// A slab all of whose copies are there and in sync.
-struct HealthySlab {
-    volume: VolumeId,
+pub(super) struct HealthySlab {
+    pub(super) volume: VolumeId,
     slab: SlabIndex,
     /// The copy that becomes stale.
-    stale: DrivePlace,
+    pub(super) stale: DrivePlace,
     others: Vec<DrivePlace>,
 }
 
 impl Run<'_> {
     /// See the module's head.
     pub(super) fn find_damage_beside_stale(&mut self) -> Result<(), Finding> {
-        let Some(chosen) = self.choose_healthy_slab()? else { return Ok(()) };
+        let Some(chosen) = self.choose_healthy_slab(|_, _, _| true)? else { return Ok(()) };
         let slow = self.nodes.drives(chosen.stale.node)[chosen.stale.drive].clone();
         self.nodes.stop(chosen.stale.node, false);
         self.change_once(&chosen)?;
@@ -59,8 +59,12 @@ impl Run<'_> {
         [false, true].into_iter().try_for_each(|is_healed| self.judge_scrub(chosen.volume, is_healed))
     }
 
-    /// A slab with all its copies, and one of them on a server without which every volume can be served.
-    fn choose_healthy_slab(&self) -> Result<Option<HealthySlab>, Finding> {
+    /// A slab with all its copies, of those that are wanted, and one of them on a server without which every
+    /// volume can be served.
+    pub(super) fn choose_healthy_slab(
+        &self,
+        is_wanted: impl Fn(&Self, VolumeId, SlabIndex) -> bool,
+    ) -> Result<Option<HealthySlab>, Finding> {
         let (present, volumes) = (self.present(), self.memberships()?);
         let good_place = |volume: &VolumeMembership, member: &Member| {
             let is_good = present.contains(&member.drive) && !volume.marks.contains_key(&member.drive);
@@ -76,12 +80,15 @@ impl Run<'_> {
         };
         let mut healthy = Vec::new();
         for volume in &volumes {
-            for (set, slab) in volume.sets.iter().zip(0..) {
+            for (set, slab) in volume.sets.iter().zip((0..).map(SlabIndex)) {
+                if !is_wanted(self, volume.volume, slab) {
+                    continue;
+                }
                 let places = set.members.iter().map(|member| good_place(volume, member));
                 let Some(mut others) = places.collect::<Option<Vec<DrivePlace>>>() else { continue };
                 let stale = others.swap_remove(self.random.index(others.len()));
                 if can_be_away(stale.node) {
-                    healthy.push(HealthySlab { volume: volume.volume, slab: SlabIndex(slab), stale, others });
+                    healthy.push(HealthySlab { volume: volume.volume, slab, stale, others });
                 }
             }
         }
@@ -90,7 +97,7 @@ impl Run<'_> {
     }
 
     /// One change by a client, which the server that is away misses.
-    fn change_once(&self, chosen: &HealthySlab) -> Result<(), Finding> {
+    pub(super) fn change_once(&self, chosen: &HealthySlab) -> Result<(), Finding> {
         let volume = self.volumes.iter().find(|volume| volume.id == chosen.volume);
         let client = Rc::clone(&volume.expect("a volume of this run").client);
         let server = chosen.others[0].node;

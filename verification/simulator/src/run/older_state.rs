@@ -81,7 +81,7 @@ impl Run<'_> {
 
     /// Stops all nodes in order, so that their drives record what they know. One that does not come to its end
     /// loses its power like the others.
-    fn stop_in_order(&self) {
+    pub(super) fn stop_in_order(&self) {
         let running = Rc::new(Cell::new(0));
         for index in 0..self.nodes.count() {
             if let (Some(node), Some(process)) = (self.nodes.node(index), self.nodes.process(index)) {

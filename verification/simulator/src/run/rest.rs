@@ -33,6 +33,7 @@ impl Run<'_> {
         }
         self.find_new_damage(&present)?;
         self.find_damage_beside_stale()?;
+        self.find_forgotten_write()?;
         self.find_damage_after_power_cut(&present)?;
         self.read_all_back()?;
         self.judge_drives()?;

@@ -1,0 +1,45 @@
+//! A drive that has forgotten the last write that it confirmed, without a trace. A take-over finds it, since the page has a newer version on the other copies.
+//!
+//! Under faults that is promised only as long as no newer write has reached the same page on that drive, so it
+//! is tried where nothing else happens: a client changes a block, all servers are stopped in order, by which
+//! their drives record that the write is complete, and one drive comes back as it was before.
+
+use spandrel_shared::BLOCK_BYTES;
+
+use super::{Finding, Run};
+use crate::nodes::SLAB_BYTES;
+
+const SLAB_BLOCKS: u64 = SLAB_BYTES / BLOCK_BYTES as u64;
+
+/// Of 1000 runs, how many try it.
+const TRIED_PER_MILLE: u32 = 300;
+
+/// How long a drive has had nothing to do when all is durable on it.
+const AT_REST_MS: u64 = 2500;
+
+impl Run<'_> {
+    /// See the module's head.
+    pub(super) fn find_forgotten_write(&mut self) -> Result<(), Finding> {
+        if !self.random.chance(TRIED_PER_MILLE) {
+            return Ok(());
+        }
+        let chosen = self.choose_healthy_slab(|run, volume, slab| {
+            let volume = run.volumes.iter().find(|known| known.id == volume);
+            volume.is_some_and(|volume| volume.client.block_changed_once() / SLAB_BLOCKS == u64::from(slab.0))
+        })?;
+        let Some(chosen) = chosen else { return Ok(()) };
+        self.advance(AT_REST_MS)?;
+        let forgetful = self.nodes.drives(chosen.stale.node)[chosen.stale.drive].clone();
+        let before = forgetful.snapshot();
+        self.change_once(&chosen)?;
+        self.advance(AT_REST_MS)?;
+        self.stop_in_order();
+        self.was_damaged = true;
+        for node in 0..self.nodes.count() {
+            self.nodes.stop(node, true);
+        }
+        forgetful.restore(before);
+        self.await_all_servers()?;
+        [false, true].into_iter().try_for_each(|is_healed| self.judge_scrub(chosen.volume, is_healed))
+    }
+}
