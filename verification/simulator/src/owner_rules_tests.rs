@@ -218,6 +218,38 @@ fn a_leg_that_falls_silent_while_it_is_promoted_is_marked_afterwards() {
     rules.assert_copies_are_the_same();
 }
 
+/// No copy has room for a write while a promotion is on its way: the write has changed nothing anywhere, and the
+/// promoted leg goes on with the others.
+#[test]
+fn a_write_that_is_refused_does_not_take_a_leg_out_whose_promotion_is_on_its_way() {
+    let rules = Rules::new(1);
+    rules.write(0, 5).unwrap();
+    rules.make_stale(2);
+    rules.owners.slow_state(Duration::from_secs(1));
+    let proven = Rc::new(Cell::new(0));
+    let count = Rc::clone(&proven);
+    rules.owners.judge(move |_, request| {
+        count.set(count.get() + u32::from(matches!(request, ReplicaRequest::Prove { .. })));
+        Fate::Carry
+    });
+    rules.owners.start(2, false);
+    rules.until("all its copies are proven", || proven.get() == SLAB_COUNT);
+    rules.run_for(Duration::from_millis(100));
+    assert_eq!(rules.leg(2), LegState::Promoting);
+    rules.owners.judge(|_, request| match request {
+        ReplicaRequest::Write { .. } => Fate::Refused(Duration::ZERO, ReplicaError::NoRoom),
+        _ => Fate::Carry,
+    });
+    assert_eq!(rules.write(0, 6), Err(OwnerError::NoRoom));
+    rules.owners.judge_no_more();
+    rules.write(0, 7).unwrap();
+    rules.await_in_sync();
+    rules.assert_copies_are_the_same();
+    rules.owners.slow_state(Duration::ZERO);
+    rules.take(2);
+    assert_eq!(rules.read(0), Ok(7));
+}
+
 /// A write that no in-sync copy has room for changes nothing; a leg that joins may have had room.
 #[test]
 fn a_leg_that_joins_does_not_keep_a_write_that_was_refused() {

@@ -187,18 +187,21 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     fn adopt(&self, membership: Membership, change: &MembershipChange) {
-        // Only the legs of this change: another one's outcome may still be open.
-        let mut legs = self.legs.borrow_mut();
-        let mut set = |drive: &DriveId, state| {
-            if let Some(leg) = legs.get_mut(drive) {
-                leg.state = state;
-            }
-        };
         match change {
-            MembershipChange::MarkStale(marks) => marks.keys().for_each(|drive| set(drive, LegState::Stale)),
-            MembershipChange::Promote(drive) => set(drive, LegState::InSync),
+            MembershipChange::MarkStale(marks) => {
+                marks.keys().for_each(|drive| self.set_leg_state(*drive, LegState::Stale));
+            }
+            MembershipChange::Promote(drive) if self.leg_state(*drive) == LegState::Promoting => {
+                self.set_leg_state(*drive, LegState::InSync);
+            }
+            // Writes may have been answered without it. Nothing takes a leg out while its promotion is on its
+            // way; if something did, a new ownership has to compare the copies.
+            MembershipChange::Promote(drive) => {
+                tracing::error!(volume = %self.volume, %drive, "promoted, though the leg had fallen out: begins anew");
+                self.depose();
+                return;
+            }
         }
-        drop(legs);
         let mut suspects = self.suspects.borrow_mut();
         let mut statistics = self.statistics.borrow_mut();
         match change {

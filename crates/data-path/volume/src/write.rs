@@ -224,7 +224,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         content: &Content,
         version: Version,
     ) -> Result<(), OwnerError> {
-        let write = PieceWrite { piece, content, version, begun: self.looks.get() };
+        let mut write =
+            PieceWrite { piece, content, version, begun: self.looks.get(), unawaited: Vec::new() };
         let mut awaited: Vec<Member> = Vec::with_capacity(3);
         let asks = FuturesUnordered::new();
         let own_node = self.context.node();
@@ -232,6 +233,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         members.retain(|(_, state)| state.is_written());
         // The other nodes first: the message is on its way while the own drive is written.
         members.sort_by_key(|(member, _)| member.node == own_node);
+        let joining = members.iter().filter(|(_, state)| *state == LegState::Joining);
+        write.unawaited.extend(joining.map(|(member, _)| member.drive));
         for (member, state) in members {
             if state == LegState::Joining {
                 let (request, payload) = self.write_request(piece, content, version, &member);
@@ -244,9 +247,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.await_needed(&write, awaited, asks).await
     }
 
-    /// Asks one copy to write, after `delay`. Not if its leg has fallen out meanwhile: what is sent to that must
-    /// come before the fence of its resync, or be part of it. The write could end while a late request is
-    /// under way, and that would be carried out behind the copying.
+    /// Asks one copy to write, after `delay`. A leg that has fallen out meanwhile is not asked again: its resync
+    /// begins to copy when this write has ended, and a request that is still under way then would be carried out
+    /// over what was copied.
     async fn ask_write(
         &self,
         write: &PieceWrite<'_>,
@@ -333,7 +336,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                     return Ok(());
                 }
                 if !any_durable {
-                    self.undo_on_joining(write.piece);
+                    self.undo_on_joining(&write.unawaited);
                     return Err(OwnerError::NoRoom);
                 }
                 // Some copies have it: those without room must not count any more. One that cannot be
@@ -376,13 +379,13 @@ impl<C: OwnerContext> OwnerInner<C> {
 }
 
 impl<C: OwnerContext> OwnerInner<C> {
-    /// A write that has changed nothing on the copies in sync may have been carried out on one that joins, or
-    /// that was joining when the write began and is to be promoted when it has ended. That copy would differ
-    /// from then on: it begins anew.
-    fn undo_on_joining(&self, piece: SlabRange) {
-        for (member, state) in self.members(piece.slab) {
-            if matches!(state, LegState::Joining | LegState::Promoting) {
-                self.set_leg_state(member.drive, LegState::Stale);
+    /// A write that has changed nothing on the copies in sync may have been carried out on those that it was
+    /// sent to while they joined. They would differ from then on: they begin anew. Their promotion, if they have
+    /// come so far, is not sent before this write has ended.
+    fn undo_on_joining(&self, unawaited: &[DriveId]) {
+        for drive in unawaited {
+            if matches!(self.leg_state(*drive), LegState::Joining | LegState::Promoting) {
+                self.set_leg_state(*drive, LegState::Stale);
             }
         }
     }
@@ -427,6 +430,8 @@ struct PieceWrite<'a> {
     version: Version,
     /// For [`OwnerInner::is_overdue`].
     begun: u64,
+    /// The legs that were joining when it was sent to them.
+    unawaited: Vec<DriveId>,
 }
 
 /// A write that is under way. If its future is dropped before its end, nobody knows which copies

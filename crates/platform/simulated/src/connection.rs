@@ -124,6 +124,7 @@ impl Wire {
         self.sender_lost.set(true);
         if self.blocked.get() {
             self.segments.take();
+            self.reset_sent.set(false);
         }
     }
 }
@@ -418,10 +419,12 @@ impl ConnectionState {
         self.reset(side);
     }
 
-    /// A host has lost its power. The processes that ran have ended by then.
+    /// A host has lost its power, and with it what its processes have sent. A call that is still on its way
+    /// there meets the next process.
     pub(crate) fn power_lost(&self, host: &Rc<HostState>) {
         for side in [0, 1] {
-            if Rc::ptr_eq(&self.endpoints[side].host, host) {
+            let endpoint = &self.endpoints[side];
+            if Rc::ptr_eq(&endpoint.host, host) && endpoint.process.borrow().is_some() {
                 self.wires[side].lose_sender();
             }
         }

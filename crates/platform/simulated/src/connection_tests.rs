@@ -619,6 +619,34 @@ fn what_a_dead_process_sent_into_a_cut_is_lost_with_its_hosts_power() {
     }
 }
 
+/// A call that a cut holds back meets the process that runs when it arrives, and what that sends is no affair of the
+/// power cut before.
+#[test]
+fn a_call_outlives_a_power_cut_of_the_host_that_it_is_on_its_way_to() {
+    let world = World::with_config(1, config());
+    let (server, client) = (world.process("server"), world.process("client"));
+    let host = server.host();
+    world.cut(&client.host(), &host);
+    let (platform, address) = (client.platform(), address_of(&host));
+    let called: Rc<RefCell<Option<_>>> = Rc::default();
+    let slot = Rc::clone(&called);
+    client.spawn(async move { *slot.borrow_mut() = platform.connect(&address).await.ok() });
+    assert_eq!(world.run_for(Duration::from_millis(1)), RunEnd::TimeOver);
+    host.power_cut();
+    host.power_on();
+    let server = world.start_process_on(&host, "server");
+    let listener = server.platform().listen(&address_of(&host)).expect("it is free");
+    world.heal_all();
+    let far = accept(&server, &Rc::new(listener));
+    assert_eq!(world.run_until(|| called.borrow().is_some()), RunEnd::ConditionMet);
+    world.cut(&client.host(), &host);
+    far.send(b"held back", &[]);
+    assert_eq!(world.run_for(Duration::from_millis(1)), RunEnd::TimeOver);
+    world.heal_all();
+    let near = called.take().expect("it is connected");
+    assert_eq!(receive(&client, &near), Ok(b"held back".to_vec()));
+}
+
 #[test]
 fn what_is_on_a_cut_link_when_the_senders_power_goes_is_lost_too() {
     let pair = Pair::new(1, config());
