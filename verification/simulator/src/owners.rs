@@ -19,7 +19,8 @@ use spandrel_platform_simulated::{
 };
 use spandrel_replica::{NewCopy, Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::{
-    ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, SlabGeometry, SlabIndex, VolumeId,
+    ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry,
+    SlabIndex, VolumeId,
 };
 use spandrel_volume::{AskError, Member, Membership, MembershipChange, MembershipError, Owner, OwnerContext};
 
@@ -335,6 +336,11 @@ impl OwnerContext for Context {
 
     fn node(&self) -> NodeId {
         self.shared.nodes[self.own].id
+    }
+
+    fn process(&self, node: NodeId) -> Option<ProcessIncarnation> {
+        let process = self.shared.node(node).process.borrow();
+        process.as_ref().map(|process| ProcessIncarnation::from_random(process.incarnation(), 4))
     }
 
     async fn ask(

@@ -35,7 +35,7 @@ fn replica_subject(request: &ReplicaRequest) -> Subject {
         | ReplicaRequest::Heal { copy, authority, .. }
         | ReplicaRequest::Lose { copy, authority, .. }
         | ReplicaRequest::Pages { copy, authority }
-        | ReplicaRequest::Prove { copy, authority, .. }
+        | ReplicaRequest::Prove { copy, authority }
         | ReplicaRequest::BlockStates { copy, authority, .. }
         | ReplicaRequest::SetPageVersion { copy, authority, .. } => owned(copy, authority, Version::ZERO),
         ReplicaRequest::NoteMark { volume, authority, mark } => Subject {

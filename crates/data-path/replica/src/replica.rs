@@ -176,12 +176,8 @@ impl<P: Platform> Replica<P> {
                 local.store.lose(local.slot, block).await?;
                 done()
             }
-            ReplicaRequest::Prove { copy, authority, proven } => {
+            ReplicaRequest::Prove { copy, authority } => {
                 let local = self.authorize(copy, authority)?;
-                let proves_less = |now: Version| proven.is_none_or(|before| now < before);
-                if local.store.proven(local.slot).is_some_and(proves_less) {
-                    return Err(ReplicaError::ProvesLess);
-                }
                 local.store.prove(local.slot).await?;
                 done()
             }

@@ -203,9 +203,6 @@ pub enum ReplicaRequest {
         copy: CopyAddress,
         /// The owner's right.
         authority: Authority,
-        /// What the drive could prove of the copy when the resync began, as [`GatheredCopy::proven`] says it.
-        /// If it can prove less now, refused with `ProvesLess`.
-        proven: Option<Version>,
     },
 }
 
@@ -323,8 +320,6 @@ pub enum ReplicaError {
     DriveFailed(String),
     /// The data did not match their checksums on arrival. Nothing changed.
     DamagedOnArrival,
-    /// The drive has found more of the copy damaged since a resync began. Nothing changed.
-    ProvesLess,
 }
 
 impl fmt::Display for ReplicaError {
@@ -335,7 +330,6 @@ impl fmt::Display for ReplicaError {
             ReplicaError::NoRoom => formatter.write_str("the drive has no room"),
             ReplicaError::DriveFailed(detail) => write!(formatter, "the drive failed: {detail}"),
             ReplicaError::DamagedOnArrival => formatter.write_str("the data were damaged on the way"),
-            ReplicaError::ProvesLess => formatter.write_str("more of the copy was found damaged meanwhile"),
         }
     }
 }

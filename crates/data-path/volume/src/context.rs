@@ -8,7 +8,7 @@ use std::future::Future;
 
 use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{ReplicaError, ReplicaRequest, ReplicaResponse};
-use spandrel_shared::{Epoch, NodeId, VolumeId};
+use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, VolumeId};
 
 use crate::membership::{Membership, MembershipChange, MembershipError};
 
@@ -43,6 +43,9 @@ pub trait OwnerContext: Clone + 'static {
 
     /// The owner's own node.
     fn node(&self) -> NodeId;
+
+    /// The process that a request to the node would reach now; `None` if there is no session.
+    fn process(&self, node: NodeId) -> Option<ProcessIncarnation>;
 
     /// Asks the copies of a node. A request to the owner's own node does not leave it. Requests
     /// to one node arrive in the order in which they are asked.

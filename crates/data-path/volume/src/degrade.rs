@@ -17,7 +17,7 @@ use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, NodeId, Version};
 
 use crate::context::OwnerContext;
-use crate::membership::{LegState, Membership, MembershipChange, MembershipError};
+use crate::membership::{Leg, LegState, Membership, MembershipChange, MembershipError};
 use crate::owner::{OwnerInner, Phase};
 
 /// How often the guardian looks, if nothing wakes it earlier.
@@ -233,6 +233,14 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.mark_told.set(true);
         let (volume, authority) = (self.volume, self.authority());
         for node in self.needed_nodes() {
+            let is_known = |(drive, leg): (&DriveId, &Leg)| {
+                leg.node != node
+                    || !leg.state.is_needed()
+                    || self.is_accepted_by_present_process(*drive, node)
+            };
+            if !self.legs.borrow().iter().all(is_known) {
+                continue;
+            }
             let request = ReplicaRequest::NoteMark { volume, authority, mark: mark.clone() };
             let context = self.context.clone();
             self.context.platform().spawn(async move {

@@ -18,12 +18,14 @@ use std::time::Duration;
 
 use futures_util::future::Either;
 use futures_util::lock::Mutex;
-use spandrel_platform::Platform;
 use spandrel_platform::sync::Signal;
-use spandrel_replica::{Authority, Mark, ReplicaError, ReplicaRequest};
+use spandrel_platform::{Buffer, Platform};
+use spandrel_replica::{Authority, Mark, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, Epoch, NodeId, SlabIndex, VolumeId};
+use spandrel_shared::{
+    BLOCK_BYTES, BlockRange, DriveId, Epoch, NodeId, ProcessIncarnation, SlabIndex, VolumeId,
+};
 
 use crate::context::{AskError, OwnerContext};
 use crate::device::{DeviceError, DeviceErrorKind};
@@ -64,6 +66,8 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     pub(crate) mark_told: Cell<bool>,
     /// What was said of why the take-over waits.
     pub(crate) obstacle: RefCell<Option<String>>,
+    /// By leg: the process that has told this owner what the leg's copies hold.
+    pub(crate) accepted_by: RefCell<BTreeMap<DriveId, ProcessIncarnation>>,
     /// Whoever changes the membership holds this until the outcome is known.
     pub(crate) membership_turn: Mutex<()>,
     /// Why the membership could not be changed last, which is logged once and not at each attempt.
@@ -155,6 +159,7 @@ impl<C: OwnerContext> Owner<C> {
             looks: Cell::new(0),
             mark_told: Cell::new(true),
             obstacle: RefCell::default(),
+            accepted_by: RefCell::default(),
             membership_turn: Mutex::default(),
             refusal: RefCell::default(),
             resync: RefCell::default(),
@@ -238,6 +243,27 @@ impl<C: OwnerContext> Owner<C> {
 }
 
 impl<C: OwnerContext> OwnerInner<C> {
+    /// Asks the process that has told this owner what the leg's copies hold. The one after it may have found some
+    /// of that lost when it started: it is not asked before it has told as well. Otherwise a page could get
+    /// a newer version there, and nothing would show any more that it lacks an older write.
+    pub(crate) async fn ask_copy(
+        &self,
+        member: &Member,
+        request: ReplicaRequest,
+        payload: Option<Buffer>,
+    ) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
+        if !self.is_accepted_by_present_process(member.drive, member.node) {
+            let what = "another process has come, which has not told yet what its copies hold";
+            return Err(AskError::Unreachable(what.to_owned()));
+        }
+        self.context.ask(member.node, request, payload).await
+    }
+
+    pub(crate) fn is_accepted_by_present_process(&self, drive: DriveId, node: NodeId) -> bool {
+        let accepted_by = self.accepted_by.borrow().get(&drive).copied();
+        accepted_by.is_some() && accepted_by == self.context.process(node)
+    }
+
     pub(crate) fn authority(&self) -> Authority {
         Authority { epoch: self.epoch, configuration: self.membership.borrow().configuration }
     }

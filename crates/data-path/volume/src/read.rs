@@ -228,7 +228,9 @@ impl<C: OwnerContext> OwnerInner<C> {
             if self.in_time(self.context.ask(member.node, fence, None)).await.is_err() {
                 continue;
             }
-            let parts = self.in_time(self.ask_read(&member, piece)).await.unwrap_or_default();
+            // Whatever the process is: only content with the expected checksum counts.
+            let answer = self.in_time(self.context.ask(member.node, self.read_request(&member, piece), None));
+            let parts = answer.await.and_then(|answer| parts_of(answer, piece.count)).unwrap_or_default();
             for part in parts {
                 if let CopyPart::Data { checksums, .. } = &part
                     && checksums[..] == [expected]
@@ -263,7 +265,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         };
         let copy = self.membership.borrow().address(slab, &member);
         let request = ReplicaRequest::Heal { copy, authority: self.authority(), block, token, checksum };
-        match self.in_time(self.context.ask(member.node, request, payload)).await {
+        match self.in_time(self.ask_copy(&member, request, payload)).await {
             Ok(_) => self.statistics.borrow_mut().blocks_healed += 1,
             Err(AskError::Replica(ReplicaError::NoRoom)) => {}
             Err(error) => self.note_failure(member.drive, &error),
@@ -325,18 +327,13 @@ impl<C: OwnerContext> OwnerInner<C> {
         member: &Member,
         piece: SlabRange,
     ) -> Result<Vec<CopyPart>, AskError> {
+        let answer = self.ask_copy(member, self.read_request(member, piece), None).await?;
+        parts_of(answer, piece.count)
+    }
+
+    fn read_request(&self, member: &Member, piece: SlabRange) -> ReplicaRequest {
         let copy = self.membership.borrow().address(piece.slab, member);
-        let request = ReplicaRequest::Read {
-            copy,
-            authority: self.authority(),
-            first: piece.first,
-            count: piece.count,
-        };
-        let (response, payload) = self.context.ask(member.node, request, None).await?;
-        let ReplicaResponse::Parts(descriptions) = response else {
-            return Err(AskError::Unreachable("a read was answered with something else".to_owned()));
-        };
-        join_parts(descriptions, payload, piece.count)
+        ReplicaRequest::Read { copy, authority: self.authority(), first: piece.first, count: piece.count }
     }
 
     async fn block_states(&self, piece: SlabRange) -> Result<Vec<spandrel_replica::BlockState>, OwnerError> {
@@ -367,11 +364,22 @@ impl<C: OwnerContext> OwnerInner<C> {
             first: piece.first,
             count: piece.count,
         };
-        match self.in_time(self.context.ask(member.node, request, None)).await? {
+        match self.in_time(self.ask_copy(member, request, None)).await? {
             (ReplicaResponse::BlockStates(states), _) if states.len() == piece.count as usize => Ok(states),
             _ => Err(AskError::Unreachable("a question was answered with something else".to_owned())),
         }
     }
+}
+
+/// What a read was answered with.
+fn parts_of(
+    (response, payload): (ReplicaResponse, Vec<Buffer>),
+    count: u32,
+) -> Result<Vec<CopyPart>, AskError> {
+    let ReplicaResponse::Parts(descriptions) = response else {
+        return Err(AskError::Unreachable("a read was answered with something else".to_owned()));
+    };
+    join_parts(descriptions, payload, count)
 }
 
 /// A stretch of what one copy gave.

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_platform::Platform;
-use spandrel_replica::{NewCopy, PageState, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{GatheredCopy, NewCopy, PageState, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::witness::{self, Rare};
@@ -115,7 +115,7 @@ impl From<OwnerError> for Stopped {
 impl<C: OwnerContext> OwnerInner<C> {
     async fn resync_leg(&self, drive: DriveId, node: NodeId) -> Result<(), Stopped> {
         let members = self.members_on(drive);
-        let proven = self.prepare_copies(drive, node, &members).await?;
+        self.prepare_copies(drive, node, &members).await?;
         let since = self.membership.borrow().stale.get(&drive).copied().unwrap_or(Version::ZERO);
         self.set_leg_state(drive, LegState::Joining);
         if !canary::is_planted(Bug::CopyUndrained) {
@@ -131,7 +131,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                 copied?;
             }
         }
-        self.promote(drive, &proven).await
+        self.promote(drive).await
     }
 
     fn members_on(&self, drive: DriveId) -> Vec<(SlabIndex, Member, u8, u8)> {
@@ -148,36 +148,31 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// The node accepts the epoch and has every copy of the leg, if only an empty one. What the copies
     /// say of themselves can lower the version since which they are stale, never raise it; and that is
-    /// in the cluster's state before anything else is done with them. Returns for each slab what its copy's
-    /// drive can prove of it.
+    /// in the cluster's state before anything else is done with them.
     async fn prepare_copies(
         &self,
         drive: DriveId,
         node: NodeId,
         members: &[(SlabIndex, Member, u8, u8)],
-    ) -> Result<BTreeMap<SlabIndex, Option<Version>>, Stopped> {
-        let fence = self.fence_of_stale(node);
+    ) -> Result<(), Stopped> {
+        let (fence, process) = (self.fence_of_stale(node), self.context.process(node));
         let (answer, _) = self.in_time(self.context.ask(node, fence, None)).await?;
         let ReplicaResponse::Gathered(present) = answer else { return Err(Stopped::FellBack) };
-        let find = |slab: SlabIndex, member: &Member| {
-            present.iter().find(|copy| copy.slab == slab && copy.copy == member.copy)
-        };
+        self.accepted_by.borrow_mut().extend(process.map(|process| (drive, process)));
         let of_itself = members.iter().filter_map(|(slab, member, ..)| {
-            find(*slab, member).map_or(Some(Version::ZERO), |copy| copy.proven)
+            let is_it = |copy: &&GatheredCopy| copy.slab == *slab && copy.copy == member.copy;
+            present.iter().find(is_it).map_or(Some(Version::ZERO), |copy| copy.proven)
         });
         self.lower_mark(drive, of_itself.min()).await?;
-        let mut proven = BTreeMap::new();
         for (slab, member, copies, part) in members {
-            let copy = find(*slab, member);
-            proven.insert(*slab, copy.and_then(|copy| copy.proven));
-            if copy.is_some() {
+            if present.iter().any(|copy| copy.slab == *slab && copy.copy == member.copy) {
                 continue;
             }
             let copy = self.membership.borrow().address(*slab, member);
             let new = NewCopy { copy, drive: member.drive, copies: *copies, part: *part, epoch: self.epoch };
             self.in_time(self.context.ask(node, ReplicaRequest::AddCopy(new), None)).await?;
         }
-        Ok(proven)
+        Ok(())
     }
 
     /// Sees to it that the leg counts as stale since `proven` at the latest.
@@ -266,7 +261,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             version: source_pages[page.page as usize].version,
             whole: true,
         };
-        self.in_time(self.context.ask(page.target.node, request, None)).await?;
+        self.in_time(self.ask_copy(&page.target, request, None)).await?;
         self.update_progress(drive, |progress| progress.pages_done += 1);
         Ok(())
     }
@@ -316,7 +311,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                 (ReplicaRequest::Lose { copy, authority, block }, None)
             }
         };
-        self.in_time(self.context.ask(page.target.node, request, payload)).await?;
+        self.in_time(self.ask_copy(&page.target, request, payload)).await?;
         self.statistics.borrow_mut().blocks_resynced += u64::from(piece.count);
         self.update_progress(drive, |progress| {
             progress.bytes_copied += u64::from(piece.count) * BLOCK_BYTES as u64;
@@ -328,12 +323,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         if self.leg_state(drive) == LegState::Joining { Ok(()) } else { Err(Stopped::FellBack) }
     }
 
-    /// Lets the leg count again. `proven` is what its copies' drive could prove of them when the resync began.
-    async fn promote(
-        &self,
-        drive: DriveId,
-        proven: &BTreeMap<SlabIndex, Option<Version>>,
-    ) -> Result<(), Stopped> {
+    async fn promote(&self, drive: DriveId) -> Result<(), Stopped> {
         self.check_joining(drive)?;
         self.suspects.borrow_mut().remove(&drive);
         self.set_leg_state(drive, LegState::Promoting);
@@ -342,9 +332,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         for (slab, member, ..) in self.members_on(drive) {
             let copy = self.membership.borrow().address(slab, &member);
-            let proven = proven.get(&slab).copied().flatten();
-            let request = ReplicaRequest::Prove { copy, authority: self.authority(), proven };
-            if let Err(error) = self.in_time(self.context.ask(member.node, request, None)).await {
+            let request = ReplicaRequest::Prove { copy, authority: self.authority() };
+            if let Err(error) = self.in_time(self.ask_copy(&member, request, None)).await {
                 self.set_leg_state(drive, LegState::Stale);
                 return Err(error.into());
             }

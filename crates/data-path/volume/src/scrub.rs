@@ -204,7 +204,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             first: piece.first,
             count: piece.count,
         };
-        let (response, _) = self.in_time(self.context.ask(member.node, request, None)).await?;
+        let (response, _) = self.in_time(self.ask_copy(member, request, None)).await?;
         let ReplicaResponse::Parts(descriptions) = response else {
             return Err(AskError::Unreachable("a check was answered with something else".to_owned()));
         };

@@ -89,14 +89,18 @@ impl<C: OwnerContext> OwnerInner<C> {
         let nodes: Vec<NodeId> = self.needed_nodes().into_iter().collect();
         let unreachable: BTreeSet<NodeId> =
             nodes.iter().copied().filter(|node| !self.context.is_reachable(*node)).collect();
+        let processes: Vec<_> = nodes.iter().map(|node| self.context.process(*node)).collect();
         let fences = nodes.iter().map(|node| {
             let request = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch, settles: true };
             self.in_time(self.context.ask(*node, request, None))
         });
         let mut absent = BTreeSet::new();
-        for (node, answer) in nodes.iter().zip(join_all(fences).await) {
+        for ((node, process), answer) in nodes.iter().zip(processes).zip(join_all(fences).await) {
             match answer {
                 Ok((ReplicaResponse::Gathered(copies), _)) => {
+                    let legs = self.legs_in(LegState::InSync).into_iter().filter(|(_, other)| other == node);
+                    let accepted = legs.filter_map(|(drive, _)| Some((drive, process?)));
+                    self.accepted_by.borrow_mut().extend(accepted);
                     for copy in copies {
                         if copy.listed.iter().any(|listed| listed.in_doubt) {
                             witness::reached(Rare::InDoubtGathered);
@@ -240,7 +244,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             return self.give_up_holders(question).await;
         };
         let (request, payload) = self.write_request(piece, &content, question.version, target);
-        match self.in_time(self.context.ask(target.node, request, payload)).await {
+        match self.in_time(self.ask_copy(target, request, payload)).await {
             Ok(_) => {
                 if question.holders.len() == 1 {
                     witness::reached(Rare::RolledForwardFromOneCopy);
@@ -342,7 +346,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let copy = self.membership.borrow().address(slab, member);
         let expected = self.membership.borrow().geometry.slab_blocks() / PAGE_BLOCKS;
         let request = ReplicaRequest::Pages { copy, authority: self.authority() };
-        match self.in_time(self.context.ask(member.node, request, None)).await? {
+        match self.in_time(self.ask_copy(member, request, None)).await? {
             (ReplicaResponse::Pages(pages), _) if pages.len() == expected as usize => Ok(pages),
             _ => Err(AskError::Unreachable("a question was answered with something else".to_owned())),
         }

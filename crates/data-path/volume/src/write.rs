@@ -263,7 +263,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
         }
         let (request, payload) = self.write_request(write.piece, write.content, write.version, &member);
-        let answer = self.context.ask(member.node, request, payload).await;
+        let answer = self.ask_copy(&member, request, payload).await;
         (member, answer.map(|_| ()))
     }
 
@@ -273,7 +273,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let member = *member;
         *self.unawaited.borrow_mut().entry(member.drive).or_insert(0) += 1;
         self.context.platform().spawn(async move {
-            let answer = owner.in_time(owner.context.ask(member.node, request, payload)).await;
+            let answer = owner.in_time(owner.ask_copy(&member, request, payload)).await;
             if let Err(error) = answer {
                 owner.fall_back(member.drive, &error);
             }

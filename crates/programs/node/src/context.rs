@@ -11,7 +11,7 @@ use spandrel_cluster::{StateError, VolumeMembership, VolumeWriter};
 use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
-use spandrel_shared::{DriveId, Epoch, NodeId, Version, VolumeId};
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, Version, VolumeId};
 use spandrel_volume::{AskError, Member, Membership, MembershipChange, MembershipError, OwnerContext};
 
 use crate::parts::NodeParts;
@@ -151,6 +151,10 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
 
     fn node(&self) -> NodeId {
         self.parts.own.node
+    }
+
+    fn process(&self, node: NodeId) -> Option<ProcessIncarnation> {
+        self.parts.process(node)
     }
 
     async fn ask(

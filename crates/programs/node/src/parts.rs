@@ -10,7 +10,7 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{ClusterRecord, ClusterState, VolumeOwner, VolumeWriter};
 use spandrel_platform::{Buffer, Instant, Platform};
 use spandrel_replica::{Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
-use spandrel_shared::{Epoch, NodeId, VolumeId};
+use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, VolumeId};
 use spandrel_volume::AskError;
 
 use crate::liveness::Liveness;
@@ -76,6 +76,12 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
             self.liveness.copies_settled(volume);
         }
         Ok(answer)
+    }
+
+    /// The process of a node that is asked now, if there is a session with it.
+    pub(crate) fn process(&self, node: NodeId) -> Option<ProcessIncarnation> {
+        let peer = if node == self.own.node { Some(self.own_peer()) } else { self.liveness.peer(node) };
+        peer.map(|peer| peer.incarnation)
     }
 
     /// Asks the copies of any node.
