@@ -192,7 +192,7 @@ fn a_leg_that_missed_a_write_while_it_joined_is_not_promoted() {
 fn a_leg_that_falls_silent_while_it_is_promoted_is_marked_afterwards() {
     let rules = Rules::new(1);
     rules.make_stale(2);
-    rules.owners.slow_state(Duration::from_secs(2));
+    rules.owners.slow_state(Duration::from_millis(800));
     let proven = Rc::new(Cell::new(0));
     let count = Rc::clone(&proven);
     rules.owners.judge(move |_, request| {
@@ -216,6 +216,27 @@ fn a_leg_that_falls_silent_while_it_is_promoted_is_marked_afterwards() {
     rules.owners.set_mute(2, false);
     rules.await_in_sync();
     rules.assert_copies_are_the_same();
+}
+
+/// The outcome of a promotion cannot be learned, as the cluster's state does not answer this owner. When a copy that it
+/// needs falls silent as well, it gives the volume up instead of waiting: another node may reach both.
+#[test]
+fn an_owner_whose_change_does_not_end_begins_anew_when_a_copy_falls_silent() {
+    let rules = Rules::new(1);
+    rules.make_stale(2);
+    rules.owners.slow_state(Duration::from_secs(1000));
+    let proven = Rc::new(Cell::new(0));
+    let count = Rc::clone(&proven);
+    rules.owners.judge(move |_, request| {
+        count.set(count.get() + u32::from(matches!(request, ReplicaRequest::Prove { .. })));
+        Fate::Carry
+    });
+    rules.owners.start(2, false);
+    rules.until("all its copies are proven", || proven.get() == SLAB_COUNT);
+    rules.run_for(Duration::from_secs(3));
+    assert_eq!(rules.owner().phase(), Phase::Serving);
+    rules.owners.set_mute(1, true);
+    rules.until("it gives up", || rules.owner().phase() == Phase::Deposed);
 }
 
 /// No copy has room for a write while a promotion is on its way: the write has changed nothing anywhere, and the

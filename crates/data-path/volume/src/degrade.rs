@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::lock::MutexGuard;
 use spandrel_platform::{Instant, Platform};
 use spandrel_replica::ReplicaRequest;
 use spandrel_shared::canary::{self, Bug};
@@ -52,6 +53,7 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 let silent = owner.silent_nodes(&mut missing_since);
                 let doubtful = owner.doubtful_legs(&silent);
                 if !doubtful.is_empty() && !owner.take_out(doubtful).await {
+                    let silent = owner.silent_nodes(&mut missing_since);
                     if owner.must_begin_anew(&silent, &missing_since) {
                         owner.depose();
                     }
@@ -110,9 +112,10 @@ impl<C: OwnerContext> OwnerInner<C> {
         doubtful.map(|(drive, _)| *drive).collect()
     }
 
-    /// Marks legs stale; those that hold the last in-sync copy of a slab are left out. Returns
-    /// whether anything changed.
-    pub(crate) async fn take_out(&self, mut drives: BTreeSet<DriveId>) -> bool {
+    /// Marks legs stale; those that hold the last in-sync copy of a slab are left out. Returns whether anything
+    /// changed: nothing as long as another change is on its way, for the guardian waits for none.
+    async fn take_out(&self, mut drives: BTreeSet<DriveId>) -> bool {
+        let Some(turn) = self.membership_turn.try_lock() else { return false };
         let seen = self.membership.borrow().clone();
         let mut by_hope: Vec<DriveId> = drives.iter().copied().collect();
         by_hope.sort_by_key(|drive| self.hope_for(*drive));
@@ -127,7 +130,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         let since = self.versions.borrow().mark().complete_up_to();
         let marks = drives.iter().map(|drive| (*drive, since)).collect();
-        self.change(MembershipChange::MarkStale(marks)).await
+        self.change_in_turn(&turn, MembershipChange::MarkStale(marks)).await
     }
 
     /// How likely a leg is to answer again soon. If all are in doubt, the best one must stay: the volume
@@ -152,12 +155,16 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// which the owner has just been told might be taken off by a promotion that is still on its way, and the
     /// owner would answer writes without a leg that the state calls in sync.
     pub(crate) async fn change(&self, change: MembershipChange) -> bool {
-        let _turn = self.membership_turn.lock().await;
+        let turn = self.membership_turn.lock().await;
         if let MembershipChange::Promote(drive) = change
             && !self.may_promote(drive)
         {
             return false;
         }
+        self.change_in_turn(&turn, change).await
+    }
+
+    async fn change_in_turn(&self, _turn: &MutexGuard<'_, ()>, change: MembershipChange) -> bool {
         if let MembershipChange::MarkStale(marks) = &change
             && canary::is_planted(Bug::AnswerBeforeMark)
         {
