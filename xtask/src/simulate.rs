@@ -14,7 +14,7 @@ const PROFILE: &str = "simulation";
 /// When cargo cannot be started.
 pub fn run(root: &Path, arguments: &[String]) -> Result<bool, String> {
     let mut simulator = cargo(root);
-    simulator.args(["run", "--quiet", "--profile", PROFILE, "--package", "spandrel-simulator", "--"]);
+    simulator.args(["run", "--profile", PROFILE, "--package", "spandrel-simulator", "--"]);
     simulator.args(arguments);
     run_command(&mut simulator)
 }

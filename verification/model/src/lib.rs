@@ -30,8 +30,10 @@
 //!   front-ends.
 //! - That a transaction which takes the volume can lose its answer: it is the same as taking the volume and
 //!   doing nothing.
-//! - More than one change of an owner under way at a time, as in the program (`OwnerInner::membership_turn`), and
-//!   lost answers of the transaction that settles one.
+//! - More than one change of an owner's copies under way at a time: the program makes one after the other
+//!   (`OwnerInner::membership_turn`). Lost answers of the transaction that settles one.
+//! - That an owner asks only the process that answered its fence (`OwnerInner::ask_copy`): here a copy loses nothing
+//!   when its process starts anew.
 //!
 //! One thing that the program does is not among the rules, as no counterexample was found without it: an owner
 //! needs the promises for all slabs of the volume, not only for the one that is read or written. Since a new

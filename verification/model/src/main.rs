@@ -98,7 +98,7 @@ impl Reporter<OwnershipModel> for Report {
             "  {} states, {} steps, {} deep, {seconds:.1} s{}",
             data.unique_states,
             data.total_states,
-            data.max_depth - 1,
+            data.max_depth.saturating_sub(1),
             if data.done { ": done" } else { "" }
         );
     }

@@ -66,8 +66,10 @@ fn as_many_runs_fail_as_may() {
     let campaign = Campaign { bug: Some(Bug::SkipFlush), failures_max: 3, ..campaign(300, 1) };
     let results = campaign.run(|_| {});
     let seeds: Vec<u64> = results.failed.iter().map(|failed| failed.plan.seed).collect();
-    assert!(seeds.len() == 3 && seeds.is_sorted(), "{seeds:?}");
-    assert_eq!(results.totals.runs, seeds[2] + 1 - 3, "the others passed");
+    // One more may have begun when the third failed.
+    assert!((3..=4).contains(&seeds.len()) && seeds.is_sorted(), "{seeds:?}");
+    let begun = results.totals.runs + seeds.len() as u64;
+    assert!((seeds[2] + 1..=seeds[2] + 2).contains(&begun), "{begun} runs, of which {seeds:?} failed");
 }
 
 #[test]

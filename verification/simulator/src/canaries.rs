@@ -67,18 +67,18 @@ impl fmt::Display for Canary {
     }
 }
 
-/// The bugs that a name stands for: one of [`Bug::ALL`], or all of them without a name.
+/// The bug with a name, however that is written: `SkipFence`, `skip-fence`, `skipfence`.
 ///
 /// # Errors
 ///
 /// There is no such bug; the text names those that there are.
-pub fn named(name: Option<&str>) -> Result<Vec<Bug>, String> {
-    let Some(name) = name else { return Ok(Bug::ALL.to_vec()) };
-    let bugs: Vec<Bug> = Bug::ALL.into_iter().filter(|bug| format!("{bug:?}") == name).collect();
-    match bugs[..] {
-        [] => Err(format!("no bug is called {name}; there are {:?}", Bug::ALL)),
-        _ => Ok(bugs),
-    }
+pub fn named(name: &str) -> Result<Bug, String> {
+    let plain = |name: &str| name.replace(['-', '_'], "").to_lowercase();
+    let found = Bug::ALL.into_iter().find(|bug| plain(&format!("{bug:?}")) == plain(name));
+    found.ok_or_else(|| {
+        let names: Vec<String> = Bug::ALL.iter().map(|bug| format!("  {bug:?}")).collect();
+        format!("no bug is called {name}; there are\n{}", names.join("\n"))
+    })
 }
 
 /// `count` of the given bugs, others with each turn, so that a few turns have had all of them.

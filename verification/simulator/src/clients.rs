@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_platform::{Platform, TaskHandle};
-use spandrel_platform_simulated::{Random, SimulatedPlatform};
+use spandrel_platform_simulated::{Random, SimulatedPlatform, World};
 use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, Exports};
 
 use crate::history::{BLOCK_SECTORS, History, SECTOR_BYTES, content};
@@ -57,12 +57,12 @@ enum Kind {
 
 impl ClientVolume {
     /// A volume that no client has used yet.
-    pub fn new(name: &str, shape: &VolumeShape, load: Load, random: &Random) -> Self {
+    pub fn new(name: &str, shape: &VolumeShape, load: Load, world: World, random: &Random) -> Self {
         let sectors = shape.size_bytes() / SECTOR_BYTES as u64;
         let zones = (0..load.zones.max(1)).map(|_| zone(random, sectors)).collect();
         Self {
             name: name.to_owned(),
-            history: History::default(),
+            history: History::of_world(world),
             complaint: RefCell::default(),
             sectors,
             zones,

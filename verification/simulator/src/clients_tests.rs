@@ -7,7 +7,7 @@ fn volumes() -> impl Iterator<Item = ClientVolume> {
         let shape = Shape::of_seed(seed);
         let volume = move |(number, volume): (usize, &VolumeShape)| {
             let random = Random::stream(seed, "zones", number as u64);
-            ClientVolume::new("v", volume, shape.load, &random)
+            ClientVolume::new("v", volume, shape.load, World::new(0), &random)
         };
         Shape::of_seed(seed).volumes.iter().enumerate().map(volume).collect::<Vec<_>>()
     })
@@ -53,7 +53,7 @@ fn a_load_is_what_it_says() {
     let shape = Shape::of_seed(1);
     let kinds = |change_per_mille, trim_per_mille, zero_per_mille| {
         let load = Load { change_per_mille, trim_per_mille, zero_per_mille, ..shape.load };
-        let volume = ClientVolume::new("v", &shape.volumes[0], load, &Random::new(1));
+        let volume = ClientVolume::new("v", &shape.volumes[0], load, World::new(0), &Random::new(1));
         let random = Random::new(2);
         let mut kinds: Vec<Kind> = (0..300).map(|_| volume.choose(&random).kind).collect();
         kinds.sort_by_key(|kind| *kind as u8);

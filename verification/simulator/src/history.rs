@@ -16,13 +16,18 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::time::Duration;
 
 use spandrel_platform::{Buffer, BufferPool};
+use spandrel_platform_simulated::World;
 
 use crate::register::{Moment, Operation, Violation, check};
 
 /// Bytes of a sector.
 pub const SECTOR_BYTES: usize = 512;
+
+/// So many operations are shown on each side of an impossible read.
+const STORY_LINES: usize = 15;
 
 /// Sectors of a block.
 pub const BLOCK_SECTORS: u64 = 8;
@@ -37,6 +42,10 @@ pub struct History {
     operations: RefCell<Vec<Recorded>>,
     newest_value: Cell<u64>,
     clock: Cell<Moment>,
+    /// When each moment was.
+    times: RefCell<Vec<Duration>>,
+    /// Whose time that is; if there is none, all happens at zero.
+    world: Option<World>,
     answered: Cell<usize>,
     repeated: Cell<u64>,
 }
@@ -77,7 +86,13 @@ impl fmt::Display for Inconsistency {
 }
 
 impl History {
+    /// An empty history, of what happens in a world.
+    pub fn of_world(world: World) -> Self {
+        Self { world: Some(world), ..Self::default() }
+    }
+
     fn moment(&self) -> Moment {
+        self.times.borrow_mut().push(self.world.as_ref().map_or(Duration::ZERO, World::now));
         self.clock.set(self.clock.get() + 1);
         self.clock.get()
     }
@@ -213,7 +228,7 @@ impl History {
         }
         for (block, numbers) in by_block {
             let recorded: Vec<&Recorded> = numbers.iter().map(|number| &operations[*number]).collect();
-            check_block(block, &recorded)?;
+            check_block(block, &recorded, &self.times.borrow())?;
         }
         Ok(())
     }
@@ -258,7 +273,7 @@ impl Recorded {
     }
 }
 
-fn check_block(block: u64, recorded: &[&Recorded]) -> Result<(), Inconsistency> {
+fn check_block(block: u64, recorded: &[&Recorded], times: &[Duration]) -> Result<(), Inconsistency> {
     let first = block * BLOCK_SECTORS;
     let sectors = first..first + BLOCK_SECTORS;
     let is_uniform = |recorded: &&Recorded| {
@@ -266,21 +281,21 @@ fn check_block(block: u64, recorded: &[&Recorded]) -> Result<(), Inconsistency> 
             && sectors.clone().all(|sector| recorded.value_at(sector) == recorded.value_at(first))
     };
     if recorded.iter().all(is_uniform) {
-        return check_sector(first, recorded);
+        return check_sector(first, recorded, times);
     }
     for sector in sectors.clone() {
-        check_sector(sector, recorded)?;
+        check_sector(sector, recorded, times)?;
     }
     check_torn(block, recorded)
 }
 
-fn check_sector(sector: u64, recorded: &[&Recorded]) -> Result<(), Inconsistency> {
+fn check_sector(sector: u64, recorded: &[&Recorded], times: &[Duration]) -> Result<(), Inconsistency> {
     let covering = recorded.iter().filter(|recorded| recorded.covers(sector));
     let operations: Vec<Operation> = covering.flat_map(|recorded| recorded.at(sector)).collect();
     check(&operations).map_err(|violation: Violation| Inconsistency {
         sector,
-        what: format!("{violation:?}"),
-        story: story(&operations),
+        what: violation.to_string(),
+        story: story(&operations, &violation, times),
     })
 }
 
@@ -318,16 +333,21 @@ fn check_torn(block: u64, recorded: &[&Recorded]) -> Result<(), Inconsistency> {
     Ok(())
 }
 
-/// The operations as lines, in order of their starts.
-fn story(operations: &[Operation]) -> String {
+/// The operations around the impossible read as lines, in order of their starts, with virtual times.
+fn story(operations: &[Operation], violation: &Violation, times: &[Duration]) -> String {
+    let (Violation::FromNowhere { read } | Violation::Conflict { read, .. }) = violation;
     let mut sorted: Vec<&Operation> = operations.iter().collect();
     sorted.sort_by_key(|operation| operation.start);
+    let place = sorted.iter().position(|operation| operation.start == read.start).unwrap_or_default();
+    let shown = place.saturating_sub(STORY_LINES)..sorted.len().min(place + STORY_LINES);
+    let time = |moment: Moment| times.get(moment as usize - 1).copied().unwrap_or_default().as_secs_f64();
     let line = |operation: &&Operation| {
+        let pointer = if operation.start == read.start { '>' } else { ' ' };
         let verb = if operation.is_write { "write" } else { "read " };
-        let end = operation.end.map_or("never".to_owned(), |end| end.to_string());
-        format!("  {verb} {:>6}  from {:>6} to {end:>6}", operation.value, operation.start)
+        let end = operation.end.map_or("never answered".to_owned(), |end| format!("{:.6} s", time(end)));
+        format!("{pointer} {verb} {:>6}  from {:.6} s to {end}", operation.value, time(operation.start))
     };
-    sorted.iter().map(line).collect::<Vec<_>>().join("\n")
+    sorted[shown].iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// A buffer of whole sectors that holds `value` all over.

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
+use spandrel_shared::canary::Bug;
 use spandrel_shared::witness::Rare;
-use spandrel_simulator::campaign::{Campaign, Failed, Results, Totals, run_caught};
+use spandrel_simulator::campaign::{Campaign, Failed, Results, run_caught};
 use spandrel_simulator::canaries::{self, Search};
 use spandrel_simulator::faults::plan::Plan;
 use spandrel_simulator::report::{TIMELINE_EVENTS, explain};
@@ -37,7 +38,7 @@ struct Arguments {
     /// Go on until so many seeds have failed: all are named, the first is explained
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     failures: usize,
-    /// Plant a bug, or one after the other if none is named, and see it caught
+    /// Plant a bug and see what catches it; without a name all of them, one after the other, a line each
     #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "all")]
     canary: Option<String>,
     /// Run a plan that a failure has left behind
@@ -65,13 +66,15 @@ fn main() -> ExitCode {
 }
 
 fn carry_out(arguments: &Arguments) -> Result<(), String> {
+    let named = arguments.canary.as_deref().filter(|name| *name != "all");
+    let bug = named.map(canaries::named).transpose()?;
     if let Some(path) = &arguments.plan {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let plan = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-        return run_twice(&plan);
+        return run_twice(&plan, bug);
     }
     if let Some(name) = &arguments.scenario {
-        return run_twice(&scenarios::named(name)?.plan);
+        return run_twice(&scenarios::named(name)?.plan, bug);
     }
     if arguments.list_scenarios {
         for scenario in scenarios::all()? {
@@ -80,7 +83,7 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
         return Ok(());
     }
     if let Some(seed) = arguments.seed {
-        return run_twice(&Plan::of_seed(seed));
+        return run_twice(&Plan::of_seed(seed), bug);
     }
     let started = Instant::now();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -90,16 +93,16 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
         deadline: arguments.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0)),
         threads: arguments.threads.unwrap_or(cores),
         failures_max: arguments.failures,
-        bug: None,
+        bug,
     };
-    if let Some(name) = &arguments.canary {
+    if arguments.canary.is_some() && bug.is_none() {
         let search = Search {
             seed_first: campaign.seed_first,
             seeds: campaign.seeds,
             threads: campaign.threads,
             deadline: campaign.deadline,
         };
-        return plant(&search, name);
+        return plant_all(&search);
     }
     let bar = ProgressBar::new(arguments.seeds);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left  {msg}");
@@ -114,15 +117,23 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
         }
     });
     bar.finish_and_clear();
-    println!("{}", summary(&results.totals, started.elapsed()));
-    let first = results.failed.into_iter().next();
-    first.map_or(Ok(()), |failed| Err(explain(failed, None, SHORTEN_MAX)))
+    println!("{}", summary(&results, started.elapsed()));
+    match (results.failed.into_iter().next(), bug) {
+        (None, None) => Ok(()),
+        (None, Some(bug)) => Err(format!("{bug:?} is not caught by {} seeds", arguments.seeds)),
+        (Some(failed), None) => Err(explain(failed, None, SHORTEN_MAX)),
+        // It was to be caught.
+        (Some(failed), Some(_)) => {
+            println!("{}", explain(failed, bug, SHORTEN_MAX));
+            Ok(())
+        }
+    }
 }
 
-/// Plants bugs, and prints a line for each.
-fn plant(search: &Search, name: &str) -> Result<(), String> {
+/// Plants all bugs, and prints a line for each.
+fn plant_all(search: &Search) -> Result<(), String> {
     let mut missed = Vec::new();
-    for bug in canaries::named((name != "all").then_some(name))? {
+    for bug in Bug::ALL {
         let canary = search.run(bug);
         println!("{canary}");
         missed.extend(canary.caught.is_none().then_some(bug));
@@ -131,16 +142,17 @@ fn plant(search: &Search, name: &str) -> Result<(), String> {
 }
 
 /// Runs a plan twice: the same both times, or the simulation is not deterministic.
-fn run_twice(plan: &Plan) -> Result<(), String> {
+fn run_twice(plan: &Plan, bug: Option<Bug>) -> Result<(), String> {
+    let started = Instant::now();
     let options = RunOptions { timeline_events: TIMELINE_EVENTS };
-    let outcome = match run_caught(plan, options, None) {
+    let outcome = match run_caught(plan, options, bug) {
         Ok(outcome) => outcome,
         Err(failure) => {
             let failed = Failed { plan: plan.clone(), failure: *failure };
-            return Err(explain(failed, None, SHORTEN_MAX));
+            return Err(explain(failed, bug, SHORTEN_MAX));
         }
     };
-    let again = run_caught(plan, RunOptions::default(), None).map(|again| again.trace_hash);
+    let again = run_caught(plan, RunOptions::default(), bug).map(|again| again.trace_hash);
     if again != Ok(outcome.trace_hash) {
         return Err(format!("seed {}: two runs are not the same", plan.seed));
     }
@@ -148,13 +160,16 @@ fn run_twice(plan: &Plan) -> Result<(), String> {
         "seed {}: {:?} of virtual time, trace {:016x}, the same twice",
         plan.seed, outcome.virtual_time, outcome.trace_hash
     );
-    println!("{outcome:#?}");
+    let mut results = Results::default();
+    results.totals.add(&outcome);
+    println!("{}", summary(&results, started.elapsed()));
     Ok(())
 }
 
-fn summary(totals: &Totals, took: Duration) -> String {
+fn summary(Results { totals, failed }: &Results, took: Duration) -> String {
+    let failures = if failed.is_empty() { String::new() } else { format!(", {} FAILED", failed.len()) };
     let mut text = format!(
-        "{} runs passed in {:.0} s: {} operations, {} changes repeated by clients, {} answered, {} node crashes, {} starts refused, {} bits flipped, {:.1} h of virtual time\n",
+        "{} runs passed{failures} in {:.0} s: {} operations, {} changes repeated by clients, {} answered, {} node crashes, {} starts refused, {} bits flipped, {:.1} h of virtual time\n",
         totals.runs,
         took.as_secs_f64(),
         totals.operations,
@@ -171,6 +186,11 @@ fn summary(totals: &Totals, took: Duration) -> String {
     text += &format!("  {:>9}  left out\n", totals.faults_left_out);
     for (rare, count) in Rare::ALL.iter().zip(totals.rare) {
         text += &format!("  {count:>9}  {rare:?}\n");
+    }
+    let never = Rare::ALL.iter().zip(totals.rare).filter(|(_, count)| *count == 0);
+    let never: Vec<String> = never.map(|(rare, _)| format!("{rare:?}")).collect();
+    if !never.is_empty() {
+        text += &format!("never reached, and so not tested: {}\n", never.join(", "));
     }
     text
 }

@@ -30,6 +30,7 @@
 //! have in common. With up to ten clients, and zero as the only such value, there are a few dozen.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// When something happened, in any unit that grows: no two starts or ends have the same moment.
 pub type Moment = u64;
@@ -64,6 +65,19 @@ pub enum Violation {
         /// read saw are not listed: they are possible at any time.
         possible: Vec<u64>,
     },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::FromNowhere { read } => {
+                write!(formatter, "a read saw value {}, which nobody had written", read.value)
+            }
+            Violation::Conflict { read, possible } => {
+                write!(formatter, "a read saw value {}; it could have seen {possible:?}", read.value)
+            }
+        }
+    }
 }
 
 /// Checks the history of one block, in any order of operations.

@@ -18,21 +18,31 @@ pub const TIMELINE_EVENTS: usize = 60;
 pub fn explain(failed: Failed, bug: Option<Bug>, shorten_max: Duration) -> String {
     let seed = failed.plan.seed;
     let faults = failed.plan.faults.len();
+    let first = failed.failure.what.lines().next().unwrap_or_default().to_owned();
+    let planted = bug.map_or(String::new(), |bug| format!(" --canary {bug:?}"));
     let shorter = shorten(failed, bug, Instant::now() + shorten_max);
     let options = RunOptions { timeline_events: TIMELINE_EVENTS };
-    let (again, lines) = logbook::keep(|| run_caught(&shorter.plan, options, bug));
-    let failure = again.err().map_or(shorter.failure, |failure| *failure);
-    let lines = logbook::text(&lines);
+    let (shortened, lines) = logbook::keep(|| run_caught(&shorter.plan, options, bug));
+    let failure = shortened.err().map_or(shorter.failure, |failure| *failure);
+    let lines = named(logbook::text(&lines), &failure.world);
     let path = std::env::temp_dir().join(format!("spandrel-simulation-{seed}.json"));
     let saved = serde_json::to_string_pretty(&shorter.plan).map_err(|error| error.to_string());
     let saved = saved.and_then(|text| std::fs::write(&path, text).map_err(|error| error.to_string()));
-    let place = saved.map_or_else(|error| format!("not saved: {error}"), |()| path.display().to_string());
+    let again = saved.map_or_else(
+        |error| format!("the plan could not be kept in {}: {error}", path.display()),
+        |()| format!("run it again: cargo xtask simulate{planted} --plan {}", path.display()),
+    );
     let list = shorter.plan.faults.iter();
     let list: Vec<String> =
         list.map(|planned| format!("  +{} ms {:?}", planned.after_ms, planned.fault)).collect();
+    let begin = match failure.what.starts_with(&first) {
+        true => String::new(),
+        false => format!("the whole run failed otherwise: {first}\n"),
+    };
     format!(
         "{}\nthe world:\n{}\nwhat the nodes logged:\n{lines}\nseed {seed} failed after {:?} of virtual time\n\
-         {}: {}\n\n{} of its {faults} faults are enough (the plan: {place}):\n{}\n",
+         {}: {}\n{begin}\n{} of its {faults} faults are enough:\n{}\n\n\
+         {again}\n",
         failure.timeline,
         failure.world,
         failure.at,
@@ -41,4 +51,10 @@ pub fn explain(failed: Failed, bug: Option<Bug>, shorten_max: Duration) -> Strin
         shorter.plan.faults.len(),
         list.join("\n")
     )
+}
+
+/// A text in which the world's servers, drives and volumes have their names.
+fn named(text: String, world: &str) -> String {
+    let names = world.lines().filter_map(|line| line.trim().split_once(": "));
+    names.fold(text, |text, (name, identity)| text.replace(identity, name))
 }

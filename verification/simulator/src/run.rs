@@ -90,7 +90,7 @@ pub struct Failure {
     pub at: Duration,
     /// How many of the plan's faults had come by then.
     pub faults_done: usize,
-    /// The drives by place, and the volumes.
+    /// A line for each server, drive and volume: its name and its identity.
     pub world: String,
     /// What happened last, if the run was asked to keep it.
     pub timeline: String,
@@ -238,7 +238,13 @@ impl<'a> Run<'a> {
                 Err(error) => return Err(finding("creation")(error.to_string())),
             };
             let random = Random::stream(self.plan.seed, "zones", number);
-            let client = Rc::new(ClientVolume::new(&name, shape, self.plan.shape.load, &random));
+            let client = Rc::new(ClientVolume::new(
+                &name,
+                shape,
+                self.plan.shape.load,
+                self.nodes.world.clone(),
+                &random,
+            ));
             self.volumes.push(RunVolume { id: created.volume, client });
         }
         Ok(())
@@ -446,9 +452,10 @@ impl<'a> Run<'a> {
 
     /// Who is who, for the story of a failure.
     fn describe(&self) -> String {
+        let nodes = self.ids.iter().enumerate().map(|(node, id)| format!("  n{}: {id}\n", node + 1));
         let drives = self.drives.iter().map(|(place, drive)| format!("  {place}: {drive}\n"));
         let volumes = self.volumes.iter().map(|volume| format!("  {}: {}\n", volume.client.name, volume.id));
-        drives.chain(volumes).collect()
+        nodes.chain(drives).chain(volumes).collect()
     }
 
     fn failure(&self, finding: Finding) -> Failure {

@@ -68,8 +68,8 @@ pub trait OwnerContext: Clone + 'static {
     fn surroundings_changed(&self) -> impl Future<Output = ()>;
 
     /// Changes the membership of the volume in one transaction that compares the ownership's epoch; returns
-    /// what the state says afterwards. When this returns, the outcome is known. An owner asks for one change
-    /// at a time.
+    /// what the state says afterwards. When this returns, the outcome is known. An owner asks for one such
+    /// change at a time.
     fn change_membership(
         &self,
         change: MembershipChange,

@@ -52,7 +52,9 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 }
                 let silent = owner.silent_nodes(&mut missing_since);
                 let doubtful = owner.doubtful_legs(&silent);
-                if !doubtful.is_empty() && !owner.take_out(doubtful).await {
+                if doubtful.is_empty() {
+                    owner.forget_refusal();
+                } else if !owner.take_out(doubtful).await {
                     let silent = owner.silent_nodes(&mut missing_since);
                     if owner.must_begin_anew(&silent, &missing_since) {
                         owner.depose();
@@ -69,6 +71,14 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
 }
 
 impl<C: OwnerContext> OwnerInner<C> {
+    /// Nothing waits for a change of membership: the next one that is refused is told again.
+    fn forget_refusal(&self) {
+        let waits = |leg: &Leg| leg.state == LegState::Promoting;
+        if !self.legs.borrow().values().any(waits) {
+            self.refusal.take();
+        }
+    }
+
     /// The needed nodes whose promise has been missing for too long.
     fn silent_nodes(&self, missing_since: &mut BTreeMap<NodeId, Instant>) -> BTreeSet<NodeId> {
         let now = self.context.platform().now();

@@ -5,13 +5,14 @@
 //! 3. Pages that either side has changed since the leg's mark are copied, 64 KiB at a time, each
 //!    under the blocks' lock, so that no write passes the copying. Then the page gets the source's
 //!    version.
-//! 4. The leg counts as in sync for writes and promises, the older writes drain, and the promotion
-//!    is sent. When it is made, reads may use the leg.
+//! 4. The leg counts as in sync for writes and promises, the older writes drain, what its drive could not prove
+//!    of it counts no more, and the promotion is sent. When it is made, reads may use the leg.
 //!
 //! What is copied is no write of the volume and has no version: a page of the leg has the source's
 //! version or its former one. A block that the source has lost is lost on the leg too, rather than old.
 //!
-//! A leg that misses a message while it joins falls back and begins anew.
+//! A leg that misses a message while it joins falls back and begins anew. So does one whose process is not the
+//! one any more that answered the fence of the first step.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -221,7 +221,7 @@ impl Recovery<'_> {
                 RootSlotState::Empty
                     if root.is_none() && Superblock::root_slots_of(1).contains(&report.slot) =>
                 {
-                    "the drive's first root was never written".to_owned()
+                    "it holds no root, though the superblock was written after one".to_owned()
                 }
                 _ => continue,
             };

@@ -125,9 +125,9 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
     }
 }
 
-/// Takes `now` over, what the state answered to an owner that has `seen` this. Several changes may be
-/// under way, and their answers overtake each other: what comes back is the newest of both, so that
-/// nobody believes in a change that another one has undone since.
+/// Takes `now` over, what the state answered to an owner that has `seen` this. A change of who may write can be
+/// under way beside one of the copies, and their answers overtake each other: what comes back is the newest of
+/// both, so that nobody believes in what was changed again since.
 fn adopt(
     seen: &mut VolumeMembership,
     now: Option<VolumeMembership>,

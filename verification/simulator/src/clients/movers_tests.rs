@@ -36,7 +36,7 @@ impl Moving {
         let shape = VolumeShape { slabs: 2, copies: 3 };
         nodes.create_volume(0, "v", shape.size_bytes(), shape.copies).expect("there is room");
         let random = Random::stream(seed, "zones", 0);
-        Self { volume: Rc::new(ClientVolume::new("v", &shape, load(), &random)), nodes }
+        Self { volume: Rc::new(ClientVolume::new("v", &shape, load(), nodes.world.clone(), &random)), nodes }
     }
 
     fn mover(&self, seed: u64) -> Mover {

@@ -283,7 +283,7 @@ impl Injector {
                 nodes.world.set_link_delay(nodes.host(from), nodes.host(to), delay);
                 self.later(now_ms + for_ms, Undo::UsualDelay(from, to));
             }
-            _ => {}
+            ref other => unreachable!("{other:?} is done elsewhere"),
         }
         true
     }
@@ -332,7 +332,7 @@ impl Injector {
                 let late_ms = self.usual_state.late_max.as_millis() as u64;
                 self.late_until_ms = self.late_until_ms.max(now_ms + for_ms + late_ms);
             }
-            _ => {}
+            ref other => unreachable!("{other:?} is done elsewhere"),
         }
     }
 
@@ -415,7 +415,7 @@ impl Injector {
                 }
             }
             Fault::Unreadable { place, blocks } => return self.make_unreadable(drive_at(place), blocks),
-            _ => {}
+            ref other => unreachable!("{other:?} is done elsewhere"),
         }
         true
     }

@@ -1,6 +1,6 @@
 //! A drive that has forgotten the last write that it confirmed, without a trace. A take-over finds it, since the page has a newer version on the other copies.
 //!
-//! Under faults that is promised only as long as no newer write has reached the same page on that drive, so it
+//! Under faults that is promised only as long as no newer write is rolled forward into the same page there, so it
 //! is tried where nothing else happens: a client changes a block, all servers are stopped in order, by which
 //! their drives record that the write is complete, and one drive comes back as it was before.
 
