@@ -104,6 +104,19 @@ impl Rules {
         self.until("it is marked", || self.leg(index) == LegState::Stale);
     }
 
+    /// Starts a node, and runs until all that is missing of its leg's resync is the promotion.
+    fn start_until_promotion(&self, index: usize) {
+        let proven = Rc::new(Cell::new(0));
+        let count = Rc::clone(&proven);
+        self.owners.judge(move |_, request| {
+            count.set(count.get() + u32::from(matches!(request, ReplicaRequest::Prove { .. })));
+            Fate::Carry
+        });
+        self.owners.start(index, false);
+        self.until("all its copies are proven", || proven.get() == SLAB_COUNT);
+        self.owners.judge_no_more();
+    }
+
     /// Flips a bit in every place of a drive that holds `value`.
     fn rot(&self, index: usize, value: u64) {
         let drive = self.owners.drive(index);
@@ -193,14 +206,7 @@ fn a_leg_that_falls_silent_while_it_is_promoted_is_marked_afterwards() {
     let rules = Rules::new(1);
     rules.make_stale(2);
     rules.owners.slow_state(Duration::from_millis(800));
-    let proven = Rc::new(Cell::new(0));
-    let count = Rc::clone(&proven);
-    rules.owners.judge(move |_, request| {
-        count.set(count.get() + u32::from(matches!(request, ReplicaRequest::Prove { .. })));
-        Fate::Carry
-    });
-    rules.owners.start(2, false);
-    rules.until("all its copies are proven", || proven.get() == SLAB_COUNT);
+    rules.start_until_promotion(2);
     rules.run_for(Duration::from_millis(100));
     rules.owners.set_mute(2, true);
     let agree =
@@ -225,18 +231,36 @@ fn an_owner_whose_change_does_not_end_begins_anew_when_a_copy_falls_silent() {
     let rules = Rules::new(1);
     rules.make_stale(2);
     rules.owners.slow_state(Duration::from_secs(1000));
-    let proven = Rc::new(Cell::new(0));
-    let count = Rc::clone(&proven);
-    rules.owners.judge(move |_, request| {
-        count.set(count.get() + u32::from(matches!(request, ReplicaRequest::Prove { .. })));
-        Fate::Carry
-    });
-    rules.owners.start(2, false);
-    rules.until("all its copies are proven", || proven.get() == SLAB_COUNT);
+    rules.start_until_promotion(2);
     rules.run_for(Duration::from_secs(3));
     assert_eq!(rules.owner().phase(), Phase::Serving);
     rules.owners.set_mute(1, true);
     rules.until("it gives up", || rules.owner().phase() == Phase::Deposed);
+}
+
+/// A promotion is tried again and again, as the cluster's state cannot be reached for it. Meanwhile the leg misses a
+/// write and is marked: the next attempt must not take that mark off.
+#[test]
+fn a_promotion_that_is_tried_again_looks_at_its_leg_first() {
+    let rules = Rules::new(1);
+    rules.write(0, 5).unwrap();
+    rules.make_stale(2);
+    rules.owners.fail_promotions(true);
+    rules.start_until_promotion(2);
+    rules.run_for(Duration::from_millis(100));
+    assert_eq!(rules.leg(2), LegState::Promoting);
+    rules.owners.judge(|node, request| match request {
+        ReplicaRequest::Write { .. } if node == 2 => Fate::Fails(Duration::from_millis(5)),
+        _ => Fate::Carry,
+    });
+    rules.write(0, 6).unwrap();
+    assert_ne!(rules.leg(2), LegState::Promoting, "it was answered without the leg");
+    rules.owners.judge_no_more();
+    rules.owners.fail_promotions(false);
+    rules.await_in_sync();
+    rules.assert_copies_are_the_same();
+    rules.take(2);
+    assert_eq!(rules.read(0), Ok(6));
 }
 
 /// No copy has room for a write while a promotion is on its way: the write has changed nothing anywhere, and the
@@ -247,14 +271,7 @@ fn a_write_that_is_refused_does_not_take_a_leg_out_whose_promotion_is_on_its_way
     rules.write(0, 5).unwrap();
     rules.make_stale(2);
     rules.owners.slow_state(Duration::from_secs(1));
-    let proven = Rc::new(Cell::new(0));
-    let count = Rc::clone(&proven);
-    rules.owners.judge(move |_, request| {
-        count.set(count.get() + u32::from(matches!(request, ReplicaRequest::Prove { .. })));
-        Fate::Carry
-    });
-    rules.owners.start(2, false);
-    rules.until("all its copies are proven", || proven.get() == SLAB_COUNT);
+    rules.start_until_promotion(2);
     rules.run_for(Duration::from_millis(100));
     assert_eq!(rules.leg(2), LegState::Promoting);
     rules.owners.judge(|_, request| match request {

@@ -60,6 +60,8 @@ struct Shared {
     /// Nodes that promise nothing, though their connections stand.
     mute: RefCell<BTreeSet<usize>>,
     state: RefCell<Membership>,
+    /// Whether promotions are not made.
+    promotions_fail: Cell<bool>,
     /// How much longer than usual a request to the state and its answer are under way.
     slowness_of_state: Cell<Duration>,
     /// Notified when a node starts or stops.
@@ -112,6 +114,7 @@ impl OwnersWorld {
             judge: RefCell::default(),
             mute: RefCell::default(),
             state: RefCell::new(membership),
+            promotions_fail: Cell::default(),
             slowness_of_state: Cell::default(),
             changed: Signal::new(),
         });
@@ -146,6 +149,11 @@ impl OwnersWorld {
     /// Requests to the cluster's state, and its answers, are under way for so much longer.
     pub fn slow_state(&self, slowness: Duration) {
         self.shared.slowness_of_state.set(slowness);
+    }
+
+    /// Whether promotions are not made from now on, as if the cluster's state could not be reached.
+    pub fn fail_promotions(&self, fail: bool) {
+        self.shared.promotions_fail.set(fail);
     }
 
     /// Whether a node is up.
@@ -403,9 +411,14 @@ impl OwnerContext for Context {
         let slowness = self.shared.slowness_of_state.get();
         self.delay().await;
         self.platform.sleep(slowness).await;
+        let fails = self.shared.promotions_fail.get() && matches!(change, MembershipChange::Promote(_));
         let result = {
             let mut state = self.shared.state.borrow_mut();
-            if state.epoch == self.epoch { apply(&mut state, change) } else { Err(MembershipError::NotOwner) }
+            match state.epoch == self.epoch {
+                true if fails => Err(MembershipError::Unavailable("no answer in time".to_owned())),
+                true => apply(&mut state, change),
+                false => Err(MembershipError::NotOwner),
+            }
         };
         self.platform.sleep(slowness).await;
         self.delay().await;
