@@ -14,6 +14,9 @@ use spandrel_simulator::report::{TIMELINE_EVENTS, explain};
 use spandrel_simulator::run::RunOptions;
 use spandrel_simulator::scenarios;
 
+/// Where no progress bar can be shown, a line is written for so many runs that passed.
+const LOG_EVERY: u64 = 1000;
+
 /// How long the search for a shorter failing run may take.
 const SHORTEN_MAX: Duration = Duration::from_secs(60);
 
@@ -68,6 +71,10 @@ fn main() -> ExitCode {
 fn carry_out(arguments: &Arguments) -> Result<(), String> {
     let named = arguments.canary.as_deref().filter(|name| *name != "all");
     let bug = named.map(canaries::named).transpose()?;
+    let is_single = arguments.plan.is_some() || arguments.scenario.is_some() || arguments.seed.is_some();
+    if arguments.canary.is_some() && bug.is_none() && is_single {
+        return Err("which bug is to be planted in this run? --canary BUG names one".to_owned());
+    }
     if let Some(path) = &arguments.plan {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let plan = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -111,6 +118,14 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
     let results = campaign.run(|Results { totals, failed }| {
         bar.set_position(totals.runs + failed.len() as u64);
         bar.set_message(format!("{} operations, {} crashes", totals.operations, totals.node_crashes));
+        if bar.is_hidden() && totals.runs.is_multiple_of(LOG_EVERY) {
+            eprintln!(
+                "{} of {} seeds, {:.0} s",
+                bar.position(),
+                arguments.seeds,
+                bar.elapsed().as_secs_f64()
+            );
+        }
         if let Some(newest) = failed.last().filter(|_| failed.len() > told) {
             bar.suspend(|| eprintln!("{newest}"));
             told = failed.len();
@@ -120,7 +135,7 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
     println!("{}", summary(&results, started.elapsed()));
     match (results.failed.into_iter().next(), bug) {
         (None, None) => Ok(()),
-        (None, Some(bug)) => Err(format!("{bug:?} is not caught by {} seeds", arguments.seeds)),
+        (None, Some(bug)) => Err(format!("{bug:?} is not caught by {} seeds", results.totals.runs)),
         (Some(failed), None) => Err(explain(failed, None, SHORTEN_MAX)),
         // It was to be caught.
         (Some(failed), Some(_)) => {

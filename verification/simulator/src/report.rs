@@ -14,7 +14,8 @@ use crate::shorten::shorten;
 pub const TIMELINE_EVENTS: usize = 60;
 
 /// What went wrong, with `bug` planted as it was then, and a plan that was made shorter for at most
-/// `shorten_max`. The plan is left in a file in the system's folder for temporary files.
+/// `shorten_max`. The plan is left in a file in the system's folder for temporary files, which is named by the seed
+/// and the bug.
 pub fn explain(failed: Failed, bug: Option<Bug>, shorten_max: Duration) -> String {
     let seed = failed.plan.seed;
     let faults = failed.plan.faults.len();
@@ -25,7 +26,8 @@ pub fn explain(failed: Failed, bug: Option<Bug>, shorten_max: Duration) -> Strin
     let (shortened, lines) = logbook::keep(|| run_caught(&shorter.plan, options, bug));
     let failure = shortened.err().map_or(shorter.failure, |failure| *failure);
     let lines = named(logbook::text(&lines), &failure.world);
-    let path = std::env::temp_dir().join(format!("spandrel-simulation-{seed}.json"));
+    let planted_name = bug.map_or(String::new(), |bug| format!("-{bug:?}"));
+    let path = std::env::temp_dir().join(format!("spandrel-simulation-{seed}{planted_name}.json"));
     let saved = serde_json::to_string_pretty(&shorter.plan).map_err(|error| error.to_string());
     let saved = saved.and_then(|text| std::fs::write(&path, text).map_err(|error| error.to_string()));
     let again = saved.map_or_else(

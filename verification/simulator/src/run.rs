@@ -155,7 +155,8 @@ struct Run<'a> {
     drives: BTreeMap<DrivePlace, DriveId>,
     /// Places whose drive is lost for ever.
     lost: BTreeSet<DrivePlace>,
-    /// Places whose drive has lost or misdirected a write: if it was one of a root, the drive is refused.
+    /// Places whose drive has lost or misdirected a write: if it was one of a root, the drive is refused; if it was
+    /// the journal's last group, nothing shows it. So their servers never count as whole again.
     strayed: BTreeSet<DrivePlace>,
     /// Servers with blocks that could not be read. The offline reader sees what is behind them, so they never
     /// count as whole again.

@@ -74,7 +74,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// Nothing waits for a change of membership: the next one that is refused is told again.
     fn forget_refusal(&self) {
         let waits = |leg: &Leg| leg.state == LegState::Promoting;
-        if !self.legs.borrow().values().any(waits) {
+        if self.resync.borrow().is_empty() && !self.legs.borrow().values().any(waits) {
             self.refusal.take();
         }
     }

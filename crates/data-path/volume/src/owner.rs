@@ -253,7 +253,10 @@ impl<C: OwnerContext> OwnerInner<C> {
         payload: Option<Buffer>,
     ) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
         if !self.is_accepted_by_present_process(member.drive, member.node) {
-            let what = "another process has come, which has not told yet what its copies hold";
+            let what = match self.context.process(member.node) {
+                None => "there is no session with its node",
+                Some(_) => "its node has started anew, and has not told yet what its copies hold",
+            };
             return Err(AskError::Unreachable(what.to_owned()));
         }
         self.context.ask(member.node, request, payload).await

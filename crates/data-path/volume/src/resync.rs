@@ -171,7 +171,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
             let copy = self.membership.borrow().address(*slab, member);
             let new = NewCopy { copy, drive: member.drive, copies: *copies, part: *part, epoch: self.epoch };
-            self.in_time(self.context.ask(node, ReplicaRequest::AddCopy(new), None)).await?;
+            self.in_time(self.ask_copy(member, ReplicaRequest::AddCopy(new), None)).await?;
         }
         Ok(())
     }

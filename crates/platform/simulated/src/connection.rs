@@ -254,10 +254,10 @@ impl ConnectionState {
         wire.event.set(None);
         let receiver = &self.endpoints[1 - side];
         if wire.link.cut.get() {
-            if wire.sender_lost.get() {
-                wire.segments.take();
-            }
             wire.blocked.set(true);
+            if wire.sender_lost.get() {
+                wire.lose_sender();
+            }
             wire.link.block(Rc::clone(self), side);
             return;
         }

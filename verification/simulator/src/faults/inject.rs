@@ -121,8 +121,8 @@ impl Injector {
     /// has durably recorded a newer one. None while requests to the state are held up, which could arrive when
     /// another one stands, or while a drive is about to be exchanged.
     pub fn older_state(&self, nodes: &NodesWorld, now_ms: u64) -> Option<StateImage> {
-        let is_exchange = |undo: &Undo| matches!(undo, Undo::TrueImage(..));
-        if now_ms < self.late_until_ms || self.undos.values().any(is_exchange) {
+        let is_in_the_way = |undo: &Undo| matches!(undo, Undo::TrueImage(..) | Undo::StateLossless);
+        if now_ms < self.late_until_ms || self.undos.values().any(is_in_the_way) {
             return None;
         }
         let known = (0..nodes.count()).map(|node| self.state_known(nodes, node)).min()??;
@@ -166,6 +166,10 @@ impl Injector {
     pub fn undo_until(&mut self, nodes: &NodesWorld, now_ms: u64) {
         while let Some(entry) = self.undos.first_entry().filter(|entry| entry.key().0 <= now_ms) {
             let undo = entry.remove();
+            if matches!(undo, Undo::StateLossless) {
+                let late_ms = self.usual_state.late_max.as_millis() as u64;
+                self.late_until_ms = now_ms.saturating_add(late_ms);
+            }
             self.undo(nodes, undo);
         }
     }
@@ -329,8 +333,6 @@ impl Injector {
                     ..self.usual_state
                 });
                 self.later(now_ms + for_ms, Undo::StateLossless);
-                let late_ms = self.usual_state.late_max.as_millis() as u64;
-                self.late_until_ms = self.late_until_ms.max(now_ms + for_ms + late_ms);
             }
             ref other => unreachable!("{other:?} is done elsewhere"),
         }

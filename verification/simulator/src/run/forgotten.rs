@@ -5,8 +5,9 @@
 //! their drives record that the write is complete, and one drive comes back as it was before.
 
 use spandrel_shared::BLOCK_BYTES;
+use spandrel_shared::witness::Rare;
 
-use super::{Finding, Run};
+use super::{Finding, Run, finding};
 use crate::nodes::SLAB_BYTES;
 
 const SLAB_BLOCKS: u64 = SLAB_BYTES / BLOCK_BYTES as u64;
@@ -39,7 +40,13 @@ impl Run<'_> {
             self.nodes.stop(node, true);
         }
         forgetful.restore(before);
+        self.count_reached();
+        let before = self.outcome.rare[Rare::CopyFoundLacking as usize];
         self.await_all_servers()?;
+        self.count_reached();
+        if self.outcome.rare[Rare::CopyFoundLacking as usize] == before {
+            return Err(finding("forgotten write")("nobody has noticed it".to_owned()));
+        }
         [false, true].into_iter().try_for_each(|is_healed| self.judge_scrub(chosen.volume, is_healed))
     }
 }

@@ -15,13 +15,11 @@ use std::time::Duration;
 
 use spandrel_cluster::memory::Image;
 use spandrel_cluster::store::Entry;
-use spandrel_inspect::RootReport;
-use spandrel_platform_simulated::RunEnd;
+use spandrel_platform_simulated::{DriveImage, RunEnd, SimulatedDrive};
 use spandrel_shared::witness;
 
 use super::{Finding, Run, finding};
 use crate::faults::Fault;
-use crate::inspection::inspect_drive;
 
 /// Within this time all requests to the state, and answers to clients, have arrived that were under way.
 const IN_FLIGHT: Duration = Duration::from_millis(500);
@@ -63,14 +61,13 @@ impl Run<'_> {
             return Ok(Some(Fault::PowerCutAll { away_ms }.kind()));
         };
         let truth = self.replace_state(older)?;
-        let roots = self.roots();
+        let images = self.images();
         self.older_state = Some(OlderState { entries: self.entries(), answered: self.answered() });
         self.start_all(away_ms);
         self.advance(away_ms + for_ms)?;
         self.older_state = None;
-        let changed = self.roots().into_iter().zip(roots).find(|(now, before)| now != before);
-        if let Some((now, before)) = changed {
-            return Err(finding("older state")(format!("a drive was changed: {before:?} became {now:?}")));
+        if let Some(name) = self.changed_drive(&images) {
+            return Err(finding("older state")(format!("{name} was changed")));
         }
         let refused = (0..self.nodes.count()).filter(|node| self.nodes.refusal(*node).is_some()).count();
         self.outcome.starts_refused += refused as u64;
@@ -120,10 +117,18 @@ impl Run<'_> {
         entries.into_iter().filter(|entry| entry.lease.is_none()).collect()
     }
 
-    /// The root of each drive.
-    fn roots(&self) -> Vec<Option<RootReport>> {
-        let drives = (0..self.nodes.count()).flat_map(|node| self.nodes.drives(node));
-        drives.map(|drive| inspect_drive(drive).ok()?.root).collect()
+    fn all_drives(&self) -> impl Iterator<Item = &SimulatedDrive> {
+        (0..self.nodes.count()).flat_map(|node| self.nodes.drives(node))
+    }
+
+    fn images(&self) -> Vec<DriveImage> {
+        self.all_drives().map(SimulatedDrive::snapshot).collect()
+    }
+
+    /// A drive that is not as it was when `images` were taken.
+    fn changed_drive(&self, images: &[DriveImage]) -> Option<&str> {
+        let mut drives = self.all_drives().zip(images);
+        drives.find(|(drive, image)| drive.snapshot() != **image).map(|(drive, _)| drive.name())
     }
 
     fn start_all(&mut self, away_ms: u64) {

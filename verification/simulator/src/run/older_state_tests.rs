@@ -81,9 +81,9 @@ fn a_change_of_the_state_is_found() {
 fn a_drive_that_was_attached_again_shows() {
     let plan = plan(1, &[]);
     let (run, _) = at_rest(&plan);
-    let before = run.roots();
-    assert_eq!(run.roots(), before);
+    let before = run.images();
+    assert_eq!(run.changed_drive(&before), None);
     run.nodes.start(0);
     assert_eq!(run.nodes.run_until(|| run.nodes.is_up(0)), RunEnd::ConditionMet);
-    assert_ne!(run.roots(), before);
+    assert_eq!(run.changed_drive(&before), Some("n1 drive 1"));
 }

@@ -105,7 +105,10 @@ impl Run<'_> {
         }
         for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
             let mut places = self.drives.keys().filter(|place| place.node == node);
-            let is_certain = !self.unreadable.contains(&node) && !self.atlas.is_exposed(node, self.now_ms());
+            let has_strayed = self.strayed.iter().any(|place| place.node == node);
+            let is_certain = !has_strayed
+                && !self.unreadable.contains(&node)
+                && !self.atlas.is_exposed(node, self.now_ms());
             if is_certain && places.all(|place| self.is_whole(*place)) {
                 self.atlas.content_is_whole(node);
             }
