@@ -8,6 +8,9 @@ use spandrel_volume::{LegState, OwnerError, Phase, ScrubReport};
 use super::*;
 use crate::history::{BLOCK_SECTORS, content, value_of};
 
+/// The first block of the last 64 KiB of a slab.
+const LAST_CHUNK: u32 = 1024 - 16;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The outcome of a request, once there is one.
@@ -236,6 +239,74 @@ fn an_owner_whose_change_does_not_end_begins_anew_when_a_copy_falls_silent() {
     assert_eq!(rules.owner().phase(), Phase::Serving);
     rules.owners.set_mute(1, true);
     rules.until("it gives up", || rules.owner().phase() == Phase::Deposed);
+}
+
+/// The same when what does not end is the mark of the silent copy itself.
+#[test]
+fn an_owner_whose_mark_does_not_end_begins_anew() {
+    let rules = Rules::new(1);
+    rules.owners.slow_state(Duration::from_secs(1000));
+    rules.owners.set_mute(1, true);
+    rules.until("it gives up", || rules.owner().phase() == Phase::Deposed);
+}
+
+/// While a copy joins and just nothing is asked of it, its node's power fails, and its drive has forgotten a page that
+/// has been copied. The next write must not reach it before it has told what it holds: the page would get the version
+/// that the others have, and nothing would show any more what it lacks.
+#[test]
+fn a_process_that_has_not_told_what_its_copies_hold_gets_no_write() {
+    let rules = Rules::new(1);
+    rules.write(0, 5).unwrap();
+    rules.make_stale(2);
+    rules.write(0, 6).unwrap();
+    rules.owners.judge(|node, request| match request {
+        ReplicaRequest::SetPageVersion { page: 0, .. } => Fate::Late(Duration::from_millis(50)),
+        ReplicaRequest::Read { first, .. } if node != 2 && *first >= LAST_CHUNK => {
+            Fate::Late(Duration::from_millis(500))
+        }
+        _ => Fate::Carry,
+    });
+    rules.owners.start(2, false);
+    rules.until("it joins", || rules.leg(2) == LegState::Joining);
+    let before = rules.owners.drive(2).snapshot();
+    rules.await_held_up();
+    rules.owners.stop(2, true);
+    rules.owners.drive(2).restore(before);
+    rules.owners.start(2, false);
+    rules.until("it is back", || rules.owners.is_up(2));
+    assert_eq!(rules.leg(2), LegState::Joining, "nobody has missed it");
+    rules.write(1, 7).unwrap();
+    rules.owners.judge_no_more();
+    rules.await_in_sync();
+    rules.assert_copies_are_the_same();
+    rules.take(2);
+    assert_eq!(rules.read(0), Ok(6));
+}
+
+/// The only copy in sync is on a node that starts anew: it cannot be marked stale, and its new process promises
+/// nothing to an ownership that it has told nothing. So the owner gives up, and the next ownership asks it.
+#[test]
+fn an_owner_whose_last_copy_starts_anew_gives_up() {
+    let rules = Rules::new(1);
+    rules.write(0, 5).unwrap();
+    rules.owners.judge(|node, request| match request {
+        ReplicaRequest::Write { .. } if node != 1 => Fate::Fails(Duration::ZERO),
+        ReplicaRequest::Fence { .. } if node != 1 => Fate::Hangs,
+        _ => Fate::Carry,
+    });
+    rules.write(0, 6).unwrap();
+    assert_eq!(rules.owners.membership().stale.len(), 2);
+    rules.owners.stop(1, true);
+    rules.owners.start(1, false);
+    let write = rules.begin_write(1, 7);
+    rules.until("it gives up", || rules.owner().phase() == Phase::Deposed);
+    rules.until("the write ends", || write.borrow().is_some());
+    assert_eq!(write.take(), Some(Err(OwnerError::Deposed)));
+    rules.owners.judge_no_more();
+    rules.take(0);
+    assert_eq!(rules.read(0), Ok(6));
+    rules.await_in_sync();
+    rules.assert_copies_are_the_same();
 }
 
 /// A promotion is tried again and again, as the cluster's state cannot be reached for it. Meanwhile the leg misses a

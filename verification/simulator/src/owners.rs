@@ -3,8 +3,8 @@
 //!
 //! Each node is a host with one process and its drives. Owners ask replicas by calls whose answers
 //! are delayed, and lost where a test says so; the cluster state is one membership in memory. What
-//! a promise is stands in for the real protocol: a node has promised while it is up and has accepted
-//! no higher epoch.
+//! a promise is stands in for the real protocol: a node has promised while it is up, if its process has
+//! answered a fence of the epoch that settles, and has accepted no higher epoch.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +75,8 @@ struct Node {
     process: RefCell<Option<Process>>,
     replica: RefCell<Option<Replica<SimulatedPlatform>>>,
     owner: RefCell<Option<Owner<Context>>>,
+    /// The highest epoch of a fence that its process has answered and that settles.
+    settled: Cell<Epoch>,
 }
 
 /// The surroundings of an owner on one of the nodes.
@@ -172,6 +174,7 @@ impl OwnersWorld {
         node.host.power_on();
         let process = self.world.start_process_on(&node.host, &format!("node {index}"));
         *node.process.borrow_mut() = Some(process.clone());
+        node.settled.set(Epoch::ZERO);
         let (shared, platform) = (Rc::clone(&self.shared), process.platform());
         process.spawn(async move {
             let drive = platform.open_drive(&format!("drive {index}")).await.expect("the drive is free");
@@ -293,6 +296,7 @@ impl Node {
             process: RefCell::new(None),
             replica: RefCell::new(None),
             owner: RefCell::new(None),
+            settled: Cell::new(Epoch::ZERO),
         }
     }
 }
@@ -376,7 +380,15 @@ impl OwnerContext for Context {
                 }
                 Fate::Hangs => std::future::pending().await,
             }
+            let settles = match &request {
+                ReplicaRequest::Fence { epoch, settles: true, .. } => Some(*epoch),
+                _ => None,
+            };
             let answer = replica.serve(request, payload).await.map_err(AskError::Replica);
+            if let (Some(epoch), Ok(_)) = (settles, &answer) {
+                let settled = &self.shared.node(node).settled;
+                settled.set(settled.get().max(epoch));
+            }
             self.delay().await;
             answer
         });
@@ -397,8 +409,10 @@ impl OwnerContext for Context {
         if self.shared.mute.borrow().contains(&self.shared.index(node)) {
             return false;
         }
-        let replica = self.shared.node(node).replica.borrow();
-        replica.as_ref().is_some_and(|replica| replica.accepted_epoch(volume) <= epoch)
+        let node = self.shared.node(node);
+        let replica = node.replica.borrow();
+        node.settled.get() == epoch
+            && replica.as_ref().is_some_and(|replica| replica.accepted_epoch(volume) <= epoch)
     }
 
     async fn surroundings_changed(&self) {

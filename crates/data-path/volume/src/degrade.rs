@@ -4,7 +4,7 @@
 //! A leg is marked only when something needs it that it does not give: a write or read its answer, a
 //! request its node's promise. The mark is a transaction of the cluster state; until it is made,
 //! whatever needs the leg waits. When all legs are in doubt, the one that is most likely to come back
-//! stays. The guardian itself waits for no copy.
+//! stays. The guardian itself waits for nothing: neither for a copy nor for the cluster's state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -27,12 +27,13 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// A node whose promise is missing for so long is taken out.
 pub const SILENCE_MAX: Duration = Duration::from_millis(1000);
 
+/// A node whose promise is missing for so long while a change of membership is on its way is not waited for any
+/// longer: by then it should have been taken out.
+const CHANGE_MAX: Duration = Duration::from_secs(5);
+
 /// A read or write that is under way for so long has met a silent copy. It is noticed after once or
 /// twice as long.
 const OVERDUE: Duration = Duration::from_secs(3);
-
-/// How long the guardian waits after a refused or failed transaction.
-const RETRY: Duration = Duration::from_millis(50);
 
 /// Works until the owner is deposed.
 pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
@@ -54,12 +55,11 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 let doubtful = owner.doubtful_legs(&silent);
                 if doubtful.is_empty() {
                     owner.forget_refusal();
-                } else if !owner.take_out(doubtful).await {
-                    let silent = owner.silent_nodes(&mut missing_since);
-                    if owner.must_begin_anew(&silent, &missing_since) {
-                        owner.depose();
-                    }
-                    platform.sleep(RETRY).await;
+                } else if owner.must_begin_anew(&silent, &missing_since) {
+                    owner.depose();
+                } else {
+                    let owner = Rc::clone(&owner);
+                    platform.spawn(async move { owner.take_out(doubtful).await });
                 }
                 owner.tell_idle_mark();
                 crate::resync::start_where_needed(&owner);
@@ -75,7 +75,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     fn forget_refusal(&self) {
         let waits = |leg: &Leg| leg.state == LegState::Promoting;
         if self.resync.borrow().is_empty() && !self.legs.borrow().values().any(waits) {
-            self.refusal.take();
+            self.refusal.forget();
         }
     }
 
@@ -101,14 +101,16 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// Whether a node that is there gives no promise for so long that it will not by itself: a process
     /// that has just started promises nothing for its copies before an owner has asked what they hold. If
-    /// they cannot be marked, since a slab has no other copy in sync, a new ownership has to ask.
+    /// they cannot be marked, since a slab has no other copy in sync or a change of membership does not end, a
+    /// new ownership has to ask.
     fn must_begin_anew(&self, silent: &BTreeSet<NodeId>, missing_since: &BTreeMap<NodeId, Instant>) -> bool {
         let now = self.context.platform().now();
-        let needed = self.needed_nodes();
+        let is_changing = self.membership_turn.try_lock().is_none();
+        let patience = if is_changing { CHANGE_MAX } else { 2 * SILENCE_MAX };
         silent
             .iter()
-            .filter(|node| needed.contains(node) && self.context.is_reachable(**node))
-            .any(|node| missing_since.get(node).is_some_and(|since| now.since(*since) >= 2 * SILENCE_MAX))
+            .filter(|node| self.context.is_reachable(**node))
+            .any(|node| missing_since.get(node).is_some_and(|since| now.since(*since) >= patience))
     }
 
     /// The needed legs that have failed, or whose node is silent.
@@ -122,25 +124,26 @@ impl<C: OwnerContext> OwnerInner<C> {
         doubtful.map(|(drive, _)| *drive).collect()
     }
 
-    /// Marks legs stale; those that hold the last in-sync copy of a slab are left out. Returns whether anything
-    /// changed: nothing as long as another change is on its way, for the guardian waits for none.
-    async fn take_out(&self, mut drives: BTreeSet<DriveId>) -> bool {
-        let Some(turn) = self.membership_turn.try_lock() else { return false };
+    /// Marks legs stale; those that hold the last in-sync copy of a slab are left out. Does nothing as long as
+    /// another change is on its way: the guardian looks again when that has ended.
+    async fn take_out(&self, mut drives: BTreeSet<DriveId>) {
+        let Some(turn) = self.membership_turn.try_lock() else { return };
+        drives.retain(|drive| self.leg_state(*drive).is_needed());
         let seen = self.membership.borrow().clone();
         let mut by_hope: Vec<DriveId> = drives.iter().copied().collect();
         by_hope.sort_by_key(|drive| self.hope_for(*drive));
         while !seen.may_mark(&drives) {
             // One leg fewer may do: the one that is most likely to answer again. The last one alone may
             // be the last copy of a slab: then the volume waits for it.
-            let Some(kept) = by_hope.pop() else { return false };
+            let Some(kept) = by_hope.pop() else { return };
             drives.remove(&kept);
         }
         if drives.is_empty() {
-            return false;
+            return;
         }
         let since = self.versions.borrow().mark().complete_up_to();
         let marks = drives.iter().map(|drive| (*drive, since)).collect();
-        self.change_in_turn(&turn, MembershipChange::MarkStale(marks)).await
+        self.change_in_turn(&turn, MembershipChange::MarkStale(marks)).await;
     }
 
     /// How likely a leg is to answer again soon. If all are in doubt, the best one must stay: the volume
@@ -182,7 +185,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         match self.context.change_membership(change.clone()).await {
             Ok(membership) => {
-                self.refusal.take();
+                self.refusal.forget();
                 self.adopt(membership, &change);
                 true
             }
@@ -194,9 +197,8 @@ impl<C: OwnerContext> OwnerInner<C> {
                 false
             }
             Err(MembershipError::Refused(reason) | MembershipError::Unavailable(reason)) => {
-                if self.refusal.borrow().as_ref() != Some(&reason) {
+                if self.refusal.is_new(&reason) {
                     tracing::warn!(volume = %self.volume, "membership not changed yet: {reason}");
-                    self.refusal.replace(Some(reason));
                 }
                 false
             }

@@ -15,6 +15,7 @@ mod resync;
 mod scrub;
 mod statistics;
 mod takeover;
+mod told_once;
 mod version_tracker;
 mod write;
 

@@ -33,6 +33,7 @@ use crate::membership::{Leg, LegState, Member, Membership};
 use crate::range_lock::RangeLocks;
 use crate::resync::ResyncProgress;
 use crate::statistics::OwnerStatistics;
+use crate::told_once::ToldOnce;
 use crate::version_tracker::VersionTracker;
 
 /// One ownership of one volume. Cheap to clone; all clones are the same.
@@ -65,13 +66,13 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     /// Whether the copies have been told the mark since the last write.
     pub(crate) mark_told: Cell<bool>,
     /// What was said of why the take-over waits.
-    pub(crate) obstacle: RefCell<Option<String>>,
+    pub(crate) obstacle: ToldOnce,
     /// By leg: the process that has told this owner what the leg's copies hold.
     pub(crate) accepted_by: RefCell<BTreeMap<DriveId, ProcessIncarnation>>,
     /// Whoever changes the membership holds this until the outcome is known.
     pub(crate) membership_turn: Mutex<()>,
     /// Why the membership could not be changed last, which is logged once and not at each attempt.
-    pub(crate) refusal: RefCell<Option<String>>,
+    pub(crate) refusal: ToldOnce,
     pub(crate) resync: RefCell<BTreeMap<DriveId, ResyncProgress>>,
     /// Writes that were sent to joining legs and not answered yet.
     pub(crate) unawaited: RefCell<BTreeMap<DriveId, u64>>,
@@ -158,10 +159,10 @@ impl<C: OwnerContext> Owner<C> {
             statistics: RefCell::default(),
             looks: Cell::new(0),
             mark_told: Cell::new(true),
-            obstacle: RefCell::default(),
+            obstacle: ToldOnce::default(),
             accepted_by: RefCell::default(),
             membership_turn: Mutex::default(),
-            refusal: RefCell::default(),
+            refusal: ToldOnce::default(),
             resync: RefCell::default(),
             unawaited: RefCell::default(),
             membership: RefCell::new(membership),

@@ -37,6 +37,9 @@ const CHUNK_BLOCKS: u32 = 16;
 /// Pages that are copied at the same time.
 const PAGES_AT_ONCE: usize = 4;
 
+/// How long it waits after a promotion that was refused or failed.
+const PROMOTION_RETRY: Duration = Duration::from_millis(20);
+
 /// How long a leg that fell back waits before it joins again.
 const REJOIN_DELAY: Duration = Duration::from_millis(200);
 
@@ -339,25 +342,23 @@ impl<C: OwnerContext> OwnerInner<C> {
                 return Err(error.into());
             }
         }
-        loop {
+        while !self.change(MembershipChange::Promote(drive)).await {
+            // Not made, for certain.
+            if self.is_deposed() {
+                return Err(Stopped::Owner);
+            }
             if !self.may_promote(drive) {
                 self.suspects.borrow_mut().remove(&drive);
                 self.set_leg_state(drive, LegState::Stale);
                 return Err(Stopped::NotPromoted);
             }
-            if self.change(MembershipChange::Promote(drive)).await {
-                return Ok(());
-            }
-            // Not made, for certain.
-            if self.is_deposed() {
-                return Err(Stopped::Owner);
-            }
-            self.context.platform().sleep(Duration::from_millis(20)).await;
+            self.context.platform().sleep(PROMOTION_RETRY).await;
         }
+        Ok(())
     }
 
-    /// Asked directly before each attempt: the leg is complete only as long as nothing suspects it, and the
-    /// guardian may have marked it stale since the last one.
+    /// Whether the leg is complete: only as long as nothing suspects it, and the guardian may have marked it
+    /// stale since it was.
     pub(crate) fn may_promote(&self, drive: DriveId) -> bool {
         self.leg_state(drive) == LegState::Promoting && !self.suspects.borrow().contains_key(&drive)
     }
