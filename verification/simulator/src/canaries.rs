@@ -1,29 +1,15 @@
 //! The proof that the simulator can fail: every bug that can be planted is planted, and must be caught.
 //!
-//! A search runs seeds with one bug until a checker complains. Which checker, and after how many seeds,
+//! Seeds are run with one bug until a checker complains. Which checker, and after how many seeds,
 //! says how well the simulator watches that rule of the design; a bug that many seeds do not catch shows
 //! a state that is never reached, or a promise that nobody checks.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Instant;
 
 use spandrel_shared::canary::Bug;
 
 use crate::campaign::{Campaign, Failed};
-
-/// Where and how long to search.
-#[derive(Clone, Copy, Debug)]
-pub struct Search {
-    /// The first seed.
-    pub seed_first: u64,
-    /// How many seeds at most.
-    pub seeds: u64,
-    /// Runs at once.
-    pub threads: usize,
-    /// When to begin no further run.
-    pub deadline: Option<Instant>,
-}
 
 /// What became of a planted bug.
 #[derive(Clone, Debug)]
@@ -36,20 +22,10 @@ pub struct Canary {
     pub caught: Option<Failed>,
 }
 
-impl Search {
-    /// Plants a bug in run after run, until one fails.
-    pub fn run(&self, bug: Bug) -> Canary {
-        let campaign = Campaign {
-            seed_first: self.seed_first,
-            seeds: self.seeds,
-            deadline: self.deadline,
-            threads: self.threads,
-            failures_max: 1,
-            bug: Some(bug),
-        };
-        let results = campaign.run(|_| {});
-        Canary { bug, runs_passed: results.totals.runs, caught: results.failed.into_iter().next() }
-    }
+/// Plants a bug in the runs of a campaign, until one fails.
+pub fn catch(campaign: &Campaign, bug: Bug) -> Canary {
+    let results = Campaign { failures_max: 1, bug: Some(bug), ..campaign.clone() }.run(|_| {});
+    Canary { bug, runs_passed: results.totals.runs, caught: results.failed.into_iter().next() }
 }
 
 impl fmt::Display for Canary {

@@ -30,9 +30,10 @@ fn turn() -> u64 {
 
 #[test]
 fn the_bugs_whose_turn_it_is_are_caught() {
-    let search = Search { seed_first: 0, seeds: 500, threads: 2, deadline: None };
+    let campaign =
+        Campaign { seed_first: 0, seeds: 500, threads: 2, deadline: None, failures_max: 1, bug: None };
     for bug in by_turns(&QUICK, turn(), BUGS_PER_TURN) {
-        let canary = search.run(bug);
+        let canary = catch(&campaign, bug);
         assert!(canary.caught.is_some(), "{canary}");
     }
 }

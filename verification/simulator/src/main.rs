@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use spandrel_shared::canary::Bug;
 use spandrel_shared::witness::Rare;
 use spandrel_simulator::campaign::{Campaign, Failed, Results, run_caught};
-use spandrel_simulator::canaries::{self, Search};
+use spandrel_simulator::canaries;
 use spandrel_simulator::faults::plan::Plan;
 use spandrel_simulator::report::{TIMELINE_EVENTS, explain};
 use spandrel_simulator::run::RunOptions;
@@ -41,7 +41,8 @@ struct Arguments {
     /// Go on until so many seeds have failed: all are named, the first is explained
     #[arg(long, default_value_t = 1, value_name = "COUNT")]
     failures: usize,
-    /// Plant a bug and see what catches it; without a name all of them, one after the other, a line each
+    /// Plant a bug and see what catches it; without a name all of them, one after the other, a line each. Ends with
+    /// success if it is caught
     #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "all")]
     canary: Option<String>,
     /// Run a plan that a failure has left behind
@@ -92,26 +93,24 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
     if let Some(seed) = arguments.seed {
         return run_twice(&Plan::of_seed(seed), bug);
     }
-    let started = Instant::now();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let campaign = Campaign {
         seed_first: arguments.seed_first,
         seeds: arguments.seeds,
-        deadline: arguments.minutes.map(|minutes| started + Duration::from_secs_f64(minutes * 60.0)),
+        deadline: arguments.minutes.map(|minutes| Instant::now() + Duration::from_secs_f64(minutes * 60.0)),
         threads: arguments.threads.unwrap_or(cores),
         failures_max: arguments.failures,
         bug,
     };
     if arguments.canary.is_some() && bug.is_none() {
-        let search = Search {
-            seed_first: campaign.seed_first,
-            seeds: campaign.seeds,
-            threads: campaign.threads,
-            deadline: campaign.deadline,
-        };
-        return plant_all(&search);
+        return plant_all(&campaign);
     }
-    let bar = ProgressBar::new(arguments.seeds);
+    run_campaign(&campaign)
+}
+
+/// Runs seeds, with a progress bar or a line from time to time, and says what they did together.
+fn run_campaign(campaign: &Campaign) -> Result<(), String> {
+    let bar = ProgressBar::new(campaign.seeds);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} seeds, {per_sec}, {eta} left  {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let mut told = 0;
@@ -119,12 +118,7 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
         bar.set_position(totals.runs + failed.len() as u64);
         bar.set_message(format!("{} operations, {} crashes", totals.operations, totals.node_crashes));
         if bar.is_hidden() && totals.runs.is_multiple_of(LOG_EVERY) {
-            eprintln!(
-                "{} of {} seeds, {:.0} s",
-                bar.position(),
-                arguments.seeds,
-                bar.elapsed().as_secs_f64()
-            );
+            eprintln!("{} of {} seeds, {:.0} s", bar.position(), campaign.seeds, bar.elapsed().as_secs_f64());
         }
         if let Some(newest) = failed.last().filter(|_| failed.len() > told) {
             bar.suspend(|| eprintln!("{newest}"));
@@ -132,24 +126,29 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
         }
     });
     bar.finish_and_clear();
-    println!("{}", summary(&results, started.elapsed()));
-    match (results.failed.into_iter().next(), bug) {
+    println!("{}", summary(&results, bar.elapsed()));
+    match (results.failed.into_iter().next(), campaign.bug) {
         (None, None) => Ok(()),
         (None, Some(bug)) => Err(format!("{bug:?} is not caught by {} seeds", results.totals.runs)),
-        (Some(failed), None) => Err(explain(failed, None, SHORTEN_MAX)),
-        // It was to be caught.
-        (Some(failed), Some(_)) => {
-            println!("{}", explain(failed, bug, SHORTEN_MAX));
-            Ok(())
-        }
+        (Some(failed), bug) => tell(failed, bug),
     }
 }
 
+/// Tells a failure. That of a run with a planted bug is what was to be seen.
+fn tell(failed: Failed, bug: Option<Bug>) -> Result<(), String> {
+    let text = explain(failed, bug, SHORTEN_MAX);
+    if bug.is_none() {
+        return Err(text);
+    }
+    println!("{text}");
+    Ok(())
+}
+
 /// Plants all bugs, and prints a line for each.
-fn plant_all(search: &Search) -> Result<(), String> {
+fn plant_all(campaign: &Campaign) -> Result<(), String> {
     let mut missed = Vec::new();
     for bug in Bug::ALL {
-        let canary = search.run(bug);
+        let canary = canaries::catch(campaign, bug);
         println!("{canary}");
         missed.extend(canary.caught.is_none().then_some(bug));
     }
@@ -162,10 +161,7 @@ fn run_twice(plan: &Plan, bug: Option<Bug>) -> Result<(), String> {
     let options = RunOptions { timeline_events: TIMELINE_EVENTS };
     let outcome = match run_caught(plan, options, bug) {
         Ok(outcome) => outcome,
-        Err(failure) => {
-            let failed = Failed { plan: plan.clone(), failure: *failure };
-            return Err(explain(failed, bug, SHORTEN_MAX));
-        }
+        Err(failure) => return tell(Failed { plan: plan.clone(), failure: *failure }, bug),
     };
     let again = run_caught(plan, RunOptions::default(), bug).map(|again| again.trace_hash);
     if again != Ok(outcome.trace_hash) {
@@ -178,7 +174,7 @@ fn run_twice(plan: &Plan, bug: Option<Bug>) -> Result<(), String> {
     let mut results = Results::default();
     results.totals.add(&outcome);
     println!("{}", summary(&results, started.elapsed()));
-    Ok(())
+    bug.map_or(Ok(()), |bug| Err(format!("{bug:?} is not caught by this run")))
 }
 
 fn summary(Results { totals, failed }: &Results, took: Duration) -> String {

@@ -260,6 +260,11 @@ impl NodesWorld {
         }
     }
 
+    /// Cuts the power of all servers.
+    pub fn cut_power_of_all(&self) {
+        (0..self.count()).for_each(|index| self.stop(index, true));
+    }
+
     /// How many nodes were stopped without a warning so far.
     pub fn crashes(&self) -> u64 {
         self.crashes.get()

@@ -1,6 +1,7 @@
 //! What people read of a failed run: the story of its end, and the plan with as few faults as can be
 //! found.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use spandrel_shared::canary::Bug;
@@ -14,8 +15,8 @@ use crate::shorten::shorten;
 pub const TIMELINE_EVENTS: usize = 60;
 
 /// What went wrong, with `bug` planted as it was then, and a plan that was made shorter for at most
-/// `shorten_max`. The plan is left in a file in the system's folder for temporary files, which is named by the seed
-/// and the bug.
+/// `shorten_max`. The plan is left in a new file in the system's folder for temporary files, which is named by the
+/// seed and the bug.
 pub fn explain(failed: Failed, bug: Option<Bug>, shorten_max: Duration) -> String {
     let seed = failed.plan.seed;
     let faults = failed.plan.faults.len();
@@ -26,8 +27,7 @@ pub fn explain(failed: Failed, bug: Option<Bug>, shorten_max: Duration) -> Strin
     let (shortened, lines) = logbook::keep(|| run_caught(&shorter.plan, options, bug));
     let failure = shortened.err().map_or(shorter.failure, |failure| *failure);
     let lines = named(logbook::text(&lines), &failure.world);
-    let planted_name = bug.map_or(String::new(), |bug| format!("-{bug:?}"));
-    let path = std::env::temp_dir().join(format!("spandrel-simulation-{seed}{planted_name}.json"));
+    let path = free_path(seed, bug);
     let saved = serde_json::to_string_pretty(&shorter.plan).map_err(|error| error.to_string());
     let saved = saved.and_then(|text| std::fs::write(&path, text).map_err(|error| error.to_string()));
     let again = saved.map_or_else(
@@ -53,6 +53,17 @@ pub fn explain(failed: Failed, bug: Option<Bug>, shorten_max: Duration) -> Strin
         shorter.plan.faults.len(),
         list.join("\n")
     )
+}
+
+/// A name that no file has: an older plan of the seed may be the very one that was run.
+fn free_path(seed: u64, bug: Option<Bug>) -> PathBuf {
+    let planted = bug.map_or(String::new(), |bug| format!("-{bug:?}"));
+    let number = |count: u32| if count == 1 { String::new() } else { format!("-{count}") };
+    let named = |count| {
+        std::env::temp_dir().join(format!("spandrel-simulation-{seed}{planted}{}.json", number(count)))
+    };
+    let mut names = (1..).map(named);
+    names.find(|path| !path.exists()).expect("there are more names than files")
 }
 
 /// A text in which the world's servers, drives and volumes have their names.

@@ -206,7 +206,7 @@ impl Injector {
                 self.later(now_ms + away_ms, Undo::Start(node));
             }
             Fault::PowerCutAll { away_ms } => {
-                (0..nodes.count()).for_each(|node| nodes.stop(node, true));
+                nodes.cut_power_of_all();
                 self.start_all(nodes, now_ms, now_ms + away_ms);
             }
             Fault::Pause { node, for_ms } => match nodes.process(node) {

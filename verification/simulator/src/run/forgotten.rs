@@ -1,4 +1,5 @@
-//! A drive that has forgotten the last write that it confirmed, without a trace. A take-over finds it, since the page has a newer version on the other copies.
+//! A drive that has forgotten the last write that it confirmed, without a trace. A take-over finds it, since the
+//! page has a newer version on the other copies.
 //!
 //! Under faults that is promised only as long as no newer write is rolled forward into the same page there, so it
 //! is tried where nothing else happens: a client changes a block, all servers are stopped in order, by which
@@ -36,15 +37,13 @@ impl Run<'_> {
         self.advance(AT_REST_MS)?;
         self.stop_in_order();
         self.was_damaged = true;
-        for node in 0..self.nodes.count() {
-            self.nodes.stop(node, true);
-        }
+        self.nodes.cut_power_of_all();
         forgetful.restore(before);
         self.count_reached();
-        let before = self.outcome.rare[Rare::CopyFoundLacking as usize];
+        let found = self.outcome.rare[Rare::CopyFoundLacking as usize];
         self.await_all_servers()?;
         self.count_reached();
-        if self.outcome.rare[Rare::CopyFoundLacking as usize] == before {
+        if self.outcome.rare[Rare::CopyFoundLacking as usize] == found {
             return Err(finding("forgotten write")("nobody has noticed it".to_owned()));
         }
         [false, true].into_iter().try_for_each(|is_healed| self.judge_scrub(chosen.volume, is_healed))

@@ -56,7 +56,7 @@ impl Run<'_> {
             if !in_order {
                 return Ok(None);
             }
-            (0..self.nodes.count()).for_each(|node| self.nodes.stop(node, true));
+            self.nodes.cut_power_of_all();
             self.start_all(away_ms);
             return Ok(Some(Fault::PowerCutAll { away_ms }.kind()));
         };
@@ -97,9 +97,7 @@ impl Run<'_> {
     /// Cuts the power of all servers, and puts another state in the place of the one that stands, which it
     /// returns.
     fn replace_state(&mut self, other: Image) -> Result<Image, Finding> {
-        for node in 0..self.nodes.count() {
-            self.nodes.stop(node, true);
-        }
+        self.nodes.cut_power_of_all();
         if self.nodes.world.run_for(IN_FLIGHT) != RunEnd::TimeOver {
             return Err(finding("progress")("the world stands still".to_owned()));
         }
