@@ -23,19 +23,27 @@ fn authority(epoch: u32) -> Authority {
     Authority { epoch: Epoch(epoch), configuration: ConfigurationVersion(1) }
 }
 
-/// A replica with one copy, under no epoch yet.
-async fn new_replica(platform: &SimulatedPlatform) -> Replica<SimulatedPlatform> {
-    let drive = platform.open_drive("drive").await.expect("the drive is free");
+fn other_drive_id() -> DriveId {
+    DriveId::from_random(4, 4)
+}
+
+/// A store on a drive that is formatted.
+async fn new_store(platform: &SimulatedPlatform, name: &str, id: DriveId) -> DriveStore<SimulatedPlatform> {
+    let drive = platform.open_drive(name).await.expect("the drive is free");
     let options = FormatOptions {
         cluster: ClusterId::from_random(9, 9),
         node: NodeId::from_random(8, 8),
-        drive: drive_id(),
+        drive: id,
         slab_geometry: SlabGeometry::new(4 << 20).expect("a slab size"),
     };
     DriveStore::format(platform, &drive, options).await.expect("the drive is empty");
-    let (store, _) = DriveStore::attach(platform, drive, 0).await.expect("it was just formatted");
+    DriveStore::attach(platform, drive, 0).await.expect("it was just formatted").0
+}
+
+/// A replica with one copy, under no epoch yet.
+async fn new_replica(platform: &SimulatedPlatform) -> Replica<SimulatedPlatform> {
     let replica = Replica::new();
-    replica.add_drive(store);
+    replica.add_drive(new_store(platform, "drive", drive_id()).await);
     let new = NewCopy { copy: copy_address(), drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
     replica.serve(ReplicaRequest::AddCopy(new), None).await.expect("there is room");
     replica
@@ -86,8 +94,9 @@ async fn fence(replica: &Replica<SimulatedPlatform>, epoch: u32) -> Result<Vec<G
 
 fn run<F: Future<Output = ()> + 'static>(test: impl FnOnce(SimulatedPlatform) -> F) {
     let world = World::new(1);
-    world
-        .add_drive("drive", SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() });
+    let config = SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() };
+    world.add_drive("drive", config.clone());
+    world.add_drive("other drive", config);
     let process = world.process("node");
     process.block_on(test(process.platform())).expect("the test ends");
 }
@@ -133,6 +142,72 @@ fn a_write_that_a_resync_has_replaced_is_not_listed_any_more() {
         assert_eq!(listed().await, 1, "the source has that write too");
         replica.serve(set(6), None).await.expect("the owner asks");
         assert_eq!(listed().await, 0, "the source does not have it");
+    });
+}
+
+/// Each page of a listed write is judged by itself.
+#[test]
+fn of_a_write_over_two_pages_what_a_resync_has_replaced_is_not_listed() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 5).await.expect("the first epoch");
+        let (copy, authority, version) = (copy_address(), authority(5), Version::new(Epoch(5), 7));
+        let (first, count) = (PAGE_BLOCKS - 2, 5);
+        let trim = ReplicaRequest::Trim { copy, authority, mark: Mark::default(), first, count, version };
+        replica.serve(trim, None).await.expect("the owner trims");
+        let listed = async || fence(&replica, 5).await.expect("the same epoch").remove(0).listed;
+        let part = |first, count| ListedWrite { version, first, count, in_doubt: false };
+        assert_eq!(listed().await, [part(PAGE_BLOCKS - 2, 2), part(PAGE_BLOCKS, 3)]);
+        let version = Version::new(Epoch(5), 6);
+        let set = ReplicaRequest::SetPageVersion { copy, authority, page: 0, version, whole: true };
+        replica.serve(set, None).await.expect("the owner asks");
+        assert_eq!(listed().await, [part(PAGE_BLOCKS, 3)]);
+    });
+}
+
+/// The first owner's fence waits for its drives when the next owner's comes.
+#[test]
+fn a_fence_that_is_overtaken_by_a_higher_one_is_refused() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        let (lower, higher) = futures_util::future::join(fence(&replica, 5), fence(&replica, 6)).await;
+        assert_eq!(lower, Err(ReplicaError::Fenced { epoch: Epoch(6) }));
+        assert_eq!(higher.map(|copies| copies.len()), Ok(1));
+    });
+}
+
+#[test]
+fn a_drive_that_is_removed_takes_its_copies_with_it() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        replica.add_drive(new_store(&platform, "other drive", other_drive_id()).await);
+        let copy = CopyAddress { slab: SlabIndex(4), ..copy_address() };
+        let new = NewCopy { copy, drive: other_drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+        replica.serve(ReplicaRequest::AddCopy(new), None).await.expect("there is room");
+        assert!(replica.remove_drive(drive_id()).is_some());
+        assert!(replica.has_copy(copy) && !replica.has_copy(copy_address()));
+        assert_eq!(replica.drives().len(), 1);
+        assert!(replica.remove_drive(drive_id()).is_none(), "it is not there any more");
+    });
+}
+
+/// The room of a copy that is made anew on another drive of the node is given back.
+#[test]
+fn a_copy_that_is_replaced_on_another_drive_leaves_nothing_behind() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        let former = replica.drives().remove(0);
+        assert!(former.find_slab(volume(), SLAB).is_some());
+        replica.add_drive(new_store(&platform, "other drive", other_drive_id()).await);
+        let copy = CopyAddress { copy: CopyId::from_random(7, 7), ..copy_address() };
+        let add = |drive| {
+            let new = NewCopy { copy, drive, copies: 1, part: 0, epoch: Epoch(1) };
+            replica.serve(ReplicaRequest::AddCopy(new), None)
+        };
+        add(other_drive_id()).await.expect("there is room");
+        assert!(former.find_slab(volume(), SLAB).is_none());
+        assert_eq!(replica.copies_of(volume()).len(), 1);
+        assert_eq!(replica.copies_of(volume())[0].drive, other_drive_id());
     });
 }
 

@@ -335,3 +335,7 @@ impl fmt::Display for ReplicaError {
 }
 
 impl std::error::Error for ReplicaError {}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;
