@@ -148,6 +148,9 @@ fn tell(failed: Failed, bug: Option<Bug>) -> Result<(), String> {
 fn plant_all(campaign: &Campaign) -> Result<(), String> {
     let mut missed = Vec::new();
     for bug in Bug::ALL {
+        if campaign.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(format!("no time was left for {bug:?} and those behind it; not caught: {missed:?}"));
+        }
         let canary = canaries::catch(campaign, bug);
         println!("{canary}");
         missed.extend(canary.caught.is_none().then_some(bug));

@@ -3,170 +3,13 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use spandrel_volume::{LegState, OwnerError, Phase, ScrubReport};
+use spandrel_volume::{LegState, OwnerError, Phase};
 
+use super::rules::Rules;
 use super::*;
-use crate::history::{BLOCK_SECTORS, content, value_of};
 
 /// The first block of the last 64 KiB of a slab.
 const LAST_CHUNK: u32 = 1024 - 16;
-
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The outcome of a request, once there is one.
-type Outcome<T> = Rc<RefCell<Option<Result<T, OwnerError>>>>;
-
-struct Rules {
-    owners: OwnersWorld,
-    guests: Process,
-}
-
-impl Drop for Rules {
-    fn drop(&mut self) {
-        self.guests.crash();
-    }
-}
-
-impl Rules {
-    /// Three nodes, all in sync; the first one is the owner.
-    fn new(seed: u64) -> Self {
-        let owners = OwnersWorld::new(seed, 3);
-        let host = owners.world.add_host("guests");
-        let guests = owners.world.start_process_on(&host, "guests");
-        let rules = Self { owners, guests };
-        rules.take(0);
-        rules
-    }
-
-    fn until(&self, what: &str, condition: impl FnMut() -> bool) {
-        let end = self.owners.world.run_until_within(PATIENCE, condition);
-        let legs = self.owners.owner().map(|(_, owner)| (owner.phase(), owner.legs()));
-        assert_eq!(end, RunEnd::ConditionMet, "{what}: {legs:#?}");
-    }
-
-    fn run_for(&self, time: Duration) {
-        assert_eq!(self.owners.world.run_for(time), RunEnd::TimeOver);
-    }
-
-    /// Makes a node the owner and waits until it serves.
-    fn take(&self, index: usize) {
-        self.owners.take(index);
-        let epoch = self.owners.membership().epoch;
-        self.until("it serves", || {
-            self.owners
-                .owner()
-                .is_some_and(|(_, owner)| owner.epoch() == epoch && owner.phase() == Phase::Serving)
-        });
-    }
-
-    fn owner(&self) -> Owner<Context> {
-        self.owners.owner().expect("there is an owner").1
-    }
-
-    fn leg(&self, index: usize) -> LegState {
-        self.owner().legs()[&drive_id(index)].state
-    }
-
-    fn await_in_sync(&self) {
-        self.until("all are in sync", || (0..3).all(|index| self.leg(index) == LegState::InSync));
-    }
-
-    fn begin_write(&self, block: u64, value: u64) -> Outcome<()> {
-        let (owner, outcome) = (self.owner(), Outcome::default());
-        let data = content(self.guests.platform().buffers(), value, BLOCK_SECTORS);
-        let slot = Rc::clone(&outcome);
-        self.guests.spawn(async move {
-            let result = owner.write(block * 4096, data).await;
-            *slot.borrow_mut() = Some(result);
-        });
-        outcome
-    }
-
-    fn write(&self, block: u64, value: u64) -> Result<(), OwnerError> {
-        let outcome = self.begin_write(block, value);
-        self.until("the write is answered", || outcome.borrow().is_some());
-        outcome.take().expect("it was answered")
-    }
-
-    fn read(&self, block: u64) -> Result<u64, OwnerError> {
-        let (owner, outcome) = (self.owner(), Outcome::default());
-        let slot = Rc::clone(&outcome);
-        self.guests.spawn(async move {
-            let result = owner.read(block * 4096, 4096).await;
-            let result = result.map(|parts| value_of(&parts[0]).expect("no block is torn"));
-            *slot.borrow_mut() = Some(result);
-        });
-        self.until("the read is answered", || outcome.borrow().is_some());
-        outcome.take().expect("it was answered")
-    }
-
-    /// Stops a node and writes, so that its leg is marked stale.
-    fn make_stale(&self, index: usize) {
-        self.owners.stop(index, false);
-        self.write(1000, 1).expect("the others take it");
-        self.until("it is marked", || self.leg(index) == LegState::Stale);
-    }
-
-    /// Starts a node, and runs until all that is missing of its leg's resync is the promotion.
-    fn start_until_promotion(&self, index: usize) {
-        let proven = Rc::new(Cell::new(0));
-        let count = Rc::clone(&proven);
-        self.owners.judge(move |_, request| {
-            count.set(count.get() + u32::from(matches!(request, ReplicaRequest::Prove { .. })));
-            Fate::Carry
-        });
-        self.owners.start(index, false);
-        self.until("all its copies are proven", || proven.get() == SLAB_COUNT);
-        self.owners.judge_no_more();
-    }
-
-    /// Flips a bit in every place of a drive that holds `value`.
-    fn rot(&self, index: usize, value: u64) {
-        let drive = self.owners.drive(index);
-        let image = drive.snapshot();
-        let mut found = 0;
-        for block in (0..image.size_bytes()).step_by(4096) {
-            let bytes = image.read_vec(block, 4096);
-            if bytes.chunks_exact(8).all(|chunk| chunk == value.to_le_bytes()) {
-                drive.flip_bit(block + 99, 3);
-                found += 1;
-            }
-        }
-        assert!(found > 0, "the drive holds {value}");
-    }
-
-    fn scrub(&self) -> ScrubReport {
-        let owner = self.owner();
-        let (_, process) =
-            self.owners.owner().map(|(index, _)| (index, self.owners.process(index))).expect("owner");
-        let process = process.expect("the owner's process runs");
-        let scrubbed = process.block_on(async move { owner.scrub_slab(SlabIndex(0), true).await });
-        scrubbed.expect("nothing stops it").expect("it serves")
-    }
-
-    fn assert_copies_are_the_same(&self) {
-        let report = self.scrub();
-        assert_eq!((report.blocks_different, report.pieces_unchecked), (0, 0));
-    }
-
-    /// Holds up the resync of the leg on node 2 in its last step but the promotion: page 1 of the first
-    /// slab gets its version only `delay` later. Page 0 is whole by then.
-    fn hold_up_resync(request: &ReplicaRequest, delay: Duration) -> Option<Fate> {
-        match request {
-            ReplicaRequest::SetPageVersion { page: 1, .. } => Some(Fate::Late(delay)),
-            _ => None,
-        }
-    }
-
-    /// Completes when page 0 is whole on the joining leg of node 2, and page 1 is held up.
-    fn await_held_up(&self) {
-        let drive = drive_id(2);
-        self.until("a page is whole", || {
-            self.owner().resync_progress().get(&drive).is_some_and(|progress| progress.pages_done > 0)
-        });
-        assert_eq!(self.leg(2), LegState::Joining);
-    }
-}
 
 /// A leg that joins gets new writes without anybody waiting for them. It misses one that is on its way
 /// when its last page has been copied.
@@ -241,6 +84,31 @@ fn an_owner_whose_change_does_not_end_begins_anew_when_a_copy_falls_silent() {
     rules.until("it gives up", || rules.owner().phase() == Phase::Deposed);
 }
 
+/// The cluster's state is so slow that a copy has been silent for long when its mark is made, and an attempt fails.
+/// The owner goes on all the same.
+#[test]
+fn an_owner_is_patient_with_a_slow_state() {
+    for slowness_ms in [500, 1100] {
+        let rules = Rules::new(1);
+        rules.make_stale(2);
+        rules.owners.slow_state(Duration::from_millis(slowness_ms));
+        rules.start_until_promotion(2);
+        rules.run_for(Duration::from_millis(100));
+        rules.owners.set_mute(1, true);
+        rules.until("it is marked", || rules.leg(1) == LegState::Stale);
+        rules.owners.set_mute(1, false);
+        rules.await_in_sync();
+        assert_eq!(rules.owner().statistics().legs_promoted, 2, "it is the same ownership");
+    }
+    let rules = Rules::new(1);
+    rules.owners.slow_state(Duration::from_millis(700));
+    let attempts = Cell::new(0);
+    rules.owners.fail_changes(move |_| attempts.replace(attempts.get() + 1) == 0);
+    rules.owners.set_mute(1, true);
+    rules.until("it is marked", || rules.leg(1) == LegState::Stale);
+    assert_eq!(rules.write(0, 5), Ok(()));
+}
+
 /// The same when what does not end is the mark of the silent copy itself.
 #[test]
 fn an_owner_whose_mark_does_not_end_begins_anew() {
@@ -309,6 +177,58 @@ fn an_owner_whose_last_copy_starts_anew_gives_up() {
     rules.assert_copies_are_the_same();
 }
 
+/// A copy misses a write, and the next one to the same page reaches it before it is marked: the page has the same
+/// version everywhere, and differs.
+#[test]
+fn what_a_copy_missed_is_brought_to_it_though_it_has_what_came_later() {
+    let rules = Rules::new(1);
+    rules.write(0, 5).unwrap();
+    rules.owners.judge(|node, request| match request {
+        ReplicaRequest::Write { first: 0, .. } if node == 2 => Fate::Fails(Duration::from_millis(50)),
+        _ => Fate::Carry,
+    });
+    let missed = rules.begin_write(0, 6);
+    rules.run_for(Duration::from_millis(5));
+    let newer = rules.begin_write(1, 7);
+    rules.until("both are answered", || missed.borrow().is_some() && newer.borrow().is_some());
+    assert!(rules.owner().statistics().legs_marked > 0);
+    rules.owners.judge_no_more();
+    rules.await_in_sync();
+    rules.assert_copies_are_the_same();
+    rules.take(2);
+    assert_eq!(rules.read(0), Ok(6));
+}
+
+/// A copy that is not there any more is made anew, and gets all that the others hold.
+#[test]
+fn a_copy_that_is_gone_is_made_anew() {
+    let rules = Rules::new(1);
+    let second_slab = VOLUME_BYTES / 4096 / 2;
+    rules.write(0, 5).unwrap();
+    rules.write(second_slab, 6).unwrap();
+    rules.make_stale(2);
+    rules.owners.judge(|node, request| match request {
+        ReplicaRequest::Fence { .. } if node == 2 => Fate::Late(Duration::from_millis(500)),
+        _ => Fate::Carry,
+    });
+    rules.owners.start(2, false);
+    rules.until("it is back", || rules.owners.is_up(2));
+    let (replica, membership) = (rules.owners.replica(2).expect("it is up"), rules.owners.membership());
+    let gone = membership.address(SlabIndex(1), &membership.slabs[1][2]);
+    let kept = membership.address(SlabIndex(0), &membership.slabs[0][2]);
+    let served = replica.clone();
+    let removal = rules.guests.block_on(async move {
+        served.serve(ReplicaRequest::RemoveCopy { copy: gone }, None).await.map(|_| ())
+    });
+    assert_eq!(removal, Ok(Ok(())));
+    assert!(replica.has_copy(kept) && !replica.has_copy(gone));
+    rules.await_in_sync();
+    assert!(replica.has_copy(kept) && replica.has_copy(gone));
+    rules.owners.judge_no_more();
+    rules.take(2);
+    assert_eq!((rules.read(0), rules.read(second_slab)), (Ok(5), Ok(6)));
+}
+
 /// A promotion is tried again and again, as the cluster's state cannot be reached for it. Meanwhile the leg misses a
 /// write and is marked: the next attempt must not take that mark off.
 #[test]
@@ -316,7 +236,7 @@ fn a_promotion_that_is_tried_again_looks_at_its_leg_first() {
     let rules = Rules::new(1);
     rules.write(0, 5).unwrap();
     rules.make_stale(2);
-    rules.owners.fail_promotions(true);
+    rules.owners.fail_changes(|change| matches!(change, MembershipChange::Promote(_)));
     rules.start_until_promotion(2);
     rules.run_for(Duration::from_millis(100));
     assert_eq!(rules.leg(2), LegState::Promoting);
@@ -327,7 +247,7 @@ fn a_promotion_that_is_tried_again_looks_at_its_leg_first() {
     rules.write(0, 6).unwrap();
     assert_ne!(rules.leg(2), LegState::Promoting, "it was answered without the leg");
     rules.owners.judge_no_more();
-    rules.owners.fail_promotions(false);
+    rules.owners.fail_changes(|_| false);
     rules.await_in_sync();
     rules.assert_copies_are_the_same();
     rules.take(2);
@@ -434,6 +354,42 @@ fn of_copies_that_are_all_in_doubt_a_living_one_stays() {
         (0..3).filter(|index| *index != survivor).for_each(|index| rules.owners.stop(index, true));
         assert_eq!(rules.write(0, 5), Ok(()), "node {survivor} lives");
         assert_eq!(rules.read(0), Ok(5));
+    }
+}
+
+/// What fails while a change of membership is on its way is dealt with together afterwards. If all copies are in
+/// doubt by then, the one stays that is most likely to answer again.
+#[test]
+fn of_copies_that_are_all_in_doubt_the_best_one_stays() {
+    let drive_failed = || Fate::Refused(Duration::ZERO, ReplicaError::DriveFailed("it is broken".to_owned()));
+    let fails = || Fate::Fails(Duration::ZERO);
+    // Whether the own drive has failed, whether node 1 is there, and who stays.
+    for (own_failed, is_there, stays) in
+        [(false, true, 0), (false, false, 0), (true, true, 1), (true, false, 2)]
+    {
+        let rules = Rules::with_nodes(1, 4);
+        rules.owners.slow_state(Duration::from_millis(400));
+        rules.owners.judge(move |node, request| match request {
+            ReplicaRequest::Write { .. } if node == 3 => fails(),
+            _ => Fate::Carry,
+        });
+        let first = rules.begin_write(0, 5);
+        rules.run_for(Duration::from_millis(100));
+        rules.owners.judge(move |node, request| match (node, request) {
+            (0, ReplicaRequest::Write { .. }) if own_failed => drive_failed(),
+            (_, ReplicaRequest::Write { .. }) => fails(),
+            _ => Fate::Carry,
+        });
+        let second = rules.begin_write(1, 6);
+        rules.run_for(Duration::from_millis(100));
+        rules.owners.stop(if is_there { 2 } else { 1 }, true);
+        rules.until("three are marked", || rules.owners.membership().stale.len() == 3);
+        let in_sync: Vec<usize> =
+            (0..4).filter(|index| !rules.owners.membership().stale.contains_key(&drive_id(*index))).collect();
+        assert_eq!(in_sync, [stays], "own failed: {own_failed}, node 1 there: {is_there}");
+        rules.owners.judge_no_more();
+        rules.until("they are answered", || first.borrow().is_some() && second.borrow().is_some());
+        assert_eq!((first.take(), second.take()), (Some(Ok(())), Some(Ok(()))));
     }
 }
 

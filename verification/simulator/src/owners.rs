@@ -54,14 +54,17 @@ pub enum Fate {
 /// Decides what becomes of a request to the node with an index.
 type Judge = dyn Fn(usize, &ReplicaRequest) -> Fate;
 
+/// Decides whether a change of membership fails.
+type FailingChanges = dyn Fn(&MembershipChange) -> bool;
+
 struct Shared {
     nodes: Vec<Node>,
     judge: RefCell<Option<Rc<Judge>>>,
     /// Nodes that promise nothing, though their connections stand.
     mute: RefCell<BTreeSet<usize>>,
     state: RefCell<Membership>,
-    /// Whether promotions are not made.
-    promotions_fail: Cell<bool>,
+    /// Decides which changes of membership fail.
+    failing: RefCell<Option<Rc<FailingChanges>>>,
     /// How much longer than usual a request to the state and its answer are under way.
     slowness_of_state: Cell<Duration>,
     /// Notified when a node starts or stops.
@@ -116,7 +119,7 @@ impl OwnersWorld {
             judge: RefCell::default(),
             mute: RefCell::default(),
             state: RefCell::new(membership),
-            promotions_fail: Cell::default(),
+            failing: RefCell::default(),
             slowness_of_state: Cell::default(),
             changed: Signal::new(),
         });
@@ -153,9 +156,10 @@ impl OwnersWorld {
         self.shared.slowness_of_state.set(slowness);
     }
 
-    /// Whether promotions are not made from now on, as if the cluster's state could not be reached.
-    pub fn fail_promotions(&self, fail: bool) {
-        self.shared.promotions_fail.set(fail);
+    /// From now on the changes of membership that `fails` names are not made, as if the cluster's state could not
+    /// be reached.
+    pub fn fail_changes(&self, fails: impl Fn(&MembershipChange) -> bool + 'static) {
+        *self.shared.failing.borrow_mut() = Some(Rc::new(fails));
     }
 
     /// Whether a node is up.
@@ -425,7 +429,8 @@ impl OwnerContext for Context {
         let slowness = self.shared.slowness_of_state.get();
         self.delay().await;
         self.platform.sleep(slowness).await;
-        let fails = self.shared.promotions_fail.get() && matches!(change, MembershipChange::Promote(_));
+        let failing = self.shared.failing.borrow().clone();
+        let fails = failing.is_some_and(|fails| fails(&change));
         let result = {
             let mut state = self.shared.state.borrow_mut();
             match state.epoch == self.epoch {
@@ -465,5 +470,13 @@ fn apply(state: &mut Membership, change: MembershipChange) -> Result<Membership,
 mod tests;
 
 #[cfg(test)]
-#[path = "owner_rules_tests.rs"]
+#[path = "owner_rules.rs"]
 mod rules;
+
+#[cfg(test)]
+#[path = "owner_rules_tests.rs"]
+mod rules_tests;
+
+#[cfg(test)]
+#[path = "owner_device_tests.rs"]
+mod device_tests;

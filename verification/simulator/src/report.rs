@@ -59,11 +59,11 @@ pub fn explain(failed: Failed, bug: Option<Bug>, shorten_max: Duration) -> Strin
 fn free_path(seed: u64, bug: Option<Bug>) -> PathBuf {
     let planted = bug.map_or(String::new(), |bug| format!("-{bug:?}"));
     let number = |count: u32| if count == 1 { String::new() } else { format!("-{count}") };
-    let named = |count| {
+    let path = |count| {
         std::env::temp_dir().join(format!("spandrel-simulation-{seed}{planted}{}.json", number(count)))
     };
-    let mut names = (1..).map(named);
-    names.find(|path| !path.exists()).expect("there are more names than files")
+    let mut paths = (1..).map(path);
+    paths.find(|path| !path.exists()).expect("no folder holds that many files")
 }
 
 /// A text in which the world's servers, drives and volumes have their names.

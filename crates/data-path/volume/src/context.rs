@@ -60,8 +60,8 @@ pub trait OwnerContext: Clone + 'static {
     fn is_reachable(&self, node: NodeId) -> bool;
 
     /// Whether `node` has promised, for longer than until now, to answer no fence against this
-    /// ownership. The owner's own node always has. The node's present process has promised nothing before it
-    /// has answered a fence of this epoch that settles: what its copies have lost must be found first.
+    /// ownership. The process of another node has promised nothing before a fence has settled what the drives
+    /// that are attached to it hold: what they have lost must be found first.
     fn is_promised(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool;
 
     /// Completes at the next change of what [`OwnerContext::is_reachable`] or

@@ -5,12 +5,16 @@
 //! request its node's promise. The mark is a transaction of the cluster state; until it is made,
 //! whatever needs the leg waits. When all legs are in doubt, the one that is most likely to come back
 //! stays. The guardian itself waits for nothing: neither for a copy nor for the cluster's state.
+//!
+//! An ownership that can neither go on with a node nor without it ends by itself, and a new one asks all nodes
+//! what they hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::lock::MutexGuard;
+use futures_util::lock::OwnedMutexGuard;
 use spandrel_platform::{Instant, Platform};
 use spandrel_replica::ReplicaRequest;
 use spandrel_shared::canary::{self, Bug};
@@ -27,13 +31,20 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// A node whose promise is missing for so long is taken out.
 pub const SILENCE_MAX: Duration = Duration::from_millis(1000);
 
-/// A node whose promise is missing for so long while a change of membership is on its way is not waited for any
-/// longer: by then it should have been taken out.
+/// The ownership ends when the promise of a reachable node that cannot be taken out is missing for so long: longer
+/// than a node that has only been slow for a moment.
+const LAST_COPY_SILENCE_MAX: Duration = Duration::from_millis(2000);
+
+/// The ownership ends when the promise of a reachable node that was to be taken out is missing for so long: the
+/// cluster's state has had time for more than one attempt.
 const CHANGE_MAX: Duration = Duration::from_secs(5);
 
 /// A read or write that is under way for so long has met a silent copy. It is noticed after once or
 /// twice as long.
 const OVERDUE: Duration = Duration::from_secs(3);
+
+/// How long the guardian waits before it tries to take something out again.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// Works until the owner is deposed.
 pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
@@ -55,11 +66,19 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 let doubtful = owner.doubtful_legs(&silent);
                 if doubtful.is_empty() {
                     owner.forget_refusal();
-                } else if owner.must_begin_anew(&silent, &missing_since) {
-                    owner.depose();
-                } else {
-                    let owner = Rc::clone(&owner);
-                    platform.spawn(async move { owner.take_out(doubtful).await });
+                } else if let Some(turn) = owner.membership_turn.try_lock_owned() {
+                    let marks = owner.marks_for(doubtful);
+                    if owner.must_begin_anew(&silent, |leg| match marks.contains_key(leg) {
+                        true => CHANGE_MAX,
+                        false => LAST_COPY_SILENCE_MAX,
+                    }) {
+                        return owner.depose();
+                    }
+                    owner.take_out(marks, turn);
+                    platform.sleep(RETRY).await;
+                } else if owner.must_begin_anew(&silent, |_| CHANGE_MAX) {
+                    // A change of membership is on its way and does not end.
+                    return owner.depose();
                 }
                 owner.tell_idle_mark();
                 crate::resync::start_where_needed(&owner);
@@ -79,12 +98,12 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// The needed nodes whose promise has been missing for too long.
-    fn silent_nodes(&self, missing_since: &mut BTreeMap<NodeId, Instant>) -> BTreeSet<NodeId> {
+    /// The needed nodes whose promise has been missing for too long, and for how long.
+    fn silent_nodes(&self, missing_since: &mut BTreeMap<NodeId, Instant>) -> BTreeMap<NodeId, Duration> {
         let now = self.context.platform().now();
         let needed = self.needed_nodes();
         missing_since.retain(|node, _| needed.contains(node));
-        let mut silent = BTreeSet::new();
+        let mut silent = BTreeMap::new();
         for node in needed {
             if self.context.is_promised(node, self.volume, self.epoch) {
                 missing_since.remove(&node);
@@ -93,7 +112,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             let since = *missing_since.entry(node).or_insert(now);
             // A broken connection is certain at once; silence takes a while to be told from delay.
             if !self.context.is_reachable(node) || now.since(since) >= SILENCE_MAX {
-                silent.insert(node);
+                silent.insert(node, now.since(since));
             }
         }
         silent
@@ -101,49 +120,53 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// Whether a node that is there gives no promise for so long that it will not by itself: a process
     /// that has just started promises nothing for its copies before an owner has asked what they hold. If
-    /// they cannot be marked, since a slab has no other copy in sync or a change of membership does not end, a
-    /// new ownership has to ask.
-    fn must_begin_anew(&self, silent: &BTreeSet<NodeId>, missing_since: &BTreeMap<NodeId, Instant>) -> bool {
-        let now = self.context.platform().now();
-        let is_changing = self.membership_turn.try_lock().is_none();
-        let patience = if is_changing { CHANGE_MAX } else { 2 * SILENCE_MAX };
-        silent
-            .iter()
-            .filter(|node| self.context.is_reachable(**node))
-            .any(|node| missing_since.get(node).is_some_and(|since| now.since(*since) >= patience))
+    /// they cannot be marked, since a slab has no other copy in sync or the cluster's state does not answer, a
+    /// new ownership has to ask. `patience` says how long a leg's node may take.
+    fn must_begin_anew(
+        &self,
+        silent: &BTreeMap<NodeId, Duration>,
+        patience: impl Fn(&DriveId) -> Duration,
+    ) -> bool {
+        let legs = self.legs.borrow();
+        legs.iter().filter(|(_, leg)| leg.state.is_needed() && self.context.is_reachable(leg.node)).any(
+            |(drive, leg)| silent.get(&leg.node).is_some_and(|missing_for| *missing_for >= patience(drive)),
+        )
     }
 
     /// The needed legs that have failed, or whose node is silent.
-    fn doubtful_legs(&self, silent: &BTreeSet<NodeId>) -> BTreeSet<DriveId> {
+    fn doubtful_legs(&self, silent: &BTreeMap<NodeId, Duration>) -> BTreeSet<DriveId> {
         let legs = self.legs.borrow();
         let mut suspects = self.suspects.borrow_mut();
         suspects.retain(|drive, _| legs.get(drive).is_some_and(|leg| leg.state.is_needed()));
         let doubtful = legs.iter().filter(|(drive, leg)| {
-            leg.state.is_needed() && (suspects.contains_key(drive) || silent.contains(&leg.node))
+            leg.state.is_needed() && (suspects.contains_key(drive) || silent.contains_key(&leg.node))
         });
         doubtful.map(|(drive, _)| *drive).collect()
     }
 
-    /// Marks legs stale; those that hold the last in-sync copy of a slab are left out. Does nothing as long as
-    /// another change is on its way: the guardian looks again when that has ended.
-    async fn take_out(&self, mut drives: BTreeSet<DriveId>) {
-        let Some(turn) = self.membership_turn.try_lock() else { return };
-        drives.retain(|drive| self.leg_state(*drive).is_needed());
-        let seen = self.membership.borrow().clone();
+    /// Which of the legs can be marked stale, and since when: not those that hold the last in-sync copy of a slab.
+    fn marks_for(&self, mut drives: BTreeSet<DriveId>) -> BTreeMap<DriveId, Version> {
+        let membership = self.membership.borrow();
         let mut by_hope: Vec<DriveId> = drives.iter().copied().collect();
         by_hope.sort_by_key(|drive| self.hope_for(*drive));
-        while !seen.may_mark(&drives) {
+        while !membership.may_mark(&drives) {
             // One leg fewer may do: the one that is most likely to answer again. The last one alone may
             // be the last copy of a slab: then the volume waits for it.
-            let Some(kept) = by_hope.pop() else { return };
+            let Some(kept) = by_hope.pop() else { break };
             drives.remove(&kept);
         }
-        if drives.is_empty() {
-            return;
-        }
         let since = self.versions.borrow().mark().complete_up_to();
-        let marks = drives.iter().map(|drive| (*drive, since)).collect();
-        self.change_in_turn(&turn, MembershipChange::MarkStale(marks)).await;
+        drives.into_iter().map(|drive| (drive, since)).collect()
+    }
+
+    /// Marks legs stale, without waiting for it.
+    fn take_out(self: &Rc<Self>, marks: BTreeMap<DriveId, Version>, turn: OwnedMutexGuard<()>) {
+        if !marks.is_empty() {
+            let owner = Rc::clone(self);
+            self.context.platform().spawn(async move {
+                owner.change_in_turn(&turn, MembershipChange::MarkStale(marks)).await;
+            });
+        }
     }
 
     /// How likely a leg is to answer again soon. If all are in doubt, the best one must stay: the volume
@@ -168,7 +191,10 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// which the owner has just been told might be taken off by a promotion that is still on its way, and the
     /// owner would answer writes without a leg that the state calls in sync.
     pub(crate) async fn change(&self, change: MembershipChange) -> bool {
-        let turn = self.membership_turn.lock().await;
+        let turn = Arc::clone(&self.membership_turn).lock_owned().await;
+        if self.is_deposed() {
+            return false;
+        }
         if let MembershipChange::Promote(drive) = change
             && !self.may_promote(drive)
         {
@@ -177,7 +203,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.change_in_turn(&turn, change).await
     }
 
-    async fn change_in_turn(&self, _turn: &MutexGuard<'_, ()>, change: MembershipChange) -> bool {
+    async fn change_in_turn(&self, _turn: &OwnedMutexGuard<()>, change: MembershipChange) -> bool {
         if let MembershipChange::MarkStale(marks) = &change
             && canary::is_planted(Bug::AnswerBeforeMark)
         {
@@ -197,9 +223,11 @@ impl<C: OwnerContext> OwnerInner<C> {
                 false
             }
             Err(MembershipError::Refused(reason) | MembershipError::Unavailable(reason)) => {
-                if self.refusal.is_new(&reason) {
+                if self.refusal.is_to_be_told(&reason) {
                     tracing::warn!(volume = %self.volume, "membership not changed yet: {reason}");
                 }
+                // The next one may have its turn.
+                self.changed.notify_all();
                 false
             }
         }

@@ -14,6 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::Either;
@@ -70,7 +71,7 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     /// By leg: the process that has told this owner what the leg's copies hold.
     pub(crate) accepted_by: RefCell<BTreeMap<DriveId, ProcessIncarnation>>,
     /// Whoever changes the membership holds this until the outcome is known.
-    pub(crate) membership_turn: Mutex<()>,
+    pub(crate) membership_turn: Arc<Mutex<()>>,
     /// Why the membership could not be changed last, which is logged once and not at each attempt.
     pub(crate) refusal: ToldOnce,
     pub(crate) resync: RefCell<BTreeMap<DriveId, ResyncProgress>>,
@@ -161,7 +162,7 @@ impl<C: OwnerContext> Owner<C> {
             mark_told: Cell::new(true),
             obstacle: ToldOnce::default(),
             accepted_by: RefCell::default(),
-            membership_turn: Mutex::default(),
+            membership_turn: Arc::default(),
             refusal: ToldOnce::default(),
             resync: RefCell::default(),
             unawaited: RefCell::default(),

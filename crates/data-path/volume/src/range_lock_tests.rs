@@ -40,6 +40,7 @@ fn readers_share_and_a_writer_waits_in_line() {
     let late_reader = hold(&executor, &locks, BlockRange::new(8, 1), true);
     let elsewhere = hold(&executor, &locks, BlockRange::new(100, 1), false);
     settle(&executor);
+    assert!(!locks.is_idle());
     assert!(first.granted.get() && second.granted.get() && elsewhere.granted.get());
     assert!(
         !writer.granted.get() && !late_reader.granted.get(),

@@ -478,3 +478,7 @@ fn trim_extents(extents: Vec<Extent>, mut skip: u64, mut length: u64) -> Vec<Ext
     }
     trimmed
 }
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;

@@ -226,7 +226,9 @@ impl<C: OwnerContext> OwnerInner<C> {
             let (_, source_pages) = self.source_pages(*slab).await?;
             let target_pages = self.ask_pages(*slab, target).await?;
             for (page, (source, own)) in (0..).zip(source_pages.iter().zip(&target_pages)) {
-                let differ = own.version > since || own.version != source.version;
+                // A copy that has changed since by itself has another version than the source, or the source has
+                // changed as well.
+                let differ = own.version != source.version;
                 if source.version > since || (differ && !canary::is_planted(Bug::ResyncBySourceAlone)) {
                     pages.push(PageToCopy { slab: *slab, page, target: *target });
                 }

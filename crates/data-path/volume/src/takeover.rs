@@ -190,7 +190,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             since => format!("drive {drive} (of which nothing after {since} is certain)"),
         });
         let obstacle = legs.collect::<Vec<String>>().join(", ");
-        if self.obstacle.is_new(&obstacle) {
+        if self.obstacle.is_to_be_told(&obstacle) {
             tracing::error!(
                 volume = %self.volume,
                 "the volume waits: to go on without {obstacle} would lose answered writes, as no other copy of some \

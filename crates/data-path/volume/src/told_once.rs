@@ -8,7 +8,7 @@ pub(crate) struct ToldOnce(RefCell<Option<String>>);
 
 impl ToldOnce {
     /// Whether `text` is to be told: not if it was the last thing that was.
-    pub(crate) fn is_new(&self, text: &str) -> bool {
+    pub(crate) fn is_to_be_told(&self, text: &str) -> bool {
         let mut told = self.0.borrow_mut();
         let is_new = told.as_deref() != Some(text);
         if is_new {

@@ -65,6 +65,7 @@ impl<C: OwnerContext> Owner<C> {
     /// Makes `length` bytes from `offset` on read as zeros: whole blocks are unmapped, parts of
     /// blocks at either end are overwritten.
     pub async fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), OwnerError> {
+        self.inner.check_range(offset, length)?;
         let whole = whole_blocks(offset, length);
         let buffers = self.inner.context.platform().buffers().clone();
         if whole.count == 0 {
