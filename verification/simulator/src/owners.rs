@@ -480,3 +480,11 @@ mod rules_tests;
 #[cfg(test)]
 #[path = "owner_device_tests.rs"]
 mod device_tests;
+
+#[cfg(test)]
+#[path = "owner_scrub_tests.rs"]
+mod scrub_tests;
+
+#[cfg(test)]
+#[path = "owner_takeover_tests.rs"]
+mod takeover_tests;

@@ -95,7 +95,7 @@ async fn fence(replica: &Replica<SimulatedPlatform>, epoch: u32) -> Result<Vec<G
 fn run<F: Future<Output = ()> + 'static>(test: impl FnOnce(SimulatedPlatform) -> F) {
     let world = World::new(1);
     let config = SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() };
-    world.add_drive("drive", config.clone());
+    world.add_drive("drive", config);
     world.add_drive("other drive", config);
     let process = world.process("node");
     process.block_on(test(process.platform())).expect("the test ends");

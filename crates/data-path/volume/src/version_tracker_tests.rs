@@ -19,6 +19,38 @@ fn one_hanging_write_pins_nothing() {
     assert_eq!(tracker.mark().exceptions, []);
 }
 
+#[test]
+fn a_write_becomes_an_exception_when_others_are_far_ahead() {
+    let mut tracker = VersionTracker::new(Epoch(3));
+    tracker.settle();
+    let earlier = tracker.begin();
+    tracker.complete(earlier);
+    let hanging = tracker.begin();
+    for ahead in 1..EXCEPTION_DISTANCE + 5 {
+        let version = tracker.begin();
+        tracker.complete(version);
+        let expected = match ahead >= EXCEPTION_DISTANCE {
+            true => Mark { version, exceptions: vec![hanging] },
+            false => Mark { version: earlier, exceptions: Vec::new() },
+        };
+        assert_eq!(tracker.mark(), expected, "{ahead} ahead");
+    }
+}
+
+#[test]
+fn a_mark_has_so_many_exceptions_and_no_more() {
+    let mut tracker = VersionTracker::new(Epoch(3));
+    tracker.settle();
+    let hanging: Vec<Version> = (0..EXCEPTIONS_MAX + 3).map(|_| tracker.begin()).collect();
+    for _ in 0..2 * EXCEPTION_DISTANCE {
+        let version = tracker.begin();
+        tracker.complete(version);
+    }
+    let (exceptions, behind) = hanging.split_at(EXCEPTIONS_MAX);
+    let last = Version::new(Epoch(3), behind[0].counter - 1);
+    assert_eq!(tracker.mark(), Mark { version: last, exceptions: exceptions.to_vec() });
+}
+
 proptest! {
     #[test]
     fn the_mark_covers_exactly_what_it_may(ends in prop::collection::vec((any::<bool>(), any::<usize>()), 1..400)) {

@@ -1,0 +1,163 @@
+//! What a take-over finds, and what it makes of it; and what is left for it.
+
+use std::time::Duration;
+
+use spandrel_volume::{LegState, OwnerError, Phase};
+
+use super::rules::Rules;
+use super::*;
+
+/// A write that was never answered and is on some copies only: the next owner brings it to the others.
+#[test]
+fn a_write_that_some_copies_have_is_rolled_forward() {
+    // Whose copy has it, and to how many it must be brought.
+    for (holders, rolled) in [(vec![0, 1], 1), (vec![2], 2), (vec![0, 1, 2], 0)] {
+        let rules = Rules::new(1);
+        rules.write(0, 5).unwrap();
+        let has_it = holders.clone();
+        rules.owners.judge(move |node, request| match request {
+            ReplicaRequest::Write { .. } if !has_it.contains(&node) => Fate::Hangs,
+            _ => Fate::Carry,
+        });
+        let write = rules.begin_write(0, 6);
+        rules.run_for(Duration::from_millis(20));
+        assert_eq!(write.borrow().is_some(), holders.len() == 3);
+        rules.owners.judge_no_more();
+        rules.take(1);
+        assert_eq!(rules.owner().statistics().blocks_rolled_forward, rolled, "held by {holders:?}");
+        assert_eq!(rules.owners.membership().stale, BTreeMap::new());
+        assert_eq!(rules.read(0), Ok(6));
+        rules.assert_copies_are_the_same();
+    }
+}
+
+/// A drive that has forgotten a write which it had confirmed.
+#[test]
+fn a_copy_that_lacks_what_it_confirmed_is_found() {
+    let rules = Rules::new(1);
+    rules.write(0, 5).unwrap();
+    rules.run_for(Duration::from_secs(3));
+    let before = rules.owners.drive(1).snapshot();
+    rules.write(0, 6).unwrap();
+    rules.run_for(Duration::from_secs(3));
+    rules.owners.stop(1, true);
+    rules.owners.drive(1).restore(before);
+    rules.owners.start(1, false);
+    rules.until("it is back", || rules.owners.is_up(1));
+    rules.take(2);
+    assert_eq!(rules.owner().statistics().legs_found_lacking, 1);
+    rules.await_in_sync();
+    rules.assert_copies_are_the_same();
+    rules.take(1);
+    assert_eq!(rules.read(0), Ok(6));
+    assert_eq!(rules.owner().statistics().legs_found_lacking, 0);
+}
+
+/// A take-over that meets a higher epoch ends, and blames nobody: at its fence, and later.
+#[test]
+fn a_take_over_that_meets_a_higher_epoch_ends() {
+    for late in [false, true] {
+        let rules = Rules::new(1);
+        rules.write(0, 5).unwrap();
+        rules.owners.judge(move |node, request| match request {
+            ReplicaRequest::Fence { .. } if node == 2 && !late => Fate::Late(Duration::from_millis(200)),
+            ReplicaRequest::Pages { .. } if node == 2 && late => Fate::Late(Duration::from_millis(200)),
+            _ => Fate::Carry,
+        });
+        rules.owners.take(1);
+        let epoch = rules.owners.membership().epoch;
+        rules.until("it begins", || rules.owner().epoch() == epoch);
+        rules.run_for(Duration::from_millis(50));
+        assert_eq!(rules.owner().phase(), Phase::TakingOver);
+        let (replica, volume) = (rules.owners.replica(2).expect("it is up"), rules.owner().volume());
+        let fence = ReplicaRequest::Fence { volume, epoch: epoch.next(), settles: true };
+        let fenced = rules.guests.block_on(async move { replica.serve(fence, None).await.map(|_| ()) });
+        assert_eq!(fenced, Ok(Ok(())));
+        rules.until("it ends", || rules.owner().phase() == Phase::Deposed);
+        assert_eq!(rules.owners.membership().stale, BTreeMap::new());
+    }
+}
+
+/// All copies have a write, but one of their nodes does not promise any more: there may be another owner, which has
+/// not got it.
+#[test]
+fn a_write_is_not_answered_while_a_promise_is_outstanding() {
+    let rules = Rules::new(1);
+    rules.owners.judge(|node, request| match request {
+        ReplicaRequest::Write { .. } if node == 0 => Fate::Late(Duration::from_millis(200)),
+        _ => Fate::Carry,
+    });
+    let write = rules.begin_write(0, 5);
+    rules.run_for(Duration::from_millis(100));
+    rules.owners.set_mute(1, true);
+    rules.run_for(Duration::from_millis(400));
+    assert!(write.borrow().is_none(), "though it is durable on every copy");
+    rules.until("it is answered", || write.borrow().is_some());
+    assert_eq!(write.take(), Some(Ok(())));
+    assert_eq!(rules.leg(1), LegState::Stale);
+}
+
+/// Nobody knows which copies have a write whose request was given up half done: the next owner finds out.
+#[test]
+fn a_write_that_is_given_up_ends_the_ownership() {
+    let rules = Rules::new(1);
+    rules.owners.judge(|node, request| match request {
+        ReplicaRequest::Write { .. } if node == 1 => Fate::Hangs,
+        _ => Fate::Carry,
+    });
+    let write = rules.begin_write(0, 5);
+    rules.run_for(Duration::from_millis(20));
+    assert_eq!(rules.owner().phase(), Phase::Serving);
+    rules.guests.crash();
+    assert!(write.borrow().is_none());
+    assert_eq!(rules.owner().phase(), Phase::Deposed);
+}
+
+/// A copy that joins and is slower than the guests does not fall behind without bound: they wait a little for it,
+/// and go on without it if that does not help.
+#[test]
+fn a_joining_copy_that_is_too_slow_begins_anew() {
+    let rules = Rules::new(1);
+    rules.make_stale(2);
+    let sent = Rc::new(Cell::new(0));
+    let count = Rc::clone(&sent);
+    rules.owners.judge(move |node, request| match request {
+        ReplicaRequest::Write { version, .. } if node == 2 && *version > spandrel_shared::Version::ZERO => {
+            count.set(count.get() + 1);
+            Fate::Late(Duration::from_secs(4))
+        }
+        _ if node == 2 => Rules::hold_up_resync(request, Duration::from_secs(4)).unwrap_or(Fate::Carry),
+        _ => Fate::Carry,
+    });
+    rules.write(0, 5).unwrap();
+    rules.owners.start(2, false);
+    rules.await_held_up();
+    let outcomes: Vec<_> = (0..70).map(|number| rules.begin_write(number % 500, number + 10)).collect();
+    let answered = || outcomes.iter().filter(|outcome| outcome.borrow().is_some()).count();
+    rules.run_for(Duration::from_millis(500));
+    assert!(answered() <= 64 && sent.get() <= 70, "{} answered, {} sent", answered(), sent.get());
+    rules.until("all are answered", || answered() == 70);
+    assert!(outcomes.iter().all(|outcome| outcome.take() == Some(Ok::<(), OwnerError>(()))));
+    rules.owners.judge_no_more();
+    rules.await_in_sync();
+    rules.assert_copies_are_the_same();
+}
+
+#[test]
+fn a_resync_tells_how_far_it_is() {
+    let rules = Rules::new(1);
+    rules.make_stale(2);
+    rules.write(0, 6).unwrap();
+    rules.owners.judge(|node, request| match node {
+        2 => Rules::hold_up_resync(request, Duration::from_millis(200)).unwrap_or(Fate::Carry),
+        _ => Fate::Carry,
+    });
+    rules.owners.start(2, false);
+    rules.await_held_up();
+    rules.run_for(Duration::from_millis(50));
+    let progress = rules.owner().resync_progress()[&drive_id(2)];
+    assert_eq!((progress.pages_done, progress.pages_total, progress.bytes_copied), (1, 2, 2 * 4096));
+    rules.await_in_sync();
+    assert_eq!(rules.owner().resync_progress(), BTreeMap::new());
+    assert_eq!(rules.owner().statistics().blocks_resynced, 2);
+}
