@@ -118,6 +118,22 @@ fn an_owner_whose_mark_does_not_end_begins_anew() {
     rules.until("it gives up", || rules.owner().phase() == Phase::Deposed);
 }
 
+/// A node is away, and the cluster's state does not let the owner mark its copies: another ownership could not do more,
+/// so this one waits.
+#[test]
+fn an_owner_waits_for_a_node_that_is_away() {
+    let rules = Rules::new(1);
+    rules.owners.fail_changes(|_| true);
+    rules.owners.stop(1, true);
+    let write = rules.begin_write(0, 5);
+    rules.run_for(Duration::from_secs(20));
+    assert_eq!(rules.owner().phase(), Phase::Serving);
+    assert!(write.borrow().is_none());
+    rules.owners.fail_changes(|_| false);
+    rules.until("it is answered", || write.borrow().is_some());
+    assert_eq!(write.take(), Some(Ok(())));
+}
+
 /// While a copy joins and just nothing is asked of it, its node's power fails, and its drive has forgotten a page that
 /// has been copied. The next write must not reach it before it has told what it holds: the page would get the version
 /// that the others have, and nothing would show any more what it lacks.

@@ -103,6 +103,17 @@ fn copies_that_are_not_in_sync_are_counted_as_unchecked() {
 }
 
 #[test]
+fn copies_that_do_not_answer_are_counted_as_unchecked() {
+    let rules = Rules::new(1);
+    rules.owners.judge(|node, request| match request {
+        ReplicaRequest::Check { .. } if node == 2 => Fate::Fails(Duration::ZERO),
+        _ => Fate::Carry,
+    });
+    let found = rules.scrub();
+    assert_eq!((found.pieces_unchecked, found.blocks_checked), (SLAB_BLOCKS / 256, 2 * SLAB_BLOCKS));
+}
+
+#[test]
 fn reports_of_parts_add_up() {
     let part = |number: u64, gave_up| ScrubReport {
         blocks_checked: number,

@@ -78,6 +78,45 @@ fn a_take_over_that_meets_a_higher_epoch_ends() {
     }
 }
 
+/// A node answers, but has lost a copy.
+#[test]
+fn a_take_over_goes_on_without_a_leg_that_lacks_a_copy() {
+    let rules = Rules::new(1);
+    rules.write(0, 5).unwrap();
+    let membership = rules.owners.membership();
+    let copy = membership.address(SlabIndex(1), &membership.slabs[1][2]);
+    let replica = rules.owners.replica(2).expect("it is up");
+    let served = replica.clone();
+    let removed = rules
+        .guests
+        .block_on(async move { served.serve(ReplicaRequest::RemoveCopy { copy }, None).await.map(|_| ()) });
+    assert_eq!(removed, Ok(Ok(())));
+    rules.take(1);
+    assert_eq!(rules.owner().statistics().legs_marked, 1);
+    rules.await_in_sync();
+    assert!(replica.has_copy(copy), "it is made anew");
+    rules.take(2);
+    assert_eq!(rules.read(0), Ok(5));
+}
+
+#[test]
+fn an_ownership_that_ends_during_its_take_over_never_serves() {
+    let rules = Rules::new(1);
+    rules.owners.judge(|_, request| match request {
+        ReplicaRequest::Pages { .. } => Fate::Late(Duration::from_millis(100)),
+        _ => Fate::Carry,
+    });
+    rules.owners.take(1);
+    let epoch = rules.owners.membership().epoch;
+    rules.until("it begins", || rules.owner().epoch() == epoch);
+    rules.run_for(Duration::from_millis(50));
+    assert_eq!(rules.owner().phase(), Phase::TakingOver);
+    rules.owner().depose();
+    rules.run_for(Duration::from_secs(1));
+    assert_eq!(rules.owner().phase(), Phase::Deposed);
+    assert_eq!(rules.read(0), Err(OwnerError::Deposed));
+}
+
 /// All copies have a write, but one of their nodes does not promise any more: there may be another owner, which has
 /// not got it.
 #[test]

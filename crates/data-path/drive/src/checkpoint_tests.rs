@@ -1,8 +1,10 @@
 use std::rc::Rc;
 
+use spandrel_platform::Drive;
 use spandrel_platform_simulated::Random;
 use spandrel_shared::BLOCK_BYTES;
 
+use super::*;
 use crate::test_support::explorer::{Budget, crash_images, explore};
 use crate::test_support::machine::{Machine, add_slab, write_block};
 use crate::test_support::observation::{check_ownership, observe};
@@ -38,6 +40,59 @@ fn random_step(random: &Random) -> Step {
 
 fn add_slabs() -> Vec<Step> {
     vec![Step::Add(key(1, 0)), Step::Add(key(1, 1)), Step::Add(key(2, 0)), Step::Join]
+}
+
+#[test]
+fn records_are_split_into_changes_of_a_size() {
+    let mark = |exceptions: usize| Record::Mark {
+        volume_slot: 0,
+        mark: version(1, 1),
+        exceptions: vec![version(1, 0); exceptions],
+    };
+    let small = record_bytes(&mark(0));
+    let fits = CHANGE_BYTES / small;
+    for (records, expected) in [(1, vec![1]), (fits, vec![fits]), (fits + 1, vec![fits, 1])] {
+        let changes = split((0..records).map(|_| mark(0)).collect());
+        assert_eq!(changes.iter().map(Vec::len).collect::<Vec<usize>>(), expected);
+    }
+    let long = CHANGE_BYTES / 12 + 1;
+    let changes = split(vec![mark(0), mark(long), mark(0), mark(0)]);
+    assert_eq!(changes.iter().map(Vec::len).collect::<Vec<usize>>(), [1, 1, 2], "a long one stands alone");
+    assert_eq!(split(Vec::new()), Vec::<Vec<Record>>::new());
+}
+
+/// Pages get places from several runs of free blocks, and not all of these may be needed.
+#[test]
+fn what_a_batch_of_pages_does_not_use_is_free_again() {
+    for used in 0..=7 {
+        let (machine, store) = Machine::attached(1, drive_config(DRIVE_MIB));
+        machine.run(move |_| async move {
+            let inner = &store.inner;
+            let free = || inner.with_allocator(|allocator| allocator.free_blocks());
+            let before = free();
+            let mut batch = PageBatch::allocate(inner, 4).expect("there is room");
+            let second = PageBatch::allocate(inner, 3).expect("there is room");
+            batch.runs.extend(second.runs);
+            batch.buffers.extend(second.buffers);
+            let mut places = Vec::new();
+            for number in 0..used {
+                let pointer = batch.add(|page| {
+                    page.fill(number + 1);
+                    u32::from(number)
+                });
+                assert_eq!(pointer.checksum, u32::from(number));
+                places.push(pointer.block);
+            }
+            batch.write(inner).await.expect("the drive works");
+            assert_eq!(free(), before - u32::from(used));
+            assert_eq!(inner.statistics.borrow().map_bytes % BLOCK_BYTES as u64, 0);
+            for (number, block) in (1..).zip(places) {
+                let buffer = inner.platform.buffers().take(BLOCK_BYTES);
+                let page = inner.drive.read(Layout::offset_of(block), buffer).await.expect("it was written");
+                assert!(page.iter().all(|byte| *byte == number), "page {number} of {used}");
+            }
+        });
+    }
 }
 
 #[test]

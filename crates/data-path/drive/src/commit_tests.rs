@@ -32,6 +32,92 @@ fn check_after_power_cut(machine: &Machine, oracle: &Oracle) -> Oracle {
     oracle.settle(&observation)
 }
 
+const SECTOR_BYTES: u32 = 512;
+
+fn layout() -> Layout {
+    Layout::for_drive(64 << 20, SECTOR_BYTES, small_slabs()).expect("it is large enough")
+}
+
+/// A journal in which the next group stands at `sector`, as after an attach.
+fn journal_at(sector: u32, used_sectors: u64) -> JournalState {
+    let next = JournalPosition { sector, lap: 3, sequence: 7, previous_checksum: 0 };
+    JournalState::new(next, used_sectors, 1)
+}
+
+#[test]
+fn a_group_that_does_not_fit_before_the_end_stands_at_the_start_of_the_next_lap() {
+    let layout = layout();
+    let total = layout.journal_sectors();
+    // Sectors before the end, bytes of the group, its place and lap, and what it takes of the journal.
+    for (left, bytes, sector, lap, taken) in [
+        (10, 512, total - 10, 3, 1),
+        (10, 513, total - 10, 3, 2),
+        (10, 5120, total - 10, 3, 10),
+        (10, 5121, 0, 4, 10 + 11),
+        (0, 512, 0, 4, 1),
+    ] {
+        let mut journal = journal_at(total - left, 5);
+        assert_eq!(journal.place(bytes, &layout), sector, "{bytes} bytes, {left} sectors left");
+        let sectors = bytes.div_ceil(SECTOR_BYTES as usize) as u32;
+        assert_eq!((journal.next.sector, journal.next.lap), (sector + sectors, lap));
+        assert_eq!(journal.used_sectors(), 5 + taken);
+    }
+}
+
+/// A group can waste as much before the journal's end as it takes.
+#[test]
+fn a_group_needs_twice_its_room_and_leaves_the_reserve() {
+    let layout = layout();
+    let total = u64::from(layout.journal_sectors());
+    for (bytes, reserve_bytes, needed) in
+        [(512, 0, 2), (513, 0, 4), (512, 1, 3), (512, 1024, 4), (51_200, 51_200, 300)]
+    {
+        assert!(journal_at(0, total - needed).has_room(bytes, &layout, reserve_bytes));
+        assert!(!journal_at(0, total - needed + 1).has_room(bytes, &layout, reserve_bytes));
+        let mut journal = journal_at(0, total - needed + 1);
+        journal.release_to(1);
+        assert!(journal.has_room(bytes, &layout, reserve_bytes), "a checkpoint has given room back");
+    }
+}
+
+#[test]
+fn half_of_what_ordinary_groups_may_use_makes_it_time_for_a_checkpoint() {
+    let layout = layout();
+    let reserve_bytes = 100 * u64::from(SECTOR_BYTES);
+    let kept = 2 * (GROUP_BYTES_MAX as u64) / u64::from(SECTOR_BYTES) + 100;
+    let ordinary = u64::from(layout.journal_sectors()) - kept;
+    assert!(!journal_at(0, ordinary.div_ceil(2) - 1).is_half_full(&layout, reserve_bytes));
+    assert!(journal_at(0, ordinary.div_ceil(2)).is_half_full(&layout, reserve_bytes));
+}
+
+/// The changes of a group, each given by its records' number and its blocks of data.
+fn taken(changes: &[(usize, usize)]) -> usize {
+    let trim = |counter| Record::Trim { slab_slot: 0, first: 0, count: 1, counter };
+    let machine = Machine::new(1, drive_config(24));
+    let buffers = machine.platform().buffers().clone();
+    let change = |(records, blocks): &(usize, usize)| {
+        let change = Change::records((0..*records as u64).map(trim).collect());
+        let data = || buffers.take_zeroed(blocks * BLOCK_BYTES).freeze();
+        if *blocks > 0 { change.with_data(vec![DataRun { block: 0, data: data() }]) } else { change }
+    };
+    let mut pending: PendingChanges = changes.iter().map(change).collect();
+    let taken = take_changes(&mut State::new(small_slabs()), &mut pending);
+    assert_eq!(taken.len() + pending.len(), changes.len());
+    taken.len()
+}
+
+#[test]
+fn a_group_takes_what_its_limits_of_bytes_and_blocks_permit() {
+    let records_max = (GROUP_BYTES_MAX - GROUP_HEADER_BYTES)
+        / record_bytes(&Record::Trim { slab_slot: 0, first: 0, count: 1, counter: 0 });
+    assert_eq!(taken(&[(1, 0), (1, 1), (2, 2)]), 3);
+    assert_eq!(taken(&[(records_max - 1, 0), (1, 0)]), 2, "exactly full");
+    assert_eq!(taken(&[(records_max, 0), (1, 0)]), 1);
+    assert_eq!(taken(&[(1, GROUP_BLOCKS_MAX - 1), (1, 1)]), 2, "as many blocks as may be");
+    assert_eq!(taken(&[(1, GROUP_BLOCKS_MAX), (1, 1)]), 1);
+    assert_eq!(taken(&[(1, GROUP_BLOCKS_MAX / 2), (1, GROUP_BLOCKS_MAX / 2), (1, 1)]), 2);
+}
+
 #[test]
 fn changes_that_gather_share_one_group_and_one_flush() {
     let (machine, store) = Machine::attached(1, drive_config(24));
@@ -275,6 +361,7 @@ fn without_room(room: Room) -> Vec<Step> {
     steps.extend([Step::Join, Step::Write(a, 20, 2), Step::Write(b, 0, 1), Step::Join]);
     steps.extend([Step::Room(room), Step::Write(a, 0, 2), Step::Write(a, 500, 20), Step::Write(b, 0, 1)]);
     steps.extend([Step::Trim(a, 2, 1), Step::SetPage(b, 1, true), Step::Fence(volume(1)), Step::Join]);
+    steps.extend([Step::Heal(a, 5), Step::Write(a, 6, 1), Step::Join]);
     steps.extend([Step::Write(b, 1, 1), Step::Checkpoint, Step::Write(b, 2, 30), Step::Join]);
     steps.extend([Step::Mark(volume(1), 0), Step::Write(a, 4, 1), Step::Add(key(3, 0)), Step::Join]);
     steps.extend([Step::Room(Room::Enough), Step::Write(a, 0, 2), Step::Write(b, 0, 4), Step::Join]);

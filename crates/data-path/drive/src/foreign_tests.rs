@@ -22,6 +22,34 @@ fn known_marks_are_named_and_unknown_data_are_seen() {
     assert!(recognize_head(&head).unwrap().contains("ext4"));
 }
 
+/// What is found at the start of a drive, and in the block that a store would have last.
+#[test]
+fn a_drive_that_holds_something_is_not_empty() {
+    let config = drive_config(24);
+    let geometry = spandrel_shared::SlabGeometry::new(4 << 20).expect("a slab size");
+    let layout = Layout::for_drive(24 << 20, 512, geometry).expect("it is large enough");
+    let last = Layout::offset_of(layout.data_end_block());
+    let found = |offset: u64, bytes: &'static [u8]| {
+        let machine = Machine::new(1, config);
+        machine.run(move |platform| async move {
+            let drive = platform.open_drive("drive").await.expect("it is free");
+            let mut block = platform.buffers().take_zeroed(BLOCK_BYTES);
+            block[(offset % BLOCK_BYTES as u64) as usize..][..bytes.len()].copy_from_slice(bytes);
+            let start = offset / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+            drive.write(start, vec![block.freeze()]).await.expect("it works");
+            recognize(&platform, &drive, &layout).await.expect("it works")
+        })
+    };
+    assert_eq!(found(0, &[0]), None);
+    assert_eq!(found(0x438, &[0x53, 0xEF]).as_deref(), Some("an ext2, ext3 or ext4 file system"));
+    assert_eq!(
+        found(HEAD_BYTES as u64 - 1, &[1]),
+        Some("unknown data (the first at byte 1048575)".to_owned())
+    );
+    assert_eq!(found(HEAD_BYTES as u64, &[1]), None, "only its start and its end are looked at");
+    assert_eq!(found(last + 5, &[1]), Some(format!("data at its end (byte {last})")));
+}
+
 /// Whatever a power cut leaves of a formatting, the drive can be formatted again, or is formatted.
 #[test]
 fn an_interrupted_formatting_can_be_repeated() {

@@ -165,6 +165,56 @@ fn of_a_write_over_two_pages_what_a_resync_has_replaced_is_not_listed() {
     });
 }
 
+#[test]
+fn a_write_tells_what_is_complete() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 5).await.expect("the first epoch");
+        write(&platform, &replica, 5, 1, 1).await.expect("the owner writes");
+        write(&platform, &replica, 5, 2, 1).await.expect("the owner writes");
+        let mark = Mark { version: Version::new(Epoch(5), 2), exceptions: vec![Version::new(Epoch(5), 1)] };
+        let (copy, authority, version) = (copy_address(), authority(5), Version::new(Epoch(5), 3));
+        let trim = ReplicaRequest::Trim { copy, authority, mark: mark.clone(), first: 0, count: 1, version };
+        replica.serve(trim, None).await.expect("the owner trims");
+        let gathered = fence(&replica, 5).await.expect("the same epoch").remove(0);
+        let listed: Vec<u64> = gathered.listed.iter().map(|listed| listed.version.counter).collect();
+        assert_eq!((listed, gathered.mark), (vec![1, 3], mark));
+    });
+}
+
+/// A block that is damaged here and is a hole elsewhere becomes one.
+#[test]
+fn a_damaged_block_is_healed_by_data_or_by_a_hole() {
+    for byte in [Some(9), None] {
+        run(async move |platform| {
+            let replica = new_replica(&platform).await;
+            fence(&replica, 1).await.expect("the first epoch");
+            let (copy, authority) = (copy_address(), authority(1));
+            replica
+                .serve(ReplicaRequest::Lose { copy, authority, block: 7 }, None)
+                .await
+                .expect("it is there");
+            let read = ReplicaRequest::Read { copy, authority, first: 7, count: 1 };
+            let (ReplicaResponse::Parts(parts), _) = replica.serve(read, None).await.expect("it is served")
+            else {
+                panic!("a read is answered with parts")
+            };
+            let [PartDescription::Damaged { token, .. }] = parts[..] else { panic!("{parts:?}") };
+            let data = byte.map(|byte| platform.buffers().copy_of(&[byte; BLOCK_BYTES]).freeze());
+            let checksum = data.as_ref().map(|data| BlockChecksum::new(volume(), SLAB).of(7, data));
+            let heal = |checksum| ReplicaRequest::Heal { copy, authority, block: 7, token, checksum };
+            let wrong = if checksum.is_some() { None } else { Some(1) };
+            assert_eq!(
+                replica.serve(heal(wrong), data.clone()).await.map(|_| ()),
+                Err(ReplicaError::DamagedOnArrival),
+                "data and checksum come together"
+            );
+            replica.serve(heal(checksum), data).await.expect("there is room");
+            assert_eq!(read_byte(&replica, 1).await, Ok(byte.unwrap_or(0)));
+        });
+    }
+}
+
 /// The first owner's fence waits for its drives when the next owner's comes.
 #[test]
 fn a_fence_that_is_overtaken_by_a_higher_one_is_refused() {

@@ -22,3 +22,7 @@ impl ToldOnce {
         self.0.take();
     }
 }
+
+#[cfg(test)]
+#[path = "told_once_tests.rs"]
+mod tests;
