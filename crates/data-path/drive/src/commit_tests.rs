@@ -361,7 +361,7 @@ fn without_room(room: Room) -> Vec<Step> {
     steps.extend([Step::Join, Step::Write(a, 20, 2), Step::Write(b, 0, 1), Step::Join]);
     steps.extend([Step::Room(room), Step::Write(a, 0, 2), Step::Write(a, 500, 20), Step::Write(b, 0, 1)]);
     steps.extend([Step::Trim(a, 2, 1), Step::SetPage(b, 1, true), Step::Fence(volume(1)), Step::Join]);
-    steps.extend([Step::Heal(a, 5), Step::Write(a, 6, 1), Step::Join]);
+    steps.extend([Step::Write(a, 1022, 2), Step::Write(a, 510, 2), Step::Join]);
     steps.extend([Step::Write(b, 1, 1), Step::Checkpoint, Step::Write(b, 2, 30), Step::Join]);
     steps.extend([Step::Mark(volume(1), 0), Step::Write(a, 4, 1), Step::Add(key(3, 0)), Step::Join]);
     steps.extend([Step::Room(Room::Enough), Step::Write(a, 0, 2), Step::Write(b, 0, 4), Step::Join]);
@@ -408,6 +408,24 @@ fn a_change_without_room_is_refused_and_leaves_nothing_behind() {
         oracle.borrow().check(&observation);
     }
     assert!(refusals > 10);
+}
+
+/// The block stays damaged as it was, and what was to take its place belongs to whoever gets it next.
+#[test]
+fn a_heal_without_room_is_taken_back() {
+    let config = drive_config(24);
+    let machine = Machine::with_image(1, config, preallocated(config));
+    machine.format();
+    let (store, _) = machine.attach().unwrap();
+    let runner = runner(&machine, &store);
+    let slab = key(1, 0);
+    let healed =
+        [Step::Add(slab), Step::Join, Step::Write(slab, 0, 8), Step::Join, Step::Room(Room::OnlyOverwrites)];
+    run(&machine, &runner, healed.into_iter().chain([Step::Heal(slab, 5), Step::Join]).collect());
+    assert_eq!(machine.drive.counters().writes_without_room, 1, "the good content had no room");
+    run(&machine, &runner, vec![Step::Room(Room::Enough), Step::Write(slab, 20, 2), Step::Join]);
+    check_ownership(&store);
+    check_after_power_cut(&machine, &runner.oracle.borrow());
 }
 
 /// As long as there is no room for map pages, what is refused fills the journal up; then nothing is

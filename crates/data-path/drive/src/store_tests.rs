@@ -28,6 +28,36 @@ fn what_was_written_is_read_and_counted() {
     });
 }
 
+/// One write goes to many places if there is no longer run of free blocks.
+#[test]
+fn a_write_to_a_fragmented_drive_is_read_as_it_was_written() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let layout = store.superblock().layout;
+    let contents: Vec<u64> = (100..140).collect();
+    let written = contents.clone();
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        // Free are runs of one, two and three blocks.
+        let taken = (layout.data_first_block..layout.data_end_block())
+            .filter(|block| [0, 2, 5].contains(&(block % 9)));
+        store.inner.with_allocator(|allocator| taken.for_each(|block| _ = allocator.take(block)));
+        write_blocks(&platform, &store, slab, 500, version(1, 1), &written).await.unwrap();
+        let seen = read_all(&store, slot, 1024).await;
+        assert_eq!(seen[500..540], written.iter().map(|content| Seen::Content(*content)).collect::<Vec<_>>());
+    });
+    machine.power_cycle();
+    let (store, _) = machine.attach().unwrap();
+    machine.run(|_| async move {
+        let slot = store.find_slab(volume(1), SlabIndex(0)).expect("it is there").slot;
+        let seen = read_all(&store, slot, 1024).await;
+        assert_eq!(
+            seen[500..540],
+            contents.iter().map(|content| Seen::Content(*content)).collect::<Vec<_>>()
+        );
+    });
+}
+
 #[test]
 fn what_is_not_there_is_not_found() {
     let (machine, store) = Machine::attached(1, drive_config(24));
