@@ -26,6 +26,57 @@ fn a_long_request_prefers_one_run_to_many_holes() {
     assert_eq!(allocator.allocate(3, 0).unwrap().len(), 3);
 }
 
+/// The free blocks of a recovered drive are those that nothing has taken.
+#[test]
+fn a_certain_block_is_taken_once_and_only_within_the_range() {
+    let mut allocator = Allocator::new(10, 74);
+    for (block, expected) in [
+        (0, false),
+        (9, false),
+        (10, true),
+        (10, false),
+        (73, true),
+        (73, false),
+        (74, false),
+        (u32::MAX, false),
+    ] {
+        assert_eq!(allocator.take(block), expected, "block {block}");
+    }
+    assert_eq!((allocator.used_blocks(), allocator.free_blocks()), (2, 62));
+}
+
+/// Whole words of the bitmap, and a first block other than zero: nothing stands behind the last word.
+#[test]
+fn a_request_that_does_not_fit_before_the_last_block_goes_on_at_the_first() {
+    let mut allocator = Allocator::new(10, 138);
+    assert_eq!(allocator.allocate(100, 0).unwrap(), [Run { first: 10, count: 100 }]);
+    allocator.free_now(Run { first: 10, count: 20 });
+    assert_eq!(
+        allocator.allocate(40, 0).unwrap(),
+        [Run { first: 110, count: 28 }, Run { first: 10, count: 12 }]
+    );
+    assert_eq!(allocator.allocate(8, 0).unwrap(), [Run { first: 22, count: 8 }]);
+    assert_eq!(allocator.allocate(1, 0), None);
+}
+
+/// One bit of the summary stands for 64 blocks, one of its words for 4096.
+#[test]
+fn the_next_free_block_is_found_however_far_behind_it_is() {
+    let (first, count) = (5, 5 * 64 * 64);
+    let mut allocator = Allocator::new(first, first + count);
+    assert_eq!(allocator.allocate(count, 0).unwrap(), [Run { first, count }]);
+    let single = |index: u32| Run { first: first + index, count: 1 };
+    allocator.free_now(single(0));
+    assert_eq!(allocator.allocate(1, 0).unwrap(), [single(0)]);
+    // Each time the search begins behind the first block, which is free too.
+    for index in [4096, 1, 63, 64, 4095, 8191, 8192 + 65, count - 1] {
+        allocator.free_now(single(0));
+        allocator.free_now(single(index));
+        assert_eq!(allocator.allocate(1, 0).unwrap(), [single(index)], "index {index}");
+        assert_eq!(allocator.allocate(1, 0).unwrap(), [single(0)], "behind the last one comes the first");
+    }
+}
+
 #[test]
 fn released_blocks_wait_for_older_reads_only() {
     let mut allocator = Allocator::new(0, 64);

@@ -59,3 +59,7 @@ pub fn seal(bytes: &mut [u8]) -> u32 {
 pub fn is_sealed(bytes: &[u8]) -> bool {
     bytes.len() > 4 && bytes[..4] == spandrel_shared::checksum::crc32c(&bytes[4..]).to_le_bytes()
 }
+
+#[cfg(test)]
+#[path = "format_tests.rs"]
+mod tests;

@@ -330,3 +330,115 @@ fn a_sector_that_cannot_be_read_is_a_gap_where_the_chain_goes_on_and_nowhere_els
     assert_eq!(walk.sequences.len(), 3);
     assert!(!walk.behind.gap);
 }
+
+/// A group of the full length that just fits is never put at the ring's start.
+#[test]
+fn the_next_group_stands_here_or_at_the_start_if_the_longest_one_finds_no_room_here() {
+    let here = |sector| Some((sector, 5, 0));
+    let cases = [
+        // Sectors of 512 bytes: 2048 of them, and a group has 256 at most.
+        (512, 0, [here(0), None]),
+        (512, 1000, [here(1000), None]),
+        (512, 1792, [here(1792), None]),
+        (512, 1793, [here(1793), Some((0, 6, 255))]),
+        (512, 2047, [here(2047), Some((0, 6, 1))]),
+        (512, 2048, [None, Some((0, 6, 0))]),
+        // Sectors of 4096 bytes: 256 of them, and a group has 32 at most.
+        (4096, 224, [here(224), None]),
+        (4096, 225, [here(225), Some((0, 6, 31))]),
+        (4096, 256, [None, Some((0, 6, 0))]),
+    ];
+    let ring = Ring::new();
+    let (layout, root) = (ring.layout, ring.root());
+    Machine::with_image(1, drive_config(DRIVE_MIB), ring.image).run(move |platform| async move {
+        let drive = open(&platform).await;
+        for (sector_bytes, sector, places) in cases {
+            let mut reader = JournalReader::new(&platform, &drive, Layout { sector_bytes, ..layout }, &root);
+            reader.position = JournalPosition { sector, lap: 5, ..root.journal };
+            assert_eq!(reader.next_places(), places, "sector {sector} of {sector_bytes} bytes");
+        }
+    });
+}
+
+/// Where the ring is full to its last sector the lap goes on, as it does behind a group.
+#[test]
+fn the_journal_goes_on_behind_a_gap_also_over_the_end_of_the_ring() {
+    let cases = [
+        (100, 20, (120, 5)),
+        (2000, 48, (2048, 5)),
+        (2000, 49, (1, 6)),
+        (2000, 256, (208, 6)),
+        (2048, 256, (256, 6)),
+    ];
+    let ring = Ring::new();
+    let (layout, root) = (ring.layout, ring.root());
+    Machine::with_image(1, drive_config(DRIVE_MIB), ring.image).run(move |platform| async move {
+        let drive = open(&platform).await;
+        for (from, sectors, (sector, lap)) in cases {
+            for (shown, sequence) in [(0, 100), (99, 100), (100, 101), (107, 108)] {
+                let mut reader = JournalReader::new(&platform, &drive, layout, &root);
+                reader.position = JournalPosition { sector: from, lap: 5, ..root.journal };
+                reader.used_sectors = 300;
+                reader.skip(&Behind { sectors, sequence: shown, ..Behind::default() });
+                let expected = JournalPosition { sequence, sector, lap, ..root.journal };
+                assert_eq!(reader.position(), expected, "{sectors} sectors from {from} on");
+                assert_eq!(reader.used_sectors(), 300 + u64::from(sectors));
+            }
+        }
+    });
+}
+
+/// It may be as long as a group can be. What stands behind it is read all the same.
+#[test]
+fn the_journal_goes_on_behind_all_that_a_group_which_cannot_be_read_may_take() {
+    for behind in [0, 1] {
+        let mut ring = Ring::new();
+        let root = ring.root();
+        ring.push(8);
+        let end = ring.next;
+        let place = ring.push(8);
+        (0..behind).for_each(|_| _ = ring.push(8));
+        let walk = ring.walk_with(&root, &[place]);
+        assert_eq!((walk.sequences, walk.position), (vec![100], end));
+        assert!(walk.behind.gap);
+        assert_eq!(walk.position_behind.sector, end.sector + (GROUP_BYTES_MAX / 512) as u32);
+        assert_eq!(walk.position_behind.sequence, end.sequence + 2 * behind, "the last that was read");
+    }
+}
+
+/// The head of a group says whether it is the next one.
+#[test]
+fn a_group_that_can_be_read_in_part_is_a_gap_if_it_is_the_next_one() {
+    let mut ring = Ring::new();
+    for _ in 0..ring.layout.journal_sectors() / 24 {
+        ring.push(24);
+    }
+    let root = ring.root();
+    ring.push(24);
+    let end = ring.next;
+    let tail = Place { sector: end.sector + 16, sectors: 8 };
+    let walk = ring.walk_with(&root, &[tail]);
+    assert_eq!((walk.sequences.len(), walk.position), (1, end));
+    assert!(!walk.behind.gap, "that is left of an older lap");
+    assert_eq!(ring.push(24).sector, end.sector);
+    let walk = ring.walk_with(&root, &[tail]);
+    assert_eq!((walk.sequences.len(), walk.position), (1, end));
+    assert!(walk.behind.gap);
+}
+
+/// Otherwise its journal would be taken for an empty one.
+#[test]
+fn a_drive_that_answers_no_read_is_no_gap_but_a_failure() {
+    let mut ring = Ring::new();
+    let (layout, root) = (ring.layout, ring.root());
+    ring.push(8);
+    let machine = Machine::with_image(1, drive_config(DRIVE_MIB), ring.image);
+    let dying = machine.drive.clone();
+    machine.run(move |platform| async move {
+        let drive = open(&platform).await;
+        dying.die();
+        let mut reader = JournalReader::new(&platform, &drive, layout, &root);
+        assert!(reader.next().await.is_err());
+        assert!(reader.look_behind().await.is_err());
+    });
+}

@@ -120,3 +120,106 @@ fn a_physical_block_is_not_reused_under_a_read() {
     });
     assert_eq!(machine.drive.counters().overlaps, 0);
 }
+
+/// Random writes aside, blocks were written together, and one read brings them back.
+#[test]
+fn blocks_that_lie_behind_each_other_are_read_together_up_to_one_mebibyte() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        let contents: Vec<u64> = (0..600).collect();
+        write_blocks(&platform, &store, slab, 0, version(1, 1), &contents).await.unwrap();
+        store.lose(slot, 599).await.unwrap();
+        for (count, parts, reads) in [
+            (1, &[1][..], 1),
+            (255, &[255], 1),
+            (256, &[256], 1),
+            (257, &[256, 1], 2),
+            (600, &[256, 256, 87, 1], 3),
+            (1024, &[256, 256, 87, 1, 424], 3),
+        ] {
+            let before = store.statistics();
+            let counts: Vec<u32> =
+                store.read(slot, 0, count).await.unwrap().iter().map(ReadPart::count).collect();
+            assert_eq!(counts, parts, "{count} blocks");
+            let after = store.statistics();
+            assert_eq!(after.reads - before.reads, reads, "{count} blocks");
+            assert_eq!(after.blocks_read - before.blocks_read, u64::from(count), "holes included");
+        }
+    });
+}
+
+/// What stands behind a damaged block of the same read is not moved into its place.
+#[test]
+fn damaged_blocks_of_one_read_are_left_out_of_it() {
+    for damaged in [&[0][..], &[4], &[2, 3], &[0, 2, 9], &[9]] {
+        let (machine, store) = Machine::attached(1, drive_config(24));
+        let drive = machine.drive.clone();
+        machine.run(move |platform| async move {
+            let slab = key(1, 0);
+            let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+            let contents: Vec<u64> = (100..110).collect();
+            write_blocks(&platform, &store, slab, 0, version(1, 1), &contents).await.unwrap();
+            damaged.iter().for_each(|block| drive.flip_bit(physical(&store, slot, *block), 7));
+            let before = store.statistics().reads;
+            let seen = read_all(&store, slot, 10).await;
+            assert_eq!(store.statistics().reads - before, 1);
+            for (block, seen) in (0..).zip(seen) {
+                if damaged.contains(&block) {
+                    assert!(seen.is_damaged(), "block {block} of {damaged:?}");
+                } else {
+                    assert_eq!(seen, Seen::Content(100 + u64::from(block)), "beside {damaged:?}");
+                }
+            }
+        });
+    }
+}
+
+/// There is no place on the drive to read them from.
+#[test]
+fn lost_blocks_are_damaged_without_a_read() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        write_blocks(&platform, &store, slab, 0, version(1, 1), &[1, 2, 3, 4, 5]).await.unwrap();
+        for block in [1, 2, 3] {
+            store.lose(slot, block).await.unwrap();
+        }
+        let before = store.statistics();
+        let seen = read_all(&store, slot, 5).await;
+        let lost = |block| Seen::Damaged(DamagedBlock { block, mapping: Mapping::UNKNOWN });
+        assert_eq!(seen, [Seen::Content(1), lost(1), lost(2), lost(3), Seen::Content(5)]);
+        let after = store.statistics();
+        assert_eq!(after.reads - before.reads, 2, "one before them and one behind");
+        assert_eq!(after.blocks_damaged - before.blocks_damaged, 3);
+    });
+}
+
+/// A scrub goes in pieces, and the last one ends where it was asked to end.
+#[test]
+fn a_scrub_finds_what_is_damaged_in_its_range_and_nothing_beside_it() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        let slab = key(1, 0);
+        let slot = add_slab(&store, slab, copy(1)).await.unwrap();
+        write_blocks(&platform, &store, slab, 0, version(1, 1), &[7; 1000]).await.unwrap();
+        for block in [20, 299, 300, 1023] {
+            store.lose(slot, block).await.unwrap();
+        }
+        for (first, count, expected) in [
+            (0, 20, &[][..]),
+            (0, 300, &[20, 299]),
+            (21, 279, &[299]),
+            (0, 301, &[20, 299, 300]),
+            (301, 722, &[]),
+            (724, 300, &[1023]),
+            (0, 1024, &[20, 299, 300, 1023]),
+        ] {
+            let found = store.scrub(slot, first, count).await.unwrap();
+            let blocks: Vec<u32> = found.iter().map(|found| found.block).collect();
+            assert_eq!(blocks, expected, "{count} from {first} on");
+        }
+    });
+}

@@ -219,3 +219,138 @@ proptest! {
         prop_assert_eq!(content(&recovered), content(&live));
     }
 }
+
+#[test]
+fn mapped_blocks_are_named_with_their_places_in_the_slab() {
+    let mut state = state();
+    state.apply(&Record::Write(mapping(0, 2, 2, 1)));
+    state.apply(&Record::Write(mapping(0, 511, 3, 2)));
+    let slab = state.slabs.get_mut(0).unwrap();
+    slab.lose(512);
+    assert_eq!(slab.mapping(512), Mapping::UNKNOWN);
+    assert_eq!(slab.mapped_blocks(), [(2, 1100), (3, 1101), (511, 1200), (513, 1202)]);
+    assert_eq!((slab.pages[0].mapped, slab.pages[1].mapped), (3, 2), "what is lost is not unmapped");
+}
+
+#[test]
+fn a_copy_that_is_forgotten_is_empty_and_all_of_it_is_written_anew() {
+    let mut state = state();
+    state.apply(&Record::Write(mapping(0, 510, 4, 9)));
+    let slab = state.slabs.get_mut(0).unwrap();
+    slab.map = PagePointer { block: 50, checksum: 1 };
+    slab.pages[1].entry.leaf = PagePointer { block: 51, checksum: 2 };
+    slab.pages.iter_mut().for_each(|page| page.dirty = false);
+    slab.dirty = false;
+    slab.forget();
+    assert!(slab.map.is_none() && slab.dirty);
+    assert_eq!(slab.mapped_blocks(), []);
+    for page in &slab.pages {
+        assert_eq!((page.entry, page.mapped, page.dirty), (PageEntry::default(), 0, true));
+    }
+}
+
+/// A page that was whole before the journal was damaged may not be so any more.
+#[test]
+fn pages_in_doubt_are_whole_no_more_and_keep_their_versions() {
+    let mut state = state();
+    let set = version(1, 7);
+    state.apply(&Record::SetPageVersion { slab_slot: 0, page: 1, version: set, whole: true });
+    let slab = state.slabs.get_mut(0).unwrap();
+    assert!(slab.pages[1].entry.whole);
+    slab.pages.iter_mut().for_each(|page| page.dirty = false);
+    slab.dirty = false;
+    slab.doubt_whole_pages();
+    assert_eq!((slab.pages[1].entry.whole, slab.pages[1].entry.version), (false, set));
+    assert!(slab.dirty && slab.pages[1].dirty && !slab.pages[0].dirty);
+    slab.dirty = false;
+    slab.doubt_whole_pages();
+    assert!(!slab.dirty, "nothing is written for what has not changed");
+}
+
+/// A replay meets the record of a slab that the root names already.
+#[test]
+fn a_slab_that_is_there_already_stays_as_it_is() {
+    let mut state = state();
+    state.apply(&Record::Write(mapping(0, 0, 1, 9)));
+    state.apply(&slab_add(0));
+    assert_eq!(state.slabs.get(0).unwrap().mapped_blocks(), [(0, 1900)]);
+    assert_eq!(state.volume(volume(1)).unwrap().slab_count, 2);
+}
+
+/// Its fence holds until then, so that a copy that comes back is not written by a former owner.
+#[test]
+fn a_volume_without_slabs_is_forgotten_unless_one_is_coming() {
+    let mut state = state();
+    assert_eq!(state.expect_slab(volume(1)), VOLUME_SLOT);
+    (1..=5).for_each(|counter| state.apply(&Record::Write(mapping(0, 5, 1, counter))));
+    // Writes that only memory has taken off the list count until the volume goes.
+    state.note_mark(VOLUME_SLOT, version(0, 3), &[]);
+    for slab_slot in [0, 1] {
+        assert!(state.volume(volume(1)).is_some());
+        state.apply(&Record::SlabRemove { slab_slot });
+    }
+    assert!(state.volume(volume(1)).is_none());
+    assert_eq!(state.volume_ids().count(), 0);
+    state.drop_empty_volumes();
+    assert_eq!(state.volume_slot(volume(1)), Some(VOLUME_SLOT), "a slab is on its way");
+    assert_eq!(state.listed_writes_max(), 3);
+    state.expect_slab_no_more(VOLUME_SLOT);
+    assert_eq!(state.volume_slot(volume(1)), Some(VOLUME_SLOT), "no checkpoint has begun");
+    state.drop_empty_volumes();
+    assert_eq!(state.volume_slot(volume(1)), None);
+    assert!(state.volumes.get(VOLUME_SLOT).is_none());
+    assert_eq!(state.listed_writes_max(), 0);
+}
+
+/// A root can name a volume twice, the empty slot behind the other one.
+#[test]
+fn after_a_replay_volumes_are_found_where_their_slabs_are_and_empty_slots_are_free() {
+    let mut state = State::new(small_slabs());
+    state.add_volume(1, volume(1));
+    state.add_volume(2, volume(1));
+    let Record::SlabAdd(add) = slab_add(2) else { unreachable!() };
+    state.add_slab(&SlabAdd { volume_slot: 1, ..add });
+    state.end_replay();
+    assert_eq!(state.volume_slot(volume(1)), Some(1));
+    assert_eq!(state.slab_slot(volume(1), add.slab), Some(2));
+    assert_eq!([(); 3].map(|()| state.slabs.reserve()), [0, 1, 3]);
+    assert_eq!([(); 3].map(|()| state.volumes.reserve()), [0, 2, 3]);
+}
+
+/// A page can change again while it is written, and can find no room.
+#[test]
+fn a_written_page_replaces_the_former_one_and_one_that_was_not_is_written_later() {
+    let former = PagePointer { block: 51, checksum: 1 };
+    let new = PagePointer { block: 52, checksum: 2 };
+    for index in [Some(1), None] {
+        for (dirty, written) in [(false, true), (false, false), (true, true), (true, false)] {
+            let mut state = state();
+            let mut allocator = Allocator::new(50, 60);
+            assert!(allocator.take(51) && allocator.take(52));
+            state.allocator = Some(allocator);
+            let slab = state.slabs.get_mut(0).unwrap();
+            slab.dirty = dirty;
+            slab.pages[1].dirty = dirty;
+            slab.pages[1].entry.leaf = former;
+            slab.map = former;
+            state.replace_page(0, index, new, written);
+            let slab = state.slabs.get(0).unwrap();
+            let case = format!("{index:?}, dirty {dirty}, written {written}");
+            let there = if index.is_some() { slab.pages[1].entry.leaf } else { slab.map };
+            assert_eq!(there, if written { new } else { former }, "{case}");
+            assert_eq!(slab.dirty, dirty || !written, "{case}");
+            let page_dirty = dirty || index.is_some() && !written;
+            assert_eq!(slab.pages[1].dirty, page_dirty, "{case}");
+            assert_eq!(state.retired_pages, if written { vec![51] } else { vec![] }, "{case}");
+            let used = if written { 2 } else { 1 };
+            assert_eq!(state.allocator.unwrap().used_blocks(), used, "{case}: what nothing names is free");
+        }
+    }
+    // The slab has gone: nothing will name the page.
+    let mut state = state();
+    let mut allocator = Allocator::new(50, 60);
+    assert!(allocator.take(52));
+    state.allocator = Some(allocator);
+    state.replace_page(9, None, new, true);
+    assert_eq!(state.allocator.unwrap().used_blocks(), 0);
+}

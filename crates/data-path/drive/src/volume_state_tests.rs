@@ -87,6 +87,59 @@ fn a_roll_forward_decides_the_blocks_that_it_writes_and_no_others() {
 }
 
 #[test]
+fn a_range_that_is_taken_off_the_list_leaves_what_lies_before_and_behind_it() {
+    for (first, count, left) in [
+        (10, 4, vec![]),
+        (8, 9, vec![]),
+        (10, 1, vec![(11, 3)]),
+        (13, 1, vec![(10, 3)]),
+        (11, 2, vec![(10, 1), (13, 1)]),
+        (8, 2, vec![(10, 4)]),
+        (14, 2, vec![(10, 4)]),
+    ] {
+        let mut volume = VolumeState::new(volume(1));
+        list(&mut volume, 1, 10, 4);
+        volume.unlist((version(2, 1), 5, first), count);
+        let expected: Vec<_> = left.into_iter().map(|(first, count)| (1, first, count, false)).collect();
+        assert_eq!(listed(&volume), expected, "{count} from {first} on");
+    }
+}
+
+/// They stand in the journal, and a record of no blocks says nothing.
+#[test]
+fn listing_records_name_what_lies_within_the_range_and_nothing_beside_it() {
+    let mut volume = VolumeState::new(volume(1));
+    list(&mut volume, 1, 10, 4);
+    volume.list_write((version(2, 1), 5, 14), ListValue { count: 2, in_doubt: true });
+    list(&mut volume, 1, 16, 2);
+    let records = |first, count| {
+        let mut records = volume.listing_records((version(2, 1), 5, first), count).into_iter();
+        let unlisted = Record::Unlisted { slab_slot: 5, first, count, version: version(2, 1) };
+        assert_eq!(records.next(), Some(unlisted));
+        let listed = records.map(|record| match record {
+            Record::Listed { slab_slot: 5, first, count, in_doubt, .. } => (first, count, in_doubt),
+            other => panic!("{other:?}"),
+        });
+        listed.collect::<Vec<_>>()
+    };
+    assert_eq!(records(14, 2), [(14, 2, true)]);
+    assert_eq!(records(12, 5), [(12, 2, false), (14, 2, true), (16, 1, false)]);
+    assert_eq!(records(8, 2), []);
+    assert_eq!(records(18, 2), []);
+}
+
+#[test]
+fn the_writes_to_a_removed_slab_leave_the_list_and_others_stay() {
+    let mut volume = VolumeState::new(volume(1));
+    list(&mut volume, 1, 0, 1);
+    for (slab_slot, counter) in [(4, 2), (6, 3), (4, 4)] {
+        volume.list_write((version(2, counter), slab_slot, 0), ListValue { count: 1, in_doubt: false });
+    }
+    volume.forget_slab(4);
+    assert_eq!(listed(&volume), [(1, 0, 1, false), (3, 0, 1, false)]);
+}
+
+#[test]
 fn a_mark_is_due_after_an_interval_and_recorded_once() {
     let mut volume = VolumeState::new(volume(1));
     let value = ListValue { count: 1, in_doubt: false };
@@ -153,10 +206,11 @@ proptest! {
     }
 }
 
-/// One entry a block; fails if entries overlap.
+/// One entry a block; fails if entries overlap or are empty.
 fn blocks_listed(volume: &VolumeState) -> Result<BTreeMap<(u64, u32), bool>, TestCaseError> {
     let mut blocks = BTreeMap::new();
     for (counter, first, count, in_doubt) in listed(volume) {
+        prop_assert!(count > 0, "an entry of no blocks at {}", first);
         for block in first..first + count {
             prop_assert_eq!(blocks.insert((counter, block), in_doubt), None, "entries overlap");
         }

@@ -149,3 +149,27 @@ fn a_group_that_cannot_be_gone_on_from_is_refused() {
         assert_eq!(decode(header, block), Err(FormatError::Inconsistent), "{header:?}, block {block}");
     }
 }
+
+/// A record can be left over from another lap in the middle of a group that is whole otherwise, and say
+/// any length.
+#[test]
+fn records_of_another_lap_or_without_a_length_that_can_be_are_refused() {
+    let record = Record::SlabRemove { slab_slot: 3 };
+    for (lap, is_good) in [(259, true), (258, false), (260, false)] {
+        let mut writer = GroupWriter::new(lap);
+        writer.push(&record);
+        let (bytes, _) = writer.finish(&example_header(), DRIVE);
+        let expected = if is_good { Ok(vec![record.clone()]) } else { Err(FormatError::Inconsistent) };
+        assert_eq!(decode_group(&bytes, DRIVE).map(|group| group.records), expected, "lap {lap}");
+    }
+    let (bytes, _) = example_group(&[record.clone(), record.clone()]);
+    for length in (0..80_u16).chain([u16::MAX]) {
+        let mut changed = bytes.clone();
+        changed[GROUP_HEADER_BYTES + 2..GROUP_HEADER_BYTES + 4].copy_from_slice(&length.to_le_bytes());
+        crate::format::seal(&mut changed);
+        let records = decode_group(&changed, DRIVE).map(|group| group.records);
+        let expected =
+            if length == 32 { Ok(vec![record.clone(); 2]) } else { Err(FormatError::Inconsistent) };
+        assert_eq!(records, expected, "length {length}");
+    }
+}

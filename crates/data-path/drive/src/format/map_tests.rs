@@ -49,3 +49,14 @@ fn the_formats_never_change() {
 }
 
 const PINNED_CHECKSUMS: [u32; 2] = [2_945_321_286, 2_125_298_866];
+
+/// Mappings are compared, so there is one of each kind without a block.
+#[test]
+fn a_checksum_means_nothing_where_there_is_no_block() {
+    assert_eq!(Mapping::named(0, 5), Mapping::NONE);
+    assert_eq!(Mapping::named(u32::MAX, 5), Mapping::UNKNOWN);
+    for block in [1, u32::MAX - 1] {
+        assert_eq!(Mapping::named(block, 5), Mapping { block, checksum: 5 });
+        assert_eq!(Mapping::named(block, 5).physical(), Some(block));
+    }
+}

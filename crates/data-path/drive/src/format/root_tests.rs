@@ -91,3 +91,45 @@ fn the_format_never_changes() {
 }
 
 const PINNED_CHECKSUM: u32 = 3_532_874_088;
+
+/// A header can be whole and claim tables that the slot does not hold.
+#[test]
+fn a_root_that_claims_other_tables_than_its_length_or_its_slot_has_is_refused() {
+    let (root, used) = (example(), 128 + 64 + 40 * 128);
+    let bytes = root.encode();
+    assert_eq!(Root::decode(&bytes[..used], root.drive), Ok(example()), "a slot that it fills");
+    for length in [0, 127, 128, used - 1] {
+        assert!(Root::decode(&bytes[..length], root.drive).is_err(), "a slot of {length} bytes");
+    }
+    // Where the header says the length, the volumes and the slabs.
+    for (place, claim) in [(8, used - 1), (8, used + 1), (8, 0), (12, 2), (12, 0), (16, 39), (16, 41)] {
+        let mut changed = bytes.clone();
+        changed[place..place + 4].copy_from_slice(&(claim as u32).to_le_bytes());
+        for sealed in [used - 1, used, used + 1] {
+            crate::format::seal(&mut changed[..sealed]);
+            let refused = Root::decode(&changed, root.drive);
+            assert_eq!(refused, Err(FormatError::Checksum), "{claim} at {place}");
+        }
+    }
+}
+
+#[test]
+fn a_drive_was_never_attached_if_its_root_is_the_one_of_the_format() {
+    let formatted = || Root { generation: 1, attach_number: 0, slabs: Vec::new(), ..example() };
+    assert!(Root::is_never_attached(&formatted().encode()));
+    let other = Root { drive: DriveId::from_bytes([9; 16]), ..formatted() };
+    assert!(Root::is_never_attached(&other.encode()), "whichever drive it is");
+    let later = [
+        Root { generation: 2, ..formatted() },
+        Root { attach_number: 1, ..formatted() },
+        Root { slabs: example().slabs, ..formatted() },
+    ];
+    for root in later {
+        assert!(!Root::is_never_attached(&root.encode()), "{root:?}");
+    }
+    let mut damaged = formatted().encode();
+    damaged[150] ^= 1;
+    for bytes in [&damaged[..], &[0; BLOCK_BYTES], &[]] {
+        assert!(!Root::is_never_attached(bytes));
+    }
+}

@@ -39,11 +39,21 @@ fn newer_formats_and_unknown_features_are_named() {
     crate::format::seal(&mut bytes);
     assert_eq!(Superblock::decode(&bytes), Err(FormatError::Newer { version: 2, unknown_features: 0 }));
 
-    let mut featured = SuperblockBytes::read_from_bytes(&block).unwrap();
-    featured.incompatible_features = 4.into();
-    let mut bytes = featured.as_bytes().to_vec();
-    crate::format::seal(&mut bytes);
-    assert_eq!(Superblock::decode(&bytes), Err(FormatError::Newer { version: 1, unknown_features: 4 }));
+    for (incompatible, read_only, unknown_features) in
+        [(4, 0, 4), (0, 4, 4), (4, 4, 4), (1, 1 << 63, 1 << 63 | 1)]
+    {
+        let mut featured = SuperblockBytes::read_from_bytes(&block).unwrap();
+        featured.incompatible_features = incompatible.into();
+        featured.read_only_compatible_features = read_only.into();
+        let mut bytes = featured.as_bytes().to_vec();
+        crate::format::seal(&mut bytes);
+        let refused = Superblock::decode(&bytes);
+        assert_eq!(
+            refused,
+            Err(FormatError::Newer { version: 1, unknown_features }),
+            "{incompatible} {read_only}"
+        );
+    }
 }
 
 #[test]
