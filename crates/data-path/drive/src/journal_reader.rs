@@ -258,10 +258,19 @@ impl<'a, P: Platform> JournalReader<'a, P> {
             }
         }
         if unreadable.len() * BLOCK_BYTES >= length {
-            // Nothing of it can be read: the drive has failed, not a sector.
-            self.drive.read(offset, buffers.take(length)).await?;
+            self.check_drive_reads().await?;
         }
         Ok(Window { first_sector: sector, bytes, unreadable })
+    }
+
+    /// A drive of which not even a superblock can be read has failed, and not some of its sectors.
+    async fn check_drive_reads(&self) -> Result<(), DriveError> {
+        let read =
+            |block| self.drive.read(Layout::offset_of(block), self.platform.buffers().take(BLOCK_BYTES));
+        if read(0).await.is_err() {
+            read(self.layout.data_end_block()).await?;
+        }
+        Ok(())
     }
 }
 

@@ -442,3 +442,17 @@ fn a_drive_that_answers_no_read_is_no_gap_but_a_failure() {
         assert!(reader.look_behind().await.is_err());
     });
 }
+
+/// There a stretch that is read at once can be a single block.
+#[test]
+fn a_bad_sector_at_the_end_of_the_ring_is_a_gap_and_no_failure_of_the_drive() {
+    let mut ring = Ring::new();
+    ring.next.sector = ring.layout.journal_sectors() - 8;
+    let root = ring.root();
+    let unreadable = ring.push(8);
+    let behind = ring.push(8);
+    assert_eq!(behind.sector, 0);
+    let walk = ring.walk_with(&root, &[unreadable]);
+    assert_eq!((walk.sequences, walk.position), (Vec::new(), root.journal));
+    assert!(walk.behind.gap);
+}

@@ -88,11 +88,6 @@ impl<P: Platform> DriveStore<P> {
         }
         Ok(damaged)
     }
-
-    /// A buffer of `blocks` zero blocks, at most 16, for the holes of a read.
-    pub fn zeros(&self, blocks: u32) -> Buffer {
-        self.inner.zeros.slice(0..blocks as usize * BLOCK_BYTES)
-    }
 }
 
 impl<P: Platform> Inner<P> {

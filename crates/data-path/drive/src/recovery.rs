@@ -49,9 +49,6 @@ use crate::volume_state::VolumeState;
 /// Map pages that are read at the same time.
 const PAGES_AT_ONCE: usize = 256;
 
-/// Zero blocks that every store holds ready for reads of holes.
-const ZERO_BLOCKS: usize = 16;
-
 /// Who a new drive is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatOptions {
@@ -202,7 +199,6 @@ impl<P: Platform> DriveStore<P> {
             failure: RefCell::new(None),
             tasks: Cell::new(0),
             statistics: RefCell::new(statistics),
-            zeros: platform.buffers().take_zeroed(ZERO_BLOCKS * BLOCK_BYTES).freeze(),
             attach_number: replay.attach_number,
             state_revision: Cell::new(root.state_revision),
         };

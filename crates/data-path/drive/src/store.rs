@@ -63,7 +63,6 @@ pub(crate) struct Inner<P: Platform> {
     /// The store's own tasks that have not ended.
     pub(crate) tasks: Cell<u32>,
     pub(crate) statistics: RefCell<StoreStatistics>,
-    pub(crate) zeros: Buffer,
     pub(crate) attach_number: u64,
     pub(crate) state_revision: Cell<u64>,
 }

@@ -81,13 +81,6 @@ impl<P: Platform> Replica<P> {
         inner.drives.insert(store.drive_id(), store);
     }
 
-    /// Stops offering the copies of a drive.
-    pub fn remove_drive(&self, drive: DriveId) -> Option<DriveStore<P>> {
-        let mut inner = self.inner.borrow_mut();
-        inner.copies.retain(|_, copy| copy.store.drive_id() != drive);
-        inner.drives.remove(&drive)
-    }
-
     /// The node's drives, in the order of their identities.
     pub fn drives(&self) -> Vec<DriveStore<P>> {
         self.inner.borrow().drives.values().cloned().collect()

@@ -226,21 +226,6 @@ fn a_fence_that_is_overtaken_by_a_higher_one_is_refused() {
     });
 }
 
-#[test]
-fn a_drive_that_is_removed_takes_its_copies_with_it() {
-    run(async |platform| {
-        let replica = new_replica(&platform).await;
-        replica.add_drive(new_store(&platform, "other drive", other_drive_id()).await);
-        let copy = CopyAddress { slab: SlabIndex(4), ..copy_address() };
-        let new = NewCopy { copy, drive: other_drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
-        replica.serve(ReplicaRequest::AddCopy(new), None).await.expect("there is room");
-        assert!(replica.remove_drive(drive_id()).is_some());
-        assert!(replica.has_copy(copy) && !replica.has_copy(copy_address()));
-        assert_eq!(replica.drives().len(), 1);
-        assert!(replica.remove_drive(drive_id()).is_none(), "it is not there any more");
-    });
-}
-
 /// The room of a copy that is made anew on another drive of the node is given back.
 #[test]
 fn a_copy_that_is_replaced_on_another_drive_leaves_nothing_behind() {

@@ -21,7 +21,7 @@ use futures_util::future::Either;
 use futures_util::lock::Mutex;
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Platform};
-use spandrel_replica::{Authority, Mark, ReplicaError, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{Authority, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{
@@ -212,11 +212,6 @@ impl<C: OwnerContext> Owner<C> {
         self.inner.resync.borrow().clone()
     }
 
-    /// The committed mark.
-    pub fn mark(&self) -> Mark {
-        self.inner.versions.borrow().mark()
-    }
-
     /// What the owner has done since it began.
     pub fn statistics(&self) -> OwnerStatistics {
         *self.inner.statistics.borrow()
@@ -236,11 +231,6 @@ impl<C: OwnerContext> Owner<C> {
     /// Completes when the owner is deposed.
     pub async fn deposed(&self) {
         self.inner.changed.wait_until(|| self.inner.phase.get() == Phase::Deposed).await;
-    }
-
-    /// Completes at the next change of phase, legs or suspects.
-    pub async fn changed(&self) {
-        self.inner.changed.notified().await;
     }
 }
 

@@ -356,11 +356,6 @@ impl GroupWriter {
         self.bytes.len()
     }
 
-    /// Whether nothing was recorded yet.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.len() == GROUP_HEADER_BYTES
-    }
-
     /// Appends a record.
     pub fn push(&mut self, record: &Record) {
         let start = self.bytes.len();
