@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use spandrel_replica::CopyAddress;
 use spandrel_volume::{LegState, OwnerError, Phase};
 
 use super::rules::Rules;
@@ -215,34 +216,44 @@ fn what_a_copy_missed_is_brought_to_it_though_it_has_what_came_later() {
     assert_eq!(rules.read(0), Ok(6));
 }
 
-/// A copy that is not there any more is made anew, and gets all that the others hold.
+/// A copy that is not there any more, or in whose place there is an older one of the same slab, is made anew and gets
+/// all that the others hold.
 #[test]
 fn a_copy_that_is_gone_is_made_anew() {
-    let rules = Rules::new(1);
-    let second_slab = VOLUME_BYTES / 4096 / 2;
-    rules.write(0, 5).unwrap();
-    rules.write(second_slab, 6).unwrap();
-    rules.make_stale(2);
-    rules.owners.judge(|node, request| match request {
-        ReplicaRequest::Fence { .. } if node == 2 => Fate::Late(Duration::from_millis(500)),
-        _ => Fate::Carry,
-    });
-    rules.owners.start(2, false);
-    rules.until("it is back", || rules.owners.is_up(2));
-    let (replica, membership) = (rules.owners.replica(2).expect("it is up"), rules.owners.membership());
-    let gone = membership.address(SlabIndex(1), &membership.slabs[1][2]);
-    let kept = membership.address(SlabIndex(0), &membership.slabs[0][2]);
-    let served = replica.clone();
-    let removal = rules.guests.block_on(async move {
-        served.serve(ReplicaRequest::RemoveCopy { copy: gone }, None).await.map(|_| ())
-    });
-    assert_eq!(removal, Ok(Ok(())));
-    assert!(replica.has_copy(kept) && !replica.has_copy(gone));
-    rules.await_in_sync();
-    assert!(replica.has_copy(kept) && replica.has_copy(gone));
-    rules.owners.judge_no_more();
-    rules.take(2);
-    assert_eq!((rules.read(0), rules.read(second_slab)), (Ok(5), Ok(6)));
+    for former in [None, Some(CopyId::from_random(77, 77))] {
+        let rules = Rules::new(1);
+        let second_slab = VOLUME_BYTES / 4096 / 2;
+        rules.write(0, 5).unwrap();
+        rules.write(second_slab, 6).unwrap();
+        rules.make_stale(2);
+        rules.owners.judge(|node, request| match request {
+            ReplicaRequest::Fence { .. } if node == 2 => Fate::Late(Duration::from_millis(500)),
+            _ => Fate::Carry,
+        });
+        rules.owners.start(2, false);
+        rules.until("it is back", || rules.owners.is_up(2));
+        let (replica, membership) = (rules.owners.replica(2).expect("it is up"), rules.owners.membership());
+        let gone = membership.address(SlabIndex(1), &membership.slabs[1][2]);
+        let kept = membership.address(SlabIndex(0), &membership.slabs[0][2]);
+        let served = replica.clone();
+        let removal = rules.guests.block_on(async move {
+            served.serve(ReplicaRequest::RemoveCopy { copy: gone }, None).await?;
+            if let Some(former) = former {
+                let copy = CopyAddress { copy: former, ..gone };
+                let epoch = served.accepted_epoch(gone.volume);
+                let new = NewCopy { copy, drive: drive_id(2), copies: 3, part: 2, epoch };
+                served.serve(ReplicaRequest::AddCopy(new), None).await?;
+            }
+            Ok::<(), ReplicaError>(())
+        });
+        assert_eq!(removal, Ok(Ok(())));
+        assert!(replica.has_copy(kept) && !replica.has_copy(gone));
+        rules.await_in_sync();
+        assert!(replica.has_copy(kept) && replica.has_copy(gone));
+        rules.owners.judge_no_more();
+        rules.take(2);
+        assert_eq!((rules.read(0), rules.read(second_slab)), (Ok(5), Ok(6)));
+    }
 }
 
 /// A promotion is tried again and again, as the cluster's state cannot be reached for it. Meanwhile the leg misses a

@@ -117,21 +117,33 @@ fn an_ownership_that_ends_during_its_take_over_never_serves() {
     assert_eq!(rules.read(0), Err(OwnerError::Deposed));
 }
 
-/// All copies have a write, but one of their nodes does not promise any more: there may be another owner, which has
-/// not got it.
+/// All copies have a write, or one has been read, but a node does not promise any more: there may be another owner,
+/// which has not got the write, or which has answered newer ones.
 #[test]
-fn a_write_is_not_answered_while_a_promise_is_outstanding() {
+fn nothing_is_answered_while_a_promise_is_outstanding() {
     let rules = Rules::new(1);
+    rules.write(0, 5).unwrap();
     rules.owners.judge(|node, request| match request {
-        ReplicaRequest::Write { .. } if node == 0 => Fate::Late(Duration::from_millis(200)),
+        ReplicaRequest::Write { .. } | ReplicaRequest::Read { .. } | ReplicaRequest::BlockStates { .. }
+            if node == 0 =>
+        {
+            Fate::Late(Duration::from_millis(200))
+        }
         _ => Fate::Carry,
     });
-    let write = rules.begin_write(0, 5);
+    let owner = rules.owner();
+    let (write, read, extents) =
+        (rules.begin_write(1, 6), Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+    let (reader, is_read) = (owner.clone(), Rc::clone(&read));
+    rules.guests.spawn(async move { is_read.set(reader.read(0, 4096).await.is_ok()) });
+    let (reader, is_told) = (owner, Rc::clone(&extents));
+    rules.guests.spawn(async move { is_told.set(reader.extents(0, 4096).await.is_ok()) });
     rules.run_for(Duration::from_millis(100));
     rules.owners.set_mute(1, true);
     rules.run_for(Duration::from_millis(400));
     assert!(write.borrow().is_none(), "though it is durable on every copy");
-    rules.until("it is answered", || write.borrow().is_some());
+    assert!(!read.get() && !extents.get(), "though the copy has answered");
+    rules.until("all is answered", || write.borrow().is_some() && read.get() && extents.get());
     assert_eq!(write.take(), Some(Ok(())));
     assert_eq!(rules.leg(1), LegState::Stale);
 }
