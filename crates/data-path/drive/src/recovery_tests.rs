@@ -13,7 +13,7 @@ use crate::format::root::Root;
 use crate::layout::{Layout, ROOT_SLOTS};
 use crate::test_support::explorer::{Budget, crash_images, explore};
 use crate::test_support::machine::{Machine, add_slab, attach, open, write_block};
-use crate::test_support::observation::{check_ownership, observe};
+use crate::test_support::observation::{Seen, check_ownership, observe, read_all};
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
 use crate::test_support::{Store, copy, drive_config, factor, format_options, key, version, volume};
@@ -331,4 +331,148 @@ fn a_root_of_a_newer_program_shows_before_the_attach() {
     assert!(matches!(identified, Err(AttachError::Newer(_))), "{identified:?}");
     assert!(matches!(machine.attach(), Err(AttachError::Newer(_))));
     assert_eq!(machine.drive.snapshot(), image, "it is left as it is");
+}
+
+/// A drive with a copy that has blocks in both of its pages, and was detached in order.
+fn detached() -> Machine {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        for number in 0..2 {
+            add_slab(&store, key(1, number), copy(number.into())).await.unwrap();
+            for block in [3, 700] {
+                let content = u64::from(number * 1000 + block);
+                write_block(&platform, &store, key(1, number), block, version(1, content), content)
+                    .await
+                    .unwrap();
+            }
+        }
+        store.detach().await.unwrap();
+    });
+    machine
+}
+
+/// The roots of a drive by their slots, the newest last.
+fn roots_of(image: &DriveImage, layout: &Layout) -> Vec<(u32, Root)> {
+    let slot_bytes = layout.root_slot_blocks as usize * BLOCK_BYTES;
+    let root_in = |slot| {
+        let bytes = image.read_vec(Layout::offset_of(layout.root_slot(slot)), slot_bytes);
+        Root::decode(&bytes, format_options().drive).ok().map(|root| (slot, root))
+    };
+    let mut roots: Vec<(u32, Root)> = (0..ROOT_SLOTS).filter_map(root_in).collect();
+    roots.sort_by_key(|(_, root)| root.generation);
+    roots
+}
+
+fn layout_of_detached() -> Layout {
+    Layout::for_drive(24 << 20, 512, crate::test_support::small_slabs()).unwrap()
+}
+
+/// Whoever wrote such a root did not know the drive: nothing is guessed, and nothing is changed.
+#[test]
+fn a_root_that_cannot_be_meant_is_refused() {
+    let layout = layout_of_detached();
+    let change: [(&str, fn(&mut Root, &Layout)); 5] = [
+        ("goes on at sector", |root, layout| root.journal.sector = layout.journal_sectors() + 1),
+        ("lies beyond", |root, layout| root.volumes[0].slot = layout.slots_max()),
+        ("lies beyond", |root, layout| root.slabs[1].slot = layout.slots_max()),
+        ("belongs to no volume", |root, _| root.slabs[0].volume_slot += 1),
+        ("two map pages name", |root, _| root.slabs[1].map = root.slabs[0].map),
+    ];
+    for (what, change) in change {
+        let machine = detached();
+        let mut image = machine.drive.snapshot();
+        let roots = roots_of(&image, &layout);
+        let generation = roots.last().expect("there is one").1.generation;
+        for (slot, root) in roots.iter().filter(|(_, root)| root.generation == generation) {
+            let mut root = root.clone();
+            change(&mut root, &layout);
+            image.write(Layout::offset_of(layout.root_slot(*slot)), &root.encode());
+        }
+        machine.drive.restore(image.clone());
+        machine.restart();
+        let refused = machine.attach();
+        assert!(
+            matches!(&refused, Err(AttachError::Damaged(detail)) if detail.contains(what)),
+            "{what}: {:?}",
+            refused.map(|(_, report)| report)
+        );
+        assert_eq!(machine.drive.snapshot(), image, "it is left as it is: {what}");
+    }
+}
+
+/// One of the two copies of the newest root is enough, and that the other one is not whole is told if it was.
+#[test]
+fn a_copy_of_the_newest_root_that_is_not_whole_is_damage() {
+    let layout = layout_of_detached();
+    for newest in [true, false] {
+        for twin in 0..2 {
+            let machine = detached();
+            let roots = roots_of(&machine.drive.snapshot(), &layout);
+            assert_eq!(roots.len(), 4);
+            let (slot, _) = roots[if newest { 2 } else { 0 } + twin];
+            machine.drive.flip_bit(Layout::offset_of(layout.root_slot(slot)) + 9, 1);
+            machine.restart();
+            let (store, report) = machine.attach().unwrap();
+            assert_eq!(report.structures_damaged, u64::from(newest), "newest: {newest}, twin {twin}");
+            assert_eq!(report.unproven, []);
+            check_ownership(&store);
+        }
+    }
+}
+
+/// What a lost map page named is lost, block by block; the rest of the copy is not.
+#[test]
+fn a_lost_leaf_loses_its_page_alone() {
+    let machine = detached();
+    let (store, _) = machine.attach().unwrap();
+    let leaf = machine.run(move |_| async move {
+        let slot = store.find_slab(volume(1), SlabIndex(1)).unwrap().slot;
+        store.checkpoint().await.unwrap();
+        let leaf = store.inner.state.borrow().slabs.get(slot.0).unwrap().pages[1].entry.leaf;
+        store.detach().await.unwrap();
+        leaf
+    });
+    machine.drive.flip_bit(Layout::offset_of(leaf.block) + 77, 1);
+    machine.restart();
+    let (store, report) = machine.attach().unwrap();
+    assert_eq!((report.structures_damaged, report.blocks_lost), (1, 512));
+    check_ownership(&store);
+    for again in [false, true] {
+        if again {
+            machine.restart();
+        }
+        let store = if again { machine.attach().unwrap().0 } else { store.clone() };
+        machine.run(move |_| async move {
+            let slots = [0, 1].map(|slab| store.find_slab(volume(1), SlabIndex(slab)).unwrap().slot);
+            let whole = read_all(&store, slots[0], 1024).await;
+            assert_eq!((&whole[3], &whole[700]), (&Seen::Content(3), &Seen::Content(700)));
+            let seen = read_all(&store, slots[1], 1024).await;
+            assert_eq!(seen[3], Seen::Content(1003));
+            assert!(seen[512..].iter().all(|seen| matches!(seen, Seen::Damaged(_))), "again: {again}");
+        });
+    }
+}
+
+/// The cluster's state knows how often a drive was attached.
+#[test]
+fn a_drive_that_was_attached_less_often_than_is_known_is_an_old_image() {
+    let machine = detached();
+    let (store, _) = machine.attach().unwrap();
+    let attached = store.attach_number();
+    machine.run(move |_| async move { store.detach().await.unwrap() });
+    machine.restart();
+    let image = machine.drive.snapshot();
+    let attach_known = |known| {
+        machine.run(move |platform| async move {
+            let drive = open(&platform).await;
+            DriveStore::attach(&platform, drive, known).await.map(|(store, _)| store.attach_number())
+        })
+    };
+    let refused = attach_known(attached + 1);
+    assert!(
+        matches!(refused, Err(AttachError::Old { found, known }) if (found, known) == (attached, attached + 1)),
+        "{refused:?}"
+    );
+    assert_eq!(machine.drive.snapshot(), image, "it is left as it is");
+    assert_eq!(attach_known(attached).expect("it is the newest"), attached + 1);
 }
