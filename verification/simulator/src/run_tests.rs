@@ -10,7 +10,7 @@ use crate::report::explain;
 const FIXED_SEEDS: u64 = 300;
 
 /// And a few that each commit draws for itself, so that in the course of time very many are run.
-const COMMIT_SEEDS: u64 = 5;
+const COMMIT_SEEDS: u64 = 50;
 
 fn trace_hash(seed: u64) -> u64 {
     run_caught(&Plan::of_seed(seed), RunOptions::default(), None).expect("the seed passes").trace_hash
