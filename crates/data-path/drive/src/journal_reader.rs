@@ -259,6 +259,10 @@ impl<'a, P: Platform> JournalReader<'a, P> {
         }
         if unreadable.len() * BLOCK_BYTES >= length {
             self.check_drive_reads().await?;
+            // It may have answered nothing for a moment.
+            if let Ok(bytes) = self.drive.read(offset, buffers.take(length)).await {
+                return Ok(Window { first_sector: sector, bytes, unreadable: Vec::new() });
+            }
         }
         Ok(Window { first_sector: sector, bytes, unreadable })
     }

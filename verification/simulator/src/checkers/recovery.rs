@@ -31,7 +31,7 @@ pub fn check(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Re
     let world = World::new(0);
     let host = world.add_host("recovery");
     let drive = world.add_drive_from_image(name, config, image.clone());
-    let (first, found) = match attach(&world, &host, name) {
+    let (first, found) = match attach(&world, &host, name, 0) {
         Ok(attached) => attached,
         Err(error) => return judge_refusal(name, image, &error),
     };
@@ -45,7 +45,7 @@ pub fn check(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Re
     let before = facts(&first);
     world.process(PROCESS).crash();
     let (second, found) =
-        attach(&world, &host, name).map_err(|error| format!("{name}: once more: {error}"))?;
+        attach(&world, &host, name, 0).map_err(|error| format!("{name}: once more: {error}"))?;
     if found.structures_damaged > 0 {
         return Err(format!("{name}: damaged for a second recovery, was damaged before: {was_damaged}"));
     }
@@ -56,13 +56,31 @@ pub fn check(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Re
     }
 }
 
+/// How often a drive had been attached when it looked like `image`, as an attach would find; none if it cannot be
+/// attached. Its newest root does not say that: what an attach writes first are groups of its journal.
+pub fn attach_number(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Option<u64> {
+    let world = World::new(0);
+    let host = world.add_host("recovery");
+    let _drive = world.add_drive_from_image(name, config, image.clone());
+    match attach(&world, &host, name, u64::MAX) {
+        Ok((store, _)) => Some(store.attach_number() - 1),
+        Err(AttachError::Old { found, .. }) => Some(found),
+        Err(_) => None,
+    }
+}
+
 /// Starts a new process, which attaches the drive.
-fn attach(world: &World, host: &Host, name: &str) -> Result<(Store, AttachReport), AttachError> {
+fn attach(
+    world: &World,
+    host: &Host,
+    name: &str,
+    attach_number_known: u64,
+) -> Result<(Store, AttachReport), AttachError> {
     let process = world.start_process_on(host, PROCESS);
     let (platform, name) = (process.platform(), name.to_owned());
     let attaching = async move {
         let drive = platform.open_drive(&name).await.map_err(AttachError::Drive)?;
-        DriveStore::attach(&platform, drive, 0).await
+        DriveStore::attach(&platform, drive, attach_number_known).await
     };
     process.block_on(attaching).expect("an attach comes to its end")
 }

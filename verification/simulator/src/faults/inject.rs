@@ -10,10 +10,13 @@ use spandrel_cluster::simulated::Faults as StateFaults;
 use spandrel_cluster::store::Selection;
 use spandrel_cluster::{DriveRecord, StateKey, StateStamp, Stored};
 use spandrel_inspect::{DamageKind, Inspection};
-use spandrel_platform_simulated::{DelayRange, DriveImage, Random, Repeat, Room, SimulatedDrive};
+use spandrel_platform_simulated::{
+    DelayRange, DriveImage, Random, Repeat, Room, SimulatedDrive, SimulatedDriveConfig,
+};
 use spandrel_shared::BLOCK_BYTES;
 
 use super::{DriveFailure, DrivePlace, Fault};
+use crate::checkers::recovery;
 use crate::inspection::{inspect_drive, inspect_image};
 use crate::nodes::NodesWorld;
 
@@ -353,9 +356,15 @@ impl Injector {
         }
         let drive = &nodes.drives(place.node)[place.drive];
         let Some(known) = attach_number_known(nodes, drive) else { return false };
+        let geometry = drive.geometry();
+        let config = SimulatedDriveConfig {
+            size_bytes: geometry.size_bytes,
+            sector_bytes: geometry.sector_bytes,
+            ..SimulatedDriveConfig::default()
+        };
+        let number = |image: &DriveImage| recovery::attach_number(drive.name(), config, image);
         let images = self.images.get(&place).into_iter().flatten();
-        let old: Vec<_> =
-            images.filter(|image| attach_number(drive, image).is_some_and(|number| number < known)).collect();
+        let old: Vec<_> = images.filter(|image| number(image).is_some_and(|number| number < known)).collect();
         let Some(old) = old.get(self.random.index(old.len())).map(|old| (*old).clone()) else { return false };
         let (from_ms, until_ms) = time_ms.into_inner();
         nodes.stop(place.node, true);
@@ -515,11 +524,6 @@ fn attach_number_known(nodes: &NodesWorld, drive: &SimulatedDrive) -> Option<u64
     let snapshot = nodes.state.inspect(&[Selection::key(&StateKey::Drive(id).key())]);
     let stored: Stored<DriveRecord> = decode(snapshot.entry(0)?).ok()?;
     Some(stored.record.attach_number)
-}
-
-/// How often a drive had been attached when it looked like `image`.
-fn attach_number(drive: &SimulatedDrive, image: &DriveImage) -> Option<u64> {
-    Some(inspect_image(drive.name(), image).ok()?.root?.attach_number)
 }
 
 /// What is live on a drive and will be after a power cut, but for the journal's last group with its data: if

@@ -32,7 +32,13 @@ impl Run<'_> {
             Fault::OlderState { in_order, away_ms, for_ms } => {
                 self.bring_older_state(in_order, away_ms, for_ms)?
             }
-            _ => self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), now_ms).then(|| fault.kind()),
+            _ => {
+                self.count_reached();
+                let struck = self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), now_ms);
+                // No server of this world has run meanwhile.
+                witness::take_reached();
+                struck.then(|| fault.kind())
+            }
         };
         let Some(kind) = struck else {
             self.outcome.faults_left_out += 1;
