@@ -85,6 +85,15 @@ fn an_owner_whose_change_does_not_end_begins_anew_when_a_copy_falls_silent() {
     rules.until("it gives up", || rules.owner().phase() == Phase::Deposed);
 }
 
+/// The same when what does not end is the mark of the silent copy itself.
+#[test]
+fn an_owner_whose_mark_does_not_end_begins_anew() {
+    let rules = Rules::new(1);
+    rules.owners.slow_state(Duration::from_secs(1000));
+    rules.owners.set_mute(1, true);
+    rules.until("it gives up", || rules.owner().phase() == Phase::Deposed);
+}
+
 /// The cluster's state is so slow that a copy has been silent for long when its mark is made, and an attempt fails.
 /// The owner goes on all the same.
 #[test]
@@ -108,15 +117,6 @@ fn an_owner_is_patient_with_a_slow_state() {
     rules.owners.set_mute(1, true);
     rules.until("it is marked", || rules.leg(1) == LegState::Stale);
     assert_eq!(rules.write(0, 5), Ok(()));
-}
-
-/// The same when what does not end is the mark of the silent copy itself.
-#[test]
-fn an_owner_whose_mark_does_not_end_begins_anew() {
-    let rules = Rules::new(1);
-    rules.owners.slow_state(Duration::from_secs(1000));
-    rules.owners.set_mute(1, true);
-    rules.until("it gives up", || rules.owner().phase() == Phase::Deposed);
 }
 
 /// A node is away, and the cluster's state does not let the owner mark its copies: another ownership could not do more,

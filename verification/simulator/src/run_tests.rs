@@ -9,7 +9,7 @@ use crate::report::explain;
 /// The seeds that every change must pass.
 const FIXED_SEEDS: u64 = 300;
 
-/// And a few that each commit draws for itself, so that in the course of time very many are run.
+/// And some that each commit draws for itself, so that in the course of time very many are run.
 const COMMIT_SEEDS: u64 = 50;
 
 fn trace_hash(seed: u64) -> u64 {

@@ -37,7 +37,7 @@ const CHUNK_BLOCKS: u32 = 16;
 /// Pages that are copied at the same time.
 const PAGES_AT_ONCE: usize = 4;
 
-/// How long it waits after a promotion that was refused or failed.
+/// How long a resync waits after a promotion that was refused or failed.
 const PROMOTION_RETRY: Duration = Duration::from_millis(20);
 
 /// How long a leg that fell back waits before it joins again.
@@ -359,8 +359,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         Ok(())
     }
 
-    /// Whether the leg is complete: only as long as nothing suspects it, and the guardian may have marked it
-    /// stale since it was.
+    /// Whether the leg is complete: only as long as nothing suspects it, and the guardian has not marked it
+    /// stale.
     pub(crate) fn may_promote(&self, drive: DriveId) -> bool {
         self.leg_state(drive) == LegState::Promoting && !self.suspects.borrow().contains_key(&drive)
     }
