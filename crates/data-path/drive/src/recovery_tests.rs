@@ -371,14 +371,15 @@ fn layout_of_detached() -> Layout {
 #[test]
 fn a_root_that_cannot_be_meant_is_refused() {
     let layout = layout_of_detached();
-    let change: [(&str, fn(&mut Root, &Layout)); 5] = [
+    type Change = fn(&mut Root, &Layout);
+    let changes: [(&str, Change); 5] = [
         ("goes on at sector", |root, layout| root.journal.sector = layout.journal_sectors() + 1),
         ("lies beyond", |root, layout| root.volumes[0].slot = layout.slots_max()),
         ("lies beyond", |root, layout| root.slabs[1].slot = layout.slots_max()),
         ("belongs to no volume", |root, _| root.slabs[0].volume_slot += 1),
         ("two map pages name", |root, _| root.slabs[1].map = root.slabs[0].map),
     ];
-    for (what, change) in change {
+    for (what, change) in changes {
         let machine = detached();
         let mut image = machine.drive.snapshot();
         let roots = roots_of(&image, &layout);
