@@ -62,6 +62,25 @@ impl Rules {
         });
     }
 
+    /// Makes a node the owner, whose take-over goes on. Returns its epoch.
+    pub(super) fn begin_take(&self, index: usize) -> Epoch {
+        self.owners.take(index);
+        let epoch = self.owners.membership().epoch;
+        self.until("it begins", || self.owner().epoch() == epoch);
+        epoch
+    }
+
+    /// What a node answers to a request that no owner has made.
+    pub(super) fn serve(
+        &self,
+        index: usize,
+        request: ReplicaRequest,
+    ) -> Result<ReplicaResponse, ReplicaError> {
+        let replica = self.owners.replica(index).expect("it is up");
+        let served = self.guests.block_on(async move { replica.serve(request, None).await });
+        served.expect("nothing stops it").map(|(response, _)| response)
+    }
+
     pub(super) fn owner(&self) -> Owner<Context> {
         self.owners.owner().expect("there is an owner").1
     }
@@ -150,6 +169,14 @@ impl Rules {
     pub(super) fn assert_copies_are_the_same(&self) {
         let report = self.scrub();
         assert_eq!((report.blocks_different, report.pieces_unchecked), (0, 0));
+    }
+
+    /// All copies come back in sync and are the same, and a node that takes the volume over reads `value`.
+    pub(super) fn assert_all_recover(&self, index: usize, block: u64, value: u64) {
+        self.await_in_sync();
+        self.assert_copies_are_the_same();
+        self.take(index);
+        assert_eq!(self.read(block), Ok(value));
     }
 
     /// Holds up the resync of the leg on node 2 in its last step but the promotion: page 1 of the first

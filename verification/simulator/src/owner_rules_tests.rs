@@ -162,10 +162,7 @@ fn a_process_that_has_not_told_what_its_copies_hold_gets_no_write() {
     assert_eq!(rules.leg(2), LegState::Joining, "nobody has missed it");
     rules.write(1, 7).unwrap();
     rules.owners.judge_no_more();
-    rules.await_in_sync();
-    rules.assert_copies_are_the_same();
-    rules.take(2);
-    assert_eq!(rules.read(0), Ok(6));
+    rules.assert_all_recover(2, 0, 6);
 }
 
 /// The only copy in sync is on a node that starts anew: it cannot be marked stale, and its new process promises
@@ -210,10 +207,7 @@ fn what_a_copy_missed_is_brought_to_it_though_it_has_what_came_later() {
     rules.until("both are answered", || missed.borrow().is_some() && newer.borrow().is_some());
     assert!(rules.owner().statistics().legs_marked > 0);
     rules.owners.judge_no_more();
-    rules.await_in_sync();
-    rules.assert_copies_are_the_same();
-    rules.take(2);
-    assert_eq!(rules.read(0), Ok(6));
+    rules.assert_all_recover(2, 0, 6);
 }
 
 /// A copy that is not there any more, or in whose place there is an older one of the same slab, is made anew and gets
@@ -235,18 +229,13 @@ fn a_copy_that_is_gone_is_made_anew() {
         let (replica, membership) = (rules.owners.replica(2).expect("it is up"), rules.owners.membership());
         let gone = membership.address(SlabIndex(1), &membership.slabs[1][2]);
         let kept = membership.address(SlabIndex(0), &membership.slabs[0][2]);
-        let served = replica.clone();
-        let removal = rules.guests.block_on(async move {
-            served.serve(ReplicaRequest::RemoveCopy { copy: gone }, None).await?;
-            if let Some(former) = former {
-                let copy = CopyAddress { copy: former, ..gone };
-                let epoch = served.accepted_epoch(gone.volume);
-                let new = NewCopy { copy, drive: drive_id(2), copies: 3, part: 2, epoch };
-                served.serve(ReplicaRequest::AddCopy(new), None).await?;
-            }
-            Ok::<(), ReplicaError>(())
-        });
-        assert_eq!(removal, Ok(Ok(())));
+        assert_eq!(rules.serve(2, ReplicaRequest::RemoveCopy { copy: gone }), Ok(ReplicaResponse::Done));
+        if let Some(former) = former {
+            let copy = CopyAddress { copy: former, ..gone };
+            let epoch = replica.accepted_epoch(gone.volume);
+            let new = NewCopy { copy, drive: drive_id(2), copies: 3, part: 2, epoch };
+            assert_eq!(rules.serve(2, ReplicaRequest::AddCopy(new)), Ok(ReplicaResponse::Done));
+        }
         assert!(replica.has_copy(kept) && !replica.has_copy(gone));
         rules.await_in_sync();
         assert!(replica.has_copy(kept) && replica.has_copy(gone));
@@ -275,10 +264,7 @@ fn a_promotion_that_is_tried_again_looks_at_its_leg_first() {
     assert_ne!(rules.leg(2), LegState::Promoting, "it was answered without the leg");
     rules.owners.judge_no_more();
     rules.owners.fail_changes(|_| false);
-    rules.await_in_sync();
-    rules.assert_copies_are_the_same();
-    rules.take(2);
-    assert_eq!(rules.read(0), Ok(6));
+    rules.assert_all_recover(2, 0, 6);
 }
 
 /// No copy has room for a write while a promotion is on its way: the write has changed nothing anywhere, and the
@@ -603,10 +589,7 @@ fn what_a_drive_does_late_is_done_before_its_leg_joins_again() {
     rules.until("the trim is answered", || trimmed.get());
     rules.run_for(Duration::from_secs(20));
     rules.owners.drive(2).revive();
-    rules.await_in_sync();
-    rules.assert_copies_are_the_same();
-    rules.take(2);
-    assert_eq!(rules.read(0), Ok(0));
+    rules.assert_all_recover(2, 0, 0);
 }
 
 /// A stale copy holds less than its mark says: its drive has lost what it had confirmed. It is brought

@@ -46,10 +46,7 @@ fn a_copy_that_lacks_what_it_confirmed_is_found() {
     rules.until("it is back", || rules.owners.is_up(1));
     rules.take(2);
     assert_eq!(rules.owner().statistics().legs_found_lacking, 1);
-    rules.await_in_sync();
-    rules.assert_copies_are_the_same();
-    rules.take(1);
-    assert_eq!(rules.read(0), Ok(6));
+    rules.assert_all_recover(1, 0, 6);
     assert_eq!(rules.owner().statistics().legs_found_lacking, 0);
 }
 
@@ -64,15 +61,12 @@ fn a_take_over_that_meets_a_higher_epoch_ends() {
             ReplicaRequest::Pages { .. } if node == 2 && late => Fate::Late(Duration::from_millis(200)),
             _ => Fate::Carry,
         });
-        rules.owners.take(1);
-        let epoch = rules.owners.membership().epoch;
-        rules.until("it begins", || rules.owner().epoch() == epoch);
+        let epoch = rules.begin_take(1);
         rules.run_for(Duration::from_millis(50));
         assert_eq!(rules.owner().phase(), Phase::TakingOver);
-        let (replica, volume) = (rules.owners.replica(2).expect("it is up"), rules.owner().volume());
-        let fence = ReplicaRequest::Fence { volume, epoch: epoch.next(), settles: true };
-        let fenced = rules.guests.block_on(async move { replica.serve(fence, None).await.map(|_| ()) });
-        assert_eq!(fenced, Ok(Ok(())));
+        let (volume, epoch) = (rules.owner().volume(), epoch.next());
+        let fenced = rules.serve(2, ReplicaRequest::Fence { volume, epoch, settles: true });
+        assert!(fenced.is_ok(), "{fenced:?}");
         rules.until("it ends", || rules.owner().phase() == Phase::Deposed);
         assert_eq!(rules.owners.membership().stale, BTreeMap::new());
     }
@@ -94,10 +88,7 @@ fn a_leg_whose_resync_lost_its_source_begins_anew() {
         _ => Fate::Carry,
     });
     rules.owners.start(2, false);
-    rules.await_in_sync();
-    rules.assert_copies_are_the_same();
-    rules.take(2);
-    assert_eq!(rules.read(0), Ok(6));
+    rules.assert_all_recover(2, 0, 6);
 }
 
 /// A node answers, but has lost a copy.
@@ -108,11 +99,7 @@ fn a_take_over_goes_on_without_a_leg_that_lacks_a_copy() {
     let membership = rules.owners.membership();
     let copy = membership.address(SlabIndex(1), &membership.slabs[1][2]);
     let replica = rules.owners.replica(2).expect("it is up");
-    let served = replica.clone();
-    let removed = rules
-        .guests
-        .block_on(async move { served.serve(ReplicaRequest::RemoveCopy { copy }, None).await.map(|_| ()) });
-    assert_eq!(removed, Ok(Ok(())));
+    assert_eq!(rules.serve(2, ReplicaRequest::RemoveCopy { copy }), Ok(ReplicaResponse::Done));
     rules.take(1);
     assert_eq!(rules.owner().statistics().legs_marked, 1);
     rules.await_in_sync();
@@ -128,9 +115,7 @@ fn an_ownership_that_ends_during_its_take_over_never_serves() {
         ReplicaRequest::Pages { .. } => Fate::Late(Duration::from_millis(100)),
         _ => Fate::Carry,
     });
-    rules.owners.take(1);
-    let epoch = rules.owners.membership().epoch;
-    rules.until("it begins", || rules.owner().epoch() == epoch);
+    rules.begin_take(1);
     rules.run_for(Duration::from_millis(50));
     assert_eq!(rules.owner().phase(), Phase::TakingOver);
     rules.owner().depose();
