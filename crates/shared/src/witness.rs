@@ -118,6 +118,13 @@ mod recorder {
         REACHED.with(|counts| std::array::from_fn(|index| counts[index].take()))
     }
 
+    pub(super) fn aside<T>(work: impl FnOnce() -> T) -> T {
+        let before = take_reached();
+        let outcome = work();
+        REACHED.with(|counts| counts.iter().zip(before).for_each(|(count, before)| count.set(before)));
+        outcome
+    }
+
     pub(super) fn completed(completion: Completion) {
         COMPLETIONS.with(|completions| completions.borrow_mut().push(completion));
     }
@@ -153,6 +160,12 @@ pub const fn completed(_volume: VolumeId, _epoch: Epoch) {}
 #[cfg(feature = "simulation")]
 pub fn take_reached() -> [u64; Rare::ALL.len()] {
     recorder::take_reached()
+}
+
+/// Does something whose states do not count: it runs the same code, but is no part of what is watched.
+#[cfg(feature = "simulation")]
+pub fn aside<T>(work: impl FnOnce() -> T) -> T {
+    recorder::aside(work)
 }
 
 /// The changes that were answered on this thread since this was last asked, in their order.

@@ -127,6 +127,9 @@ fn rotten_structures_are_named_and_healed() {
         // The maps are on the drive, and a journal behind them.
         cluster.must_run(&["node", "stop", "n2"]);
         cluster.must_run(&["node", "start", "n2"]);
+        // The first write makes sure that the owner knows of the restart: no answer comes before the node has
+        // taken part or been marked. The second one goes to all nodes.
+        write(&mut client);
         cluster.await_health();
         write(&mut client);
         cluster.kill();

@@ -13,6 +13,7 @@
 use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
 use spandrel_shared::{BLOCK_BYTES, DriveId};
 
+use crate::drive_check::check_drive_reads;
 use crate::format::journal::{
     GROUP_BYTES_MAX, Group, GroupHeader, claimed_sequence, decode_group, group_length,
 };
@@ -126,10 +127,7 @@ impl<'a, P: Platform> JournalReader<'a, P> {
         let here = self.position;
         let left = self.layout.journal_sectors().saturating_sub(here.sector);
         let is_near_end = (left as usize * self.sector_bytes()) < GROUP_BYTES_MAX;
-        [
-            (left > 0).then_some((here.sector, here.lap, 0)),
-            (here.sector > 0 && is_near_end).then_some((0, here.lap + 1, left)),
-        ]
+        [(left > 0).then_some((here.sector, here.lap, 0)), is_near_end.then_some((0, here.lap + 1, left))]
     }
 
     fn follows(&self, header: &GroupHeader, lap: u32) -> bool {
@@ -151,7 +149,7 @@ impl<'a, P: Platform> JournalReader<'a, P> {
         let journal_sectors = self.layout.journal_sectors();
         let search = (GAP_SEARCH_BYTES / self.sector_bytes()).min(journal_sectors as usize) as u32;
         for step in 0..search {
-            let sector = (self.position.sector % journal_sectors + step) % journal_sectors;
+            let sector = (self.position.sector + step) % journal_sectors;
             let Found::Group(group) = self.group_at(sector).await? else { continue };
             let header = group.header;
             if header.attach_number >= self.origin.attach_number {
@@ -258,23 +256,13 @@ impl<'a, P: Platform> JournalReader<'a, P> {
             }
         }
         if unreadable.len() * BLOCK_BYTES >= length {
-            self.check_drive_reads().await?;
+            check_drive_reads(self.platform, self.drive, &self.layout).await?;
             // It may have answered nothing for a moment.
             if let Ok(bytes) = self.drive.read(offset, buffers.take(length)).await {
                 return Ok(Window { first_sector: sector, bytes, unreadable: Vec::new() });
             }
         }
         Ok(Window { first_sector: sector, bytes, unreadable })
-    }
-
-    /// A drive of which not even a superblock can be read has failed, and not some of its sectors.
-    async fn check_drive_reads(&self) -> Result<(), DriveError> {
-        let read =
-            |block| self.drive.read(Layout::offset_of(block), self.platform.buffers().take(BLOCK_BYTES));
-        if read(0).await.is_err() {
-            read(self.layout.data_end_block()).await?;
-        }
-        Ok(())
     }
 }
 

@@ -100,9 +100,16 @@ impl Ring {
 
     /// The same, where some groups cannot be read.
     fn walk_with(&self, root: &Root, unreadable: &[Place]) -> Walk {
+        let faults: Vec<(Place, Repeat)> =
+            unreadable.iter().map(|place| (*place, Repeat::UntilWritten)).collect();
+        self.walk_past(root, &faults)
+    }
+
+    /// The same, where reads of some groups fail so often.
+    fn walk_past(&self, root: &Root, faults: &[(Place, Repeat)]) -> Walk {
         let machine = Machine::with_image(1, drive_config(DRIVE_MIB), self.image.clone());
-        for place in unreadable {
-            machine.drive.fail_reads(self.bytes_of(*place), Repeat::UntilWritten);
+        for (place, repeat) in faults {
+            machine.drive.fail_reads(self.bytes_of(*place), *repeat);
         }
         let (root, layout) = (root.clone(), self.layout);
         machine.run(move |platform| async move {
@@ -455,4 +462,15 @@ fn a_bad_sector_at_the_end_of_the_ring_is_a_gap_and_no_failure_of_the_drive() {
     let walk = ring.walk_with(&root, &[unreadable]);
     assert_eq!((walk.sequences, walk.position), (Vec::new(), root.journal));
     assert!(walk.behind.gap);
+}
+
+/// The stretch is read, then block by block, and both fail.
+#[test]
+fn a_journal_that_cannot_be_read_for_a_moment_is_read_again() {
+    let mut ring = Ring::new();
+    ring.next.sector = ring.layout.journal_sectors() - 8;
+    let root = ring.root();
+    let group = ring.push(8);
+    let walk = ring.walk_past(&root, &[(group, Repeat::Once), (group, Repeat::Once)]);
+    assert_eq!((walk.sequences, walk.behind.gap), (vec![root.journal.sequence], false));
 }

@@ -12,6 +12,7 @@
 mod allocator;
 mod checkpoint;
 mod commit;
+mod drive_check;
 mod error;
 mod foreign;
 pub mod format;

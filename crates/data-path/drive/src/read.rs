@@ -10,6 +10,7 @@ use spandrel_shared::BLOCK_BYTES;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::checksum::BlockChecksum;
 
+use crate::drive_check::check_drive_reads;
 use crate::error::StoreError;
 use crate::format::map::Mapping;
 use crate::layout::Layout;
@@ -183,7 +184,7 @@ impl<P: Platform> Inner<P> {
             match self.read_blocks(single.start.block, 1).await {
                 Some(data) => self.check_blocks(&single, &data, checksum, parts),
                 None => {
-                    self.check_drive_reads().await?;
+                    self.check_drive().await?;
                     parts.push(self.damaged(&single, 0));
                 }
             }
@@ -203,16 +204,12 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    /// A block that cannot be read is damaged if the drive still reads elsewhere. If not even its
-    /// superblock can be read, the drive is gone, and what it holds may be whole.
-    async fn check_drive_reads(&self) -> Result<(), StoreError> {
+    /// A block that cannot be read is damaged if the drive still reads elsewhere.
+    async fn check_drive(&self) -> Result<(), StoreError> {
         self.check()?;
-        for block in [0, self.superblock.layout.data_end_block()] {
-            if self.read_blocks(block, 1).await.is_some() {
-                return self.check();
-            }
+        if let Err(error) = check_drive_reads(&self.platform, &self.drive, &self.superblock.layout).await {
+            self.fail(StoreError::Failed(format!("it answers no read any more: {error}")));
         }
-        self.fail(StoreError::Failed("it answers no read any more".to_owned()));
         self.check()
     }
 

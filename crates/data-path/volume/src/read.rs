@@ -446,21 +446,14 @@ fn join_parts(
     if blocks == count { Ok(parts) } else { Err(mismatch()) }
 }
 
-/// The bytes from `skip` on, `length` of them.
+/// The bytes from `skip` on, `length` of them: they begin in the first part and end in the last.
 fn trim_parts(parts: Vec<Buffer>, mut skip: usize, mut length: usize) -> Vec<Buffer> {
     let mut trimmed = Vec::with_capacity(parts.len());
     for part in parts {
-        if skip >= part.len() {
-            skip -= part.len();
-            continue;
-        }
         let end = part.len().min(skip + length);
         length -= end - skip;
         trimmed.push(if skip == 0 && end == part.len() { part } else { part.slice(skip..end) });
         skip = 0;
-        if length == 0 {
-            break;
-        }
     }
     trimmed
 }

@@ -63,3 +63,15 @@ fn an_extent_that_is_cut_off_at_both_ends_keeps_the_rest() {
     assert_eq!(trim_extents(extents(), 8191, 4098), [extent(1, true), extent(4096, false), extent(1, true)]);
     assert_eq!(trim_extents(extents(), 8192, 4096), [extent(4096, false)]);
 }
+
+#[test]
+fn data_that_are_cut_off_at_both_ends_keep_the_rest() {
+    let parts = || vec![blocks(&[1, 2]), blocks(&[3]), blocks(&[4])];
+    let kept = |skip, length| -> Vec<(u8, usize)> {
+        trim_parts(parts(), skip, length).iter().map(|part| (part[0], part.len())).collect()
+    };
+    assert_eq!(kept(0, 4 * BLOCK_BYTES), [(1, 2 * BLOCK_BYTES), (3, BLOCK_BYTES), (4, BLOCK_BYTES)]);
+    assert_eq!(kept(100, 3 * BLOCK_BYTES), [(1, 2 * BLOCK_BYTES - 100), (3, BLOCK_BYTES), (4, 100)]);
+    let part = trim_parts(vec![blocks(&[1])], 5, 7);
+    assert_eq!(part.iter().map(|part| part.len()).collect::<Vec<_>>(), [7]);
+}

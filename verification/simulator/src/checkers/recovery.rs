@@ -2,7 +2,7 @@
 //! and stays the same when the drive is attached once more.
 //!
 //! A copy of the drive is attached twice in a small world of its own, without clients, so that nothing moves
-//! while it is looked at: there the blocks that the store counts as used are exactly those that something
+//! while it is looked at, and no state it reaches counts as reached by the run: there the blocks that the store counts as used are exactly those that something
 //! names. What the store finds damaged may be so; what it does with the damage is judged all the same. The
 //! second attach finds nothing damaged any more, and must still know what the first one could not prove.
 
@@ -12,6 +12,7 @@ use spandrel_drive::{AttachError, AttachReport, DriveStore, ListedWrite, PageDes
 use spandrel_inspect::DamageKind;
 use spandrel_platform::Platform;
 use spandrel_platform_simulated::{DriveImage, Host, SimulatedDriveConfig, SimulatedPlatform, World};
+use spandrel_shared::witness;
 use spandrel_shared::{Epoch, Version, VolumeId};
 
 use crate::checkers::structure;
@@ -28,6 +29,10 @@ const PROCESS: &str = "recovery";
 ///
 /// What is not consistent, or has changed by being attached again.
 pub fn check(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Result<(), String> {
+    witness::aside(|| check_in_own_world(name, config, image))
+}
+
+fn check_in_own_world(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Result<(), String> {
     let world = World::new(0);
     let host = world.add_host("recovery");
     let drive = world.add_drive_from_image(name, config, image.clone());
@@ -62,7 +67,7 @@ pub fn attach_number(name: &str, config: SimulatedDriveConfig, image: &DriveImag
     let world = World::new(0);
     let host = world.add_host("recovery");
     let _drive = world.add_drive_from_image(name, config, image.clone());
-    match attach(&world, &host, name, u64::MAX) {
+    match witness::aside(|| attach(&world, &host, name, u64::MAX)) {
         Ok((store, _)) => Some(store.attach_number() - 1),
         Err(AttachError::Old { found, .. }) => Some(found),
         Err(_) => None,

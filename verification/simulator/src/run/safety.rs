@@ -1,7 +1,6 @@
 //! The first phase: the plan's faults strike while clients work, each if the atlas permits it.
 
 use spandrel_shared::DriveId;
-use spandrel_shared::witness;
 
 use super::{Finding, Run, RunVolume, finding, judge_difference};
 use crate::checkers::recovery;
@@ -33,10 +32,7 @@ impl Run<'_> {
                 self.bring_older_state(in_order, away_ms, for_ms)?
             }
             _ => {
-                self.count_reached();
                 let struck = self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), now_ms);
-                // No server of this world has run meanwhile.
-                witness::take_reached();
                 struck.then(|| fault.kind())
             }
         };
@@ -64,7 +60,6 @@ impl Run<'_> {
 
     /// What servers that are down will make of their drives when they come back.
     fn judge_recoveries(&mut self) -> Result<(), Finding> {
-        self.count_reached();
         for node in (0..self.nodes.count()).filter(|node| !self.nodes.is_started(*node)) {
             for drive in self.nodes.drives(node) {
                 // What a drive has kept is open until it has power again.
@@ -78,8 +73,6 @@ impl Run<'_> {
                 }
             }
         }
-        // Only what the servers of this world reach counts.
-        witness::take_reached();
         Ok(())
     }
 
