@@ -24,7 +24,7 @@ const SLABS_PER_DRIVE: u64 = 3;
 const OUTSTANDING_MAX: u64 = 120;
 
 /// About how many operations a run has, one of these.
-const OPERATIONS: [u64; 5] = [6000, 15_000, 30_000, 45_000, 125_000];
+const OPERATIONS: [u64; 5] = [8000, 20_000, 40_000, 60_000, 140_000];
 
 /// About how long it takes, in virtual milliseconds, until all have come back from the last fault.
 const COME_BACK_MS: u64 = 10_000;
