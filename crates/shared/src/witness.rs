@@ -173,3 +173,7 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
 pub fn take_completions() -> Vec<Completion> {
     recorder::take_completions()
 }
+
+#[cfg(all(test, feature = "simulation"))]
+#[path = "witness_tests.rs"]
+mod tests;

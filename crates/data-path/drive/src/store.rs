@@ -307,7 +307,7 @@ impl<P: Platform> DriveStore<P> {
             }
         }
         if canary::is_planted(Bug::HealOverNewer) {
-            self.inner.platform.sleep(Duration::from_millis(20)).await;
+            self.inner.platform.sleep(Duration::from_millis(1000)).await;
         }
         match good {
             Some((data, checksum)) => {

@@ -2,9 +2,10 @@
 //! and stays the same when the drive is attached once more.
 //!
 //! A copy of the drive is attached twice in a small world of its own, without clients, so that nothing moves
-//! while it is looked at, and no state it reaches counts as reached by the run: there the blocks that the store counts as used are exactly those that something
+//! while it is looked at: there the blocks that the store counts as used are exactly those that something
 //! names. What the store finds damaged may be so; what it does with the damage is judged all the same. The
 //! second attach finds nothing damaged any more, and must still know what the first one could not prove.
+//! What happens in that world counts for none of the states that the run is to reach.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +13,7 @@ use spandrel_drive::{AttachError, AttachReport, DriveStore, ListedWrite, PageDes
 use spandrel_inspect::DamageKind;
 use spandrel_platform::Platform;
 use spandrel_platform_simulated::{DriveImage, Host, SimulatedDriveConfig, SimulatedPlatform, World};
-use spandrel_shared::witness;
-use spandrel_shared::{Epoch, Version, VolumeId};
+use spandrel_shared::{Epoch, Version, VolumeId, witness};
 
 use crate::checkers::structure;
 use crate::inspection::{inspect_drive, inspect_image};
