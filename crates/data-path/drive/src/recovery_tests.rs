@@ -3,7 +3,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_platform::Platform;
-use spandrel_platform_simulated::{DriveImage, Random, SimulatedDriveConfig};
+use spandrel_platform_simulated::{DriveImage, Random, Repeat, SimulatedDriveConfig};
 use spandrel_shared::{BLOCK_BYTES, SlabIndex, Version};
 
 use crate::DriveStore;
@@ -476,4 +476,111 @@ fn a_drive_that_was_attached_less_often_than_is_known_is_an_old_image() {
     );
     assert_eq!(machine.drive.snapshot(), image, "it is left as it is");
     assert_eq!(attach_known(attached).expect("it is the newest"), attached + 1);
+}
+
+/// A slab's root is gone, and with it where its pages are: told as one structure and as all its blocks, also by the
+/// next attach that finds them lost.
+#[test]
+fn a_lost_slab_root_loses_its_slab_alone_and_is_counted() {
+    let machine = detached();
+    let (store, _) = machine.attach().unwrap();
+    let map = machine.run(move |_| async move {
+        let slot = store.find_slab(volume(1), SlabIndex(1)).unwrap().slot;
+        store.checkpoint().await.unwrap();
+        let map = store.inner.state.borrow().slabs.get(slot.0).unwrap().map;
+        store.detach().await.unwrap();
+        map
+    });
+    machine.drive.flip_bit(Layout::offset_of(map.block) + 77, 1);
+    machine.restart();
+    let (store, report) = machine.attach().unwrap();
+    assert_eq!((report.structures_damaged, report.blocks_lost), (1, 1024));
+    check_ownership(&store);
+    machine.run(move |_| async move {
+        let slots = [0, 1].map(|slab| store.find_slab(volume(1), SlabIndex(slab)).unwrap().slot);
+        let whole = read_all(&store, slots[0], 1024).await;
+        assert_eq!((&whole[3], &whole[700]), (&Seen::Content(3), &Seen::Content(700)));
+        assert!(read_all(&store, slots[1], 1024).await.iter().all(|seen| matches!(seen, Seen::Damaged(_))));
+    });
+}
+
+/// Either copy of the superblock is enough; the other one is counted as damaged, and is whole again afterwards.
+#[test]
+fn either_copy_of_the_superblock_is_enough_and_the_other_is_written_anew() {
+    let layout = layout_of_detached();
+    for block in [0, layout.data_end_block()] {
+        let machine = detached();
+        machine.drive.flip_bit(Layout::offset_of(block) + 9, 1);
+        machine.restart();
+        for structures_damaged in [1, 0] {
+            let (store, report) = machine.attach().unwrap();
+            assert_eq!(report.structures_damaged, structures_damaged, "block {block}");
+            machine.run(move |_| async move { store.detach().await.unwrap() });
+            machine.restart();
+        }
+    }
+}
+
+/// Two copies that are whole and differ cannot both be meant: the first one counts, and the second is damage.
+#[test]
+fn a_copy_of_the_superblock_that_is_another_ones_is_damage() {
+    let layout = layout_of_detached();
+    let machine = detached();
+    let mut image = machine.drive.snapshot();
+    let mut other = crate::format::superblock::Superblock::decode(&image.read_vec(0, BLOCK_BYTES)).unwrap();
+    other.created_unix_ms += 1;
+    let mut bytes = vec![0; BLOCK_BYTES];
+    other.encode(&mut bytes);
+    image.write(Layout::offset_of(layout.data_end_block()), &bytes);
+    machine.drive.restore(image);
+    machine.restart();
+    let (_, report) = machine.attach().unwrap();
+    assert_eq!(report.structures_damaged, 1);
+}
+
+/// What it holds may be whole.
+#[test]
+fn a_drive_whose_superblocks_cannot_be_read_has_failed_and_is_not_damaged() {
+    let machine = detached();
+    machine.drive.fail_reads(0..24 << 20, Repeat::Always);
+    machine.restart();
+    let refused = machine.attach().map(|(_, report)| report);
+    assert!(matches!(refused, Err(AttachError::Drive(_))), "{refused:?}");
+}
+
+#[test]
+fn a_recovery_tells_how_much_of_the_journal_it_has_replayed() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+        for block in 0..5 {
+            write_block(&platform, &store, key(1, 0), block, version(1, 1 + u64::from(block)), 7)
+                .await
+                .unwrap();
+        }
+    });
+    machine.restart();
+    let (_, report) = machine.attach().unwrap();
+    assert!(report.groups_replayed >= 5, "{report:?}");
+    assert_eq!((report.blocks_in_doubt, report.blocks_lost, report.structures_damaged), (0, 0, 0));
+}
+
+/// The newest state that a drive has seen stands on it from the next checkpoint on; it never becomes older.
+#[test]
+fn how_new_a_state_the_drive_has_seen_survives() {
+    let machine = detached();
+    let mut expected = 0;
+    for noted in [7, 3, 9] {
+        let (store, _) = machine.attach().unwrap();
+        assert_eq!(store.state_revision(), expected);
+        store.note_state_revision(noted);
+        expected = expected.max(noted);
+        machine.run(move |_| async move { store.detach().await.unwrap() });
+        machine.restart();
+        let identity = machine.run(|platform| async move {
+            let drive = open(&platform).await;
+            DriveStore::identify(&platform, &drive).await.unwrap()
+        });
+        assert_eq!(identity.state_revision, expected);
+    }
 }

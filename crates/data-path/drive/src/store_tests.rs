@@ -406,3 +406,12 @@ fn a_full_drive_refuses_writes_until_blocks_are_free() {
         });
     }
 }
+
+#[test]
+fn a_damaged_block_is_known_again_by_its_token() {
+    for mapping in [(7, 0x1234_5678), (u32::MAX - 2, u32::MAX), (1, 1)] {
+        let mapping = Mapping { block: mapping.0, checksum: mapping.1 };
+        let damaged = DamagedBlock { block: 3, mapping };
+        assert_eq!(DamagedBlock::from_token(3, damaged.token()), damaged);
+    }
+}
