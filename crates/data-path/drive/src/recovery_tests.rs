@@ -8,11 +8,15 @@ use spandrel_shared::{BLOCK_BYTES, SlabIndex, Version};
 
 use crate::DriveStore;
 use crate::error::AttachError;
-use crate::format::journal::{GROUP_HEADER_BYTES, claimed_sequence, group_length};
-use crate::format::root::Root;
+use crate::format::journal::{
+    GROUP_HEADER_BYTES, GroupHeader, GroupWriter, MappingRecord, Record, SlabAdd, claimed_sequence,
+    group_length,
+};
+use crate::format::root::{Root, SlabLayout};
+use crate::journal_reader::JournalReader;
 use crate::layout::{Layout, ROOT_SLOTS};
 use crate::test_support::explorer::{Budget, crash_images, explore};
-use crate::test_support::machine::{Machine, add_slab, attach, open, write_block};
+use crate::test_support::machine::{Machine, add_slab, attach, open, write_block, write_blocks};
 use crate::test_support::observation::{Seen, check_ownership, observe, read_all};
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
@@ -583,4 +587,111 @@ fn how_new_a_state_the_drive_has_seen_survives() {
         });
         assert_eq!(identity.state_revision, expected);
     }
+}
+
+/// Appends groups to the journal of a drive that nobody has attached, as a program with a mistake might have.
+fn append_groups(machine: &Machine, groups: &[Vec<Record>]) {
+    let layout = layout_of_detached();
+    let mut image = machine.drive.snapshot();
+    let root = roots_of(&image, &layout).pop().expect("there is one").1;
+    let newest = root.clone();
+    let mut next = machine.run(move |platform| async move {
+        let drive = open(&platform).await;
+        let mut reader = JournalReader::new(&platform, &drive, layout, &newest);
+        while reader.next().await.unwrap().is_some() {}
+        reader.position()
+    });
+    for records in groups {
+        let header = GroupHeader {
+            sequence: next.sequence,
+            previous_checksum: next.previous_checksum,
+            lap: next.lap,
+            attach_number: root.attach_number,
+            root_generation: root.generation,
+            confirmed_sequence: next.sequence - 1,
+        };
+        let mut writer = GroupWriter::new(header.lap);
+        records.iter().for_each(|record| writer.push(record));
+        let (bytes, checksum) = writer.finish(&header, root.drive);
+        let sector_bytes = layout.sector_bytes as usize;
+        let first = Layout::offset_of(layout.journal_first_block);
+        image.write(first + u64::from(next.sector) * sector_bytes as u64, &bytes);
+        next.sequence += 1;
+        next.previous_checksum = checksum;
+        next.sector += bytes.len().div_ceil(sector_bytes) as u32;
+    }
+    machine.drive.restore(image);
+    machine.restart();
+}
+
+/// Such a journal is sealed and in its place, and means nothing: the drive is refused and left as it is.
+#[test]
+fn a_journal_that_contradicts_the_maps_is_refused() {
+    let slot = layout_of_detached().slots_max();
+    let other_slab = SlabAdd {
+        slab_slot: slot,
+        volume_slot: 0,
+        slab: SlabIndex(2),
+        layout: SlabLayout::mirror(3, 0),
+        copy: copy(9),
+        birth: Version::ZERO,
+    };
+    let volume_beyond = vec![Record::VolumeAdd { volume_slot: slot, volume: volume(9) }];
+    let machine = detached();
+    let (store, _) = machine.attach().unwrap();
+    let (slots, owned) = {
+        let state = store.inner.state.borrow();
+        let slots = [0, 1].map(|slab| store.find_slab(volume(1), SlabIndex(slab)).unwrap().slot.0);
+        (slots, state.slabs.get(slots[1]).unwrap().mapping(3))
+    };
+    machine.run(move |_| async move { store.detach().await.unwrap() });
+    machine.restart();
+    let stolen = Record::Write(MappingRecord {
+        slab_slot: slots[0],
+        first: 9,
+        counter: 5000,
+        block: owned.block,
+        former_block: 0,
+        checksums: vec![owned.checksum],
+    });
+    let whole = machine.drive.snapshot();
+    for (what, groups) in [
+        ("lies beyond", vec![volume_beyond]),
+        ("lies beyond", vec![vec![Record::SlabAdd(other_slab)]]),
+        ("two owners", vec![vec![stolen], Vec::new()]),
+    ] {
+        machine.drive.restore(whole.clone());
+        machine.restart();
+        append_groups(&machine, &groups);
+        let image = machine.drive.snapshot();
+        let refused = machine.attach().map(|(_, report)| report);
+        assert!(
+            matches!(&refused, Err(AttachError::Damaged(detail)) if detail.contains(what)),
+            "{refused:?}"
+        );
+        assert_eq!(machine.drive.snapshot(), image, "it is left as it is: {what}");
+    }
+}
+
+/// The last group may not have been answered yet.
+#[test]
+fn blocks_of_the_last_group_whose_data_are_not_there_are_in_doubt_one_by_one() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let physical = machine.run(|platform| async move {
+        let slot = add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+        write_blocks(&platform, &store, key(1, 0), 7, version(1, 1), &[1, 2, 3]).await.unwrap();
+        let state = store.inner.state.borrow();
+        [7, 9].map(|block| state.slabs.get(slot.0).unwrap().mapping(block).block)
+    });
+    for block in physical {
+        machine.drive.flip_bit(Layout::offset_of(block) + 5, 1);
+    }
+    machine.restart();
+    let (store, report) = machine.attach().unwrap();
+    assert_eq!((report.blocks_in_doubt, report.blocks_lost, report.structures_damaged), (2, 0, 0));
+    machine.run(move |_| async move {
+        let slot = store.find_slab(volume(1), SlabIndex(0)).unwrap().slot;
+        let seen = read_all(&store, slot, 1024).await;
+        assert_eq!(seen[6..11], [Seen::Hole, Seen::Hole, Seen::Content(2), Seen::Hole, Seen::Hole]);
+    });
 }
