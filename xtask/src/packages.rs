@@ -1,14 +1,15 @@
 //! `cargo xtask packages`: the programs from outside that the tests run, as Debian packages.
 //!
 //! The tests put independent clients on our NBD server: what our own client and server agree on
-//! proves little. Root gets what is missing installed; anybody else is told the one line to run.
+//! proves little. They keep a cluster's state in a real etcd. Root gets what is missing installed; anybody else is told the one line to run.
 
 use std::os::unix::fs::MetadataExt as _;
 
 use crate::commands::{command, find_program, path_folders, run as run_command, succeeds_silently};
 
 /// Each program that tests run, and the package that holds it in Debian 12.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 7] = [
+    ("etcd", "etcd-server"),
     ("fio", "fio"),
     ("nbdcopy", "libnbd-bin"),
     ("nbdinfo", "libnbd-bin"),
@@ -27,7 +28,7 @@ pub fn run() -> Result<bool, String> {
         let line = install_arguments(&missing).join(" ");
         if !is_root()? {
             println!(
-                "missing: {}. The tests run their programs against our NBD server. Run this:",
+                "missing: {}. The tests run their programs. Run this:",
                 missing.join(", ")
             );
             println!("sudo apt-get {line}");

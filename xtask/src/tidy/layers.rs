@@ -42,7 +42,7 @@ impl Layer {
             ["crates", "programs", "inspect"] => Self::Inspect,
             ["crates", "programs", _] => Self::Program,
             ["verification", _] => Self::Verification,
-            ["xtask"] => Self::Tools,
+            ["xtask"] | ["xtask", _] => Self::Tools,
             _ => return None,
         })
     }

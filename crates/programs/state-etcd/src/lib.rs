@@ -1,0 +1,207 @@
+//! The cluster's state in etcd, for clusters whose nodes are processes or machines of their own.
+//!
+//! etcd's client works on tokio. A thread of its own runs it; every other thread talks to it through an
+//! [`EtcdState`], whose futures can be awaited on any executor.
+//!
+//! Invariants:
+//! - A change is sent once. It is tried at another member only after a failure that is sure to have changed
+//!   nothing; after any other failure its sender is told that nobody knows.
+//! - What only reads, or does the same when it is done twice, is tried at one member after the other.
+//! - Keys are kept below a namespace, so that several clusters, and others, can share an etcd.
+
+mod convert;
+mod failure;
+mod members;
+#[cfg(test)]
+mod testing;
+mod watch;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use spandrel_cluster::store::{
+    LeaseId, Outcome, Revision, Selection, Snapshot, StateStore, StoreError, StoreErrorKind, Transaction,
+};
+use spandrel_shared::Error;
+use tokio::runtime::{Builder, Handle};
+
+use crate::convert::Namespace;
+use crate::members::{Member, Members};
+pub use crate::watch::EtcdWatch;
+
+/// Where the state is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdOptions {
+    /// Where each member answers clients, like `http://127.0.0.1:2379`. They are tried in turn, the first one
+    /// first.
+    pub endpoints: Vec<String>,
+    /// What each key begins with, in etcd alone.
+    pub namespace: String,
+}
+
+/// The state in etcd. Cheap to clone and to send to other threads. Dropping the last clone ends the connections.
+#[derive(Clone)]
+pub struct EtcdState {
+    connection: Arc<Connection>,
+}
+
+struct Connection {
+    runtime: Handle,
+    members: Arc<Members>,
+    namespace: Namespace,
+    /// Ends the thread by being dropped. `None` only then.
+    stop: Option<oneshot::Sender<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl EtcdState {
+    /// The state that the members at `options.endpoints` hold. They need not be there yet: requests fail until one is.
+    ///
+    /// Errors: `STATE_ADDRESS_INVALID`, `STATE_THREAD_FAILED`.
+    pub fn connect(options: &EtcdOptions) -> Result<Self, Error> {
+        let thread_failed = |error: std::io::Error| {
+            Error::new(
+                "STATE_THREAD_FAILED",
+                "the thread for the cluster's state cannot be started",
+                error.to_string(),
+                "raise the limits of threads and open files for this user, or end other processes",
+            )
+        };
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(thread_failed)?;
+        let members = runtime.block_on(Members::at(&options.endpoints))?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("spandrel-etcd".to_owned());
+        let thread = thread.spawn(move || _ = runtime.block_on(stopped)).map_err(thread_failed)?;
+        let connection = Connection {
+            runtime: handle,
+            members: Arc::new(members),
+            namespace: Namespace::new(&options.namespace),
+            stop: Some(stop),
+            thread: Mutex::new(Some(thread)),
+        };
+        Ok(Self { connection: Arc::new(connection) })
+    }
+
+    /// Does something on the thread, and waits for what it gives. `silence` is what no answer means.
+    async fn call<T: Send + 'static>(
+        &self,
+        silence: StoreErrorKind,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (sender, receiver) = oneshot::channel();
+        self.connection.runtime.spawn(async move {
+            // Nobody may be waiting any more, which harms nothing.
+            drop(sender.send(work.await));
+        });
+        receiver
+            .await
+            .unwrap_or_else(|_| Err(StoreError::new(silence, "the state's thread ended before it answered")))
+    }
+
+    fn members(&self) -> Arc<Members> {
+        Arc::clone(&self.connection.members)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.stop = None;
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the cluster's state had panicked");
+        }
+    }
+}
+
+impl StateStore for EtcdState {
+    type Watch = EtcdWatch;
+
+    async fn read(&self, selections: &[Selection]) -> Result<Snapshot, StoreError> {
+        let (members, namespace) = (self.members(), self.connection.namespace.clone());
+        let reads = namespace.reads(selections);
+        let work = async move {
+            let response = members.repeat(|member| {
+                let reads = reads.clone();
+                async move { member.kv().txn(reads).await }
+            });
+            namespace
+                .snapshot(&response.await?)
+                .map_err(|nonsense| nonsense.error(StoreErrorKind::Unavailable))
+        };
+        self.call(StoreErrorKind::Unavailable, work).await
+    }
+
+    async fn transact(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        transaction.validate()?;
+        let (members, namespace) = (self.members(), self.connection.namespace.clone());
+        let work = async move {
+            let request = namespace.transaction(&transaction);
+            let response = members.change(|member| {
+                let request = request.clone();
+                async move { member.kv().txn(request).await }
+            });
+            let outcome = namespace.outcome(&transaction, &response.await?);
+            outcome.map_err(|nonsense| nonsense.error(StoreErrorKind::Unknown))
+        };
+        self.call(StoreErrorKind::Unknown, work).await
+    }
+
+    async fn watch(&self, prefix: &str, from: Revision) -> Result<EtcdWatch, StoreError> {
+        let (members, namespace) = (self.members(), self.connection.namespace.clone());
+        let prefix = prefix.to_owned();
+        let work = async move { watch::begin(members, namespace, &prefix, from).await };
+        let messages = self.call(StoreErrorKind::Unavailable, work).await?;
+        Ok(EtcdWatch::new(Arc::clone(&self.connection), messages))
+    }
+
+    async fn grant_lease(&self, time_to_live: Duration) -> Result<LeaseId, StoreError> {
+        let (members, seconds) = (self.members(), convert::lease_seconds(time_to_live));
+        let work = async move {
+            let grant = |member: Member| async move { member.lease().grant(seconds, None).await };
+            let lease = convert::lease_id(members.change(grant).await?.id());
+            lease.map_err(|nonsense| nonsense.error(StoreErrorKind::Unknown))
+        };
+        self.call(StoreErrorKind::Unknown, work).await
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<(), StoreError> {
+        let (members, id) = (self.members(), convert::lease_number(lease));
+        let work = async move {
+            let keep = |member: Member| async move { member.lease().keep_alive(id).await };
+            members.repeat(keep).await.map(drop)
+        };
+        self.call(StoreErrorKind::Unknown, work).await
+    }
+
+    async fn revoke_lease(&self, lease: LeaseId) -> Result<(), StoreError> {
+        let (members, id) = (self.members(), convert::lease_number(lease));
+        let work = async move {
+            let revoke = |member: Member| async move { member.lease().revoke(id).await };
+            members.change(revoke).await.map(drop)
+        };
+        self.call(StoreErrorKind::Unknown, work).await
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        let (members, number) = (self.members(), convert::revision_number(revision));
+        let work = async move {
+            let compact = |member: Member| async move { member.kv().compact(number, None).await };
+            match members.repeat(compact).await {
+                // It was done before.
+                Err(StoreError { kind: StoreErrorKind::Compacted { .. }, .. }) => Ok(()),
+                result => result.map(drop),
+            }
+        };
+        self.call(StoreErrorKind::Unknown, work).await
+    }
+}
+
+#[cfg(test)]
+#[path = "lib_tests.rs"]
+mod tests;

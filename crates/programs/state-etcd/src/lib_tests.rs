@@ -1,0 +1,207 @@
+use std::time::Instant as StdInstant;
+
+use spandrel_cluster::conformance::{Harness, check_all};
+use spandrel_cluster::store::{Event, Expected, Key, StateWatch};
+use spandrel_platform::Instant;
+
+use super::*;
+use crate::testing::{Etcd, await_answer, block_on, commit, free_url, put};
+
+struct Suite {
+    etcd: Etcd,
+    started: StdInstant,
+}
+
+impl Harness for Suite {
+    type Store = EtcdState;
+
+    fn store(&self) -> EtcdState {
+        self.etcd.state()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanoseconds(0) + self.started.elapsed()
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        let (sender, receiver) = oneshot::channel();
+        std::thread::spawn(move || {
+            std::thread::sleep(duration); // tidy-allow(sleep): this is the platform's own clock in these tests
+            // Nobody may be waiting any more.
+            let _ = sender.send(());
+        });
+        receiver.await.expect("the sleeping thread answers");
+    }
+
+    fn time_to_live(&self) -> Duration {
+        // etcd counts leases in seconds.
+        Duration::from_secs(1)
+    }
+}
+
+#[test]
+fn it_does_what_every_make_of_the_store_must_do() {
+    let suite = Suite { etcd: Etcd::start(3), started: StdInstant::now() };
+    block_on(check_all(&suite));
+}
+
+#[test]
+fn namespaces_share_an_etcd_and_not_their_keys() {
+    let etcd = Etcd::start(1);
+    let [one, two, outside] = ["one/", "two/", ""].map(|namespace| etcd.state_in(namespace));
+    let from = commit(&one, put("key", b"1"));
+    commit(&two, put("key", b"2"));
+    let value = |state: &EtcdState, key: &str| {
+        let snapshot = block_on(state.read(&[Selection::key(&Key::new(key))])).unwrap();
+        snapshot.entry(0).map(|entry| entry.value.to_vec())
+    };
+    assert_eq!((value(&one, "key"), value(&two, "key")), (Some(b"1".to_vec()), Some(b"2".to_vec())));
+    assert_eq!((value(&outside, "one/key"), value(&outside, "key")), (Some(b"1".to_vec()), None));
+    let keys = |state: &EtcdState| await_answer(state).groups[0].len();
+    assert_eq!((keys(&one), keys(&two), keys(&outside)), (1, 1, 2));
+    let mut watch = block_on(two.watch("", from)).unwrap();
+    let events = block_on(watch.next()).unwrap();
+    assert!(
+        matches!(&events[..], [Event::Put(entry)] if entry.key == Key::new("key") && &*entry.value == b"2")
+    );
+    let mut watch = block_on(outside.watch("", from)).unwrap();
+    assert_eq!(block_on(watch.next()).unwrap()[0].key(), &Key::new("one/key"));
+}
+
+#[test]
+fn nothing_is_done_where_nobody_listens() {
+    let options = EtcdOptions { endpoints: vec![free_url(), free_url()], namespace: String::new() };
+    let state = EtcdState::connect(&options).unwrap();
+    let kind = |error: Option<StoreError>| error.expect("nobody is there").kind;
+    let unavailable = StoreErrorKind::Unavailable;
+    assert_eq!(kind(block_on(state.read(&[])).err()), unavailable);
+    // It is certain that nobody has done it.
+    assert_eq!(kind(block_on(state.transact(put("key", b"x"))).err()), unavailable);
+    assert_eq!(kind(block_on(state.grant_lease(Duration::from_secs(1))).err()), unavailable);
+    assert_eq!(kind(block_on(state.watch("", Revision(1))).err()), unavailable);
+}
+
+#[test]
+fn an_address_that_is_none_is_refused() {
+    let code = |endpoints: &[&str]| {
+        let endpoints = endpoints.iter().map(|endpoint| (*endpoint).to_owned()).collect();
+        let options = EtcdOptions { endpoints, namespace: String::new() };
+        EtcdState::connect(&options).err().expect("it is refused").code
+    };
+    assert_eq!(code(&[]), "STATE_ADDRESS_INVALID");
+    assert_eq!(code(&["http://127.0.0.1:2379", "not an address"]), "STATE_ADDRESS_INVALID");
+}
+
+/// Adds one to a counter, until it is known that this was done.
+struct Counter {
+    state: EtcdState,
+    key: Key,
+    added: u64,
+    /// Additions of which nobody knows whether they were made.
+    unknown: u64,
+}
+
+impl Counter {
+    fn new(state: EtcdState) -> Self {
+        Self { state, key: Key::new("counter"), added: 0, unknown: 0 }
+    }
+
+    fn read(&self) -> Option<(u64, Expected)> {
+        let snapshot = block_on(self.state.read(&[Selection::key(&self.key)])).ok()?;
+        Some(match snapshot.entry(0) {
+            None => (0, Expected::Absent),
+            Some(entry) => (
+                u64::from_le_bytes((*entry.value).try_into().expect("eight bytes")),
+                Expected::ModifiedAt(entry.modified),
+            ),
+        })
+    }
+
+    /// One attempt.
+    fn add(&mut self) {
+        let Some((value, expected)) = self.read() else { return };
+        let next = (value + 1).to_le_bytes();
+        let transaction = Transaction::new().expect(&self.key, expected).put(&self.key, next);
+        match block_on(self.state.transact(transaction)) {
+            Ok(Outcome::Committed { .. }) => self.added += 1,
+            Ok(Outcome::Conflict { .. }) => {}
+            Err(error) if error.kind == StoreErrorKind::Unknown => self.unknown += 1,
+            Err(error) => assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}"),
+        }
+    }
+
+    fn add_until_added(&mut self, count: u64) {
+        let end = self.added + count;
+        let started = StdInstant::now();
+        while self.added < end {
+            assert!(started.elapsed() < Duration::from_secs(60), "etcd does not come back");
+            self.add();
+        }
+    }
+}
+
+/// Each member dies once, the leader among them, and comes back.
+#[test]
+fn changes_go_on_when_a_member_dies_and_none_is_made_twice() {
+    let mut etcd = Etcd::start(3);
+    let mut counter = Counter::new(etcd.state());
+    counter.add_until_added(20);
+    for member in 0..3 {
+        etcd.kill(member);
+        counter.add_until_added(20);
+        etcd.start_member(member);
+        counter.add_until_added(20);
+    }
+    let (value, _) = counter.read().expect("all members are there");
+    let possible = counter.added..=counter.added + counter.unknown;
+    assert!(possible.contains(&value), "{value} is not in {possible:?}");
+}
+
+#[test]
+fn without_a_majority_nothing_is_read_or_changed() {
+    let mut etcd = Etcd::start(3);
+    let state = etcd.state();
+    commit(&state, put("key", b"before"));
+    etcd.kill(1);
+    etcd.kill(2);
+    let error = block_on(state.read(&[])).expect_err("no majority");
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    let error = block_on(state.transact(put("key", b"after"))).expect_err("no majority");
+    assert!(matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Unknown), "{error}");
+    etcd.start_member(1);
+    await_answer(&state);
+    commit(&state, put("key", b"later"));
+}
+
+/// Its connections stay, and it answers nothing: both those who ask and those who watch go to another one.
+#[test]
+fn a_member_that_falls_silent_holds_up_nobody_for_long() {
+    let etcd = Etcd::start(3);
+    let state = etcd.state();
+    let first = commit(&state, put("key", b"0"));
+    let mut watch = block_on(state.watch("key", first)).unwrap();
+    assert_eq!(block_on(watch.next()).unwrap().len(), 1);
+    etcd.freeze(0);
+    let mut counter = Counter::new(state.clone());
+    counter.add_until_added(1);
+    let error = block_on(watch.next()).expect_err("the member it was on is silent");
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    let second = commit(&state, put("key", b"1"));
+    let mut watch = block_on(state.watch("key", first.next())).unwrap();
+    let events = block_on(watch.next()).unwrap();
+    assert_eq!(events.iter().map(Event::revision).collect::<Vec<_>>(), [second]);
+    etcd.thaw(0);
+}
+
+#[test]
+fn a_lease_lives_on_another_member() {
+    let mut etcd = Etcd::start(3);
+    let state = etcd.state();
+    let lease = block_on(state.grant_lease(Duration::from_secs(30))).unwrap();
+    commit(&state, Transaction::new().put_leased(&Key::new("leased"), *b"x", lease));
+    etcd.kill(0);
+    block_on(state.keep_alive(lease)).unwrap();
+    assert_eq!(await_answer(&state).groups[0].len(), 1);
+    block_on(state.revoke_lease(lease)).unwrap();
+    assert_eq!(await_answer(&state).groups[0].len(), 0);
+}
