@@ -27,10 +27,7 @@ pub fn run() -> Result<bool, String> {
     if !missing.is_empty() {
         let line = install_arguments(&missing).join(" ");
         if !is_root()? {
-            println!(
-                "missing: {}. The tests run their programs. Run this:",
-                missing.join(", ")
-            );
+            println!("missing: {}. The tests run their programs. Run this:", missing.join(", "));
             println!("sudo apt-get {line}");
             return Ok(false);
         }

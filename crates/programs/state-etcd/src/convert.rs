@@ -12,8 +12,8 @@ use spandrel_cluster::store::{
     StoreError, StoreErrorKind, Transaction,
 };
 
-/// A key that nobody has.
-const NO_KEY: &[u8] = b"\0";
+/// A revision that no key has: etcd takes 0 for that of a key that is not there.
+const NO_REVISION: i64 = i64::MAX;
 
 /// What our keys begin with in etcd.
 #[derive(Clone, Debug)]
@@ -36,15 +36,28 @@ impl Namespace {
         text.map(Key::new).ok_or_else(|| nonsense(format!("the key {:?}", String::from_utf8_lossy(key))))
     }
 
-    /// All selections at one revision: a transaction that only reads. The first read is of no use but to have
-    /// one: etcd answers a transaction that does nothing from what a single member knows.
+    /// All selections at one revision: a transaction that only reads.
     pub fn reads(&self, selections: &[Selection]) -> Txn {
         let read = |selection: &Selection| match selection {
             Selection::Key(key) => self.get(key),
-            Selection::Prefix(prefix) => TxnOp::get(self.outer(prefix), Some(prefix_options(self, prefix))),
+            Selection::Prefix(prefix) => TxnOp::get(self.outer(prefix), Some(self.all_from(prefix))),
         };
-        let any = TxnOp::get(NO_KEY, Some(GetOptions::new().with_keys_only()));
-        Txn::new().and_then(std::iter::once(any).chain(selections.iter().map(read)).collect::<Vec<_>>())
+        let reads: Vec<_> = selections.iter().map(read).collect();
+        Txn::new().and_then(if reads.is_empty() { vec![self.read_of_nothing()] } else { reads })
+    }
+
+    /// A read of no use but to be there: etcd answers a transaction that does nothing at all from what a single
+    /// member knows.
+    fn read_of_nothing(&self) -> TxnOp {
+        TxnOp::get(self.outer("\0"), None)
+    }
+
+    /// Everything that begins with `prefix`. If it is empty out there as well, that is every key.
+    fn all_from(&self, prefix: &str) -> GetOptions {
+        match self.outer(prefix).is_empty() {
+            true => GetOptions::new().with_all_keys(),
+            false => GetOptions::new().with_prefix(),
+        }
     }
 
     fn get(&self, key: &Key) -> TxnOp {
@@ -52,9 +65,12 @@ impl Namespace {
     }
 
     /// What the reads found.
-    pub fn snapshot(&self, response: &TxnResponse) -> Result<Snapshot, Nonsense> {
-        let groups = response.op_responses();
-        let groups = groups.iter().skip(1).map(|group| self.entries(answer_of_read(group)?));
+    pub fn snapshot(&self, selections: &[Selection], response: &TxnResponse) -> Result<Snapshot, Nonsense> {
+        let found = response.op_responses();
+        if found.len() != selections.len().max(1) {
+            return Err(nonsense(format!("{} answers to {} reads", found.len(), selections.len())));
+        }
+        let groups = found.iter().take(selections.len()).map(|group| self.entries(answer_of_read(group)?));
         Ok(Snapshot { revision: revision_of(response)?, groups: groups.collect::<Result<_, _>>()? })
     }
 
@@ -65,7 +81,9 @@ impl Namespace {
             match compare.expected {
                 Expected::Absent => EtcdCompare::create_revision(key, CompareOp::Equal, 0),
                 Expected::ModifiedAt(revision) => {
-                    EtcdCompare::mod_revision(key, CompareOp::Equal, revision_number(revision))
+                    let number =
+                        if revision == Revision::ZERO { NO_REVISION } else { revision_number(revision) };
+                    EtcdCompare::mod_revision(key, CompareOp::Equal, number)
                 }
             }
         };
@@ -77,9 +95,13 @@ impl Namespace {
             }
             Operation::Delete { key } => TxnOp::delete(self.outer(key.as_str()), None),
         };
+        let mut changes: Vec<_> = transaction.operations.iter().map(change).collect();
+        if changes.is_empty() {
+            changes.push(self.read_of_nothing());
+        }
         Txn::new()
             .when(transaction.compares.iter().map(compare).collect::<Vec<_>>())
-            .and_then(transaction.operations.iter().map(change).collect::<Vec<_>>())
+            .and_then(changes)
             .or_else(transaction.compares.iter().map(|compare| self.get(&compare.key)).collect::<Vec<_>>())
     }
 
@@ -124,14 +146,6 @@ impl Namespace {
                 revision: revision(found.mod_revision())?,
             }),
         }
-    }
-}
-
-/// A prefix of nothing at all is every key.
-fn prefix_options(namespace: &Namespace, prefix: &str) -> GetOptions {
-    match namespace.outer(prefix).is_empty() {
-        true => GetOptions::new().with_all_keys(),
-        false => GetOptions::new().with_prefix(),
     }
 }
 

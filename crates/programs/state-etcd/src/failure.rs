@@ -3,7 +3,7 @@
 use std::error::Error;
 
 use etcd_client::Error as EtcdError;
-use spandrel_cluster::store::{Revision, StoreError, StoreErrorKind};
+use spandrel_cluster::store::{StoreError, StoreErrorKind};
 use tonic::{Code, ConnectError, Status};
 
 /// A request that failed.
@@ -11,16 +11,18 @@ use tonic::{Code, ConnectError, Status};
 pub struct Failure {
     /// What follows from it.
     pub verdict: Verdict,
+    /// It is this member's: another one had better be asked.
+    pub is_of_the_member: bool,
     /// What happened, for the log.
     pub detail: String,
 }
 
-/// What follows from a failure.
+/// What follows from a failure for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// etcd has decided: every member would say the same, and nothing was changed.
     Refused(StoreErrorKind),
-    /// This member has done nothing with it. Another one may.
+    /// Nothing was done with it, and nothing will be. It can be sent again.
     NotDone,
     /// It may be done already, later, or never.
     Unknown,
@@ -29,7 +31,7 @@ pub enum Verdict {
 impl Failure {
     /// No answer in time.
     pub fn silence() -> Self {
-        Self { verdict: Verdict::Unknown, detail: "no answer in time".to_owned() }
+        Self { verdict: Verdict::Unknown, is_of_the_member: true, detail: "no answer in time".to_owned() }
     }
 
     /// The error for a caller. `silence` is the kind where nobody knows.
@@ -45,35 +47,48 @@ impl Failure {
 
 impl From<EtcdError> for Failure {
     fn from(error: EtcdError) -> Self {
-        let verdict = match &error {
+        let (verdict, is_of_the_member) = match &error {
             EtcdError::GRpcStatus(status) => of_status(status),
-            EtcdError::TransportError(error) if is_no_connection(error) => Verdict::NotDone,
+            EtcdError::TransportError(error) if is_no_connection(error) => (Verdict::NotDone, true),
             // The client says so in words alone.
             EtcdError::LeaseKeepAliveError(detail) if detail == "lease not found" => {
-                Verdict::Refused(StoreErrorKind::LeaseGone)
+                (Verdict::Refused(StoreErrorKind::LeaseGone), false)
             }
-            EtcdError::InvalidArgs(_) | EtcdError::InvalidUri(_) => Verdict::Refused(StoreErrorKind::Invalid),
-            _ => Verdict::Unknown,
+            EtcdError::InvalidArgs(_) | EtcdError::InvalidUri(_) => {
+                (Verdict::Refused(StoreErrorKind::Invalid), false)
+            }
+            _ => (Verdict::Unknown, true),
         };
-        Self { verdict, detail: chain(&error) }
+        Self { verdict, is_of_the_member, detail: chain(&error) }
     }
 }
 
-/// etcd's own errors are told by their texts: several share a code.
-fn of_status(status: &Status) -> Verdict {
-    let message = status.message();
-    match (status.code(), message.strip_prefix("etcdserver: ")) {
-        _ if is_no_connection(status) => Verdict::NotDone,
-        (_, Some("no leader")) => Verdict::NotDone,
-        // Too many requests, or no room in its database: it did not take the change.
-        (Code::ResourceExhausted, Some(_)) => Verdict::NotDone,
-        (Code::NotFound, Some("requested lease not found")) => Verdict::Refused(StoreErrorKind::LeaseGone),
-        (_, Some("mvcc: required revision has been compacted")) => {
-            Verdict::Refused(StoreErrorKind::Compacted { oldest: Revision::ZERO })
+/// The verdict, and whether it is the member's failure. etcd's own errors are told by their texts: several share a
+/// code.
+fn of_status(status: &Status) -> (Verdict, bool) {
+    use StoreErrorKind::{Invalid, LeaseGone};
+    let Some(words) = status.message().strip_prefix("etcdserver: ") else {
+        // The connection's, not etcd's.
+        let verdict = if is_no_connection(status) { Verdict::NotDone } else { Verdict::Unknown };
+        return (verdict, true);
+    };
+    match (status.code(), words) {
+        (_, "no leader" | "rpc not supported for learner") => (Verdict::NotDone, true),
+        (_, "too many requests" | "unhealthy cluster") => (Verdict::NotDone, false),
+        // What made the database full was taken, and refused in the same words as what comes after it.
+        (_, "mvcc: database space exceeded") => (Verdict::Unknown, false),
+        (Code::NotFound, "requested lease not found") => (Verdict::Refused(LeaseGone), false),
+        (Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition | Code::NotFound, _) => {
+            (Verdict::Refused(Invalid), false)
         }
-        (Code::InvalidArgument | Code::OutOfRange, Some(_)) => Verdict::Refused(StoreErrorKind::Invalid),
-        _ => Verdict::Unknown,
+        _ => (Verdict::Unknown, true),
     }
+}
+
+/// Whether a compaction was done before.
+pub fn is_compacted(error: &EtcdError) -> bool {
+    let compacted = "etcdserver: mvcc: required revision has been compacted";
+    matches!(error, EtcdError::GRpcStatus(status) if status.message() == compacted)
 }
 
 /// Whether there was no connection on which it could have been sent.
@@ -88,12 +103,12 @@ fn causes<'e>(error: Option<&'e (dyn Error + 'static)>) -> impl Iterator<Item = 
 /// The error with its causes.
 fn chain(error: &EtcdError) -> String {
     let mut text = error.to_string();
-    let status = match error {
+    let cause = match error {
         EtcdError::GRpcStatus(status) => status.source(),
         EtcdError::TransportError(error) => error.source(),
         _ => None,
     };
-    for cause in causes(status) {
+    for cause in causes(cause) {
         let cause = cause.to_string();
         if !text.contains(&cause) {
             text += &format!(": {cause}");

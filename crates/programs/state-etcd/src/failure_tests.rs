@@ -1,45 +1,52 @@
 use super::*;
 
-fn verdict(code: Code, message: &str) -> Verdict {
-    Failure::from(EtcdError::GRpcStatus(Status::new(code, message))).verdict
+fn verdict(code: Code, message: &str) -> (Verdict, bool) {
+    let failure = Failure::from(EtcdError::GRpcStatus(Status::new(code, message)));
+    (failure.verdict, failure.is_of_the_member)
 }
 
 #[test]
 fn what_etcd_refuses_is_refused_and_what_it_leaves_open_is_unknown() {
-    use StoreErrorKind::{Compacted, Invalid, LeaseGone};
-    let oldest = Revision::ZERO;
-    for (code, message, expected) in [
-        (Code::Unavailable, "etcdserver: no leader", Verdict::NotDone),
-        (Code::ResourceExhausted, "etcdserver: too many requests", Verdict::NotDone),
-        (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Verdict::NotDone),
-        (Code::NotFound, "etcdserver: requested lease not found", Verdict::Refused(LeaseGone)),
-        (
-            Code::OutOfRange,
-            "etcdserver: mvcc: required revision has been compacted",
-            Verdict::Refused(Compacted { oldest }),
-        ),
+    use StoreErrorKind::{Invalid, LeaseGone};
+    for (code, message, expected, is_of_the_member) in [
+        (Code::Unavailable, "etcdserver: no leader", Verdict::NotDone, true),
+        (Code::ResourceExhausted, "etcdserver: too many requests", Verdict::NotDone, false),
+        (Code::NotFound, "etcdserver: requested lease not found", Verdict::Refused(LeaseGone), false),
+        (Code::NotFound, "etcdserver: member not found", Verdict::Refused(Invalid), false),
         (
             Code::OutOfRange,
             "etcdserver: mvcc: required revision is a future revision",
             Verdict::Refused(Invalid),
+            false,
         ),
-        (Code::InvalidArgument, "etcdserver: request is too large", Verdict::Refused(Invalid)),
+        (Code::InvalidArgument, "etcdserver: request is too large", Verdict::Refused(Invalid), false),
+        // The change that filled the database was made.
+        (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", Verdict::Unknown, false),
         // A leader that is gone may have passed it on before.
-        (Code::Unavailable, "etcdserver: leader changed", Verdict::Unknown),
-        (Code::Unavailable, "etcdserver: request timed out", Verdict::Unknown),
-        (Code::Unavailable, "error reading a body from connection", Verdict::Unknown),
+        (Code::Unavailable, "etcdserver: leader changed", Verdict::Unknown, true),
+        (Code::Unavailable, "etcdserver: request timed out", Verdict::Unknown, true),
+        (Code::Unavailable, "error reading a body from connection", Verdict::Unknown, true),
         // The transport says so as well, of a connection that asks too much.
-        (Code::ResourceExhausted, "h2 protocol error", Verdict::Unknown),
-        (Code::InvalidArgument, "not etcd's word", Verdict::Unknown),
-        (Code::Unknown, "", Verdict::Unknown),
+        (Code::ResourceExhausted, "h2 protocol error", Verdict::Unknown, true),
+        (Code::InvalidArgument, "not etcd's word", Verdict::Unknown, true),
+        (Code::Unknown, "", Verdict::Unknown, true),
     ] {
-        assert_eq!(verdict(code, message), expected, "{code:?} {message}");
+        assert_eq!(verdict(code, message), (expected, is_of_the_member), "{code:?} {message}");
     }
 }
 
 #[test]
+fn a_compaction_that_was_done_before_is_told_from_one_that_is_refused() {
+    let error = |message: &str| EtcdError::GRpcStatus(Status::new(Code::OutOfRange, message));
+    assert!(is_compacted(&error("etcdserver: mvcc: required revision has been compacted")));
+    assert!(!is_compacted(&error("etcdserver: mvcc: required revision is a future revision")));
+}
+
+#[test]
 fn a_caller_is_told_what_follows_for_it() {
-    let kind = |verdict, silence| Failure { verdict, detail: String::new() }.into_error(silence).kind;
+    let kind = |verdict, silence| {
+        Failure { verdict, is_of_the_member: false, detail: String::new() }.into_error(silence).kind
+    };
     use StoreErrorKind::{LeaseGone, Unavailable, Unknown};
     for (verdict, of_change, of_read) in [
         (Verdict::Refused(LeaseGone), LeaseGone, LeaseGone),

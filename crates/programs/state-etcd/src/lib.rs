@@ -11,13 +11,17 @@
 
 mod convert;
 mod failure;
+pub mod member;
 mod members;
+mod membership;
 #[cfg(test)]
 mod testing;
 mod watch;
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,7 +34,13 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::convert::Namespace;
 use crate::members::{Member, Members};
+pub use crate::membership::MemberDescription;
 pub use crate::watch::EtcdWatch;
+
+/// Where something listens, as etcd and its clients write it.
+pub fn url(address: &SocketAddr) -> String {
+    format!("http://{address}")
+}
 
 /// Where the state is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,34 +64,31 @@ struct Connection {
     namespace: Namespace,
     /// Ends the thread by being dropped. `None` only then.
     stop: Option<oneshot::Sender<()>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Option<JoinHandle<()>>,
 }
 
+/// What the thread says when it is ready.
+type Ready = Result<(Handle, Members), Error>;
+
 impl EtcdState {
-    /// The state that the members at `options.endpoints` hold. They need not be there yet: requests fail until one is.
+    /// The state that the members at `options.endpoints` hold. They need not be there yet: requests fail until one
+    /// is.
     ///
     /// Errors: `STATE_ADDRESS_INVALID`, `STATE_THREAD_FAILED`.
     pub fn connect(options: &EtcdOptions) -> Result<Self, Error> {
-        let thread_failed = |error: std::io::Error| {
-            Error::new(
-                "STATE_THREAD_FAILED",
-                "the thread for the cluster's state cannot be started",
-                error.to_string(),
-                "raise the limits of threads and open files for this user, or end other processes",
-            )
-        };
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(thread_failed)?;
-        let members = runtime.block_on(Members::at(&options.endpoints))?;
-        let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
+        let (ready, started) = mpsc::channel();
+        let endpoints = options.endpoints.clone();
         let thread = std::thread::Builder::new().name("spandrel-etcd".to_owned());
-        let thread = thread.spawn(move || _ = runtime.block_on(stopped)).map_err(thread_failed)?;
+        let thread = thread.spawn(move || run(&endpoints, &ready, stopped)).map_err(thread_failed)?;
+        let ended = |error: RecvError| Err(thread_failed(std::io::Error::other(error)));
+        let (runtime, members) = started.recv().unwrap_or_else(ended)?;
         let connection = Connection {
-            runtime: handle,
+            runtime,
             members: Arc::new(members),
             namespace: Namespace::new(&options.namespace),
             stop: Some(stop),
-            thread: Mutex::new(Some(thread)),
+            thread: Some(thread),
         };
         Ok(Self { connection: Arc::new(connection) })
     }
@@ -97,9 +104,7 @@ impl EtcdState {
             // Nobody may be waiting any more, which harms nothing.
             drop(sender.send(work.await));
         });
-        receiver
-            .await
-            .unwrap_or_else(|_| Err(StoreError::new(silence, "the state's thread ended before it answered")))
+        receiver.await.unwrap_or_else(|_| Err(StoreError::new(silence, "the request was given up")))
     }
 
     fn members(&self) -> Arc<Members> {
@@ -107,11 +112,39 @@ impl EtcdState {
     }
 }
 
+/// The thread on which etcd's client runs, until `stopped`.
+fn run(endpoints: &[String], ready: &mpsc::Sender<Ready>, stopped: oneshot::Receiver<()>) {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _ = ready.send(Err(thread_failed(error)));
+            return;
+        }
+    };
+    let members = runtime.block_on(Members::at(endpoints));
+    let is_ready = members.is_ok();
+    // Whoever began this waits for it.
+    let _ = ready.send(members.map(|members| (runtime.handle().clone(), members)));
+    if is_ready {
+        let _ = runtime.block_on(stopped);
+    }
+    // A name that is being resolved is waited for by nobody.
+    runtime.shutdown_background();
+}
+
+fn thread_failed(error: std::io::Error) -> Error {
+    Error::new(
+        "STATE_THREAD_FAILED",
+        "the thread for the cluster's state cannot be started",
+        error.to_string(),
+        "raise the limits of threads and open files for this user, or end other processes",
+    )
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
         self.stop = None;
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
+        if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
             tracing::error!("the thread of the cluster's state had panicked");
@@ -124,14 +157,15 @@ impl StateStore for EtcdState {
 
     async fn read(&self, selections: &[Selection]) -> Result<Snapshot, StoreError> {
         let (members, namespace) = (self.members(), self.connection.namespace.clone());
-        let reads = namespace.reads(selections);
+        let selections = selections.to_vec();
         let work = async move {
-            let response = members.repeat(|member| {
+            let reads = namespace.reads(&selections);
+            let response = members.repeat(StoreErrorKind::Unavailable, |member| {
                 let reads = reads.clone();
                 async move { member.kv().txn(reads).await }
             });
             namespace
-                .snapshot(&response.await?)
+                .snapshot(&selections, &response.await?)
                 .map_err(|nonsense| nonsense.error(StoreErrorKind::Unavailable))
         };
         self.call(StoreErrorKind::Unavailable, work).await
@@ -174,7 +208,7 @@ impl StateStore for EtcdState {
         let (members, id) = (self.members(), convert::lease_number(lease));
         let work = async move {
             let keep = |member: Member| async move { member.lease().keep_alive(id).await };
-            members.repeat(keep).await.map(drop)
+            members.repeat(StoreErrorKind::Unknown, keep).await.map(drop)
         };
         self.call(StoreErrorKind::Unknown, work).await
     }
@@ -191,12 +225,13 @@ impl StateStore for EtcdState {
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
         let (members, number) = (self.members(), convert::revision_number(revision));
         let work = async move {
-            let compact = |member: Member| async move { member.kv().compact(number, None).await };
-            match members.repeat(compact).await {
-                // It was done before.
-                Err(StoreError { kind: StoreErrorKind::Compacted { .. }, .. }) => Ok(()),
-                result => result.map(drop),
-            }
+            let compact = |member: Member| async move {
+                match member.kv().compact(number, None).await {
+                    Err(error) if failure::is_compacted(&error) => Ok(()),
+                    result => result.map(drop),
+                }
+            };
+            members.repeat(StoreErrorKind::Unknown, compact).await
         };
         self.call(StoreErrorKind::Unknown, work).await
     }

@@ -5,7 +5,7 @@ use spandrel_cluster::store::{Event, Expected, Key, StateWatch};
 use spandrel_platform::Instant;
 
 use super::*;
-use crate::testing::{Etcd, await_answer, block_on, commit, free_url, put};
+use crate::testing::{Etcd, await_answer, block_on, commit, connect, free_url, put};
 
 struct Suite {
     etcd: Etcd,
@@ -70,8 +70,7 @@ fn namespaces_share_an_etcd_and_not_their_keys() {
 
 #[test]
 fn nothing_is_done_where_nobody_listens() {
-    let options = EtcdOptions { endpoints: vec![free_url(), free_url()], namespace: String::new() };
-    let state = EtcdState::connect(&options).unwrap();
+    let state = connect(vec![free_url(), free_url()], "");
     let kind = |error: Option<StoreError>| error.expect("nobody is there").kind;
     let unavailable = StoreErrorKind::Unavailable;
     assert_eq!(kind(block_on(state.read(&[])).err()), unavailable);
@@ -140,19 +139,30 @@ impl Counter {
     }
 }
 
-/// Each member dies once, the leader among them, and comes back.
+/// Each member dies once in the middle of the work, the leader among them, and comes back.
 #[test]
 fn changes_go_on_when_a_member_dies_and_none_is_made_twice() {
     let mut etcd = Etcd::start(3);
     let mut counter = Counter::new(etcd.state());
-    counter.add_until_added(20);
     for member in 0..3 {
-        etcd.kill(member);
         counter.add_until_added(20);
+        counter = std::thread::scope(|scope| {
+            let (begun, begins) = std::sync::mpsc::channel();
+            let adding = scope.spawn(move || {
+                for _ in 0..40 {
+                    counter.add_until_added(1);
+                    // Nobody waits for it any more.
+                    let _ = begun.send(());
+                }
+                counter
+            });
+            begins.recv().expect("it works");
+            etcd.kill(member);
+            adding.join().expect("it comes to its end")
+        });
         etcd.start_member(member);
-        counter.add_until_added(20);
     }
-    let (value, _) = counter.read().expect("all members are there");
+    let (value, _) = counter.read().expect("a majority is there");
     let possible = counter.added..=counter.added + counter.unknown;
     assert!(possible.contains(&value), "{value} is not in {possible:?}");
 }
@@ -190,7 +200,42 @@ fn a_member_that_falls_silent_holds_up_nobody_for_long() {
     let mut watch = block_on(state.watch("key", first.next())).unwrap();
     let events = block_on(watch.next()).unwrap();
     assert_eq!(events.iter().map(Event::revision).collect::<Vec<_>>(), [second]);
+}
+
+/// It may still be made by the silent member: nobody says that it was not, and it is not sent to another one.
+#[test]
+fn a_change_that_nobody_answers_is_unknown() {
+    let etcd = Etcd::start(3);
+    let state = etcd.state();
+    let key = Key::new("key");
+    let before = commit(&state, put("key", b"before"));
+    etcd.freeze(0);
+    let change = Transaction::new().expect(&key, Expected::ModifiedAt(before)).put(&key, *b"after");
+    let error = block_on(state.transact(change)).expect_err("the member is silent");
+    assert_eq!(error.kind, StoreErrorKind::Unknown, "{error}");
+    let read = || block_on(state.read(&[Selection::key(&key)])).unwrap().entry(0).unwrap().clone();
+    assert_eq!(&*read().value, b"before");
+    // Whoever sent it settles it.
+    let settled =
+        commit(&state, Transaction::new().expect(&key, Expected::ModifiedAt(before)).put(&key, *b"own"));
     etcd.thaw(0);
+    // The member that was silent takes part again, and what it had been sent comes too late.
+    await_answer(&etcd.state_of(0));
+    assert_eq!((&*read().value, read().modified), (&b"own"[..], settled));
+}
+
+#[test]
+fn what_does_nothing_is_answered_by_a_majority_all_the_same() {
+    let mut etcd = Etcd::start(3);
+    let state = etcd.state();
+    let nothing = || block_on(state.transact(Transaction::new()));
+    let made = commit(&state, put("key", b"x"));
+    assert_eq!(nothing(), Ok(Outcome::Committed { revision: made }));
+    let never = Transaction::new().expect(&Key::new("none"), Expected::ModifiedAt(Revision::ZERO));
+    assert!(matches!(block_on(state.transact(never)), Ok(Outcome::Conflict { .. })));
+    etcd.kill(1);
+    etcd.kill(2);
+    assert!(nothing().is_err());
 }
 
 #[test]

@@ -1,20 +1,21 @@
 //! etcd as processes of their own, for tests.
 
 use std::future::Future;
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use spandrel_cluster::store::{Key, Outcome, Revision, Selection, Snapshot, StateStore, Transaction};
 use tempfile::TempDir;
 
-use crate::{EtcdOptions, EtcdState};
+use crate::{EtcdOptions, EtcdState, url};
 
 /// What the tests' keys begin with in etcd.
 pub const NAMESPACE: &str = "spandrel/test/";
@@ -43,7 +44,9 @@ impl Etcd {
         for index in 0..count {
             etcd.start_member(index);
         }
-        await_answer(&etcd.state());
+        for index in 0..count {
+            await_answer(&etcd.state_of(index));
+        }
         etcd
     }
 
@@ -63,7 +66,8 @@ impl Etcd {
         command.args(["--listen-peer-urls", &member.peer_url]);
         command.args(["--initial-advertise-peer-urls", &member.peer_url]);
         command.args(["--initial-cluster", &peers.join(","), "--initial-cluster-state", "new"]);
-        command.args(["--heartbeat-interval", "20", "--election-timeout", "200"]);
+        // These tests kill processes, and cut no power.
+        command.args(["--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let process = command.spawn();
         member.process = Some(process.expect("etcd is on this machine: cargo xtask packages installs it"));
@@ -96,11 +100,14 @@ impl Etcd {
         self.state_in(NAMESPACE)
     }
 
+    /// A handle that asks one member alone.
+    pub fn state_of(&self, index: usize) -> EtcdState {
+        connect(vec![self.members[index].client_url.clone()], NAMESPACE)
+    }
+
     /// The same, in another namespace.
     pub fn state_in(&self, namespace: &str) -> EtcdState {
-        let endpoints = self.members.iter().map(|member| member.client_url.clone()).collect();
-        EtcdState::connect(&EtcdOptions { endpoints, namespace: namespace.to_owned() })
-            .expect("its addresses are right")
+        connect(self.members.iter().map(|member| member.client_url.clone()).collect(), namespace)
     }
 
     fn path(&self, index: usize, kind: &str) -> PathBuf {
@@ -122,15 +129,29 @@ impl Drop for Etcd {
     }
 }
 
-/// An address on this machine where nothing listens.
+/// A handle of its own that asks the members at `endpoints` in their order.
+pub fn connect(endpoints: Vec<String>, namespace: &str) -> EtcdState {
+    EtcdState::connect(&EtcdOptions { endpoints, namespace: namespace.to_owned() })
+        .expect("its addresses are right")
+}
+
+/// An address on this machine where nothing else listens: each is one of the many of the loopback interface, by the
+/// number of this process.
+pub fn free_address() -> SocketAddr {
+    static COUNT: AtomicU16 = AtomicU16::new(0);
+    let [_, second, third, fourth] = std::process::id().to_be_bytes();
+    let port = 10_000 + COUNT.fetch_add(1, Ordering::Relaxed);
+    SocketAddr::from(([127, 64 | second, third, fourth.clamp(1, 254)], port))
+}
+
+/// The same, as etcd and its clients write it.
 pub fn free_url() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("ports are left");
-    format!("http://{}", listener.local_addr().expect("it is bound"))
+    url(&free_address())
 }
 
 /// Waits until etcd answers.
 pub fn await_answer(state: &EtcdState) -> Snapshot {
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     loop {
         match block_on(state.read(&[Selection::prefix("")])) {
             Ok(snapshot) => return snapshot,
@@ -164,10 +185,12 @@ impl Wake for Unparker {
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unparker(std::thread::current())));
     let mut future = pin!(future);
+    let started = Instant::now();
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
         }
-        std::thread::park();
+        assert!(started.elapsed() < PATIENCE, "nothing comes of it");
+        std::thread::park_timeout(PATIENCE);
     }
 }

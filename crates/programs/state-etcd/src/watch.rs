@@ -51,16 +51,16 @@ pub async fn begin(
         async move {
             let options = WatchOptions::new().with_start_revision(start);
             let options = if prefix.is_empty() { options.with_all_keys() } else { options.with_prefix() };
-            Ok((member.place, member.watches().watch(prefix, Some(options)).await?))
+            Ok((member.turn, member.watches().watch(prefix, Some(options)).await?))
         }
     };
-    let (place, stream) = members.repeat(begin).await?;
+    let (turn, stream) = members.repeat(StoreErrorKind::Unavailable, begin).await?;
     let (sender, messages) = mpsc::channel(WAITING_MAX);
     tokio::spawn(async move {
         tokio::select! {
             () = sender.closed() => {}
             () = forward(stream, &namespace, from, &sender) => {}
-            () = members.left(place) => {
+            () = members.left(turn) => {
                 drop(sender.send(Err(unavailable("the member that was watched has failed"))).await);
             }
         }
@@ -72,7 +72,7 @@ pub async fn begin(
 async fn forward(
     mut stream: WatchStream,
     namespace: &Namespace,
-    from: Revision,
+    mut from: Revision,
     sender: &mpsc::Sender<Message>,
 ) {
     loop {
@@ -84,6 +84,10 @@ async fn forward(
         // The first answer, and others, bring no change.
         if matches!(&message, Ok(events) if events.is_empty()) {
             continue;
+        }
+        if let Ok(Some(last)) = message.as_ref().map(|events| events.last()) {
+            // A member that was given the whole state anew may tell its watches of the past once more.
+            from = last.revision().next();
         }
         let is_over = message.is_err();
         if sender.send(message).await.is_err() || is_over {

@@ -1,0 +1,221 @@
+//! A member of etcd that a node runs: a process of its own, kept running as long as the node runs.
+//!
+//! Invariants:
+//! - A node that dies leaves its member running; the next run of the node takes the very same process over. So
+//!   the cluster's state does not lose a member because a storage process has crashed.
+//! - One process uses a member's folder: etcd itself locks it.
+//! - A member ends when its node ends in order.
+
+mod arguments;
+mod process;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use spandrel_shared::{ClusterId, Error};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use self::process::MemberProcess;
+use crate::MemberDescription;
+
+/// How soon a member that has ended is started again, at first and at most.
+const RESTART_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// A member that has run for so long has had nothing against its start.
+const SETTLED_AFTER: Duration = Duration::from_secs(10);
+
+/// What a member is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberSettings {
+    /// etcd, version 3.4 or later: a path, or a name that is looked for in `PATH`.
+    pub program: PathBuf,
+    /// What is the member's own: its data, its log, the number of its process.
+    pub folder: PathBuf,
+    /// Its name among the members.
+    pub name: String,
+    /// Where it answers clients.
+    pub client_addresses: Vec<SocketAddr>,
+    /// Where it answers other members.
+    pub peer_addresses: Vec<SocketAddr>,
+    /// How it becomes a member. Of no effect once it is one.
+    pub beginning: Beginning,
+}
+
+/// How a process becomes a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// It begins a new etcd, for this cluster, alone.
+    First(ClusterId),
+    /// It was added to an etcd, whose members are these, itself included: their names, and where they answer other
+    /// members.
+    Added(Vec<(String, Vec<SocketAddr>)>),
+}
+
+impl Beginning {
+    /// How a member called `name` begins that was just added to `members`, where it has no name yet.
+    ///
+    /// Error: `STATE_ADDRESS_INVALID`, if a member's address is not one that this program gives.
+    pub fn added(members: &[MemberDescription], name: &str) -> Result<Self, Error> {
+        let each = members.iter().map(|member| {
+            let called = if member.name.is_empty() { name } else { &member.name };
+            let addresses = member.peer_urls.iter().map(|url| address(url)).collect::<Result<_, _>>()?;
+            Ok((called.to_owned(), addresses))
+        });
+        Ok(Self::Added(each.collect::<Result<_, Error>>()?))
+    }
+}
+
+fn address(url: &str) -> Result<SocketAddr, Error> {
+    let address = url.strip_prefix("http://").and_then(|address| address.parse().ok());
+    address.ok_or_else(|| {
+        Error::new(
+            "STATE_ADDRESS_INVALID",
+            "a node cannot become a member of this etcd",
+            format!("one of its members is at {url:?}, which is no address with a port"),
+            "let the members of etcd have numeric addresses",
+        )
+    })
+}
+
+/// How a member is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberStatus {
+    /// Its process runs. Whether it answers is etcd's to say.
+    Running {
+        /// The process.
+        process: u32,
+    },
+    /// Its process has ended, and is started again soon.
+    Ended {
+        /// How it ended, and the last that it said.
+        reason: String,
+    },
+}
+
+/// A member that is kept running. Dropping this leaves it running.
+pub struct Member {
+    stop: watch::Sender<bool>,
+    status: watch::Receiver<MemberStatus>,
+    keeper: JoinHandle<()>,
+}
+
+impl Member {
+    /// Takes the member's process over if it runs, else starts it. Needs a tokio runtime that lives as long as the
+    /// member is kept.
+    ///
+    /// Errors: `STATE_PROGRAM_MISSING`, `STATE_PROGRAM_TOO_OLD`, `STATE_MEMBER_NOT_STARTED`.
+    pub async fn start(settings: MemberSettings) -> Result<Self, Error> {
+        process::check_program(&settings.program)?;
+        let process = MemberProcess::take_over_or_start(&settings).await?;
+        let (stop, stopped) = watch::channel(false);
+        let (told, status) = watch::channel(MemberStatus::Running { process: process.id() });
+        let keeper = tokio::spawn(keep(settings, process, stopped, told));
+        Ok(Self { stop, status, keeper })
+    }
+
+    /// How it is.
+    pub fn status(&self) -> MemberStatus {
+        self.status.borrow().clone()
+    }
+
+    /// Waits until it is otherwise than it was when this was last asked.
+    pub async fn changed(&mut self) -> MemberStatus {
+        // Its sender lives as long as the member is kept.
+        let _ = self.status.changed().await;
+        self.status.borrow_and_update().clone()
+    }
+
+    /// Ends the member's process, in order if it lets itself be ended so.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        if let Err(error) = self.keeper.await {
+            tracing::error!("the keeper of etcd has ended: {error}");
+        }
+    }
+}
+
+/// Starts the process again whenever it ends, until it is to be stopped or left.
+async fn keep(
+    settings: MemberSettings,
+    mut process: MemberProcess,
+    mut stopped: watch::Receiver<bool>,
+    told: watch::Sender<MemberStatus>,
+) {
+    let mut pause = RESTART_PAUSE.0;
+    loop {
+        let started = Instant::now();
+        let reason = tokio::select! {
+            reason = process.ended() => reason,
+            is_to_stop = end_of_keeping(&mut stopped) => {
+                if is_to_stop {
+                    process.stop().await;
+                }
+                return;
+            }
+        };
+        tracing::error!("etcd has ended: {reason}");
+        told.send_replace(MemberStatus::Ended { reason });
+        if started.elapsed() >= SETTLED_AFTER {
+            pause = RESTART_PAUSE.0;
+        }
+        process = tokio::select! {
+            process = start_again(&settings, &mut pause, &told) => process,
+            _ = end_of_keeping(&mut stopped) => return,
+        };
+        told.send_replace(MemberStatus::Running { process: process.id() });
+    }
+}
+
+/// Starts the process, as often as that takes.
+async fn start_again(
+    settings: &MemberSettings,
+    pause: &mut Duration,
+    told: &watch::Sender<MemberStatus>,
+) -> MemberProcess {
+    loop {
+        tokio::time::sleep(*pause).await;
+        *pause = RESTART_PAUSE.1.min(*pause * 2);
+        match MemberProcess::take_over_or_start(settings).await {
+            Ok(process) => return process,
+            Err(error) => {
+                tracing::error!("{error}");
+                told.send_replace(MemberStatus::Ended { reason: error.to_string() });
+            }
+        }
+    }
+}
+
+/// Waits until the member is kept no longer. Whether its process is to be stopped.
+async fn end_of_keeping(stopped: &mut watch::Receiver<bool>) -> bool {
+    stopped.wait_for(|stopped| *stopped).await.is_ok()
+}
+
+/// Where things lie in a member's folder.
+struct Paths<'f>(&'f Path);
+
+impl Paths<'_> {
+    fn data(&self) -> PathBuf {
+        self.0.join("data")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.join("etcd.log")
+    }
+
+    /// A log that has grown long.
+    fn former_log(&self) -> PathBuf {
+        self.0.join("etcd.log.1")
+    }
+
+    /// The number of the process that was started last.
+    fn process(&self) -> PathBuf {
+        self.0.join("etcd.process")
+    }
+}
+
+#[cfg(test)]
+#[path = "member_tests.rs"]
+mod tests;

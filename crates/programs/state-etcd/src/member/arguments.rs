@@ -1,0 +1,66 @@
+//! The command line of a member.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+
+use crate::url;
+
+use super::{Beginning, MemberSettings, Paths};
+
+/// How often the leader shows that it is there, in milliseconds: a lost leader is to be missed soon.
+const HEARTBEAT_MS: &str = "50";
+
+/// How long without that before a new leader is elected, at least, in milliseconds; at most twice as long. Ten times
+/// the heartbeat, as etcd advises.
+const ELECTION_MS: &str = "500";
+
+/// How many revisions of the past are kept: more than a watch can lag behind, few enough to need little room.
+const REVISIONS_KEPT: &str = "10000";
+
+/// The most bytes that etcd's database may take: ten times what the largest cluster's state takes.
+const DATABASE_BYTES_MAX: &str = "2147483648";
+
+/// What the member's process is started with.
+pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    let mut add = |name: &str, value: OsString| {
+        arguments.push(name.into());
+        arguments.push(value);
+    };
+    let clients = urls(&settings.client_addresses);
+    let peers = urls(&settings.peer_addresses);
+    add("--name", settings.name.as_str().into());
+    add("--data-dir", Paths(&settings.folder).data().into());
+    add("--listen-client-urls", clients.as_str().into());
+    add("--advertise-client-urls", clients.as_str().into());
+    add("--listen-peer-urls", peers.as_str().into());
+    add("--initial-advertise-peer-urls", peers.as_str().into());
+    let (members, state) = match &settings.beginning {
+        Beginning::First(cluster) => {
+            add("--initial-cluster-token", cluster.to_string().into());
+            (vec![(settings.name.clone(), settings.peer_addresses.clone())], "new")
+        }
+        Beginning::Added(members) => (members.clone(), "existing"),
+    };
+    let member = |(name, addresses): &(String, Vec<SocketAddr>)| {
+        let each: Vec<_> = addresses.iter().map(|address| format!("{name}={}", url(address))).collect();
+        each.join(",")
+    };
+    add("--initial-cluster", members.iter().map(member).collect::<Vec<_>>().join(",").into());
+    add("--initial-cluster-state", state.into());
+    add("--heartbeat-interval", HEARTBEAT_MS.into());
+    add("--election-timeout", ELECTION_MS.into());
+    add("--auto-compaction-mode", "revision".into());
+    add("--auto-compaction-retention", REVISIONS_KEPT.into());
+    add("--quota-backend-bytes", DATABASE_BYTES_MAX.into());
+    add("--logger", "zap".into());
+    arguments
+}
+
+fn urls(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(url).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+#[path = "arguments_tests.rs"]
+mod tests;

@@ -1,0 +1,87 @@
+//! Who the members of etcd are, and changes of that.
+//!
+//! A new member begins as a learner: it gets the data and has no vote, so that one which never comes up costs nobody
+//! the majority. etcd lets one learner be there at a time.
+
+use etcd_client::{Member as EtcdMember, MemberAddOptions};
+use spandrel_cluster::store::{StoreError, StoreErrorKind};
+
+use crate::EtcdState;
+use crate::members::Member as Asked;
+
+/// A member of etcd, as etcd knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberDescription {
+    /// Its number, which etcd has given it.
+    pub id: u64,
+    /// Its name; empty until it has run for the first time.
+    pub name: String,
+    /// Where it answers other members.
+    pub peer_urls: Vec<String>,
+    /// Where it answers clients; none until it has run for the first time.
+    pub client_urls: Vec<String>,
+    /// It has no vote, and answers no clients.
+    pub is_learner: bool,
+}
+
+impl From<&EtcdMember> for MemberDescription {
+    fn from(member: &EtcdMember) -> Self {
+        Self {
+            id: member.id(),
+            name: member.name().to_owned(),
+            peer_urls: member.peer_urls().to_vec(),
+            client_urls: member.client_urls().to_vec(),
+            is_learner: member.is_learner(),
+        }
+    }
+}
+
+impl EtcdState {
+    /// The members, as the one that is asked knows them.
+    pub async fn list_members(&self) -> Result<Vec<MemberDescription>, StoreError> {
+        let members = self.members();
+        let list = |member: Asked| async move { member.cluster().member_list().await };
+        let work = async move {
+            Ok(descriptions(members.repeat(StoreErrorKind::Unavailable, list).await?.members()))
+        };
+        self.call(StoreErrorKind::Unavailable, work).await
+    }
+
+    /// Adds a member that answers others at `peer_urls`, as a learner. All members, the new one included: it has the
+    /// only empty name among them.
+    ///
+    /// Of kind [`StoreErrorKind::Invalid`] if there is a learner already, or a member at one of these.
+    pub async fn add_learner(&self, peer_urls: &[String]) -> Result<Vec<MemberDescription>, StoreError> {
+        let (members, urls) = (self.members(), peer_urls.to_vec());
+        let add = move |member: Asked| {
+            let options = MemberAddOptions::new().with_is_learner();
+            let urls = urls.clone();
+            async move { member.cluster().member_add(urls, Some(options)).await }
+        };
+        let work = async move { Ok(descriptions(members.change(add).await?.member_list())) };
+        self.call(StoreErrorKind::Unknown, work).await
+    }
+
+    /// Gives a learner a vote. Of kind [`StoreErrorKind::Invalid`] as long as it lags behind.
+    pub async fn promote_member(&self, id: u64) -> Result<(), StoreError> {
+        let members = self.members();
+        let promote = move |member: Asked| async move { member.cluster().member_promote(id).await };
+        self.call(StoreErrorKind::Unknown, async move { members.change(promote).await.map(drop) }).await
+    }
+
+    /// Removes a member: its process ends by itself, and can never come back. Of kind [`StoreErrorKind::Invalid`] if
+    /// there is none, or if too few of those that would be left run.
+    pub async fn remove_member(&self, id: u64) -> Result<(), StoreError> {
+        let members = self.members();
+        let remove = move |member: Asked| async move { member.cluster().member_remove(id).await };
+        self.call(StoreErrorKind::Unknown, async move { members.change(remove).await.map(drop) }).await
+    }
+}
+
+fn descriptions(members: &[EtcdMember]) -> Vec<MemberDescription> {
+    members.iter().map(MemberDescription::from).collect()
+}
+
+#[cfg(test)]
+#[path = "membership_tests.rs"]
+mod tests;
