@@ -73,7 +73,7 @@ fn of_status(status: &Status) -> (Verdict, bool) {
         return (verdict, true);
     };
     match (status.code(), words) {
-        (_, "no leader" | "rpc not supported for learner") => (Verdict::NotDone, true),
+        (_, "no leader" | "not leader" | "rpc not supported for learner") => (Verdict::NotDone, true),
         (_, "too many requests" | "unhealthy cluster") => (Verdict::NotDone, false),
         // What made the database full was taken, and refused in the same words as what comes after it.
         (_, "mvcc: database space exceeded") => (Verdict::Unknown, false),
@@ -85,10 +85,25 @@ fn of_status(status: &Status) -> (Verdict, bool) {
     }
 }
 
-/// Whether a compaction was done before.
-pub fn is_compacted(error: &EtcdError) -> bool {
-    let compacted = "etcdserver: mvcc: required revision has been compacted";
-    matches!(error, EtcdError::GRpcStatus(status) if status.message() == compacted)
+/// What etcd says of a compaction that was done before.
+pub const COMPACTED: &str = "mvcc: required revision has been compacted";
+
+/// What etcd says of a promotion of a member that has a vote already.
+pub const NO_LEARNER: &str = "can only promote a learner member";
+
+/// What etcd says of a member that is not there.
+pub const NO_MEMBER: &str = "member not found";
+
+/// Takes a request that was refused in these words, since it was done before, for done.
+pub fn done_before<T>(result: Result<T, EtcdError>, words: &str) -> Result<(), EtcdError> {
+    match result {
+        Err(EtcdError::GRpcStatus(status))
+            if status.message().strip_prefix("etcdserver: ") == Some(words) =>
+        {
+            Ok(())
+        }
+        result => result.map(drop),
+    }
 }
 
 /// Whether there was no connection on which it could have been sent.

@@ -36,10 +36,16 @@ fn what_etcd_refuses_is_refused_and_what_it_leaves_open_is_unknown() {
 }
 
 #[test]
-fn a_compaction_that_was_done_before_is_told_from_one_that_is_refused() {
-    let error = |message: &str| EtcdError::GRpcStatus(Status::new(Code::OutOfRange, message));
-    assert!(is_compacted(&error("etcdserver: mvcc: required revision has been compacted")));
-    assert!(!is_compacted(&error("etcdserver: mvcc: required revision is a future revision")));
+fn what_was_done_before_is_done() {
+    let refused = |message: &str| Err::<u8, _>(EtcdError::GRpcStatus(Status::new(Code::OutOfRange, message)));
+    assert!(done_before(Ok(7), COMPACTED).is_ok());
+    assert!(
+        done_before(refused("etcdserver: mvcc: required revision has been compacted"), COMPACTED).is_ok()
+    );
+    assert!(
+        done_before(refused("etcdserver: mvcc: required revision is a future revision"), COMPACTED).is_err()
+    );
+    assert!(done_before(refused("mvcc: required revision has been compacted"), COMPACTED).is_err());
 }
 
 #[test]

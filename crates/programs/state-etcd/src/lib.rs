@@ -107,6 +107,12 @@ impl EtcdState {
         receiver.await.unwrap_or_else(|_| Err(StoreError::new(silence, "the request was given up")))
     }
 
+    /// The place of the member that is asked at present.
+    #[cfg(test)]
+    pub(crate) fn asked(&self) -> usize {
+        self.connection.members.asked()
+    }
+
     fn members(&self) -> Arc<Members> {
         Arc::clone(&self.connection.members)
     }
@@ -226,10 +232,7 @@ impl StateStore for EtcdState {
         let (members, number) = (self.members(), convert::revision_number(revision));
         let work = async move {
             let compact = |member: Member| async move {
-                match member.kv().compact(number, None).await {
-                    Err(error) if failure::is_compacted(&error) => Ok(()),
-                    result => result.map(drop),
-                }
+                failure::done_before(member.kv().compact(number, None).await, failure::COMPACTED)
             };
             members.repeat(StoreErrorKind::Unknown, compact).await
         };

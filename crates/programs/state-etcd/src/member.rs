@@ -32,7 +32,7 @@ const SETTLED_AFTER: Duration = Duration::from_secs(10);
 pub struct MemberSettings {
     /// etcd, version 3.4 or later: a path, or a name that is looked for in `PATH`.
     pub program: PathBuf,
-    /// What is the member's own: its data, its log, the number of its process.
+    /// What is the member's own: its data and its log.
     pub folder: PathBuf,
     /// Its name among the members.
     pub name: String,
@@ -40,7 +40,7 @@ pub struct MemberSettings {
     pub client_addresses: Vec<SocketAddr>,
     /// Where it answers other members.
     pub peer_addresses: Vec<SocketAddr>,
-    /// How it becomes a member. Of no effect once it is one.
+    /// How it becomes a member.
     pub beginning: Beginning,
 }
 
@@ -52,6 +52,9 @@ pub enum Beginning {
     /// It was added to an etcd, whose members are these, itself included: their names, and where they answer other
     /// members.
     Added(Vec<(String, Vec<SocketAddr>)>),
+    /// It is one already: it is not started without its data. Whoever has begun a member must say so from then on, and
+    /// remember it elsewhere than in the member's folder.
+    Member,
 }
 
 impl Beginning {
@@ -95,6 +98,16 @@ pub enum MemberStatus {
     },
 }
 
+impl MemberStatus {
+    /// The process that runs.
+    pub fn process(&self) -> Option<u32> {
+        match self {
+            Self::Running { process } => Some(*process),
+            Self::Ended { .. } => None,
+        }
+    }
+}
+
 /// A member that is kept running. Dropping this leaves it running.
 pub struct Member {
     stop: watch::Sender<bool>,
@@ -106,9 +119,9 @@ impl Member {
     /// Takes the member's process over if it runs, else starts it. Needs a tokio runtime that lives as long as the
     /// member is kept.
     ///
-    /// Errors: `STATE_PROGRAM_MISSING`, `STATE_PROGRAM_TOO_OLD`, `STATE_MEMBER_NOT_STARTED`.
+    /// Errors: `STATE_PROGRAM_MISSING`, `STATE_PROGRAM_TOO_OLD`, `STATE_MEMBER_DATA_LOST`,
+    /// `STATE_MEMBER_NOT_STARTED`.
     pub async fn start(settings: MemberSettings) -> Result<Self, Error> {
-        process::check_program(&settings.program)?;
         let process = MemberProcess::take_over_or_start(&settings).await?;
         let (stop, stopped) = watch::channel(false);
         let (told, status) = watch::channel(MemberStatus::Running { process: process.id() });
@@ -121,11 +134,10 @@ impl Member {
         self.status.borrow().clone()
     }
 
-    /// Waits until it is otherwise than it was when this was last asked.
-    pub async fn changed(&mut self) -> MemberStatus {
-        // Its sender lives as long as the member is kept.
-        let _ = self.status.changed().await;
-        self.status.borrow_and_update().clone()
+    /// Waits until it is otherwise than it was when this was last asked. None if it is kept no longer.
+    pub async fn changed(&mut self) -> Option<MemberStatus> {
+        self.status.changed().await.ok()?;
+        Some(self.status.borrow_and_update().clone())
     }
 
     /// Ends the member's process, in order if it lets itself be ended so.
@@ -139,7 +151,7 @@ impl Member {
 
 /// Starts the process again whenever it ends, until it is to be stopped or left.
 async fn keep(
-    settings: MemberSettings,
+    mut settings: MemberSettings,
     mut process: MemberProcess,
     mut stopped: watch::Receiver<bool>,
     told: watch::Sender<MemberStatus>,
@@ -150,8 +162,8 @@ async fn keep(
         let reason = tokio::select! {
             reason = process.ended() => reason,
             is_to_stop = end_of_keeping(&mut stopped) => {
-                if is_to_stop {
-                    process.stop().await;
+                if is_to_stop && let Err(error) = process.stop().await {
+                    tracing::error!("etcd cannot be stopped: {error}");
                 }
                 return;
             }
@@ -160,6 +172,9 @@ async fn keep(
         told.send_replace(MemberStatus::Ended { reason });
         if started.elapsed() >= SETTLED_AFTER {
             pause = RESTART_PAUSE.0;
+        }
+        if Paths(&settings.folder).has_data() {
+            settings.beginning = Beginning::Member;
         }
         process = tokio::select! {
             process = start_again(&settings, &mut pause, &told) => process,
@@ -210,9 +225,9 @@ impl Paths<'_> {
         self.0.join("etcd.log.1")
     }
 
-    /// The number of the process that was started last.
-    fn process(&self) -> PathBuf {
-        self.0.join("etcd.process")
+    /// Whether there are data of a member.
+    fn has_data(&self) -> bool {
+        self.data().join("member/wal").is_dir()
     }
 }
 

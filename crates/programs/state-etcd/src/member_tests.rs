@@ -6,11 +6,8 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::testing::{await_answer, connect, free_address};
+use crate::testing::{KilledAtLast, PATIENCE, commit, connect, free_address};
 use crate::{EtcdState, url};
-
-/// How long a member may take for anything that has to happen.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -34,37 +31,46 @@ fn state(settings: &MemberSettings) -> EtcdState {
     connect(settings.client_addresses.iter().map(url).collect(), "test/")
 }
 
-fn process_of(status: &MemberStatus) -> u32 {
-    match status {
-        MemberStatus::Running { process } => *process,
-        ended @ MemberStatus::Ended { .. } => panic!("{ended:?}"),
-    }
-}
-
 fn pid(process: u32) -> Pid {
     Pid::from_raw(process.try_into().unwrap()).unwrap()
 }
 
-async fn changed(member: &mut Member) -> MemberStatus {
-    tokio::time::timeout(PATIENCE, member.changed()).await.expect("it changes soon")
+fn start(runtime: &Runtime, settings: &MemberSettings) -> (KilledAtLast, u32) {
+    let member = runtime.block_on(Member::start(settings.clone())).unwrap();
+    let process = member.status().process().expect("it has just been started");
+    (KilledAtLast::new(member), process)
+}
+
+fn changed(runtime: &Runtime, member: &mut KilledAtLast) -> MemberStatus {
+    let changed = async { tokio::time::timeout(PATIENCE, member.member().changed()).await };
+    runtime.block_on(changed).expect("it changes soon").expect("it is kept")
+}
+
+/// Runs what may need the member to be kept meanwhile.
+fn answers(runtime: &Runtime, settings: &MemberSettings) {
+    let state = state(settings);
+    let answers = async || state.read(&[Selection::prefix("")]).await.is_ok();
+    let started = std::time::Instant::now();
+    while !runtime.block_on(answers()) {
+        assert!(started.elapsed() < PATIENCE, "it does not answer");
+    }
 }
 
 #[test]
 fn a_member_that_dies_is_started_again_with_all_it_held() {
     let (_folder, settings) = first();
     let runtime = runtime();
-    let mut member = runtime.block_on(Member::start(settings.clone())).unwrap();
+    let (mut member, process) = start(&runtime, &settings);
+    answers(&runtime, &settings);
     let state = state(&settings);
-    await_answer(&state);
     let key = Key::new("key");
-    runtime.block_on(state.transact(Transaction::new().put(&key, *b"kept"))).unwrap();
-    let process = process_of(&member.status());
+    commit(&state, Transaction::new().put(&key, *b"kept"));
     kill_process(pid(process), Signal::KILL).unwrap();
-    let ended = runtime.block_on(changed(&mut member));
-    assert!(matches!(&ended, MemberStatus::Ended { reason } if reason.contains("signal: 9")), "{ended:?}");
-    let again = process_of(&runtime.block_on(changed(&mut member)));
+    let ended = changed(&runtime, &mut member);
+    assert!(matches!(&ended, MemberStatus::Ended { reason } if reason.contains("signal 9")), "{ended:?}");
+    let again = changed(&runtime, &mut member).process().expect("it has been started");
     assert_ne!(process, again);
-    await_answer(&state);
+    answers(&runtime, &settings);
     let snapshot = runtime.block_on(state.read(&[Selection::key(&key)])).unwrap();
     assert_eq!(snapshot.entry(0).map(|entry| &*entry.value), Some(&b"kept"[..]));
     runtime.block_on(member.stop());
@@ -75,38 +81,54 @@ fn a_member_that_dies_is_started_again_with_all_it_held() {
 fn a_member_outlives_its_node_and_is_taken_over() {
     let (_folder, settings) = first();
     let (first_run, second_run) = (runtime(), runtime());
-    let member = first_run.block_on(Member::start(settings.clone())).unwrap();
-    await_answer(&state(&settings));
-    let process = process_of(&member.status());
-    drop((member, first_run));
-    let member = second_run.block_on(Member::start(settings.clone())).unwrap();
-    assert_eq!(process_of(&member.status()), process);
-    await_answer(&state(&settings));
+    let (member, process) = start(&first_run, &settings);
+    answers(&first_run, &settings);
+    assert_eq!(member.leave(), process);
+    drop(first_run);
+    // How it once became a member does not matter any more.
+    let settings = MemberSettings { beginning: Beginning::Member, ..settings };
+    let (member, same) = start(&second_run, &settings);
+    assert_eq!(same, process);
+    answers(&second_run, &settings);
     // With other settings it is another process, with the same data.
-    drop(member);
-    let other = MemberSettings { client_addresses: vec![free_address()], ..settings.clone() };
-    let member = second_run.block_on(Member::start(other.clone())).unwrap();
-    assert_ne!(process_of(&member.status()), process);
-    await_answer(&state(&other));
+    member.leave();
+    let other = MemberSettings { client_addresses: vec![free_address()], ..settings };
+    let (member, another) = start(&second_run, &other);
+    assert_ne!(another, process);
+    assert!(test_kill_process(pid(process)).is_err(), "two would be on the same data");
+    answers(&second_run, &other);
     second_run.block_on(member.stop());
 }
 
-/// The number of its process may be somebody else's by now.
+/// What it would do otherwise is to begin a second, empty state, or to vote as if it had never voted.
 #[test]
-fn a_process_that_is_none_of_ours_is_left_alone() {
+fn a_member_without_its_data_is_not_started() {
     let (_folder, settings) = first();
-    let mut stranger = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
-    std::fs::create_dir_all(&settings.folder).unwrap();
-    for noted in [stranger.id().to_string(), "4194304".to_owned(), "0".to_owned(), "nonsense".to_owned()] {
-        std::fs::write(Paths(&settings.folder).process(), noted).unwrap();
-        let runtime = runtime();
-        let member = runtime.block_on(Member::start(settings.clone())).unwrap();
-        await_answer(&state(&settings));
-        runtime.block_on(member.stop());
-        assert!(stranger.try_wait().unwrap().is_none(), "it goes on");
-    }
-    stranger.kill().unwrap();
-    stranger.wait().unwrap();
+    let settings = MemberSettings { beginning: Beginning::Member, ..settings };
+    let runtime = runtime();
+    let error = runtime.block_on(Member::start(settings.clone())).err().expect("it is refused");
+    assert_eq!(error.code, "STATE_MEMBER_DATA_LOST");
+    // Nor is it when they are lost while it runs.
+    let (mut member, process) =
+        start(&runtime, &MemberSettings { beginning: first().1.beginning, ..settings.clone() });
+    answers(&runtime, &settings);
+    std::fs::rename(Paths(&settings.folder).data(), settings.folder.join("lost")).unwrap();
+    kill_process(pid(process), Signal::KILL).unwrap();
+    let reasons: Vec<_> = (0..2).map(|_| changed(&runtime, &mut member)).collect();
+    let MemberStatus::Ended { reason } = &reasons[1] else { panic!("{reasons:?}") };
+    assert!(reason.contains("STATE_MEMBER_DATA_LOST"), "{reason}");
+}
+
+/// Of another folder, on the same machine.
+#[test]
+fn another_members_process_is_left_alone() {
+    let ((_one_folder, one), (_other_folder, other)) = (first(), first());
+    let runtime = runtime();
+    let (_one_member, one_process) = start(&runtime, &one);
+    let (_other_member, other_process) = start(&runtime, &other);
+    assert_ne!(one_process, other_process);
+    answers(&runtime, &one);
+    answers(&runtime, &other);
 }
 
 #[test]
@@ -114,9 +136,8 @@ fn what_keeps_a_member_from_running_is_told() {
     let (_folder, settings) = first();
     let _busy = TcpListener::bind(settings.client_addresses[0]).unwrap();
     let runtime = runtime();
-    let mut member = runtime.block_on(Member::start(settings)).unwrap();
-    let ended = runtime.block_on(changed(&mut member));
+    let (mut member, _) = start(&runtime, &settings);
+    let ended = changed(&runtime, &mut member);
     let MemberStatus::Ended { reason } = ended else { panic!("{ended:?}") };
     assert!(reason.contains("address already in use"), "{reason}");
-    runtime.block_on(member.stop());
 }

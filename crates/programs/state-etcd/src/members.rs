@@ -160,7 +160,7 @@ impl Members {
             if failure.is_of_the_member {
                 self.failed(turn);
             }
-            if !may_repeat(failure.verdict) || Instant::now() + PAUSE >= end {
+            if !may_repeat(failure.verdict) || Instant::now() + PAUSE + CONNECT_TIME >= end {
                 return Err(failure);
             }
             attempts += 1;
@@ -169,6 +169,12 @@ impl Members {
                 tokio::time::sleep(PAUSE).await;
             }
         }
+    }
+
+    /// The place of the member that is asked.
+    #[cfg(test)]
+    pub fn asked(&self) -> usize {
+        (self.present().turn % self.members.len() as u64) as usize
     }
 
     /// The member that is asked.

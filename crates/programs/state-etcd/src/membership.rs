@@ -7,6 +7,7 @@ use etcd_client::{Member as EtcdMember, MemberAddOptions};
 use spandrel_cluster::store::{StoreError, StoreErrorKind};
 
 use crate::EtcdState;
+use crate::failure::{NO_LEARNER, NO_MEMBER, done_before};
 use crate::members::Member as Asked;
 
 /// A member of etcd, as etcd knows it.
@@ -62,19 +63,25 @@ impl EtcdState {
         self.call(StoreErrorKind::Unknown, work).await
     }
 
-    /// Gives a learner a vote. Of kind [`StoreErrorKind::Invalid`] as long as it lags behind.
+    /// Gives a learner a vote. Of kind [`StoreErrorKind::Invalid`] as long as it lags behind, or if there is none.
     pub async fn promote_member(&self, id: u64) -> Result<(), StoreError> {
         let members = self.members();
-        let promote = move |member: Asked| async move { member.cluster().member_promote(id).await };
-        self.call(StoreErrorKind::Unknown, async move { members.change(promote).await.map(drop) }).await
+        let promote = move |member: Asked| async move {
+            done_before(member.cluster().member_promote(id).await, NO_LEARNER)
+        };
+        let work = async move { members.repeat(StoreErrorKind::Unknown, promote).await };
+        self.call(StoreErrorKind::Unknown, work).await
     }
 
-    /// Removes a member: its process ends by itself, and can never come back. Of kind [`StoreErrorKind::Invalid`] if
-    /// there is none, or if too few of those that would be left run.
+    /// Removes a member, if it is one: its process ends by itself, and can never come back. Of kind
+    /// [`StoreErrorKind::Unavailable`] as long as too few of those that would be left run.
     pub async fn remove_member(&self, id: u64) -> Result<(), StoreError> {
         let members = self.members();
-        let remove = move |member: Asked| async move { member.cluster().member_remove(id).await };
-        self.call(StoreErrorKind::Unknown, async move { members.change(remove).await.map(drop) }).await
+        let remove = move |member: Asked| async move {
+            done_before(member.cluster().member_remove(id).await, NO_MEMBER)
+        };
+        let work = async move { members.repeat(StoreErrorKind::Unknown, remove).await };
+        self.call(StoreErrorKind::Unknown, work).await
     }
 }
 

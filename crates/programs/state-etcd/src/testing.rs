@@ -11,17 +11,23 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use spandrel_cluster::store::{Key, Outcome, Revision, Selection, Snapshot, StateStore, Transaction};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use spandrel_cluster::store::{
+    Key, Outcome, Revision, Selection, Snapshot, StateStore, StoreError, StoreErrorKind, Transaction,
+};
 use tempfile::TempDir;
 
+use crate::member::Member;
 use crate::{EtcdOptions, EtcdState, url};
 
 /// What the tests' keys begin with in etcd.
 pub const NAMESPACE: &str = "spandrel/test/";
 
 /// How long etcd may take for anything that has to succeed.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a whole test may take.
+const TEST_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// An etcd of some members. Killed when dropped.
 pub struct Etcd {
@@ -67,7 +73,7 @@ impl Etcd {
         command.args(["--initial-advertise-peer-urls", &member.peer_url]);
         command.args(["--initial-cluster", &peers.join(","), "--initial-cluster-state", "new"]);
         // These tests kill processes, and cut no power.
-        command.args(["--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync"]);
+        command.args(["--heartbeat-interval", "100", "--election-timeout", "1000", "--unsafe-no-fsync"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let process = command.spawn();
         member.process = Some(process.expect("etcd is on this machine: cargo xtask packages installs it"));
@@ -80,9 +86,12 @@ impl Etcd {
         process.wait().expect("it has been killed");
     }
 
-    /// Stops a member in the middle of whatever it does; its connections stay.
+    /// Stops a member in the middle of whatever it does; its connections stay. Returns when it has stopped.
     pub fn freeze(&self, index: usize) {
         self.signal(index, Signal::STOP);
+        let process = self.members[index].process.as_ref().expect("it runs");
+        let stopped = waitpid(Some(Pid::from_child(process)), WaitOptions::UNTRACED);
+        assert!(stopped.is_ok_and(|status| status.is_some_and(|(_, status)| status.stopped())));
     }
 
     /// Lets a stopped member go on.
@@ -141,7 +150,7 @@ pub fn free_address() -> SocketAddr {
     static COUNT: AtomicU16 = AtomicU16::new(0);
     let [_, second, third, fourth] = std::process::id().to_be_bytes();
     let port = 10_000 + COUNT.fetch_add(1, Ordering::Relaxed);
-    SocketAddr::from(([127, 64 | second, third, fourth.clamp(1, 254)], port))
+    SocketAddr::from(([127, 64 | second, third, fourth], port))
 }
 
 /// The same, as etcd and its clients write it.
@@ -149,22 +158,31 @@ pub fn free_url() -> String {
     url(&free_address())
 }
 
-/// Waits until etcd answers.
+/// Everything that is there, as soon as etcd answers.
 pub fn await_answer(state: &EtcdState) -> Snapshot {
-    let started = Instant::now();
-    loop {
-        match block_on(state.read(&[Selection::prefix("")])) {
-            Ok(snapshot) => return snapshot,
-            Err(error) => assert!(started.elapsed() < PATIENCE, "etcd does not answer: {error}"),
-        }
+    when_possible(|| block_on(state.read(&[Selection::prefix("")])))
+}
+
+/// The revision of a transaction that does the same when it is done twice, and must succeed. A busy machine may make
+/// etcd elect a leader at any time.
+pub fn commit(state: &EtcdState, transaction: Transaction) -> Revision {
+    match when_possible(|| block_on(state.transact(transaction.clone()))) {
+        Outcome::Committed { revision } => revision,
+        conflict @ Outcome::Conflict { .. } => panic!("{conflict:?}"),
     }
 }
 
-/// The revision of a transaction that must succeed.
-pub fn commit(state: &EtcdState, transaction: Transaction) -> Revision {
-    match block_on(state.transact(transaction)).expect("the transaction is answered") {
-        Outcome::Committed { revision } => revision,
-        conflict @ Outcome::Conflict { .. } => panic!("{conflict:?}"),
+/// What `attempt` gives as soon as etcd answers it.
+pub fn when_possible<T>(attempt: impl Fn() -> Result<T, StoreError>) -> T {
+    let started = Instant::now();
+    loop {
+        match attempt() {
+            Ok(answer) => return answer,
+            Err(error) => {
+                let passes = matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Unknown);
+                assert!(passes && started.elapsed() < PATIENCE, "{error}");
+            }
+        }
     }
 }
 
@@ -190,7 +208,42 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
         }
-        assert!(started.elapsed() < PATIENCE, "nothing comes of it");
-        std::thread::park_timeout(PATIENCE);
+        assert!(started.elapsed() < TEST_TIME_MAX, "nothing comes of it");
+        std::thread::park_timeout(TEST_TIME_MAX);
+    }
+}
+
+/// A member that does not outlive its test.
+pub struct KilledAtLast(Option<Member>);
+
+impl KilledAtLast {
+    /// Kills `member`'s process at last.
+    pub fn new(member: Member) -> Self {
+        Self(Some(member))
+    }
+
+    /// The member.
+    pub fn member(&mut self) -> &mut Member {
+        self.0.as_mut().expect("it is there until the end")
+    }
+
+    /// Leaves the process running, as the end of a node would, and gives its number.
+    pub fn leave(mut self) -> u32 {
+        self.0.take().expect("it is there until the end").status().process().expect("it runs")
+    }
+
+    /// Ends it in order.
+    pub async fn stop(mut self) {
+        self.0.take().expect("it is there until the end").stop().await;
+    }
+}
+
+impl Drop for KilledAtLast {
+    fn drop(&mut self) {
+        let process = self.0.take().and_then(|member| member.status().process());
+        if let Some(id) = process.and_then(|process| Pid::from_raw(process.try_into().ok()?)) {
+            // It may have ended by itself.
+            let _ = kill_process(id, Signal::KILL);
+        }
     }
 }

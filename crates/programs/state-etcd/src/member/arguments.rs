@@ -1,6 +1,6 @@
 //! The command line of a member.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 
 use crate::url;
@@ -8,11 +8,11 @@ use crate::url;
 use super::{Beginning, MemberSettings, Paths};
 
 /// How often the leader shows that it is there, in milliseconds: a lost leader is to be missed soon.
-const HEARTBEAT_MS: &str = "50";
+const HEARTBEAT_MS: &str = "100";
 
 /// How long without that before a new leader is elected, at least, in milliseconds; at most twice as long. Ten times
 /// the heartbeat, as etcd advises.
-const ELECTION_MS: &str = "500";
+const ELECTION_MS: &str = "1000";
 
 /// How many revisions of the past are kept: more than a watch can lag behind, few enough to need little room.
 const REVISIONS_KEPT: &str = "10000";
@@ -41,6 +41,7 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
             (vec![(settings.name.clone(), settings.peer_addresses.clone())], "new")
         }
         Beginning::Added(members) => (members.clone(), "existing"),
+        Beginning::Member => (vec![(settings.name.clone(), settings.peer_addresses.clone())], "existing"),
     };
     let member = |(name, addresses): &(String, Vec<SocketAddr>)| {
         let each: Vec<_> = addresses.iter().map(|address| format!("{name}={}", url(address))).collect();
@@ -54,7 +55,13 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
     add("--auto-compaction-retention", REVISIONS_KEPT.into());
     add("--quota-backend-bytes", DATABASE_BYTES_MAX.into());
     add("--logger", "zap".into());
+    add("--log-level", "warn".into());
     arguments
+}
+
+/// Whether an argument only says how a process becomes a member.
+pub fn is_of_the_beginning(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b"--initial-cluster")
 }
 
 fn urls(addresses: &[SocketAddr]) -> String {

@@ -1,26 +1,32 @@
 //! The process of a member: found or started, watched, ended.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
+use std::io::{Error as IoError, Read as _, Result as IoResult, Seek as _, SeekFrom};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_channel::oneshot;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal, waitid,
+};
 use spandrel_shared::Error;
 
-use super::arguments::arguments;
-use super::{MemberSettings, Paths};
+use super::arguments::{arguments, is_of_the_beginning};
+use super::{Beginning, MemberSettings, Paths};
 
-/// How long a process may take to end in order.
-const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long a process may take to end in order: etcd waits some seconds for its clients first.
+const STOP_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// How long one that was killed may take: the kernel may still write for it.
+const KILL_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether anybody still wants to know of a process's end.
 const LOOK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -34,50 +40,61 @@ const LOG_END_BYTES: u64 = 4096;
 /// The oldest etcd that will do: the first with learners.
 const VERSION_MIN: (u32, u32) = (3, 4);
 
+/// What says that this machine's kind is known to be none of etcd's favourites: the one setting in the environment
+/// that is for every etcd.
+const UNSUPPORTED_ARCH: &str = "ETCD_UNSUPPORTED_ARCH";
+
 /// A member's process that runs, or has run.
 pub struct MemberProcess {
     id: Pid,
     handle: Arc<OwnedFd>,
     /// Hears of its end.
     end: oneshot::Receiver<()>,
-    /// None if an earlier run of the node started it.
-    child: Option<Child>,
     log: PathBuf,
 }
 
 impl MemberProcess {
-    /// The process that runs already, if it runs with the same arguments; else a new one.
+    /// The process that runs already, if it runs with the same program and settings; else a new one.
     pub async fn take_over_or_start(settings: &MemberSettings) -> Result<Self, Error> {
-        let failed = |error: std::io::Error| not_started(settings, &error.to_string());
+        let failed = |error: IoError| not_started(settings, &error.to_string());
         std::fs::create_dir_all(&settings.folder).map_err(failed)?;
-        if let Some((mut process, running)) = Self::find(settings).map_err(failed)? {
-            if running == arguments(settings) {
+        if let Some((mut process, line)) = Self::find(settings).map_err(failed)? {
+            if runs_as_wanted(&line, settings) {
                 tracing::info!(process = process.id(), "etcd runs already: taken over");
                 return Ok(process);
             }
             tracing::info!(process = process.id(), "etcd runs with other settings: starting it anew");
-            process.stop().await;
+            process.stop().await.map_err(failed)?;
         }
+        check_data(settings)?;
+        check_program(&settings.program)?;
         Self::start(settings).map_err(failed)
     }
 
-    /// The process that was started last, if it still runs, and what it was started with.
-    fn find(settings: &MemberSettings) -> std::io::Result<Option<(Self, Vec<OsString>)>> {
-        let paths = Paths(&settings.folder);
-        let Ok(noted) = std::fs::read_to_string(paths.process()) else { return Ok(None) };
-        let Some(id) = noted.trim().parse().ok().and_then(Pid::from_raw) else { return Ok(None) };
-        // Opened before it is looked at: so what is looked at is what is meant from here on.
-        let Ok(process) = Self::open(id, None, settings) else { return Ok(None) };
-        let Ok(line) = std::fs::read(format!("/proc/{}/cmdline", process.id())) else { return Ok(None) };
-        let words = line.split(|byte| *byte == 0).skip(1).filter(|word| !word.is_empty());
-        let words: Vec<OsString> = words.map(|word| std::ffi::OsStr::from_bytes(word).to_owned()).collect();
-        // Another process may have got the number since.
-        let data = paths.data().into_os_string();
-        let is_ours = words.windows(2).any(|pair| pair[0] == "--data-dir" && pair[1] == data);
-        Ok(is_ours.then_some((process, words)))
+    /// The process that uses the member's data, if there is one, and its command line.
+    fn find(settings: &MemberSettings) -> IoResult<Option<(Self, Vec<OsString>)>> {
+        for entry in std::fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(id) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
+                continue;
+            };
+            if !line_of(id)?.is_some_and(|line| is_of_member(&line, settings)) {
+                continue;
+            }
+            // Looked at again behind a handle, for the number may be another process's by now.
+            let process = match Self::open(id, settings) {
+                Ok(process) => process,
+                Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
+                Err(error) => return Err(error),
+            };
+            if let Some(line) = line_of(id)?.filter(|line| is_of_member(line, settings)) {
+                return Ok(Some((process, line)));
+            }
+        }
+        Ok(None)
     }
 
-    fn start(settings: &MemberSettings) -> std::io::Result<Self> {
+    fn start(settings: &MemberSettings) -> IoResult<Self> {
         let paths = Paths(&settings.folder);
         if std::fs::metadata(paths.log()).is_ok_and(|log| log.len() > LOG_BYTES_MAX) {
             std::fs::rename(paths.log(), paths.former_log())?;
@@ -85,26 +102,21 @@ impl MemberProcess {
         let log = File::options().append(true).create(true).open(paths.log())?;
         let mut command = Command::new(&settings.program);
         command.args(arguments(settings)).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        // What a terminal says to this process is not for that one.
+        command.process_group(0);
         // What is set for another etcd on this machine is not for this one.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"ETCD_")) {
+        let is_foreign = |name: &OsStr| name.as_bytes().starts_with(b"ETCD_") && name != UNSUPPORTED_ARCH;
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_foreign(name)) {
             command.env_remove(name);
         }
-        let mut child = command.spawn()?;
-        let id = Pid::from_child(&child);
-        let noted = std::fs::write(paths.process(), id.as_raw_nonzero().to_string());
-        if let Err(error) = noted {
-            // A process that nobody finds again must not go on.
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(error);
-        }
-        Self::open(id, Some(child), settings)
+        let child = command.spawn()?;
+        Self::open(Pid::from_child(&child), settings)
     }
 
-    fn open(id: Pid, child: Option<Child>, settings: &MemberSettings) -> std::io::Result<Self> {
+    fn open(id: Pid, settings: &MemberSettings) -> IoResult<Self> {
         let handle = Arc::new(pidfd_open(id, PidfdFlags::empty())?);
         let end = await_end(Arc::clone(&handle))?;
-        Ok(Self { id, handle, end, child, log: Paths(&settings.folder).log() })
+        Ok(Self { id, handle, end, log: Paths(&settings.folder).log() })
     }
 
     /// Its number.
@@ -116,31 +128,80 @@ impl MemberProcess {
     pub async fn ended(&mut self) -> String {
         // Whoever is to tell cannot end without.
         let _ = (&mut self.end).await;
-        let status = self.child.as_mut().and_then(|child| child.wait().ok());
-        let status = status.map_or("it ended".to_owned(), |status| status.to_string());
+        // Only for a child of this process is there anything to know, and to be cleared away.
+        let status =
+            waitid(WaitId::PidFd(self.handle.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        let how = status.ok().flatten().map_or("it ended".to_owned(), |status| how_it_ended(&status));
         match last_line(&self.log) {
-            Some(line) => format!("{status}; it said last: {line}"),
-            None => status,
+            Some(line) => format!("{how}; it said last: {line}"),
+            None => how,
         }
     }
 
     /// Ends it: in order, which hands leadership over, or at once if it does not follow.
-    pub async fn stop(&mut self) {
-        for signal in [Signal::TERM, Signal::KILL] {
-            // An error: it has ended.
-            if pidfd_send_signal(&self.handle, signal).is_err() {
-                break;
+    pub async fn stop(&mut self) -> IoResult<()> {
+        for (signal, time_max) in [(Signal::TERM, STOP_TIME_MAX), (Signal::KILL, KILL_TIME_MAX)] {
+            match pidfd_send_signal(&self.handle, signal) {
+                Ok(()) => {}
+                Err(Errno::SRCH) => return Ok(()),
+                Err(error) => return Err(error.into()),
             }
-            if tokio::time::timeout(STOP_TIME_MAX, self.ended()).await.is_ok() {
-                return;
+            if tokio::time::timeout(time_max, self.ended()).await.is_ok() {
+                return Ok(());
             }
         }
+        Err(IoError::other(format!("process {} has been killed, and does not end", self.id())))
     }
+}
+
+/// The command line of a process; none if there is no such process, or it is one of the kernel's.
+fn line_of(id: Pid) -> IoResult<Option<Vec<OsString>>> {
+    match std::fs::read(format!("/proc/{}/cmdline", id.as_raw_nonzero())) {
+        Ok(line) => {
+            let words = line.strip_suffix(&[0]).unwrap_or(&line).split(|byte| *byte == 0);
+            Ok((!line.is_empty()).then(|| words.map(|word| OsString::from_vec(word.to_vec())).collect()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        // It ended while it was read.
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a process is an etcd that was started with the member's data.
+fn is_of_member(line: &[OsString], settings: &MemberSettings) -> bool {
+    let data = Paths(&settings.folder).data();
+    let has = |name: &str, value: &OsStr| line.windows(2).any(|pair| pair[0] == name && pair[1] == value);
+    has("--data-dir", data.as_os_str()) && line.iter().any(|word| word == "--listen-peer-urls")
+}
+
+/// Whether a process runs as `settings` say. How it became a member is of no matter any more.
+fn runs_as_wanted(line: &[OsString], settings: &MemberSettings) -> bool {
+    let lasting = |words: &[OsString]| {
+        let pairs = words.chunks(2).filter(|pair| !is_of_the_beginning(&pair[0]));
+        pairs.flatten().cloned().collect::<Vec<_>>()
+    };
+    let Some((program, words)) = line.split_first() else { return false };
+    program == settings.program.as_os_str() && lasting(words) == lasting(&arguments(settings))
+}
+
+/// A member that has lost its data must not begin anew: it would vote as if it had never promised anything, or
+/// found a second, empty etcd under the same name.
+fn check_data(settings: &MemberSettings) -> Result<(), Error> {
+    if settings.beginning != Beginning::Member || Paths(&settings.folder).has_data() {
+        return Ok(());
+    }
+    Err(Error::new(
+        "STATE_MEMBER_DATA_LOST",
+        format!("the member {} of the cluster's state cannot be started", settings.name),
+        format!("its data are not in {}", Paths(&settings.folder).data().display()),
+        "if a file system is not mounted, mount it; if they are lost, remove the member and add it anew",
+    ))
 }
 
 /// Waits for a process's end on a thread of its own: it need not be a child of this one. The thread ends as well
 /// when nobody wants to know any more.
-fn await_end(process: Arc<OwnedFd>) -> std::io::Result<oneshot::Receiver<()>> {
+fn await_end(process: Arc<OwnedFd>) -> IoResult<oneshot::Receiver<()>> {
     let (ended, end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("spandrel-etcd-end".to_owned());
     thread.spawn(move || {
@@ -159,6 +220,14 @@ fn await_end(process: Arc<OwnedFd>) -> std::io::Result<oneshot::Receiver<()>> {
         let _ = ended.send(());
     })?;
     Ok(end)
+}
+
+fn how_it_ended(status: &WaitIdStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("it ended with status {code}"),
+        (_, Some(signal)) => format!("signal {signal} ended it"),
+        _ => "it ended".to_owned(),
+    }
 }
 
 /// Whether `program` is an etcd that will do.

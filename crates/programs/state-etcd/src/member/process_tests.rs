@@ -1,5 +1,3 @@
-use std::os::unix::fs::PermissionsExt as _;
-
 use super::*;
 
 #[test]
@@ -19,8 +17,12 @@ fn a_program_that_will_not_do_is_refused_with_the_reason() {
     let error = check_program(&program).unwrap_err();
     assert_eq!((&*error.code, error.next.contains("etcd-server")), ("STATE_PROGRAM_MISSING", true));
     let refusal = |output: &str| {
-        std::fs::write(&program, format!("#!/bin/sh\necho {output}\n")).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // Another process writes it: one that this process has had open for writing cannot be run as long as some
+        // other test's child still has it.
+        let write = r#"printf '#!/bin/sh\necho %s\n' "$1" > "$2"; chmod +x "$2""#;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", write, "sh", &format!("{output:?}")]).arg(&program);
+        assert!(shell.status().unwrap().success());
         check_program(&program).err().map(|error| (error.code.to_string(), error.why))
     };
     assert_eq!(refusal("etcd Version: 3.5.9"), None);
