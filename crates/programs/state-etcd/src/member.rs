@@ -24,6 +24,9 @@ use crate::MemberDescription;
 /// How soon a member that has ended is started again, at first and at most.
 const RESTART_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
+/// How often it is looked whether a member that begins has data.
+const DATA_INTERVAL: Duration = Duration::from_millis(50);
+
 /// A member that has run for so long has had nothing against its start.
 const SETTLED_AFTER: Duration = Duration::from_secs(10);
 
@@ -90,6 +93,8 @@ pub enum MemberStatus {
     Running {
         /// The process.
         process: u32,
+        /// It has data, so it begins no more: from then on [`Beginning::Member`] holds.
+        is_member: bool,
     },
     /// Its process has ended, and is started again soon.
     Ended {
@@ -102,7 +107,7 @@ impl MemberStatus {
     /// The process that runs.
     pub fn process(&self) -> Option<u32> {
         match self {
-            Self::Running { process } => Some(*process),
+            Self::Running { process, .. } => Some(*process),
             Self::Ended { .. } => None,
         }
     }
@@ -124,7 +129,7 @@ impl Member {
     pub async fn start(settings: MemberSettings) -> Result<Self, Error> {
         let process = MemberProcess::take_over_or_start(&settings).await?;
         let (stop, stopped) = watch::channel(false);
-        let (told, status) = watch::channel(MemberStatus::Running { process: process.id() });
+        let (told, status) = watch::channel(running(&settings, &process));
         let keeper = tokio::spawn(keep(settings, process, stopped, told));
         Ok(Self { stop, status, keeper })
     }
@@ -159,13 +164,21 @@ async fn keep(
     let mut pause = RESTART_PAUSE.0;
     loop {
         let started = Instant::now();
-        let reason = tokio::select! {
-            reason = process.ended() => reason,
-            is_to_stop = end_of_keeping(&mut stopped) => {
-                if is_to_stop && let Err(error) = process.stop().await {
-                    tracing::error!("etcd cannot be stopped: {error}");
+        let reason = loop {
+            tokio::select! {
+                reason = process.ended() => break reason,
+                is_to_stop = end_of_keeping(&mut stopped) => {
+                    if is_to_stop && let Err(error) = process.stop().await {
+                        tracing::error!("etcd cannot be stopped: {error}");
+                    }
+                    return;
                 }
-                return;
+                () = tokio::time::sleep(DATA_INTERVAL), if settings.beginning != Beginning::Member => {
+                    if Paths(&settings.folder).has_data() {
+                        settings.beginning = Beginning::Member;
+                        told.send_replace(running(&settings, &process));
+                    }
+                }
             }
         };
         tracing::error!("etcd has ended: {reason}");
@@ -173,15 +186,16 @@ async fn keep(
         if started.elapsed() >= SETTLED_AFTER {
             pause = RESTART_PAUSE.0;
         }
-        if Paths(&settings.folder).has_data() {
-            settings.beginning = Beginning::Member;
-        }
         process = tokio::select! {
             process = start_again(&settings, &mut pause, &told) => process,
             _ = end_of_keeping(&mut stopped) => return,
         };
-        told.send_replace(MemberStatus::Running { process: process.id() });
+        told.send_replace(running(&settings, &process));
     }
+}
+
+fn running(settings: &MemberSettings, process: &MemberProcess) -> MemberStatus {
+    MemberStatus::Running { process: process.id(), is_member: settings.beginning == Beginning::Member }
 }
 
 /// Starts the process, as often as that takes.

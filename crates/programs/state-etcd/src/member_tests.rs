@@ -46,6 +46,12 @@ fn changed(runtime: &Runtime, member: &mut KilledAtLast) -> MemberStatus {
     runtime.block_on(changed).expect("it changes soon").expect("it is kept")
 }
 
+/// Waits until the member has data.
+fn await_data(runtime: &Runtime, member: &mut KilledAtLast) {
+    let status = changed(runtime, member);
+    assert!(matches!(status, MemberStatus::Running { is_member: true, .. }), "{status:?}");
+}
+
 /// Runs what may need the member to be kept meanwhile.
 fn answers(runtime: &Runtime, settings: &MemberSettings) {
     let state = state(settings);
@@ -61,6 +67,7 @@ fn a_member_that_dies_is_started_again_with_all_it_held() {
     let (_folder, settings) = first();
     let runtime = runtime();
     let (mut member, process) = start(&runtime, &settings);
+    await_data(&runtime, &mut member);
     answers(&runtime, &settings);
     let state = state(&settings);
     let key = Key::new("key");
@@ -111,6 +118,7 @@ fn a_member_without_its_data_is_not_started() {
     // Nor is it when they are lost while it runs.
     let (mut member, process) =
         start(&runtime, &MemberSettings { beginning: first().1.beginning, ..settings.clone() });
+    await_data(&runtime, &mut member);
     answers(&runtime, &settings);
     std::fs::rename(Paths(&settings.folder).data(), settings.folder.join("lost")).unwrap();
     kill_process(pid(process), Signal::KILL).unwrap();

@@ -55,7 +55,8 @@ impl Nodes {
                         assert!(passes && started.elapsed() < PATIENCE, "{error}");
                     }
                 }
-                tokio::time::sleep(PAUSE).await; // tidy-allow(sleep): etcd tells nobody of its members' changes
+                // etcd tells nobody of its members' changes.
+                tokio::time::sleep(PAUSE).await;
             }
         })
     }
