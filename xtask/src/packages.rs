@@ -1,7 +1,8 @@
 //! `cargo xtask packages`: the programs from outside that the tests run, as Debian packages.
 //!
 //! The tests put independent clients on our NBD server: what our own client and server agree on
-//! proves little. They keep a cluster's state in a real etcd. Root gets what is missing installed; anybody else is told the one line to run.
+//! proves little. They keep a cluster's state in a real etcd. Root gets what is missing installed;
+//! anybody else is told the one line to run.
 
 use std::os::unix::fs::MetadataExt as _;
 

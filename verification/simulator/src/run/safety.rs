@@ -31,10 +31,7 @@ impl Run<'_> {
             Fault::OlderState { in_order, away_ms, for_ms } => {
                 self.bring_older_state(in_order, away_ms, for_ms)?
             }
-            _ => {
-                let struck = self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), now_ms);
-                struck.then(|| fault.kind())
-            }
+            _ => self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), now_ms).then(|| fault.kind()),
         };
         let Some(kind) = struck else {
             self.outcome.faults_left_out += 1;
