@@ -11,6 +11,8 @@ pub enum Layer {
     Shared,
     PlatformLinux,
     PlatformSimulated,
+    /// What secures the connections of another platform.
+    PlatformTls,
     /// One of [`DATA_PATH`], by its place there.
     DataPath(usize),
     ControlPath,
@@ -33,6 +35,7 @@ impl Layer {
             ["crates", "platform", "interface"] => Self::PlatformInterface,
             ["crates", "platform", "linux"] => Self::PlatformLinux,
             ["crates", "platform", "simulated"] => Self::PlatformSimulated,
+            ["crates", "platform", "tls"] => Self::PlatformTls,
             ["crates", "shared"] => Self::Shared,
             ["crates", "data-path", name] => {
                 Self::DataPath(DATA_PATH.iter().position(|&known| known == name)?)
@@ -55,6 +58,9 @@ impl Layer {
         if for_tests && is_platform && self.runs_simulated() {
             return None;
         }
+        if for_tests && self == PlatformTls && is_platform {
+            return None;
+        }
         if for_tests && self == Inspect && !matches!(other, Tools | Verification) {
             return None;
         }
@@ -67,12 +73,14 @@ impl Layer {
             (Inspect, _) => Some(
                 "it reads drives with code of its own, so that a mistake of the store is not one of its own",
             ),
-            (_, PlatformLinux | PlatformSimulated) => Some(
+            (_, PlatformLinux | PlatformSimulated | PlatformTls) => Some(
                 "only programs and verification choose a platform, so that the simulator runs what ships",
             ),
             (Shared, _) => Some("what is shared stands below everything but the platform's interface"),
             (_, Shared) => None,
-            (PlatformLinux | PlatformSimulated, _) => Some("a platform knows nothing of what runs on it"),
+            (PlatformLinux | PlatformSimulated | PlatformTls, _) => {
+                Some("a platform knows nothing of what runs on it")
+            }
             (DataPath(place), DataPath(other)) if place < other => None,
             (DataPath(_), DataPath(_)) => {
                 Some("a crate of the data path names only those that a write reaches after it")
@@ -93,7 +101,12 @@ impl Layer {
             | Self::DataPath(_)
             | Self::ControlPath
             | Self::Node => true,
-            Self::PlatformLinux | Self::Inspect | Self::Program | Self::Verification | Self::Tools => false,
+            Self::PlatformLinux
+            | Self::PlatformTls
+            | Self::Inspect
+            | Self::Program
+            | Self::Verification
+            | Self::Tools => false,
         }
     }
 }

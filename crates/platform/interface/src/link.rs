@@ -62,6 +62,12 @@ pub trait Connection: Clone + 'static {
 
     /// The other side's address, for messages.
     fn peer(&self) -> String;
+
+    /// Who the other side has proven to be; empty if it has proven to belong here, but has no name. None where connections
+    /// are not authenticated, and before this one is: that is before the first bytes are received.
+    fn peer_name(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A place where connections arrive. Stops listening when dropped.
