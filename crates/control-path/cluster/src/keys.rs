@@ -11,6 +11,10 @@
 //! stale/<volume>/<drive>         the copies there may lack writes
 //! room                           changes with every promise of room
 //! rooms/<volume>                 the room that the volume was promised, by drive
+//! awake/<node>                   a server runs that could help to keep this state; vanishes with its lease
+//! witnesses/<node>               a server without drives that helps to keep this state
+//! joins/<digest>                 lets whoever knows the secret of this digest join
+//! access/<digest>                lets whoever knows the secret of this digest use the admin API
 //! tombstones/<kind>/<identity>   what was deleted
 //! ```
 
@@ -43,6 +47,14 @@ pub enum StateKey {
     Room,
     /// The room that a volume was promised.
     VolumeRoom(VolumeId),
+    /// A server without drives that helps to keep this state.
+    Witness(NodeId),
+    /// A server runs that could help to keep this state.
+    Awake(NodeId),
+    /// Lets whoever knows the secret of this digest join.
+    Join(String),
+    /// Lets whoever knows the secret of this digest use the admin API.
+    Access(String),
     /// What remains of a node.
     NodeTombstone(NodeId),
     /// What remains of a drive.
@@ -73,6 +85,10 @@ impl StateKey {
             ["stale", volume, drive] => Self::Stale(volume.parse().ok()?, drive.parse().ok()?),
             ["room"] => Self::Room,
             ["rooms", volume] => Self::VolumeRoom(volume.parse().ok()?),
+            ["witnesses", node] => Self::Witness(node.parse().ok()?),
+            ["awake", node] => Self::Awake(node.parse().ok()?),
+            ["joins", digest] => Self::Join(digest.to_owned()),
+            ["access", digest] => Self::Access(digest.to_owned()),
             ["tombstones", "nodes", node] => Self::NodeTombstone(node.parse().ok()?),
             ["tombstones", "drives", drive] => Self::DriveTombstone(drive.parse().ok()?),
             ["tombstones", "volumes", volume] => Self::VolumeTombstone(volume.parse().ok()?),
@@ -96,6 +112,10 @@ impl fmt::Display for StateKey {
             Self::Stale(volume, drive) => write!(formatter, "stale/{volume}/{drive}"),
             Self::Room => formatter.write_str("room"),
             Self::VolumeRoom(volume) => write!(formatter, "rooms/{volume}"),
+            Self::Witness(node) => write!(formatter, "witnesses/{node}"),
+            Self::Awake(node) => write!(formatter, "awake/{node}"),
+            Self::Join(digest) => write!(formatter, "joins/{digest}"),
+            Self::Access(digest) => write!(formatter, "access/{digest}"),
             Self::NodeTombstone(node) => write!(formatter, "tombstones/nodes/{node}"),
             Self::DriveTombstone(drive) => write!(formatter, "tombstones/drives/{drive}"),
             Self::VolumeTombstone(volume) => write!(formatter, "tombstones/volumes/{volume}"),
@@ -111,6 +131,14 @@ pub const ALIVE: &str = "alive/";
 pub const DRIVES: &str = "drives/";
 /// The prefix of all volumes.
 pub const VOLUMES: &str = "volumes/";
+/// The prefix of all witnesses.
+pub const WITNESSES: &str = "witnesses/";
+/// The prefix of the servers that run.
+pub const AWAKE: &str = "awake/";
+/// The prefix of all access tokens.
+pub const ACCESS: &str = "access/";
+/// The prefix of what remains of nodes.
+pub const NODE_TOMBSTONES: &str = "tombstones/nodes/";
 /// The prefix of the room promised to volumes.
 pub const ROOMS: &str = "rooms/";
 

@@ -39,8 +39,8 @@ pub use keys::StateKey;
 pub use membership::VolumeMembership;
 pub use mirror::Mirror;
 pub use records::{
-    AliveRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, NodeRecord, Stored, VolumeOwner,
-    VolumeRecord, VolumeState, VolumeWriter,
+    AccessRecord, AliveRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, JoinRecord, NodeRecord,
+    Role, Stored, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter, WitnessRecord,
 };
 pub use stamp::StateStamp;
 pub use state::{ClusterState, PoolRoom, StateError};

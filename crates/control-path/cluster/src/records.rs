@@ -132,8 +132,75 @@ pub struct NodeRecord {
     pub addresses: Vec<String>,
     /// When it joined.
     pub joined_unix_ms: u64,
+    /// The digest of the public key that it joined with, in hexadecimal digits. None where all nodes are in one
+    /// process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_digest: Option<String>,
 }
 record!(NodeRecord, "node", 1);
+
+/// A server without drives that helps to keep the cluster's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WitnessRecord {
+    /// Its name.
+    pub name: String,
+    /// Where it listens; the state is kept at ports behind these.
+    pub addresses: Vec<String>,
+    /// When it joined.
+    pub joined_unix_ms: u64,
+    /// The digest of the public key that it joined with, in hexadecimal digits.
+    pub key_digest: String,
+}
+record!(WitnessRecord, "witness", 1);
+
+/// A server runs that could help to keep the cluster's state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwakeRecord {}
+record!(AwakeRecord, "sign of life", 1);
+
+/// What lets servers join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinRecord {
+    /// When it was made.
+    pub created_unix_ms: u64,
+    /// From when on it lets nobody join any more.
+    pub expires_unix_ms: u64,
+}
+record!(JoinRecord, "join token", 1);
+
+/// How much somebody may do with the admin API. Each role may do what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Look at everything.
+    Read,
+    /// Make, move and check volumes, take nodes out for maintenance and back.
+    Operate,
+    /// Everything: also delete, add and wipe drives, admit nodes, give access.
+    Administer,
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Read => "read",
+            Self::Operate => "operate",
+            Self::Administer => "administer",
+        })
+    }
+}
+
+/// What lets somebody use the admin API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessRecord {
+    /// Who it was given to, in people's words.
+    pub name: String,
+    /// How much they may do.
+    pub role: Role,
+    /// When it was given.
+    pub created_unix_ms: u64,
+}
+record!(AccessRecord, "access token", 1);
 
 /// The running process of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

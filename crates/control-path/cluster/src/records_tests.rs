@@ -41,7 +41,12 @@ fn the_stored_forms_never_change() {
         r#"{"format":1,"id":"05050505-0505-0505-0505-050505050505","name":"rack","feature_level":1,"slab_bytes":268435456,"created_unix_ms":1700000000000,"generation":2}"#,
     );
     check(
-        &NodeRecord { name: "n1".to_owned(), addresses: vec!["10.0.0.1:7400".to_owned()], joined_unix_ms: 7 },
+        &NodeRecord {
+            name: "n1".to_owned(),
+            addresses: vec!["10.0.0.1:7400".to_owned()],
+            joined_unix_ms: 7,
+            key_digest: None,
+        },
         r#"{"format":1,"name":"n1","addresses":["10.0.0.1:7400"],"joined_unix_ms":7}"#,
     );
     check(

@@ -6,7 +6,7 @@
 //! has the same effect as once, unless the method says otherwise: changes of a volume's membership
 //! must be settled with [`ClusterState::settle_unknown`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -17,8 +17,9 @@ use crate::copy_sets::SlabChunk;
 use crate::keys::{self, StateKey};
 use crate::membership::VolumeMembership;
 use crate::records::{
-    AliveRecord, ClusterRecord, DriveRecord, NodeRecord, Record, RoomRecord, StaleRecord, Stored,
-    TombstoneRecord, VolumeNameRecord, VolumeRecord, VolumeRoomRecord, VolumeState, damaged, decode, encode,
+    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, NodeRecord, Record, RoomRecord,
+    StaleRecord, Stored, TombstoneRecord, VolumeNameRecord, VolumeRecord, VolumeRoomRecord, VolumeState,
+    WitnessRecord, damaged, decode, encode,
 };
 use crate::stamp::StateStamp;
 use crate::store::{
@@ -204,6 +205,39 @@ impl<S: StateStore> ClusterState<S> {
     /// All nodes.
     pub async fn nodes(&self) -> Result<BTreeMap<NodeId, Stored<NodeRecord>>, StateError> {
         self.list(keys::NODES).await
+    }
+
+    /// All witnesses.
+    pub async fn witnesses(&self) -> Result<BTreeMap<NodeId, Stored<WitnessRecord>>, StateError> {
+        self.list(keys::WITNESSES).await
+    }
+
+    /// Says that a server runs that could help to keep the state, for as long as `lease` lives.
+    pub async fn stay_awake(&self, server: NodeId, lease: LeaseId) -> Result<(), StateError> {
+        let key = StateKey::Awake(server).key();
+        self.commit(Transaction::new().put_leased(&key, encode(&AwakeRecord {}), lease)).await.map(drop)
+    }
+
+    /// The servers that run and could help to keep the state.
+    pub async fn awake(&self) -> Result<BTreeSet<NodeId>, StateError> {
+        let awake: BTreeMap<NodeId, Stored<AwakeRecord>> = self.list(keys::AWAKE).await?;
+        Ok(awake.into_keys().collect())
+    }
+
+    /// The nodes that have left the cluster.
+    pub async fn removed_nodes(&self) -> Result<BTreeSet<NodeId>, StateError> {
+        let removed: BTreeMap<NodeId, Stored<TombstoneRecord>> = self.list(keys::NODE_TOMBSTONES).await?;
+        Ok(removed.into_keys().collect())
+    }
+
+    /// Who may use the admin API, by the digests of their secrets.
+    pub async fn access(&self) -> Result<BTreeMap<String, Stored<AccessRecord>>, StateError> {
+        self.list(keys::ACCESS).await
+    }
+
+    /// Removes the record at a key, whatever it is, if there is one.
+    pub async fn remove(&self, key: &StateKey) -> Result<(), StateError> {
+        self.commit(Transaction::new().delete(&key.key())).await.map(drop)
     }
 
     /// The nodes whose processes run, as far as their entries have not expired.

@@ -87,8 +87,12 @@ impl TestCluster {
             };
             state.create_cluster(record).await.expect("the state is empty");
             for number in 1..=nodes {
-                let record =
-                    NodeRecord { name: format!("n{number}"), addresses: Vec::new(), joined_unix_ms: 0 };
+                let record = NodeRecord {
+                    name: format!("n{number}"),
+                    addresses: Vec::new(),
+                    joined_unix_ms: 0,
+                    key_digest: None,
+                };
                 state.put(&StateKey::Node(node(number)), Expected::Absent, record).await.expect("a new node");
                 for one in 0..drives {
                     let record = drive_record(number, slabs);
