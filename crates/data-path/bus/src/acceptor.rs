@@ -208,7 +208,13 @@ async fn open<P: Platform>(
     hello: &Hello,
     number: u32,
 ) -> Result<Opened<P>, Refusal> {
-    let version = hello.judge(&inner.identity)?;
+    let proven = connection.peer_name();
+    let version = hello.judge(&inner.identity, proven.as_deref())?;
+    // A certificate outlives the time for which its holder belongs to the cluster.
+    if proven.is_some() && !inner.dialled.borrow().contains_key(&hello.node) {
+        let reason = format!("node {} does not know node {}", inner.identity.node, hello.node);
+        return Err(Refusal { status: RefusalStatus::Node, reason });
+    }
     let node = {
         let mut accepted = inner.accepted.borrow_mut();
         Rc::clone(accepted.entry(hello.node).or_insert_with(AcceptedNode::new))

@@ -292,7 +292,8 @@ async fn attempt<P: Platform>(
         Some(Err(ending)) => return Err(ending.to_string()),
         None => return Err("no answer to the hello".to_owned()),
     };
-    let version = welcome.judge(&inner.identity).map_err(|refusal| refusal.reason)?;
+    let proven = connection.peer_name();
+    let version = welcome.judge(&inner.identity, proven.as_deref()).map_err(|refusal| refusal.reason)?;
     if welcome.node != node.node {
         return Err(format!("node {} answers there", welcome.node));
     }

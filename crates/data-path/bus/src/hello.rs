@@ -113,14 +113,20 @@ impl Hello {
         })
     }
 
-    /// The version that both sides speak, or why a session with the side that said this cannot be.
-    pub(crate) fn judge(&self, own: &BusIdentity) -> Result<u16, Refusal> {
+    /// The version that both sides speak, or why a session with the side that said this cannot be. `proven` is who
+    /// that side has proven to be, where connections are authenticated.
+    pub(crate) fn judge(&self, own: &BusIdentity, proven: Option<&str>) -> Result<u16, Refusal> {
         if self.cluster != own.cluster {
             let reason = format!(
                 "node {} belongs to cluster {}, node {} to cluster {}",
                 self.node, self.cluster, own.node, own.cluster
             );
             return Err(Refusal { status: RefusalStatus::Cluster, reason });
+        }
+        if let Some(proven) = proven.filter(|proven| *proven != self.node.to_string()) {
+            let reason =
+                format!("it says that it is node {}, and has the certificate of {proven}", self.node);
+            return Err(Refusal { status: RefusalStatus::Node, reason });
         }
         if self.node == own.node {
             let reason = format!("both sides are node {}", own.node);

@@ -43,7 +43,7 @@ fn a_hello_may_be_longer_but_not_shorter() {
 fn the_highest_version_that_both_speak_is_taken() {
     let judge = |min, max| {
         let hello = Hello { version_min: min, version_max: max, ..hello_of("a", 1, "b") };
-        hello.judge(&own()).map_err(|refusal| refusal.status)
+        hello.judge(&own(), None).map_err(|refusal| refusal.status)
     };
     assert_eq!(judge(1, 1), Ok(1));
     assert_eq!(judge(0, 5), Ok(VERSION_MAX));
@@ -56,10 +56,21 @@ fn the_highest_version_that_both_speak_is_taken() {
 #[test]
 fn features_that_must_be_known_and_are_not_are_refused_and_others_ignored() {
     let hello = Hello { compatible_features: u64::MAX, ..hello_of("a", 1, "b") };
-    assert!(hello.judge(&own()).is_ok());
+    assert!(hello.judge(&own(), None).is_ok());
     for bit in 0..64 {
         let hello = Hello { incompatible_features: 1 << bit, ..hello };
-        assert_eq!(hello.judge(&own()).map_err(|refusal| refusal.status), Err(RefusalStatus::Features));
+        assert_eq!(hello.judge(&own(), None).map_err(|refusal| refusal.status), Err(RefusalStatus::Features));
+    }
+}
+
+#[test]
+fn who_has_proven_to_be_another_node_is_refused() {
+    let hello = hello_of("a", 1, "b");
+    let own_name = node_id("a").to_string();
+    assert!(hello.judge(&own(), Some(&own_name)).is_ok());
+    for proven in ["", &node_id("c").to_string(), &own_name.to_uppercase()[..35]] {
+        let refused = hello.judge(&own(), Some(proven)).map_err(|refusal| refusal.status);
+        assert_eq!(refused, Err(RefusalStatus::Node), "{proven:?}");
     }
 }
 

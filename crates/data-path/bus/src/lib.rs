@@ -35,7 +35,7 @@ pub use config::{BusConfig, BusIdentity};
 pub use error::BusError;
 pub use message::{
     BusRequest, BusResponse, ClientError, ClientErrorKind, ClientRequest, ClientResponse, ExtentState,
-    Heartbeat, HeartbeatAnswer, OwnedVolume,
+    GivenUp, Heartbeat, HeartbeatAnswer, OwnedVolume,
 };
 pub use service::{BusService, Peer};
 pub use statistics::{BusStatistics, RequestCounts, RequestKind};

@@ -15,6 +15,9 @@ pub enum BusRequest {
     Client(Epoch, ClientRequest),
     /// A sign of life that asks for a promise.
     Heartbeat(Heartbeat),
+    /// A volume that the sender owns no more, and will answer nothing of: what it was promised for it counts no
+    /// more.
+    GivenUp(GivenUp),
 }
 
 /// The answer to a [`BusRequest`] of the same kind.
@@ -26,6 +29,20 @@ pub enum BusResponse {
     Client(Result<ClientResponse, ClientError>),
     /// The promise.
     Heartbeat(HeartbeatAnswer),
+    /// Taken note of.
+    GivenUp {
+        /// Whether the answering node owns the volume now.
+        taken: bool,
+    },
+}
+
+/// A volume whose owner has given it up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenUp {
+    /// The volume, and the last ownership that its sender had.
+    pub ownership: OwnedVolume,
+    /// Whether the receiver is to take it, at once.
+    pub take: bool,
 }
 
 /// A volume and the ownership under which its sender serves it.

@@ -22,7 +22,7 @@ pub(crate) fn subject_of(request: &BusRequest) -> Subject {
         BusRequest::Client(epoch, request) => {
             Subject { volume: client_volume(request), epoch: *epoch, ..Subject::NONE }
         }
-        BusRequest::Heartbeat(_) => Subject::NONE,
+        BusRequest::Heartbeat(_) | BusRequest::GivenUp(_) => Subject::NONE,
     }
 }
 
@@ -166,6 +166,8 @@ pub(crate) enum Expected {
     Client,
     /// A promise.
     Heartbeat,
+    /// What became of a volume that was given up.
+    GivenUp,
 }
 
 impl Expected {
@@ -178,6 +180,7 @@ impl Expected {
             BusRequest::Client(_, ClientRequest::Read { length, .. }) => Self::Bytes(*length),
             BusRequest::Client(..) => Self::Client,
             BusRequest::Heartbeat(_) => Self::Heartbeat,
+            BusRequest::GivenUp(_) => Self::GivenUp,
         }
     }
 
@@ -187,7 +190,9 @@ impl Expected {
             Self::Blocks { .. } | Self::Replica => {
                 Ok(BusResponse::Replica(Err(ReplicaError::DamagedOnArrival)))
             }
-            Self::Bytes(_) | Self::Client | Self::Heartbeat => Err(BusError::DamagedOnArrival),
+            Self::Bytes(_) | Self::Client | Self::Heartbeat | Self::GivenUp => {
+                Err(BusError::DamagedOnArrival)
+            }
         }
     }
 
@@ -212,7 +217,8 @@ impl Expected {
             | (Self::Replica, BusResponse::Replica(_))
             | (Self::Bytes(_), BusResponse::Client(Err(_)))
             | (Self::Client, BusResponse::Client(_))
-            | (Self::Heartbeat, BusResponse::Heartbeat(_)) => match payload {
+            | (Self::Heartbeat, BusResponse::Heartbeat(_))
+            | (Self::GivenUp, BusResponse::GivenUp { .. }) => match payload {
                 None => Ok(Vec::new()),
                 Some(_) => Err(BusError::AnswerUnfit("it has a payload")),
             },

@@ -64,6 +64,8 @@ request_kinds! {
     Extents,
     /// A heartbeat.
     Heartbeat,
+    /// A volume that was given up.
+    GivenUp,
 }
 
 impl RequestKind {
@@ -94,6 +96,7 @@ impl RequestKind {
                 ClientRequest::Extents { .. } => Self::Extents,
             },
             BusRequest::Heartbeat(_) => Self::Heartbeat,
+            BusRequest::GivenUp(_) => Self::GivenUp,
         }
     }
 }

@@ -93,6 +93,7 @@ impl TestService {
                 let answer = HeartbeatAnswer { promise_ms: heartbeat.number, ..HeartbeatAnswer::default() };
                 (BusResponse::Heartbeat(answer), Vec::new())
             }
+            BusRequest::GivenUp(given_up) => (BusResponse::GivenUp { taken: given_up.take }, Vec::new()),
             BusRequest::Client(_, request) => {
                 let (response, payload) = self.answer_client(request, payload);
                 (BusResponse::Client(response), payload)
