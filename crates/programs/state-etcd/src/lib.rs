@@ -37,9 +37,14 @@ use crate::members::{Member, Members};
 pub use crate::membership::MemberDescription;
 pub use crate::watch::EtcdWatch;
 
-/// Where something listens, as etcd and its clients write it.
+/// Where something listens without encryption, as etcd and its clients write it.
 pub fn url(address: &SocketAddr) -> String {
     format!("http://{address}")
+}
+
+/// Where something listens with TLS, as etcd and its clients write it.
+pub fn secured_url(address: &SocketAddr) -> String {
+    format!("https://{address}")
 }
 
 /// Where the state is.
@@ -50,6 +55,28 @@ pub struct EtcdOptions {
     pub endpoints: Vec<String>,
     /// What each key begins with, in etcd alone.
     pub namespace: String,
+    /// With what this side proves who it is, where the endpoints are `https://`.
+    pub identity: Option<EtcdIdentity>,
+}
+
+/// With what a client of etcd proves who it is, and knows its members. All in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EtcdIdentity {
+    /// The certificate of the authority that has signed for the members.
+    pub authority_pem: String,
+    /// This side's own certificate.
+    pub certificate_pem: String,
+    /// Its private key.
+    pub key_pem: String,
+    /// A name that every member's certificate carries.
+    pub member_name: String,
+}
+
+/// Keys are in no log.
+impl std::fmt::Debug for EtcdIdentity {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "EtcdIdentity({})", self.member_name)
+    }
 }
 
 /// The state in etcd. Cheap to clone and to send to other threads. Dropping the last clone ends the connections.
@@ -78,9 +105,9 @@ impl EtcdState {
     pub fn connect(options: &EtcdOptions) -> Result<Self, Error> {
         let (stop, stopped) = oneshot::channel();
         let (ready, started) = mpsc::channel();
-        let endpoints = options.endpoints.clone();
+        let described = options.clone();
         let thread = std::thread::Builder::new().name("spandrel-etcd".to_owned());
-        let thread = thread.spawn(move || run(&endpoints, &ready, stopped)).map_err(thread_failed)?;
+        let thread = thread.spawn(move || run(&described, &ready, stopped)).map_err(thread_failed)?;
         let ended = |error: RecvError| Err(thread_failed(std::io::Error::other(error)));
         let (runtime, members) = started.recv().unwrap_or_else(ended)?;
         let connection = Connection {
@@ -91,6 +118,19 @@ impl EtcdState {
             thread: Some(thread),
         };
         Ok(Self { connection: Arc::new(connection) })
+    }
+
+    /// From now on the members are those at `endpoints`. What was begun with others goes on.
+    ///
+    /// Error: `STATE_ADDRESS_INVALID`; nothing has changed then.
+    pub async fn set_endpoints(&self, endpoints: &[String]) -> Result<(), Error> {
+        let (members, endpoints) = (self.members(), endpoints.to_vec());
+        let (sender, receiver) = oneshot::channel();
+        self.connection.runtime.spawn(async move {
+            // Nobody may be waiting any more, which harms nothing.
+            drop(sender.send(members.set(&endpoints).await));
+        });
+        receiver.await.unwrap_or(Ok(()))
     }
 
     /// Does something on the thread, and waits for what it gives. `silence` is what no answer means.
@@ -113,13 +153,19 @@ impl EtcdState {
         self.connection.members.asked()
     }
 
+    /// Where the member answers that is asked at present.
+    #[cfg(test)]
+    pub(crate) fn asked_endpoint(&self) -> String {
+        self.connection.members.asked_endpoint()
+    }
+
     fn members(&self) -> Arc<Members> {
         Arc::clone(&self.connection.members)
     }
 }
 
 /// The thread on which etcd's client runs, until `stopped`.
-fn run(endpoints: &[String], ready: &mpsc::Sender<Ready>, stopped: oneshot::Receiver<()>) {
+fn run(options: &EtcdOptions, ready: &mpsc::Sender<Ready>, stopped: oneshot::Receiver<()>) {
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -127,7 +173,7 @@ fn run(endpoints: &[String], ready: &mpsc::Sender<Ready>, stopped: oneshot::Rece
             return;
         }
     };
-    let members = runtime.block_on(Members::at(endpoints));
+    let members = runtime.block_on(Members::at(&options.endpoints, options.identity.as_ref()));
     let is_ready = members.is_ok();
     // Whoever began this waits for it.
     let _ = ready.send(members.map(|members| (runtime.handle().clone(), members)));

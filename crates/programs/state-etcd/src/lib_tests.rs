@@ -86,7 +86,7 @@ fn nothing_is_done_where_nobody_listens() {
 fn an_address_that_is_none_is_refused() {
     let code = |endpoints: &[&str]| {
         let endpoints = endpoints.iter().map(|endpoint| (*endpoint).to_owned()).collect();
-        let options = EtcdOptions { endpoints, namespace: String::new() };
+        let options = EtcdOptions { endpoints, namespace: String::new(), identity: None };
         EtcdState::connect(&options).err().expect("it is refused").code
     };
     assert_eq!(code(&[]), "STATE_ADDRESS_INVALID");
@@ -269,4 +269,28 @@ fn a_lease_lives_on_another_member() {
         result => result,
     });
     assert_eq!(await_answer(&state).groups[0].len(), 0);
+}
+
+#[test]
+fn members_are_exchanged_for_others_while_the_one_that_is_asked_stays() {
+    let mut etcd = Etcd::start(3);
+    let all = etcd.endpoints();
+    let state = etcd.state_of(0);
+    let set = |places: &[usize]| {
+        let endpoints: Vec<String> = places.iter().map(|place| all[*place].clone()).collect();
+        block_on(state.set_endpoints(&endpoints)).unwrap();
+    };
+    commit(&state, put("a", b"1"));
+    set(&[1, 0, 2]);
+    assert_eq!(state.asked_endpoint(), all[0], "it answers, so it is asked further");
+    set(&[2, 1, 0]);
+    assert_eq!(state.asked_endpoint(), all[0]);
+    etcd.kill(0);
+    commit(&state, put("a", b"2"));
+    assert_ne!(state.asked_endpoint(), all[0]);
+    set(&[2]);
+    commit(&state, put("a", b"3"));
+    assert_eq!(state.asked_endpoint(), all[2]);
+    assert_eq!(block_on(state.set_endpoints(&[])).unwrap_err().code, "STATE_ADDRESS_INVALID");
+    commit(&state, put("a", b"4"));
 }

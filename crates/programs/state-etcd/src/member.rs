@@ -9,6 +9,8 @@
 mod arguments;
 mod process;
 
+pub use process::check_program;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,8 +45,32 @@ pub struct MemberSettings {
     pub client_addresses: Vec<SocketAddr>,
     /// Where it answers other members.
     pub peer_addresses: Vec<SocketAddr>,
+    /// With what it proves to clients and other members who it is, and whom it lets in. None if it speaks to this
+    /// machine alone, unencrypted.
+    pub identity: Option<MemberIdentity>,
     /// How it becomes a member.
     pub beginning: Beginning,
+}
+
+impl MemberSettings {
+    /// One of its addresses, as etcd and its clients write it.
+    pub fn url(&self, address: &SocketAddr) -> String {
+        match self.identity {
+            Some(_) => crate::secured_url(address),
+            None => crate::url(address),
+        }
+    }
+}
+
+/// The files with which a member proves who it is, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberIdentity {
+    /// The certificate of the authority that has signed for all who may speak with it.
+    pub authority: PathBuf,
+    /// Its own certificate, for its addresses.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
 }
 
 /// How a process becomes a member.
@@ -75,7 +101,8 @@ impl Beginning {
 }
 
 fn address(url: &str) -> Result<SocketAddr, Error> {
-    let address = url.strip_prefix("http://").and_then(|address| address.parse().ok());
+    let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let address = address.and_then(|address| address.parse().ok());
     address.ok_or_else(|| {
         Error::new(
             "STATE_ADDRESS_INVALID",

@@ -2,12 +2,14 @@ use std::net::TcpListener;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use spandrel_cluster::store::{Key, Selection, StateStore, Transaction};
+use spandrel_shared::NodeId;
+use spandrel_trust::{Authority, Holder, HolderKey, common_name};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::*;
 use crate::testing::{KilledAtLast, PATIENCE, commit, connect, free_address};
-use crate::{EtcdState, url};
+use crate::{EtcdIdentity, EtcdOptions, EtcdState, url};
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -22,6 +24,7 @@ fn first() -> (TempDir, MemberSettings) {
         name: "m0".to_owned(),
         client_addresses: vec![free_address()],
         peer_addresses: vec![free_address()],
+        identity: None,
         beginning: Beginning::First(ClusterId::from_random(1, 2)),
     };
     (folder, settings)
@@ -52,7 +55,7 @@ fn await_data(runtime: &Runtime, member: &mut KilledAtLast) {
     assert!(matches!(status, MemberStatus::Running { is_member: true, .. }), "{status:?}");
 }
 
-/// Runs what may need the member to be kept meanwhile.
+/// Waits until the member answers; `runtime` keeps it meanwhile.
 fn answers(runtime: &Runtime, settings: &MemberSettings) {
     let state = state(settings);
     let answers = async || state.read(&[Selection::prefix("")]).await.is_ok();
@@ -148,4 +151,59 @@ fn what_keeps_a_member_from_running_is_told() {
     let ended = changed(&runtime, &mut member);
     let MemberStatus::Ended { reason } = ended else { panic!("{ended:?}") };
     assert!(reason.contains("address already in use"), "{reason}");
+}
+
+#[test]
+fn a_member_with_certificates_lets_nobody_in_without() {
+    let runtime = runtime();
+    let (folder, mut settings) = first();
+    let cluster = ClusterId::from_random(1, 2);
+    let authority = Authority::create(cluster).unwrap();
+    let key = HolderKey::generate().unwrap();
+    let addresses: Vec<_> = [&settings.client_addresses, &settings.peer_addresses]
+        .into_iter()
+        .flat_map(|addresses| addresses.iter().map(SocketAddr::ip))
+        .collect();
+    let holder = Holder { node: NodeId::from_random(3, 4), key: &key.public(), addresses: &addresses };
+    let identity = EtcdIdentity {
+        authority_pem: authority.certificate_pem().to_owned(),
+        certificate_pem: authority.issue(&holder).unwrap(),
+        key_pem: key.pem(),
+        member_name: common_name(cluster),
+    };
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    settings.identity = Some(MemberIdentity {
+        authority: file("authority", &identity.authority_pem),
+        certificate: file("certificate", &identity.certificate_pem),
+        key: file("key", &identity.key_pem),
+    });
+    let (mut member, _) = start(&runtime, &settings);
+    await_data(&runtime, &mut member);
+    let connect = |identity: Option<EtcdIdentity>| {
+        let endpoints = settings.client_addresses.iter().map(|address| settings.url(address)).collect();
+        EtcdState::connect(&EtcdOptions { endpoints, namespace: "test/".to_owned(), identity }).unwrap()
+    };
+    let known = connect(Some(identity.clone()));
+    let started = std::time::Instant::now();
+    while runtime.block_on(known.read(&[Selection::prefix("")])).is_err() {
+        assert!(started.elapsed() < PATIENCE, "it does not answer");
+    }
+    // The same authority, but no certificate of it; and a certificate of another authority.
+    let other = Authority::create(cluster).unwrap();
+    let stranger = EtcdIdentity { certificate_pem: other.issue(&holder).unwrap(), ..identity.clone() };
+    let elsewhere = EtcdIdentity { authority_pem: other.certificate_pem().to_owned(), ..identity };
+    for identity in [Some(stranger), Some(elsewhere), None] {
+        let stranger = EtcdState::connect(&EtcdOptions {
+            endpoints: settings.client_addresses.iter().map(|address| settings.url(address)).collect(),
+            namespace: "test/".to_owned(),
+            identity,
+        });
+        let stranger = stranger.unwrap();
+        assert!(runtime.block_on(stranger.read(&[Selection::prefix("")])).is_err());
+    }
+    runtime.block_on(member.stop());
 }

@@ -6,16 +6,19 @@
 //! - A change is sent to one member at most, unless it is sure that an earlier one did nothing with it.
 
 use std::future::Future;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use etcd_client::{
-    Client, ClusterClient, ConnectOptions, Error as EtcdError, KvClient, LeaseClient, WatchClient,
+    Certificate, Client, ClusterClient, ConnectOptions, Error as EtcdError, Identity, KvClient, LeaseClient,
+    TlsOptions, WatchClient,
 };
 use spandrel_cluster::store::{StoreError, StoreErrorKind};
 use spandrel_shared::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+use crate::EtcdIdentity;
 use crate::failure::{Failure, Verdict};
 
 /// How long connecting to a member may take.
@@ -40,7 +43,11 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The members.
 pub struct Members {
-    members: Vec<Connections>,
+    /// Never empty.
+    members: RwLock<Arc<[Connections]>>,
+    options: ConnectOptions,
+    /// Held while the members are exchanged for others.
+    changing: tokio::sync::Mutex<()>,
     /// How often one has failed: the member after it is asked from then on.
     failures: watch::Sender<u64>,
 }
@@ -49,6 +56,7 @@ pub struct Members {
 /// connection.
 #[derive(Clone)]
 struct Connections {
+    endpoint: String,
     requests: Client,
     watches: Client,
 }
@@ -85,31 +93,53 @@ impl Member {
 
 impl Members {
     /// The members at `endpoints`. Nothing is sent to them yet.
-    pub async fn at(endpoints: &[String]) -> Result<Self, Error> {
-        let invalid = |what: String, why: String| {
-            let next = "name each member like http://127.0.0.1:2379";
-            Error::new("STATE_ADDRESS_INVALID", what, why, next)
-        };
-        if endpoints.is_empty() {
-            let what = "no address of the cluster's state";
-            return Err(invalid(what.to_owned(), "the list is empty".to_owned()));
-        }
-        let options = ConnectOptions::new()
+    pub async fn at(endpoints: &[String], identity: Option<&EtcdIdentity>) -> Result<Self, Error> {
+        let mut options = ConnectOptions::new()
             .with_connect_timeout(CONNECT_TIME)
             .with_require_leader(true)
             .with_keep_alive(PROBE_INTERVAL, ATTEMPT_TIME)
             .with_keep_alive_while_idle(false);
-        let connect = async |endpoint: &String| {
-            let client = Client::connect([endpoint], Some(options.clone())).await;
-            client
-                .map_err(|error| invalid(format!("not an address of etcd: {endpoint:?}"), error.to_string()))
-        };
-        let mut members = Vec::with_capacity(endpoints.len());
-        for endpoint in endpoints {
-            members
-                .push(Connections { requests: connect(endpoint).await?, watches: connect(endpoint).await? });
+        if let Some(identity) = identity {
+            options = options.with_tls(tls_options(identity));
         }
-        Ok(Self { members, failures: watch::Sender::new(0) })
+        let members = connect_all(endpoints, &options, &[]).await?;
+        let members = RwLock::new(members.into());
+        Ok(Self {
+            members,
+            options,
+            changing: tokio::sync::Mutex::default(),
+            failures: watch::Sender::new(0),
+        })
+    }
+
+    /// From now on the members are those at `endpoints`. The one that is asked goes on being asked, if it is one of
+    /// them; if not, that counts as its failure. Connections to those that stay are kept.
+    pub async fn set(&self, endpoints: &[String]) -> Result<(), Error> {
+        // One change after the other, in the order in which they were asked for.
+        let _turn = self.changing.lock().await;
+        let known = self.all();
+        let is_known = |endpoint: &String| known.iter().any(|member| member.endpoint == *endpoint);
+        if known.len() == endpoints.len() && endpoints.iter().all(is_known) {
+            return Ok(());
+        }
+        let mut members = connect_all(endpoints, &self.options, &known).await?;
+        self.failures.send_modify(|failures| {
+            let asked = &known[(*failures % known.len() as u64) as usize].endpoint;
+            match members.iter().position(|member| member.endpoint == *asked) {
+                Some(place) => {
+                    let wanted = (*failures % members.len() as u64) as usize;
+                    let turns = (members.len() + place - wanted) % members.len();
+                    members.rotate_left(turns);
+                }
+                None => *failures += 1,
+            }
+            *self.members.write().unwrap_or_else(PoisonError::into_inner) = members.into();
+        });
+        Ok(())
+    }
+
+    fn all(&self) -> Arc<[Connections]> {
+        Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Asks for something that is the same when it is done twice. `silence` is what no answer means.
@@ -164,7 +194,7 @@ impl Members {
                 return Err(failure);
             }
             attempts += 1;
-            if attempts % self.members.len() == 0 {
+            if attempts % self.all().len() == 0 {
                 attempt_time = REQUEST_TIME.min(attempt_time * 2);
                 tokio::time::sleep(PAUSE).await;
             }
@@ -174,14 +204,21 @@ impl Members {
     /// The place of the member that is asked.
     #[cfg(test)]
     pub fn asked(&self) -> usize {
-        (self.present().turn % self.members.len() as u64) as usize
+        (self.present().turn % self.all().len() as u64) as usize
+    }
+
+    /// Where the member answers that is asked.
+    #[cfg(test)]
+    pub fn asked_endpoint(&self) -> String {
+        self.present().connections.endpoint
     }
 
     /// The member that is asked.
     fn present(&self) -> Member {
         let turn = *self.failures.borrow();
-        let place = turn % self.members.len() as u64;
-        Member { turn, connections: self.members[place as usize].clone() }
+        let members = self.all();
+        let place = turn % members.len() as u64;
+        Member { turn, connections: members[place as usize].clone() }
     }
 
     /// The member that was asked in this turn has failed. It may be known already.
@@ -199,4 +236,46 @@ impl Members {
         // Its sender lives as long as this.
         drop(failures.wait_for(|failures| *failures != turn).await);
     }
+}
+
+/// How this side and the members show each other who they are.
+fn tls_options(identity: &EtcdIdentity) -> TlsOptions {
+    TlsOptions::new()
+        .domain_name(identity.member_name.clone())
+        .ca_certificate(Certificate::from_pem(&identity.authority_pem))
+        .identity(Identity::from_pem(&identity.certificate_pem, &identity.key_pem))
+        .timeout(CONNECT_TIME)
+}
+
+/// Connections to the members at `endpoints`: those that are `known`, and new ones.
+async fn connect_all(
+    endpoints: &[String],
+    options: &ConnectOptions,
+    known: &[Connections],
+) -> Result<Vec<Connections>, Error> {
+    let invalid = |what: String, why: String| {
+        let next = "name each member like http://127.0.0.1:2379";
+        Error::new("STATE_ADDRESS_INVALID", what, why, next)
+    };
+    if endpoints.is_empty() {
+        let what = "no address of the cluster's state";
+        return Err(invalid(what.to_owned(), "the list is empty".to_owned()));
+    }
+    let connect = async |endpoint: &String| {
+        let client = Client::connect([endpoint], Some(options.clone())).await;
+        client.map_err(|error| invalid(format!("not an address of etcd: {endpoint:?}"), error.to_string()))
+    };
+    let mut members = Vec::with_capacity(endpoints.len());
+    for endpoint in endpoints {
+        let connections = match known.iter().find(|known| known.endpoint == *endpoint) {
+            Some(known) => known.clone(),
+            None => Connections {
+                endpoint: endpoint.clone(),
+                requests: connect(endpoint).await?,
+                watches: connect(endpoint).await?,
+            },
+        };
+        members.push(connections);
+    }
+    Ok(members)
 }

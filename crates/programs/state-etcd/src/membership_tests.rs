@@ -7,7 +7,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 use crate::member::{Beginning, Member, MemberSettings};
-use crate::testing::{self, KilledAtLast, PATIENCE, await_answer, block_on, commit, free_address, put};
+use crate::testing::{
+    self, KilledAtLast, PATIENCE, await_answer, block_on, commit, free_address, passes, put,
+};
 use crate::url;
 
 /// How long it takes until etcd is asked once more.
@@ -21,6 +23,7 @@ fn settings(folder: &TempDir, name: &str, beginning: Beginning) -> MemberSetting
         name: name.to_owned(),
         client_addresses: vec![free_address()],
         peer_addresses: vec![free_address()],
+        identity: None,
         beginning,
     }
 }
@@ -49,11 +52,7 @@ impl Nodes {
                 match attempt().await {
                     Ok(Some(answer)) => return answer,
                     Ok(None) => assert!(started.elapsed() < PATIENCE, "it does not happen"),
-                    Err(error) => {
-                        let passes =
-                            matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Unknown);
-                        assert!(passes && started.elapsed() < PATIENCE, "{error}");
-                    }
+                    Err(error) => assert!(passes(&error) && started.elapsed() < PATIENCE, "{error}"),
                 }
                 // etcd tells nobody of its members' changes.
                 tokio::time::sleep(PAUSE).await;

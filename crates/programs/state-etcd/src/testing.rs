@@ -116,7 +116,12 @@ impl Etcd {
 
     /// The same, in another namespace.
     pub fn state_in(&self, namespace: &str) -> EtcdState {
-        connect(self.members.iter().map(|member| member.client_url.clone()).collect(), namespace)
+        connect(self.endpoints(), namespace)
+    }
+
+    /// Where each member answers clients.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.client_url.clone()).collect()
     }
 
     fn path(&self, index: usize, kind: &str) -> PathBuf {
@@ -140,7 +145,7 @@ impl Drop for Etcd {
 
 /// A handle of its own that asks the members at `endpoints` in their order.
 pub fn connect(endpoints: Vec<String>, namespace: &str) -> EtcdState {
-    EtcdState::connect(&EtcdOptions { endpoints, namespace: namespace.to_owned() })
+    EtcdState::connect(&EtcdOptions { endpoints, namespace: namespace.to_owned(), identity: None })
         .expect("its addresses are right")
 }
 
@@ -178,12 +183,14 @@ pub fn when_possible<T>(attempt: impl Fn() -> Result<T, StoreError>) -> T {
     loop {
         match attempt() {
             Ok(answer) => return answer,
-            Err(error) => {
-                let passes = matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Unknown);
-                assert!(passes && started.elapsed() < PATIENCE, "{error}");
-            }
+            Err(error) => assert!(passes(&error) && started.elapsed() < PATIENCE, "{error}"),
         }
     }
+}
+
+/// Whether the same request may succeed a little later.
+pub fn passes(error: &StoreError) -> bool {
+    matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Unknown)
 }
 
 /// A transaction that sets a key.

@@ -3,8 +3,6 @@
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 
-use crate::url;
-
 use super::{Beginning, MemberSettings, Paths};
 
 /// How often the leader shows that it is there, in milliseconds: a lost leader is to be missed soon.
@@ -27,8 +25,8 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
         arguments.push(name.into());
         arguments.push(value);
     };
-    let clients = urls(&settings.client_addresses);
-    let peers = urls(&settings.peer_addresses);
+    let clients = urls(settings, &settings.client_addresses);
+    let peers = urls(settings, &settings.peer_addresses);
     add("--name", settings.name.as_str().into());
     add("--data-dir", Paths(&settings.folder).data().into());
     add("--listen-client-urls", clients.as_str().into());
@@ -44,11 +42,21 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
         Beginning::Member => (vec![(settings.name.clone(), settings.peer_addresses.clone())], "existing"),
     };
     let member = |(name, addresses): &(String, Vec<SocketAddr>)| {
-        let each: Vec<_> = addresses.iter().map(|address| format!("{name}={}", url(address))).collect();
+        let each: Vec<_> =
+            addresses.iter().map(|address| format!("{name}={}", settings.url(address))).collect();
         each.join(",")
     };
     add("--initial-cluster", members.iter().map(member).collect::<Vec<_>>().join(",").into());
     add("--initial-cluster-state", state.into());
+    if let Some(identity) = &settings.identity {
+        for prefix in ["", "peer-"] {
+            add(&format!("--{prefix}cert-file"), identity.certificate.clone().into());
+            add(&format!("--{prefix}key-file"), identity.key.clone().into());
+            add(&format!("--{prefix}trusted-ca-file"), identity.authority.clone().into());
+        }
+        // Switches take no value. They stand in the place of a name and of its value, so that all are pairs.
+        add("--client-cert-auth=true", "--peer-client-cert-auth=true".into());
+    }
     add("--heartbeat-interval", HEARTBEAT_MS.into());
     add("--election-timeout", ELECTION_MS.into());
     add("--auto-compaction-mode", "revision".into());
@@ -64,8 +72,8 @@ pub fn is_of_the_beginning(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b"--initial-cluster")
 }
 
-fn urls(addresses: &[SocketAddr]) -> String {
-    addresses.iter().map(url).collect::<Vec<_>>().join(",")
+fn urls(settings: &MemberSettings, addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(|address| settings.url(address)).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ fn settings(beginning: Beginning) -> MemberSettings {
         name: "n2".to_owned(),
         client_addresses: vec!["127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap()],
         peer_addresses: vec!["127.0.0.1:3".parse().unwrap(), "127.0.0.2:3".parse().unwrap()],
+        identity: None,
         beginning,
     }
 }
