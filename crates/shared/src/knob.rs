@@ -9,27 +9,30 @@
 pub enum Knob {
     /// Writes by which one must be behind the newest to become an exception of the mark.
     ExceptionDistance,
+    /// How long a client elsewhere must have written to a volume before the volume comes to its node, in milliseconds.
+    FollowAfter,
 }
 
 #[cfg(feature = "simulation")]
+const KNOBS: usize = 2;
+
+#[cfg(feature = "simulation")]
 thread_local! {
-    static TURNED: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
+    static TURNED: std::cell::Cell<[Option<u64>; KNOBS]> = const { std::cell::Cell::new([None; KNOBS]) };
 }
 
 /// Gives a knob another value on this thread, or with `None` the one that ships.
 #[cfg(feature = "simulation")]
 pub fn turn(knob: Knob, value: Option<u64>) {
-    match knob {
-        Knob::ExceptionDistance => TURNED.set(value),
-    }
+    let mut turned = TURNED.get();
+    turned[knob as usize] = value;
+    TURNED.set(turned);
 }
 
 /// The value of a knob: `shipped`, if it was not turned.
 #[cfg(feature = "simulation")]
 pub fn value(knob: Knob, shipped: u64) -> u64 {
-    match knob {
-        Knob::ExceptionDistance => TURNED.get().unwrap_or(shipped),
-    }
+    TURNED.get()[knob as usize].unwrap_or(shipped)
 }
 
 /// The value of a knob: `shipped`.

@@ -120,6 +120,8 @@ pub enum Fault {
     LoseDrives { node: usize, away_ms: u64 },
     /// No fault: a volume is scrubbed.
     Scrub { volume: usize },
+    /// No fault: a volume is handed over to another server, which may be down.
+    HandOver { volume: usize, to: usize },
 }
 
 impl Fault {
@@ -166,6 +168,7 @@ impl Fault {
             Fault::OlderState { .. } => "older state of the cluster",
             Fault::LoseDrives { .. } => "loss of all drives of a server",
             Fault::Scrub { .. } => "scrub",
+            Fault::HandOver { .. } => "hand-over",
         }
     }
 }

@@ -19,6 +19,7 @@ use spandrel_platform_simulated::{
     DelayRange, DriveCounters, NetworkConfig, Process, RunEnd, SimulatedDriveConfig, SimulatedPlatform,
     TurnOrder, WorldConfig,
 };
+use spandrel_shared::knob::{self, Knob};
 use spandrel_shared::{BLOCK_BYTES, VolumeId};
 use spandrel_volume::{BlockDevice, DeviceError, Exports};
 
@@ -223,6 +224,8 @@ impl Laboratory {
         };
         let state = StateFaults::default();
         let config = NodesConfig { world, drives: vec![1; count], drive, slab_bytes: SLAB_BYTES, state };
+        // What costs are measured of stays where it is.
+        knob::turn(Knob::FollowAfter, Some(u64::from(u32::MAX)));
         Self { nodes: NodesWorld::with_config(1, &config), times, volatile_caches }
     }
 

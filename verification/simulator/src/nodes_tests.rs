@@ -84,6 +84,66 @@ fn one_node_writes_at_a_time() {
     assert!(!third.limits().read_only);
 }
 
+/// The node that owns the only volume and serves it.
+fn serving(nodes: &NodesWorld) -> Option<usize> {
+    ownerships(nodes)
+        .into_iter()
+        .find(|(_, owned)| owned.iter().any(|volume| volume.is_serving))
+        .map(|(node, _)| node)
+}
+
+#[test]
+fn a_volume_comes_to_the_node_whose_client_writes() {
+    let nodes = NodesWorld::new(13, 3);
+    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    let client = (owner + 1) % 3;
+    let looked = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
+    drop(looked);
+    assert_eq!(nodes.world.run_for(Duration::from_secs(8)), RunEnd::TimeOver);
+    assert_eq!(serving(&nodes), Some(owner), "who only looks in moves nothing");
+    let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
+    let failed = Rc::new(Cell::new(0));
+    let (written, counted) = (Rc::new(Cell::new(0)), Rc::clone(&failed));
+    let (count, platform) = (Rc::clone(&written), nodes.process(client).expect("up").platform());
+    nodes.process(client).expect("up").spawn(async move {
+        loop {
+            let outcome = device.write(0, content(platform.buffers(), count.get(), BLOCK_SECTORS)).await;
+            counted.set(counted.get() + u64::from(outcome.is_err()));
+            count.set(count.get() + 1);
+            platform.sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let moved = || serving(&nodes) == Some(client);
+    assert_eq!(nodes.world.run_until_within(PATIENCE, moved), RunEnd::ConditionMet);
+    let before = written.get();
+    let goes_on = || written.get() > before + 100;
+    assert_eq!(nodes.world.run_until_within(PATIENCE, goes_on), RunEnd::ConditionMet);
+    assert_eq!(failed.get(), 0, "no write fails");
+}
+
+#[test]
+fn a_volume_is_handed_over_in_less_time_than_promises_last() {
+    let nodes = NodesWorld::new(14, 3);
+    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    assert_eq!(nodes.world.run_for(Duration::from_secs(2)), RunEnd::TimeOver);
+    for to in [(owner + 1) % 3, (owner + 2) % 3, owner] {
+        let from = serving(&nodes).expect("it is served");
+        let began = nodes.world.now();
+        let volume = created.volume;
+        let moved = on(&nodes, from, async move |node, _| node.hand_over(volume, node_id(to)).await);
+        assert_eq!(moved, Ok(()));
+        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(to)), RunEnd::ConditionMet);
+        let took = nodes.world.now() - began;
+        assert!(took < Duration::from_millis(100), "{took:?}, though promises last 1.5 s");
+    }
+    let refused = on(&nodes, (owner + 1) % 3, async move |node, _| {
+        node.hand_over(created.volume, node_id(owner)).await.expect_err("it is not its owner")
+    });
+    assert_eq!(refused.code, "NOT_OWNER");
+}
+
 #[test]
 fn a_right_to_write_that_is_given_back_while_nobody_owns_the_volume_is_free() {
     let nodes = NodesWorld::new(12, 3);

@@ -112,6 +112,7 @@ pub fn run(plan: &Plan, options: RunOptions) -> Result<Outcome, Box<Failure>> {
     witness::take_completions();
     witness::take_reached();
     knob::turn(Knob::ExceptionDistance, plan.shape.exception_distance);
+    knob::turn(Knob::FollowAfter, None);
     let mut run = Run::new(plan, options);
     logbook::open(&run.nodes.world);
     let result = run.carry_out();
@@ -390,15 +391,20 @@ impl<'a> Run<'a> {
         (0..self.nodes.count()).map(|node| self.nodes.is_up(node)).collect()
     }
 
-    /// What a scrub by the volume's owner finds, if there is one and nothing ends it.
-    fn scrub(&self, volume: VolumeId) -> Option<ScrubReport> {
+    /// The server that owns a volume and serves it.
+    fn owner_of(&self, volume: VolumeId) -> Option<usize> {
         let owns = |node: &usize| {
             let report = self.nodes.node(*node).map(|node| node.report());
             report.is_some_and(|report| {
                 report.owned.iter().any(|owned| owned.volume == volume && owned.is_serving)
             })
         };
-        let index = (0..self.nodes.count()).find(owns)?;
+        (0..self.nodes.count()).find(owns)
+    }
+
+    /// What a scrub by the volume's owner finds, if there is one and nothing ends it.
+    fn scrub(&self, volume: VolumeId) -> Option<ScrubReport> {
+        let index = self.owner_of(volume)?;
         let (node, process) = (self.nodes.node(index)?, self.nodes.process(index)?);
         let scrubbed = process.block_on(async move { node.scrub_volume(volume, true, |_| {}).await });
         scrubbed.ok()?.ok()

@@ -177,6 +177,9 @@ pub struct Weights {
     pub older_state: u32,
     /// Volumes are scrubbed.
     pub scrub: u32,
+    /// Volumes are handed over to other servers.
+    #[serde(default)]
+    pub hand_over: u32,
 }
 
 impl Shape {
@@ -207,6 +210,7 @@ impl Shape {
         let weights = Weights {
             clients_cut: clients_cut(seed, &load),
             older_state: older_state(seed),
+            hand_over: hand_over(seed),
             ..Weights::draw(&random)
         };
         Self {
@@ -290,6 +294,12 @@ fn clients_cut(seed: u64, load: &Load) -> u32 {
 /// How often the cluster's state comes back from an older backup.
 fn older_state(seed: u64) -> u32 {
     let random = Random::stream(seed, "older state", 0);
+    if random.chance(500) { 0 } else { 2 << random.below(4) }
+}
+
+/// How often volumes are handed over.
+fn hand_over(seed: u64) -> u32 {
+    let random = Random::stream(seed, "hand-over", 0);
     if random.chance(500) { 0 } else { 2 << random.below(4) }
 }
 
@@ -377,6 +387,7 @@ impl Weights {
             no_room: weight(1),
             lose_drives: weight(2),
             older_state: 0,
+            hand_over: 0,
             scrub: weight(4),
         }
     }

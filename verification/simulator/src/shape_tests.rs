@@ -121,11 +121,22 @@ fn all(weights: &Weights) -> Vec<u32> {
         no_room,
         lose_drives,
         older_state,
+        hand_over,
         scrub,
     } = *weights;
     let network = [cut, isolate, orphan, break_connections, slow_link];
     let state = [state_outage, state_losses, clock];
-    let drives =
-        [drive_slow, drive_fails, rot, stray_writes, unreadable, no_room, lose_drives, scrub, older_state];
+    let drives = [
+        drive_slow,
+        drive_fails,
+        rot,
+        stray_writes,
+        unreadable,
+        no_room,
+        lose_drives,
+        scrub,
+        older_state,
+        hand_over,
+    ];
     [&[stop, power_cut_all, pause][..], &network, &state, &drives].concat()
 }

@@ -247,7 +247,8 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
 
     /// Asks for the right to write, if it was not given yet. `false` if another attachment has it.
     async fn attach(&self) -> Result<bool, DeviceError> {
-        let patience_ends = self.node.parts.platform.now() + BUSY_PATIENCE;
+        // Since when each answer was that another one has it.
+        let mut busy_since = None;
         loop {
             if self.right.get() != Right::None {
                 return Ok(self.right.get() == Right::Given);
@@ -276,13 +277,17 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
             };
             match attached {
                 Err(Failure::Final(error)) if error.kind == DeviceErrorKind::Busy => {
-                    if self.node.parts.platform.now() >= patience_ends {
+                    let now = self.node.parts.platform.now();
+                    if now.since(*busy_since.get_or_insert(now)) >= BUSY_PATIENCE {
                         return Ok(false);
                     }
                     self.node.wait_for_owner(self.volume).await?;
                 }
                 Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Repeat) | Ok(()) => self.node.wait_for_owner(self.volume).await?,
+                Err(Failure::Repeat) | Ok(()) => {
+                    busy_since = None;
+                    self.node.wait_for_owner(self.volume).await?;
+                }
             }
         }
     }

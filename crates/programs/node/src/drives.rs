@@ -56,13 +56,13 @@ struct Found<D> {
 pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     locations: &[String],
-) -> Result<Vec<NodeDrive<P>>, Error> {
+) -> Result<Vec<Rc<NodeDrive<P>>>, Error> {
     let mut found = Vec::new();
     let mut drives = Vec::new();
     for location in locations {
         match look_at(parts, location).await? {
             Ok(drive) => found.push(drive),
-            Err(broken) => drives.push(broken),
+            Err(broken) => drives.push(Rc::new(broken)),
         }
     }
     let stamp = check_state_is_not_older(parts, &found).await?;
@@ -78,10 +78,11 @@ async fn attach_found<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     found: Vec<Found<P::Drive>>,
     stamp: StateStamp,
-    drives: &mut Vec<NodeDrive<P>>,
+    drives: &mut Vec<Rc<NodeDrive<P>>>,
 ) -> Result<(), Error> {
     for drive in found {
-        let drive = join(parts, drive).await?;
+        check_attached_once(parts, &drive, drives)?;
+        let drive = Rc::new(join(parts, drive).await?);
         let seen = drive.store.as_ref().map_or(0, DriveStore::state_revision);
         drives.push(drive);
         // A root that could not be read before could be read now.
@@ -93,8 +94,29 @@ async fn attach_found<P: Platform, S: StateStore>(
     Ok(())
 }
 
+/// Opens, formats if it is empty, and attaches one more drive. One that does not work is refused.
+pub(crate) async fn attach_one<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    location: &str,
+) -> Result<Rc<NodeDrive<P>>, Error> {
+    let drives = attach_all(parts, &[location.to_owned()]).await?;
+    let drive = drives.into_iter().next().expect("what was given is attached or refused");
+    match &drive.store {
+        Ok(_) => Ok(drive),
+        Err(why) => Err(refused("DRIVE_FAILED", location, why.clone(), "replace the drive, or leave it out")),
+    }
+}
+
+/// Offers the copies on a drive to owners, from now on.
+pub(crate) fn offer<P: Platform, S: StateStore>(parts: &NodeParts<P, S>, drive: &NodeDrive<P>) {
+    let Ok(store) = &drive.store else { return };
+    let epochs = store.volumes().into_iter().map(|volume| (volume, store.fence_epoch(volume)));
+    parts.liveness.drive_attached(store.drive_id(), epochs);
+    parts.replica.add_drive(store.clone());
+}
+
 /// Ends the work on all drives in order. One that cannot end it so is recovered at its next attach.
-pub(crate) async fn detach_all<P: Platform>(drives: &[NodeDrive<P>]) {
+pub(crate) async fn detach_all<P: Platform>(drives: &[Rc<NodeDrive<P>>]) {
     for drive in drives {
         if let Ok(store) = &drive.store
             && let Err(error) = store.detach().await
@@ -137,6 +159,23 @@ async fn look_at<P: Platform, S: StateStore>(
         check_identity(parts, location, &identity.superblock)?;
     }
     Ok(Ok(Found { location: location.to_owned(), drive, identity }))
+}
+
+/// Whether a drive is in use here already, under another name: a second path to it, or a copy of it.
+fn check_attached_once<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    found: &Found<P::Drive>,
+    drives: &[Rc<NodeDrive<P>>],
+) -> Result<(), Error> {
+    let Some(identity) = &found.identity else { return Ok(()) };
+    let id = identity.superblock.drive;
+    let is_it = |drive: &Rc<NodeDrive<P>>| drive.superblock.as_ref().is_some_and(|known| known.drive == id);
+    if !drives.iter().any(is_it) && parts.replica.drives().into_iter().all(|store| store.drive_id() != id) {
+        return Ok(());
+    }
+    let why = format!("it says that it is the drive {id}, which this node has in use");
+    let next = "give each drive once, by one of its names; if it is a copy of the drive, wipe it first";
+    Err(refused("DRIVE_ATTACHED_TWICE", &found.location, why, next))
 }
 
 /// Whether a drive belongs to this node of this cluster.
@@ -368,7 +407,7 @@ fn broken<P: Platform>(
     NodeDrive { location: location.to_owned(), size_bytes, superblock, store: Err(why), report }
 }
 
-fn refused(code: &str, location: &str, why: impl Into<String>, next: &str) -> Error {
+pub(crate) fn refused(code: &str, location: &str, why: impl Into<String>, next: &str) -> Error {
     Error::new(code, format!("drive {location} cannot be used"), why, next)
 }
 

@@ -3,13 +3,14 @@
 //!
 //! Reading order: [`Node`] (start and stop), `parts` (what all of it shares), `drives` (which drives
 //! join, and when), `view` (what the node knows of the cluster's state), [`liveness`] (heartbeats and
-//! promises), `ownership` (which volumes the node takes), `context` (what an owner sees of the
+//! promises), `ownership` (which volumes the node takes), `handover` (giving one to another node), `context` (what an owner sees of the
 //! world), `service` (what other nodes ask), `device` (a volume as this node's clients use it,
 //! wherever its owner is), `volumes` (making and deleting them), [`report`].
 
 mod context;
 mod device;
 mod drives;
+mod handover;
 pub mod liveness;
 mod node;
 mod ownership;

@@ -124,17 +124,20 @@ impl<P: Platform> Liveness<P> {
         self.inner.answered_at.borrow().get(&node).map(|(at, _)| *at)
     }
 
-    /// Whether a process counts as living: it has answered less than 1.5 s ago, and no other process
-    /// of its node since. `None` if there was no time yet to hear of it.
-    pub fn lives(&self, peer: Peer) -> Option<bool> {
+    /// Whether a process lives: it has answered after `asked`. It does not if its node has not answered for 1.5 s, or
+    /// another process of it has after `asked`. `None` as long as neither is known.
+    pub fn lives(&self, peer: Peer, asked: Instant) -> Option<bool> {
         let now = self.inner.platform.now();
-        match self.inner.answered_at.borrow().get(&peer.node) {
-            Some((at, incarnation)) => {
-                Some(*incarnation == peer.incarnation && now.since(*at) < OWNER_SILENCE_MAX)
-            }
-            None if now.since(self.inner.started) < OWNER_SILENCE_MAX => None,
-            None => Some(false),
+        let (at, incarnation) = match self.inner.answered_at.borrow().get(&peer.node) {
+            Some(answered) => *answered,
+            // Nothing was heard of it since this process has started.
+            None => (self.inner.started, peer.incarnation),
+        };
+        if now.since(at) >= OWNER_SILENCE_MAX {
+            return Some(false);
         }
+        // What was heard before may be of a process that was there before this one.
+        (at > asked).then_some(incarnation == peer.incarnation)
     }
 
     /// The other nodes that have answered lately.

@@ -137,18 +137,28 @@ fn a_fence_waits_for_the_promises_given_before_it() {
 }
 
 #[test]
-fn nobody_is_dead_before_there_was_time_to_hear_of_them() {
+fn a_process_lives_that_answers_and_is_dead_when_it_was_silent_for_long() {
     let world = World::new(3);
     let [one, other] = two_nodes(&world);
     world.cut(&one.host, &other.host);
     let peer = other.liveness.own();
-    assert_eq!(one.liveness.lives(peer), None);
+    let lives = |peer, asked| one.liveness.lives(peer, asked);
+    assert_eq!(lives(peer, one.host.now()), None, "there was no time to hear of it yet");
     assert_eq!(world.run_for(Duration::from_secs(2)), RunEnd::TimeOver);
-    assert_eq!(one.liveness.lives(peer), Some(false));
+    assert_eq!(lives(peer, one.host.now()), Some(false));
     world.heal(&one.host, &other.host);
-    assert_eq!(world.run_until(|| one.liveness.lives(peer) == Some(true)), RunEnd::ConditionMet);
+    let asked = one.host.now();
+    assert_eq!(world.run_until(|| lives(peer, asked) == Some(true)), RunEnd::ConditionMet);
     let former = Peer { incarnation: ProcessIncarnation::from_random(99, 99), ..peer };
-    assert_eq!(one.liveness.lives(former), Some(false), "another process of its node");
+    assert_eq!(lives(former, asked), Some(false), "another process of its node");
+
+    let asked = one.host.now();
+    assert_eq!(lives(former, asked), None, "it may have come after the one that has answered");
+    assert_eq!(lives(peer, asked), None, "what it has answered before says nothing");
+    world.cut(&one.host, &other.host);
+    assert_eq!(world.run_for(Duration::from_secs(1)), RunEnd::TimeOver);
+    assert_eq!(lives(peer, asked), None);
+    assert_eq!(world.run_until(|| lives(peer, asked) == Some(false)), RunEnd::ConditionMet);
 }
 
 #[test]

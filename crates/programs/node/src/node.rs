@@ -23,6 +23,7 @@ use crate::drives::{self, NodeDrive};
 use crate::liveness::Liveness;
 use crate::ownership::Ownership;
 use crate::parts::NodeParts;
+use crate::report::{DriveReport, report_drive};
 use crate::service::NodeService;
 use crate::view::ClusterView;
 
@@ -41,8 +42,8 @@ pub struct NodeConfig {
     pub node: NodeId,
     /// What people call it.
     pub name: String,
-    /// Where it listens for other nodes. With port 0 the machine chooses one.
-    pub bus_address: Address,
+    /// Where it listens for other nodes: at least one address. With port 0 the machine chooses one.
+    pub bus_addresses: Vec<Address>,
     /// Where it listens for NBD clients.
     pub nbd_addresses: Vec<Address>,
     /// Its drives: paths on Linux. Empty ones are formatted and join the pool.
@@ -67,7 +68,7 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) config: NodeConfig,
     /// Where clients of each address find it, ports filled in.
     pub(crate) nbd_addresses: Vec<Address>,
-    pub(crate) drives: Vec<NodeDrive<P>>,
+    pub(crate) drives: RefCell<Vec<Rc<NodeDrive<P>>>>,
     pub(crate) ownerships: RefCell<BTreeMap<VolumeId, Rc<Ownership<P, S>>>>,
     /// Notified when an ownership begins or ends.
     pub(crate) ownerships_changed: Signal,
@@ -76,6 +77,9 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     /// The attachments of this node's own clients.
     pub(crate) attachments: RefCell<BTreeMap<VolumeId, Weak<Attachment<P, S>>>>,
     pub(crate) stopping: Cell<bool>,
+    /// Whether a drive is being added, and what is told when that is over.
+    pub(crate) adding_drive: Cell<bool>,
+    pub(crate) drive_added: Signal,
     /// What the cluster's state was told of each drive's damage.
     pub(crate) damage_told: RefCell<BTreeMap<DriveId, u64>>,
 }
@@ -90,47 +94,48 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     pub async fn start(platform: P, config: NodeConfig, store: S) -> Result<Self, Error> {
         let parts = make_parts(&platform, &config, store).await?;
         // Before any drive is touched: a second process of the same node fails here.
-        let bus_listener = listen(&platform, &config.bus_address, &config.name, "other nodes")?;
+        let mut bus_listeners = Vec::new();
+        for address in &config.bus_addresses {
+            bus_listeners.push(listen(&platform, address, &config.name, "other nodes")?);
+        }
         let mut nbd_listeners = Vec::new();
         for address in &config.nbd_addresses {
             nbd_listeners.push(listen(&platform, address, &config.name, "NBD clients")?);
         }
         let drives = drives::attach_all(&parts, &config.drives).await?;
-        if let Err(error) = know_node(&parts, &config, &bus_listener.address()).await {
+        if let Err(error) = know_node(&parts, &config, &bus_listeners).await {
             drives::detach_all(&drives).await;
             return Err(error);
         }
-        for drive in &drives {
-            let Ok(store) = &drive.store else { continue };
-            let epochs = store.volumes().into_iter().map(|volume| (volume, store.fence_epoch(volume)));
-            parts.liveness.drive_attached(store.drive_id(), epochs);
-            parts.replica.add_drive(store.clone());
-        }
+        drives.iter().for_each(|drive| drives::offer(&parts, drive));
         let inner = Rc::new(NodeInner {
             parts,
             config,
             nbd_addresses: nbd_listeners.iter().map(Listener::address).collect(),
-            drives,
+            drives: RefCell::new(drives),
             ownerships: RefCell::default(),
             ownerships_changed: Signal::new(),
             being_taken: RefCell::default(),
             attachments: RefCell::default(),
             stopping: Cell::new(false),
+            adding_drive: Cell::new(false),
+            drive_added: Signal::new(),
             damage_told: RefCell::default(),
         });
         let exports = NodeExports { node: Rc::clone(&inner) };
         let nbd = NbdServer::new(platform, exports, NbdConfig::default());
         let node = Self { inner, nbd, tasks: Rc::default() };
-        node.run(bus_listener, nbd_listeners);
+        node.run(bus_listeners, nbd_listeners);
         Ok(node)
     }
 
     /// Starts what goes on as long as the node runs.
-    fn run(&self, bus_listener: P::Listener, nbd_listeners: Vec<P::Listener>) {
+    fn run(&self, bus_listeners: Vec<P::Listener>, nbd_listeners: Vec<P::Listener>) {
         let parts = &self.inner.parts;
-        let service = NodeService { node: Rc::clone(&self.inner) };
-        let bus_served = parts.bus.serve(bus_listener, service);
-        self.spawn(bus_served);
+        for listener in bus_listeners {
+            let service = NodeService { node: Rc::clone(&self.inner) };
+            self.spawn(parts.bus.serve(listener, service));
+        }
         let view = Rc::clone(&parts.view);
         self.spawn(view.follow(parts.platform.clone(), parts.state.store().clone()));
         self.spawn(know_peers(parts.clone()));
@@ -153,12 +158,12 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.tasks.borrow_mut().push(handle);
     }
 
-    /// Stops in order: clients are answered, ownerships end, the drives are left as they should be.
-    /// Other nodes take this node's volumes over.
+    /// Stops in order: clients are answered, volumes are handed over, the drives are left as they should be.
     pub async fn stop(&self) {
         let inner = &self.inner;
         inner.stopping.set(true);
         self.nbd.stop().await;
+        inner.hand_all_over().await;
         let ownerships: Vec<_> = inner.ownerships.borrow().values().cloned().collect();
         for ownership in ownerships {
             ownership.owner.depose();
@@ -168,7 +173,49 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             task.abort();
         }
         drives::tell_damage_once(&inner.parts, &inner.damage_told).await;
-        drives::detach_all(&inner.drives).await;
+        let attached = inner.drives.borrow().clone();
+        drives::detach_all(&attached).await;
+    }
+
+    /// Takes one more drive into use, formatted if it is empty.
+    ///
+    /// Errors: `DRIVE_…` as at a start, `DRIVE_IN_USE` if the node has it already, `NODE_STOPPING`. Nothing was changed
+    /// on a drive that was refused.
+    pub async fn add_drive(&self, location: &str) -> Result<DriveReport, Error> {
+        let inner = &self.inner;
+        let has = |drive: &Rc<NodeDrive<P>>| drive.location == location && drive.store.is_ok();
+        if inner.drives.borrow().iter().any(has) {
+            return Err(drives::refused(
+                "DRIVE_IN_USE",
+                location,
+                "this node has it already",
+                "look at the drives with `spandrel drive list`",
+            ));
+        }
+        // One after the other: a copy of a drive must not come in beside it.
+        inner.drive_added.wait_until(|| !inner.adding_drive.replace(true)).await;
+        let attached = drives::attach_one(&inner.parts, location).await;
+        inner.adding_drive.set(false);
+        inner.drive_added.notify_all();
+        let drive = attached?;
+        if inner.stopping.get() {
+            drives::detach_all(&[drive]).await;
+            let why = "the node is being stopped";
+            return Err(drives::refused(
+                "NODE_STOPPING",
+                location,
+                why,
+                "add the drive when the node runs again",
+            ));
+        }
+        drives::offer(&inner.parts, &drive);
+        let report = report_drive(&drive);
+        let mut attached = inner.drives.borrow_mut();
+        // One that did not work before is there, too.
+        attached.retain(|known| known.location != location);
+        attached.push(drive);
+        attached.sort_by(|one, other| one.location.cmp(&other.location));
+        Ok(report)
     }
 
     /// The node's identity.
@@ -262,16 +309,18 @@ fn listen<P: Platform>(
 async fn know_node<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     config: &NodeConfig,
-    bus_address: &Address,
+    bus_listeners: &[P::Listener],
 ) -> Result<(), Error> {
     let key = StateKey::Node(config.node);
     let attempt = async || -> Result<(), StateError> {
         let known: Option<Stored<NodeRecord>> = parts.state.get(&key).await?;
-        let joined = known.as_ref().map(|known| known.record.joined_unix_ms);
         let record = NodeRecord {
             name: config.name.clone(),
-            addresses: vec![bus_address.to_string()],
-            joined_unix_ms: joined.unwrap_or_else(|| parts.platform.unix_time().0),
+            addresses: bus_listeners.iter().map(|listener| listener.address().to_string()).collect(),
+            joined_unix_ms: known
+                .as_ref()
+                .map_or_else(|| parts.platform.unix_time().0, |known| known.record.joined_unix_ms),
+            key_digest: known.as_ref().and_then(|known| known.record.key_digest.clone()),
         };
         let expected = match known {
             Some(known) if known.record == record => return Ok(()),

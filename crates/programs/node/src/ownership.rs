@@ -10,6 +10,7 @@
 //! - An owner begins with what the state shows after it was taken, read linearizably.
 //! - An ownership that was overtaken, in the state or by a fence here, is deposed.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use spandrel_volume::{Extent, MembershipError, Owner, OwnerError, Phase};
 
 use crate::context::{NodeContext, membership_of};
 use crate::drives::retry_store;
+use crate::handover::BeingTaken;
 use crate::node::NodeInner;
 use crate::writers::Writers;
 
@@ -44,11 +46,16 @@ const WITHOUT_COPY_DELAY: Duration = Duration::from_millis(500);
 /// it has to ask again.
 const FORMER_WRITER_WAIT_MAX: Duration = Duration::from_secs(1);
 
+/// How long a front-end that wants to write waits for a sign of life of the one that may, before it has to ask again.
+const WRITER_ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// An ownership of this process.
 pub(crate) struct Ownership<P: Platform, S: StateStore> {
     pub(crate) owner: Owner<NodeContext<P, S>>,
     context: NodeContext<P, S>,
     writers: Writers,
+    /// The front-end elsewhere that the volume is about to follow.
+    pub(crate) followed: Cell<Option<VolumeWriter>>,
     /// What the state's revision was when it began.
     since: Revision,
 }
@@ -108,25 +115,35 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
         // A front-end has one attachment to a volume at a time: a newer one takes its place.
         let same_process =
             |present: &VolumeWriter| (present.node, present.incarnation) == (writer.node, writer.incarnation);
-        let turn = self.writers.turn().await;
         loop {
             let present = self.writer();
-            if present == Some(writer) {
-                break;
-            }
             if let Some(present) = present.filter(|present| !same_process(present)) {
-                match node.lives(present) {
-                    Some(true) => return Err(VolumeRefusal::Busy(Some(present))),
-                    Some(false) => {}
+                // Nobody's turn: the present one may be about to leave, and must be able to say so.
+                match node.lives(present).await {
+                    // It may have left, and could not say so to an owner that was not there.
+                    Some(true) if self.owner.phase() != Phase::Serving => return Err(VolumeRefusal::NotNow),
+                    Some(true) if self.writer() == Some(present) => {
+                        return Err(VolumeRefusal::Busy(Some(present)));
+                    }
+                    Some(_) => {}
                     None => return Err(VolumeRefusal::NotNow),
                 }
+            }
+            let _turn = self.writers.turn().await;
+            if self.writer() == Some(writer) {
+                break;
+            }
+            if self.writer() != present {
+                continue;
             }
             self.replace_writer(present, Some(writer)).await?;
             if present.is_some() {
                 witness::reached(Rare::WriterReplaced);
             }
+            if self.writer() == Some(writer) {
+                break;
+            }
         }
-        drop(turn);
         let platform = &node.parts.platform;
         let deadline = platform.now() + FORMER_WRITER_WAIT_MAX;
         let ended = before(platform, deadline, self.writers.others_ended(writer)).await;
@@ -198,13 +215,24 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         (ownership.owner.phase() != Phase::Deposed).then(|| Rc::clone(ownership))
     }
 
-    /// Whether a front-end is still there. `None` if that cannot be known yet.
-    fn lives(&self, writer: VolumeWriter) -> Option<bool> {
+    /// Whether a front-end is there now: what was heard of its node before says nothing about that. `None` if that
+    /// does not show within a while.
+    async fn lives(&self, writer: VolumeWriter) -> Option<bool> {
         if writer.node == self.parts.own.node {
             let is_this_process = writer.incarnation == self.parts.own.incarnation;
             return Some(is_this_process && self.has_attachment(writer.attachment));
         }
-        self.parts.liveness.lives(Peer { node: writer.node, incarnation: writer.incarnation })
+        let (platform, liveness) = (&self.parts.platform, &self.parts.liveness);
+        let peer = Peer { node: writer.node, incarnation: writer.incarnation };
+        let asked = platform.now();
+        let deadline = asked + WRITER_ANSWER_WAIT_MAX;
+        loop {
+            let heard = liveness.changed().notified();
+            if let Some(lives) = liveness.lives(peer, asked) {
+                return Some(lives);
+            }
+            before(platform, deadline, heard).await?;
+        }
     }
 
     /// Takes volumes and gives them up, as long as the node runs.
@@ -222,7 +250,6 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             self.drop_deleted();
             let to_take = self.volumes_to_take();
             for (volume, delay) in to_take {
-                self.being_taken.borrow_mut().insert(volume);
                 self.parts.platform.spawn(Rc::clone(&self).take(volume, delay));
             }
             let later = self.parts.platform.sleep(INTERVAL);
@@ -289,12 +316,20 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
-    async fn take(self: Rc<Self>, volume: VolumeId, delay: Duration) {
+    fn take(self: Rc<Self>, volume: VolumeId, delay: Duration) -> impl Future<Output = ()> {
+        // From now on, not from its first turn on.
+        let being_taken = BeingTaken::begin(&self, volume);
+        async move {
+            let Some(_being_taken) = being_taken else { return };
+            self.take_later(volume, delay).await;
+        }
+    }
+
+    async fn take_later(self: &Rc<Self>, volume: VolumeId, delay: Duration) {
         if delay > Duration::ZERO {
             self.parts.platform.sleep(delay).await;
         }
         self.try_take(volume).await;
-        self.being_taken.borrow_mut().remove(&volume);
     }
 
     async fn try_take(self: &Rc<Self>, volume: VolumeId) -> Option<()> {
@@ -311,6 +346,13 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
         // While this node waited, another one may have taken it, or the owner may have come back.
         self.claim(volume, &stored)?;
+        self.take_seen(seen).await
+    }
+
+    /// Takes a volume that is as it was `seen`, and begins to own it.
+    pub(crate) async fn take_seen(self: &Rc<Self>, seen: VolumeMembership) -> Option<()> {
+        let (state, volume) = (&self.parts.state, seen.volume);
+        let stored = Stored { record: seen.record, revision: seen.revision };
         let taken = state.take_volume(volume, &stored, self.parts.own).await.ok()?;
         let now = retry_store(&self.parts, || state.membership(volume)).await.ok()??;
         if now.record.owner != Some(self.parts.own) || now.record.epoch != taken.record.epoch {
@@ -326,7 +368,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 
     /// Whether an in-sync copy of every slab is within reach, as far as is known.
-    fn reaches_every_slab(&self, seen: &VolumeMembership) -> bool {
+    pub(crate) fn reaches_every_slab(&self, seen: &VolumeMembership) -> bool {
         seen.sets.iter().zip(0..).all(|(set, slab)| {
             set.members.iter().filter(|member| seen.is_in_sync(member)).any(|member| {
                 let Some(node) = seen.nodes.get(&member.drive) else { return false };
@@ -350,7 +392,13 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let since = now.read_at;
         let context = NodeContext::new(self.parts.clone(), now);
         let owner = Owner::start(context.clone(), membership);
-        let ownership = Rc::new(Ownership { owner, context, writers: Writers::default(), since });
+        let ownership = Rc::new(Ownership {
+            owner,
+            context,
+            writers: Writers::default(),
+            followed: Cell::default(),
+            since,
+        });
         let former = self.ownerships.borrow_mut().insert(volume, Rc::clone(&ownership));
         if let Some(former) = former {
             former.owner.depose();
@@ -363,8 +411,14 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Forgets an ownership once it is deposed.
     async fn see_it_end(self: Rc<Self>, volume: VolumeId, ownership: Rc<Ownership<P, S>>) {
         ownership.owner.deposed().await;
+        self.end_ownership(volume, &ownership);
+    }
+
+    /// Ends an ownership and forgets it. It answers nothing from now on.
+    pub(crate) fn end_ownership(&self, volume: VolumeId, ownership: &Rc<Ownership<P, S>>) {
+        ownership.owner.depose();
         let mut ownerships = self.ownerships.borrow_mut();
-        if ownerships.get(&volume).is_some_and(|present| Rc::ptr_eq(present, &ownership)) {
+        if ownerships.get(&volume).is_some_and(|present| Rc::ptr_eq(present, ownership)) {
             ownerships.remove(&volume);
             self.parts.liveness.set_owned(volume, None);
         }

@@ -150,13 +150,13 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             nbd_connections: self.nbd_connections(),
             reachable: inner.parts.liveness.reachable().into_iter().collect(),
             alive: inner.parts.view.alive_nodes().into_iter().collect(),
-            drives: inner.drives.iter().map(report_drive).collect(),
+            drives: inner.drives.borrow().iter().map(|drive| report_drive(drive)).collect(),
             owned: ownerships.iter().map(|(volume, ownership)| report_volume(*volume, ownership)).collect(),
         }
     }
 }
 
-fn report_drive<P: Platform>(drive: &NodeDrive<P>) -> DriveReport {
+pub(crate) fn report_drive<P: Platform>(drive: &NodeDrive<P>) -> DriveReport {
     let layout = drive.superblock.as_ref().map(|superblock| superblock.layout);
     let mut report = DriveReport {
         drive: drive.superblock.as_ref().map(|superblock| superblock.drive),

@@ -56,6 +56,10 @@ impl<P: Platform, S: StateStore> BusService for NodeService<P, S> {
                 let answer = self.node.parts.liveness.answer(peer, &heartbeat);
                 (BusResponse::Heartbeat(answer), Vec::new())
             }
+            BusRequest::GivenUp(given_up) => {
+                let taken = self.node.given_up(peer, given_up).await;
+                (BusResponse::GivenUp { taken }, Vec::new())
+            }
         }
     }
 
@@ -102,6 +106,7 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
                 let ownership = ownership(volume)?;
                 let admitted = ownership.admit(&self.node, writer(attachment)).await;
                 admitted.map_err(|refusal| self.refuse(volume, refusal))?;
+                self.node.follow(&ownership, volume, writer(attachment));
                 return Ok((
                     ClientResponse::Attached { size_bytes: ownership.owner.size_bytes() },
                     Vec::new(),

@@ -215,7 +215,8 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         | Fault::StateLosses { .. }
         | Fault::TimeOfDay { .. }
         | Fault::ClockDrift { .. }
-        | Fault::Scrub { .. } => Effect::default(),
+        | Fault::Scrub { .. }
+        | Fault::HandOver { .. } => Effect::default(),
     }
 }
 

@@ -239,7 +239,7 @@ impl Injector {
                 self.later(now_ms + away_ms, Undo::Start(node));
             }
             // They take longer than a moment: the run itself does them.
-            Fault::Scrub { .. } | Fault::OlderState { .. } => {}
+            Fault::Scrub { .. } | Fault::HandOver { .. } | Fault::OlderState { .. } => {}
             _ => return self.disturb_drive(nodes, fault, newest_value, now_ms),
         }
         true

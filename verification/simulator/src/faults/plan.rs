@@ -56,7 +56,7 @@ struct Draw<'a> {
 impl<'a> Draw<'a> {
     fn fault(&self) -> Fault {
         let weights = &self.shape.weights;
-        let kinds: [Kind<'a>; 21] = [
+        let kinds: [Kind<'a>; 22] = [
             (weights.stop, Self::stop),
             (weights.power_cut_all, |draw| Fault::PowerCutAll { away_ms: draw.short_or_long() }),
             (weights.pause, |draw| Fault::Pause { node: draw.node(), for_ms: draw.between(1, 4000) }),
@@ -88,6 +88,10 @@ impl<'a> Draw<'a> {
                 for_ms: draw.between(1000, 4000),
             }),
             (weights.scrub, |draw| Fault::Scrub { volume: draw.random.index(draw.shape.volumes.len()) }),
+            (weights.hand_over, |draw| Fault::HandOver {
+                volume: draw.random.index(draw.shape.volumes.len()),
+                to: draw.node(),
+            }),
         ];
         let total: u32 = kinds.iter().map(|(weight, _)| weight).sum();
         assert!(Weights::default() != *weights, "something can break");

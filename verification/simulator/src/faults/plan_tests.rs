@@ -28,6 +28,7 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         | Fault::NoRoom { place, .. }
         | Fault::OldImage { place, .. } => (vec![place.node], Some(place), None),
         Fault::Scrub { volume } => (Vec::new(), None, Some(volume)),
+        Fault::HandOver { volume, to } => (vec![to], None, Some(volume)),
         Fault::PowerCutAll { .. }
         | Fault::OlderState { .. }
         | Fault::StateOutage { .. }
@@ -90,7 +91,7 @@ fn every_kind_is_drawn_and_those_without_weight_are_not() {
         }
         kinds.extend(of_plan);
     }
-    assert_eq!(kinds.len(), 28, "{kinds:?}");
+    assert_eq!(kinds.len(), 29, "{kinds:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::checkers::recovery;
 use crate::faults::atlas::Surroundings;
 use crate::faults::{DrivePlace, Fault};
 use crate::inspection::inspect_drive;
+use crate::nodes::node_id;
 
 impl Run<'_> {
     /// A fault strikes, if the atlas permits it.
@@ -15,6 +16,11 @@ impl Run<'_> {
             self.scrub_away(*volume)?;
             *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
             return Ok(());
+        }
+        if let Fault::HandOver { volume, to } = *fault {
+            self.hand_over(volume, to);
+            *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
+            return self.look();
         }
         let (volumes, up) = (self.memberships()?, self.up());
         self.atlas.forget_lost_drives(&volumes);
@@ -88,6 +94,18 @@ impl Run<'_> {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Has a volume's owner, if it has one, begin to hand it over.
+    fn hand_over(&self, volume: usize, to: usize) {
+        let Some(RunVolume { id, .. }) = self.volumes.get(volume) else { return };
+        let Some(owner) = self.owner_of(*id) else { return };
+        let (Some(node), Some(process)) = (self.nodes.node(owner), self.nodes.process(owner)) else { return };
+        let id = *id;
+        process.spawn(async move {
+            // One that is refused has changed nothing.
+            let _ = node.hand_over(id, node_id(to)).await;
+        });
     }
 
     /// Scrubs a volume. If all volumes are healthy and no damage is left on a server's drives, it counts

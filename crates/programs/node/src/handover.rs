@@ -1,0 +1,193 @@
+//! Moving a volume from its owner to another node, without waiting for promises to run out: when somebody wants it, when
+//! the owner's node is stopped, and when a client elsewhere writes to it.
+//!
+//! The owner stops first: from then on it answers nothing of the volume. Then it tells the others that what they have
+//! promised it counts no more, and asks one of them to take the volume, which does so by the usual transaction. Front-ends
+//! repeat at the new owner what the former one has not answered. Whatever goes wrong on the way is a take-over
+//! like any other: nothing depends on a message that arrives.
+//!
+//! Invariants:
+//! - Nobody is told that a volume was given up before its owner here is deposed.
+//! - While a hand-over is under way, this node does not take the volume itself.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use spandrel_bus::{BusRequest, BusResponse, GivenUp, OwnedVolume};
+use spandrel_cluster::promises::Peer;
+use spandrel_cluster::store::StateStore;
+use spandrel_cluster::{VolumeMembership, VolumeWriter};
+use spandrel_platform::{Platform, before};
+use spandrel_shared::knob::{self, Knob};
+use spandrel_shared::{Error, NodeId, VolumeId};
+
+use crate::node::{Node, NodeInner};
+use crate::ownership::Ownership;
+
+/// How long a node has had a client that writes when its volumes come to it: not every client that looks in is worth a
+/// move.
+const FOLLOW_AFTER_MS: u64 = 5000;
+
+/// How long a node may take to take a volume. It needs one transaction for it.
+const TAKE_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// A volume that is being taken, or handed over, by this node: nobody else here begins to take it.
+pub(crate) struct BeingTaken<P: Platform, S: StateStore> {
+    node: Rc<NodeInner<P, S>>,
+    volume: VolumeId,
+}
+
+impl<P: Platform, S: StateStore> BeingTaken<P, S> {
+    /// None if it is already.
+    pub(crate) fn begin(node: &Rc<NodeInner<P, S>>, volume: VolumeId) -> Option<Self> {
+        let is_free = node.being_taken.borrow_mut().insert(volume);
+        is_free.then(|| Self { node: Rc::clone(node), volume })
+    }
+}
+
+impl<P: Platform, S: StateStore> Drop for BeingTaken<P, S> {
+    fn drop(&mut self) {
+        self.node.being_taken.borrow_mut().remove(&self.volume);
+    }
+}
+
+impl<P: Platform, S: StateStore> Node<P, S> {
+    /// Hands a volume that this node owns over to another node, and returns when that one owns it. Clients go on.
+    ///
+    /// Errors: `NOT_OWNER`, `OWNER_OFFLINE` if the other node does not answer; nothing has changed then.
+    /// `VOLUME_NOT_MOVED` if it did not take the volume; then whoever can takes it, this node most likely.
+    pub async fn hand_over(&self, volume: VolumeId, to: NodeId) -> Result<(), Error> {
+        self.inner.hand_over(volume, to).await
+    }
+}
+
+impl<P: Platform, S: StateStore> NodeInner<P, S> {
+    async fn hand_over(self: &Rc<Self>, volume: VolumeId, to: NodeId) -> Result<(), Error> {
+        let refuse = |code: &str, why: String, next: &str| {
+            let what = format!("volume {volume} is not moved to node {}", self.parts.name_of(to));
+            Error::new(code, what, why, next)
+        };
+        let not_owner = || {
+            let why = format!("node {} does not own it", self.config.name);
+            refuse("NOT_OWNER", why, "try again: the owner is asked then")
+        };
+        let ownership = self.ownership(volume).ok_or_else(not_owner)?;
+        if to == self.parts.own.node {
+            return Ok(());
+        }
+        if !self.parts.liveness.is_reachable(to) {
+            let why = "the node does not answer this one".to_owned();
+            return Err(refuse("OWNER_OFFLINE", why, "start the node, or choose another one"));
+        }
+        let _being_taken = BeingTaken::begin(self, volume).ok_or_else(not_owner)?;
+        let given_up = OwnedVolume { volume, epoch: ownership.owner.epoch() };
+        self.end_ownership(volume, &ownership);
+        tracing::info!(%volume, epoch = given_up.epoch.0, to = self.parts.name_of(to), "handing the volume over");
+        let others = self.parts.bus.peers().into_iter().filter(|peer| *peer != to);
+        let telling = join_all(others.map(|peer| self.tell_given_up(peer, given_up, false)));
+        let taking = self.tell_given_up(to, given_up, true);
+        let (taken, _) = futures_util::future::join(taking, telling).await;
+        if taken {
+            return Ok(());
+        }
+        let why = "it did not take the volume: it may not reach a copy of each part, or is being stopped"
+            .to_owned();
+        Err(refuse("VOLUME_NOT_MOVED", why, "look at the volume with `spandrel volume get`, and try again"))
+    }
+
+    /// Tells a node that a volume was given up. Whether it has taken it.
+    async fn tell_given_up(&self, peer: NodeId, ownership: OwnedVolume, take: bool) -> bool {
+        let deadline = self.parts.platform.now() + TAKE_TIME_MAX;
+        let call = self.parts.bus.call(peer, BusRequest::GivenUp(GivenUp { ownership, take }), Vec::new());
+        let answer = before(&self.parts.platform, deadline, call).await;
+        matches!(answer, Some(Ok((BusResponse::GivenUp { taken: true }, _))))
+    }
+
+    /// `from` has given a volume up. Whether this node owns it now.
+    pub(crate) async fn given_up(self: &Rc<Self>, from: Peer, given_up: GivenUp) -> bool {
+        let OwnedVolume { volume, epoch } = given_up.ownership;
+        self.parts.liveness.handed_over(from, volume, epoch);
+        if !given_up.take || self.stopping.get() {
+            return false;
+        }
+        let Some(_being_taken) = BeingTaken::begin(self, volume) else { return false };
+        let Ok(Some(seen)) = self.parts.state.membership(volume).await else { return false };
+        let is_former = |owner: spandrel_cluster::VolumeOwner| {
+            (owner.node, owner.incarnation) == (from.node, from.incarnation)
+        };
+        if !seen.record.owner.is_some_and(is_former) || seen.record.epoch != epoch {
+            return false;
+        }
+        self.reaches_every_slab(&seen) && self.take_seen(seen).await.is_some()
+    }
+
+    /// Has a volume come to the node whose client may write to it from now on, unless it leaves again soon.
+    pub(crate) fn follow(
+        self: &Rc<Self>,
+        ownership: &Rc<Ownership<P, S>>,
+        volume: VolumeId,
+        writer: VolumeWriter,
+    ) {
+        if ownership.followed.replace(Some(writer)) == Some(writer) {
+            return;
+        }
+        let (node, ownership) = (Rc::clone(self), Rc::clone(ownership));
+        self.parts.platform.spawn(async move {
+            let while_ms = knob::value(Knob::FollowAfter, FOLLOW_AFTER_MS);
+            node.parts.platform.sleep(Duration::from_millis(while_ms)).await;
+            let is_owned = node.ownership(volume).is_some_and(|present| Rc::ptr_eq(&present, &ownership));
+            if !is_owned || ownership.writer() != Some(writer) || node.stopping.get() {
+                return;
+            }
+            let Ok(Some(seen)) = node.parts.state.membership(volume).await else { return };
+            let copies = node.copies_in_sync(&seen);
+            let of = |node: NodeId| copies.get(&node).copied().unwrap_or(0);
+            // Reads are as near there as here.
+            if of(writer.node) < of(node.parts.own.node) {
+                return;
+            }
+            if let Err(error) = node.hand_over(volume, writer.node).await {
+                tracing::info!("{error}");
+            }
+        });
+    }
+
+    /// Hands all volumes over that this node owns, each to the node that is best for it. For a stop in order: one
+    /// that nobody takes now is taken when this node is gone.
+    pub(crate) async fn hand_all_over(self: &Rc<Self>) {
+        let volumes: Vec<VolumeId> = self.ownerships.borrow().keys().copied().collect();
+        let moves = volumes.into_iter().map(async |volume| {
+            let seen = self.parts.state.membership(volume).await;
+            let Ok(Some(seen)) = seen else { return };
+            let Some(to) = self.successor(&seen) else { return };
+            if let Err(error) = self.hand_over(volume, to).await {
+                tracing::warn!("{error}");
+            }
+        });
+        let deadline = self.parts.platform.now() + TAKE_TIME_MAX;
+        before(&self.parts.platform, deadline, join_all(moves)).await;
+    }
+
+    /// The node that serves a volume best after this one: the one with its writer, else the one with the most
+    /// copies in sync.
+    fn successor(&self, seen: &VolumeMembership) -> Option<NodeId> {
+        let mut copies = self.copies_in_sync(seen);
+        copies.remove(&self.parts.own.node);
+        let writer = seen.record.writer.map(|writer| writer.node);
+        copies.into_iter().max_by_key(|(node, count)| (Some(*node) == writer, *count)).map(|(node, _)| node)
+    }
+
+    /// How many copies in sync each node has that can be reached.
+    fn copies_in_sync(&self, seen: &VolumeMembership) -> BTreeMap<NodeId, u64> {
+        let mut copies: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for member in seen.sets.iter().flat_map(|set| &set.members).filter(|member| seen.is_in_sync(member)) {
+            let node = seen.nodes.get(&member.drive).copied();
+            if let Some(node) = node.filter(|node| self.parts.liveness.is_reachable(*node)) {
+                *copies.entry(node).or_default() += 1;
+            }
+        }
+        copies
+    }
+}
