@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use spandrel_fleet::{NbdClient, NbdError};
-use spandrel_platform::{Address, Platform};
+use spandrel_platform::{Address, Instant, Platform};
 use spandrel_platform_linux::{LinuxPlatform, Runtime, RuntimeConfig};
 use spandrel_shared::BLOCK_BYTES;
 
@@ -79,6 +79,8 @@ pub struct LoadEnd {
     pub unanswered: usize,
     /// How the connection broke, if it did.
     pub broken: Option<String>,
+    /// The longest time in which requests were under way and none was answered.
+    pub pause_max: Duration,
 }
 
 impl HistoryClient {
@@ -120,6 +122,7 @@ impl HistoryClient {
         let (history, random) = (Rc::clone(&self.history), Rc::clone(&self.random));
         self.runtime.block_on(async move {
             let client = open(&platform, &address, &export).await?;
+            let began = platform.now();
             let load = Load {
                 platform,
                 client,
@@ -134,7 +137,9 @@ impl HistoryClient {
                     violations: Vec::new(),
                     unanswered: 0,
                     broken: None,
+                    pause_max: Duration::ZERO,
                 }),
+                answered_at: Cell::new(began),
             };
             join_all((0..options.in_flight).map(|_| load.work())).await;
             Ok(load.end.into_inner())
@@ -214,6 +219,8 @@ struct Load<F> {
     next: RefCell<F>,
     ending: Cell<bool>,
     end: RefCell<LoadEnd>,
+    /// When a request was answered last.
+    answered_at: Cell<Instant>,
 }
 
 impl<F: FnMut(u64) -> Next> Load<F> {
@@ -223,6 +230,10 @@ impl<F: FnMut(u64) -> Next> Load<F> {
             let (first, count) = self.choose();
             let is_read = self.random.below(100) < self.options.read_percent;
             let result = if is_read { self.read(first).await } else { self.write(first, count).await };
+            let now = self.platform.now();
+            let pause = now.since(self.answered_at.replace(now));
+            let pause_max = self.end.borrow().pause_max.max(pause);
+            self.end.borrow_mut().pause_max = pause_max;
             match result {
                 Ok(()) => {}
                 Err(NbdError::Failed(failure)) => {

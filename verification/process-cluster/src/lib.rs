@@ -1,6 +1,7 @@
 //! The real program as a process: starts it, loads it, kills it, and judges what it has kept.
 //!
 //! - [`Cluster`] runs `spandrel up` in a directory of its own, and the commands against it.
+//! - [`Servers`] runs a cluster of servers, each a process of its own with a member of etcd beside it.
 //! - [`History`] knows what was written to each block of a volume and what was answered, and judges
 //!   what each block holds: exactly the newest answered content, or a newer one that was asked for;
 //!   whole, and of this block.
@@ -11,15 +12,19 @@
 //! - What was read once is never allowed to go back.
 
 mod cluster;
+mod daemon;
 mod history;
 mod history_client;
 mod program;
 mod random;
+mod servers;
 mod stamp;
 
-pub use cluster::{Cluster, ClusterOptions, CommandOutput, KillSwitch};
+pub use cluster::{Cluster, ClusterOptions};
+pub use daemon::{CommandOutput, Daemon, KillSwitch};
 pub use history::{History, Violation, ViolationKind};
 pub use history_client::{HistoryClient, LoadEnd, LoadOptions, Next};
 pub use program::Program;
 pub use random::Random;
+pub use servers::{PowerSwitch, Server, Servers, ServersOptions};
 pub use stamp::{Content, Stamp};

@@ -1,12 +1,15 @@
 //! The command line.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use spandrel_fleet::FleetArguments;
 use spandrel_inspect::InspectArguments;
+use spandrel_shared::SlabGeometry;
 use spandrel_shared::size::parse_size;
+
+use crate::server::PORT_DEFAULT;
 
 const EXIT_CODES: &str = "\
 Exit status:
@@ -42,12 +45,24 @@ pub enum Command {
     Up(UpArguments),
     /// Show how the cluster is
     Status(OutputArguments),
+    /// Make a cluster of servers, and let servers join it
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Make, look at, check and delete volumes
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// Look at nodes, stop and start them
+    /// Let this server join a cluster as a node, run it; look at nodes, stop and start them
     #[command(subcommand)]
     Node(NodeCommand),
+    /// Let this server join a cluster as a witness, and run it
+    ///
+    /// A witness has no drives and serves nobody. It helps to keep the cluster's state, so that a cluster of
+    /// two nodes goes on without either, and one of four without any two.
+    #[command(subcommand)]
+    Witness(WitnessCommand),
+    /// Say who may use the admin API
+    #[command(subcommand)]
+    Access(AccessCommand),
     /// Look at drives
     #[command(subcommand)]
     Drive(DriveCommand),
@@ -134,6 +149,8 @@ pub enum VolumeCommand {
     List(OutputArguments),
     /// Show a volume: how it is, where its copies are, how to use it
     Get(VolumeArguments),
+    /// Have another node serve a volume; its clients go on
+    Move(VolumeMoveArguments),
     /// Delete a volume and all its data
     #[command(alias = "rm")]
     Delete(VolumeDeleteArguments),
@@ -180,6 +197,21 @@ pub struct VolumeArguments {
     pub output: OutputArguments,
 }
 
+/// `spandrel volume move`.
+#[derive(Clone, Debug, Args)]
+pub struct VolumeMoveArguments {
+    /// The volume's name
+    pub name: String,
+
+    /// The node that is to serve it
+    #[arg(long, value_name = "NODE")]
+    pub owner: String,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
 /// `spandrel volume delete`.
 #[derive(Clone, Debug, Args)]
 pub struct VolumeDeleteArguments {
@@ -210,9 +242,137 @@ pub struct VerifyArguments {
     pub output: OutputArguments,
 }
 
+/// `spandrel cluster`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Make a cluster whose first node is this server, and print what lets others join
+    ///
+    /// Only makes files, in --dir. `spandrel node run` then runs the node.
+    Init(ClusterInitArguments),
+    /// Show how the cluster is
+    Status(OutputArguments),
+    /// Print a new join token, good for a week
+    JoinToken,
+    /// Show which servers keep the cluster's state
+    State(OutputArguments),
+}
+
+/// `spandrel cluster init`.
+#[derive(Clone, Debug, Args)]
+pub struct ClusterInitArguments {
+    /// The cluster's name
+    #[arg(long)]
+    pub name: String,
+
+    /// What this server is and where it listens.
+    #[command(flatten)]
+    pub server: ServerArguments,
+
+    /// The unit in which room is given to volumes: a power of two from 4M to 256M
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_slab_size)]
+    pub slab_size: SlabGeometry,
+
+    /// Keep the cluster's state in an etcd that others look after: addresses of its members
+    #[arg(long, value_name = "URL,...", value_delimiter = ',', value_parser = parse_state)]
+    pub state: Vec<String>,
+}
+
+/// What a new server is and where it listens.
+#[derive(Clone, Debug, Args)]
+pub struct ServerArguments {
+    /// The server's name [default: the machine's]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+
+    /// Where the other servers reach this one: an address, with the first of four ports unless it is 7440.
+    /// Several addresses are several ways
+    #[arg(long, value_name = "ADDRESS[:PORT],...", value_delimiter = ',', required = true, value_parser = parse_listen)]
+    pub listen: Vec<SocketAddr>,
+
+    /// The program etcd, version 3.4 or later, with which servers keep the cluster's state
+    #[arg(long, value_name = "PROGRAM", default_value = "etcd")]
+    pub etcd: PathBuf,
+}
+
+/// `spandrel witness`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum WitnessCommand {
+    /// Let this server join a cluster as a witness
+    Join(JoinArguments),
+    /// Run the witness, in the foreground, until Ctrl-C or SIGTERM
+    Run(RunArguments),
+}
+
+/// `spandrel node join` and `spandrel witness join`.
+#[derive(Clone, Debug, Args)]
+pub struct JoinArguments {
+    /// What `spandrel cluster init` or `spandrel cluster join-token` has printed
+    pub token: String,
+
+    /// What this server is and where it listens.
+    #[command(flatten)]
+    pub server: ServerArguments,
+}
+
+/// `spandrel node run` and `spandrel witness run`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct RunArguments {
+    /// Log to standard error instead of DIR/log/spandrel.log, and more
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// `spandrel access`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum AccessCommand {
+    /// List who may use the admin API
+    #[command(alias = "ls")]
+    List(OutputArguments),
+    /// Let somebody use the admin API, and print the token that they show
+    Create(AccessCreateArguments),
+    /// Take somebody's access back
+    #[command(alias = "rm")]
+    Delete(AccessNameArguments),
+}
+
+/// `spandrel access create`.
+#[derive(Clone, Debug, Args)]
+pub struct AccessCreateArguments {
+    /// Who: letters, digits, '-', '_' and '.'
+    pub name: String,
+
+    /// How much they may do
+    #[arg(long, value_enum)]
+    pub role: RoleArgument,
+}
+
+/// A role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RoleArgument {
+    /// Look at everything
+    Read,
+    /// Also make and check volumes
+    Operate,
+    /// Everything
+    Administer,
+}
+
+/// `spandrel access delete`.
+#[derive(Clone, Debug, Args)]
+pub struct AccessNameArguments {
+    /// Who
+    pub name: String,
+}
+
 /// `spandrel node`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum NodeCommand {
+    /// Let this server join a cluster as a node
+    Join(JoinArguments),
+    /// Run the node, in the foreground, until Ctrl-C or SIGTERM
+    ///
+    /// Other nodes take its volumes over when it ends. Tells systemd when it is ready (Type=notify).
+    Run(RunArguments),
     /// List the nodes
     #[command(alias = "ls")]
     List(OutputArguments),
@@ -254,8 +414,20 @@ pub enum DriveCommand {
     /// List the drives
     #[command(alias = "ls")]
     List(OutputArguments),
+    /// Give drives of this server to the pool: block devices or files
+    ///
+    /// A drive that carries anything is refused with what that is, and left as it is.
+    Add(DriveAddArguments),
     /// Read a drive that no node has open, check everything on it, and show what it holds
     Inspect(InspectArguments),
+}
+
+/// `spandrel drive add`.
+#[derive(Clone, Debug, Args)]
+pub struct DriveAddArguments {
+    /// The block devices or files. Give devices by names that stay, like those in /dev/disk/by-id
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
 }
 
 /// `spandrel scrub`.
@@ -284,6 +456,27 @@ pub struct CompletionsArguments {
     /// The shell
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
+}
+
+fn parse_slab_size(text: &str) -> Result<SlabGeometry, String> {
+    let slabs = SlabGeometry::new(parse_size_argument(text)?);
+    slabs.ok_or_else(|| format!("{text:?} is no power of two from 4M to 256M"))
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let with_port = text.parse().ok();
+    let without =
+        text.trim_matches(['[', ']']).parse().ok().map(|ip: IpAddr| SocketAddr::new(ip, PORT_DEFAULT));
+    with_port
+        .or(without)
+        .ok_or_else(|| format!("{text:?} is no address: write for example 192.0.2.7 or 192.0.2.7:7440"))
+}
+
+fn parse_state(text: &str) -> Result<String, String> {
+    match text.strip_prefix("etcd://") {
+        Some(address) if !address.is_empty() => Ok(format!("http://{address}")),
+        _ => Err(format!("{text:?} is no etcd: write for example etcd://127.0.0.1:2379")),
+    }
 }
 
 fn parse_size_argument(text: &str) -> Result<u64, String> {

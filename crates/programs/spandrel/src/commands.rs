@@ -1,15 +1,21 @@
-//! The commands that ask a running cluster.
+//! The commands that ask a running cluster, and those that set up servers.
 
+mod access;
 mod checks;
+mod cluster;
 mod drive;
 mod fleet;
 mod node;
 mod status;
 mod volume;
+mod witness;
 
+pub use access::access;
 pub use checks::{check, scrub, verify};
+pub use cluster::cluster;
 pub use drive::drive;
 pub use fleet::{ApiMeter, ApiVolumes, fleet};
 pub use node::node;
 pub use status::status;
 pub use volume::{resync_of, volume};
+pub use witness::witness;

@@ -18,8 +18,8 @@ use clap::Parser;
 use spandrel_fleet::{FleetCommand, SweepArguments, SweepResult, progress_on_standard_error};
 use spandrel_shared::Error;
 
+use crate::admin::client::Client;
 use crate::arguments::{Arguments, Command, DemoArguments};
-use crate::client::Client;
 use crate::commands::{ApiMeter, ApiVolumes};
 use crate::demo::cluster::DemoCluster;
 use crate::demo::verdict::Verdict;

@@ -1,9 +1,9 @@
 //! The program `spandrel`: a cluster on one machine, and the commands that ask it.
 //!
-//! Reading order: [`arguments`] (what can be asked for), [`up`] (running a cluster: [`claim`] takes
-//! its directory, [`cluster`] keeps its nodes, each in a [`node_thread`], [`server`] answers the
-//! admin API), [`api`] (what that says, made by [`picture`] from facts), [`client`] and
-//! [`commands`] (asking it), [`demo`].
+//! Reading order: [`arguments`] (what can be asked for), [`local`] (running a cluster of several nodes in this
+//! process, each in a [`node_thread`] with its [`node_state`]), [`server`] (running one node as a server of its own),
+//! [`admin`] (what a cluster can be asked), [`commands`]
+//! (asking it), [`demo`].
 //!
 //! Invariants:
 //! - What a command refuses it refuses before it changes anything, with an error that says what,
@@ -11,33 +11,29 @@
 //! - The control thread never waits for a node's thread without a bound, and a node's thread never
 //!   for the control thread.
 
-mod api;
+mod admin;
 mod arguments;
-mod claim;
-mod client;
-mod cluster;
 mod commands;
-mod counters;
 mod demo;
 mod directory;
 mod failure;
-mod flush;
 mod interrupt;
+mod local;
 mod log;
+mod node_state;
 mod node_thread;
-mod picture;
+mod notify;
+mod random;
 mod server;
-mod settings;
 mod table;
 mod text;
-mod up;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
+use crate::admin::client::Client;
 use crate::arguments::{Arguments, Command};
-use crate::client::Client;
 
 // Tests may be built together with the simulator, which plants bugs; what people run may not.
 #[cfg(not(debug_assertions))]
@@ -66,10 +62,13 @@ fn run(arguments: Arguments) -> Outcome {
     let directory = || Directory::choose(dir.as_deref());
     let client = || Client::new(directory()?);
     match &command {
-        Command::Up(up) => up::run(directory()?, up),
+        Command::Up(up) => local::up::run(directory()?, up),
         Command::Status(arguments) => commands::status(&client()?, *arguments),
+        Command::Cluster(command) => commands::cluster(directory()?, command),
+        Command::Witness(command) => commands::witness(directory()?, command),
+        Command::Access(command) => commands::access(&client()?, command),
         Command::Volume(command) => commands::volume(&client()?, command),
-        Command::Node(command) => commands::node(&client()?, command),
+        Command::Node(command) => commands::node(directory()?, command),
         Command::Drive(command) => commands::drive(client, command),
         Command::Scrub(arguments) => commands::scrub(&client()?, *arguments),
         Command::Fleet(arguments) => commands::fleet(&client()?, arguments),
@@ -84,4 +83,12 @@ fn run(arguments: Arguments) -> Outcome {
             Ok(EXIT_OK)
         }
     }
+}
+
+/// What stands before the location of each drive: nothing, except in tests.
+fn drive_prefix() -> String {
+    if cfg!(feature = "test-faults") {
+        return std::env::var("SPANDREL_TEST_DRIVE_PREFIX").unwrap_or_default();
+    }
+    String::new()
 }

@@ -10,14 +10,17 @@ use std::thread::JoinHandle;
 
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt;
+use futures_util::future::{Either, select};
 use spandrel_node::{Node, NodeConfig, NodeReport};
 use spandrel_platform::Platform;
 use spandrel_platform_linux::{LinuxPlatform, Runtime, RuntimeConfig};
+use spandrel_platform_tls::{TlsPlatform, TlsSettings};
 use spandrel_shared::Error;
-use spandrel_state_redb::RedbState;
 
-/// A node on Linux, with its cluster's state in a file.
-pub type LinuxNode = Node<LinuxPlatform, RedbState>;
+use crate::node_state::NodeState;
+
+/// A node on Linux.
+pub type LinuxNode = Node<TlsPlatform<LinuxPlatform>, NodeState>;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -41,13 +44,17 @@ pub struct NodeHandle {
 }
 
 impl NodeThread {
-    /// Starts a node, and waits until it takes part.
-    pub async fn start(config: NodeConfig, store: RedbState) -> Result<Self, Error> {
+    /// Starts a node, and waits until it takes part. Without `tls` it speaks to this machine alone.
+    pub async fn start(
+        config: NodeConfig,
+        store: NodeState,
+        tls: Option<TlsSettings>,
+    ) -> Result<Self, Error> {
         let name = config.name.clone();
         let (commands, receiver) = mpsc::unbounded();
         let (ready, started) = oneshot::channel();
         let builder = std::thread::Builder::new().name(name.clone());
-        let thread = builder.spawn(move || run(config, store, receiver, ready)).map_err(|error| {
+        let thread = builder.spawn(move || run(config, store, tls, receiver, ready)).map_err(|error| {
             let next = "raise the limit of threads for this user, or end other processes";
             Error::new("NODE_NOT_STARTED", format!("node {name} cannot be started"), error.to_string(), next)
         })?;
@@ -122,7 +129,8 @@ fn ended(name: &str) -> Error {
 
 fn run(
     config: NodeConfig,
-    store: RedbState,
+    store: NodeState,
+    tls: Option<TlsSettings>,
     mut commands: mpsc::UnboundedReceiver<Command>,
     ready: oneshot::Sender<Result<(), Error>>,
 ) -> Option<NodeReport> {
@@ -136,11 +144,20 @@ fn run(
             return None;
         }
     };
-    let platform = runtime.platform();
+    let platform = TlsPlatform::new(runtime.platform(), tls);
     let span = tracing::info_span!("node", name = %name);
     let _in_node = span.enter();
     runtime.block_on(async move {
-        let node = match Node::start(platform.clone(), config, store).await {
+        let started = {
+            let starting = std::pin::pin!(Node::start(platform.clone(), config, store));
+            let stopped = std::pin::pin!(stopped(&mut commands));
+            match select(starting, stopped).await {
+                Either::Left((started, _)) => started,
+                // Nothing was answered yet, so there is nothing to be ended in order.
+                Either::Right(_) => return None,
+            }
+        };
+        let node = match started {
             Ok(node) => node,
             Err(error) => {
                 let _ = ready.send(Err(error));
@@ -158,4 +175,13 @@ fn run(
         node.stop().await;
         Some(node.report())
     })
+}
+
+/// Waits until a node that does not take part yet is told to stop. Nobody asks it anything else.
+async fn stopped(commands: &mut mpsc::UnboundedReceiver<Command>) {
+    while let Some(command) = commands.next().await {
+        if matches!(command, Command::Stop { .. }) {
+            return;
+        }
+    }
 }

@@ -5,10 +5,13 @@
 
 // The program is no library, and its forms name nothing else of it.
 #[expect(dead_code, reason = "the forms of answers are not read here")]
-#[path = "../../../../crates/programs/spandrel/src/api.rs"]
+#[path = "../../../../crates/programs/spandrel/src/admin/api.rs"]
 mod api;
 
-use api::{CheckLine, CheckQuery, ClusterStatus, DeleteQuery, NodeStop, VolumeCreate};
+use api::{
+    AccessCreate, CheckLine, CheckQuery, ClusterStatus, DeleteQuery, DriveAdd, JoinRequest, NodeStop,
+    VolumeCreate,
+};
 use axum::Json;
 use axum::extract::Query;
 use axum::http::Uri;
@@ -17,6 +20,7 @@ use serde::de::DeserializeOwned;
 use spandrel_pool::{DriveRoom, NodeRoom, PoolView, VolumeRequest, plan_volume};
 use spandrel_shared::name::validate_name;
 use spandrel_shared::{DriveId, Error, NodeId, SlabGeometry};
+use spandrel_trust::{AccessToken, JoinToken};
 
 use crate::Target;
 use crate::choices::Choices;
@@ -32,7 +36,7 @@ pub const TARGET: Target = Target {
 
 fn run(input: &[u8]) {
     let mut choices = Choices::new(input);
-    let kind = choices.byte() % 7;
+    let kind = choices.byte() % 11;
     let bytes = choices.rest();
     match kind {
         0 => {
@@ -46,6 +50,10 @@ fn run(input: &[u8]) {
         3 => read::<CheckLine>(bytes),
         4 => read::<ClusterStatus>(bytes),
         5 => read::<Error>(bytes),
+        6 => read::<JoinRequest>(bytes),
+        7 => read::<AccessCreate>(bytes),
+        8 => read::<DriveAdd>(bytes),
+        9 => read_tokens(bytes),
         _ => read::<VolumeCreate>(bytes),
     }
 }
@@ -56,6 +64,17 @@ fn read<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
         let text = serde_json::to_string(&value).expect("forms are plain data");
         let again: T = serde_json::from_str(&text).expect("what is written can be read");
         assert_eq!(serde_json::to_string(&again).expect("forms are plain data"), text);
+    }
+}
+
+/// A token that is read says again what it was read from.
+fn read_tokens(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(token) = text.parse::<JoinToken>() {
+        assert_eq!(token.to_string().parse::<JoinToken>().expect("what is written can be read"), token);
+    }
+    if let Ok(token) = text.parse::<AccessToken>() {
+        assert_eq!(token.to_string(), text.trim());
     }
 }
 
@@ -105,7 +124,7 @@ fn pool() -> PoolView {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let bodies: [(u8, &str); 9] = [
+    let bodies: [(u8, &str); 14] = [
         (0, r#"{"name":"vm-01","size_bytes":1073741824}"#),
         (0, r#"{"name":"vm-01","size_bytes":4096,"copies":2,"owner":"n1"}"#),
         (0, r#"{"name":"vm-01","size_bytes":18446744073709547520,"copies":1}"#),
@@ -115,6 +134,18 @@ fn seeds() -> Vec<Vec<u8>> {
         (3, r#"{"progress":{"volume":"vm-01","slabs":{"done":1,"total":2}}}"#),
         (3, r#"{"failed":{"code":"A","what":"b","why":"c","next":"d"}}"#),
         (5, r#"{"code":"A","what":"b","why":"c","next":"d"}"#),
+        (
+            6,
+            r#"{"secret":"AAAAAAAAAAAAAAAAAAAAAA","node":"00000000-0000-4000-8000-000000000001","name":"n2",
+                "listen":["192.0.2.7:7440"],"key":[4,1,2],"witness":false}"#,
+        ),
+        (7, r#"{"name":"grafana","role":"read"}"#),
+        (8, r#"{"path":"/dev/disk/by-id/nvme-1"}"#),
+        (
+            9,
+            "sj1.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA.192.0.2.7:7441",
+        ),
+        (9, "sa1.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"),
     ];
     bodies.iter().map(|(kind, text)| [&[*kind][..], text.as_bytes()].concat()).collect()
 }

@@ -279,6 +279,7 @@ async fn call_and_judge(
         (BusRequest::Replica(_), BusResponse::Replica(_))
             | (BusRequest::Client(..), BusResponse::Client(_))
             | (BusRequest::Heartbeat(_), BusResponse::Heartbeat(_))
+            | (BusRequest::GivenUp(_), BusResponse::GivenUp { .. })
     );
     assert!(of_its_kind, "{request:?} is answered with {response:?}");
 }

@@ -110,7 +110,12 @@ fn seeds() -> Vec<Vec<u8>> {
             created_unix_ms: 1,
             generation: 2,
         }),
-        encode(&NodeRecord { name: "n1".to_owned(), addresses: vec!["a:1".to_owned()], joined_unix_ms: 1 }),
+        encode(&NodeRecord {
+            name: "n1".to_owned(),
+            addresses: vec!["a:1".to_owned()],
+            joined_unix_ms: 1,
+            key_digest: None,
+        }),
         encode(&AliveRecord {
             incarnation: ProcessIncarnation::from_bytes([2; 16]),
             drives: vec![DriveId::from_bytes([3; 16])],

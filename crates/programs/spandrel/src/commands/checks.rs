@@ -6,10 +6,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 
-use crate::api::{self, CheckLine, CheckReport, Progress};
+use crate::admin::administration::unix_ms;
+use crate::admin::api::{self, CheckLine, CheckReport, Progress};
+use crate::admin::client::{Client, path_with};
 use crate::arguments::{Output, ScrubArguments, VerifyArguments};
-use crate::client::{Client, path_with};
-use crate::cluster::unix_ms;
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome};
 use crate::table::{Table, count_text};
 use crate::text::{json, say};

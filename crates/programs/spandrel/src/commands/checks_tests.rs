@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::Damage;
+use crate::admin::api::Damage;
 
 fn clean() -> CheckReport {
     CheckReport {

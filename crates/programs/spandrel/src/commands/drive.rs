@@ -2,10 +2,10 @@
 
 use spandrel_shared::size::format_size;
 
-use crate::api::{self, DriveStatus};
-use crate::arguments::{DriveCommand, Output, OutputArguments};
-use crate::client::Client;
-use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome};
+use crate::admin::api::{self, DriveAdd, DriveAdded, DriveStatus};
+use crate::admin::client::Client;
+use crate::arguments::{DriveAddArguments, DriveCommand, Output, OutputArguments};
+use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome, render, system_error};
 use crate::table::Table;
 use crate::text::{json, percent, say};
 
@@ -16,6 +16,7 @@ pub fn drive(
 ) -> Outcome {
     match command {
         DriveCommand::List(arguments) => list(&client()?, *arguments),
+        DriveCommand::Add(arguments) => add(&client()?, arguments),
         DriveCommand::Inspect(arguments) => {
             let outcome = arguments.run(&mut std::io::stdout().lock())?;
             Ok(if outcome.exit_status() == 0 { EXIT_OK } else { EXIT_DAMAGE })
@@ -30,6 +31,27 @@ fn list(client: &Client, arguments: OutputArguments) -> Outcome {
         Output::Json => json(&drives),
     });
     Ok(EXIT_OK)
+}
+
+/// Gives drives to the pool, one after the other. One that is refused keeps none of the others out.
+fn add(client: &Client, arguments: &DriveAddArguments) -> Outcome {
+    let mut refused = None;
+    for path in &arguments.paths {
+        let added = std::path::absolute(path)
+            .map_err(|error| system_error(format!("{} cannot become a drive", path.display()), &error))
+            .and_then(|path| client.post(api::DRIVES, &DriveAdd { path: path.display().to_string() }));
+        match added {
+            Ok(DriveAdded { name, size_bytes }) => {
+                say(&format!("drive {name} added: {}\n", format_size(size_bytes)));
+            }
+            Err(error) => {
+                if let Some(earlier) = refused.replace(error) {
+                    eprint!("{}", render(&earlier));
+                }
+            }
+        }
+    }
+    refused.map_or(Ok(EXIT_OK), Err)
 }
 
 /// Where the drives are: whole paths, however long, since `drive inspect` takes them.

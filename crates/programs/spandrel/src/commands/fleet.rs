@@ -8,8 +8,8 @@ use spandrel_fleet::{
 };
 use spandrel_shared::Error;
 
-use crate::api::{self, NodeStatus, Usage, VolumeCreate, VolumeCreateAnswer};
-use crate::client::{Client, path_with};
+use crate::admin::api::{self, NodeStatus, Usage, VolumeCreate, VolumeCreateAnswer};
+use crate::admin::client::{Client, path_with};
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome};
 use crate::interrupt::{Guard, on_interrupt};

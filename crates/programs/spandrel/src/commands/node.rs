@@ -1,17 +1,23 @@
 //! `spandrel node`.
 
-use crate::api::{self, NodeStatus, NodeStop};
+use crate::admin::api::{self, NodeStatus, NodeStop};
+use crate::admin::client::{Client, path_with};
 use crate::arguments::{NodeCommand, Output};
-use crate::client::{Client, path_with};
+use crate::commands::cluster::join;
+use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome};
+use crate::server::run;
 use crate::table::Table;
 use crate::text::{json, say};
 
 /// Carries out a command about nodes.
-pub fn node(client: &Client, command: &NodeCommand) -> Outcome {
+pub fn node(directory: Directory, command: &NodeCommand) -> Outcome {
+    let client = || Client::new(directory.clone());
     match command {
+        NodeCommand::Join(arguments) => return join(&directory, arguments, false),
+        NodeCommand::Run(arguments) => return run::run(directory, false, arguments.verbose),
         NodeCommand::List(arguments) => {
-            let nodes: Vec<NodeStatus> = client.get(api::NODES)?;
+            let nodes: Vec<NodeStatus> = client()?.get(api::NODES)?;
             say(&match arguments.output {
                 Output::Table => render_list(&nodes),
                 Output::Json => json(&nodes),
@@ -19,14 +25,14 @@ pub fn node(client: &Client, command: &NodeCommand) -> Outcome {
         }
         NodeCommand::Stop(arguments) => {
             let path = path_with(api::NODE_STOP, &arguments.name);
-            let node: NodeStatus = client.post(&path, &NodeStop { abrupt: arguments.abrupt })?;
+            let node: NodeStatus = client()?.post(&path, &NodeStop { abrupt: arguments.abrupt })?;
             say(&match arguments.output.output {
                 Output::Table => format!("node {} is stopped\n", node.name),
                 Output::Json => json(&node),
             });
         }
         NodeCommand::Start(arguments) => {
-            let node: NodeStatus = client.post(&path_with(api::NODE_START, &arguments.name), &())?;
+            let node: NodeStatus = client()?.post(&path_with(api::NODE_START, &arguments.name), &())?;
             say(&match arguments.output.output {
                 Output::Table => format!("node {} runs\n", node.name),
                 Output::Json => json(&node),

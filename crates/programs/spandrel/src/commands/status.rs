@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use spandrel_health::Status;
 use spandrel_shared::size::format_size;
 
-use crate::api::{self, ClusterStatus};
+use crate::admin::api::{self, ClusterStatus};
+use crate::admin::client::Client;
 use crate::arguments::{Output, OutputArguments};
-use crate::client::Client;
 use crate::commands::{drive, node, volume};
 use crate::failure::{EXIT_OK, Outcome};
 use crate::text::{copies_text, counted, format_us, json, percent, say};
@@ -25,7 +25,7 @@ pub fn status(client: &Client, arguments: OutputArguments) -> Outcome {
 fn render(status: &ClusterStatus) -> String {
     let pool = &status.pool;
     let mut text = String::new();
-    let _ = writeln!(text, "cluster  {} in {}", status.cluster, status.directory);
+    let _ = writeln!(text, "cluster  {} ({}) in {}", status.name, status.cluster, status.directory);
     let _ = writeln!(text, "pool     {}", pool.status);
     let _ = writeln!(
         text,

@@ -2,7 +2,7 @@ use spandrel_health::{HealthStatus, OperationalStatus};
 use spandrel_shared::{ClusterId, NodeId};
 
 use super::*;
-use crate::api::{DriveStatus, NodeStatus, PoolStatus, Usage};
+use crate::admin::api::{DriveStatus, NodeStatus, PoolStatus, Usage};
 use crate::commands::volume::tests::long_volume;
 use crate::table::WIDTH_MAX;
 
@@ -53,6 +53,7 @@ fn cluster() -> ClusterStatus {
     ClusterStatus {
         version: "0.1.0".to_owned(),
         cluster: ClusterId::from_random(1, 2),
+        name: "demo".to_owned(),
         directory: "/x".to_owned(),
         process: 1,
         started_unix_ms: 0,

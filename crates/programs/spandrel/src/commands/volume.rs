@@ -4,11 +4,14 @@ use std::fmt::Write as _;
 
 use spandrel_shared::size::format_size;
 
-use crate::api::{self, LegStatus, Progress, VolumeCreate, VolumeCreateAnswer, VolumeStatus};
+use crate::admin::api::{
+    self, LegStatus, Progress, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
+};
+use crate::admin::client::{Client, path_with};
 use crate::arguments::{
     Output, OutputArguments, VolumeArguments, VolumeCommand, VolumeCreateArguments, VolumeDeleteArguments,
+    VolumeMoveArguments,
 };
-use crate::client::{Client, path_with};
 use crate::commands::verify;
 use crate::failure::{EXIT_OK, Outcome};
 use crate::table::{Table, count_text};
@@ -20,6 +23,7 @@ pub fn volume(client: &Client, command: &VolumeCommand) -> Outcome {
         VolumeCommand::Create(arguments) => create(client, arguments),
         VolumeCommand::List(arguments) => list(client, *arguments),
         VolumeCommand::Get(arguments) => get(client, arguments),
+        VolumeCommand::Move(arguments) => move_to(client, arguments),
         VolumeCommand::Delete(arguments) => delete(client, arguments),
         VolumeCommand::Verify(arguments) => verify(client, arguments),
     }
@@ -68,6 +72,16 @@ fn get(client: &Client, arguments: &VolumeArguments) -> Outcome {
     let volume: VolumeStatus = client.get(&path_with(api::VOLUME, &arguments.name))?;
     say(&match arguments.output.output {
         Output::Table => render(&volume),
+        Output::Json => json(&volume),
+    });
+    Ok(EXIT_OK)
+}
+
+fn move_to(client: &Client, arguments: &VolumeMoveArguments) -> Outcome {
+    let path = path_with(api::VOLUME_MOVE, &arguments.name);
+    let volume: VolumeStatus = client.post(&path, &VolumeMove { owner: arguments.owner.clone() })?;
+    say(&match arguments.output.output {
+        Output::Table => format!("volume {} is served by {}\n", volume.name, owner_text(&volume)),
         Output::Json => json(&volume),
     });
     Ok(EXIT_OK)

@@ -2,7 +2,7 @@ use spandrel_health::{HealthStatus, OperationalStatus, Status};
 use spandrel_shared::VolumeId;
 
 use super::*;
-use crate::api::{Export, Traffic};
+use crate::admin::api::{Export, Traffic};
 use crate::table::WIDTH_MAX;
 
 /// A volume with names as long as they may be.

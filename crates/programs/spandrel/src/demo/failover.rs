@@ -9,8 +9,8 @@ use spandrel_fleet::{
 use spandrel_platform::Address;
 use spandrel_shared::Error;
 
-use crate::api::{self, NodeStatus, NodeStop, Progress, VolumeStatus};
-use crate::client::{Client, path_with};
+use crate::admin::api::{self, NodeStatus, NodeStop, Progress, VolumeStatus};
+use crate::admin::client::{Client, path_with};
 use crate::commands::{ApiVolumes, check, resync_of};
 use crate::demo::verdict::Verdict;
 use crate::table::count_text;

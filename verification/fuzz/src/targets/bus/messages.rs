@@ -2,7 +2,7 @@
 
 use spandrel_bus::{
     BusRequest, BusResponse, ClientError, ClientErrorKind, ClientRequest, ClientResponse, ExtentState,
-    Heartbeat, HeartbeatAnswer, OwnedVolume,
+    GivenUp, Heartbeat, HeartbeatAnswer, OwnedVolume,
 };
 use spandrel_platform::BLOCK_BYTES;
 use spandrel_replica::{
@@ -42,7 +42,9 @@ pub fn requests() -> Vec<(BusRequest, Vec<u8>)> {
         client_requests().into_iter().map(|(request, data)| (BusRequest::Client(Epoch(7), request), data));
     let owned = vec![OwnedVolume { volume: VOLUME, epoch: Epoch(7) }; 2];
     let heartbeat = BusRequest::Heartbeat(Heartbeat { number: 9, owned, exclusions_seen: 4 });
-    replica.chain(client).chain([(heartbeat, Vec::new())]).collect()
+    let ownership = OwnedVolume { volume: VOLUME, epoch: Epoch(7) };
+    let given_up = BusRequest::GivenUp(GivenUp { ownership, take: true });
+    replica.chain(client).chain([(heartbeat, Vec::new()), (given_up, Vec::new())]).collect()
 }
 
 fn replica_requests() -> Vec<(ReplicaRequest, Vec<u8>)> {
@@ -110,6 +112,7 @@ pub fn answer_to(request: &BusRequest) -> (BusResponse, Vec<u8>) {
             let answer = HeartbeatAnswer { promise_ms: 1500, accepted, exclusions, exclusions_number: 3 };
             (BusResponse::Heartbeat(answer), Vec::new())
         }
+        BusRequest::GivenUp(given_up) => (BusResponse::GivenUp { taken: given_up.take }, Vec::new()),
     }
 }
 

@@ -13,15 +13,15 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use rustix::rand::GetRandomFlags;
 use spandrel_platform::{DriveError, DriveErrorKind};
 use spandrel_platform_linux::{create_drive_file, preallocate};
 use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 
+use super::settings::{FORMAT_FILE, Settings};
 use crate::arguments::UpArguments;
 use crate::directory::Directory;
-use crate::settings::{FORMAT_FILE, Settings};
+use crate::random::random;
 
 /// Room that a cluster takes besides its drives: state and logs.
 const SPARE_BYTES: u64 = 64 << 20;
@@ -82,13 +82,6 @@ pub fn claim(directory: Directory, arguments: &UpArguments) -> Result<Claim, Err
             Err(error)
         }
     }
-}
-
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty())
-        .expect("the kernel gives eight random bytes");
-    u64::from_ne_bytes(bytes)
 }
 
 fn check_listen(address: IpAddr) -> Result<(), Error> {

@@ -4,9 +4,15 @@
 //! an older server, so it must have a default; nothing is removed or changes its meaning within a
 //! version. Errors are [`spandrel_shared::Error`] in JSON, with an HTTP status that suits the code.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
+use spandrel_cluster::Role;
 use spandrel_health::Status;
+use spandrel_node::ScrubProgress;
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, VolumeId};
+use spandrel_trust::Secret;
+use spandrel_volume::ScrubReport;
 
 /// `GET`: [`ClusterStatus`].
 pub const STATUS: &str = "/v1/status";
@@ -16,18 +22,124 @@ pub const VOLUMES: &str = "/v1/volumes";
 pub const VOLUME: &str = "/v1/volumes/{name}";
 /// `POST` with [`CheckQuery`]: lines of [`CheckLine`].
 pub const VOLUME_CHECK: &str = "/v1/volumes/{name}/check";
+/// `POST` of a [`VolumeMove`]: [`VolumeStatus`].
+pub const VOLUME_MOVE: &str = "/v1/volumes/{name}/move";
 /// `GET`: a list of [`NodeStatus`].
 pub const NODES: &str = "/v1/nodes";
 /// `POST` of a [`NodeStop`]: [`NodeStatus`].
 pub const NODE_STOP: &str = "/v1/nodes/{name}/stop";
 /// `POST`: [`NodeStatus`].
 pub const NODE_START: &str = "/v1/nodes/{name}/start";
-/// `GET`: a list of [`DriveStatus`].
+/// `GET`: a list of [`DriveStatus`]. `POST` of a [`DriveAdd`]: [`DriveAdded`], for the node that is asked.
 pub const DRIVES: &str = "/v1/drives";
 /// `GET`: a list of [`CheckReport`], the last of each volume. `POST`: lines of [`CheckLine`].
 pub const SCRUB: &str = "/v1/scrub";
 /// `GET`: [`Usage`].
 pub const USAGE: &str = "/v1/usage";
+
+/// `GET`: [`spandrel_node::NodeReport`], what the node that is asked says of itself.
+pub const NODE_REPORT: &str = "/v1/node/report";
+/// `POST` with [`CheckQuery`]: lines of [`NodeScrubLine`], of a volume that the node that is asked owns.
+pub const NODE_SCRUB: &str = "/v1/node/scrub/{volume}";
+
+/// `POST` of a [`NodeHandOver`], of a volume that the node that is asked owns.
+pub const NODE_HAND_OVER: &str = "/v1/node/hand-over";
+/// `POST` of a [`JoinRequest`]: [`JoinAnswer`]. Whoever has a join token's secret may ask.
+pub const JOIN: &str = "/v1/join";
+/// `POST`: [`JoinTokenAnswer`].
+pub const JOIN_TOKEN: &str = "/v1/join-token";
+/// `GET`: a list of [`Access`]. `POST` of an [`AccessCreate`]: [`AccessCreated`].
+pub const ACCESS: &str = "/v1/access";
+/// `DELETE`.
+pub const ACCESS_OF: &str = "/v1/access/{name}";
+/// `GET`: [`StateStatus`].
+pub const STATE: &str = "/v1/state";
+
+/// A server that wants to join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinRequest {
+    /// What shows that it may.
+    pub secret: Secret,
+    /// The identity that it has chosen.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// The first of its ports, at each of its addresses.
+    pub listen: Vec<SocketAddr>,
+    /// Its public key: the point on the curve P-256, uncompressed.
+    pub key: Vec<u8>,
+    /// Whether it has no drives and only helps to keep the cluster's state.
+    pub witness: bool,
+}
+
+/// What a server that has joined needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinAnswer {
+    /// The cluster's name.
+    pub cluster_name: String,
+    /// The certificate of its authority.
+    pub authority_pem: String,
+    /// The authority's private key, with which a node lets others join. Witnesses do not get it.
+    pub authority_key_pem: Option<String>,
+    /// The server's certificate.
+    pub certificate_pem: String,
+    /// Whether the cluster's own servers keep its state.
+    pub state_is_own: bool,
+    /// Where the members that keep it answer clients.
+    pub state_endpoints: Vec<String>,
+}
+
+/// A token that lets servers join.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinTokenAnswer {
+    /// The token.
+    pub token: String,
+}
+
+/// Somebody who may use the admin API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// Who, in people's words.
+    pub name: String,
+    /// How much they may do.
+    pub role: Role,
+    /// When that was given to them.
+    pub created_unix_ms: u64,
+}
+
+/// Somebody who is to use the admin API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessCreate {
+    /// Who, in people's words.
+    pub name: String,
+    /// How much they may do.
+    pub role: Role,
+}
+
+/// What somebody shows who uses the admin API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessCreated {
+    /// The token, which is told this one time only.
+    pub token: String,
+}
+
+/// Who keeps the cluster's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateStatus {
+    /// The members of etcd.
+    pub members: Vec<StateMember>,
+}
+
+/// A member of etcd.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateMember {
+    /// The server's name, or what etcd calls it if it is none of the cluster's.
+    pub name: String,
+    /// Whether it has a vote.
+    pub votes: bool,
+    /// Where it answers clients.
+    pub endpoints: Vec<String>,
+}
 
 /// The cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +148,9 @@ pub struct ClusterStatus {
     pub version: String,
     /// The cluster.
     pub cluster: ClusterId,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
     /// Its directory.
     pub directory: String,
     /// The process that runs it.
@@ -223,6 +338,22 @@ pub struct Traffic {
     pub write_bytes: u64,
 }
 
+/// A drive that a node is to take into use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveAdd {
+    /// A block device or a file, by its path on the node's server from the root on.
+    pub path: String,
+}
+
+/// A drive that a node has taken into use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveAdded {
+    /// Its name: the node's and its own.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeCreate {
@@ -236,6 +367,22 @@ pub struct VolumeCreate {
     /// The name of the node that is to own it.
     #[serde(default)]
     pub owner: Option<String>,
+}
+
+/// A volume that is to be owned by another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeMove {
+    /// The node's name.
+    pub owner: String,
+}
+
+/// The same, between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeHandOver {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The node that is to own it.
+    pub to: NodeId,
 }
 
 /// A volume that was made.
@@ -286,6 +433,61 @@ pub enum CheckLine {
     Report(CheckReport),
     /// A volume could not be checked.
     Failed(Error),
+}
+
+/// One line of what a node says while it checks a volume that it owns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeScrubLine {
+    /// How far it is.
+    Progress(ScrubProgress),
+    /// What it has found.
+    Done(NodeScrub),
+    /// Why it cannot.
+    Failed(Error),
+}
+
+/// What a node has found while it checked a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeScrub {
+    /// Blocks that were checked, counted on each copy.
+    pub blocks_checked: u64,
+    /// Blocks that were damaged, by drive.
+    pub damaged: Vec<(DriveId, u64)>,
+    /// Of these, blocks that were healed.
+    pub blocks_healed: u64,
+    /// Blocks that are whole on every copy but not the same on all.
+    pub blocks_different: u64,
+    /// Copies that could not be asked, in pieces of 1 MiB.
+    pub pieces_unchecked: u64,
+    /// Whether the check ended early, since the volume waits for something.
+    pub gave_up: bool,
+}
+
+impl From<ScrubReport> for NodeScrub {
+    fn from(report: ScrubReport) -> Self {
+        Self {
+            blocks_checked: report.blocks_checked,
+            damaged: report.damaged.into_iter().collect(),
+            blocks_healed: report.blocks_healed,
+            blocks_different: report.blocks_different,
+            pieces_unchecked: report.pieces_unchecked,
+            gave_up: report.gave_up,
+        }
+    }
+}
+
+impl From<NodeScrub> for ScrubReport {
+    fn from(scrub: NodeScrub) -> Self {
+        Self {
+            blocks_checked: scrub.blocks_checked,
+            damaged: scrub.damaged.into_iter().collect(),
+            blocks_healed: scrub.blocks_healed,
+            blocks_different: scrub.blocks_different,
+            pieces_unchecked: scrub.pieces_unchecked,
+            gave_up: scrub.gave_up,
+        }
+    }
 }
 
 /// What a check of a volume found.

@@ -15,7 +15,9 @@ use spandrel_platform::Address;
 use spandrel_pool::{DriveRoom, NodeRoom, PoolView, Space};
 use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, SlabGeometry, VolumeId};
 
-use crate::api::{DriveStatus, Export, LegStatus, NodeStatus, PoolStatus, Progress, Traffic, VolumeStatus};
+use crate::admin::api::{
+    DriveStatus, Export, LegStatus, NodeStatus, PoolStatus, Progress, Traffic, VolumeStatus,
+};
 
 /// All that is known at one moment.
 pub struct Facts {

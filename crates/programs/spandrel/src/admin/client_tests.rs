@@ -15,8 +15,8 @@ fn a_cluster_that_does_not_run_is_told_so() {
     let parent = tempfile::tempdir().expect("a temporary directory");
     let code = |path: &Path| {
         let directory = Directory::choose(Some(path)).expect("it is a good path");
-        let client = Client::new(directory).expect("a client can be made");
-        client.get::<()>(crate::api::STATUS).expect_err("nobody listens").code
+        let answer = Client::new(directory).and_then(|client| client.get::<()>(crate::admin::api::STATUS));
+        answer.expect_err("nobody listens").code
     };
     assert_eq!(code(parent.path()), "CLUSTER_NOT_RUNNING");
     assert_eq!(code(&parent.path().join("nothing")), "CLUSTER_NOT_RUNNING");

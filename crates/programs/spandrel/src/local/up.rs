@@ -10,15 +10,17 @@ use spandrel_shared::size::format_size;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::api::ClusterStatus;
+use super::claim::{Claim, claim};
+use super::cluster::{LocalCluster, RunOptions};
+use super::flush;
+use crate::admin::api::ClusterStatus;
+use crate::admin::server::{self, Caller};
 use crate::arguments::UpArguments;
-use crate::claim::{Claim, claim};
-use crate::cluster::{LocalCluster, RunOptions};
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::table::Table;
 use crate::text::{copies_text, counted, format_us, say};
-use crate::{flush, log, server};
+use crate::{drive_prefix, log};
 
 /// How long nodes may take to find each other and to serve their volumes before that is said.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(15);
@@ -45,11 +47,13 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     let is_new = claim.is_new;
     let options =
         RunOptions { listen: arguments.listen, nbd_port: arguments.nbd_port, drive_prefix: drive_prefix() };
-    let cluster = LocalCluster::open(claim, options, flush_us).await?;
-    let listener = listen(&cluster.claim().directory)?;
-    cluster.start_all().await?;
-    let router = server::router(Arc::clone(&cluster));
-    let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+    let cluster = Arc::new(LocalCluster::open(claim, options, flush_us).await?);
+    let listener = listen(&cluster.nodes.claim().directory)?;
+    cluster.nodes.start_all().await?;
+    let router = server::router(Arc::clone(&cluster.administration));
+    let serving = tokio::spawn(async move {
+        axum::serve(listener, router.into_make_service_with_connect_info::<Caller>()).await
+    });
     let settled = tokio::select! {
         status = settle(&cluster) => Some(status?),
         () = interrupted.next() => None,
@@ -66,7 +70,7 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
         stopped = tokio::time::timeout(STOP_TIME_MAX, cluster.stop_all()) => stopped.is_ok(),
         () = interrupted.next() => false,
     };
-    let _ = std::fs::remove_file(cluster.claim().directory.admin_socket());
+    let _ = std::fs::remove_file(cluster.nodes.claim().directory.admin_socket());
     if stopped {
         say("stopped\n");
         return Ok(EXIT_OK);
@@ -74,14 +78,6 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     // What was answered is on the drives; the next start recovers as from a crash.
     say("stopped without waiting for all nodes\n");
     std::process::exit(1)
-}
-
-/// What stands before the location of each drive: nothing, except in tests.
-fn drive_prefix() -> String {
-    if cfg!(feature = "test-faults") {
-        return std::env::var("SPANDREL_TEST_DRIVE_PREFIX").unwrap_or_default();
-    }
-    String::new()
 }
 
 /// The signals that end the program.
@@ -125,7 +121,7 @@ fn listen(directory: &Directory) -> Result<UnixListener, Error> {
 async fn settle(cluster: &LocalCluster) -> Result<ClusterStatus, Error> {
     let deadline = tokio::time::Instant::now() + SETTLE_TIME_MAX;
     loop {
-        let facts = cluster.facts().await?;
+        let facts = cluster.administration.facts().await?;
         let others = facts.nodes.len() - 1;
         let reached = facts
             .nodes
@@ -133,7 +129,7 @@ async fn settle(cluster: &LocalCluster) -> Result<ClusterStatus, Error> {
             .all(|node| node.report.as_ref().is_some_and(|report| report.reachable.len() == others));
         let is_served = facts.volumes().iter().all(|volume| volume.is_serving);
         if reached && is_served || tokio::time::Instant::now() > deadline {
-            return cluster.status().await;
+            return cluster.administration.status().await;
         }
         tokio::time::sleep(SETTLE_PAUSE).await;
     }
@@ -185,10 +181,10 @@ async fn watch(cluster: Arc<LocalCluster>) {
     let mut known: BTreeMap<String, Status> = BTreeMap::new();
     let mut is_first = true;
     loop {
-        for name in cluster.take_ended() {
+        for name in cluster.nodes.take_ended() {
             tracing::error!("node {name} has ended by itself: report this with the log");
         }
-        if let Ok(facts) = cluster.facts().await {
+        if let Ok(facts) = cluster.administration.facts().await {
             let nodes = facts.nodes().into_iter().map(|node| (format!("node {}", node.name), node.status));
             let drives =
                 facts.drives().into_iter().map(|drive| (format!("drive {}", drive.name), drive.status));

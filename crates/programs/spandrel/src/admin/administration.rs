@@ -1,0 +1,550 @@
+//! What is done when something is asked of a cluster.
+//!
+//! Everything here runs on the control thread. What concerns a node is asked of the node; what concerns the cluster
+//! as a whole is read from its state.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_channel::mpsc;
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, join, join_all};
+use rustix::time::ClockId;
+use spandrel_cluster::store::Expected;
+use spandrel_cluster::{
+    AccessRecord, ClusterRecord, ClusterState, NodeRecord, Role, StateError, StateKey, Stored,
+    VolumeMembership, VolumeState,
+};
+use spandrel_node::{NodeReport, VolumeCreation};
+use spandrel_shared::name::validate_name;
+use spandrel_shared::{DriveId, Error, NodeId, VolumeId};
+use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
+
+use super::api::{
+    Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdded,
+    JoinAnswer, JoinRequest, NodeStatus, Progress, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
+    VolumeStatus,
+};
+use super::counters::Counters;
+use super::nodes::{NodeAccess, NodeEntry, Nodes};
+use super::picture::{Facts, KnownNode};
+use crate::node_state::NodeState;
+
+/// How long a node may take to say how it is.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often, and with what pause, a volume's owner is looked for.
+const OWNER_TRIES: u32 = 100;
+const OWNER_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often, and with what pause, it is looked whether a client that leaves is gone.
+const LEAVE_TRIES: u32 = 20;
+const LEAVE_PAUSE: Duration = Duration::from_millis(50);
+
+/// What is told of the process that administers, besides the cluster.
+#[derive(Clone, Debug)]
+pub struct ProcessFacts {
+    /// Where its files are.
+    pub directory: String,
+    /// Whether the drives are in memory.
+    pub memory: bool,
+    /// What one flush of the disk that the drives lie on takes, if that was measured.
+    pub flush_us: Option<f64>,
+}
+
+/// What only a server of a cluster of several processes can be asked.
+pub trait Server: Send + Sync {
+    /// Makes another server one of the cluster's.
+    fn admit<'a>(&'a self, request: &'a JoinRequest) -> BoxFuture<'a, Result<JoinAnswer, Error>>;
+
+    /// Makes a token that lets servers join.
+    fn join_token(&self) -> BoxFuture<'_, Result<JoinToken, Error>>;
+
+    /// Has the node of this server take a drive into use, now and at every start.
+    fn add_drive<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<DriveAdded, Error>>;
+
+    /// Who keeps the cluster's state.
+    fn state_status(&self) -> BoxFuture<'_, Result<StateStatus, Error>>;
+
+    /// The fingerprint of the cluster's authority.
+    fn fingerprint(&self) -> Result<Fingerprint, Error>;
+}
+
+/// Administers a cluster.
+pub struct Administration {
+    process: ProcessFacts,
+    cluster: ClusterRecord,
+    state: ClusterState<NodeState>,
+    nodes: Arc<dyn Nodes>,
+    /// None where all nodes are in one process.
+    server: Option<Arc<dyn Server>>,
+    drive_names: Mutex<BTreeMap<DriveId, String>>,
+    counters: Mutex<Counters>,
+    checks: Mutex<BTreeMap<String, CheckReport>>,
+    started_unix_ms: u64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Administration {
+    /// Administers the cluster that `state` holds, through its `nodes`.
+    pub fn new(
+        process: ProcessFacts,
+        cluster: ClusterRecord,
+        state: ClusterState<NodeState>,
+        nodes: Arc<dyn Nodes>,
+        server: Option<Arc<dyn Server>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            process,
+            cluster,
+            state,
+            nodes,
+            server,
+            drive_names: Mutex::default(),
+            counters: Mutex::default(),
+            checks: Mutex::default(),
+            started_unix_ms: unix_ms(),
+        })
+    }
+
+    /// What only a server of a cluster of several processes can be asked.
+    pub fn server(&self) -> Result<&dyn Server, Error> {
+        self.server.as_deref().ok_or_else(|| {
+            Error::new(
+                "NOT_A_SERVER",
+                "this cluster cannot do this",
+                "all of it is in one process, which was started with `spandrel up`",
+                "make a cluster of servers with `spandrel cluster init`",
+            )
+        })
+    }
+
+    /// The node that runs in this process.
+    pub async fn node_here(&self) -> Result<NodeAccess, Error> {
+        let nodes = self.nodes.list().await?;
+        let mut here = nodes.into_iter().filter_map(|node| node.access);
+        here.find(|access| matches!(access, NodeAccess::Here(_))).ok_or_else(|| {
+            Error::new(
+                "NODE_NOT_RUNNING",
+                "this process cannot do this",
+                "no node runs in it",
+                "ask a node that runs",
+            )
+        })
+    }
+
+    /// Whether a node belongs to the cluster.
+    pub async fn has_node(&self, node: NodeId) -> Result<bool, Error> {
+        let known: Option<Stored<NodeRecord>> =
+            self.state.get(&StateKey::Node(node)).await.map_err(state_error)?;
+        Ok(known.is_some())
+    }
+
+    /// Has another node own a volume. Clients go on.
+    pub async fn move_volume(&self, name: &str, to: &str) -> Result<VolumeStatus, Error> {
+        let to = self.entry(to).await?;
+        let id = self.state.volume_by_name(name).await.map_err(state_error)?;
+        let id = id.ok_or_else(|| volume_not_found(name))?;
+        for _ in 0..OWNER_TRIES {
+            let Some(access) = self.owner_of(name, id).await? else {
+                tokio::time::sleep(OWNER_PAUSE).await;
+                continue;
+            };
+            match access.hand_over(id, to.id).await {
+                Ok(()) => break,
+                Err(error) if is_of_a_lost_owner(&error) => tokio::time::sleep(OWNER_PAUSE).await,
+                Err(error) => return Err(error),
+            }
+        }
+        let volumes = self.facts().await?.volumes();
+        volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| volume_not_found(name))
+    }
+
+    /// How a volume's owner is reached, if it has one that runs.
+    async fn owner_of(&self, name: &str, id: VolumeId) -> Result<Option<NodeAccess>, Error> {
+        let membership = self.state.membership(id).await.map_err(state_error)?;
+        let owner = membership.ok_or_else(|| volume_not_found(name))?.record.owner;
+        let nodes = self.nodes.list().await?;
+        Ok(owner.and_then(|owner| nodes.into_iter().find(|node| node.id == owner.node)?.access))
+    }
+
+    /// What the node that runs in this process says of itself.
+    pub async fn report_here(&self) -> Result<NodeReport, Error> {
+        self.node_here().await?.report().await
+    }
+
+    /// How much the bearer of `token` may do.
+    ///
+    /// Errors: `TOKEN_MISSING`, `TOKEN_INVALID`, `TOKEN_REFUSED`.
+    pub async fn role_of(&self, token: Option<&str>) -> Result<Role, Error> {
+        let refuse = |code: &str, why: &str| {
+            let next = "have one made on a node of the cluster (`spandrel access create`), and give it with --token \
+                        or SPANDREL_TOKEN";
+            Error::new(code, "the cluster does not know who asks", why, next)
+        };
+        let token = token.ok_or_else(|| refuse("TOKEN_MISSING", "no token was shown"))?;
+        let digest = token.parse::<AccessToken>()?.secret.digest().to_string();
+        let known: Option<Stored<AccessRecord>> =
+            self.state.get(&StateKey::Access(digest)).await.map_err(state_error)?;
+        let known = known.ok_or_else(|| refuse("TOKEN_REFUSED", "the cluster does not know this token"))?;
+        Ok(known.record.role)
+    }
+
+    /// Who may use the admin API.
+    pub async fn list_access(&self) -> Result<Vec<Access>, Error> {
+        let known = self.state.access().await.map_err(state_error)?;
+        let access = known.into_values().map(|stored| {
+            let AccessRecord { name, role, created_unix_ms } = stored.record;
+            Access { name, role, created_unix_ms }
+        });
+        Ok(access.collect())
+    }
+
+    /// Lets somebody use the admin API.
+    pub async fn create_access(
+        &self,
+        create: AccessCreate,
+        authority: Fingerprint,
+    ) -> Result<AccessCreated, Error> {
+        validate_name("access", &create.name)?;
+        if self.list_access().await?.iter().any(|known| known.name == create.name) {
+            return Err(Error::new(
+                "NAME_TAKEN",
+                format!("no access can be given to {:?}", create.name),
+                "somebody of this name has it already",
+                "choose another name, or take that one's access back first",
+            ));
+        }
+        let token = AccessToken { authority, secret: Secret::random() };
+        let key = StateKey::Access(token.secret.digest().to_string());
+        let record = AccessRecord { name: create.name, role: create.role, created_unix_ms: unix_ms() };
+        self.state.put(&key, Expected::Absent, record).await.map_err(state_error)?;
+        Ok(AccessCreated { token: token.to_string() })
+    }
+
+    /// Takes somebody's access back.
+    pub async fn delete_access(&self, name: &str) -> Result<(), Error> {
+        let known = self.state.access().await.map_err(state_error)?;
+        let digest = known.into_iter().find(|(_, stored)| stored.record.name == name);
+        let (digest, _) = digest.ok_or_else(|| {
+            Error::new(
+                "ACCESS_NOT_FOUND",
+                format!("nobody called {name:?} has access"),
+                "no token was made for this name",
+                "list who has access with `spandrel access list`",
+            )
+        })?;
+        self.state.remove(&StateKey::Access(digest)).await.map_err(state_error)
+    }
+
+    /// Starts a node that does not run.
+    pub async fn start_node(&self, name: &str) -> Result<NodeStatus, Error> {
+        self.nodes.start(name).await?;
+        tracing::warn!("node {name} was started");
+        self.node(name).await
+    }
+
+    /// Stops a node that runs.
+    pub async fn stop_node(&self, name: &str, abrupt: bool) -> Result<NodeStatus, Error> {
+        // For the totals; a node that does not answer is stopped all the same.
+        if let Some(access) = self.entry(name).await?.access {
+            self.report(access).await;
+        }
+        if let Some(report) = self.nodes.stop(name, abrupt).await? {
+            self.take_in(&report);
+        }
+        tracing::warn!("node {name} was stopped{}", if abrupt { " abruptly" } else { "" });
+        self.node(name).await
+    }
+
+    async fn entry(&self, name: &str) -> Result<NodeEntry, Error> {
+        let nodes = self.nodes.list().await?;
+        let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+        nodes.into_iter().find(|node| node.name == name).ok_or_else(|| node_not_found(name, &names))
+    }
+
+    /// The first node that can be asked, one of this process if there is one.
+    async fn any_node(&self) -> Result<NodeAccess, Error> {
+        let mut running: Vec<NodeAccess> =
+            self.nodes.list().await?.into_iter().filter_map(|node| node.access).collect();
+        running.sort_by_key(|access| matches!(access, NodeAccess::There(_)));
+        running.into_iter().next().ok_or_else(|| {
+            Error::new(
+                "NODE_NOT_RUNNING",
+                "no node can do this",
+                "all of them are stopped",
+                "start one with `spandrel node start`",
+            )
+        })
+    }
+
+    /// Takes in what a node says, for the totals.
+    pub fn take_in(&self, report: &NodeReport) {
+        locked(&self.counters).take(report);
+    }
+
+    async fn report(&self, node: NodeAccess) -> Option<NodeReport> {
+        let report = tokio::time::timeout(REPORT_TIMEOUT, node.report()).await.ok()?.ok()?;
+        self.take_in(&report);
+        Some(report)
+    }
+
+    /// Asks everybody how they are.
+    pub async fn facts(&self) -> Result<Facts, Error> {
+        let room = self.state.pool_room().await.map_err(state_error)?;
+        let volumes = self.state.volumes().await.map_err(state_error)?;
+        let mut memberships: Vec<VolumeMembership> = Vec::new();
+        for (id, stored) in volumes {
+            if stored.record.state == VolumeState::Ready {
+                memberships.extend(self.state.membership(id).await.map_err(state_error)?);
+            }
+        }
+        let nodes = join_all(self.nodes.list().await?.into_iter().map(|node| self.know(node))).await;
+        Ok(Facts {
+            nodes,
+            drive_names: locked(&self.drive_names).clone(),
+            room,
+            volumes: memberships,
+            geometry: self.cluster.slab_bytes,
+        })
+    }
+
+    async fn know(&self, entry: NodeEntry) -> KnownNode {
+        let NodeEntry { name, id, mut nbd_addresses, access } = entry;
+        let report = match access {
+            Some(access) => self.report(access).await,
+            None => None,
+        };
+        if let Some(report) = &report {
+            self.learn_drive_names(&name, report);
+            if nbd_addresses.is_empty() {
+                nbd_addresses = report.nbd_addresses.iter().filter_map(|text| text.parse().ok()).collect();
+            }
+        }
+        KnownNode { name, id, nbd_addresses, report }
+    }
+
+    fn learn_drive_names(&self, node: &str, report: &NodeReport) {
+        let mut names = locked(&self.drive_names);
+        for drive in &report.drives {
+            if let Some(id) = drive.drive
+                && !names.contains_key(&id)
+                && let Some(name) = self.nodes.drive_name(node, &drive.location)
+            {
+                names.insert(id, name);
+            }
+        }
+    }
+
+    /// The whole cluster as the API shows it.
+    pub async fn status(&self) -> Result<ClusterStatus, Error> {
+        let facts = self.facts().await?;
+        Ok(ClusterStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            cluster: self.cluster.id,
+            name: self.cluster.name.clone(),
+            directory: self.process.directory.clone(),
+            process: std::process::id(),
+            started_unix_ms: self.started_unix_ms,
+            memory: self.process.memory,
+            flush_us: self.process.flush_us,
+            usage: self.usage().await?,
+            pool: facts.pool(),
+            nodes: facts.nodes(),
+            drives: facts.drives(),
+            volumes: facts.volumes(),
+        })
+    }
+
+    async fn node(&self, name: &str) -> Result<NodeStatus, Error> {
+        let nodes = self.facts().await?.nodes();
+        let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+        nodes.into_iter().find(|node| node.name == name).ok_or_else(|| node_not_found(name, &names))
+    }
+
+    /// Makes a volume.
+    pub async fn create_volume(&self, create: VolumeCreate) -> Result<VolumeCreateAnswer, Error> {
+        let owner = match &create.owner {
+            Some(owner) => Some(self.entry(owner).await?.id),
+            None => None,
+        };
+        let creation =
+            VolumeCreation { name: create.name, size_bytes: create.size_bytes, copies: create.copies, owner };
+        let name = creation.name.clone();
+        let created = self.any_node().await?.create_volume(creation).await?;
+        let volumes = self.facts().await?.volumes();
+        let volume =
+            volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| volume_not_found(&name))?;
+        Ok(VolumeCreateAnswer {
+            volume,
+            warnings: created.warnings.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    /// Deletes a volume; with `force` also if a client has it open for writing.
+    pub async fn delete_volume(&self, name: &str, force: bool) -> Result<(), Error> {
+        if !force {
+            self.await_unused(name).await?;
+        }
+        self.any_node().await?.delete_volume(name.to_owned()).await?;
+        locked(&self.checks).remove(name);
+        Ok(())
+    }
+
+    /// Waits a moment for a client that is just leaving the volume. An error if one stays.
+    async fn await_unused(&self, name: &str) -> Result<(), Error> {
+        let mut tries = 0;
+        loop {
+            let volumes = self.facts().await?.volumes();
+            let volume = volumes.into_iter().find(|volume| volume.name == name);
+            let Some(writer) = volume.ok_or_else(|| volume_not_found(name))?.writer else { return Ok(()) };
+            if tries == LEAVE_TRIES {
+                return Err(Error::new(
+                    "VOLUME_IN_USE",
+                    format!("volume {name} is not deleted"),
+                    format!("a client of node {writer} has it open for writing"),
+                    "disconnect the client, or delete it all the same with --force",
+                ));
+            }
+            tries += 1;
+            tokio::time::sleep(LEAVE_PAUSE).await;
+        }
+    }
+
+    /// Checks every block of every copy of a volume, and tells how it gets on.
+    pub async fn check_volume(
+        &self,
+        name: &str,
+        heal: bool,
+        lines: &mpsc::UnboundedSender<CheckLine>,
+    ) -> Result<CheckReport, Error> {
+        let started = unix_ms();
+        let id = self.state.volume_by_name(name).await.map_err(state_error)?;
+        let id = id.ok_or_else(|| volume_not_found(name))?;
+        for _ in 0..OWNER_TRIES {
+            let membership = self.state.membership(id).await.map_err(state_error)?;
+            let owner = membership.ok_or_else(|| volume_not_found(name))?.record.owner;
+            let nodes = self.nodes.list().await?;
+            let access = owner.and_then(|owner| nodes.into_iter().find(|node| node.id == owner.node)?.access);
+            let Some(access) = access else {
+                tokio::time::sleep(OWNER_PAUSE).await;
+                continue;
+            };
+            let (progress, steps) = mpsc::unbounded();
+            let tell = steps.for_each(|step: spandrel_node::ScrubProgress| {
+                let slabs = Progress { done: step.slabs_done.into(), total: step.slabs_total.into() };
+                // Whoever wanted to know may have left.
+                let _ = lines.unbounded_send(CheckLine::Progress { volume: name.to_owned(), slabs });
+                std::future::ready(())
+            });
+            let (checked, ()) = join(access.scrub_volume(id, heal, progress), tell).await;
+            let found = match checked {
+                Ok(found) => found,
+                Err(error) if is_of_a_lost_owner(&error) => {
+                    tokio::time::sleep(OWNER_PAUSE).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let facts = self.facts().await?;
+            let ended_unix_ms = unix_ms();
+            let damage = |(drive, blocks): (&DriveId, &u64)| Damage {
+                drive: facts.drive_name(*drive),
+                blocks: *blocks,
+            };
+            let report = CheckReport {
+                volume: name.to_owned(),
+                ended_unix_ms,
+                seconds: ended_unix_ms.saturating_sub(started) / 1000,
+                heal,
+                blocks_checked: found.blocks_checked,
+                damaged: found.damaged.iter().map(damage).collect(),
+                blocks_healed: found.blocks_healed,
+                blocks_different: found.blocks_different,
+                pieces_unchecked: found.pieces_unchecked,
+            };
+            locked(&self.checks).insert(name.to_owned(), report.clone());
+            return Ok(report);
+        }
+        Err(Error::new(
+            "VOLUME_NOT_SERVED",
+            format!("volume {name} cannot be checked"),
+            format!("for {} s no node served it", (OWNER_PAUSE * OWNER_TRIES).as_secs()),
+            "look at it with `spandrel volume get`, and start the nodes that hold its copies",
+        ))
+    }
+
+    /// The names of all volumes.
+    pub async fn volume_names(&self) -> Result<Vec<String>, Error> {
+        Ok(self.facts().await?.volumes().into_iter().map(|volume| volume.name).collect())
+    }
+
+    /// What the last check of each volume found.
+    pub fn checks(&self) -> Vec<CheckReport> {
+        locked(&self.checks).values().cloned().collect()
+    }
+
+    /// What has been used so far.
+    pub async fn usage(&self) -> Result<Usage, Error> {
+        let running = self.nodes.list().await?.into_iter().filter_map(|node| node.access);
+        join_all(running.map(|access| self.report(access))).await;
+        let counters = locked(&self.counters);
+        let cpu = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
+        Ok(Usage {
+            cpu_us: u64::try_from(cpu.tv_sec).unwrap_or(0) * 1_000_000
+                + u64::try_from(cpu.tv_nsec / 1000).unwrap_or(0),
+            user_written_bytes: counters.user_written_bytes(),
+            drive_written_bytes: counters.drive_written_bytes(),
+        })
+    }
+}
+
+/// Whether an error means that the owner that was asked is it no more: the next one is asked then.
+fn is_of_a_lost_owner(error: &Error) -> bool {
+    let codes = ["NOT_OWNER", "NODE_STOPPED", "NODE_NOT_RUNNING", "ANSWER_BROKEN", "CLUSTER_NOT_REACHED"];
+    codes.contains(&error.code.as_str())
+}
+
+/// The time of day.
+pub fn unix_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The error that there is no such volume.
+pub fn volume_not_found(name: &str) -> Error {
+    Error::new(
+        "VOLUME_NOT_FOUND",
+        format!("there is no volume {name:?}"),
+        "the cluster has no volume of that name",
+        "list the volumes with `spandrel volume list`",
+    )
+}
+
+/// The error that there is no such node, where these are there.
+pub fn node_not_found(name: &str, names: &[String]) -> Error {
+    Error::new(
+        "NODE_NOT_FOUND",
+        format!("there is no node {name:?}"),
+        format!("the nodes of this cluster are {}", names.join(", ")),
+        "use one of these",
+    )
+}
+
+/// The error that a person sees when the cluster's state cannot be used.
+pub fn state_error(error: StateError) -> Error {
+    match error {
+        StateError::Refused(error) => error,
+        error => Error::new(
+            "STATE_UNAVAILABLE",
+            "the cluster's state cannot be used",
+            error.to_string(),
+            "try again; if it stays so, look at the log, at the disk that the directory is on, and whether most \
+             members of etcd run",
+        ),
+    }
+}

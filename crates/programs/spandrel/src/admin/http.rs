@@ -1,0 +1,257 @@
+//! HTTP to an admin API: over a unix socket on this machine, or over TCP with TLS.
+//!
+//! Each request has a connection of its own: there are few, and a cluster that was started anew
+//! in between is found again.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use spandrel_shared::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+/// How long an answer is waited for. Making a volume is the longest that is no stream.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Asks an admin API. Cheap to clone.
+#[derive(Clone)]
+pub struct HttpClient {
+    place: Place,
+    /// What is shown as proof of who asks, where that is needed.
+    bearer: Option<String>,
+}
+
+/// Where an admin API is.
+#[derive(Clone)]
+pub enum Place {
+    /// On this machine: the socket, and the directory that it is in, for messages.
+    Directory {
+        /// The unix socket.
+        socket: PathBuf,
+        /// The cluster's or node's directory.
+        directory: PathBuf,
+    },
+    /// Elsewhere: at the first of these addresses that answers.
+    Addresses {
+        /// Where it listens.
+        addresses: Vec<SocketAddr>,
+        /// What is trusted, and with what this side proves who it is.
+        tls: Arc<ClientConfig>,
+        /// The name in the other side's certificate.
+        name: ServerName<'static>,
+    },
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Directory { directory, .. } => write!(formatter, "the cluster in {}", directory.display()),
+            Self::Addresses { addresses, .. } => {
+                let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                write!(formatter, "the cluster at {}", addresses.join(", "))
+            }
+        }
+    }
+}
+
+impl HttpClient {
+    /// Asks at `place`, with `bearer` as what proves who asks.
+    pub fn new(place: Place, bearer: Option<String>) -> Self {
+        Self { place, bearer }
+    }
+
+    /// Asks for something.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.call(Method::GET, path, None::<&()>).await
+    }
+
+    /// Asks for something to be done.
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {
+        self.call(Method::POST, path, Some(body)).await
+    }
+
+    /// Asks for something to be removed.
+    pub async fn delete(&self, path: &str) -> Result<(), Error> {
+        self.call(Method::DELETE, path, None::<&()>).await
+    }
+
+    /// Asks for something that tells how it gets on: calls `on_line` with each line of the answer.
+    pub async fn stream<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        mut on_line: impl FnMut(T),
+    ) -> Result<(), Error> {
+        let response = self.send(Method::POST, path, None::<&()>).await?;
+        let mut body = checked(response).await?.into_body();
+        let mut pending = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|error| self.broken(&error.to_string()))?.into_data() else {
+                continue;
+            };
+            pending.extend_from_slice(&data);
+            while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = pending.drain(..=end).collect();
+                on_line(serde_json::from_slice(&line).map_err(|error| self.unreadable(&error))?);
+            }
+        }
+        if pending.is_empty() { Ok(()) } else { Err(self.broken("its last line is not whole")) }
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Error> {
+        let answered = async {
+            let response = checked(self.send(method, path, body).await?).await?;
+            let whole = response.into_body().collect().await;
+            Ok(whole.map_err(|error| self.broken(&error.to_string()))?.to_bytes())
+        };
+        let timed = tokio::time::timeout(ANSWER_TIMEOUT, answered).await;
+        let text: Bytes = timed.unwrap_or_else(|_| Err(self.broken("it did not come within a minute")))?;
+        // What has nothing to say says `null`.
+        serde_json::from_slice(&text).map_err(|error| self.unreadable(&error))
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Response<Incoming>, Error> {
+        let mut sender = self.connect().await?;
+        let body = match body {
+            Some(body) => serde_json::to_vec(body).expect("requests are plain data"),
+            None => Vec::new(),
+        };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "spandrel")
+            .header("content-type", "application/json");
+        if let Some(bearer) = &self.bearer {
+            request = request.header("authorization", format!("Bearer {bearer}"));
+        }
+        let request = request
+            .body(Full::new(Bytes::from(body)))
+            .expect("paths are made of constants and escaped names, tokens of letters and digits");
+        sender.send_request(request).await.map_err(|error| self.broken(&error.to_string()))
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Error> {
+        let (addresses, tls, name) = match &self.place {
+            Place::Directory { socket, .. } => {
+                let stream = UnixStream::connect(socket).await;
+                return self.begin(stream.map_err(|error| self.not_here(&error))?).await;
+            }
+            Place::Addresses { addresses, tls, name } => (addresses, tls, name),
+        };
+        let connector = TlsConnector::from(Arc::clone(tls));
+        let mut failures = Vec::new();
+        for address in addresses {
+            let attempt = async {
+                let stream = TcpStream::connect(address).await?;
+                connector.connect(name.clone(), stream).await
+            };
+            match tokio::time::timeout(CONNECT_TIMEOUT, attempt).await {
+                Ok(Ok(stream)) => return self.begin(stream).await,
+                Ok(Err(error)) => failures.push(format!("{address}: {error}")),
+                Err(_) => failures.push(format!("{address}: no answer")),
+            }
+        }
+        Err(Error::new(
+            "CLUSTER_NOT_REACHED",
+            format!("{} cannot be reached", self.place),
+            failures.join("; "),
+            "look whether the node runs there, whether its ports are open, and whether this is the right cluster",
+        ))
+    }
+
+    async fn begin(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<SendRequest<Full<Bytes>>, Error> {
+        let (sender, connection) =
+            handshake(TokioIo::new(stream)).await.map_err(|error| self.broken(&error.to_string()))?;
+        // Ends by itself when the answer's body is read or dropped.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+
+    fn not_here(&self, error: &std::io::Error) -> Error {
+        let Place::Directory { socket, directory } = &self.place else {
+            return self.broken(&error.to_string());
+        };
+        let directory = directory.display();
+        match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::NotADirectory => Error::new(
+                "CLUSTER_NOT_RUNNING",
+                format!("no cluster runs in {directory}"),
+                format!("nobody listens on {}", socket.display()),
+                format!(
+                    "start it with `spandrel up --dir {directory}` (a node: `spandrel node run --dir {directory}`), \
+                     or name another one with --dir or SPANDREL_DIR"
+                ),
+            ),
+            _ => Error::new(
+                "CLUSTER_NOT_REACHED",
+                format!("the cluster in {directory} cannot be reached"),
+                format!("{}: {error}", socket.display()),
+                "run this as the user who started the cluster",
+            ),
+        }
+    }
+
+    /// The error that an answer is missing or cut off.
+    pub fn broken(&self, why: &str) -> Error {
+        Error::new(
+            "ANSWER_BROKEN",
+            format!("no answer from {}", self.place),
+            why,
+            "look whether it still runs (`spandrel status`), and at its log; what was asked for may have been done",
+        )
+    }
+
+    fn unreadable(&self, error: &serde_json::Error) -> Error {
+        Error::new(
+            "ANSWER_UNREADABLE",
+            format!("the answer of {} cannot be read", self.place),
+            error.to_string(),
+            "use the version of spandrel that the cluster was started with",
+        )
+    }
+}
+
+/// The response, or the error that it carries.
+async fn checked(response: Response<Incoming>) -> Result<Response<Incoming>, Error> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    Err(serde_json::from_slice(&body).unwrap_or_else(|_| {
+        Error::new(
+            "REQUEST_REFUSED",
+            "the cluster refused the request",
+            format!("HTTP status {status}: {}", String::from_utf8_lossy(&body)),
+            "use the version of spandrel that the cluster was started with",
+        )
+    }))
+}

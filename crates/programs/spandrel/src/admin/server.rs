@@ -1,0 +1,420 @@
+//! The admin API over HTTP.
+//!
+//! Who may ask for what is decided before anything else: whoever has reached the unix socket may do everything; the
+//! cluster's other nodes may ask what nodes ask each other; everybody else shows a token, and may do what its role
+//! allows.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::connect_info::Connected;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{ConnectInfo, Path, Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::serve::IncomingStream;
+use axum::{Json, Router};
+use futures_channel::mpsc;
+use futures_util::StreamExt;
+use futures_util::future::join;
+use serde::Serialize;
+use spandrel_cluster::Role;
+use spandrel_node::NodeReport;
+use spandrel_shared::{Error, NodeId, VolumeId};
+use tokio::net::UnixListener;
+
+use super::administration::{Administration, volume_not_found};
+use super::api::{
+    self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
+    DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer, NodeHandOver,
+    NodeScrubLine, NodeStatus, NodeStop, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove,
+    VolumeStatus,
+};
+use crate::server::listener::TlsListener;
+
+/// Who has sent a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Somebody on this machine, whom the file system lets use the socket.
+    Here,
+    /// A server that has shown a certificate of the cluster.
+    Server(NodeId),
+    /// Somebody else, who must show a token.
+    Stranger,
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Caller {
+    fn connect_info(_: IncomingStream<'_, UnixListener>) -> Self {
+        Self::Here
+    }
+}
+
+impl Connected<IncomingStream<'_, TlsListener>> for Caller {
+    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Self {
+        stream.remote_addr().clone()
+    }
+}
+
+type Cluster = State<Arc<Administration>>;
+type Answer<T> = Result<Json<T>, Refusal>;
+
+/// An error as a response.
+struct Refusal(Error);
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (status_of(&self.0.code), Json(self.0)).into_response()
+    }
+}
+
+/// The HTTP status that suits an error's code.
+fn status_of(code: &str) -> StatusCode {
+    match code {
+        "DRIVE_PATH_INVALID" | "NAME_INVALID" | "SIZE_ZERO" | "SIZE_UNALIGNED" | "COPIES_INVALID"
+        | "VOLUME_INVALID" | "OWNER_UNKNOWN" | "REQUEST_INVALID" => StatusCode::BAD_REQUEST,
+        "TOKEN_MISSING" | "TOKEN_INVALID" | "TOKEN_REFUSED" => StatusCode::UNAUTHORIZED,
+        "ACCESS_DENIED" => StatusCode::FORBIDDEN,
+        "ACCESS_NOT_FOUND" | "VOLUME_NOT_FOUND" | "NODE_NOT_FOUND" | "PATH_NOT_FOUND" => {
+            StatusCode::NOT_FOUND
+        }
+        "DRIVE_IN_USE"
+        | "DRIVE_NOT_OPENED"
+        | "DRIVE_IN_FOREIGN_USE"
+        | "DRIVE_OF_OTHER_NODE"
+        | "DRIVE_OF_OTHER_CLUSTER"
+        | "DRIVE_IS_OLD"
+        | "DRIVE_TOO_SMALL"
+        | "DRIVE_DAMAGED"
+        | "DRIVE_FAILED"
+        | "DRIVE_FORMAT_NEWER"
+        | "ADDRESS_TAKEN"
+        | "DRIVE_ATTACHED_TWICE"
+        | "NODE_IS_A_PROCESS"
+        | "NODE_STOPPING"
+        | "NOT_A_NODE"
+        | "SERVER_REFUSED"
+        | "VOLUME_NOT_MOVED"
+        | "NAME_TAKEN"
+        | "NOT_A_SERVER"
+        | "VOLUME_EXISTS"
+        | "VOLUME_IN_USE"
+        | "NODE_RUNNING"
+        | "NODE_NOT_RUNNING"
+        | "POOL_CHANGED"
+        | "TOO_FEW_NODES"
+        | "OWNER_OFFLINE"
+        | "LAST_COPY" => StatusCode::CONFLICT,
+        "POOL_FULL" => StatusCode::INSUFFICIENT_STORAGE,
+        "NODE_STOPPED" | "STATE_UNAVAILABLE" | "COPY_NOT_MADE" | "VOLUME_NOT_SERVED" | "NOT_OWNER" => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// All paths, for whoever may ask for them.
+pub fn router(cluster: Arc<Administration>) -> Router {
+    let allowed = |role| from_fn_with_state((Arc::clone(&cluster), role), check_role);
+    let read = Router::new()
+        .route(api::STATUS, get(get_status))
+        .route(api::VOLUMES, get(list_volumes))
+        .route(api::VOLUME, get(get_volume))
+        .route(api::NODES, get(list_nodes))
+        .route(api::DRIVES, get(list_drives))
+        .route(api::SCRUB, get(list_checks))
+        .route(api::USAGE, get(get_usage))
+        .route(api::STATE, get(get_state))
+        .route_layer(allowed(Role::Read));
+    let operate = Router::new()
+        .route(api::VOLUMES, post(create_volume))
+        .route(api::VOLUME_CHECK, post(check_volume))
+        .route(api::VOLUME_MOVE, post(move_volume))
+        .route(api::SCRUB, post(scrub))
+        .route(api::NODE_STOP, post(stop_node))
+        .route(api::NODE_START, post(start_node))
+        .route_layer(allowed(Role::Operate));
+    let administer = Router::new()
+        .route(api::VOLUME, delete(delete_volume))
+        .route(api::DRIVES, post(add_drive))
+        .route(api::JOIN_TOKEN, post(make_join_token))
+        .route(api::ACCESS, get(list_access).post(create_access))
+        .route(api::ACCESS_OF, delete(delete_access))
+        .route_layer(allowed(Role::Administer));
+    let among_nodes = Router::new()
+        .route(api::NODE_REPORT, get(report_node))
+        .route(api::NODE_SCRUB, post(scrub_here))
+        .route(api::NODE_HAND_OVER, post(hand_over_here))
+        .route_layer(from_fn_with_state(Arc::clone(&cluster), check_node));
+    // Whoever wants to join has no role yet, but a secret.
+    let anybody = Router::new().route(api::JOIN, post(admit));
+    let all = read.merge(operate).merge(administer).merge(among_nodes).merge(anybody);
+    all.fallback(unknown_path).with_state(cluster)
+}
+
+/// Lets a request pass if its sender may ask for it.
+async fn check_role(
+    State((cluster, needed)): State<(Arc<Administration>, Role)>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    if caller != Caller::Here {
+        let bearer = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token = bearer.and_then(|text| text.strip_prefix("Bearer "));
+        let granted = cluster.role_of(token).await?;
+        if granted < needed {
+            return Err(Refusal(Error::new(
+                "ACCESS_DENIED",
+                "this is not allowed with the token that was shown",
+                format!("its role is {granted}, and this needs {needed}"),
+                "ask somebody who administers the cluster, or use another token",
+            )));
+        }
+    }
+    Ok(next.run(request).await)
+}
+
+/// Lets a request pass that nodes send each other.
+async fn check_node(
+    State(cluster): State<Arc<Administration>>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let may_ask = match caller {
+        Caller::Here => true,
+        Caller::Server(server) => cluster.has_node(server).await?,
+        Caller::Stranger => false,
+    };
+    if may_ask {
+        return Ok(next.run(request).await);
+    }
+    Err(Refusal(Error::new(
+        "ACCESS_DENIED",
+        "this is what only the cluster's nodes ask each other",
+        "the sender is none of them, as far as the cluster's state knows",
+        "use the requests that are for everybody",
+    )))
+}
+
+async fn get_status(State(cluster): Cluster) -> Answer<ClusterStatus> {
+    Ok(Json(cluster.status().await?))
+}
+
+async fn list_volumes(State(cluster): Cluster) -> Answer<Vec<VolumeStatus>> {
+    Ok(Json(cluster.facts().await?.volumes()))
+}
+
+async fn create_volume(
+    State(cluster): Cluster,
+    create: Result<Json<VolumeCreate>, JsonRejection>,
+) -> Answer<VolumeCreateAnswer> {
+    let Json(create) = create.map_err(invalid)?;
+    Ok(Json(cluster.create_volume(create).await?))
+}
+
+async fn get_volume(State(cluster): Cluster, Path(name): Path<String>) -> Answer<VolumeStatus> {
+    let volumes = cluster.facts().await?.volumes();
+    let volume = volumes.into_iter().find(|volume| volume.name == name);
+    Ok(Json(volume.ok_or_else(|| volume_not_found(&name))?))
+}
+
+async fn delete_volume(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    Query(query): Query<DeleteQuery>,
+) -> Answer<()> {
+    Ok(Json(cluster.delete_volume(&name, query.force).await?))
+}
+
+async fn check_volume(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    Query(query): Query<CheckQuery>,
+) -> Result<Response, Refusal> {
+    if !cluster.volume_names().await?.contains(&name) {
+        return Err(volume_not_found(&name).into());
+    }
+    Ok(check(cluster, vec![name], query.heal))
+}
+
+async fn scrub(State(cluster): Cluster) -> Result<Response, Refusal> {
+    let volumes = cluster.volume_names().await?;
+    Ok(check(cluster, volumes, true))
+}
+
+async fn list_checks(State(cluster): Cluster) -> Answer<Vec<CheckReport>> {
+    Ok(Json(cluster.checks()))
+}
+
+async fn list_nodes(State(cluster): Cluster) -> Answer<Vec<NodeStatus>> {
+    Ok(Json(cluster.facts().await?.nodes()))
+}
+
+async fn stop_node(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    stop: Result<Json<NodeStop>, JsonRejection>,
+) -> Answer<NodeStatus> {
+    let Json(stop) = stop.map_err(invalid)?;
+    Ok(Json(cluster.stop_node(&name, stop.abrupt).await?))
+}
+
+async fn start_node(State(cluster): Cluster, Path(name): Path<String>) -> Answer<NodeStatus> {
+    Ok(Json(cluster.start_node(&name).await?))
+}
+
+async fn list_drives(State(cluster): Cluster) -> Answer<Vec<DriveStatus>> {
+    Ok(Json(cluster.facts().await?.drives()))
+}
+
+async fn add_drive(
+    State(cluster): Cluster,
+    add: Result<Json<DriveAdd>, JsonRejection>,
+) -> Answer<DriveAdded> {
+    let Json(add) = add.map_err(invalid)?;
+    Ok(Json(cluster.server()?.add_drive(&add.path).await?))
+}
+
+async fn get_usage(State(cluster): Cluster) -> Answer<Usage> {
+    Ok(Json(cluster.usage().await?))
+}
+
+async fn report_node(State(cluster): Cluster) -> Answer<NodeReport> {
+    Ok(Json(cluster.report_here().await?))
+}
+
+async fn get_state(State(cluster): Cluster) -> Answer<StateStatus> {
+    Ok(Json(cluster.server()?.state_status().await?))
+}
+
+async fn scrub_here(
+    State(cluster): Cluster,
+    Path(volume): Path<VolumeId>,
+    Query(query): Query<CheckQuery>,
+) -> Result<Response, Refusal> {
+    let node = cluster.node_here().await?;
+    let (sender, lines) = mpsc::unbounded();
+    tokio::spawn(async move {
+        let (progress, steps) = mpsc::unbounded();
+        let told = sender.clone();
+        let tell = steps.for_each(move |step| {
+            // Whoever wanted to know may have left.
+            let _ = told.unbounded_send(NodeScrubLine::Progress(step));
+            std::future::ready(())
+        });
+        let (found, ()) = join(node.scrub_volume(volume, query.heal, progress), tell).await;
+        let line = match found {
+            Ok(found) => NodeScrubLine::Done(found.into()),
+            Err(error) => NodeScrubLine::Failed(error),
+        };
+        let _ = sender.unbounded_send(line);
+    });
+    Ok(stream(lines))
+}
+
+async fn hand_over_here(
+    State(cluster): Cluster,
+    hand_over: Result<Json<NodeHandOver>, JsonRejection>,
+) -> Answer<()> {
+    let Json(hand_over) = hand_over.map_err(invalid)?;
+    Ok(Json(cluster.node_here().await?.hand_over(hand_over.volume, hand_over.to).await?))
+}
+
+async fn move_volume(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    to: Result<Json<VolumeMove>, JsonRejection>,
+) -> Answer<VolumeStatus> {
+    let Json(to) = to.map_err(invalid)?;
+    Ok(Json(cluster.move_volume(&name, &to.owner).await?))
+}
+
+async fn admit(
+    State(cluster): Cluster,
+    request: Result<Json<JoinRequest>, JsonRejection>,
+) -> Answer<JoinAnswer> {
+    let Json(request) = request.map_err(invalid)?;
+    Ok(Json(cluster.server()?.admit(&request).await?))
+}
+
+async fn make_join_token(State(cluster): Cluster) -> Answer<JoinTokenAnswer> {
+    Ok(Json(JoinTokenAnswer { token: cluster.server()?.join_token().await?.to_string() }))
+}
+
+async fn list_access(State(cluster): Cluster) -> Answer<Vec<Access>> {
+    Ok(Json(cluster.list_access().await?))
+}
+
+async fn create_access(
+    State(cluster): Cluster,
+    create: Result<Json<AccessCreate>, JsonRejection>,
+) -> Answer<AccessCreated> {
+    let Json(create) = create.map_err(invalid)?;
+    let authority = cluster.server()?.fingerprint()?;
+    Ok(Json(cluster.create_access(create, authority).await?))
+}
+
+async fn delete_access(State(cluster): Cluster, Path(name): Path<String>) -> Answer<()> {
+    Ok(Json(cluster.delete_access(&name).await?))
+}
+
+async fn unknown_path() -> Refusal {
+    Refusal(Error::new(
+        "PATH_NOT_FOUND",
+        "the cluster does not know this request",
+        "it has no such path, or not in this version",
+        "use the version of spandrel that the cluster was started with",
+    ))
+}
+
+fn invalid(rejection: JsonRejection) -> Refusal {
+    Refusal(Error::new(
+        "REQUEST_INVALID",
+        "the request cannot be understood",
+        rejection.body_text(),
+        "see docs/guide/up.md for what the admin API takes",
+    ))
+}
+
+/// Checks volumes one after the other and answers with a line for each thing that there is to tell.
+fn check(cluster: Arc<Administration>, volumes: Vec<String>, heal: bool) -> Response {
+    let (sender, lines) = mpsc::unbounded();
+    tokio::spawn(async move {
+        for volume in volumes {
+            let line = match cluster.check_volume(&volume, heal, &sender).await {
+                Ok(report) => CheckLine::Report(report),
+                // Deleted since the list was made.
+                Err(error) if error.code == "VOLUME_NOT_FOUND" => continue,
+                Err(error) => CheckLine::Failed(error),
+            };
+            if sender.unbounded_send(line).is_err() {
+                // Nobody listens any more.
+                return;
+            }
+        }
+    });
+    stream(lines)
+}
+
+/// An answer that goes on as long as there are lines.
+fn stream<T: Serialize + Send + 'static>(lines: mpsc::UnboundedReceiver<T>) -> Response {
+    let lines = lines.map(|line| {
+        let mut text = serde_json::to_vec(&line).expect("lines are plain data");
+        text.push(b'\n');
+        Ok::<_, std::convert::Infallible>(Bytes::from(text))
+    });
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

@@ -1,0 +1,10 @@
+//! `spandrel up`: a cluster of several nodes in this process.
+//!
+//! Reading order: [`settings`] (what such a cluster consists of), [`claim`] (taking its directory), [`cluster`]
+//! (its nodes), [`up`] (running it in the foreground).
+
+pub mod claim;
+pub mod cluster;
+pub mod flush;
+pub mod settings;
+pub mod up;

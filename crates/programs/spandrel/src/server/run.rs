@@ -1,0 +1,477 @@
+//! `spandrel node run` and `spandrel witness run`: the daemon.
+//!
+//! It starts from the state upwards: its member of etcd if it has one, the state, the node, the admin API. Only then
+//! does it tell its service manager that it is ready. It stops the other way around, so that clients are answered
+//! before the state goes.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use spandrel_cluster::store::Expected;
+use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
+use spandrel_node::NodeConfig;
+use spandrel_platform::Address;
+use spandrel_shared::Error;
+use spandrel_state_etcd::{EtcdIdentity, EtcdOptions, EtcdState};
+use spandrel_trust::{Credentials, Fingerprint, JoinToken, common_name};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::Port;
+use super::admission::Admission;
+use super::listener::TlsListener;
+use super::peers::{Peers, drive_name};
+use super::settings::{Founding, Pki, ServerSettings, StatePlace, lock};
+use super::state_member::{Servers, StateMemberKeeper};
+use crate::admin::administration::{Administration, ProcessFacts, Server, state_error};
+use crate::admin::api::{DriveAdded, JoinAnswer, JoinRequest, StateMember, StateStatus};
+use crate::admin::nodes::Nodes;
+use crate::admin::server::{self, Caller};
+use crate::directory::Directory;
+use crate::failure::{EXIT_OK, Outcome, system_error};
+use crate::node_state::NodeState;
+use crate::node_thread::{NodeHandle, NodeThread};
+use crate::notify::notify;
+use crate::text::say;
+use crate::{drive_prefix, log};
+
+/// How often the state is asked at a start until it answers.
+const STATE_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a stop in order may take before it is given up.
+const STOP_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Runs the server in `directory` until it is told to end. `witness` says which kind the command is for.
+pub fn run(directory: Directory, witness: bool, verbose: bool) -> Outcome {
+    let settings = ServerSettings::read(&directory)?;
+    check_kind(&settings, witness)?;
+    directory.check_socket_lengths("n")?;
+    let _lock = lock(&directory)?;
+    log::start(&directory, verbose)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
+    runtime.block_on(serve(directory, settings))
+}
+
+fn check_kind(settings: &ServerSettings, witness: bool) -> Result<(), Error> {
+    if settings.witness == witness {
+        return Ok(());
+    }
+    let (is, command) = if settings.witness {
+        ("a witness", "spandrel witness run")
+    } else {
+        ("a node", "spandrel node run")
+    };
+    Err(Error::new(
+        "SERVER_OF_OTHER_KIND",
+        format!("the server {} cannot be started like this", settings.name),
+        format!("it is {is}"),
+        format!("start it with `{command}`"),
+    ))
+}
+
+async fn serve(directory: Directory, settings: ServerSettings) -> Outcome {
+    let mut signals = [SignalKind::interrupt(), SignalKind::terminate()].into_iter().map(signal);
+    let mut ending = Ending {
+        interrupt: signals.next().expect("there are two").map_err(no_signals)?,
+        terminate: signals.next().expect("there are two").map_err(no_signals)?,
+    };
+    let keeper = StateMemberKeeper::new(directory.clone(), settings.clone());
+    tokio::select! {
+        running = Running::start(directory, settings, Arc::clone(&keeper)) => {
+            let running = running?;
+            running.tell_ready();
+            ending.next().await;
+            notify("STOPPING=1");
+            say("stopping (once more to stop at once)\n");
+            let stopped = tokio::select! {
+                stopped = tokio::time::timeout(STOP_TIME_MAX, running.stop()) => stopped.is_ok(),
+                () = ending.next() => false,
+            };
+            if stopped {
+                say("stopped\n");
+                return Ok(EXIT_OK);
+            }
+            // What was answered is on the drives; the next start recovers as from a crash.
+            say("stopped without waiting for everything\n");
+            std::process::exit(1)
+        }
+        () = ending.next() => {
+            keeper.stop().await;
+            say("stopped before it was ready\n");
+            Ok(EXIT_OK)
+        }
+    }
+}
+
+fn no_signals(error: std::io::Error) -> Error {
+    system_error("signals cannot be received", &error)
+}
+
+/// The signals that end the daemon.
+struct Ending {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Ending {
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// A server that runs.
+struct Running {
+    settings: ServerSettings,
+    directory: Directory,
+    keeper: Arc<StateMemberKeeper>,
+    node: Option<NodeThread>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Running {
+    async fn start(
+        directory: Directory,
+        settings: ServerSettings,
+        keeper: Arc<StateMemberKeeper>,
+    ) -> Result<Self, Error> {
+        let pki = Pki(&directory);
+        let credentials = pki.credentials(settings.cluster)?;
+        keeper.start().await?;
+        let etcd = EtcdState::connect(&etcd_options(&settings, &credentials))?;
+        let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
+        let cluster = await_cluster(&state, &keeper).await?;
+        let node = match settings.witness {
+            true => None,
+            false => Some(start_node(&directory, &settings, &credentials, &etcd).await?),
+        };
+        let peers = Peers {
+            state: state.clone(),
+            own: node.as_ref().map(|node| (settings.node, node.handle())),
+            tls: Arc::new(credentials.client()?),
+            name: credentials.common_name()?,
+        };
+        let admission = match settings.witness {
+            true => None,
+            false => Some(Admission {
+                cluster: cluster.clone(),
+                state: state.clone(),
+                authority: pki.load_authority(settings.cluster)?,
+                state_is_own: matches!(settings.state, StatePlace::Own { .. }),
+            }),
+        };
+        let process =
+            ProcessFacts { directory: directory.path().display().to_string(), memory: false, flush_us: None };
+        let own = OwnServer {
+            keeper: Arc::clone(&keeper),
+            node: node.as_ref().map(NodeThread::handle),
+            etcd: etcd.clone(),
+            state: state.clone(),
+            fingerprint: credentials.fingerprint()?,
+            admission,
+        };
+        let administration = Administration::new(
+            process,
+            cluster,
+            state.clone(),
+            Arc::new(peers) as Arc<dyn Nodes>,
+            Some(Arc::new(own)),
+        );
+        let router = server::router(administration);
+        let mut tasks = vec![serve_here(&directory, router.clone())?];
+        let tls = Arc::new(credentials.server(true)?);
+        for address in settings.addresses(Port::Admin) {
+            let listener = TlsListener::bind(address, Arc::clone(&tls)).await?;
+            let service = router.clone().into_make_service_with_connect_info::<Caller>();
+            tasks.push(tokio::spawn(async move {
+                // Accepting never fails for good.
+                let _ = axum::serve(listener, service).await;
+            }));
+        }
+        if matches!(settings.state, StatePlace::Own { .. }) {
+            let keeping = Arc::clone(&keeper);
+            tasks.push(tokio::spawn(async move { keeping.keep(etcd, state).await }));
+        }
+        Ok(Self { settings, directory, keeper, node, tasks })
+    }
+
+    fn tell_ready(&self) {
+        let kind = if self.settings.witness { "witness" } else { "node" };
+        let listen: Vec<String> = self.settings.listen.iter().map(ToString::to_string).collect();
+        say(&format!(
+            "ready: {kind} {} of cluster {} at {}; try `spandrel --dir {} status`\n",
+            self.settings.name,
+            self.settings.cluster_name,
+            listen.join(", "),
+            self.directory.path().display()
+        ));
+        notify("READY=1");
+    }
+
+    /// Stops in order. Other nodes take the volumes over.
+    async fn stop(self) {
+        for task in self.tasks {
+            task.abort();
+        }
+        let _ = std::fs::remove_file(self.directory.admin_socket());
+        if let Some(node) = self.node {
+            // Waiting for a thread blocks; what keeps the member of etcd goes on meanwhile.
+            let stopped = tokio::task::spawn_blocking(move || node.stop(false)).await;
+            if let Err(error) = stopped {
+                tracing::error!("the node could not be stopped: {error}");
+            }
+        }
+        self.keeper.stop().await;
+    }
+}
+
+fn etcd_options(settings: &ServerSettings, credentials: &Credentials) -> EtcdOptions {
+    let identity = EtcdIdentity {
+        authority_pem: credentials.authority_pem.clone(),
+        certificate_pem: credentials.certificate_pem.clone(),
+        key_pem: credentials.key_pem.clone(),
+        member_name: common_name(settings.cluster),
+    };
+    EtcdOptions {
+        endpoints: settings.state.endpoints().to_vec(),
+        namespace: format!("spandrel/{}/", settings.cluster),
+        identity: matches!(settings.state, StatePlace::Own { .. }).then_some(identity),
+    }
+}
+
+/// Waits until the state answers, and puts a new cluster into it. The cluster that it holds.
+async fn await_cluster(
+    state: &ClusterState<NodeState>,
+    keeper: &StateMemberKeeper,
+) -> Result<ClusterRecord, Error> {
+    let mut told = false;
+    loop {
+        let settings = keeper.settings();
+        let attempt = match &settings.founding {
+            Some(founding) => found(state, &settings, founding).await,
+            None => state.cluster().await.map(|stored| stored.map(|stored| stored.record)),
+        };
+        match attempt {
+            Ok(Some(record)) => {
+                keeper.change(|settings| settings.founding = None)?;
+                return Ok(record);
+            }
+            Ok(None) => {
+                return Err(Error::new(
+                    "CLUSTER_UNKNOWN",
+                    format!("the server {} cannot be started", settings.name),
+                    format!("the state at {} holds no cluster", settings.state.endpoints().join(", ")),
+                    "give the server the state of its own cluster",
+                ));
+            }
+            Err(StateError::Refused(error)) => return Err(error),
+            Err(error) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!("the cluster's state does not answer yet; waiting: {error}");
+                    notify("STATUS=waiting for the cluster's state: most of its members must run");
+                }
+                tokio::time::sleep(STATE_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Puts a new cluster into its state. The same when it is done twice.
+async fn found(
+    state: &ClusterState<NodeState>,
+    settings: &ServerSettings,
+    founding: &Founding,
+) -> Result<Option<ClusterRecord>, StateError> {
+    let record = ClusterRecord {
+        id: settings.cluster,
+        name: settings.cluster_name.clone(),
+        feature_level: 1,
+        slab_bytes: founding.slab_bytes,
+        created_unix_ms: founding.created_unix_ms,
+        generation: 0,
+    };
+    let stored = state.create_cluster(record).await?;
+    let join = JoinRecord {
+        created_unix_ms: founding.created_unix_ms,
+        expires_unix_ms: founding.join_expires_unix_ms,
+    };
+    let node = NodeRecord {
+        name: settings.name.clone(),
+        addresses: settings.listen.iter().map(ToString::to_string).collect(),
+        joined_unix_ms: founding.created_unix_ms,
+        key_digest: Some(founding.key_digest.clone()),
+    };
+    let puts = [
+        state.put(&StateKey::Join(founding.join_digest.clone()), Expected::Absent, join).await.map(drop),
+        state.put(&StateKey::Node(settings.node), Expected::Absent, node).await.map(drop),
+    ];
+    for put in puts {
+        match put {
+            Ok(()) | Err(StateError::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(stored.record))
+}
+
+async fn start_node(
+    directory: &Directory,
+    settings: &ServerSettings,
+    credentials: &Credentials,
+    etcd: &EtcdState,
+) -> Result<NodeThread, Error> {
+    let bus_addresses: Vec<Address> = settings.addresses(Port::Bus).into_iter().map(Address::Tcp).collect();
+    let socket = directory.join("nbd.sock");
+    let prefix = drive_prefix();
+    let config = NodeConfig {
+        cluster: settings.cluster,
+        node: settings.node,
+        name: settings.name.clone(),
+        bus_addresses: bus_addresses.clone(),
+        nbd_addresses: vec![Address::Unix(socket.display().to_string())],
+        drives: present_drives(settings).map(|path| format!("{prefix}{path}")).collect(),
+    };
+    let tls = credentials.platform(bus_addresses.into_iter().collect())?;
+    NodeThread::start(config, NodeState::Etcd(etcd.clone()), Some(tls)).await
+}
+
+/// The drives that are there. One that was pulled out is no reason not to start: others have its copies.
+fn present_drives(settings: &ServerSettings) -> impl Iterator<Item = &String> {
+    settings.drives.iter().filter(|path| {
+        let is_there = Path::new(path).exists();
+        if !is_there {
+            tracing::error!("a drive is missing: there is no {path}");
+        }
+        is_there
+    })
+}
+
+/// Serves the admin API on this machine.
+fn serve_here(directory: &Directory, router: Router) -> Result<tokio::task::JoinHandle<()>, Error> {
+    let path = directory.admin_socket();
+    // Whoever holds the directory's lock owns the socket.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).map_err(|error| {
+        Error::new(
+            "ADDRESS_UNUSABLE",
+            format!("the server cannot listen on {}", path.display()),
+            error.to_string(),
+            "name another directory with --dir; some file systems have no sockets",
+        )
+    })?;
+    Ok(tokio::spawn(async move {
+        // Accepting never fails for good.
+        let _ = axum::serve(listener, router.into_make_service_with_connect_info::<Caller>()).await;
+    }))
+}
+
+/// What this server can be asked.
+struct OwnServer {
+    keeper: Arc<StateMemberKeeper>,
+    /// None for a witness.
+    node: Option<NodeHandle>,
+    etcd: EtcdState,
+    state: ClusterState<NodeState>,
+    fingerprint: Fingerprint,
+    /// None for a witness, which does not have the authority's key.
+    admission: Option<Admission>,
+}
+
+/// Has a node take a drive into use. It is written down before, so that no copy ever comes to be on a drive that the
+/// next start does not know.
+async fn add_drive(node: &NodeHandle, keeper: &StateMemberKeeper, path: &str) -> Result<DriveAdded, Error> {
+    let was_known = keeper.settings().drives.iter().any(|known| known == path);
+    if !was_known {
+        keeper.change(|settings| settings.drives.push(path.to_owned()))?;
+    }
+    let location = format!("{}{path}", drive_prefix());
+    let report =
+        node.ask(|node| async move { node.add_drive(&location).await }).await.and_then(|report| report);
+    if report.is_err() && !was_known {
+        keeper.change(|settings| settings.drives.retain(|known| known != path))?;
+    }
+    let size_bytes = report?.size_bytes;
+    let name = drive_name(&keeper.settings().name, path).unwrap_or_else(|| path.to_owned());
+    tracing::warn!("drive {name} was added");
+    Ok(DriveAdded { name, size_bytes })
+}
+
+impl OwnServer {
+    fn admission(&self) -> Result<&Admission, Error> {
+        self.admission.as_ref().ok_or_else(not_a_node)
+    }
+}
+
+fn not_a_node() -> Error {
+    Error::new(
+        "NOT_A_NODE",
+        "a witness cannot do this",
+        "it has no drives, and not what the cluster's nodes sign with",
+        "ask a node of the cluster",
+    )
+}
+
+impl Server for OwnServer {
+    fn admit<'a>(&'a self, request: &'a JoinRequest) -> BoxFuture<'a, Result<JoinAnswer, Error>> {
+        let admitted = async move {
+            let endpoints = self.keeper.settings().state.endpoints().to_vec();
+            self.admission()?.admit(request, endpoints).await
+        };
+        admitted.boxed()
+    }
+
+    fn join_token(&self) -> BoxFuture<'_, Result<JoinToken, Error>> {
+        let made = async move {
+            let addresses = self.keeper.settings().addresses(Port::Admin);
+            self.admission()?.join_token(addresses).await
+        };
+        made.boxed()
+    }
+
+    fn add_drive<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<DriveAdded, Error>> {
+        let added = async move {
+            if !Path::new(path).is_absolute() {
+                return Err(Error::new(
+                    "DRIVE_PATH_INVALID",
+                    format!("{path:?} cannot become a drive"),
+                    "it is no path from the root on",
+                    "name it like /dev/disk/by-id/… or /srv/d1.drive",
+                ));
+            }
+            let node = self.node.clone().ok_or_else(not_a_node)?;
+            let (keeper, path) = (Arc::clone(&self.keeper), path.to_owned());
+            // Not to be left half-done by a client that leaves.
+            let added = tokio::spawn(async move { add_drive(&node, &keeper, &path).await });
+            added.await.unwrap_or_else(|error| Err(system_error("the drive", &std::io::Error::other(error))))
+        };
+        added.boxed()
+    }
+
+    fn state_status(&self) -> BoxFuture<'_, Result<StateStatus, Error>> {
+        let asked = async move {
+            let members = self.etcd.list_members().await.map_err(|error| state_error(error.into()))?;
+            let servers = Servers::read(&self.state).await.map_err(state_error)?;
+            let member = |member: spandrel_state_etcd::MemberDescription| {
+                let server = member.name.parse().ok().and_then(|id| servers.names.get(&id).cloned());
+                StateMember {
+                    name: server.unwrap_or(member.name),
+                    votes: !member.is_learner,
+                    endpoints: member.client_urls,
+                }
+            };
+            Ok(StateStatus { members: members.into_iter().map(member).collect() })
+        };
+        asked.boxed()
+    }
+
+    fn fingerprint(&self) -> Result<Fingerprint, Error> {
+        Ok(self.fingerprint)
+    }
+}

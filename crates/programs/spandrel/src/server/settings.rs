@@ -1,0 +1,287 @@
+//! What a server is: decided when it makes or joins a cluster, kept in its directory.
+//!
+//! ```text
+//! DIR/node.json        what the server is, see below
+//! DIR/lock             locked by the process that runs it
+//! DIR/pki/             the authority's certificate (and its key, on nodes), the server's own certificate and key
+//! DIR/etcd/            its member of etcd, if it has one
+//! DIR/admin.sock       where commands on this machine reach it
+//! DIR/nbd.sock         where clients on this machine reach volumes
+//! DIR/log/             logs
+//! ```
+//!
+//! Invariants:
+//! - Whoever can read the directory can speak for the server; so it is its owner's alone.
+//! - `node.json` is written whole or not at all, and last: with it the server exists.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
+use spandrel_trust::{Authority, Credentials};
+
+use super::Port;
+use crate::directory::Directory;
+
+/// The format of `node.json` that this version writes, and the newest that it knows.
+const FORMAT: u32 = 1;
+
+const SETTINGS_FILE: &str = "node.json";
+
+/// What a server is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerSettings {
+    /// The format of this record.
+    pub format: u32,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its name.
+    pub cluster_name: String,
+    /// The server.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Whether it has no drives and only helps to keep the cluster's state.
+    pub witness: bool,
+    /// The first of its ports, at each of its addresses.
+    pub listen: Vec<SocketAddr>,
+    /// Where the cluster's state is.
+    pub state: StatePlace,
+    /// What is to be put into the state of a new cluster; none once that was done.
+    #[serde(default)]
+    pub founding: Option<Founding>,
+    /// The node's drives: paths of block devices or files.
+    #[serde(default)]
+    pub drives: Vec<String>,
+}
+
+/// Where the cluster's state is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StatePlace {
+    /// In an etcd that the cluster's own servers keep.
+    Own {
+        /// The program, a path or a name in `PATH`.
+        program: PathBuf,
+        /// Where its members answer clients, as far as this server knows.
+        endpoints: Vec<String>,
+        /// Whether this server has begun to be one of them.
+        is_member: bool,
+    },
+    /// In an etcd that others keep.
+    External {
+        /// Where its members answer clients.
+        endpoints: Vec<String>,
+    },
+}
+
+impl StatePlace {
+    /// Where the members answer clients.
+    pub fn endpoints(&self) -> &[String] {
+        match self {
+            Self::Own { endpoints, .. } | Self::External { endpoints } => endpoints,
+        }
+    }
+}
+
+/// What is to be put into the state of a new cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Founding {
+    /// The pool's slab size.
+    pub slab_bytes: SlabGeometry,
+    /// When the cluster was made.
+    pub created_unix_ms: u64,
+    /// The digest of the first join token's secret.
+    pub join_digest: String,
+    /// The digest of the first node's public key.
+    pub key_digest: String,
+    /// Until when that lets servers join.
+    pub join_expires_unix_ms: u64,
+}
+
+#[derive(Deserialize)]
+struct FormatOnly {
+    format: u32,
+}
+
+impl ServerSettings {
+    /// What the server in `directory` is.
+    pub fn read(directory: &Directory) -> Result<Self, Error> {
+        let path = directory.join(SETTINGS_FILE);
+        let refuse = |code: &str, why: String, next: &str| {
+            let what = format!("the server in {} cannot be started", directory.path().display());
+            Error::new(code, what, why, next)
+        };
+        let text = fs::read(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => refuse(
+                "SERVER_UNKNOWN",
+                format!("there is no {}", path.display()),
+                "make a cluster with `spandrel cluster init` or join one with `spandrel node join`, or name another \
+                 directory with --dir",
+            ),
+            _ => refuse("DIR_UNREADABLE", format!("{}: {error}", path.display()), "run this as its owner"),
+        })?;
+        let damaged = |error: serde_json::Error| {
+            refuse("DIR_DAMAGED", format!("{}: {error}", path.display()), "put the file back as it was")
+        };
+        let format: FormatOnly = serde_json::from_slice(&text).map_err(damaged)?;
+        if format.format > FORMAT {
+            let why =
+                format!("its format is {}, and this version knows formats up to {FORMAT}", format.format);
+            return Err(refuse("DIR_TOO_NEW", why, "use the newer version of spandrel that wrote it"));
+        }
+        serde_json::from_slice(&text).map_err(damaged)
+    }
+
+    /// The number of the format for a new record.
+    pub fn format() -> u32 {
+        FORMAT
+    }
+
+    /// Writes what the server is, durably, in place of what was there.
+    pub fn write(&self, directory: &Directory) -> Result<(), Error> {
+        let mut text = serde_json::to_vec_pretty(self).expect("settings are plain data");
+        text.push(b'\n');
+        write_durably(&directory.join(SETTINGS_FILE), &text).map_err(|error| not_writable(directory, &error))
+    }
+
+    /// Where it does what it does at `port`, at each of its addresses.
+    pub fn addresses(&self, port: Port) -> Vec<SocketAddr> {
+        self.listen.iter().map(|listen| port.at(*listen)).collect()
+    }
+}
+
+/// The files with which a server proves who it is.
+pub struct Pki<'d>(pub &'d Directory);
+
+impl Pki<'_> {
+    /// The authority's certificate.
+    pub fn authority(&self) -> PathBuf {
+        self.0.join("pki/authority.pem")
+    }
+
+    /// The authority's private key. Witnesses have none.
+    pub fn authority_key(&self) -> PathBuf {
+        self.0.join("pki/authority.key")
+    }
+
+    /// The server's certificate.
+    pub fn certificate(&self) -> PathBuf {
+        self.0.join("pki/node.pem")
+    }
+
+    /// The server's private key.
+    pub fn key(&self) -> PathBuf {
+        self.0.join("pki/node.key")
+    }
+
+    /// Writes what a server needs.
+    pub fn write(&self, credentials: &Credentials, authority_key_pem: Option<&str>) -> Result<(), Error> {
+        let folder = self.0.join("pki");
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| not_writable(self.0, &error))?;
+        let mut files = vec![
+            (self.authority(), &*credentials.authority_pem),
+            (self.certificate(), &*credentials.certificate_pem),
+            (self.key(), &*credentials.key_pem),
+        ];
+        files.extend(authority_key_pem.map(|key| (self.authority_key(), key)));
+        for (path, text) in files {
+            write_durably(&path, text.as_bytes()).map_err(|error| not_writable(self.0, &error))?;
+        }
+        Ok(())
+    }
+
+    /// What the server proves who it is with.
+    pub fn credentials(&self, cluster: ClusterId) -> Result<Credentials, Error> {
+        Ok(Credentials {
+            cluster,
+            authority_pem: read(&self.authority())?,
+            certificate_pem: read(&self.certificate())?,
+            key_pem: read(&self.key())?,
+        })
+    }
+
+    /// The cluster's authority.
+    pub fn load_authority(&self, cluster: ClusterId) -> Result<Authority, Error> {
+        Authority::load(cluster, read(&self.authority())?, &read(&self.authority_key())?)
+    }
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|error| {
+        Error::new(
+            "CREDENTIALS_UNUSABLE",
+            "this server's keys and certificates cannot be read",
+            format!("{}: {error}", path.display()),
+            "put the file back as it was, and run this as its owner; else let the server join anew",
+        )
+    })
+}
+
+/// A directory for a new server: made, empty, its owner's alone.
+pub fn claim_new(directory: &Directory) -> Result<(), Error> {
+    directory.check_socket_lengths("n")?;
+    let path = directory.path();
+    let foreign = match fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| entry.file_name()).next(),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(not_writable(directory, &error)),
+    };
+    if let Some(name) = foreign {
+        let what = format!("no server can be set up in {}", path.display());
+        if name == SETTINGS_FILE || directory.join(SETTINGS_FILE).exists() {
+            let next = "start it with `spandrel node run`, or name another directory with --dir";
+            return Err(Error::new("SERVER_EXISTS", what, "there is one in it already", next));
+        }
+        let why = format!("it holds something else ({})", name.display());
+        return Err(Error::new("DIR_FOREIGN", what, why, "name an empty or new directory with --dir"));
+    }
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| not_writable(directory, &error))
+}
+
+/// Takes the directory for this process, until the file is dropped.
+pub fn lock(directory: &Directory) -> Result<File, Error> {
+    let path = directory.join("lock");
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let file = opened.map_err(|error| not_writable(directory, &error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(Error::new(
+            "DIR_IN_USE",
+            format!("the server in {} cannot be started", directory.path().display()),
+            "it runs already",
+            "end that process first, or name another directory with --dir",
+        )),
+        Err(fs::TryLockError::Error(error)) => Err(not_writable(directory, &error)),
+    }
+}
+
+/// Writes a file that is its owner's alone: whole or not at all, and durably.
+fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let draft = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&draft, path)?;
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// The error that a directory cannot be used.
+pub fn not_writable(directory: &Directory, error: &std::io::Error) -> Error {
+    Error::new(
+        "DIR_NOT_WRITABLE",
+        format!("{} cannot be the server's directory", directory.path().display()),
+        error.to_string(),
+        "name a directory that this user may write to with --dir or SPANDREL_DIR",
+    )
+}
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;

@@ -1,0 +1,102 @@
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+use crate::server::found::{NewCluster, found};
+
+fn directory(parent: &tempfile::TempDir, name: &str) -> Directory {
+    Directory::choose(Some(&parent.path().join(name))).expect("it is a good path")
+}
+
+fn new_cluster() -> NewCluster {
+    NewCluster {
+        name: "test".to_owned(),
+        node_name: "n1".to_owned(),
+        listen: vec![
+            "127.0.0.1:7440".parse().expect("an address"),
+            "127.0.0.2:7450".parse().expect("an address"),
+        ],
+        slab_bytes: None,
+        etcd: "etcd".into(),
+        state_endpoints: Some(vec!["http://127.0.0.1:2379".to_owned()]),
+    }
+}
+
+#[test]
+fn a_server_is_what_it_was_made_as() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let directory = directory(&parent, "n1");
+    let token = found(&directory, new_cluster()).expect("it can be made");
+    let settings = ServerSettings::read(&directory).expect("it was written");
+    assert_eq!((settings.cluster, &*settings.name, settings.witness), (token.cluster, "n1", false));
+    assert_eq!(settings.state.endpoints(), ["http://127.0.0.1:2379"]);
+    assert_eq!(token.addresses, settings.addresses(Port::Admin));
+    assert_eq!(settings.addresses(Port::StateMembers)[1], "127.0.0.2:7453".parse().expect("an address"));
+    let pki = Pki(&directory);
+    let credentials = pki.credentials(settings.cluster).expect("they were written");
+    assert_eq!(credentials.fingerprint().expect("it is a certificate"), token.authority);
+    assert!(credentials.server(true).is_ok() && credentials.client().is_ok());
+    assert!(pki.load_authority(settings.cluster).is_ok());
+    for path in [pki.authority_key(), pki.key(), directory.join(SETTINGS_FILE)] {
+        let mode = std::fs::metadata(&path).expect("it was written").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{} is its owner's alone", path.display());
+    }
+}
+
+#[test]
+fn what_is_there_already_is_left_alone() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let code = |directory: &Directory| found(directory, new_cluster()).expect_err("it is refused").code;
+    let taken = directory(&parent, "n1");
+    found(&taken, new_cluster()).expect("it can be made");
+    let before = ServerSettings::read(&taken).expect("it was written");
+    assert_eq!(code(&taken), "SERVER_EXISTS");
+    assert_eq!(ServerSettings::read(&taken).expect("it is still there"), before);
+    let foreign = directory(&parent, "foreign");
+    std::fs::create_dir(foreign.path()).expect("it can be made");
+    std::fs::write(foreign.join("letters"), "dear").expect("it can be written");
+    assert_eq!(code(&foreign), "DIR_FOREIGN");
+}
+
+#[test]
+fn a_directory_that_is_no_servers_or_too_new_or_damaged_is_told_so() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let code = |directory: &Directory| ServerSettings::read(directory).expect_err("it is refused").code;
+    assert_eq!(code(&directory(&parent, "nothing")), "SERVER_UNKNOWN");
+    let server = directory(&parent, "n1");
+    found(&server, new_cluster()).expect("it can be made");
+    std::fs::write(server.join(SETTINGS_FILE), "{\"format\": 2}").expect("it can be written");
+    assert_eq!(code(&server), "DIR_TOO_NEW");
+    std::fs::write(server.join(SETTINGS_FILE), "{\"format\": 1").expect("it can be written");
+    assert_eq!(code(&server), "DIR_DAMAGED");
+}
+
+#[test]
+fn one_process_has_a_directory() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let directory = directory(&parent, ".");
+    let held = lock(&directory).expect("nobody has it");
+    assert_eq!(lock(&directory).expect_err("somebody has it").code, "DIR_IN_USE");
+    drop(held);
+    lock(&directory).expect("nobody has it any more");
+}
+
+#[test]
+fn addresses_that_others_cannot_use_are_refused() {
+    let refused = |listen: &[&str]| {
+        let listen = listen.iter().map(|text| text.parse().expect("an address")).collect();
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let outcome = found(&directory(&parent, "n1"), NewCluster { listen, ..new_cluster() });
+        outcome.expect_err("it is refused").code
+    };
+    for listen in [
+        &[][..],
+        &["0.0.0.0:7440"],
+        &["[::]:7440"],
+        &["127.0.0.1:65533"],
+        &["127.0.0.1:7440", "192.0.2.7:7440"],
+        &["192.0.2.7:7440", "192.0.2.7:7443"],
+        &["192.0.2.7:7440"; 2],
+    ] {
+        assert_eq!(refused(listen), "LISTEN_INVALID", "{listen:?}");
+    }
+}

@@ -1,0 +1,367 @@
+//! A server's part in keeping the cluster's state: it becomes a member of etcd when the plan says so, keeps the
+//! process running, removes the members of servers that have left the cluster, and knows where all of them are.
+//!
+//! Every server looks after itself; nobody is in charge. So two servers may want to become members at once: etcd
+//! lets one be there that has no vote yet, and the other tries again.
+//!
+//! Invariants:
+//! - That this server has begun to be a member is written down before it is counted on, so that it never
+//!   begins twice.
+//! - A member votes only when it has all that the others have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use spandrel_cluster::store::{LeaseId, StateStore as _};
+use spandrel_cluster::{ClusterState, StateError};
+use spandrel_shared::{Error, NodeId};
+use spandrel_state_etcd::member::{self, Beginning, Member, MemberIdentity, MemberSettings, MemberStatus};
+use spandrel_state_etcd::{EtcdState, MemberDescription};
+
+use super::Port;
+use super::settings::{Pki, ServerSettings, StatePlace, not_writable};
+use super::state_plan::{OwnMember, PlannedMember, PlannedServer, Step, next_step};
+use crate::admin::administration::state_error;
+use crate::directory::Directory;
+use crate::node_state::NodeState;
+
+/// How often it is looked who keeps the state and who should: etcd tells nobody when that changes.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long the sign that a server runs lasts.
+const AWAKE_TIME: Duration = Duration::from_secs(15);
+
+/// A member without a vote that does not run for so long is in the way of others.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
+
+/// How often it is looked whether a member that begins has data.
+const DATA_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A server's part in keeping the state.
+pub struct StateMemberKeeper {
+    directory: Directory,
+    settings: Mutex<ServerSettings>,
+    member: Mutex<Option<Member>>,
+    /// Whether the server was a member, and its data are gone.
+    has_lost_data: AtomicBool,
+    /// Since when members without a vote were not seen to run, by their numbers.
+    asleep_since: Mutex<BTreeMap<u64, Instant>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl StateMemberKeeper {
+    /// The part of the server in `directory`.
+    pub fn new(directory: Directory, settings: ServerSettings) -> Arc<Self> {
+        Arc::new(Self {
+            directory,
+            settings: Mutex::new(settings),
+            member: Mutex::default(),
+            has_lost_data: AtomicBool::new(false),
+            asleep_since: Mutex::default(),
+        })
+    }
+
+    /// Starts the member's process if the server is a member, or begins the first one: it runs when this returns.
+    pub async fn start(&self) -> Result<(), Error> {
+        let settings = self.settings();
+        let beginning = match &settings.state {
+            StatePlace::Own { is_member: true, .. } => Beginning::Member,
+            StatePlace::Own { .. } if settings.founding.is_some() => Beginning::First(settings.cluster),
+            _ => return Ok(()),
+        };
+        match self.begin(beginning).await {
+            // The others have the state. This server's drives must not stay away because of that.
+            Err(error) if error.code == "STATE_MEMBER_DATA_LOST" && settings.state.endpoints().len() > 1 => {
+                tracing::error!("{error}; the member begins anew when most of the others answer");
+                self.has_lost_data.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            begun => begun,
+        }
+    }
+
+    /// What the server is, as it is now.
+    pub fn settings(&self) -> ServerSettings {
+        locked(&self.settings).clone()
+    }
+
+    /// Changes what the server is, durably.
+    pub fn change(&self, change: impl FnOnce(&mut ServerSettings)) -> Result<(), Error> {
+        let mut settings = locked(&self.settings);
+        let mut changed = settings.clone();
+        change(&mut changed);
+        if changed != *settings {
+            changed.write(&self.directory)?;
+            *settings = changed;
+        }
+        Ok(())
+    }
+
+    fn member_settings(&self, beginning: Beginning) -> Option<MemberSettings> {
+        let settings = self.settings();
+        let StatePlace::Own { program, .. } = &settings.state else { return None };
+        let pki = Pki(&self.directory);
+        Some(MemberSettings {
+            program: program.clone(),
+            folder: self.directory.join("etcd"),
+            name: settings.node.to_string(),
+            client_addresses: settings.addresses(Port::StateClients),
+            peer_addresses: settings.addresses(Port::StateMembers),
+            identity: Some(MemberIdentity {
+                authority: pki.authority(),
+                certificate: pki.certificate(),
+                key: pki.key(),
+            }),
+            beginning,
+        })
+    }
+
+    /// Starts the member's process, or takes it over, and waits until it has data of its own.
+    async fn begin(&self, beginning: Beginning) -> Result<(), Error> {
+        let is_added = matches!(beginning, Beginning::Added(_));
+        let Some(settings) = self.member_settings(beginning) else { return Ok(()) };
+        let member = Member::start(settings).await?;
+        // From now on whoever ends this server ends the process, too.
+        *locked(&self.member) = Some(member);
+        loop {
+            let status = locked(&self.member).as_ref().map(Member::status);
+            match status {
+                Some(MemberStatus::Running { is_member: true, .. }) => break,
+                // What it was told of the other members may be of yesterday.
+                Some(MemberStatus::Ended { reason }) if is_added => {
+                    self.stop_later().await;
+                    return Err(not_begun(&reason));
+                }
+                Some(MemberStatus::Ended { .. } | MemberStatus::Running { .. }) => {}
+                None => return Err(not_begun("this server is being stopped")),
+            }
+            tokio::time::sleep(DATA_INTERVAL).await;
+        }
+        self.set_member(true)
+    }
+
+    fn set_member(&self, is: bool) -> Result<(), Error> {
+        self.change(|settings| {
+            if let StatePlace::Own { is_member, .. } = &mut settings.state {
+                *is_member = is;
+            }
+        })
+    }
+
+    async fn stop_later(&self) {
+        let member = locked(&self.member).take();
+        if let Some(member) = member {
+            member.stop().await;
+        }
+    }
+
+    /// Keeps this server's part as it should be. Never completes.
+    pub async fn keep(&self, etcd: EtcdState, state: ClusterState<NodeState>) {
+        let mut told = String::new();
+        let mut lease = None;
+        loop {
+            let looked = match self.stay_awake(&state, &mut lease).await {
+                Ok(()) => self.look(&etcd, &state).await,
+                Err(error) => Err(error),
+            };
+            match looked {
+                Ok(()) => told.clear(),
+                Err(error) => {
+                    let error = error.to_string();
+                    if error != told {
+                        tracing::warn!("this server's part in keeping the cluster's state: {error}");
+                        told = error;
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Says that this server runs.
+    async fn stay_awake(
+        &self,
+        state: &ClusterState<NodeState>,
+        lease: &mut Option<LeaseId>,
+    ) -> Result<(), Error> {
+        let store = state.store();
+        if let Some(present) = *lease
+            && store.keep_alive(present).await.is_ok()
+        {
+            return Ok(());
+        }
+        let new = store.grant_lease(AWAKE_TIME).await.map_err(|error| state_error(error.into()))?;
+        *lease = Some(new);
+        state.stay_awake(self.settings().node, new).await.map_err(state_error)
+    }
+
+    async fn look(&self, etcd: &EtcdState, state: &ClusterState<NodeState>) -> Result<(), Error> {
+        let members = etcd.list_members().await.map_err(|error| state_error(error.into()))?;
+        let endpoints = endpoints_of(&members);
+        if !endpoints.is_empty() {
+            etcd.set_endpoints(&endpoints).await?;
+            self.change(|settings| {
+                if let StatePlace::Own { endpoints: known, .. } = &mut settings.state {
+                    *known = endpoints;
+                }
+            })?;
+        }
+        let servers = Servers::read(state).await.map_err(state_error)?;
+        let Some(settings) = self.member_settings(Beginning::Member) else { return Ok(()) };
+        let urls: Vec<String> = settings.peer_addresses.iter().map(|address| settings.url(address)).collect();
+        let own_server = self.settings().node;
+        let server_of = |member: &MemberDescription| {
+            let is_own = member.name.is_empty() && member.peer_urls.iter().any(|url| urls.contains(url));
+            if is_own { Some(own_server) } else { member.name.parse().ok() }
+        };
+        let planned: Vec<PlannedMember> = members
+            .iter()
+            .map(|member| {
+                let server = server_of(member);
+                PlannedMember {
+                    id: member.id,
+                    server,
+                    votes: !member.is_learner,
+                    is_given_up: self.is_given_up(member, server, &servers),
+                }
+            })
+            .collect();
+        let own = OwnMember {
+            server: own_server,
+            id: planned.iter().find(|member| member.server == Some(own_server)).map(|member| member.id),
+            runs: locked(&self.member).is_some(),
+            has_lost_data: self.has_lost_data.load(Ordering::Relaxed),
+        };
+        if own.id.is_none() && own.runs {
+            tracing::warn!("etcd knows this server's member no more: it ends");
+            return self.forget_member().await;
+        }
+        let step = next_step(own, &servers.planned, &planned, &servers.removed);
+        self.take(step, etcd, &members, &settings, &urls).await
+    }
+
+    /// Whether a member without a vote has not run for long.
+    fn is_given_up(&self, member: &MemberDescription, server: Option<NodeId>, servers: &Servers) -> bool {
+        let is_awake = server
+            .is_some_and(|server| servers.planned.iter().any(|known| known.id == server && known.is_awake));
+        let mut asleep_since = locked(&self.asleep_since);
+        if !member.is_learner || is_awake {
+            asleep_since.remove(&member.id);
+            return false;
+        }
+        asleep_since.entry(member.id).or_insert_with(Instant::now).elapsed() >= GIVEN_UP_AFTER
+    }
+
+    async fn take(
+        &self,
+        step: Step,
+        etcd: &EtcdState,
+        members: &[MemberDescription],
+        settings: &MemberSettings,
+        urls: &[String],
+    ) -> Result<(), Error> {
+        let failed = |error: spandrel_cluster::store::StoreError| state_error(error.into());
+        match step {
+            Step::Wait => Ok(()),
+            Step::Add => {
+                member::check_program(&settings.program)?;
+                let all = etcd.add_learner(urls).await.map_err(failed)?;
+                tracing::info!("this server begins to keep the cluster's state");
+                self.begin(Beginning::added(&all, &settings.name)?).await
+            }
+            Step::Begin => self.begin(Beginning::added(members, &settings.name)?).await,
+            Step::Promote(id) => {
+                match etcd.promote_member(id).await {
+                    Ok(()) => tracing::warn!("this server keeps the cluster's state, with a vote"),
+                    // It does not have all yet.
+                    Err(error) => tracing::debug!("no vote yet: {error}"),
+                }
+                Ok(())
+            }
+            Step::Remove(id) => {
+                tracing::warn!(
+                    "etcd's member {id:x} is removed: its server has left, or has not run for long"
+                );
+                etcd.remove_member(id).await.map_err(failed)
+            }
+            Step::Leave(id) => {
+                tracing::warn!("this server keeps the cluster's state no more");
+                etcd.remove_member(id).await.map_err(failed)?;
+                self.forget_member().await
+            }
+        }
+    }
+
+    /// Ends the member, which etcd knows no more. Its data are put aside: with them it could never come back.
+    async fn forget_member(&self) -> Result<(), Error> {
+        self.stop_later().await;
+        let folder = self.directory.join("etcd");
+        let (data, aside) = (folder.join("data"), folder.join("data.former"));
+        if data.exists() {
+            // What was put aside before is of no use any more.
+            let _ = std::fs::remove_dir_all(&aside);
+            std::fs::rename(&data, &aside).map_err(|error| not_writable(&self.directory, &error))?;
+        }
+        self.has_lost_data.store(false, Ordering::Relaxed);
+        self.set_member(false)
+    }
+
+    /// Ends the member's process in order.
+    pub async fn stop(&self) {
+        self.stop_later().await;
+    }
+}
+
+fn not_begun(why: &str) -> Error {
+    Error::new(
+        "STATE_MEMBER_NOT_STARTED",
+        "this server does not keep the cluster's state yet",
+        why,
+        "it tries again; if it stays so, look at the log of etcd in the server's directory",
+    )
+}
+
+/// Where the members with a vote answer clients.
+fn endpoints_of(members: &[MemberDescription]) -> Vec<String> {
+    let voting = members.iter().filter(|member| !member.is_learner);
+    let mut endpoints: Vec<String> = voting.flat_map(|member| member.client_urls.clone()).collect();
+    endpoints.sort();
+    endpoints
+}
+
+/// The servers of a cluster.
+pub struct Servers {
+    /// Nodes and witnesses, in the order in which they joined.
+    planned: Vec<PlannedServer>,
+    /// The names of all.
+    pub names: BTreeMap<NodeId, String>,
+    /// Those that have left.
+    removed: BTreeSet<NodeId>,
+}
+
+impl Servers {
+    /// The servers that `state` knows.
+    pub async fn read(state: &ClusterState<NodeState>) -> Result<Self, StateError> {
+        let awake = state.awake().await?;
+        let nodes = state.nodes().await?.into_iter();
+        let nodes = nodes.map(|(id, stored)| (stored.record.joined_unix_ms, id, stored.record.name, false));
+        let witnesses = state.witnesses().await?.into_iter();
+        let witnesses =
+            witnesses.map(|(id, stored)| (stored.record.joined_unix_ms, id, stored.record.name, true));
+        let mut servers: Vec<_> = nodes.chain(witnesses).collect();
+        servers.sort();
+        let planned = servers.iter().map(|(_, id, _, witness)| PlannedServer {
+            id: *id,
+            witness: *witness,
+            is_awake: awake.contains(id),
+        });
+        let planned = planned.collect();
+        let names = servers.into_iter().map(|(_, id, name, _)| (id, name)).collect();
+        Ok(Self { planned, names, removed: state.removed_nodes().await? })
+    }
+}

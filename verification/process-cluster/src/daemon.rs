@@ -1,0 +1,316 @@
+//! A process of the program that serves, from outside: its start, what it says, its death, and the commands against
+//! it.
+//!
+//! Invariants:
+//! - When it is dropped, its process is dead.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::program::Program;
+
+/// How long a process may take until it serves.
+const READY_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// How long something may take to become what it should be.
+const HEALING_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// What begins the line that says that a process serves.
+const READY_LINE: &str = "ready:";
+
+/// A process that serves in a directory, or has served.
+pub struct Daemon {
+    program: Program,
+    directory: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    running: Option<Running>,
+    log: Arc<Mutex<String>>,
+}
+
+struct Running {
+    child: Arc<Mutex<Child>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+/// Kills a cluster's process, from any thread and at any moment.
+#[derive(Clone)]
+pub struct KillSwitch {
+    child: Arc<Mutex<Child>>,
+}
+
+impl KillSwitch {
+    /// The process dies at once, by SIGKILL.
+    pub fn kill(&self) {
+        let mut child = self.child.lock().expect("nobody panics with the lock");
+        // That it is dead already is as good.
+        let _ = child.kill();
+    }
+}
+
+/// What a command has said, and how it ended.
+#[derive(Clone, Debug)]
+pub struct CommandOutput {
+    /// The exit status; `None` if it was killed.
+    pub status: Option<i32>,
+    /// Standard output.
+    pub output: String,
+    /// Standard error.
+    pub errors: String,
+}
+
+impl CommandOutput {
+    /// Standard output as JSON.
+    ///
+    /// # Panics
+    ///
+    /// If it is none.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.output).unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
+    }
+}
+
+impl Daemon {
+    /// A process that is to run the program with `--dir DIRECTORY` and these arguments.
+    pub fn new(program: Program, directory: &Path, arguments: Vec<String>) -> Self {
+        Self {
+            program,
+            directory: directory.to_owned(),
+            arguments,
+            environment: Vec::new(),
+            running: None,
+            log: Arc::default(),
+        }
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Sets a variable of its environment from the next start on.
+    pub fn set_variable(&mut self, name: &str, value: &str) {
+        self.environment.retain(|(known, _)| known != name);
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Starts the process and waits until it serves. The former one must be dead.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to serve.
+    pub fn start(&mut self) {
+        let is_ready = self.begin();
+        self.await_ready(&is_ready);
+    }
+
+    /// Starts the process. What is received, once it serves.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn begin(&mut self) -> Receiver<()> {
+        self.reap();
+        let mut child = self
+            .command()
+            .args(&self.arguments)
+            .envs(self.environment.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program can be started");
+        let (ready, is_ready) = channel();
+        let readers = [
+            child.stdout.take().map(|pipe| {
+                self.collect(pipe, move |line| {
+                    if line.starts_with(READY_LINE) {
+                        let _ = ready.send(());
+                    }
+                })
+            }),
+            child.stderr.take().map(|pipe| self.collect(pipe, |_| {})),
+        ];
+        let readers = readers.into_iter().flatten().collect();
+        self.running = Some(Running { child: Arc::new(Mutex::new(child)), readers });
+        is_ready
+    }
+
+    /// Waits until the process serves.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that.
+    pub fn await_ready(&self, is_ready: &Receiver<()>) {
+        match is_ready.recv_timeout(READY_TIME_MAX) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Disconnected) => panic!("the process has ended:\n{}", self.log()),
+            Err(RecvTimeoutError::Timeout) => panic!("the process does not serve:\n{}", self.log()),
+        }
+    }
+
+    /// Takes what the process says into the log, line by line.
+    fn collect(
+        &self,
+        pipe: impl Read + Send + 'static,
+        mut look: impl FnMut(&str) + Send + 'static,
+    ) -> JoinHandle<()> {
+        let log = Arc::clone(&self.log);
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                look(&line);
+                let mut log = log.lock().expect("nobody panics with the lock");
+                log.push_str(&line);
+                log.push('\n');
+            }
+        })
+    }
+
+    /// All that the processes have said, and what the last one has logged.
+    pub fn log(&self) -> String {
+        let mut text = self.log.lock().expect("nobody panics with the lock").clone();
+        let logs = std::fs::read_dir(self.directory.join("log")).into_iter().flatten().flatten();
+        for entry in logs {
+            if let Ok(logged) = std::fs::read_to_string(entry.path()) {
+                text.push_str(&format!("--- {}\n{logged}", entry.path().display()));
+            }
+        }
+        text
+    }
+
+    /// Kills the process, now or later.
+    ///
+    /// # Panics
+    ///
+    /// If no process was started.
+    pub fn kill_switch(&self) -> KillSwitch {
+        let running = self.running.as_ref().expect("a process that was started");
+        KillSwitch { child: Arc::clone(&running.child) }
+    }
+
+    /// Whether the process runs.
+    pub fn is_running(&mut self) -> bool {
+        let Some(running) = &self.running else { return false };
+        let mut child = running.child.lock().expect("nobody panics with the lock");
+        child.try_wait().is_ok_and(|status| status.is_none())
+    }
+
+    /// Kills the process by SIGKILL, if it runs, and waits until it is gone.
+    pub fn kill(&mut self) {
+        if let Some(running) = &self.running {
+            KillSwitch { child: Arc::clone(&running.child) }.kill();
+        }
+        self.reap();
+    }
+
+    /// Stops the process in the middle of whatever it does (SIGSTOP), or lets it go on (SIGCONT).
+    ///
+    /// # Panics
+    ///
+    /// If it does not run.
+    pub fn signal(&self, signal: &str) {
+        let running = self.running.as_ref().expect("a process that was started");
+        let child = running.child.lock().expect("nobody panics with the lock");
+        let told = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(told.is_ok_and(|status| status.success()), "the process is there to be told");
+    }
+
+    /// Ends the process in order, by SIGTERM, and waits until it is gone.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end well.
+    pub fn stop(&mut self) {
+        let running = self.running.take().expect("a process that was started");
+        let mut child = running.child.lock().expect("nobody panics with the lock");
+        let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+        assert!(told.is_ok_and(|status| status.success()), "the process is there to be told");
+        let status = child.wait().expect("it is a child of this process");
+        drop(child);
+        running.readers.into_iter().for_each(|reader| drop(reader.join()));
+        assert!(status.success(), "the process did not end well ({status}):\n{}", self.log());
+    }
+
+    /// Waits for a process that is dead or about to be.
+    fn reap(&mut self) {
+        let Some(running) = self.running.take() else { return };
+        let mut child = running.child.lock().expect("nobody panics with the lock");
+        let _ = child.wait();
+        drop(child);
+        running.readers.into_iter().for_each(|reader| drop(reader.join()));
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.program.path());
+        command.arg("--dir").arg(&self.directory);
+        command
+    }
+
+    /// Runs a command against it.
+    pub fn run(&self, arguments: &[&str]) -> CommandOutput {
+        let output = self.command().args(arguments).stdin(Stdio::null()).output();
+        let output = output.expect("the program can be started");
+        CommandOutput {
+            status: output.status.code(),
+            output: String::from_utf8_lossy(&output.stdout).into_owned(),
+            errors: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Runs a command that must succeed.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    pub fn must_run(&self, arguments: &[&str]) -> CommandOutput {
+        let output = self.run(arguments);
+        assert_eq!(output.status, Some(0), "{arguments:?}: {output:#?}\n{}", self.log());
+        output
+    }
+
+    /// Waits until a command, which may fail meanwhile, says in JSON what is asked for.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that.
+    pub fn await_answer(
+        &self,
+        arguments: &[&str],
+        what: &str,
+        condition: impl Fn(&serde_json::Value) -> bool,
+    ) -> serde_json::Value {
+        let deadline = Instant::now() + HEALING_TIME_MAX;
+        loop {
+            let output = self.run(arguments);
+            let answer = serde_json::from_str(&output.output).unwrap_or_default();
+            if output.status == Some(0) && condition(&answer) {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "not {what}: {output:#?}\n{}", self.log());
+            // tidy-allow(sleep): the condition is another process's, which can only be asked again.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("what the process in {} said:\n{}", self.directory.display(), self.log());
+        }
+    }
+}
+
+/// A new directory: in memory if that can be had, since it is the killed process that loses what it
+/// had not flushed, and no machine's power fails here.
+pub fn new_directory() -> tempfile::TempDir {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("spandrel-test-");
+    builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir()).expect("a directory can be made")
+}

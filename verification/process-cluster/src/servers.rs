@@ -1,0 +1,338 @@
+//! A cluster of servers, each a process of its own with an address of its own on the loopback interface and a member
+//! of etcd beside it: started, killed, cut off and asked from outside.
+//!
+//! Invariants:
+//! - When it is dropped, all its processes are dead, those of etcd too, and its directory is gone.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use spandrel_platform::Address;
+use tempfile::TempDir;
+
+use crate::cluster::{PREFIX_VARIABLE, volumes_are_healthy};
+use crate::daemon::{CommandOutput, Daemon, KillSwitch, new_directory};
+use crate::program::Program;
+
+/// How long others may go on using servers that are to be restored.
+const RELEASE_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// The first of each server's ports.
+const PORT: u16 = 7440;
+
+/// What a cluster of servers consists of.
+#[derive(Clone, Debug)]
+pub struct ServersOptions {
+    /// How many nodes.
+    pub nodes: usize,
+    /// Whether there is a witness, which is called `w`.
+    pub witness: bool,
+    /// How large each node's drive is, as `truncate` takes it.
+    pub drive_size: String,
+    /// What stands before the location of each drive, as `volatile:`; empty for plain files.
+    pub drive_prefix: String,
+}
+
+/// A cluster of servers.
+pub struct Servers {
+    /// In the order in which they joined, the witness last.
+    servers: Vec<Server>,
+    directory: TempDir,
+}
+
+/// A server: its name, its process, and its member of etcd, if it has one.
+pub struct Server {
+    name: String,
+    daemon: Daemon,
+}
+
+impl Servers {
+    /// Makes a new cluster whose nodes are `n1`, `n2` and so on, each with a drive, and waits until all serve and the
+    /// state is kept by as many as it should be.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that.
+    pub fn start(program: &Program, options: &ServersOptions) -> Self {
+        let directory = new_directory();
+        let mut servers = Self { servers: Vec::new(), directory };
+        let mut token = String::new();
+        for number in 1..=options.nodes {
+            let name = format!("n{number}");
+            let daemon = servers.daemon(program, &name, "node", options);
+            let listen = new_address();
+            if token.is_empty() {
+                let made = daemon.must_run(&[
+                    "cluster",
+                    "init",
+                    "--name",
+                    "test",
+                    "--node-name",
+                    &name,
+                    "--listen",
+                    &listen,
+                    "--slab-size",
+                    "4M",
+                ]);
+                token = made.output.lines().last().expect("it prints a token").to_owned();
+            } else {
+                daemon.must_run(&["node", "join", &token, "--node-name", &name, "--listen", &listen]);
+            }
+            servers.servers.push(Server { name: name.clone(), daemon });
+            servers.server_mut(&name).daemon.start();
+            let drive = servers.drive_file(&name);
+            let made = Command::new("truncate").args(["-s", &options.drive_size]).arg(&drive).status();
+            assert!(made.is_ok_and(|status| status.success()), "a drive can be made");
+            servers.must_run(&name, &["drive", "add", drive.to_str().expect("a plain name")]);
+        }
+        if options.witness {
+            let daemon = servers.daemon(program, "w", "witness", options);
+            let listen = new_address();
+            daemon.must_run(&["witness", "join", &token, "--node-name", "w", "--listen", &listen]);
+            servers.servers.push(Server { name: "w".to_owned(), daemon });
+            servers.server_mut("w").daemon.start();
+        }
+        servers.await_state();
+        let drives = options.nodes as u64;
+        let all_usable = |status: &serde_json::Value| {
+            let nodes = status["nodes"].as_array();
+            nodes.is_some_and(|nodes| {
+                nodes.iter().filter_map(|node| node["drives_usable"].as_u64()).sum::<u64>() == drives
+            })
+        };
+        servers.await_status("n1", "of all drives", all_usable);
+        servers
+    }
+
+    fn daemon(&self, program: &Program, name: &str, kind: &str, options: &ServersOptions) -> Daemon {
+        let arguments = vec![kind.to_owned(), "run".to_owned()];
+        let mut daemon = Daemon::new(program.clone(), &self.directory.path().join(name), arguments);
+        daemon.set_variable(PREFIX_VARIABLE, &options.drive_prefix);
+        daemon
+    }
+
+    /// Waits until the state is kept by as many servers as it should be.
+    fn await_state(&self) {
+        let votes = match self.servers.len() {
+            0..=2 => 1,
+            3..=4 => 3,
+            _ => 5,
+        };
+        let has_votes = |state: &serde_json::Value| {
+            let members = state["members"].as_array();
+            members.is_some_and(|members| {
+                members.iter().filter(|member| member["votes"] == true).count() == votes
+            })
+        };
+        self.servers[0].daemon.await_answer(&["cluster", "state", "-o", "json"], "kept by all", has_votes);
+    }
+
+    /// A server's directory.
+    pub fn directory(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The file that is a node's drive.
+    pub fn drive_file(&self, node: &str) -> PathBuf {
+        self.directory.path().join(format!("{node}.drive"))
+    }
+
+    /// Where a node serves NBD on its own machine.
+    pub fn nbd_address(&self, node: &str) -> Address {
+        let path = self.directory.path().join(node).join("nbd.sock");
+        Address::Unix(path.to_str().expect("temporary directories have plain names").to_owned())
+    }
+
+    /// The names of all servers.
+    pub fn names(&self) -> Vec<String> {
+        self.servers.iter().map(|server| server.name.clone()).collect()
+    }
+
+    fn server(&self, name: &str) -> &Server {
+        let server = self.servers.iter().find(|server| server.name == name);
+        server.unwrap_or_else(|| panic!("there is no server {name}"))
+    }
+
+    fn server_mut(&mut self, name: &str) -> &mut Server {
+        let server = self.servers.iter_mut().find(|server| server.name == name);
+        server.unwrap_or_else(|| panic!("there is no server {name}"))
+    }
+
+    /// Kills a server's process, which leaves its member of etcd running.
+    pub fn kill_process(&mut self, name: &str) {
+        self.server_mut(name).daemon.kill();
+    }
+
+    /// Kills a server's process now, which leaves its member of etcd running. Nobody waits for it yet.
+    pub fn kill_now(&self, name: &str) {
+        self.server(name).daemon.kill_switch().kill();
+    }
+
+    /// Starts whatever does not run any more, and waits until all is healthy again.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that, or if somebody else still uses the servers.
+    pub fn restore(servers: &mut Arc<Self>) {
+        let deadline = Instant::now() + RELEASE_TIME_MAX;
+        let servers = loop {
+            match Arc::get_mut(servers) {
+                Some(alone) => break alone,
+                // A thread that has killed something is about to end.
+                None => assert!(Instant::now() < deadline, "somebody else uses the servers"),
+            }
+            std::thread::yield_now();
+        };
+        let dead = servers
+            .servers
+            .iter_mut()
+            .filter_map(|server| (!server.daemon.is_running()).then(|| server.name.clone()));
+        let dead: Vec<String> = dead.collect();
+        servers.restart_together(&dead.iter().map(String::as_str).collect::<Vec<_>>());
+        servers.await_health("n1");
+        let all_up = |status: &serde_json::Value| {
+            let nodes = status["nodes"].as_array();
+            nodes.is_some_and(|nodes| nodes.iter().all(|node| node["status"]["health"] == "Healthy"))
+        };
+        servers.await_status("n1", "of all nodes", all_up);
+    }
+
+    /// Kills the processes of these servers and their members of etcd, from wherever and whenever that is to be.
+    pub fn power_switch(&self, names: &[&str]) -> PowerSwitch {
+        let each = names.iter().map(|name| self.server(name));
+        PowerSwitch {
+            servers: each.map(|server| (server.daemon.kill_switch(), server.etcd_pattern())).collect(),
+        }
+    }
+
+    /// Kills a server's process and its member of etcd: what the loss of its power would do.
+    pub fn kill(&mut self, name: &str) {
+        let server = self.server_mut(name);
+        server.daemon.kill();
+        server.kill_etcd();
+    }
+
+    /// Kills a server's member of etcd alone.
+    pub fn kill_etcd(&self, name: &str) {
+        self.server(name).kill_etcd();
+    }
+
+    /// Ends a server's process in order.
+    pub fn stop(&mut self, name: &str) {
+        self.server_mut(name).daemon.stop();
+    }
+
+    /// Starts a server again, and waits until it serves.
+    pub fn restart(&mut self, name: &str) {
+        self.server_mut(name).daemon.start();
+    }
+
+    /// Starts these servers again at the same time, and waits until all of them serve: none may without the others.
+    pub fn restart_together(&mut self, names: &[&str]) {
+        let mut starting = Vec::new();
+        for name in names {
+            starting.push((*name, self.server_mut(name).daemon.begin()));
+        }
+        for (name, is_ready) in starting {
+            self.server(name).daemon.await_ready(&is_ready);
+        }
+    }
+
+    /// Stops a server's process in the middle of whatever it does, or lets it go on: `-STOP`, `-CONT`.
+    pub fn signal(&self, name: &str, signal: &str) {
+        self.server(name).daemon.signal(signal);
+    }
+
+    /// Runs a command on a server.
+    pub fn run(&self, name: &str, arguments: &[&str]) -> CommandOutput {
+        self.server(name).daemon.run(arguments)
+    }
+
+    /// Runs a command on a server that must succeed.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    pub fn must_run(&self, name: &str, arguments: &[&str]) -> CommandOutput {
+        self.server(name).daemon.must_run(arguments)
+    }
+
+    /// Waits until `spandrel status` on a server says what is asked for.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that.
+    pub fn await_status(&self, name: &str, what: &str, condition: impl Fn(&serde_json::Value) -> bool) {
+        self.server(name).daemon.await_answer(&["status", "-o", "json"], what, condition);
+    }
+
+    /// Waits until all volumes are healthy, as a server sees it.
+    ///
+    /// # Panics
+    ///
+    /// If one does not become so.
+    pub fn await_health(&self, name: &str) {
+        self.await_status(name, "healthy", volumes_are_healthy);
+    }
+
+    /// The name of the node that owns a volume, as a server sees it.
+    pub fn owner(&self, name: &str, volume: &str) -> Option<String> {
+        let answer = self.run(name, &["volume", "get", volume, "-o", "json"]);
+        (answer.status == Some(0)).then(|| answer.json()["owner"].as_str().map(str::to_owned)).flatten()
+    }
+}
+
+impl Server {
+    /// What the command line of its member of etcd holds, and no other process's.
+    fn etcd_pattern(&self) -> String {
+        format!("--data-dir {}", self.daemon.directory().join("etcd/data").display())
+    }
+
+    /// Kills the member of etcd, if it runs: the process with its data.
+    fn kill_etcd(&self) {
+        kill_by_pattern(&self.etcd_pattern());
+    }
+}
+
+/// Cuts the power of some servers.
+pub struct PowerSwitch {
+    servers: Vec<(KillSwitch, String)>,
+}
+
+impl PowerSwitch {
+    /// Now.
+    pub fn cut(self) {
+        for (process, _) in &self.servers {
+            process.kill();
+        }
+        for (_, pattern) in &self.servers {
+            kill_by_pattern(pattern);
+        }
+    }
+}
+
+fn kill_by_pattern(pattern: &str) {
+    // That there is none is as good.
+    let _ = Command::new("pkill").args(["-KILL", "-f", "--", pattern]).status();
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.daemon.kill();
+        self.kill_etcd();
+    }
+}
+
+/// An address on this machine where nothing else listens: one of the many of the loopback interface, by the number of
+/// this process.
+fn new_address() -> String {
+    static COUNT: AtomicU8 = AtomicU8::new(1);
+    let [_, _, third, fourth] = std::process::id().to_be_bytes();
+    let server = COUNT.fetch_add(1, Ordering::Relaxed);
+    let address = IpAddr::V4(Ipv4Addr::new(127, 128 | (third & 0x7F), fourth, server));
+    format!("{address}:{PORT}")
+}

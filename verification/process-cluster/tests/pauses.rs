@@ -1,0 +1,113 @@
+//! How long clients wait when something is lost: four nodes and a witness, a client that writes with sixteen requests
+//! under way, and the longest time in which none of them is answered.
+//!
+//! `SPANDREL_TEST_FULL=1 cargo test -p spandrel-process-cluster --test pauses -- --nocapture` measures each loss
+//! twenty times and prints a table; otherwise each happens once. No time is judged: machines differ.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spandrel_process_cluster::{HistoryClient, LoadOptions, Next, Program, Servers, ServersOptions};
+
+const VOLUME_BYTES: u64 = 32 << 20;
+
+/// Writes before and after a loss.
+const WRITES: u64 = 1500;
+
+/// What is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    /// The process of a node with copies.
+    Copy,
+    /// A node with copies falls silent.
+    SilentCopy,
+    /// The owner's server, with its member of etcd.
+    Owner,
+    /// Two nodes at once, the owner's among them.
+    TwoNodes,
+    /// A member of etcd.
+    StateMember,
+    /// Nothing: the volume is handed over.
+    HandOver,
+}
+
+const LOSSES: [Loss; 6] =
+    [Loss::Copy, Loss::SilentCopy, Loss::Owner, Loss::TwoNodes, Loss::StateMember, Loss::HandOver];
+
+/// The nodes other than `node`, the client's, in their order.
+fn others(node: &str) -> Vec<&'static str> {
+    ["n1", "n2", "n3", "n4"].into_iter().filter(|other| *other != node).collect()
+}
+
+/// Has a loss happen in the middle of a load. The longest pause.
+fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss) -> Duration {
+    let owner = servers.owner("n1", "v").expect("a node owns it");
+    // The client's node is never lost. Copies are elsewhere, or there as well.
+    let [first, second, third] = others(&owner)[..] else {
+        panic!("there are four nodes, and {owner} is one")
+    };
+    let (used, lost) = match loss {
+        Loss::Copy | Loss::SilentCopy | Loss::StateMember => (&*owner, vec![first]),
+        Loss::Owner => (first, vec![&*owner]),
+        Loss::TwoNodes => (first, vec![&*owner, second]),
+        Loss::HandOver => (&*owner, vec![]),
+    };
+    client.use_address(servers.nbd_address(used));
+    let switch = servers.power_switch(&lost);
+    let at = Arc::clone(servers);
+    let happens = move || match loss {
+        Loss::Copy => at.kill_now(first),
+        Loss::SilentCopy => at.signal(first, "-STOP"),
+        Loss::Owner | Loss::TwoNodes => switch.cut(),
+        Loss::StateMember => at.kill_etcd(first),
+        Loss::HandOver => _ = at.must_run(first, &["volume", "move", "v", "--owner", third]),
+    };
+    let mut happens = Some(happens);
+    let next = move |answered| match answered {
+        WRITES => {
+            let happens = happens.take().expect("it happens once");
+            // On a thread of its own: the client goes on meanwhile.
+            Next::AndLater(Duration::ZERO, Box::new(move || drop(std::thread::spawn(happens))))
+        }
+        _ if answered >= 4 * WRITES => Next::End,
+        _ => Next::GoOn,
+    };
+    let end = client.load(LoadOptions::default(), next).expect("a cluster that serves");
+    assert_eq!((&end.failures, &end.violations, &end.broken), (&Vec::new(), &Vec::new(), &None), "{loss:?}");
+    if loss == Loss::SilentCopy {
+        servers.signal(first, "-CONT");
+    }
+    end.pause_max
+}
+
+fn median(sorted: &[Duration]) -> Duration {
+    sorted[sorted.len() / 2]
+}
+
+#[test]
+fn clients_go_on_after_every_loss() {
+    let runs = if std::env::var_os("SPANDREL_TEST_FULL").is_some() { 20 } else { 1 };
+    let options = ServersOptions {
+        nodes: 4,
+        witness: true,
+        drive_size: "256M".to_owned(),
+        drive_prefix: String::new(),
+    };
+    let mut servers = Arc::new(Servers::start(&Program::with_test_faults(), &options));
+    servers.must_run("n1", &["volume", "create", "v", "--size", "32M", "--copies", "3", "--owner", "n1"]);
+    let mut client = HistoryClient::new(servers.nbd_address("n1"), "v", VOLUME_BYTES, 8);
+    println!("{:<12}  {:>9}  {:>9}", "LOSS", "MEDIAN ms", "WORST ms");
+    for loss in LOSSES {
+        let mut pauses = Vec::new();
+        for _ in 0..runs {
+            pauses.push(measure(&servers, &mut client, loss));
+            Servers::restore(&mut servers);
+        }
+        pauses.sort();
+        let worst = pauses.last().copied().unwrap_or_default();
+        let name = format!("{loss:?}");
+        println!("{name:<12}  {:>9}  {:>9}", median(&pauses).as_millis(), worst.as_millis());
+    }
+    let violations = client.check().expect("a cluster that serves");
+    assert!(violations.is_empty(), "{violations:?}");
+}

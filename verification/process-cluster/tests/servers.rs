@@ -1,0 +1,229 @@
+//! Nodes as processes of their own: joined, killed one by one and in pairs while clients write, and judged by what they
+//! have kept.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use spandrel_process_cluster::{HistoryClient, LoadOptions, Next, Program, Random, Servers, ServersOptions};
+
+const VOLUME_BYTES: u64 = 32 << 20;
+
+fn servers(nodes: usize, witness: bool) -> Servers {
+    let options = ServersOptions {
+        nodes,
+        witness,
+        drive_size: "256M".to_owned(),
+        drive_prefix: "volatile:".to_owned(),
+    };
+    Servers::start(&Program::with_test_faults(), &options)
+}
+
+/// A new volume, owned by a node, and a client of it there.
+fn client_of(servers: &Servers, node: &str, copies: &str, seed: u64) -> HistoryClient {
+    servers.must_run(node, &["volume", "create", "v", "--size", "32M", "--copies", copies, "--owner", node]);
+    HistoryClient::new(servers.nbd_address(node), "v", VOLUME_BYTES, seed)
+}
+
+/// Loads the volume until so many writes were answered. Nothing may fail.
+fn load(client: &mut HistoryClient, writes: u64) {
+    let end = client
+        .load(LoadOptions::default(), move |answered| if answered < writes { Next::GoOn } else { Next::End })
+        .expect("a cluster that serves");
+    assert_eq!((&end.failures, &end.violations, &end.broken), (&Vec::new(), &Vec::new(), &None));
+}
+
+/// Loads the volume, and has something happen in the middle of that. The client goes on to so many writes, unless the
+/// node that it uses is lost.
+fn load_while(client: &mut HistoryClient, writes: u64, is_lost: bool, what: impl FnOnce() + 'static) {
+    let mut what: Option<Box<dyn FnOnce()>> = Some(Box::new(what));
+    let next = move |answered| match what.take() {
+        Some(what) if answered >= writes / 2 => Next::AndLater(Duration::from_micros(300), what),
+        Some(later) => {
+            what = Some(later);
+            Next::GoOn
+        }
+        None if answered < writes => Next::GoOn,
+        None => Next::End,
+    };
+    let end = client.load(LoadOptions::default(), next).expect("a cluster that serves");
+    assert_eq!((&end.failures, &end.violations), (&Vec::new(), &Vec::new()));
+    assert_eq!(end.broken.is_some(), is_lost, "{end:?}");
+    assert_eq!(end.unanswered > 0, is_lost, "{end:?}");
+}
+
+fn assert_nothing_is_lost(client: &mut HistoryClient) {
+    let violations = client.check().expect("a cluster that serves");
+    assert!(violations.is_empty(), "{violations:?}");
+}
+
+/// Cuts the power of these servers while a client writes at `used`, and has it go on at `then`.
+fn lose(servers: &mut Servers, client: &mut HistoryClient, lost: &[&str], used: &str, then: &str) {
+    client.use_address(servers.nbd_address(used));
+    let switch = servers.power_switch(lost);
+    load_while(client, 2000, lost.contains(&used), move || switch.cut());
+    lost.iter().for_each(|name| servers.kill(name));
+    client.use_address(servers.nbd_address(then));
+    load(client, 1000);
+    assert_nothing_is_lost(client);
+    servers.restart_together(lost);
+    servers.await_health(then);
+}
+
+#[test]
+fn three_nodes_go_on_without_any_one_of_them() {
+    let mut servers = servers(3, false);
+    let mut client = client_of(&servers, "n1", "3", 1);
+    for (lost, used, then) in [("n1", "n1", "n2"), ("n2", "n3", "n3"), ("n3", "n1", "n2")] {
+        lose(&mut servers, &mut client, &[lost], used, then);
+    }
+    let verified = servers.run("n1", &["volume", "verify", "v"]);
+    assert_eq!(verified.status, Some(0), "{verified:#?}");
+}
+
+#[test]
+fn all_servers_that_die_together_come_back_with_everything() {
+    let mut servers = servers(3, false);
+    let mut client = client_of(&servers, "n1", "3", 2);
+    let random = Random::new(2);
+    let all = ["n1", "n2", "n3"];
+    for _ in 0..2 {
+        let switch = servers.power_switch(&all);
+        load_while(&mut client, 1000 + random.below(1000), true, move || switch.cut());
+        all.iter().for_each(|name| servers.kill(name));
+        servers.restart_together(&all);
+        assert_nothing_is_lost(&mut client);
+        servers.await_health("n2");
+    }
+}
+
+#[test]
+fn two_nodes_and_a_witness_go_on_without_either() {
+    let mut servers = servers(2, true);
+    let mut client = client_of(&servers, "n1", "2", 3);
+    for (lost, used, then) in [("n1", "n1", "n2"), ("n2", "n1", "n1"), ("w", "n2", "n2")] {
+        lose(&mut servers, &mut client, &[lost], used, then);
+    }
+}
+
+#[test]
+fn four_nodes_and_a_witness_go_on_without_any_two_nodes() {
+    let mut servers = servers(4, true);
+    let mut client = client_of(&servers, "n1", "3", 4);
+    let pairs = [["n1", "n2"], ["n3", "n4"], ["n2", "n3"]];
+    for (lost, used, then) in [(pairs[0], "n1", "n3"), (pairs[1], "n2", "n2"), (pairs[2], "n4", "n1")] {
+        lose(&mut servers, &mut client, &lost, used, then);
+    }
+}
+
+#[test]
+fn an_owner_that_is_silent_for_long_completes_nothing_when_it_comes_back() {
+    let servers = Arc::new(servers(3, false));
+    let mut client = client_of(&servers, "n1", "3", 5);
+    let woken = Arc::new(Mutex::new(None));
+    let (silent, waking) = (Arc::clone(&servers), Arc::clone(&woken));
+    // The owner's node stands still with writes under way, and goes on when another one owns the volume.
+    load_while(&mut client, 2000, false, move || {
+        silent.signal("n1", "-STOP");
+        let wake = std::thread::spawn(move || {
+            let is_served_elsewhere = |status: &serde_json::Value| {
+                let volume = &status["volumes"][0];
+                volume["is_serving"] == true && volume["owner"] != "n1"
+            };
+            silent.await_status("n2", "served by another node", is_served_elsewhere);
+            silent.signal("n1", "-CONT");
+        });
+        *waking.lock().expect("nobody panics with the lock") = Some(wake);
+    });
+    let wake = woken.lock().expect("nobody panics with the lock").take().expect("it was begun");
+    wake.join().expect("it has come to its end");
+    assert_ne!(servers.owner("n2", "v").as_deref(), Some("n1"));
+    for node in ["n1", "n2"] {
+        client.use_address(servers.nbd_address(node));
+        assert_nothing_is_lost(&mut client);
+        load(&mut client, 500);
+    }
+    servers.await_health("n1");
+    assert_nothing_is_lost(&mut client);
+}
+
+#[test]
+fn the_loss_of_etcds_members_stops_nobody_who_needs_no_change() {
+    let servers = servers(3, false);
+    let mut client = client_of(&servers, "n1", "3", 6);
+    // Its keeper starts each again.
+    for name in servers.names() {
+        servers.kill_etcd(&name);
+        load(&mut client, 500);
+    }
+    for name in servers.names() {
+        servers.kill_etcd(&name);
+    }
+    load(&mut client, 2000);
+    servers.await_health("n3");
+    assert_nothing_is_lost(&mut client);
+}
+
+#[test]
+fn a_volume_moves_while_it_is_written_and_when_its_node_is_stopped() {
+    let mut servers = servers(3, false);
+    let mut client = client_of(&servers, "n1", "3", 7);
+    for to in ["n2", "n3", "n1"] {
+        load(&mut client, 500);
+        let moved = servers.must_run("n2", &["volume", "move", "v", "--owner", to]);
+        assert!(moved.output.contains(to), "{moved:?}");
+        load(&mut client, 500);
+        assert_eq!(servers.owner("n3", "v").as_deref(), Some(to));
+    }
+    client.use_address(servers.nbd_address("n2"));
+    load(&mut client, 500);
+    servers.stop("n1");
+    load(&mut client, 500);
+    assert_nothing_is_lost(&mut client);
+    servers.restart("n1");
+    servers.await_health("n2");
+}
+
+#[test]
+fn a_drive_that_is_in_use_is_not_taken_a_second_time() {
+    let servers = servers(1, false);
+    let (drive, copy) = (servers.drive_file("n1"), servers.drive_file("copy"));
+    std::fs::copy(&drive, &copy).expect("it can be copied");
+    for (path, code) in [(&copy, "DRIVE_ATTACHED_TWICE"), (&drive, "DRIVE_IN_USE")] {
+        let refused = servers.run("n1", &["drive", "add", path.to_str().expect("a plain name")]);
+        assert!(refused.errors.contains(code), "{refused:?}");
+    }
+    let missing = servers.run("n1", &["drive", "add", "/nowhere"]);
+    assert!(missing.errors.contains("DRIVE_NOT_OPENED"), "{missing:?}");
+    let settings = std::fs::read_to_string(servers.directory("n1").join("node.json")).expect("it is there");
+    assert!(!settings.contains("copy") && !settings.contains("nowhere"), "{settings}");
+}
+
+#[test]
+fn a_server_that_may_not_join_is_told_why() {
+    let servers = servers(1, false);
+    let token = servers.must_run("n1", &["cluster", "join-token"]).output.trim().to_owned();
+    let other = tempfile::tempdir().expect("temporary directories can be made");
+    let directory = other.path().join("x");
+    let program = Program::with_test_faults();
+    let join = |token: &str, name: &str| {
+        let mut command = std::process::Command::new(program.path());
+        command.arg("--dir").arg(&directory).args(["node", "join", token, "--node-name", name]);
+        let output =
+            command.args(["--listen", "127.0.0.1:7999"]).output().expect("the program can be started");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let refused = join(&token, "n1");
+    assert!(refused.contains("NAME_TAKEN"), "{refused}");
+    // The last character of the secrets is the secret's own, the fifth one is the cluster's.
+    let changed = |place: usize| {
+        let mut bytes = token.clone().into_bytes();
+        bytes[place] = if bytes[place] == b'A' { b'Q' } else { b'A' };
+        String::from_utf8(bytes).expect("tokens are plain text")
+    };
+    let refused = join(&changed(4 + 85), "n2");
+    assert!(refused.contains("TOKEN_REFUSED"), "{refused}");
+    let refused = join(&changed(4 + 1), "n2");
+    assert!(refused.contains("CLUSTER_NOT_REACHED") && refused.contains("certificate"), "{refused}");
+    assert!(!directory.join("node.json").exists(), "nothing is left of it");
+}
