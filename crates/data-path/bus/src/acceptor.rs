@@ -1,7 +1,7 @@
-//! The sessions in which other nodes ask.
+//! Accepts the sessions in which other nodes ask, and the paths of these.
 //!
-//! Each node has at most one. A newer hello of the same node ends the older session: its connection
-//! is closed, what was received and not begun is dropped, and only when every request of it that is
+//! Each node has at most one session. A newer hello of the same node ends the older session: its connections
+//! are closed, what was received and not begun is dropped, and only when every request of it that is
 //! being served has ended is the newer session welcomed.
 
 use std::cell::{Cell, RefCell};
@@ -9,25 +9,19 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_platform::sync::Signal;
-use spandrel_platform::{Buffer, Connection, Listener, Platform, TaskHandle, before};
+use spandrel_platform::{Connection, Listener, Platform, TaskHandle, before};
 use spandrel_shared::ProcessIncarnation;
 
+use crate::accepted_session::AcceptedSession;
 use crate::bus::Inner;
-use crate::frame::{FrameKind, HEADER_BYTES, Header, Malformed, PAYLOAD_BYTES_MAX, Status, malformed};
-use crate::frame::{TooLarge, payload_bytes};
+use crate::frame::{FrameKind, HEADER_BYTES, Header, malformed};
 use crate::hello::{Hello, Refusal, RefusalStatus, VERSION_MIN};
-use crate::payload::{answer_bytes, request_is_whole, response_checksum, subject_of};
-use crate::places::{Place, Places};
+use crate::path::Path;
 use crate::receiver::{Ending, FrameReceiver};
-use crate::statistics::RequestKind;
-use crate::{BusRequest, BusResponse, BusService, Peer};
+use crate::{BusService, Peer};
 
 /// The rest after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Requests beyond the announced number, so that heartbeats, for which a peer asks no place, do not
-/// wait behind others.
-const REQUESTS_EXTRA: usize = 64;
 
 /// Nodes whose refusals are remembered.
 const REFUSALS_MAX: usize = 256;
@@ -40,16 +34,6 @@ pub(crate) struct AcceptedNode<P: Platform> {
     session: RefCell<Option<Rc<AcceptedSession<P>>>>,
     /// Told when either changes.
     changed: Signal,
-}
-
-/// A session in which another node asks.
-struct AcceptedSession<P: Platform> {
-    connection: P::Connection,
-    peer: Peer,
-    version: u16,
-    places: Rc<Places>,
-    /// Whether nothing that it asks is begun any more.
-    ending: Cell<bool>,
 }
 
 impl<P: Platform> AcceptedNode<P> {
@@ -74,14 +58,6 @@ impl<P: Platform> AcceptedNode<P> {
         self.newest.set(Some(claim));
         self.changed.notify_all();
         true
-    }
-}
-
-impl<P: Platform> AcceptedSession<P> {
-    fn end(&self) {
-        self.ending.set(true);
-        self.places.close();
-        self.connection.close();
     }
 }
 
@@ -162,8 +138,13 @@ async fn welcome<P: Platform, S: BusService>(
         }
         Some(Err(_)) | None => return,
     };
-    let (node, session) = match open(&inner, &connection, &hello, number).await {
-        Ok(opened) => opened,
+    let path = Path::new(hello.path, connection.clone());
+    let agreed = match hello.path {
+        0 => open(&inner, &path, &hello, number).await,
+        _ => join(&inner, &path, &hello, number),
+    };
+    let (node, session) = match agreed {
+        Ok(agreed) => agreed,
         Err(refusal) => {
             refuse(&inner, &connection, &hello, number, &refusal);
             return;
@@ -171,14 +152,16 @@ async fn welcome<P: Platform, S: BusService>(
     };
     drop(hello_place);
     frames.widen();
-    let ending = session.receive(&inner, &service, &mut frames).await;
-    session.end();
+    let ending = session.receive(&inner, &service, &path, &mut frames).await;
     if let Ending::Malformed(reason) = &ending {
         inner.counters.connections_malformed.add(1);
         tracing::warn!(node = %session.peer.node, session = number, "accepted session ends: {reason}");
-    } else {
-        tracing::info!(node = %session.peer.node, session = number, "accepted session ends: {ending}");
+        session.end();
     }
+    if !session.lose(&path) {
+        return;
+    }
+    tracing::info!(node = %session.peer.node, session = number, "accepted session ends: {ending}");
     drop(frames);
     session.places.emptied().await;
     service.session_ended(session.peer);
@@ -201,13 +184,8 @@ async fn read_hello<P: Platform>(
 
 type Opened<P> = (Rc<AcceptedNode<P>>, Rc<AcceptedSession<P>>);
 
-/// Ends the former session of the node, then welcomes the new one.
-async fn open<P: Platform>(
-    inner: &Rc<Inner<P>>,
-    connection: &P::Connection,
-    hello: &Hello,
-    number: u32,
-) -> Result<Opened<P>, Refusal> {
+/// The version that both sides speak, or why the other side is not listened to.
+fn judge<P: Platform>(inner: &Inner<P>, connection: &P::Connection, hello: &Hello) -> Result<u16, Refusal> {
     let proven = connection.peer_name();
     let version = hello.judge(&inner.identity, proven.as_deref())?;
     // A certificate outlives the time for which its holder belongs to the cluster.
@@ -215,6 +193,49 @@ async fn open<P: Platform>(
         let reason = format!("node {} does not know node {}", inner.identity.node, hello.node);
         return Err(Refusal { status: RefusalStatus::Node, reason });
     }
+    Ok(version)
+}
+
+/// Adds a path to the session of the node.
+fn join<P: Platform>(
+    inner: &Rc<Inner<P>>,
+    path: &Rc<Path<P::Connection>>,
+    hello: &Hello,
+    number: u32,
+) -> Result<Opened<P>, Refusal> {
+    judge(inner, &path.connection, hello)?;
+    let over = || Refusal { status: RefusalStatus::SessionOver, reason: format!("session {number} is over") };
+    let node = inner.accepted.borrow().get(&hello.node).cloned().ok_or_else(over)?;
+    let session = node.session.borrow().clone().ok_or_else(over)?;
+    let peer = Peer { node: hello.node, incarnation: hello.incarnation, session: number };
+    if session.peer != peer || !session.add(Rc::clone(path)) {
+        return Err(over());
+    }
+    greet(inner, &path.connection, session.version, hello, number);
+    tracing::info!(node = %hello.node, session = number, from = path.connection.peer(), "path accepted");
+    Ok((node, session))
+}
+
+/// Answers a hello.
+fn greet<P: Platform>(
+    inner: &Inner<P>,
+    connection: &P::Connection,
+    version: u16,
+    hello: &Hello,
+    number: u32,
+) {
+    let own = Hello::new(&inner.identity, &inner.config, hello.node);
+    inner.send_raw(connection, Header::new(FrameKind::Welcome, version, number, 0), &own.encode());
+}
+
+/// Ends the former session of the node, then welcomes the new one.
+async fn open<P: Platform>(
+    inner: &Rc<Inner<P>>,
+    path: &Rc<Path<P::Connection>>,
+    hello: &Hello,
+    number: u32,
+) -> Result<Opened<P>, Refusal> {
+    let version = judge(inner, &path.connection, hello)?;
     let node = {
         let mut accepted = inner.accepted.borrow_mut();
         Rc::clone(accepted.entry(hello.node).or_insert_with(AcceptedNode::new))
@@ -239,17 +260,10 @@ async fn open<P: Platform>(
         let reason = format!("node {} stops", inner.identity.node);
         return Err(Refusal { status: RefusalStatus::Stopping, reason });
     }
-    let config = &inner.config;
-    let session = Rc::new(AcceptedSession {
-        connection: connection.clone(),
-        peer: Peer { node: hello.node, incarnation: hello.incarnation, session: number },
-        version,
-        places: Places::new(config.requests_max as usize + REQUESTS_EXTRA, config.request_bytes_max),
-        ending: Cell::new(false),
-    });
+    let peer = Peer { node: hello.node, incarnation: hello.incarnation, session: number };
+    let session = AcceptedSession::new(peer, version, hello.repeats, Rc::clone(path), &inner.config);
     *node.session.borrow_mut() = Some(Rc::clone(&session));
-    let own = Hello::new(&inner.identity, config, hello.node);
-    inner.send_raw(connection, Header::new(FrameKind::Welcome, version, number, 0), &own.encode());
+    greet(inner, &path.connection, version, hello, number);
     inner.counters.sessions_accepted.add(1);
     inner.refusals.borrow_mut().remove(&hello.node);
     tracing::info!(node = %hello.node, session = number, "session accepted");
@@ -281,136 +295,6 @@ fn refuse<P: Platform>(
         refusals.clear();
     }
     refusals.insert(hello.node, refusal.reason.clone());
-}
-
-impl<P: Platform> AcceptedSession<P> {
-    /// Has requests served until the connection or the session ends.
-    async fn receive<S: BusService>(
-        self: &Rc<Self>,
-        inner: &Rc<Inner<P>>,
-        service: &Rc<S>,
-        frames: &mut FrameReceiver<P>,
-    ) -> Ending {
-        let receipts = inner.receipts_of(self.peer.node);
-        let mut last_sequence = 0;
-        loop {
-            let received = self.receive_request(inner, service, frames, &mut last_sequence).await;
-            match received {
-                Ok(()) => receipts.set(frames.received_at()),
-                Err(ending) => return ending,
-            }
-        }
-    }
-
-    async fn receive_request<S: BusService>(
-        self: &Rc<Self>,
-        inner: &Rc<Inner<P>>,
-        service: &Rc<S>,
-        frames: &mut FrameReceiver<P>,
-        last_sequence: &mut u64,
-    ) -> Result<(), Ending> {
-        let header = frames.header().await?;
-        self.check(&header, *last_sequence)?;
-        *last_sequence = header.sequence;
-        let request = match postcard::take_from_bytes::<BusRequest>(frames.body(&header).await?) {
-            Ok((request, [])) => Some(request),
-            _ => None,
-        };
-        if request.as_ref().is_some_and(|request| subject_of(request) != header.subject) {
-            return Err(malformed("a request whose header speaks of something else").into());
-        }
-        let asked_bytes = request.as_ref().map_or(0, answer_bytes);
-        let place = self.places.take((header.payload_bytes as u64).saturating_add(asked_bytes)).await;
-        let place = place.map_err(|_| Ending::Closed)?;
-        let payload = frames.payload(&header).await?;
-        if self.ending.get() {
-            return Err(Ending::Closed);
-        }
-        inner.counters.received(HEADER_BYTES + header.body_bytes + header.payload_bytes);
-        let Some(request) = request else {
-            return self.refuse(inner, &header, Status::NotUnderstood).await;
-        };
-        if asked_bytes > PAYLOAD_BYTES_MAX as u64 {
-            return self.refuse(inner, &header, Status::TooLarge).await;
-        }
-        if !request_is_whole(&request, header.payload_checksum, payload.as_ref()) {
-            inner.counters.payloads_damaged.add(1);
-            let (node, kind) = (self.peer.node, RequestKind::of(&request));
-            tracing::warn!(%node, ?kind, "a payload was damaged on its way here");
-            return self.refuse(inner, &header, Status::PayloadDamaged).await;
-        }
-        let service = Rc::clone(service);
-        let work = Rc::clone(self).serve(Rc::clone(inner), service, header.sequence, request, payload, place);
-        inner.platform.spawn(work);
-        Ok(())
-    }
-
-    fn check(&self, header: &Header, last_sequence: u64) -> Result<(), Malformed> {
-        if header.kind != FrameKind::Request {
-            return Err(malformed("a frame that is no request where the other side asks"));
-        }
-        if header.version != self.version || header.session != self.peer.session {
-            return Err(malformed("a request of another session or version"));
-        }
-        if header.sequence <= last_sequence {
-            return Err(malformed("a request whose sequence number does not grow"));
-        }
-        Ok(())
-    }
-
-    /// Has one request served and answers it.
-    async fn serve<S: BusService>(
-        self: Rc<Self>,
-        inner: Rc<Inner<P>>,
-        service: Rc<S>,
-        sequence: u64,
-        request: BusRequest,
-        payload: Option<Buffer>,
-        place: Place,
-    ) {
-        if self.ending.get() {
-            return;
-        }
-        let kind = RequestKind::of(&request);
-        inner.counters.request_served(kind);
-        let (response, payload) = service.serve(self.peer, request, payload).await;
-        let queued_bytes_max = inner.config.queued_bytes_max;
-        if kind != RequestKind::Heartbeat
-            && self.connection.queued_bytes() >= queued_bytes_max
-            && self.connection.send_room(queued_bytes_max).await.is_err()
-        {
-            return;
-        }
-        self.answer(&inner, sequence, &response, &payload);
-        drop(place);
-    }
-
-    fn answer(&self, inner: &Inner<P>, sequence: u64, response: &BusResponse, payload: &[Buffer]) {
-        let mut header = Header::new(FrameKind::Answer, self.version, self.peer.session, sequence);
-        let sent = payload_bytes(payload).and_then(|bytes| {
-            header.payload_bytes = bytes;
-            header.payload_checksum = response_checksum(response, payload);
-            inner.send(&self.connection, header, response, payload)
-        });
-        if let Err(TooLarge) = sent {
-            self.send_status(inner, sequence, Status::TooLarge);
-        }
-    }
-
-    /// Answers that a request is not served. Nothing more is read until that has room, so that
-    /// a peer that only asks fills no memory.
-    async fn refuse(&self, inner: &Inner<P>, request: &Header, status: Status) -> Result<(), Ending> {
-        let room = self.connection.send_room(inner.config.queued_bytes_max).await;
-        room.map_err(Ending::Broken)?;
-        self.send_status(inner, request.sequence, status);
-        Ok(())
-    }
-
-    fn send_status(&self, inner: &Inner<P>, sequence: u64, status: Status) {
-        let mut header = Header::new(FrameKind::Answer, self.version, self.peer.session, sequence);
-        header.status = status as u8;
-        inner.send_raw(&self.connection, header, &[]);
-    }
 }
 
 #[cfg(test)]

@@ -2,11 +2,13 @@ use spandrel_platform_simulated::{Random, RunEnd, World};
 use spandrel_shared::{ClusterId, Epoch};
 
 use super::*;
-use crate::frame::Status;
+use crate::accepted_session::REQUESTS_EXTRA;
+use crate::calls::sequence_of;
+use crate::frame::{PAYLOAD_BYTES_MAX, Status};
 use crate::test_support::raw::*;
 use crate::test_support::warnings::warnings_of;
 use crate::test_support::{Event, *};
-use crate::{BusConfig, ClientRequest};
+use crate::{BusConfig, BusRequest, BusResponse, ClientRequest};
 
 /// A node that serves, and a peer that speaks by hand and has a session with it.
 fn raw_session(world: &World) -> (Node, RawPeer) {
@@ -71,7 +73,7 @@ fn a_peer_may_speak_more_versions_and_say_more_than_is_known() {
     assert_eq!((header.kind, header.version, header.session), (FrameKind::Welcome, 1, 1));
     peer.send(&request_frame(1, 1, &attach(5), &[]));
     let (header, body, _) = peer.receive().expect("an answer");
-    assert_eq!((header.kind, header.status, header.sequence), (FrameKind::Answer, 0, 1));
+    assert_eq!((header.kind, header.status, header.sequence), (FrameKind::Answer, 0, sequence_of(1, 1)));
     assert_eq!(postcard::from_bytes::<BusResponse>(&body), Ok(attached(5)));
 }
 
@@ -96,7 +98,7 @@ fn what_was_not_begun_when_a_session_ended_is_dropped() {
     node.service.release();
     assert_eq!(second.receive().expect("an answer").0.kind, FrameKind::Welcome);
     let (header, body, _) = second.receive().expect("an answer");
-    assert_eq!((header.session, header.sequence), (2, 1));
+    assert_eq!((header.session, header.sequence), (2, sequence_of(1, 1)));
     assert_eq!(postcard::from_bytes::<BusResponse>(&body), Ok(attached(1000)));
     run(&world, Duration::from_secs(1));
     assert_eq!(node.service.began(), admitted + 1);
@@ -181,7 +183,7 @@ fn requests_that_are_not_served_are_answered_and_leave_the_session_whole() {
         assert!(header.kind == FrameKind::Answer && body.is_empty() && payload.is_empty());
         header.status
     };
-    let unknown = frame_of(Header::new(FrameKind::Request, 1, 1, 1), &[250, 1, 2, 3]);
+    let unknown = frame_of(Header::new(FrameKind::Request, 1, 1, sequence_of(1, 1)), &[250, 1, 2, 3]);
     assert_eq!(status_of(&unknown), Status::NotUnderstood as u8);
     // A later program may have added a field at the end.
     let mut longer = postcard::to_allocvec(&attach(1)).expect("it is short");
@@ -227,6 +229,8 @@ fn frames_that_break_the_protocol_end_the_session_with_one_warning() {
         frame_of(long_payload, &[]),
         request_frame(2, 1, &attach(1), &[]),
         request_frame(1, 0, &attach(1), &[]),
+        request_frame(1, 2, &attach(1), &[]),
+        frame_of(Header::new(FrameKind::Pong, 1, 1, 0), &[]),
         [good.clone(), good.clone()].concat(),
         hello_frame(&hello_of("r", 1, "a"), 2),
         frame_of(Header::new(FrameKind::Answer, 1, 1, 1), &[]),
@@ -239,7 +243,7 @@ fn frames_that_break_the_protocol_end_the_session_with_one_warning() {
             let (node, peer) = raw_session(&world);
             peer.send(bytes);
             while let Ok((header, ..)) = peer.receive() {
-                assert!(bytes.len() > good.len() && header.sequence == 1, "case {number}");
+                assert!(bytes.len() > good.len() && header.sequence == sequence_of(1, 1), "case {number}");
             }
             assert_eq!(node.bus.statistics().connections_malformed, 1, "case {number}");
             let over = node.service.log.borrow().iter().any(|event| matches!(event, Event::SessionEnded(_)));
@@ -369,7 +373,7 @@ fn frames_with_valid_checksums_and_random_content_harm_nobody() {
                 body[position] = random.next_u64() as u8;
             }
             let Ok((decoded, [])) = postcard::take_from_bytes::<BusRequest>(&body) else {
-                peer.send(&frame_of(Header::new(FrameKind::Request, 1, 1, sequence), &body));
+                peer.send(&frame_of(request_header(1, sequence, &attach(1)), &body));
                 continue;
             };
             understood += 1;

@@ -11,12 +11,13 @@ use spandrel_platform::{Address, Buffer, Connection, Instant, Platform};
 use spandrel_shared::{NodeId, ProcessIncarnation};
 
 use crate::acceptor::AcceptedNode;
-use crate::calls::Answer;
-use crate::dialler::{DialledNode, DialledSession};
-use crate::frame::{FrameKind, FrameScratch, Header, PAYLOAD_BYTES_MAX, TooLarge, payload_bytes};
-use crate::payload::{Expected, answer_bytes, request_checksum, subject_of};
-use crate::places::{Closed, Place};
-use crate::statistics::{BusStatistics, Counters, RequestKind};
+use crate::dialled_session::DialledSession;
+use crate::dialler::DialledNode;
+use crate::frame::{FrameScratch, Header, PAYLOAD_BYTES_MAX, TooLarge, payload_bytes};
+use crate::payload::{Expected, answer_bytes};
+use crate::places::Closed;
+use crate::receiver::Ending;
+use crate::statistics::{BusStatistics, Counters};
 use crate::{BusConfig, BusError, BusIdentity, BusRequest, BusResponse, BusService};
 
 /// A session that this node dialled: it asks, the peer answers.
@@ -88,8 +89,8 @@ impl<P: Platform> Bus<P> {
         self.inner.identity
     }
 
-    /// Dials `node`, now and whenever its session breaks, at its addresses in turn, until it is
-    /// removed. New addresses of a known peer count from the next attempt on.
+    /// Dials `node`, now and whenever its session breaks, until it is removed: at all its addresses, each of which
+    /// becomes a path of the session. New addresses of a known peer count from the next session on.
     pub fn set_peer(&self, node: NodeId, addresses: Vec<Address>) {
         let inner = &self.inner;
         if inner.stopping.get() || node == inner.identity.node {
@@ -120,7 +121,7 @@ impl<P: Platform> Bus<P> {
     /// that is silent.
     pub fn break_session(&self, peer: NodeId) {
         if let Some(session) = self.inner.session(peer) {
-            session.end(&self.inner);
+            session.end(&self.inner, Ending::Ended);
         }
     }
 
@@ -148,6 +149,19 @@ impl<P: Platform> Bus<P> {
     /// The present session with `peer`.
     pub fn session(&self, peer: NodeId) -> Option<SessionInfo> {
         self.inner.session(peer).map(|session| session.info)
+    }
+
+    /// The paths of the present session with `peer`: where each leads, and how many bytes were sent on it or asked for.
+    pub fn paths(&self, peer: NodeId) -> Vec<(String, u64)> {
+        let paths = self.inner.session(peer).map_or_else(Vec::new, |session| session.paths.all());
+        paths.iter().map(|path| (path.connection.peer(), path.carried_bytes())).collect()
+    }
+
+    /// Has the connection of one of the paths end.
+    #[cfg(test)]
+    pub(crate) fn close_path(&self, peer: NodeId, index: usize) {
+        let session = self.inner.session(peer).expect("there is a session");
+        session.paths.all()[index].connection.close();
     }
 
     /// Told whenever the session with any peer begins or ends; [`Bus::session`] says how it is.
@@ -215,13 +229,12 @@ impl<P: Platform> Inner<P> {
         }
         let expected = Expected::of(&request);
         let answer = if matches!(request, BusRequest::Heartbeat(_)) {
-            session.ask(self, &request, &payload, sent_bytes, None)?
+            session.ask(self, request, payload, None)?
         } else {
             let _turn = session.turn.take(0).await.map_err(|Closed| BusError::NotConnected)?;
             let place = session.place(sent_bytes as u64 + asked_bytes, self.config.queued_bytes_max).await?;
-            session.ask(self, &request, &payload, sent_bytes, Some(place))?
+            session.ask(self, request, payload, Some(place))?
         };
-        drop((request, payload));
         let (response, payload) = match answer.await {
             Err(BusError::DamagedOnArrival) => (expected.damaged_on_arrival()?, None),
             outcome => outcome?,
@@ -280,41 +293,6 @@ impl<P: Platform> Inner<P> {
     pub(crate) fn receipts_of(&self, node: NodeId) -> Rc<Cell<Instant>> {
         let mut all = self.last_received.borrow_mut();
         Rc::clone(all.entry(node).or_insert_with(|| Rc::new(Cell::new(self.platform.now()))))
-    }
-}
-
-impl<P: Platform> DialledSession<P> {
-    /// A place for a request with `bytes` of payload, once the peer admits it and not too much is
-    /// queued before it.
-    async fn place(&self, bytes: u64, queued_bytes_max: usize) -> Result<Place, BusError> {
-        let place = self.places.take(bytes).await.map_err(|Closed| BusError::NotConnected)?;
-        if self.connection.queued_bytes() >= queued_bytes_max {
-            let room = self.connection.send_room(queued_bytes_max).await;
-            room.map_err(|_| BusError::NotConnected)?;
-        }
-        Ok(place)
-    }
-
-    /// Sends a request.
-    fn ask(
-        &self,
-        inner: &Inner<P>,
-        request: &BusRequest,
-        payload: &[Buffer],
-        payload_bytes: usize,
-        place: Option<Place>,
-    ) -> Result<Answer, BusError> {
-        let answer = self.calls.begin(place)?;
-        let mut header = Header::new(FrameKind::Request, self.version, self.info.session, answer.sequence());
-        header.subject = subject_of(request);
-        header.payload_bytes = payload_bytes;
-        header.payload_checksum = request_checksum(request, payload);
-        if inner.send(&self.connection, header, request, payload).is_err() {
-            answer.withdraw();
-            return Err(BusError::TooLarge);
-        }
-        inner.counters.request_sent(RequestKind::of(request));
-        Ok(answer)
     }
 }
 

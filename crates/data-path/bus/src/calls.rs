@@ -1,9 +1,10 @@
 //! The unanswered calls of one session.
 //!
-//! A call's sequence number holds its slot in the low bits and a count in the high ones, so that
-//! numbers grow from call to call and an answer finds its call without a search. A call that its
-//! caller has given up keeps its slot and its place until the answer comes: the peer is still
-//! busy with it.
+//! A call's sequence number holds its slot in the low bits and a count in the high ones, which grows by one
+//! from call to call, so that an answer finds its call without a search. A call that its caller has given up
+//! keeps its slot and its place until the answer comes: the peer is still busy with it.
+//!
+//! A call keeps its request until the answer comes, so that it can be sent again when its path is lost.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -14,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use spandrel_platform::Buffer;
 
 use crate::places::Place;
-use crate::{BusError, BusResponse};
+use crate::{BusError, BusRequest, BusResponse};
 
 /// Calls that can be unanswered at the same time: 2 to the power of this.
 const SLOT_BITS: u32 = 20;
@@ -24,6 +25,29 @@ pub(crate) const PLACES_MAX: usize = 1 << 19;
 
 /// Heartbeats that can be unanswered at the same time. They take no place.
 const HEARTBEATS_MAX: usize = 32;
+
+/// The slot in a call's number.
+pub(crate) fn slot_of(sequence: u64) -> u64 {
+    sequence & ((1 << SLOT_BITS) - 1)
+}
+
+/// The count in a call's number: one for the first call of a session.
+pub(crate) fn count_of(sequence: u64) -> u64 {
+    sequence >> SLOT_BITS
+}
+
+/// The number of a call.
+pub(crate) fn sequence_of(count: u64, slot: u64) -> u64 {
+    count << SLOT_BITS | slot
+}
+
+/// What was asked, and on which path.
+#[derive(Clone)]
+pub(crate) struct Sent {
+    pub(crate) request: BusRequest,
+    pub(crate) payload: Vec<Buffer>,
+    pub(crate) path: u32,
+}
 
 /// What a call comes to.
 pub(crate) type Outcome = Result<(BusResponse, Option<Buffer>), BusError>;
@@ -48,7 +72,14 @@ struct Slot {
     /// Of the call that is or was here.
     sequence: u64,
     place: Option<Place>,
+    sent: Option<Sent>,
     state: State,
+}
+
+impl Slot {
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::Waiting(_) | State::GivenUp)
+    }
 }
 
 enum State {
@@ -71,14 +102,14 @@ impl Calls {
             return Err(BusError::TooManyHeartbeats);
         }
         let index = inner.free.pop().unwrap_or_else(|| {
-            inner.slots.push(Slot { sequence: 0, place: None, state: State::Free });
+            inner.slots.push(Slot { sequence: 0, place: None, sent: None, state: State::Free });
             inner.slots.len() - 1
         });
         assert!(index < 1 << SLOT_BITS, "the places of a session bound its calls");
         inner.heartbeats += usize::from(heartbeat);
         inner.count += 1;
-        let sequence = inner.count << SLOT_BITS | index as u64;
-        inner.slots[index] = Slot { sequence, place, state: State::Waiting(None) };
+        let sequence = sequence_of(inner.count, index as u64);
+        inner.slots[index] = Slot { sequence, place, sent: None, state: State::Waiting(None) };
         Ok(Answer { calls: Rc::clone(self), sequence })
     }
 
@@ -87,18 +118,40 @@ impl Calls {
         self.inner.borrow_mut().open_slot(sequence).is_some()
     }
 
+    /// Keeps what a call has asked until its answer comes.
+    pub(crate) fn keep(&self, sequence: u64, sent: Sent) {
+        if let Some(slot) = self.inner.borrow_mut().open_slot(sequence) {
+            slot.sent = Some(sent);
+        }
+    }
+
+    /// The unanswered calls that were sent on a path, in their order.
+    pub(crate) fn sent_on(&self, path: u32) -> Vec<(u64, Sent)> {
+        let inner = self.inner.borrow();
+        let open = inner.slots.iter().filter(|slot| slot.is_open());
+        let sent = open.filter_map(|slot| Some((slot.sequence, slot.sent.clone()?)));
+        let mut sent: Vec<_> = sent.filter(|(_, sent)| sent.path == path).collect();
+        sent.sort_by_key(|(sequence, _)| *sequence);
+        sent
+    }
+
+    /// Whether a call of this number was begun, at any time.
+    pub(crate) fn was_begun(&self, sequence: u64) -> bool {
+        (1..=self.inner.borrow().count).contains(&count_of(sequence))
+    }
+
     /// Brings a call its outcome. Returns false if there is no such call.
     pub(crate) fn settle(&self, sequence: u64, outcome: Outcome) -> bool {
         let mut inner = self.inner.borrow_mut();
         let Some(slot) = inner.open_slot(sequence) else { return false };
-        let place = slot.place.take();
+        let (place, sent) = (slot.place.take(), slot.sent.take());
         let heartbeat = place.is_none();
         let former = std::mem::replace(&mut slot.state, State::Settled(outcome));
         inner.heartbeats -= usize::from(heartbeat);
         let unwanted = matches!(former, State::GivenUp).then(|| inner.free(sequence));
         // What is dropped and woken from here on may come back to these calls.
         drop(inner);
-        drop((place, unwanted));
+        drop((place, sent, unwanted));
         if let State::Waiting(Some(waker)) = former {
             waker.wake();
         }
@@ -109,12 +162,8 @@ impl Calls {
     pub(crate) fn end(&self) {
         let mut inner = self.inner.borrow_mut();
         inner.ended = true;
-        let open: Vec<u64> = inner
-            .slots
-            .iter()
-            .filter(|slot| matches!(slot.state, State::Waiting(_) | State::GivenUp))
-            .map(|slot| slot.sequence)
-            .collect();
+        let open: Vec<u64> =
+            inner.slots.iter().filter(|slot| slot.is_open()).map(|slot| slot.sequence).collect();
         drop(inner);
         for sequence in open {
             self.settle(sequence, Err(BusError::SessionLost));
@@ -124,24 +173,24 @@ impl Calls {
     /// Calls that are unanswered, given up or not.
     pub(crate) fn unanswered(&self) -> usize {
         let inner = self.inner.borrow();
-        inner.slots.iter().filter(|slot| matches!(slot.state, State::Waiting(_) | State::GivenUp)).count()
+        inner.slots.iter().filter(|slot| slot.is_open()).count()
     }
 }
 
 impl Inner {
     fn slot(&mut self, sequence: u64) -> Option<&mut Slot> {
-        let index = (sequence & ((1 << SLOT_BITS) - 1)) as usize;
+        let index = slot_of(sequence) as usize;
         self.slots.get_mut(index).filter(|slot| slot.sequence == sequence)
     }
 
     fn open_slot(&mut self, sequence: u64) -> Option<&mut Slot> {
-        self.slot(sequence).filter(|slot| matches!(slot.state, State::Waiting(_) | State::GivenUp))
+        self.slot(sequence).filter(|slot| slot.is_open())
     }
 
     fn free(&mut self, sequence: u64) -> State {
         let Some(slot) = self.slot(sequence) else { return State::Free };
         let former = std::mem::replace(&mut slot.state, State::Free);
-        self.free.push((sequence & ((1 << SLOT_BITS) - 1)) as usize);
+        self.free.push(slot_of(sequence) as usize);
         former
     }
 }
@@ -158,8 +207,9 @@ impl Answer {
         self.sequence
     }
 
-    /// Ends a call whose request was not sent after all.
+    /// Ends a call whose request was not sent after all. None was begun after it.
     pub(crate) fn withdraw(self) {
+        self.calls.inner.borrow_mut().count -= 1;
         self.calls.settle(self.sequence, Err(BusError::NotConnected));
     }
 }

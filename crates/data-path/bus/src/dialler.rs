@@ -1,29 +1,35 @@
-//! The sessions in which this node asks: one task per peer dials it for as long as it is a peer.
+//! Dials the other nodes: one task per peer keeps up a session with it, over a path to each of its addresses.
 
 use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::{Either, select};
-use spandrel_platform::sync::Queue;
-use spandrel_platform::{Address, Buffer, Connection, Instant, Platform, TaskHandle, before};
+use futures_util::stream::FuturesUnordered;
+use spandrel_platform::sync::{Queue, Signal};
+use spandrel_platform::{Address, Connection, Instant, Platform, TaskHandle, before};
 use spandrel_shared::{NodeId, ProcessIncarnation};
 
 use crate::bus::{Inner, SessionInfo};
-use crate::calls::{Calls, Outcome, PLACES_MAX};
-use crate::frame::{FrameKind, HEADER_BYTES, Header, Malformed, Status, malformed};
+use crate::calls::PLACES_MAX;
+use crate::dialled_session::DialledSession;
+use crate::frame::{FrameKind, HEADER_BYTES, Header, malformed};
 use crate::hello::{Hello, VERSION_MIN, refusal_text};
-use crate::payload::response_is_whole;
+use crate::path::{Path, Paths};
 use crate::places::Places;
 use crate::receiver::{Ending, FrameReceiver};
-use crate::{BusError, BusResponse};
+
+/// The longest pause between attempts to join a path to a session.
+const PATH_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A path that has lasted so long is dialled anew at once when it is lost. One that comes and goes is not.
+const PATH_STEADY_AFTER: Duration = Duration::from_secs(60);
 
 /// A node that is dialled.
 pub(crate) struct DialledNode<P: Platform> {
     node: NodeId,
     addresses: RefCell<Vec<Address>>,
-    /// Counts the attempts, so that each goes to the next address.
-    attempts: Cell<usize>,
     session: RefCell<Option<Rc<DialledSession<P>>>>,
     /// Something has come in that makes an attempt worth while now.
     hurry: Queue<()>,
@@ -32,26 +38,12 @@ pub(crate) struct DialledNode<P: Platform> {
     task: RefCell<Option<TaskHandle>>,
 }
 
-/// A session in which this node asks.
-pub(crate) struct DialledSession<P: Platform> {
-    pub(crate) connection: P::Connection,
-    pub(crate) info: SessionInfo,
-    pub(crate) version: u16,
-    pub(crate) calls: Rc<Calls>,
-    /// What the peer admits at the same time.
-    pub(crate) places: Rc<Places>,
-    /// Held by the one call that is about to be sent, so that all are sent in their order.
-    pub(crate) turn: Rc<Places>,
-    node: Weak<DialledNode<P>>,
-}
-
 impl<P: Platform> DialledNode<P> {
     /// Begins to dial `node`.
     pub(crate) fn start(inner: &Rc<Inner<P>>, node: NodeId, addresses: Vec<Address>) -> Rc<Self> {
         let dialled = Rc::new(Self {
             node,
             addresses: RefCell::new(addresses),
-            attempts: Cell::new(0),
             session: RefCell::default(),
             hurry: Queue::new(),
             failure: RefCell::default(),
@@ -64,7 +56,7 @@ impl<P: Platform> DialledNode<P> {
 
     pub(crate) fn stop(&self, inner: &Inner<P>) {
         if let Some(session) = self.session() {
-            session.end(inner);
+            session.end(inner, Ending::Ended);
         }
         if let Some(task) = self.task.take() {
             task.abort();
@@ -92,12 +84,17 @@ impl<P: Platform> DialledNode<P> {
         if let Some(session) = self.session()
             && session.info.incarnation != incarnation
         {
-            session.end(inner);
+            session.end(inner, Ending::Ended);
         }
     }
 
     pub(crate) fn session(&self) -> Option<Rc<DialledSession<P>>> {
         self.session.borrow().clone()
+    }
+
+    /// A session is over.
+    pub(crate) fn forget(&self, over: &DialledSession<P>) {
+        self.session.borrow_mut().take_if(|session| std::ptr::eq(&**session, over));
     }
 
     /// Logs why the peer cannot be reached, if that is news.
@@ -110,96 +107,16 @@ impl<P: Platform> DialledNode<P> {
     }
 }
 
-impl<P: Platform> DialledSession<P> {
-    /// Ends the session: no call is sent in it any more, and the unanswered ones end.
-    pub(crate) fn end(&self, inner: &Inner<P>) {
-        self.connection.close();
-        let Some(node) = self.node.upgrade() else { return };
-        let mut present = node.session.borrow_mut();
-        let ended = present.take_if(|session| std::ptr::eq(&**session, self));
-        drop(present);
-        if ended.is_none() {
-            return;
-        }
-        self.places.close();
-        self.calls.end();
-        inner.changes.notify_all();
-    }
-
-    /// Brings answers to their calls until the connection ends.
-    async fn receive(&self, inner: &Inner<P>, node: NodeId, mut frames: FrameReceiver<P>) -> Ending {
-        let receipts = inner.receipts_of(node);
-        loop {
-            match self.receive_answer(inner, &mut frames).await {
-                Ok(()) => receipts.set(frames.received_at()),
-                Err(ending) => return ending,
-            }
-        }
-    }
-
-    async fn receive_answer(&self, inner: &Inner<P>, frames: &mut FrameReceiver<P>) -> Result<(), Ending> {
-        let header = frames.header().await?;
-        self.check(&header)?;
-        let response = read_response(&header, frames.body(&header).await?)?;
-        let payload = frames.payload(&header).await?;
-        inner.counters.received(HEADER_BYTES + header.body_bytes + header.payload_bytes);
-        let outcome = outcome_of(response, &header, payload);
-        if outcome.as_ref().is_err_and(|error| *error == BusError::AnswerDamaged) {
-            inner.counters.payloads_damaged.add(1);
-        }
-        self.calls.settle(header.sequence, outcome);
-        Ok(())
-    }
-
-    fn check(&self, header: &Header) -> Result<(), Malformed> {
-        if header.kind != FrameKind::Answer {
-            return Err(malformed("a frame that is no answer where this side asks"));
-        }
-        if header.version != self.version || header.session != self.info.session {
-            return Err(malformed("an answer of another session or version"));
-        }
-        if !self.calls.is_open(header.sequence) {
-            return Err(malformed("an answer to a question that was not asked"));
-        }
-        Ok(())
-    }
-}
-
-/// The body of an answer; the error is what its call comes to instead.
-fn read_response(header: &Header, body: &[u8]) -> Result<Result<BusResponse, BusError>, Malformed> {
-    let status = Status::from_byte(header.status);
-    if status != Some(Status::Answered) && !(body.is_empty() && header.payload_bytes == 0) {
-        return Err(malformed("an answer that says that it has no content, and has"));
-    }
-    Ok(match status {
-        Some(Status::Answered) => match postcard::take_from_bytes(body) {
-            Ok((response, [])) => Ok(response),
-            _ => Err(BusError::AnswerUnfit("it is not understood")),
-        },
-        Some(Status::NotUnderstood) => Err(BusError::NotUnderstood),
-        Some(Status::PayloadDamaged) => Err(BusError::DamagedOnArrival),
-        Some(Status::TooLarge) => Err(BusError::TooLarge),
-        None => Err(BusError::AnswerUnfit("its status is not known")),
-    })
-}
-
-fn outcome_of(response: Result<BusResponse, BusError>, header: &Header, payload: Option<Buffer>) -> Outcome {
-    let response = response?;
-    if !response_is_whole(&response, header.payload_checksum, payload.as_ref()) {
-        return Err(BusError::AnswerDamaged);
-    }
-    Ok((response, payload))
-}
-
 /// The pauses between attempts that fail: each about twice as long as the one before.
 struct Pauses {
     next: Duration,
+    max: Duration,
 }
 
 impl Pauses {
     fn take<P: Platform>(&mut self, inner: &Inner<P>) -> Duration {
         let pause = self.next;
-        self.next = (pause * 2).min(inner.config.retry_pause_max);
+        self.next = (pause * 2).min(self.max);
         // Nodes that lost each other at the same time do not come back at the same time.
         let half = pause / 2;
         let spread_ns = u64::try_from(half.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -209,84 +126,203 @@ impl Pauses {
 
 /// Dials a node again and again.
 async fn dial<P: Platform>(inner: Rc<Inner<P>>, node: Rc<DialledNode<P>>) {
-    let mut pauses = Pauses { next: inner.config.retry_pause_min };
+    let (min, max) = (inner.config.retry_pause_min, inner.config.retry_pause_max);
+    let mut pauses = Pauses { next: min, max };
     loop {
         while node.hurry.try_pop().is_some() {}
-        if let Some((session, frames)) = attempt_all(&inner, &node).await {
+        let addresses = node.addresses.borrow().clone();
+        if let Some(opened) = open(&inner, &node, &addresses).await {
             let began = inner.platform.now();
-            hold(&inner, &node, session, frames).await;
-            if inner.platform.now().since(began) >= inner.config.retry_pause_max {
-                pauses.next = inner.config.retry_pause_min;
+            hold(&inner, &node, &addresses, opened).await;
+            if inner.platform.now().since(began) >= max {
+                pauses.next = min;
                 continue;
             }
         }
         let pause = std::pin::pin!(inner.platform.sleep(pauses.take(&inner)));
         let hurry = std::pin::pin!(node.hurry.pop());
         if let Either::Right(_) = select(pause, hurry).await {
-            pauses.next = inner.config.retry_pause_min;
+            pauses.next = min;
         }
     }
 }
 
-/// Serves a session until it ends.
+/// A session with its first path.
+struct Opened<P: Platform> {
+    session: Rc<DialledSession<P>>,
+    address: Address,
+    path: OpenedPath<P>,
+}
+
+struct OpenedPath<P: Platform> {
+    path: Rc<Path<P::Connection>>,
+    frames: FrameReceiver<P>,
+}
+
+/// Keeps up the paths of a session until it ends.
 async fn hold<P: Platform>(
     inner: &Inner<P>,
     node: &DialledNode<P>,
-    session: Rc<DialledSession<P>>,
-    frames: FrameReceiver<P>,
+    addresses: &[Address],
+    opened: Opened<P>,
 ) {
+    let Opened { session, address, path } = opened;
     node.failure.borrow_mut().clear();
-    tracing::info!(node = %node.node, session = session.info.session, "session begins");
+    let number = session.info.session;
+    tracing::info!(node = %node.node, session = number, "session begins");
     inner.counters.sessions_dialled.add(1);
     *node.session.borrow_mut() = Some(Rc::clone(&session));
     inner.changes.notify_all();
-    let ending = session.receive(inner, node.node, frames).await;
-    session.end(inner);
+    let mut first = Some(path);
+    let paths: FuturesUnordered<_> = addresses
+        .iter()
+        .map(|at| {
+            let opened = if *at == address { first.take() } else { None };
+            keep_path(inner, node, &session, at, opened)
+        })
+        .collect();
+    let kept = futures_util::future::join(paths.collect::<()>(), async {
+        if session.repeats {
+            session.watch_paths(inner, node.node).await;
+        }
+    });
+    // Whoever ends the session has ended it for good; the paths close with it.
+    let over = std::pin::pin!(session.over.wait_until(|| session.is_over()));
+    select(over, std::pin::pin!(kept)).await;
+    let ending = session.ending.borrow().clone().unwrap_or(Ending::Ended);
     if matches!(ending, Ending::Malformed(_)) {
         inner.counters.connections_malformed.add(1);
-        tracing::warn!(node = %node.node, session = session.info.session, "session ends: {ending}");
+        tracing::warn!(node = %node.node, session = number, "session ends: {ending}");
     } else {
-        tracing::info!(node = %node.node, session = session.info.session, "session ends: {ending}");
+        tracing::info!(node = %node.node, session = number, "session ends: {ending}");
     }
 }
 
-type Opened<P> = (Rc<DialledSession<P>>, FrameReceiver<P>);
-
-/// Tries each address once.
-async fn attempt_all<P: Platform>(inner: &Rc<Inner<P>>, node: &Rc<DialledNode<P>>) -> Option<Opened<P>> {
-    let mut failures = Vec::new();
-    let count = node.addresses.borrow().len();
-    for _ in 0..count {
-        let address = {
-            let addresses = node.addresses.borrow();
-            let Some(index) = node.attempts.get().checked_rem(addresses.len()) else { break };
-            addresses[index].clone()
+/// Carries what goes over one address of the peer, again and again, until the session is over.
+async fn keep_path<P: Platform>(
+    inner: &Inner<P>,
+    node: &DialledNode<P>,
+    session: &DialledSession<P>,
+    address: &Address,
+    mut opened: Option<OpenedPath<P>>,
+) {
+    let min = inner.config.retry_pause_min;
+    let mut pauses = Pauses { next: min, max: PATH_PAUSE_MAX };
+    let mut told = String::new();
+    while !session.is_over() {
+        let joined = match opened.take() {
+            Some(opened) => Ok(opened),
+            None => join(inner, node, session, address).await,
         };
-        node.attempts.set(node.attempts.get().wrapping_add(1));
-        match attempt(inner, node, &address).await {
-            Ok(opened) => return Some(opened),
+        match joined {
+            Ok(OpenedPath { path, mut frames }) => {
+                let began = inner.platform.now();
+                let ending = session.receive(inner, node.node, &path, &mut frames).await;
+                if !session.is_over() {
+                    told = ending.to_string();
+                    tracing::info!(node = %node.node, %address, "path ends: {ending}");
+                }
+                session.lose(inner, &path, ending);
+                if inner.platform.now().since(began) >= PATH_STEADY_AFTER {
+                    pauses.next = min;
+                }
+            }
+            Err(failure) if failure != told => {
+                tracing::warn!(node = %node.node, %address, "no path to the node: {failure}");
+                told = failure;
+            }
+            Err(_) => {}
+        }
+        inner.platform.sleep(pauses.take(inner)).await;
+    }
+}
+
+/// Opens a session on the first connection that comes to one.
+async fn open<P: Platform>(
+    inner: &Rc<Inner<P>>,
+    node: &Rc<DialledNode<P>>,
+    addresses: &[Address],
+) -> Option<Opened<P>> {
+    let mut failures = Vec::new();
+    let connect = |address: &Address| {
+        let (platform, address) = (inner.platform.clone(), address.clone());
+        async move { (platform.connect(&address).await, address) }
+    };
+    let mut connecting: FuturesUnordered<_> = addresses.iter().map(connect).collect();
+    while let Some((connected, address)) = connecting.next().await {
+        let opening = match connected {
+            Ok(connection) => open_on(inner, node, connection, addresses.len() > 1).await,
+            Err(error) => Err(error.to_string()),
+        };
+        match opening {
+            Ok((session, path)) => return Some(Opened { session, address, path }),
             Err(failure) => failures.push(format!("{address}: {failure}")),
         }
     }
-    // The order changes from attempt to attempt.
+    // They come in any order.
     failures.sort();
     node.report(if failures.is_empty() { "no address is known".to_owned() } else { failures.join("; ") });
     None
 }
 
-async fn attempt<P: Platform>(
-    inner: &Rc<Inner<P>>,
+/// Opens a session on a connection.
+async fn open_on<P: Platform>(
+    inner: &Inner<P>,
     node: &Rc<DialledNode<P>>,
-    address: &Address,
-) -> Result<Opened<P>, String> {
-    let connection = inner.platform.connect(address).await.map_err(|error| error.to_string())?;
+    connection: P::Connection,
+    repeats: bool,
+) -> Result<(Rc<DialledSession<P>>, OpenedPath<P>), String> {
     let number = inner.next_session();
-    let header = Header::new(FrameKind::Hello, VERSION_MIN, number, 0);
-    let hello = Hello::new(&inner.identity, &inner.config, node.node);
+    let hello = Hello { repeats, ..Hello::new(&inner.identity, &inner.config, node.node) };
+    let (welcome, version, opened) = greet(inner, node, connection, number, &hello).await?;
+    let session = DialledSession {
+        info: SessionInfo { session: number, incarnation: welcome.incarnation },
+        version,
+        repeats,
+        paths: Paths::new(Rc::clone(&opened.path)),
+        path_count: Cell::new(1),
+        calls: Rc::default(),
+        places: Places::new((welcome.requests_max as usize).min(PLACES_MAX), welcome.request_bytes_max),
+        turn: Places::new(1, 0),
+        node: Rc::downgrade(node),
+        ending: RefCell::default(),
+        over: Signal::new(),
+    };
+    Ok((Rc::new(session), opened))
+}
+
+/// Adds a path to a session.
+async fn join<P: Platform>(
+    inner: &Inner<P>,
+    node: &DialledNode<P>,
+    session: &DialledSession<P>,
+    address: &Address,
+) -> Result<OpenedPath<P>, String> {
+    let connection = inner.platform.connect(address).await.map_err(|error| error.to_string())?;
+    let path = session.next_path();
+    let hello = Hello { path, repeats: true, ..Hello::new(&inner.identity, &inner.config, node.node) };
+    let (welcome, version, opened) = greet(inner, node, connection, session.info.session, &hello).await?;
+    if welcome.incarnation != session.info.incarnation || version != session.version {
+        return Err("another process of the node answers there".to_owned());
+    }
+    session.paths.add(Rc::clone(&opened.path));
+    tracing::info!(node = %node.node, session = session.info.session, %address, "path begins");
+    Ok(opened)
+}
+
+/// Says hello and waits for the welcome.
+async fn greet<P: Platform>(
+    inner: &Inner<P>,
+    node: &DialledNode<P>,
+    connection: P::Connection,
+    session: u32,
+    hello: &Hello,
+) -> Result<(Hello, u16, OpenedPath<P>), String> {
+    let header = Header::new(FrameKind::Hello, VERSION_MIN, session, 0);
     inner.send_raw(&connection, header, &hello.encode());
     let mut frames = FrameReceiver::new(&inner.platform, connection.clone());
     let deadline: Instant = inner.platform.now() + inner.config.hello_timeout;
-    let welcomed = before(&inner.platform, deadline, read_welcome(inner, &mut frames, number)).await;
+    let welcomed = before(&inner.platform, deadline, read_welcome(inner, &mut frames, session)).await;
     let welcome = match welcomed {
         Some(Ok(welcome)) => welcome?,
         Some(Err(ending)) => return Err(ending.to_string()),
@@ -299,16 +335,7 @@ async fn attempt<P: Platform>(
     }
     frames.widen();
     inner.receipts_of(node.node).set(frames.received_at());
-    let session = DialledSession {
-        connection,
-        info: SessionInfo { session: number, incarnation: welcome.incarnation },
-        version,
-        calls: Rc::default(),
-        places: Places::new((welcome.requests_max as usize).min(PLACES_MAX), welcome.request_bytes_max),
-        turn: Places::new(1, 0),
-        node: Rc::downgrade(node),
-    };
-    Ok((Rc::new(session), frames))
+    Ok((welcome, version, OpenedPath { path: Path::new(hello.path, connection), frames }))
 }
 
 /// The welcome, or why there is none.

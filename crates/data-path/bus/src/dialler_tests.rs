@@ -9,7 +9,7 @@ use super::*;
 use crate::test_support::raw::*;
 use crate::test_support::warnings::warnings_of;
 use crate::test_support::{Outcome, *};
-use crate::{BusConfig, Peer};
+use crate::{BusConfig, BusError, BusResponse, Peer};
 
 #[test]
 fn a_broken_session_ends_its_calls_and_a_new_one_waits_for_what_is_being_served() {

@@ -76,13 +76,28 @@ pub(crate) enum FrameKind {
     Request = 4,
     /// Its answer.
     Answer = 5,
+    /// Asks for a sign of life of a path.
+    Ping = 6,
+    /// Gives it.
+    Pong = 7,
+    /// The dialler has given a path up, whose number stands in the place of the sequence number: what was sent there
+    /// comes again.
+    PathLost = 8,
 }
 
 impl FrameKind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Hello, Self::Welcome, Self::Refusal, Self::Request, Self::Answer]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        let all = [
+            Self::Hello,
+            Self::Welcome,
+            Self::Refusal,
+            Self::Request,
+            Self::Answer,
+            Self::Ping,
+            Self::Pong,
+            Self::PathLost,
+        ];
+        all.into_iter().find(|kind| *kind as u8 == byte)
     }
 
     fn body_bytes_max(self) -> usize {
@@ -90,13 +105,14 @@ impl FrameKind {
             Self::Hello | Self::Welcome | Self::Refusal => HELLO_BODY_BYTES_MAX,
             Self::Request => REQUEST_BODY_BYTES_MAX,
             Self::Answer => ANSWER_BODY_BYTES_MAX,
+            Self::Ping | Self::Pong | Self::PathLost => 0,
         }
     }
 
     fn payload_bytes_max(self) -> usize {
         match self {
-            Self::Hello | Self::Welcome | Self::Refusal => 0,
             Self::Request | Self::Answer => PAYLOAD_BYTES_MAX,
+            _ => 0,
         }
     }
 }

@@ -40,6 +40,8 @@ struct HelloBytes {
     addressee: [u8; 16],
     request_bytes_max: U64,
     requests_max: U32,
+    path: U32,
+    repeats: U32,
 }
 
 /// What a side says of itself when it opens a session.
@@ -59,6 +61,10 @@ pub(crate) struct Hello {
     /// What the side serves at the same time: see [`BusConfig`].
     pub(crate) request_bytes_max: u64,
     pub(crate) requests_max: u32,
+    /// Of the dialling side: the connection's number in its session. Zero opens the session, others join it.
+    pub(crate) path: u32,
+    /// Of the dialling side: whether what it asks may come again on another path.
+    pub(crate) repeats: bool,
 }
 
 impl Hello {
@@ -75,6 +81,8 @@ impl Hello {
             addressee,
             request_bytes_max: config.request_bytes_max,
             requests_max: config.requests_max,
+            path: 0,
+            repeats: false,
         }
     }
 
@@ -91,6 +99,8 @@ impl Hello {
         bytes.addressee = self.addressee.to_bytes();
         bytes.request_bytes_max = self.request_bytes_max.into();
         bytes.requests_max = self.requests_max.into();
+        bytes.path = self.path.into();
+        bytes.repeats = u32::from(self.repeats).into();
         bytes.as_bytes().to_vec()
     }
 
@@ -110,6 +120,8 @@ impl Hello {
             addressee: NodeId::from_bytes(bytes.addressee),
             request_bytes_max: bytes.request_bytes_max.get(),
             requests_max: bytes.requests_max.get(),
+            path: bytes.path.get(),
+            repeats: bytes.repeats.get() != 0,
         })
     }
 
@@ -172,6 +184,8 @@ pub(crate) enum RefusalStatus {
     Superseded = 5,
     /// The acceptor stops.
     Stopping = 6,
+    /// The session that the connection was to join is over.
+    SessionOver = 7,
 }
 
 /// Why a session was refused.

@@ -21,10 +21,12 @@ fn a_hello_stands_on_the_wire_as_documented() {
         addressee: NodeId::from_bytes(identity(0x40)),
         request_bytes_max: 6,
         requests_max: 7,
+        path: 8,
+        repeats: true,
     };
     let mut expected = vec![1, 1, 2, 2, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
     expected.extend(0x10..0x50);
-    expected.extend([6, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
+    expected.extend([6, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0]);
     assert_eq!(hello.encode(), expected);
     assert_eq!(Hello::decode(&expected), Ok(hello));
 }

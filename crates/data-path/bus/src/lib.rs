@@ -2,7 +2,8 @@
 //!
 //! A node dials every other node and asks; the other one answers. Requests to copies, requests of
 //! front-ends to a volume's owner, and heartbeats all travel on the same connection. So there is a
-//! connection in each direction between two nodes, and each has a life of its own: a *session*.
+//! *session* in each direction between two nodes, and each has a life of its own. Where nodes have several
+//! addresses, a session has a connection to each, a *path*, and lives as long as one of them.
 //!
 //! Invariants:
 //! - A request is served at most once, in the session in which it was sent.
@@ -13,15 +14,19 @@
 //! - Nobody sees a payload that has not passed its checksums.
 //! - What a peer sends can make this node close its connection, and nothing worse.
 
+mod accepted_session;
 mod acceptor;
 mod bus;
 mod calls;
 mod config;
+mod dialled_session;
 mod dialler;
 mod error;
 mod frame;
 mod hello;
 mod message;
+mod order;
+mod path;
 mod payload;
 mod places;
 mod receiver;

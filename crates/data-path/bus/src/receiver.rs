@@ -33,6 +33,10 @@ pub(crate) enum Ending {
     Broken(LinkError),
     /// The other side broke the protocol.
     Malformed(Malformed),
+    /// Nothing comes any more, though the other side is there.
+    Silent,
+    /// It was ended on purpose.
+    Ended,
 }
 
 impl std::fmt::Display for Ending {
@@ -41,6 +45,8 @@ impl std::fmt::Display for Ending {
             Ending::Closed => formatter.write_str("the other side closed the connection"),
             Ending::Broken(error) => write!(formatter, "{error}"),
             Ending::Malformed(reason) => write!(formatter, "malformed: {reason}"),
+            Ending::Silent => formatter.write_str("nothing comes any more"),
+            Ending::Ended => formatter.write_str("it was ended"),
         }
     }
 }

@@ -142,6 +142,10 @@ pub struct BusStatistics {
     pub connections_malformed: u64,
     /// Payloads that were damaged on their way to this node.
     pub payloads_damaged: u64,
+    /// Paths of sessions that this node dialled which were lost while the session went on.
+    pub paths_lost: u64,
+    /// Requests that were sent again on another path.
+    pub requests_repeated: u64,
 }
 
 macro_rules! counters {
@@ -175,7 +179,9 @@ counters!(
     sessions_accepted,
     hellos_refused,
     connections_malformed,
-    payloads_damaged
+    payloads_damaged,
+    paths_lost,
+    requests_repeated
 );
 
 impl Counters {

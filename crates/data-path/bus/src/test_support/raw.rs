@@ -9,6 +9,7 @@ use spandrel_platform_simulated::{Process, SimulatedConnection, SimulatedPlatfor
 use spandrel_shared::ProcessIncarnation;
 
 use super::{address_of, cluster, node_id};
+use crate::calls::sequence_of;
 use crate::frame::{FrameKind, FrameScratch, Header};
 use crate::hello::Hello;
 use crate::payload::{request_checksum, subject_of};
@@ -36,17 +37,18 @@ pub(crate) fn hello_frame(hello: &Hello, session: u32) -> Vec<u8> {
     frame_of(Header::new(FrameKind::Hello, 1, session, 0), &hello.encode())
 }
 
-pub(crate) fn request_header(session: u32, sequence: u64, request: &BusRequest) -> Header {
-    let mut header = Header::new(FrameKind::Request, 1, session, sequence);
+/// The header of the request of that count, in a slot of its own.
+pub(crate) fn request_header(session: u32, count: u64, request: &BusRequest) -> Header {
+    let mut header = Header::new(FrameKind::Request, 1, session, sequence_of(count, count));
     header.subject = subject_of(request);
     header
 }
 
 /// A request as bytes, payload included.
-pub(crate) fn request_frame(session: u32, sequence: u64, request: &BusRequest, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn request_frame(session: u32, count: u64, request: &BusRequest, payload: &[u8]) -> Vec<u8> {
     let pool = spandrel_platform::BufferPool::default();
     let parts = [pool.copy_of(payload).freeze()];
-    let mut header = request_header(session, sequence, request);
+    let mut header = request_header(session, count, request);
     header.payload_bytes = payload.len();
     header.payload_checksum = if payload.is_empty() { 0 } else { request_checksum(request, &parts) };
     let body = postcard::to_allocvec(request).expect("it is short");

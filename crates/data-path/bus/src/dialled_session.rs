@@ -1,0 +1,262 @@
+//! A session in which this node asks, over all the paths that it has to the other one.
+//!
+//! Invariants:
+//! - A session lives as long as one of its paths; what was sent on one that is lost is sent again on another, under
+//!   the same number.
+//! - A path that gives no sign of life while another one does is lost. If none does, it is not for the bus to say
+//!   what that means.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use spandrel_platform::sync::Signal;
+use spandrel_platform::{Buffer, Connection, Platform};
+use spandrel_shared::NodeId;
+
+use crate::bus::{Inner, SessionInfo};
+use crate::calls::{Answer, Calls, Outcome, Sent};
+use crate::dialler::DialledNode;
+use crate::frame::{FrameKind, HEADER_BYTES, Header, Malformed, Status, TooLarge, malformed};
+use crate::path::{Path, Paths};
+use crate::payload::{answer_bytes, request_checksum, response_is_whole, subject_of};
+use crate::places::{Closed, Place, Places};
+use crate::receiver::{Ending, FrameReceiver};
+use crate::statistics::RequestKind;
+use crate::{BusError, BusRequest, BusResponse};
+
+/// How often each path of a session that has several is asked for a sign of life.
+const PING_INTERVAL: Duration = Duration::from_millis(125);
+
+/// A path that owes as many signs of life, while another one gives them, is lost.
+const SILENCES_MAX: u32 = 4;
+
+/// A session in which this node asks.
+pub(crate) struct DialledSession<P: Platform> {
+    pub(crate) info: SessionInfo,
+    pub(crate) version: u16,
+    /// Whether it may have more than one path, ever.
+    pub(crate) repeats: bool,
+    pub(crate) paths: Paths<P::Connection>,
+    /// How many paths it has had.
+    pub(crate) path_count: Cell<u32>,
+    pub(crate) calls: Rc<Calls>,
+    /// What the peer admits at the same time.
+    pub(crate) places: Rc<Places>,
+    /// Held by the one call that is about to be sent, so that all are sent in their order.
+    pub(crate) turn: Rc<Places>,
+    pub(crate) node: Weak<DialledNode<P>>,
+    /// Why it is over, once it is.
+    pub(crate) ending: RefCell<Option<Ending>>,
+    /// Told when it is over.
+    pub(crate) over: Signal,
+}
+
+impl<P: Platform> DialledSession<P> {
+    /// Ends the session: no call is sent in it any more, and the unanswered ones end.
+    pub(crate) fn end(&self, inner: &Inner<P>, ending: Ending) {
+        if self.is_over() {
+            return;
+        }
+        *self.ending.borrow_mut() = Some(ending);
+        self.paths.close_all();
+        if let Some(node) = self.node.upgrade() {
+            node.forget(self);
+        }
+        self.places.close();
+        self.calls.end();
+        self.over.notify_all();
+        inner.changes.notify_all();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.ending.borrow().is_some()
+    }
+
+    /// The number of a new path.
+    pub(crate) fn next_path(&self) -> u32 {
+        let next = self.path_count.get();
+        self.path_count.set(next.wrapping_add(1).max(1));
+        next
+    }
+
+    /// A path's connection has ended, or is given up: what was sent on it is sent again on the others. Without
+    /// another one the session is over.
+    pub(crate) fn lose(&self, inner: &Inner<P>, path: &Path<P::Connection>, ending: Ending) {
+        if !self.paths.close(path) || self.is_over() {
+            return;
+        }
+        if self.paths.is_empty() || matches!(ending, Ending::Malformed(_)) {
+            return self.end(inner, ending);
+        }
+        inner.counters.paths_lost.add(1);
+        let lost = Header::new(FrameKind::PathLost, self.version, self.info.session, path.number.into());
+        for other in self.paths.all() {
+            inner.send_raw(&other.connection, lost, &[]);
+        }
+        for (sequence, sent) in self.calls.sent_on(path.number) {
+            let Some(other) = self.paths.pick() else { return };
+            let sent = Sent { path: other.number, ..sent };
+            // What has fitted into a frame once fits again.
+            if self.send(inner, &other, sequence, &sent).is_ok() {
+                inner.counters.requests_repeated.add(1);
+                self.calls.keep(sequence, sent);
+            }
+        }
+    }
+
+    /// Gives up the paths that are silent while others are not, until the session is over.
+    pub(crate) async fn watch_paths(&self, inner: &Inner<P>, node: NodeId) {
+        loop {
+            inner.platform.sleep(PING_INTERVAL).await;
+            for path in self.paths.silent(SILENCES_MAX) {
+                tracing::warn!(%node, to = path.connection.peer(), "a path is silent: the others go on without it");
+                self.lose(inner, &path, Ending::Silent);
+            }
+            let paths = self.paths.all();
+            for path in paths.iter().filter(|_| paths.len() > 1) {
+                let ping = Header::new(FrameKind::Ping, self.version, self.info.session, 0);
+                inner.send_raw(&path.connection, ping, &[]);
+            }
+        }
+    }
+
+    /// Brings answers to their calls until the path ends.
+    pub(crate) async fn receive(
+        &self,
+        inner: &Inner<P>,
+        node: NodeId,
+        path: &Path<P::Connection>,
+        frames: &mut FrameReceiver<P>,
+    ) -> Ending {
+        let receipts = inner.receipts_of(node);
+        loop {
+            match self.receive_answer(inner, frames).await {
+                Ok(()) => {
+                    path.heard();
+                    receipts.set(frames.received_at());
+                }
+                Err(ending) => return ending,
+            }
+        }
+    }
+
+    async fn receive_answer(&self, inner: &Inner<P>, frames: &mut FrameReceiver<P>) -> Result<(), Ending> {
+        let header = frames.header().await?;
+        self.check(&header)?;
+        let body = frames.body(&header).await?;
+        inner.counters.received(HEADER_BYTES + header.body_bytes + header.payload_bytes);
+        if header.kind == FrameKind::Pong {
+            return Ok(());
+        }
+        let response = read_response(&header, body)?;
+        let payload = frames.payload(&header).await?;
+        let outcome = outcome_of(response, &header, payload);
+        if outcome.as_ref().is_err_and(|error| *error == BusError::AnswerDamaged) {
+            inner.counters.payloads_damaged.add(1);
+        }
+        self.calls.settle(header.sequence, outcome);
+        Ok(())
+    }
+
+    fn check(&self, header: &Header) -> Result<(), Malformed> {
+        if !matches!(header.kind, FrameKind::Answer | FrameKind::Pong) {
+            return Err(malformed("a frame that is no answer where this side asks"));
+        }
+        if header.version != self.version || header.session != self.info.session {
+            return Err(malformed("an answer of another session or version"));
+        }
+        // An answer may come a second time when its request was sent a second time.
+        let is_known = |sequence| match self.repeats {
+            true => self.calls.was_begun(sequence),
+            false => self.calls.is_open(sequence),
+        };
+        if header.kind == FrameKind::Answer && !is_known(header.sequence) {
+            return Err(malformed("an answer to a question that was not asked"));
+        }
+        Ok(())
+    }
+
+    /// A place for a request with `bytes` of payload, once the peer admits it and not too much is
+    /// queued before it.
+    pub(crate) async fn place(&self, bytes: u64, queued_bytes_max: usize) -> Result<Place, BusError> {
+        let place = self.places.take(bytes).await.map_err(|Closed| BusError::NotConnected)?;
+        loop {
+            let path = self.paths.pick().ok_or(BusError::NotConnected)?;
+            if path.connection.queued_bytes() < queued_bytes_max {
+                return Ok(place);
+            }
+            // If it is lost meanwhile there may be another one.
+            if path.connection.send_room(queued_bytes_max).await.is_err() && self.is_over() {
+                return Err(BusError::NotConnected);
+            }
+        }
+    }
+
+    /// Sends a request.
+    pub(crate) fn ask(
+        &self,
+        inner: &Inner<P>,
+        request: BusRequest,
+        payload: Vec<Buffer>,
+        place: Option<Place>,
+    ) -> Result<Answer, BusError> {
+        let path = self.paths.pick().ok_or(BusError::NotConnected)?;
+        let kind = RequestKind::of(&request);
+        let answer = self.calls.begin(place)?;
+        let sent = Sent { request, payload, path: path.number };
+        if self.send(inner, &path, answer.sequence(), &sent).is_err() {
+            answer.withdraw();
+            return Err(BusError::TooLarge);
+        }
+        self.calls.keep(answer.sequence(), sent);
+        inner.counters.request_sent(kind);
+        Ok(answer)
+    }
+
+    fn send(
+        &self,
+        inner: &Inner<P>,
+        path: &Path<P::Connection>,
+        sequence: u64,
+        sent: &Sent,
+    ) -> Result<(), TooLarge> {
+        let mut header = Header::new(FrameKind::Request, self.version, self.info.session, sequence);
+        header.subject = subject_of(&sent.request);
+        header.payload_bytes = sent.payload.iter().map(|part| part.len()).sum();
+        header.payload_checksum = request_checksum(&sent.request, &sent.payload);
+        inner.send(&path.connection, header, &sent.request, &sent.payload)?;
+        path.carry(header.payload_bytes as u64 + answer_bytes(&sent.request));
+        Ok(())
+    }
+}
+
+/// The body of an answer; the error is what its call comes to instead.
+fn read_response(header: &Header, body: &[u8]) -> Result<Result<BusResponse, BusError>, Malformed> {
+    let status = Status::from_byte(header.status);
+    if status != Some(Status::Answered) && !(body.is_empty() && header.payload_bytes == 0) {
+        return Err(malformed("an answer that says that it has no content, and has"));
+    }
+    Ok(match status {
+        Some(Status::Answered) => match postcard::take_from_bytes(body) {
+            Ok((response, [])) => Ok(response),
+            _ => Err(BusError::AnswerUnfit("it is not understood")),
+        },
+        Some(Status::NotUnderstood) => Err(BusError::NotUnderstood),
+        Some(Status::PayloadDamaged) => Err(BusError::DamagedOnArrival),
+        Some(Status::TooLarge) => Err(BusError::TooLarge),
+        None => Err(BusError::AnswerUnfit("its status is not known")),
+    })
+}
+
+fn outcome_of(response: Result<BusResponse, BusError>, header: &Header, payload: Option<Buffer>) -> Outcome {
+    let response = response?;
+    if !response_is_whole(&response, header.payload_checksum, payload.as_ref()) {
+        return Err(BusError::AnswerDamaged);
+    }
+    Ok((response, payload))
+}
+
+#[cfg(test)]
+#[path = "dialled_session_tests.rs"]
+mod tests;

@@ -1,0 +1,139 @@
+//! The connections of one session, a *path* each: nodes with several addresses keep one to each.
+//!
+//! Invariants:
+//! - A path that is closed carries nothing any more, and is not among those that can be picked.
+//! - What is sent in one turn travels together as far as it can: paths change by the quarter of a mebibyte,
+//!   not by the request, since what leaves together costs a fraction of what leaves alone.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use spandrel_platform::Connection;
+
+/// So much is sent on one path before it is the next one's turn, and so much more than elsewhere may be queued on it.
+const SPREAD_BYTES: u64 = 256 << 10;
+
+/// One of the connections of a session.
+pub(crate) struct Path<C> {
+    /// Counted by the side that dials, from zero on.
+    pub(crate) number: u32,
+    pub(crate) connection: C,
+    closed: Cell<bool>,
+    /// What was sent on it and asked for, in bytes.
+    carried_bytes: Cell<u64>,
+    /// Whether anything has come since the last look.
+    heard: Cell<bool>,
+    /// Looks since anything came, counted where another path was heard.
+    silences: Cell<u32>,
+}
+
+impl<C: Connection> Path<C> {
+    pub(crate) fn new(number: u32, connection: C) -> Rc<Self> {
+        Rc::new(Self {
+            number,
+            connection,
+            closed: Cell::new(false),
+            carried_bytes: Cell::new(0),
+            heard: Cell::new(true),
+            silences: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.closed.get()
+    }
+
+    pub(crate) fn carried_bytes(&self) -> u64 {
+        self.carried_bytes.get()
+    }
+
+    /// Notes what was sent on it, or asked for.
+    pub(crate) fn carry(&self, bytes: u64) {
+        self.carried_bytes.set(self.carried_bytes.get() + bytes);
+    }
+
+    /// Something has come.
+    pub(crate) fn heard(&self) {
+        self.heard.set(true);
+    }
+}
+
+/// The paths of a session that are open.
+pub(crate) struct Paths<C> {
+    open: RefCell<Vec<Rc<Path<C>>>>,
+    /// The path in use, and what it had carried when its turn began.
+    turn: Cell<(usize, u64)>,
+}
+
+impl<C: Connection> Paths<C> {
+    pub(crate) fn new(first: Rc<Path<C>>) -> Self {
+        Self { open: RefCell::new(vec![first]), turn: Cell::default() }
+    }
+
+    pub(crate) fn add(&self, path: Rc<Path<C>>) {
+        self.open.borrow_mut().push(path);
+    }
+
+    /// Closes a path. Returns false if it was closed before.
+    pub(crate) fn close(&self, path: &Path<C>) -> bool {
+        self.open.borrow_mut().retain(|open| open.number != path.number);
+        path.connection.close();
+        !path.closed.replace(true)
+    }
+
+    pub(crate) fn close_all(&self) {
+        for path in self.all() {
+            self.close(&path);
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Rc<Path<C>>> {
+        self.open.borrow().clone()
+    }
+
+    pub(crate) fn numbered(&self, number: u32) -> Option<Rc<Path<C>>> {
+        self.open.borrow().iter().find(|path| path.number == number).cloned()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.borrow().is_empty()
+    }
+
+    /// Looks who was heard since the last look. Returns the paths that were silent at so many looks, one after the
+    /// other, at which another one was not. If all are silent, that says nothing of any.
+    pub(crate) fn silent(&self, looks: u32) -> Vec<Rc<Path<C>>> {
+        let all = self.all();
+        let heard: Vec<bool> = all.iter().map(|path| path.heard.take()).collect();
+        let any_is_heard = heard.contains(&true);
+        for (path, heard) in all.iter().zip(heard) {
+            let silences = if heard { 0 } else { path.silences.get() + u32::from(any_is_heard) };
+            path.silences.set(silences);
+        }
+        all.into_iter().filter(|path| path.silences.get() >= looks).collect()
+    }
+
+    /// The path on which to send next; `None` if none is open.
+    pub(crate) fn pick(&self) -> Option<Rc<Path<C>>> {
+        let open = self.open.borrow();
+        if open.len() < 2 {
+            return open.first().cloned();
+        }
+        let queued = |index: usize| open[index].connection.queued_bytes() as u64;
+        let (index, since) = self.turn.get();
+        let others = (1..open.len()).map(|step| (index + step) % open.len());
+        let next = others.min_by_key(|other| queued(*other))?;
+        if let Some(current) = open.get(index) {
+            let (here, there) = (queued(index), queued(next));
+            let is_its_turn = current.carried_bytes().saturating_sub(since) < SPREAD_BYTES;
+            if (is_its_turn && here <= there + SPREAD_BYTES) || there > here + SPREAD_BYTES {
+                return Some(Rc::clone(current));
+            }
+        }
+        self.turn.set((next, open[next].carried_bytes()));
+        Some(Rc::clone(&open[next]))
+    }
+}
+
+#[cfg(test)]
+#[path = "path_tests.rs"]
+mod tests;

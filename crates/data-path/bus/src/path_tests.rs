@@ -1,0 +1,90 @@
+use spandrel_platform::{Buffer, LinkError};
+
+use super::*;
+
+/// A connection on which as much is queued as a test says.
+#[derive(Clone, Default)]
+struct TestConnection {
+    queued: Rc<Cell<usize>>,
+    closed: Rc<Cell<bool>>,
+}
+
+impl Connection for TestConnection {
+    async fn receive(&self, _into: &mut [u8]) -> Result<usize, LinkError> {
+        Ok(0)
+    }
+
+    fn send(&self, _head: &[u8], _body: &[Buffer]) {}
+
+    fn queued_bytes(&self) -> usize {
+        self.queued.get()
+    }
+
+    async fn send_room(&self, _limit: usize) -> Result<(), LinkError> {
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.closed.set(true);
+    }
+
+    fn peer(&self) -> String {
+        String::new()
+    }
+}
+
+fn paths(count: u32) -> Paths<TestConnection> {
+    let paths = Paths::new(Path::new(0, TestConnection::default()));
+    (1..count).for_each(|number| paths.add(Path::new(number, TestConnection::default())));
+    paths
+}
+
+/// Picks and loads paths, a kibibyte each time; how much each carries.
+fn load(paths: &Paths<TestConnection>, kibibytes: u32) -> Vec<u64> {
+    for _ in 0..kibibytes {
+        paths.pick().expect("one is open").carry(1024);
+    }
+    paths.all().iter().map(|path| path.carried_bytes() >> 10).collect()
+}
+
+#[test]
+fn all_paths_carry_and_what_is_sent_together_stays_together() {
+    let paths = paths(3);
+    assert_eq!(load(&paths, 100), [100, 0, 0]);
+    assert_eq!(load(&paths, 3 * 256 - 100), [256, 256, 256]);
+}
+
+#[test]
+fn a_path_on_which_more_waits_carries_less() {
+    let paths = paths(2);
+    paths.all()[0].connection.queued.set(1 << 20);
+    let carried = load(&paths, 2048);
+    assert!(carried[0] <= 1 && carried[1] >= 2047, "{carried:?}");
+}
+
+#[test]
+fn a_closed_path_is_closed_once_and_carries_nothing() {
+    let paths = paths(2);
+    let first = paths.pick().expect("one is open");
+    assert!(paths.close(&first) && !paths.close(&first));
+    assert!(first.connection.closed.get() && !first.is_open());
+    assert_eq!(load(&paths, 1000), [1000]);
+    paths.close_all();
+    assert!(paths.is_empty() && paths.pick().is_none());
+}
+
+#[test]
+fn only_a_path_that_is_silent_beside_another_one_is_silent() {
+    let paths = paths(2);
+    let [first, second] = &paths.all()[..] else { panic!("there are two") };
+    assert!(paths.silent(2).is_empty(), "both are new");
+    (0..10).for_each(|_| assert!(paths.silent(2).is_empty(), "nobody is heard"));
+    first.heard();
+    assert!(paths.silent(2).is_empty());
+    first.heard();
+    let silent: Vec<u32> = paths.silent(2).iter().map(|path| path.number).collect();
+    assert_eq!(silent, [second.number]);
+    first.heard();
+    second.heard();
+    assert!(paths.silent(2).is_empty());
+}
