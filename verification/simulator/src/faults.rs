@@ -53,6 +53,8 @@ pub enum Fault {
     Pause { node: usize, for_ms: u64 },
     /// Nothing passes from one server to another, or between them.
     Cut { from: usize, to: usize, both_ways: bool, for_ms: u64 },
+    /// Nothing passes from one server to another on the second of two networks, or between them.
+    CutPath { from: usize, to: usize, both_ways: bool, for_ms: u64 },
     /// Nothing reaches a server from the others, or nothing leaves it, or both.
     Isolate { node: usize, inbound: bool, outbound: bool, for_ms: u64 },
     /// A server is cut off from the cluster's state, and from one other server or all of them: it learns of
@@ -145,6 +147,7 @@ impl Fault {
             Fault::PowerCutAll { .. } => "power cut of the cluster",
             Fault::Pause { .. } => "pause",
             Fault::Cut { .. } => "cut",
+            Fault::CutPath { .. } => "cut path",
             Fault::Isolate { .. } => "isolation",
             Fault::Orphan { .. } => "orphaned server",
             Fault::BreakConnections { .. } => "broken connections",

@@ -213,7 +213,9 @@ impl NodesWorld {
             cluster: cluster_id(),
             node: node_id(index),
             name: server.name.clone(),
-            bus_addresses: vec![Address::Tcp(SocketAddr::new(server.host.address(0), BUS_PORT))],
+            bus_addresses: (0..self.world.config().network.networks)
+                .map(|network| Address::Tcp(SocketAddr::new(server.host.address(network), BUS_PORT)))
+                .collect(),
             nbd_addresses: vec![self.nbd_address(index)],
             drives: server.drives.iter().map(|drive| drive.name().to_owned()).collect(),
         };

@@ -122,6 +122,40 @@ fn a_volume_comes_to_the_node_whose_client_writes() {
     assert_eq!(failed.get(), 0, "no write fails");
 }
 
+/// Servers with two networks between them. A client writes while the way between two servers is cut on one of them:
+/// nobody is told, no copy is marked stale, and it goes on within a second.
+#[test]
+fn the_loss_of_one_of_two_networks_costs_a_client_a_moment_and_no_copy() {
+    for seed in 0..12 {
+        let mut config = NodesConfig::simple(seed, 3);
+        config.world.network.networks = 2;
+        let nodes = NodesWorld::with_config(seed, &config);
+        nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+        await_health(&nodes, seed);
+        let epochs =
+            || -> Vec<_> { ownerships(&nodes).values().flatten().map(|owned| owned.epoch).collect() };
+        let (network, began) = ((seed % 2) as u8, epochs());
+        for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)] {
+            nodes.world.cut_network(network, nodes.host(from), nodes.host(to));
+            let pause = on(&nodes, from, async move |node, platform| {
+                let device = node.exports().open("v").await.expect("it is there");
+                let began = platform.now();
+                let mut pause = Duration::ZERO;
+                while platform.now().since(began) < Duration::from_secs(3) {
+                    let asked = platform.now();
+                    device.write(0, content(platform.buffers(), 7, BLOCK_SECTORS)).await.expect("it serves");
+                    pause = pause.max(platform.now().since(asked));
+                }
+                pause
+            });
+            assert!(pause < Duration::from_secs(1), "seed {seed}, from {from} to {to}: {pause:?}");
+            let marked: u64 = ownerships(&nodes).values().flatten().map(|owned| owned.legs_marked).sum();
+            assert_eq!((marked, epochs()), (0, began.clone()), "seed {seed}, from {from} to {to}");
+            assert!(healthy(&nodes), "seed {seed}, from {from} to {to}: {:#?}", ownerships(&nodes));
+        }
+    }
+}
+
 #[test]
 fn a_volume_is_handed_over_in_less_time_than_promises_last() {
     let nodes = NodesWorld::new(14, 3);

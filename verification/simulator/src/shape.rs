@@ -87,6 +87,13 @@ pub struct NetworkShape {
     pub timer_slack_us_max: u64,
     /// Whether processes take their turns in any order.
     pub random_order: bool,
+    /// Networks that connect the servers, one or two.
+    #[serde(default = "one")]
+    pub networks: u8,
+}
+
+fn one() -> u8 {
+    1
 }
 
 /// A volume of a world.
@@ -180,6 +187,9 @@ pub struct Weights {
     /// Volumes are handed over to other servers.
     #[serde(default)]
     pub hand_over: u32,
+    /// The way between two servers on one of two networks.
+    #[serde(default)]
+    pub cut_path: u32,
 }
 
 impl Shape {
@@ -206,11 +216,13 @@ impl Shape {
         let workers = volumes.len() as u64 * clients * u64::from(load.depth);
         let run_us = 1000 * (u64::from(faults) * fault_interval_ms_max / 2 + COME_BACK_MS);
         load.pause_us_max = 2 * run_us * workers / one_of(&OPERATIONS);
-        let network = NetworkShape::draw(&random);
+        let (networks, cut_path) = paths(seed);
+        let network = NetworkShape { networks, ..NetworkShape::draw(&random) };
         let weights = Weights {
             clients_cut: clients_cut(seed, &load),
             older_state: older_state(seed),
             hand_over: hand_over(seed),
+            cut_path,
             ..Weights::draw(&random)
         };
         Self {
@@ -242,6 +254,7 @@ impl Shape {
                 bandwidth_bytes_per_second: network.bandwidth_bytes_per_second,
                 split_per_mille: network.split_per_mille,
                 socket_buffer_bytes: network.socket_buffer_bytes,
+                networks: network.networks,
                 ..NetworkConfig::default()
             },
             clock_drift_ppm_max: network.clock_drift_ppm_max,
@@ -303,6 +316,12 @@ fn hand_over(seed: u64) -> u32 {
     if random.chance(500) { 0 } else { 2 << random.below(4) }
 }
 
+/// How many networks there are, and how often the way over one of them is cut.
+fn paths(seed: u64) -> (u8, u32) {
+    let random = Random::stream(seed, "paths", 0);
+    if random.chance(500) { (1, 0) } else { (2, 2 << random.below(4)) }
+}
+
 impl VolumeShape {
     /// Its size.
     pub fn size_bytes(&self) -> u64 {
@@ -325,6 +344,7 @@ impl NetworkShape {
             clock_drift_ppm_max: one_of(&[0, 100, 500]) as u32,
             timer_slack_us_max: one_of(&[0, 50, 5000]),
             random_order: random.chance(500),
+            networks: 1,
         }
     }
 }
@@ -388,6 +408,7 @@ impl Weights {
             lose_drives: weight(2),
             older_state: 0,
             hand_over: 0,
+            cut_path: 0,
             scrub: weight(4),
         }
     }

@@ -122,9 +122,10 @@ fn all(weights: &Weights) -> Vec<u32> {
         lose_drives,
         older_state,
         hand_over,
+        cut_path,
         scrub,
     } = *weights;
-    let network = [cut, isolate, orphan, break_connections, slow_link];
+    let network = [cut, isolate, orphan, break_connections, slow_link, cut_path];
     let state = [state_outage, state_losses, clock];
     let drives = [
         drive_slow,

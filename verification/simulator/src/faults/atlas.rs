@@ -187,6 +187,8 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         Fault::Cut { from, to, for_ms, .. } | Fault::SlowLink { from, to, for_ms, .. } => {
             exposes(&[from, to], true, for_ms)
         }
+        // The other network is there.
+        Fault::CutPath { .. } => Effect::default(),
         // Its entry runs out: it does not count among those that keep another one from marking.
         Fault::StateCutOff { node, for_ms } => exposes(&[node], false, for_ms),
         Fault::BreakConnections { one, other, again, every_ms } => {

@@ -23,6 +23,9 @@ use crate::nodes::NodesWorld;
 /// Images of each drive, and of the cluster's state, that are kept.
 const IMAGES_MAX: usize = 4;
 
+/// The network that paths are cut on: the first one goes on.
+const SECOND_NETWORK: u8 = 1;
+
 /// Values that were written last count as new.
 const NEWEST_VALUES: u64 = 40;
 
@@ -35,6 +38,8 @@ pub enum Undo {
     Restart(usize),
     /// Messages pass again from one server to another.
     Heal(usize, usize),
+    /// Messages pass again from one server to another on the second network.
+    HealPath(usize, usize),
     /// No end, but the next time: the connections between two servers break.
     BreakAgain(usize, usize),
     /// Messages pass again between a server and the machine of the clients.
@@ -217,6 +222,7 @@ impl Injector {
                 None => return false,
             },
             Fault::Cut { .. }
+            | Fault::CutPath { .. }
             | Fault::Isolate { .. }
             | Fault::ClientsCut { .. }
             | Fault::ClientsDropped { .. }
@@ -251,6 +257,12 @@ impl Injector {
                 self.cut(nodes, from, to, now_ms + for_ms);
                 if both_ways {
                     self.cut(nodes, to, from, now_ms + for_ms);
+                }
+            }
+            Fault::CutPath { from, to, both_ways, for_ms } => {
+                self.cut_path(nodes, from, to, now_ms + for_ms);
+                if both_ways {
+                    self.cut_path(nodes, to, from, now_ms + for_ms);
                 }
             }
             Fault::Isolate { node, inbound, outbound, for_ms } => {
@@ -293,6 +305,11 @@ impl Injector {
             ref other => unreachable!("{other:?} is done elsewhere"),
         }
         true
+    }
+
+    fn cut_path(&mut self, nodes: &NodesWorld, from: usize, to: usize, until_ms: u64) {
+        nodes.world.cut_network(SECOND_NETWORK, nodes.host(from), nodes.host(to));
+        self.later(until_ms, Undo::HealPath(from, to));
     }
 
     fn cut(&mut self, nodes: &NodesWorld, from: usize, to: usize, until_ms: u64) {
@@ -491,6 +508,9 @@ impl Injector {
                     nodes.stop(node, false);
                     nodes.start(node);
                 }
+            }
+            Undo::HealPath(from, to) => {
+                nodes.world.heal_network(SECOND_NETWORK, nodes.host(from), nodes.host(to));
             }
             Undo::Heal(from, to) => nodes.world.heal_one_way(nodes.host(from), nodes.host(to)),
             Undo::BreakAgain(one, other) => {

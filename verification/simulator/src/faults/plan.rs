@@ -56,11 +56,12 @@ struct Draw<'a> {
 impl<'a> Draw<'a> {
     fn fault(&self) -> Fault {
         let weights = &self.shape.weights;
-        let kinds: [Kind<'a>; 22] = [
+        let kinds: &[Kind<'a>] = &[
             (weights.stop, Self::stop),
             (weights.power_cut_all, |draw| Fault::PowerCutAll { away_ms: draw.short_or_long() }),
             (weights.pause, |draw| Fault::Pause { node: draw.node(), for_ms: draw.between(1, 4000) }),
             (weights.cut, Self::cut),
+            (weights.cut_path, Self::cut_path),
             (weights.isolate, Self::isolate),
             (weights.orphan, Self::orphan),
             (weights.break_connections, Self::break_connections),
@@ -97,7 +98,7 @@ impl<'a> Draw<'a> {
         assert!(Weights::default() != *weights, "something can break");
         let mut place = self.random.below(total.into());
         for (weight, draw) in kinds {
-            match place.checked_sub(weight.into()) {
+            match place.checked_sub((*weight).into()) {
                 Some(rest) => place = rest,
                 None => return draw(self),
             }
@@ -135,6 +136,11 @@ impl<'a> Draw<'a> {
     fn cut(&self) -> Fault {
         let (from, to) = self.two_nodes();
         Fault::Cut { from, to, both_ways: self.random.chance(500), for_ms: self.short_or_long() }
+    }
+
+    fn cut_path(&self) -> Fault {
+        let (from, to) = self.two_nodes();
+        Fault::CutPath { from, to, both_ways: self.random.chance(500), for_ms: self.short_or_long() }
     }
 
     fn isolate(&self) -> Fault {

@@ -16,7 +16,9 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         | Fault::TimeOfDay { node, .. }
         | Fault::ClockDrift { node, .. }
         | Fault::LoseDrives { node, .. } => (vec![node], None, None),
-        Fault::Cut { from, to, .. } | Fault::SlowLink { from, to, .. } => (vec![from, to], None, None),
+        Fault::Cut { from, to, .. } | Fault::CutPath { from, to, .. } | Fault::SlowLink { from, to, .. } => {
+            (vec![from, to], None, None)
+        }
         Fault::Orphan { node, other, .. } => (other.into_iter().chain([node]).collect(), None, None),
         Fault::BreakConnections { one, other, .. } => (vec![one, other], None, None),
         Fault::DriveHangs { place, .. }
@@ -91,7 +93,7 @@ fn every_kind_is_drawn_and_those_without_weight_are_not() {
         }
         kinds.extend(of_plan);
     }
-    assert_eq!(kinds.len(), 29, "{kinds:?}");
+    assert_eq!(kinds.len(), 30, "{kinds:?}");
 }
 
 #[test]
