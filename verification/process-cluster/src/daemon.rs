@@ -29,6 +29,8 @@ pub struct Daemon {
     directory: PathBuf,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
+    /// The network namespace in which it runs, and the commands against it, if it is not this process's.
+    namespace: Option<String>,
     running: Option<Running>,
     log: Arc<Mutex<String>>,
 }
@@ -83,6 +85,7 @@ impl Daemon {
             directory: directory.to_owned(),
             arguments,
             environment: Vec::new(),
+            namespace: None,
             running: None,
             log: Arc::default(),
         }
@@ -97,6 +100,11 @@ impl Daemon {
     pub fn set_variable(&mut self, name: &str, value: &str) {
         self.environment.retain(|(known, _)| known != name);
         self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Lets it run in a network namespace from the next start on, and all commands against it.
+    pub fn set_namespace(&mut self, name: String) {
+        self.namespace = Some(name);
     }
 
     /// Starts the process and waits until it serves. The former one must be dead.
@@ -246,7 +254,15 @@ impl Daemon {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(self.program.path());
+        let mut command = match &self.namespace {
+            None => Command::new(self.program.path()),
+            Some(name) => {
+                // It becomes the program, which so is the child of this process.
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", name]).arg(self.program.path());
+                command
+            }
+        };
         command.arg("--dir").arg(&self.directory);
         command
     }

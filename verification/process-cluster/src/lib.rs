@@ -2,10 +2,12 @@
 //!
 //! - [`Cluster`] runs `spandrel up` in a directory of its own, and the commands against it.
 //! - [`Servers`] runs a cluster of servers, each a process of its own with a member of etcd beside it.
+//! - [`Networks`] put a network that can be cut between its servers.
 //! - [`History`] knows what was written to each block of a volume and what was answered, and judges
 //!   what each block holds: exactly the newest answered content, or a newer one that was asked for;
 //!   whole, and of this block.
-//! - [`HistoryClient`] writes to a volume with many requests under way, and reads it back.
+//! - [`HistoryClient`] writes to a volume with many requests under way, and reads it back; [`LoadThread`]
+//!   has it do so on a thread of its own.
 //!
 //! Invariants:
 //! - No two writes of one block are under way at a time, so that "newest" has a meaning.
@@ -15,15 +17,20 @@ mod cluster;
 mod daemon;
 mod history;
 mod history_client;
+mod load_thread;
+mod network;
 mod program;
 mod random;
 mod servers;
 mod stamp;
+mod turn;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use daemon::{CommandOutput, Daemon, KillSwitch};
 pub use history::{History, Violation, ViolationKind};
 pub use history_client::{HistoryClient, LoadEnd, LoadOptions, Next};
+pub use load_thread::LoadThread;
+pub use network::{Network, Networks};
 pub use program::Program;
 pub use random::Random;
 pub use servers::{PowerSwitch, Server, Servers, ServersOptions};

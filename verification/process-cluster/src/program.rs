@@ -48,7 +48,15 @@ fn build() -> PathBuf {
     ];
     // As the tests were built themselves.
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-    let output = Command::new(cargo)
+    let mut command = Command::new(cargo);
+    // What cargo says to tests about their own package would have other packages built anew.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    let output = command
         .args(arguments)
         .args(["--profile", profile])
         .args(["--manifest-path", manifest])

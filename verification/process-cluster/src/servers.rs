@@ -1,8 +1,9 @@
-//! A cluster of servers, each a process of its own with an address of its own on the loopback interface and a member
-//! of etcd beside it: started, killed, cut off and asked from outside.
+//! A cluster of servers, each a process of its own with a member of etcd beside it: started, killed, cut off and asked
+//! from outside. Each has an address of its own on the loopback interface, or in networks that can be cut.
 //!
 //! Invariants:
 //! - When it is dropped, all its processes are dead, those of etcd too, and its directory is gone.
+//! - Clusters of several tests of one process never run at the same time.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -16,13 +17,18 @@ use tempfile::TempDir;
 
 use crate::cluster::{PREFIX_VARIABLE, volumes_are_healthy};
 use crate::daemon::{CommandOutput, Daemon, KillSwitch, new_directory};
+use crate::network::Networks;
 use crate::program::Program;
+use crate::turn::Turn;
 
 /// How long others may go on using servers that are to be restored.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The first of each server's ports.
 const PORT: u16 = 7440;
+
+/// What a witness is called.
+const WITNESS: &str = "w";
 
 /// What a cluster of servers consists of.
 #[derive(Clone, Debug)]
@@ -37,11 +43,22 @@ pub struct ServersOptions {
     pub drive_prefix: String,
 }
 
+impl ServersOptions {
+    /// The names of all servers.
+    pub fn names(&self) -> Vec<String> {
+        let nodes = (1..=self.nodes).map(|number| format!("n{number}"));
+        nodes.chain(self.witness.then(|| WITNESS.to_owned())).collect()
+    }
+}
+
 /// A cluster of servers.
 pub struct Servers {
+    // What they need ends after them.
     /// In the order in which they joined, the witness last.
     servers: Vec<Server>,
     directory: TempDir,
+    networks: Option<Networks>,
+    turn: Arc<Turn>,
 }
 
 /// A server: its name, its process, and its member of etcd, if it has one.
@@ -58,61 +75,105 @@ impl Servers {
     ///
     /// If it does not come to that.
     pub fn start(program: &Program, options: &ServersOptions) -> Self {
-        let directory = new_directory();
-        let mut servers = Self { servers: Vec::new(), directory };
-        let mut token = String::new();
-        for number in 1..=options.nodes {
-            let name = format!("n{number}");
-            let daemon = servers.daemon(program, &name, "node", options);
-            let listen = new_address();
-            if token.is_empty() {
-                let made = daemon.must_run(&[
-                    "cluster",
-                    "init",
-                    "--name",
-                    "test",
-                    "--node-name",
-                    &name,
-                    "--listen",
-                    &listen,
-                    "--slab-size",
-                    "4M",
-                ]);
-                token = made.output.lines().last().expect("it prints a token").to_owned();
-            } else {
-                daemon.must_run(&["node", "join", &token, "--node-name", &name, "--listen", &listen]);
+        Self::make(program, options, None, Arc::new(Turn::take()))
+    }
+
+    /// The same, with networks between the servers.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that.
+    pub fn start_in(networks: Networks, program: &Program, options: &ServersOptions) -> Self {
+        Self::make(program, options, Some(networks), Arc::new(Turn::take()))
+    }
+
+    /// Makes another cluster, which has nothing to do with this one.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to serve.
+    pub fn start_another(&self, program: &Program, options: &ServersOptions) -> Self {
+        Self::make(program, options, None, Arc::clone(&self.turn))
+    }
+
+    fn make(
+        program: &Program,
+        options: &ServersOptions,
+        networks: Option<Networks>,
+        turn: Arc<Turn>,
+    ) -> Self {
+        let mut servers = Self { servers: Vec::new(), directory: new_directory(), networks, turn };
+        let mut token = None;
+        for name in options.names() {
+            let is_witness = name == WITNESS;
+            let kind = if is_witness { "witness" } else { "node" };
+            let daemon = servers.daemon(program, &name, kind, options);
+            let listen = servers.new_addresses(&name);
+            let own = ["--node-name", &name, "--listen", &listen];
+            match &token {
+                None => {
+                    let made = ["cluster", "init", "--name", "test", "--slab-size", "4M"];
+                    let made = daemon.must_run(&[&made[..], &own[..]].concat());
+                    token = Some(made.output.lines().last().expect("it prints a token").to_owned());
+                }
+                Some(token) => {
+                    daemon.must_run(&[&[kind, "join", token], &own[..]].concat());
+                }
             }
             servers.servers.push(Server { name: name.clone(), daemon });
             servers.server_mut(&name).daemon.start();
-            let drive = servers.drive_file(&name);
-            let made = Command::new("truncate").args(["-s", &options.drive_size]).arg(&drive).status();
-            assert!(made.is_ok_and(|status| status.success()), "a drive can be made");
-            servers.must_run(&name, &["drive", "add", drive.to_str().expect("a plain name")]);
-        }
-        if options.witness {
-            let daemon = servers.daemon(program, "w", "witness", options);
-            let listen = new_address();
-            daemon.must_run(&["witness", "join", &token, "--node-name", "w", "--listen", &listen]);
-            servers.servers.push(Server { name: "w".to_owned(), daemon });
-            servers.server_mut("w").daemon.start();
+            if !is_witness {
+                servers.add_drive(&name, &options.drive_size);
+            }
         }
         servers.await_state();
-        let drives = options.nodes as u64;
+        servers.await_drives(options.nodes as u64);
+        servers
+    }
+
+    fn add_drive(&self, node: &str, size: &str) {
+        let drive = self.drive_file(node);
+        let made = Command::new("truncate").args(["-s", size]).arg(&drive).status();
+        assert!(made.is_ok_and(|status| status.success()), "a drive can be made");
+        self.must_run(node, &["drive", "add", drive.to_str().expect("a plain name")]);
+    }
+
+    fn await_drives(&self, drives: u64) {
         let all_usable = |status: &serde_json::Value| {
             let nodes = status["nodes"].as_array();
             nodes.is_some_and(|nodes| {
                 nodes.iter().filter_map(|node| node["drives_usable"].as_u64()).sum::<u64>() == drives
             })
         };
-        servers.await_status("n1", "of all drives", all_usable);
-        servers
+        self.await_status("n1", "of all drives", all_usable);
     }
 
     fn daemon(&self, program: &Program, name: &str, kind: &str, options: &ServersOptions) -> Daemon {
         let arguments = vec![kind.to_owned(), "run".to_owned()];
         let mut daemon = Daemon::new(program.clone(), &self.directory.path().join(name), arguments);
         daemon.set_variable(PREFIX_VARIABLE, &options.drive_prefix);
+        if let Some(networks) = &self.networks {
+            daemon.set_namespace(networks.namespace(name));
+        }
         daemon
+    }
+
+    /// Where a server is to listen.
+    fn new_addresses(&self, name: &str) -> String {
+        let addresses = match &self.networks {
+            Some(networks) => networks.addresses(name),
+            None => vec![new_address()],
+        };
+        addresses.iter().map(|address| format!("{address}:{PORT}")).collect::<Vec<_>>().join(",")
+    }
+
+    /// The networks between the servers.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster was started without.
+    pub fn networks(&self) -> &Networks {
+        self.networks.as_ref().expect("a cluster in networks")
     }
 
     /// Waits until the state is kept by as many servers as it should be.
@@ -333,6 +394,5 @@ fn new_address() -> String {
     static COUNT: AtomicU8 = AtomicU8::new(1);
     let [_, _, third, fourth] = std::process::id().to_be_bytes();
     let server = COUNT.fetch_add(1, Ordering::Relaxed);
-    let address = IpAddr::V4(Ipv4Addr::new(127, 128 | (third & 0x7F), fourth, server));
-    format!("{address}:{PORT}")
+    IpAddr::V4(Ipv4Addr::new(127, 128 | (third & 0x7F), fourth, server)).to_string()
 }
