@@ -13,9 +13,12 @@ use spandrel_process_cluster::{
 
 const VOLUME_BYTES: u64 = 16 << 20;
 
-/// Longer than any promise between nodes, any entry in the state that shows who is alive, and all that a client has
-/// to wait for as long as somebody can go on: who has answered nothing for so long waits for the networks.
-const SILENCE: Duration = Duration::from_secs(6);
+/// Longer than any promise between nodes, and than a client has to wait where somebody can go on. With
+/// `SPANDREL_TEST_FULL=1` longer than the entries last that show who is alive, too.
+fn silence() -> Duration {
+    let is_full = std::env::var_os("SPANDREL_TEST_FULL").is_some();
+    Duration::from_secs(if is_full { 20 } else { 4 })
+}
 
 /// Few requests, since several clients work beside each other.
 const LOAD: LoadOptions = LoadOptions { in_flight: 4, write_blocks_max: 4, read_percent: 20 };
@@ -38,14 +41,19 @@ struct Volume {
     load: LoadThread,
 }
 
-/// Makes a volume that `owner` owns, and loads it at `used`.
-fn load(servers: &Servers, name: &'static str, copies: &str, owner: &str, used: &str) -> Volume {
+/// Makes a volume with copies on all nodes, or on three, that `owner` owns, and loads it at `used`.
+fn load(servers: &Servers, name: &'static str, owner: &str, used: &str) -> Volume {
+    let copies = nodes_of(servers).len().min(3).to_string();
     servers
-        .must_run(owner, &["volume", "create", name, "--size", "16M", "--copies", copies, "--owner", owner]);
+        .must_run(owner, &["volume", "create", name, "--size", "16M", "--copies", &copies, "--owner", owner]);
     let seed = name.bytes().fold(7, |seed, byte| seed * 31 + u64::from(byte));
     let load = LoadThread::start(servers.nbd_address(used), name, VOLUME_BYTES, seed, LOAD);
     load.await_answers(200);
     Volume { name, load }
+}
+
+fn nodes_of(servers: &Servers) -> Vec<String> {
+    servers.names().into_iter().filter(|name| name.starts_with('n')).collect()
 }
 
 /// Waits until a node other than these serves a volume, as `seen` sees it.
@@ -67,60 +75,102 @@ fn copies_on(servers: &Servers, seen: &str, volume: &str, node: &str) -> Vec<Str
     legs.map(|leg| leg["state"].as_str().expect("a text").to_owned()).collect()
 }
 
-/// Ends a load, and reads the volume at every node.
-fn end(servers: &Servers, volume: Volume) {
-    let nodes = servers.names().into_iter().filter(|name| name.starts_with('n'));
-    let addresses: Vec<Address> = nodes.map(|node| servers.nbd_address(&node)).collect();
-    let end = volume.load.end(&addresses);
-    assert_eq!((end.failures, end.violations, end.broken), (vec![], vec![], None), "{}", volume.name);
-}
-
-/// Heals the networks, and waits until all is as it was, for the clients, too.
+/// Heals the networks, waits until all is as it was, for the clients, too, and has the volumes read at every node.
 fn heal(servers: &Servers, volumes: Vec<Volume>) {
     servers.networks().heal();
     for volume in &volumes {
         volume.load.await_answers(200);
     }
     servers.await_health("n1");
-    volumes.into_iter().for_each(|volume| end(servers, volume));
-    for volume in ["inside", "outside"] {
-        let deleted = servers.run("n1", &["volume", "delete", volume]);
-        assert_eq!(deleted.status, Some(0), "{deleted:#?}");
+    for Volume { name, load } in volumes {
+        let addresses: Vec<Address> =
+            nodes_of(servers).iter().map(|node| servers.nbd_address(node)).collect();
+        let end = load.end(&addresses);
+        assert_eq!((end.failures, end.violations, end.broken), (vec![], vec![], None), "{name}");
+        servers.must_run("n1", &["volume", "delete", name]);
     }
 }
 
-/// `lost`, the owner of both volumes among them, is cut off as `cut` does it, while one client writes there, at the
-/// last of `lost`, and one elsewhere. Others take the volumes over: the client elsewhere goes on; the one inside is
-/// answered nothing, and goes on when all is healed.
+/// `lost`, the owner of both volumes first among them, is cut off as `cut` does it, while one client writes there, at
+/// the last of `lost`, and one elsewhere. Others take the volumes over: the client elsewhere goes on; the one inside
+/// is answered nothing, and goes on when all is healed.
 fn is_taken_over(servers: &Servers, lost: &[&str], cut: impl FnOnce(&Networks)) {
-    let owner = lost[0];
-    let others = servers.networks().others(lost);
-    let elsewhere = others.iter().find(|name| name.starts_with('n')).expect("a node is left");
-    let inside = load(servers, "inside", "3", owner, lost[lost.len() - 1]);
-    let outside = load(servers, "outside", "3", owner, elsewhere);
+    let (owner, used) = (lost[0], lost[lost.len() - 1]);
+    let mut others = servers.networks().others(lost);
+    others.retain(|name| name.starts_with('n'));
+    let elsewhere = others[0];
+    let inside = load(servers, "inside", owner, used);
+    let outside = load(servers, "outside", owner, elsewhere);
     cut(servers.networks());
     for volume in [&inside, &outside] {
         await_taken(servers, elsewhere, volume.name, lost);
     }
-    // What was taken over, and all that was promised before has run out, is never answered by the former owner.
+    // Another owner serves it, so all promises have run out.
     let answered = inside.load.answered();
     outside.load.await_answers(1000);
-    inside.load.await_silence(SILENCE);
+    inside.load.await_silence(silence());
     assert_eq!(inside.load.answered(), answered, "a client was answered by an owner that was cut off");
     // Nobody was marked by those who are too few for that.
-    for node in others.iter().filter(|name| name.starts_with('n')) {
-        for state in copies_on(servers, elsewhere, "inside", node) {
-            assert_eq!(state, "in-sync", "{node}");
-        }
+    for node in others {
+        let copies = copies_on(servers, elsewhere, "inside", node);
+        assert!(copies.iter().all(|state| state == "in-sync"), "{node}: {copies:?}");
     }
     heal(servers, vec![inside, outside]);
 }
 
+/// A client at the owner goes on while other servers are cut off as `cut` does it.
+fn goes_on(servers: &Servers, owner: &str, cut: impl FnOnce(&Networks)) {
+    let volume = load(servers, "inside", owner, owner);
+    cut(servers.networks());
+    volume.load.await_answers(2000);
+    heal(servers, vec![volume]);
+}
+
+const A: [Network; 1] = [Network::A];
+
 #[test]
 fn an_owner_that_is_cut_off_completes_nothing_and_others_go_on() {
     let Some(servers) = servers(3, false, "an owner that is cut off") else { return };
-    let all = [Network::A];
-    is_taken_over(&servers, &["n1"], |networks| networks.cut_off(&["n1"], &all));
-    is_taken_over(&servers, &["n2"], |networks| networks.cut(&["n2"], &["n1", "n3"], &all));
-    is_taken_over(&servers, &["n3"], |networks| networks.cut(&["n1", "n2"], &["n3"], &all));
+    is_taken_over(&servers, &["n1"], |networks| networks.cut_off(&["n1"], &A));
+    // Nobody hears it; then it hears nobody.
+    is_taken_over(&servers, &["n2"], |networks| networks.cut(&["n2"], &["n1", "n3"], &A));
+    is_taken_over(&servers, &["n3"], |networks| networks.cut(&["n1", "n2"], &["n3"], &A));
+}
+
+#[test]
+fn a_copy_that_is_cut_off_stops_nobody() {
+    let Some(servers) = servers(3, false, "a copy that is cut off") else { return };
+    goes_on(&servers, "n1", |networks| networks.cut_off(&["n3"], &A));
+    // From the owner alone; the third node reaches both.
+    goes_on(&servers, "n1", |networks| networks.cut(&["n1"], &["n2"], &A));
+    goes_on(&servers, "n2", |networks| networks.cut(&["n1"], &["n2"], &A));
+    goes_on(&servers, "n3", |networks| {
+        networks.cut(&["n1"], &["n3"], &A);
+        networks.cut(&["n3"], &["n1"], &A);
+    });
+}
+
+#[test]
+fn a_client_that_is_cut_off_together_with_the_owner_is_answered_nothing_that_others_do_not_have() {
+    let Some(servers) = servers(4, true, "a client that is cut off with the owner") else { return };
+    is_taken_over(&servers, &["n1", "n2"], |networks| networks.cut_off(&["n1", "n2"], &A));
+}
+
+#[test]
+fn two_nodes_that_are_without_the_witness_and_each_other_answer_nothing() {
+    let Some(servers) = servers(2, true, "two nodes without their witness") else { return };
+    goes_on(&servers, "n1", |networks| networks.cut_off(&["w"], &A));
+    is_taken_over(&servers, &["n2"], |networks| networks.cut_off(&["n2"], &A));
+    let (first, second) = (load(&servers, "inside", "n1", "n1"), load(&servers, "outside", "n2", "n2"));
+    for server in ["n1", "n2", "w"] {
+        servers.networks().cut_off(&[server], &A);
+    }
+    for volume in [&first, &second] {
+        volume.load.await_silence(silence());
+    }
+    let answered = [first.load.answered(), second.load.answered()];
+    // It stays so; both wait for longer than it takes to take a volume over.
+    first.load.await_silence(silence());
+    assert_eq!([first.load.answered(), second.load.answered()], answered);
+    heal(&servers, vec![first, second]);
 }

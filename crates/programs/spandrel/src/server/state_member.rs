@@ -30,6 +30,9 @@ use crate::node_state::NodeState;
 /// How often it is looked who keeps the state and who should: etcd tells nobody when that changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
+/// How often it is looked while this server takes step after step.
+const STEP_INTERVAL: Duration = Duration::from_millis(250);
+
 /// How long the sign that a server runs lasts.
 const AWAKE_TIME: Duration = Duration::from_secs(15);
 
@@ -169,17 +172,21 @@ impl StateMemberKeeper {
                 Ok(()) => self.look(&etcd, &state).await,
                 Err(error) => Err(error),
             };
-            match looked {
-                Ok(()) => told.clear(),
+            let interval = match looked {
+                Ok(step) => {
+                    told.clear();
+                    if step == Step::Wait { LOOK_INTERVAL } else { STEP_INTERVAL }
+                }
                 Err(error) => {
                     let error = error.to_string();
                     if error != told {
                         tracing::warn!("this server's part in keeping the cluster's state: {error}");
                         told = error;
                     }
+                    LOOK_INTERVAL
                 }
-            }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            };
+            tokio::time::sleep(interval).await;
         }
     }
 
@@ -200,7 +207,8 @@ impl StateMemberKeeper {
         state.stay_awake(self.settings().node, new).await.map_err(state_error)
     }
 
-    async fn look(&self, etcd: &EtcdState, state: &ClusterState<NodeState>) -> Result<(), Error> {
+    /// Takes the next step, and says which it was.
+    async fn look(&self, etcd: &EtcdState, state: &ClusterState<NodeState>) -> Result<Step, Error> {
         let members = etcd.list_members().await.map_err(|error| state_error(error.into()))?;
         let endpoints = endpoints_of(&members);
         if !endpoints.is_empty() {
@@ -212,7 +220,7 @@ impl StateMemberKeeper {
             })?;
         }
         let servers = Servers::read(state).await.map_err(state_error)?;
-        let Some(settings) = self.member_settings(Beginning::Member) else { return Ok(()) };
+        let Some(settings) = self.member_settings(Beginning::Member) else { return Ok(Step::Wait) };
         let urls: Vec<String> = settings.peer_addresses.iter().map(|address| settings.url(address)).collect();
         let own_server = self.settings().node;
         let server_of = |member: &MemberDescription| {
@@ -239,10 +247,12 @@ impl StateMemberKeeper {
         };
         if own.id.is_none() && own.runs {
             tracing::warn!("etcd knows this server's member no more: it ends");
-            return self.forget_member().await;
+            self.forget_member().await?;
+            return Ok(Step::Wait);
         }
         let step = next_step(own, &servers.planned, &planned, &servers.removed);
-        self.take(step, etcd, &members, &settings, &urls).await
+        self.take(step, etcd, &members, &settings, &urls).await?;
+        Ok(step)
     }
 
     /// Whether a member without a vote has not run for long.
