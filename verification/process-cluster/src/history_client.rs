@@ -69,8 +69,8 @@ impl Default for LoadOptions {
 /// How a load went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadEnd {
-    /// Writes that were answered.
-    pub writes_answered: u64,
+    /// Requests that were answered without an error.
+    pub answered: u64,
     /// Requests that were answered with an error.
     pub failures: Vec<String>,
     /// Reads that found what must not be.
@@ -81,6 +81,13 @@ pub struct LoadEnd {
     pub broken: Option<String>,
     /// The longest time in which requests were under way and none was answered.
     pub pause_max: Duration,
+}
+
+impl LoadEnd {
+    /// Whether everything was answered, without an error, and nothing wrong was read.
+    pub fn is_faultless(&self) -> bool {
+        self.failures.is_empty() && self.violations.is_empty() && self.broken.is_none()
+    }
 }
 
 impl HistoryClient {
@@ -107,7 +114,7 @@ impl HistoryClient {
     }
 
     /// Loads the volume until `next` says so, or the connection breaks. `next` is asked after each
-    /// write that was answered, with their number.
+    /// request that was answered, with their number.
     ///
     /// # Errors
     ///
@@ -132,7 +139,7 @@ impl HistoryClient {
                 next: RefCell::new(next),
                 ending: Cell::new(false),
                 end: RefCell::new(LoadEnd {
-                    writes_answered: 0,
+                    answered: 0,
                     failures: Vec::new(),
                     violations: Vec::new(),
                     unanswered: 0,
@@ -235,7 +242,7 @@ impl<F: FnMut(u64) -> Next> Load<F> {
             let pause_max = self.end.borrow().pause_max.max(pause);
             self.end.borrow_mut().pause_max = pause_max;
             match result {
-                Ok(()) => {}
+                Ok(()) => self.count(),
                 Err(NbdError::Failed(failure)) => {
                     let mut end = self.end.borrow_mut();
                     end.failures.push(failure.to_string());
@@ -248,6 +255,23 @@ impl<F: FnMut(u64) -> Next> Load<F> {
                     end.broken.get_or_insert(error.to_string());
                     return;
                 }
+            }
+        }
+    }
+
+    /// Counts a request that was answered, and does what is to be done then.
+    fn count(&self) {
+        self.end.borrow_mut().answered += 1;
+        let answered = self.end.borrow().answered;
+        match (self.next.borrow_mut())(answered) {
+            Next::GoOn => {}
+            Next::End => self.ending.set(true),
+            Next::AndLater(after, act) => {
+                let platform = self.platform.clone();
+                self.platform.spawn(async move {
+                    platform.sleep(after).await;
+                    act();
+                });
             }
         }
     }
@@ -292,23 +316,6 @@ impl<F: FnMut(u64) -> Next> Load<F> {
             return Err(error);
         }
         blocks.for_each(|block| history.answered(block));
-        drop(history);
-        let answered = {
-            let mut end = self.end.borrow_mut();
-            end.writes_answered += 1;
-            end.writes_answered
-        };
-        match (self.next.borrow_mut())(answered) {
-            Next::GoOn => {}
-            Next::End => self.ending.set(true),
-            Next::AndLater(after, act) => {
-                let platform = self.platform.clone();
-                self.platform.spawn(async move {
-                    platform.sleep(after).await;
-                    act();
-                });
-            }
-        }
         Ok(())
     }
 }

@@ -21,13 +21,15 @@ pub struct LoadThread {
 #[derive(Default)]
 struct Shared {
     progress: Mutex<Progress>,
-    answered: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
 struct Progress {
     answered: u64,
     is_ending: bool,
+    /// Where it is to go on.
+    go_on_at: Option<Address>,
     /// Where everything is to be read in the end.
     read_at: Vec<Address>,
 }
@@ -37,25 +39,30 @@ impl Shared {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, answered: u64) -> Next {
+    fn count(&self) -> Next {
         let mut progress = self.progress();
-        progress.answered = answered;
-        self.answered.notify_all();
-        if progress.is_ending { Next::End } else { Next::GoOn }
+        progress.answered += 1;
+        self.changed.notify_all();
+        if progress.is_ending || progress.go_on_at.is_some() { Next::End } else { Next::GoOn }
     }
 
-    fn load(
-        &self,
-        client: &mut HistoryClient,
-        options: LoadOptions,
-        next: impl FnMut(u64) -> Next + 'static,
-    ) -> LoadEnd {
-        let mut end = client.load(options, next).expect("a cluster that serves");
-        for address in std::mem::take(&mut self.progress().read_at) {
-            client.use_address(address);
-            end.violations.extend(client.check().expect("a cluster that serves"));
+    /// Loads the volume, at one address after the other, and reads it in the end.
+    fn work(self: Arc<Self>, mut client: HistoryClient, options: LoadOptions) -> LoadEnd {
+        loop {
+            let counting = Arc::clone(&self);
+            let mut end = client.load(options, move |_| counting.count()).expect("a cluster that serves");
+            let next = self.progress().go_on_at.take().filter(|_| end.is_faultless());
+            self.changed.notify_all();
+            if let Some(address) = next {
+                client.use_address(address);
+                continue;
+            }
+            for address in std::mem::take(&mut self.progress().read_at) {
+                client.use_address(address);
+                end.violations.extend(client.check().expect("a cluster that serves"));
+            }
+            return end;
         }
-        end
     }
 }
 
@@ -64,20 +71,35 @@ impl LoadThread {
     pub fn start(address: Address, export: &str, size_bytes: u64, seed: u64, options: LoadOptions) -> Self {
         let shared = Arc::new(Shared::default());
         let (own, export) = (Arc::clone(&shared), export.to_owned());
+        // The client can only be used on the thread that has made it.
         let thread = std::thread::spawn(move || {
-            let mut client = HistoryClient::new(address, &export, size_bytes, seed);
-            let counting = Arc::clone(&own);
-            own.load(&mut client, options, move |answered| counting.count(answered))
+            own.work(HistoryClient::new(address, &export, size_bytes, seed), options)
         });
         Self { shared, thread }
     }
 
-    /// How many writes were answered so far.
+    /// Has the client end what is under way, go on at another address, and waits until it does.
+    ///
+    /// # Panics
+    ///
+    /// If that does not come to be.
+    pub fn move_to(&self, address: Address) {
+        let mut progress = self.shared.progress();
+        progress.go_on_at = Some(address);
+        let is_there = |progress: &mut Progress| progress.go_on_at.is_some();
+        let waited = self.shared.changed.wait_timeout_while(progress, PATIENCE, is_there);
+        let (progress, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        drop(progress);
+        assert!(!waited.timed_out(), "the client does not end what is under way");
+        self.await_answers(1);
+    }
+
+    /// How many requests were answered so far.
     pub fn answered(&self) -> u64 {
         self.shared.progress().answered
     }
 
-    /// Waits until so many more writes were answered.
+    /// Waits until so many more requests were answered.
     ///
     /// # Panics
     ///
@@ -86,9 +108,9 @@ impl LoadThread {
         let progress = self.shared.progress();
         let wanted = progress.answered + more;
         let is_short = |progress: &mut Progress| progress.answered < wanted;
-        let waited = self.shared.answered.wait_timeout_while(progress, PATIENCE, is_short);
+        let waited = self.shared.changed.wait_timeout_while(progress, PATIENCE, is_short);
         let (progress, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        assert!(!waited.timed_out(), "{} of {wanted} writes were answered", progress.answered);
+        assert!(!waited.timed_out(), "{} of {wanted} requests were answered", progress.answered);
     }
 
     /// Waits until nothing was answered for so long.
@@ -102,12 +124,12 @@ impl LoadThread {
         loop {
             let seen = progress.answered;
             let is_silent = |progress: &mut Progress| progress.answered == seen;
-            let waited = self.shared.answered.wait_timeout_while(progress, silence, is_silent);
+            let waited = self.shared.changed.wait_timeout_while(progress, silence, is_silent);
             let (present, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             if waited.timed_out() {
                 return;
             }
-            assert!(Instant::now() < deadline, "{} writes were answered, and it goes on", present.answered);
+            assert!(Instant::now() < deadline, "{} requests were answered, and it goes on", present.answered);
             progress = present;
         }
     }

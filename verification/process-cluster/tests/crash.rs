@@ -12,8 +12,8 @@ use spandrel_process_cluster::{
 
 const VOLUME_BYTES: u64 = 64 << 20;
 
-/// Writes that are answered before the cluster may die.
-const WRITES_MIN: u64 = 10_000;
+/// Requests that are answered before the cluster may die.
+const REQUESTS_MIN: u64 = 10_000;
 
 /// A cluster of `nodes` with a new volume of so many copies, and a client of it.
 fn cluster_with_volume(nodes: u32, copies: u32, drive_prefix: &str, seed: u64) -> (Cluster, HistoryClient) {
@@ -28,10 +28,15 @@ fn cluster_with_volume(nodes: u32, copies: u32, drive_prefix: &str, seed: u64) -
     (cluster, client)
 }
 
-/// Loads the volume and kills the cluster at a random time after so many answered writes.
-fn load_and_kill(cluster: &Cluster, client: &mut HistoryClient, random: &Random, writes_min: u64) -> LoadEnd {
+/// Loads the volume and kills the cluster at a random time after so many answered requests.
+fn load_and_kill(
+    cluster: &Cluster,
+    client: &mut HistoryClient,
+    random: &Random,
+    requests_min: u64,
+) -> LoadEnd {
     let switch = cluster.kill_switch();
-    let wanted = writes_min + random.below(2000);
+    let wanted = requests_min + random.below(2000);
     let after = Duration::from_micros(random.below(5000));
     let end = client.load(LoadOptions::default(), move |answered| {
         if answered != wanted {
@@ -41,7 +46,7 @@ fn load_and_kill(cluster: &Cluster, client: &mut HistoryClient, random: &Random,
         Next::AndLater(after, Box::new(move || switch.kill()))
     });
     let end = end.expect("a cluster that serves");
-    assert!(end.writes_answered >= wanted && end.broken.is_some(), "{end:?}");
+    assert!(end.answered >= wanted && end.broken.is_some(), "{end:?}");
     assert_eq!(end.failures, Vec::<String>::new());
     assert_eq!(end.violations, []);
     end
@@ -60,7 +65,7 @@ fn kill_again_and_again(nodes: u32, copies: u32, rounds: usize, seed: u64) {
     let nodes: Vec<String> = (1..=nodes).map(|number| format!("n{number}")).collect();
     for (round, node) in nodes.iter().cycle().take(rounds).enumerate() {
         client.use_address(cluster.nbd_address(node));
-        let end = load_and_kill(&cluster, &mut client, &random, WRITES_MIN);
+        let end = load_and_kill(&cluster, &mut client, &random, REQUESTS_MIN);
         assert_eq!(end.unanswered, LoadOptions::default().in_flight);
         cluster.kill();
         // What a crash leaves is never taken for damage.

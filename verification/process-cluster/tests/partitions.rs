@@ -101,21 +101,29 @@ fn is_taken_over(servers: &Servers, lost: &[&str], cut: impl FnOnce(&Networks)) 
     let elsewhere = others[0];
     let inside = load(servers, "inside", owner, used);
     let outside = load(servers, "outside", owner, elsewhere);
+    // A volume that is only read, where its owner is: that needs nobody else's copy.
+    servers
+        .must_run(owner, &["volume", "create", "read", "--size", "16M", "--copies", "2", "--owner", owner]);
+    let reads = LoadOptions { in_flight: 1, read_percent: 100, ..LOAD };
+    let read = LoadThread::start(servers.nbd_address(owner), "read", VOLUME_BYTES, 1, reads);
+    read.await_answers(200);
+    let read = Volume { name: "read", load: read };
     cut(servers.networks());
-    for volume in [&inside, &outside] {
+    for volume in [&inside, &outside, &read] {
         await_taken(servers, elsewhere, volume.name, lost);
     }
     // Another owner serves it, so all promises have run out.
-    let answered = inside.load.answered();
+    let answered = [inside.load.answered(), read.load.answered()];
     outside.load.await_answers(1000);
     inside.load.await_silence(silence());
-    assert_eq!(inside.load.answered(), answered, "a client was answered by an owner that was cut off");
+    let later = [inside.load.answered(), read.load.answered()];
+    assert_eq!(later, answered, "an owner that was cut off has answered clients");
     // Nobody was marked by those who are too few for that.
     for node in others {
         let copies = copies_on(servers, elsewhere, "inside", node);
         assert!(copies.iter().all(|state| state == "in-sync"), "{node}: {copies:?}");
     }
-    heal(servers, vec![inside, outside]);
+    heal(servers, vec![inside, outside, read]);
 }
 
 /// A client at the owner goes on while other servers are cut off as `cut` does it.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use etcd_client::{
     Certificate, Client, ClusterClient, ConnectOptions, Error as EtcdError, Identity, KvClient, LeaseClient,
-    TlsOptions, WatchClient,
+    MaintenanceClient, TlsOptions, WatchClient,
 };
 use spandrel_cluster::store::{StoreError, StoreErrorKind};
 use spandrel_shared::Error;
@@ -83,6 +83,11 @@ impl Member {
     /// What it knows of the members.
     pub fn cluster(&self) -> ClusterClient {
         self.connections.requests.cluster_client()
+    }
+
+    /// How it is itself.
+    pub fn maintenance(&self) -> MaintenanceClient {
+        self.connections.requests.maintenance_client()
     }
 
     /// Its watches.

@@ -48,6 +48,17 @@ impl EtcdState {
         self.call(StoreErrorKind::Unavailable, work).await
     }
 
+    /// The number of the member that leads, as the one that is asked knows it; none during an election.
+    pub async fn leader(&self) -> Result<Option<u64>, StoreError> {
+        let members = self.members();
+        let status = |member: Asked| async move { member.maintenance().status().await };
+        let work = async move {
+            let leader = members.repeat(StoreErrorKind::Unavailable, status).await?.leader();
+            Ok(Some(leader).filter(|leader| *leader != 0))
+        };
+        self.call(StoreErrorKind::Unavailable, work).await
+    }
+
     /// Adds a member that answers others at `peer_urls`, as a learner. All members, the new one included: it has the
     /// only empty name among them.
     ///

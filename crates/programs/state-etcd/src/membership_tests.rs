@@ -114,11 +114,14 @@ fn members_are_added_and_replaced_and_the_state_stays() {
         nodes.wait(async || Ok(state.list_members().await?.into_iter().find(|member| member.is_learner)));
     nodes.wait(async || state.remove_member(learner.id).await.map(Some));
 
-    // The first one is lost, with all it held.
+    // The first one is lost, with all it held; whoever led before, one of the others does then.
     let lost = nodes.wait(async || Ok(find(&state.list_members().await?, "m0"))).id;
     nodes.runtime.block_on(first_member.stop());
     let state = connect(&[&second, &third]);
     await_answer(&state);
+    let leader = nodes.wait(async || Ok(state.leader().await?.filter(|leader| *leader != lost)));
+    let members = nodes.wait(async || state.list_members().await.map(Some));
+    assert!(members.iter().any(|member| member.id == leader && !member.is_learner), "{leader}: {members:?}");
     nodes.wait(async || state.remove_member(lost).await.map(Some));
     nodes.wait(async || state.remove_member(lost).await.map(Some));
     let (fourth, _fourth_member) = nodes.add(&state, "m3");

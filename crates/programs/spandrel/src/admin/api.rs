@@ -137,6 +137,9 @@ pub struct StateMember {
     pub name: String,
     /// Whether it has a vote.
     pub votes: bool,
+    /// Whether the others follow it.
+    #[serde(default)]
+    pub leads: bool,
     /// Where it answers clients.
     pub endpoints: Vec<String>,
 }

@@ -93,7 +93,11 @@ fn name_of(arguments: &ServerArguments) -> Result<String, Error> {
 fn render_state(state: &StateStatus) -> String {
     let mut table = Table::new(&["SERVER", "VOTE", "ETCD"]);
     for member in &state.members {
-        let vote = if member.votes { "yes" } else { "no" };
+        let vote = match (member.votes, member.leads) {
+            (_, true) => "yes, leads",
+            (true, false) => "yes",
+            (false, false) => "no",
+        };
         table.row([member.name.clone(), vote.to_owned(), member.endpoints.join(" ")]);
     }
     table.render()

@@ -457,12 +457,14 @@ impl Server for OwnServer {
     fn state_status(&self) -> BoxFuture<'_, Result<StateStatus, Error>> {
         let asked = async move {
             let members = self.etcd.list_members().await.map_err(|error| state_error(error.into()))?;
+            let leader = self.etcd.leader().await.map_err(|error| state_error(error.into()))?;
             let servers = Servers::read(&self.state).await.map_err(state_error)?;
             let member = |member: spandrel_state_etcd::MemberDescription| {
                 let server = member.name.parse().ok().and_then(|id| servers.names.get(&id).cloned());
                 StateMember {
                     name: server.unwrap_or(member.name),
                     votes: !member.is_learner,
+                    leads: leader == Some(member.id),
                     endpoints: member.client_urls,
                 }
             };
