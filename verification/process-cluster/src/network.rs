@@ -171,6 +171,12 @@ impl Networks {
         self.cut(&others, servers, networks);
     }
 
+    /// Drops everything in a network.
+    pub fn cut_whole(&self, network: Network) {
+        let all = self.others(&[]);
+        self.cut(&all, &all, &[network]);
+    }
+
     /// The servers other than these.
     pub fn others(&self, servers: &[&str]) -> Vec<&str> {
         self.servers.iter().map(String::as_str).filter(|server| !servers.contains(server)).collect()

@@ -223,6 +223,11 @@ impl Servers {
         server.unwrap_or_else(|| panic!("there is no server {name}"))
     }
 
+    /// Sets what stands before the location of a node's drive from its next start on.
+    pub fn set_drive_prefix(&mut self, node: &str, prefix: &str) {
+        self.server_mut(node).daemon.set_variable(PREFIX_VARIABLE, prefix);
+    }
+
     /// Kills a server's process, which leaves its member of etcd running.
     pub fn kill_process(&mut self, name: &str) {
         self.server_mut(name).daemon.kill();
@@ -287,6 +292,18 @@ impl Servers {
         self.server_mut(name).daemon.stop();
     }
 
+    /// Starts a server that must end by itself. What it has said.
+    ///
+    /// # Panics
+    ///
+    /// If it serves.
+    pub fn refused_start(&mut self, name: &str) -> String {
+        let daemon = &mut self.server_mut(name).daemon;
+        let is_ready = daemon.begin();
+        daemon.await_end(&is_ready);
+        daemon.log()
+    }
+
     /// Starts a server again, and waits until it serves.
     pub fn restart(&mut self, name: &str) {
         self.server_mut(name).daemon.start();
@@ -338,6 +355,22 @@ impl Servers {
     /// If one does not become so.
     pub fn await_health(&self, name: &str) {
         self.await_status(name, "healthy", volumes_are_healthy);
+    }
+
+    /// The server whose member of etcd leads, as another one knows it.
+    ///
+    /// # Panics
+    ///
+    /// If none comes to lead.
+    pub fn state_leader(&self, name: &str) -> String {
+        let leader = |state: &serde_json::Value| {
+            let members = state["members"].as_array().into_iter().flatten();
+            let mut leading = members.filter(|member| member["leads"] == true);
+            leading.next().and_then(|member| member["name"].as_str().map(str::to_owned))
+        };
+        let command = ["cluster", "state", "-o", "json"];
+        let answer = self.server(name).daemon.await_answer(&command, "led", |state| leader(state).is_some());
+        leader(&answer).expect("that was waited for")
     }
 
     /// The name of the node that owns a volume, as a server sees it.

@@ -3,11 +3,15 @@
 //!
 //! `SPANDREL_TEST_FULL=1 cargo test -p spandrel-process-cluster --test pauses -- --nocapture` measures each loss
 //! twenty times and prints a table; otherwise each happens once. No time is judged: machines differ.
+//!
+//! Each server is in two networks, where namespaces can be made; else the loss of a network is left out.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use spandrel_process_cluster::{HistoryClient, LoadOptions, Next, Program, Servers, ServersOptions};
+use spandrel_process_cluster::{
+    HistoryClient, LoadOptions, Network, Networks, Next, Program, Servers, ServersOptions,
+};
 
 const VOLUME_BYTES: u64 = 32 << 20;
 
@@ -23,16 +27,40 @@ enum Loss {
     SilentCopy,
     /// The owner's server, with its member of etcd.
     Owner,
+    /// The same, when its member of etcd leads.
+    OwnerAndLeader,
     /// Two nodes at once, the owner's among them.
     TwoNodes,
     /// A member of etcd.
     StateMember,
     /// Nothing: the volume is handed over.
     HandOver,
+    /// One of the two networks, for a node with copies.
+    PathOfCopy,
+    /// The same, for the owner; the client is elsewhere.
+    PathOfOwner,
+    /// One of the two networks, for all.
+    Path,
 }
 
-const LOSSES: [Loss; 6] =
-    [Loss::Copy, Loss::SilentCopy, Loss::Owner, Loss::TwoNodes, Loss::StateMember, Loss::HandOver];
+const LOSSES: [Loss; 10] = [
+    Loss::Copy,
+    Loss::SilentCopy,
+    Loss::Owner,
+    Loss::OwnerAndLeader,
+    Loss::TwoNodes,
+    Loss::StateMember,
+    Loss::HandOver,
+    Loss::PathOfCopy,
+    Loss::PathOfOwner,
+    Loss::Path,
+];
+
+impl Loss {
+    fn needs_networks(self) -> bool {
+        matches!(self, Self::PathOfCopy | Self::PathOfOwner | Self::Path)
+    }
+}
 
 /// The nodes other than `node`, the client's, in their order.
 fn others(node: &str) -> Vec<&'static str> {
@@ -41,6 +69,10 @@ fn others(node: &str) -> Vec<&'static str> {
 
 /// Has a loss happen in the middle of a load. The longest pause.
 fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss) -> Duration {
+    let leader = servers.state_leader("n1");
+    if loss == Loss::OwnerAndLeader && leader != "w" {
+        servers.must_run("n1", &["volume", "move", "v", "--owner", &leader]);
+    }
     let owner = servers.owner("n1", "v").expect("a node owns it");
     // The client's node is never lost. Copies are elsewhere, or there as well.
     let [first, second, third] = others(&owner)[..] else {
@@ -49,8 +81,12 @@ fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss) -> Du
     let (used, lost) = match loss {
         Loss::Copy | Loss::SilentCopy | Loss::StateMember => (&*owner, vec![first]),
         Loss::Owner => (first, vec![&*owner]),
+        // Two servers, if it is the witness that leads.
+        Loss::OwnerAndLeader if leader == "w" => (first, vec![&*owner, "w"]),
+        Loss::OwnerAndLeader => (first, vec![&*owner]),
         Loss::TwoNodes => (first, vec![&*owner, second]),
-        Loss::HandOver => (&*owner, vec![]),
+        Loss::HandOver | Loss::PathOfCopy | Loss::Path => (&*owner, vec![]),
+        Loss::PathOfOwner => (first, vec![]),
     };
     client.use_address(servers.nbd_address(used));
     let switch = servers.power_switch(&lost);
@@ -58,8 +94,11 @@ fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss) -> Du
     let happens = move || match loss {
         Loss::Copy => at.kill_now(first),
         Loss::SilentCopy => at.signal(first, "-STOP"),
-        Loss::Owner | Loss::TwoNodes => switch.cut(),
+        Loss::Owner | Loss::OwnerAndLeader | Loss::TwoNodes => switch.cut(),
         Loss::StateMember => at.kill_etcd(first),
+        Loss::PathOfCopy => at.networks().cut_off(&[first], &[Network::A]),
+        Loss::PathOfOwner => at.networks().cut_off(&[&owner], &[Network::A]),
+        Loss::Path => at.networks().cut_whole(Network::A),
         Loss::HandOver => _ = at.must_run(first, &["volume", "move", "v", "--owner", third]),
     };
     let mut happens = Some(happens);
@@ -77,6 +116,9 @@ fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss) -> Du
     if loss == Loss::SilentCopy {
         servers.signal(first, "-CONT");
     }
+    if loss.needs_networks() {
+        servers.networks().heal();
+    }
     end.pause_max
 }
 
@@ -93,11 +135,18 @@ fn clients_go_on_after_every_loss() {
         drive_size: "256M".to_owned(),
         drive_prefix: String::new(),
     };
-    let mut servers = Arc::new(Servers::start(&Program::with_test_faults(), &options));
+    let program = Program::with_test_faults();
+    let networks = Networks::between(&options.names(), &Network::BOTH, "the loss of a network");
+    let in_networks = networks.is_some();
+    let started = match networks {
+        Some(networks) => Servers::start_in(networks, &program, &options),
+        None => Servers::start(&program, &options),
+    };
+    let mut servers = Arc::new(started);
     servers.must_run("n1", &["volume", "create", "v", "--size", "32M", "--copies", "3", "--owner", "n1"]);
     let mut client = HistoryClient::new(servers.nbd_address("n1"), "v", VOLUME_BYTES, 8);
-    println!("{:<12}  {:>9}  {:>9}", "LOSS", "MEDIAN ms", "WORST ms");
-    for loss in LOSSES {
+    println!("{:<14}  {:>9}  {:>9}", "LOSS", "MEDIAN ms", "WORST ms");
+    for loss in LOSSES.into_iter().filter(|loss| in_networks || !loss.needs_networks()) {
         let mut pauses = Vec::new();
         for _ in 0..runs {
             pauses.push(measure(&servers, &mut client, loss));
@@ -106,7 +155,7 @@ fn clients_go_on_after_every_loss() {
         pauses.sort();
         let worst = pauses.last().copied().unwrap_or_default();
         let name = format!("{loss:?}");
-        println!("{name:<12}  {:>9}  {:>9}", median(&pauses).as_millis(), worst.as_millis());
+        println!("{name:<14}  {:>9}  {:>9}", median(&pauses).as_millis(), worst.as_millis());
     }
     let violations = client.check().expect("a cluster that serves");
     assert!(violations.is_empty(), "{violations:?}");

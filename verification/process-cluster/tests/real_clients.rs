@@ -1,12 +1,15 @@
 //! Other people's clients against a real cluster: fio with its own verification, also while nodes
-//! die; libnbd's and QEMU's tools.
+//! die; libnbd's and QEMU's tools; QEMU's own block driver, which outlives the server that it is connected to.
 //!
 //! `SPANDREL_TEST_FULL=1` runs them at full length: a minute of fio on 1 GiB, an image of 512 MiB.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use spandrel_process_cluster::{Cluster, ClusterOptions, Program, Random};
+use spandrel_platform::Address;
+use spandrel_process_cluster::{
+    Cluster, ClusterOptions, LoadOptions, LoadThread, Program, Random, Servers, ServersOptions,
+};
 
 fn is_full() -> bool {
     std::env::var_os("SPANDREL_TEST_FULL").is_some()
@@ -170,4 +173,69 @@ fn map(cluster: &Cluster) -> Vec<(u64, u64, bool)> {
         }
     }
     extents
+}
+
+/// QEMU with a volume as `volume get` tells it to, which shows it to others at a socket.
+struct Qemu {
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Qemu {
+    fn start(servers: &Servers, node: &str, volume: &str) -> Self {
+        let socket = servers.directory(node).join("qemu.sock");
+        let shown = servers.must_run(node, &["volume", "get", volume]).output;
+        let line = shown.lines().find(|line| line.contains("qemu-system")).expect("there is a line for QEMU");
+        let (_, drive) = line.split_once("-drive ").expect("it has a drive");
+        let option = |name: &str| {
+            let mut options = drive.split(',').filter_map(|option| option.split_once('='));
+            let value = options.find(|(known, _)| *known == name).expect("the option is there").1;
+            value.trim_matches('\'').to_owned()
+        };
+        let (uri, delay) = (option("file"), option("file.reconnect-delay"));
+        let process = Command::new("qemu-nbd")
+            .args(["--persistent", "--shared=0", "--export-name", volume, "--socket"])
+            .arg(&socket)
+            .arg("--image-opts")
+            .arg(format!("driver=raw,file.filename={uri},file.reconnect-delay={delay}"))
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("qemu-nbd is installed: `cargo xtask packages`");
+        Self { process, socket }
+    }
+
+    fn address(&self) -> Address {
+        Address::Unix(self.socket.to_str().expect("a plain name").to_owned())
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // That it has ended is as good.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn qemu_waits_for_its_node_that_was_killed() {
+    let options = ServersOptions {
+        nodes: 3,
+        witness: false,
+        drive_size: "256M".to_owned(),
+        drive_prefix: "volatile:".to_owned(),
+    };
+    let mut servers = Servers::start(&Program::with_test_faults(), &options);
+    servers.must_run("n1", &["volume", "create", "v", "--size", "32M", "--copies", "3", "--owner", "n1"]);
+    let qemu = Qemu::start(&servers, "n1", "v");
+    let load = LoadThread::start(qemu.address(), "v", 32 << 20, 11, LoadOptions::default());
+    for _ in 0..3 {
+        load.await_answers(1000);
+        servers.kill_process("n1");
+        servers.restart("n1");
+    }
+    load.await_answers(1000);
+    let nodes = ["n1", "n2", "n3"].map(|node| servers.nbd_address(node));
+    let end = load.end(&[&[qemu.address()], &nodes[..]].concat());
+    assert!(end.is_faultless(), "{end:?}");
 }

@@ -1,12 +1,23 @@
 //! Nodes as processes of their own: joined, killed one by one and in pairs while clients write, and judged by what they
 //! have kept.
+//!
+//! `SPANDREL_TEST_FULL=1` loses all pairs of nodes, and has an owner stand still for ten times its promises.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use spandrel_process_cluster::{HistoryClient, LoadOptions, Next, Program, Random, Servers, ServersOptions};
+use spandrel_process_cluster::{
+    HistoryClient, LoadOptions, LoadThread, Next, Program, Random, Servers, ServersOptions,
+};
 
 const VOLUME_BYTES: u64 = 32 << 20;
+
+/// Ten times what nodes promise each other.
+const TEN_PROMISES: Duration = Duration::from_secs(15);
+
+fn is_full() -> bool {
+    std::env::var_os("SPANDREL_TEST_FULL").is_some()
+}
 
 fn servers(nodes: usize, witness: bool) -> Servers {
     let options = ServersOptions {
@@ -76,6 +87,11 @@ fn three_nodes_go_on_without_any_one_of_them() {
     for (lost, used, then) in [("n1", "n1", "n2"), ("n2", "n3", "n3"), ("n3", "n1", "n2")] {
         lose(&mut servers, &mut client, &[lost], used, then);
     }
+    // The owner together with the member of etcd that leads.
+    let leader = servers.state_leader("n1");
+    let other = if leader == "n1" { "n2" } else { "n1" };
+    servers.must_run(other, &["volume", "move", "v", "--owner", &leader]);
+    lose(&mut servers, &mut client, &[&leader], other, other);
     let verified = servers.run("n1", &["volume", "verify", "v"]);
     assert_eq!(verified.status, Some(0), "{verified:#?}");
 }
@@ -109,8 +125,16 @@ fn two_nodes_and_a_witness_go_on_without_either() {
 fn four_nodes_and_a_witness_go_on_without_any_two_nodes() {
     let mut servers = servers(4, true);
     let mut client = client_of(&servers, "n1", "3", 4);
-    let pairs = [["n1", "n2"], ["n3", "n4"], ["n2", "n3"]];
-    for (lost, used, then) in [(pairs[0], "n1", "n3"), (pairs[1], "n2", "n2"), (pairs[2], "n4", "n1")] {
+    // The pair, the node that is used meanwhile, and the one that is used then.
+    let pairs = [
+        (["n1", "n2"], "n1", "n3"),
+        (["n3", "n4"], "n2", "n2"),
+        (["n2", "n3"], "n4", "n1"),
+        (["n1", "n3"], "n3", "n2"),
+        (["n2", "n4"], "n1", "n3"),
+        (["n1", "n4"], "n2", "n2"),
+    ];
+    for (lost, used, then) in pairs.into_iter().take(if is_full() { 6 } else { 3 }) {
         lose(&mut servers, &mut client, &lost, used, then);
     }
 }
@@ -129,7 +153,10 @@ fn an_owner_that_is_silent_for_long_completes_nothing_when_it_comes_back() {
                 let volume = &status["volumes"][0];
                 volume["is_serving"] == true && volume["owner"] != "n1"
             };
+            let stopped_at = Instant::now();
             silent.await_status("n2", "served by another node", is_served_elsewhere);
+            let for_long = |_: &serde_json::Value| !is_full() || stopped_at.elapsed() >= TEN_PROMISES;
+            silent.await_status("n2", "silent for ten promises", for_long);
             silent.signal("n1", "-CONT");
         });
         *waking.lock().expect("nobody panics with the lock") = Some(wake);
@@ -181,6 +208,92 @@ fn a_volume_moves_while_it_is_written_and_when_its_node_is_stopped() {
     assert_nothing_is_lost(&mut client);
     servers.restart("n1");
     servers.await_health("n2");
+}
+
+#[test]
+fn all_nodes_are_restarted_one_after_the_other_under_a_client_that_moves_along() {
+    let mut servers = servers(3, false);
+    servers.must_run("n1", &["volume", "create", "v", "--size", "32M", "--copies", "3", "--owner", "n1"]);
+    let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 8, LoadOptions::default());
+    load.await_answers(500);
+    for (node, next) in [("n1", "n2"), ("n2", "n3"), ("n3", "n1")] {
+        load.move_to(servers.nbd_address(next));
+        servers.stop(node);
+        load.await_answers(500);
+        servers.restart(node);
+        servers.await_health(next);
+    }
+    let all = ["n1", "n2", "n3"].map(|node| servers.nbd_address(node));
+    let end = load.end(&all);
+    assert!(end.is_faultless(), "{end:?}");
+}
+
+/// What signals cannot do to a node: its drive fails, is full, or says it has flushed and has not.
+#[test]
+fn a_drive_that_fails_lies_or_has_no_room_costs_nobody_anything() {
+    let mut servers = servers(3, false);
+    let mut client = client_of(&servers, "n1", "3", 9);
+    load(&mut client, 1000);
+    // The maps, journal and superblocks at the start are left alone, so that the drive can be taken up again.
+    let data = format!("{}-{}", 32_u64 << 20, 256_u64 << 20);
+    let faults = [
+        format!("volatile,fail-read={data}:"),
+        format!("volatile,fail-write={data}:"),
+        format!("volatile,no-room={data}:"),
+        "volatile,skip-flush=50:".to_owned(),
+    ];
+    for fault in faults {
+        servers.stop("n2");
+        servers.set_drive_prefix("n2", &fault);
+        servers.restart("n2");
+        // At the node whose drive it is, and at another one.
+        for used in ["n2", "n3"] {
+            client.use_address(servers.nbd_address(used));
+            load(&mut client, 1000);
+            assert_nothing_is_lost(&mut client);
+        }
+        servers.kill("n2");
+        servers.set_drive_prefix("n2", "volatile:");
+        servers.restart("n2");
+        servers.await_health("n2");
+        client.use_address(servers.nbd_address("n2"));
+        assert_nothing_is_lost(&mut client);
+        let verified = servers.run("n1", &["volume", "verify", "v"]);
+        assert_eq!(verified.status, Some(0), "{fault}: {verified:#?}");
+    }
+}
+
+/// A server shows a certificate of another cluster, and a node is given that cluster's drive.
+#[test]
+fn what_belongs_to_another_cluster_is_refused() {
+    let mut servers = servers(3, false);
+    let other = ServersOptions {
+        nodes: 1,
+        witness: false,
+        drive_size: "64M".to_owned(),
+        drive_prefix: String::new(),
+    };
+    let mut other = servers.start_another(&Program::with_test_faults(), &other);
+    other.stop("n1");
+    let drive = other.drive_file("n1");
+    let refused = servers.run("n1", &["drive", "add", drive.to_str().expect("a plain name")]);
+    assert!(refused.errors.contains("DRIVE_OF_OTHER_CLUSTER"), "{refused:?}");
+
+    let mut client = client_of(&servers, "n1", "3", 10);
+    load(&mut client, 500);
+    servers.stop("n3");
+    let own = servers.directory("n3").join("pki");
+    let kept = servers.directory("n3").join("pki.kept");
+    std::fs::rename(&own, &kept).expect("it is there");
+    std::fs::rename(other.directory("n1").join("pki"), &own).expect("it is there");
+    let refused = servers.refused_start("n3");
+    println!("{refused}");
+    load(&mut client, 500);
+    std::fs::remove_dir_all(&own).expect("it is there");
+    std::fs::rename(&kept, &own).expect("it is there");
+    servers.restart("n3");
+    servers.await_health("n3");
+    assert_nothing_is_lost(&mut client);
 }
 
 #[test]

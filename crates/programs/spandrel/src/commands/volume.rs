@@ -187,7 +187,8 @@ fn render_uses(volume: &VolumeStatus) -> String {
     let _ = write!(
         text,
         "\nready to paste:\n  \
-         qemu-system-x86_64 -m 2G -accel kvm -drive file={uri},format=raw,if=virtio,cache=none,discard=unmap\n  \
+         qemu-system-x86_64 -m 2G -accel kvm -drive file={uri},format=raw,if=virtio,cache=none,discard=unmap,\
+         file.reconnect-delay=60\n  \
          nbdcopy {uri} {name}.img\n  \
          touch {name}.raw && nbdfuse {name}.raw {uri}\n  \
          fio --name={name} --ioengine=nbd --uri={uri} --rw=randread --bs=4k --iodepth=8 --time_based --runtime=10\n"
