@@ -162,16 +162,6 @@ impl Daemon {
         }
     }
 
-    /// Waits until a process that does not serve has ended.
-    ///
-    /// # Panics
-    ///
-    /// If it serves, or goes on.
-    pub fn await_end(&self, is_ready: &Receiver<()>) {
-        let waited = is_ready.recv_timeout(READY_TIME_MAX);
-        assert_eq!(waited, Err(RecvTimeoutError::Disconnected), "it serves, or goes on:\n{}", self.log());
-    }
-
     /// Takes what the process says into the log, line by line.
     fn collect(
         &self,

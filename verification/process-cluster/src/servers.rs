@@ -292,18 +292,6 @@ impl Servers {
         self.server_mut(name).daemon.stop();
     }
 
-    /// Starts a server that must end by itself. What it has said.
-    ///
-    /// # Panics
-    ///
-    /// If it serves.
-    pub fn refused_start(&mut self, name: &str) -> String {
-        let daemon = &mut self.server_mut(name).daemon;
-        let is_ready = daemon.begin();
-        daemon.await_end(&is_ready);
-        daemon.log()
-    }
-
     /// Starts a server again, and waits until it serves.
     pub fn restart(&mut self, name: &str) {
         self.server_mut(name).daemon.start();

@@ -67,8 +67,8 @@ fn others(node: &str) -> Vec<&'static str> {
     ["n1", "n2", "n3", "n4"].into_iter().filter(|other| *other != node).collect()
 }
 
-/// Has a loss happen in the middle of a load. The longest pause.
-fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss) -> Duration {
+/// Has a loss happen in the middle of a load; of this network, if it is of one. The longest pause.
+fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss, network: Network) -> Duration {
     let leader = servers.state_leader("n1");
     if loss == Loss::OwnerAndLeader && leader != "w" {
         servers.must_run("n1", &["volume", "move", "v", "--owner", &leader]);
@@ -96,9 +96,9 @@ fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss) -> Du
         Loss::SilentCopy => at.signal(first, "-STOP"),
         Loss::Owner | Loss::OwnerAndLeader | Loss::TwoNodes => switch.cut(),
         Loss::StateMember => at.kill_etcd(first),
-        Loss::PathOfCopy => at.networks().cut_off(&[first], &[Network::A]),
-        Loss::PathOfOwner => at.networks().cut_off(&[&owner], &[Network::A]),
-        Loss::Path => at.networks().cut_whole(Network::A),
+        Loss::PathOfCopy => at.networks().cut_off(&[first], &[network]),
+        Loss::PathOfOwner => at.networks().cut_off(&[&owner], &[network]),
+        Loss::Path => at.networks().cut_whole(network),
         Loss::HandOver => _ = at.must_run(first, &["volume", "move", "v", "--owner", third]),
     };
     let mut happens = Some(happens);
@@ -148,8 +148,10 @@ fn clients_go_on_after_every_loss() {
     println!("{:<14}  {:>9}  {:>9}", "LOSS", "MEDIAN ms", "WORST ms");
     for loss in LOSSES.into_iter().filter(|loss| in_networks || !loss.needs_networks()) {
         let mut pauses = Vec::new();
-        for _ in 0..runs {
-            pauses.push(measure(&servers, &mut client, loss));
+        // Each network in turn: nodes use one of them at a time.
+        let runs = if loss.needs_networks() { runs.max(2) } else { runs };
+        for network in Network::BOTH.into_iter().cycle().take(runs) {
+            pauses.push(measure(&servers, &mut client, loss, network));
             Servers::restore(&mut servers);
         }
         pauses.sort();

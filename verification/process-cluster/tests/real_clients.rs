@@ -193,11 +193,15 @@ impl Qemu {
             value.trim_matches('\'').to_owned()
         };
         let (uri, delay) = (option("file"), option("file.reconnect-delay"));
+        // As a virtual machine's drive is opened; qemu-nbd wants the parts of the URI.
+        let open = format!("open -r -o driver=raw,file.reconnect-delay={delay} {uri}");
+        run("qemu-io", &["-c", &open, "-c", "read 0 4k"]);
+        let path = uri.split_once("socket=").expect("it is at a socket").1;
         let process = Command::new("qemu-nbd")
             .args(["--persistent", "--shared=0", "--export-name", volume, "--socket"])
             .arg(&socket)
             .arg("--image-opts")
-            .arg(format!("driver=raw,file.filename={uri},file.reconnect-delay={delay}"))
+            .arg(format!("driver=nbd,path={path},export={volume},reconnect-delay={delay}"))
             .stdin(Stdio::null())
             .spawn()
             .expect("qemu-nbd is installed: `cargo xtask packages`");

@@ -263,39 +263,6 @@ fn a_drive_that_fails_lies_or_has_no_room_costs_nobody_anything() {
     }
 }
 
-/// A server shows a certificate of another cluster, and a node is given that cluster's drive.
-#[test]
-fn what_belongs_to_another_cluster_is_refused() {
-    let mut servers = servers(3, false);
-    let other = ServersOptions {
-        nodes: 1,
-        witness: false,
-        drive_size: "64M".to_owned(),
-        drive_prefix: String::new(),
-    };
-    let mut other = servers.start_another(&Program::with_test_faults(), &other);
-    other.stop("n1");
-    let drive = other.drive_file("n1");
-    let refused = servers.run("n1", &["drive", "add", drive.to_str().expect("a plain name")]);
-    assert!(refused.errors.contains("DRIVE_OF_OTHER_CLUSTER"), "{refused:?}");
-
-    let mut client = client_of(&servers, "n1", "3", 10);
-    load(&mut client, 500);
-    servers.stop("n3");
-    let own = servers.directory("n3").join("pki");
-    let kept = servers.directory("n3").join("pki.kept");
-    std::fs::rename(&own, &kept).expect("it is there");
-    std::fs::rename(other.directory("n1").join("pki"), &own).expect("it is there");
-    let refused = servers.refused_start("n3");
-    println!("{refused}");
-    load(&mut client, 500);
-    std::fs::remove_dir_all(&own).expect("it is there");
-    std::fs::rename(&kept, &own).expect("it is there");
-    servers.restart("n3");
-    servers.await_health("n3");
-    assert_nothing_is_lost(&mut client);
-}
-
 #[test]
 fn a_drive_that_is_in_use_is_not_taken_a_second_time() {
     let servers = servers(1, false);
@@ -309,34 +276,4 @@ fn a_drive_that_is_in_use_is_not_taken_a_second_time() {
     assert!(missing.errors.contains("DRIVE_NOT_OPENED"), "{missing:?}");
     let settings = std::fs::read_to_string(servers.directory("n1").join("node.json")).expect("it is there");
     assert!(!settings.contains("copy") && !settings.contains("nowhere"), "{settings}");
-}
-
-#[test]
-fn a_server_that_may_not_join_is_told_why() {
-    let servers = servers(1, false);
-    let token = servers.must_run("n1", &["cluster", "join-token"]).output.trim().to_owned();
-    let other = tempfile::tempdir().expect("temporary directories can be made");
-    let directory = other.path().join("x");
-    let program = Program::with_test_faults();
-    let join = |token: &str, name: &str| {
-        let mut command = std::process::Command::new(program.path());
-        command.arg("--dir").arg(&directory).args(["node", "join", token, "--node-name", name]);
-        let output =
-            command.args(["--listen", "127.0.0.1:7999"]).output().expect("the program can be started");
-        assert!(!output.status.success());
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
-    let refused = join(&token, "n1");
-    assert!(refused.contains("NAME_TAKEN"), "{refused}");
-    // The last character of the secrets is the secret's own, the fifth one is the cluster's.
-    let changed = |place: usize| {
-        let mut bytes = token.clone().into_bytes();
-        bytes[place] = if bytes[place] == b'A' { b'Q' } else { b'A' };
-        String::from_utf8(bytes).expect("tokens are plain text")
-    };
-    let refused = join(&changed(4 + 85), "n2");
-    assert!(refused.contains("TOKEN_REFUSED"), "{refused}");
-    let refused = join(&changed(4 + 1), "n2");
-    assert!(refused.contains("CLUSTER_NOT_REACHED") && refused.contains("certificate"), "{refused}");
-    assert!(!directory.join("node.json").exists(), "nothing is left of it");
 }
