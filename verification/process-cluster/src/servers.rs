@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - When it is dropped, all its processes are dead, those of etcd too, and its directory is gone.
-//! - Clusters of several tests of one process never run at the same time.
+//! - Clusters of two tests of one process run at the same time, not more.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
