@@ -48,13 +48,18 @@ struct Volume {
 
 /// Makes a volume with copies on all nodes, or on three, that `owner` owns, and loads it at `used`.
 fn load(servers: &Servers, name: &'static str, owner: &str, used: &str) -> Volume {
-    let copies = nodes_of(servers).len().min(3).to_string();
+    let copies = copies(servers);
     servers
         .must_run(owner, &["volume", "create", name, "--size", "16M", "--copies", &copies, "--owner", owner]);
     let seed = name.bytes().fold(7, |seed, byte| seed * 31 + u64::from(byte));
     let load = LoadThread::start(servers.nbd_address(used), name, VOLUME_BYTES, seed, LOAD);
     load.await_answers(200);
     Volume { name, load }
+}
+
+/// How many copies volumes have: three, or on all nodes. So those who go on have one of every slab.
+fn copies(servers: &Servers) -> String {
+    nodes_of(servers).len().min(3).to_string()
 }
 
 fn nodes_of(servers: &Servers) -> Vec<String> {
@@ -109,7 +114,7 @@ fn is_taken_over(servers: &Servers, lost: &[&str], cut: impl FnOnce(&Networks)) 
     // A volume that is only read, where its owner is: that needs nobody else's copy.
     servers.must_run(
         owner,
-        &["volume", "create", "read", "--size", "16M", "--copies", &copies, "--owner", owner],
+        &["volume", "create", "read", "--size", "16M", "--copies", &copies(servers), "--owner", owner],
     );
     let reads = LoadOptions { in_flight: 1, read_percent: 100, ..LOAD };
     let read = LoadThread::start(servers.nbd_address(owner), "read", VOLUME_BYTES, 1, reads);
