@@ -3,7 +3,8 @@
 //!
 //! Reading order: [`shape`] (what a seed draws), [`faults`] (what breaks, and what is promised),
 //! [`nodes`] (the servers), [`clients`] and [`history`] (what is asked and answered), [`run`] (one
-//! run from start to verdict), [`checkers`] (what must hold), [`measurement`] (what operations cost).
+//! run from start to verdict), [`checkers`] (what must hold), [`measurement`] (what operations cost),
+//! [`scale`] (what size costs).
 //! `owners` is a smaller world, of owners without nodes, for rules that need a hand on single requests.
 
 pub mod campaign;
@@ -20,6 +21,7 @@ pub mod owners;
 pub mod register;
 pub mod report;
 pub mod run;
+pub mod scale;
 pub mod scenarios;
 pub mod shape;
 pub mod shorten;

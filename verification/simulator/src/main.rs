@@ -12,6 +12,7 @@ use spandrel_simulator::canaries;
 use spandrel_simulator::faults::plan::Plan;
 use spandrel_simulator::report::{TIMELINE_EVENTS, explain};
 use spandrel_simulator::run::RunOptions;
+use spandrel_simulator::scale::{self, Scale};
 use spandrel_simulator::scenarios;
 
 /// Where no progress bar can be shown, a line is written for so many runs that passed.
@@ -54,6 +55,10 @@ struct Arguments {
     /// Say which bugs were found
     #[arg(long)]
     list_scenarios: bool,
+    /// Build the largest cluster that Spandrel is made for, and take the node away that owns the most: some minutes
+    /// and some GiB; with the word small a cluster that takes seconds
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, default_missing_value = "full")]
+    scale: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -89,6 +94,9 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
             println!("{}\n    {}", scenario.name, scenario.what);
         }
         return Ok(());
+    }
+    if let Some(size) = &arguments.scale {
+        return measure_scale(size, arguments.seed_first);
     }
     if let Some(seed) = arguments.seed {
         return run_twice(&Plan::of_seed(seed), bug);
@@ -132,6 +140,29 @@ fn run_campaign(campaign: &Campaign) -> Result<(), String> {
         (None, Some(bug)) => Err(format!("{bug:?} is not caught by {} seeds", results.totals.runs)),
         (Some(failed), bug) => tell(failed, bug),
     }
+}
+
+/// Builds a large cluster, and says what its size costs.
+fn measure_scale(size: &str, seed: u64) -> Result<(), String> {
+    let scale = match size {
+        "full" => Scale::FULL,
+        "small" => Scale::SMALL,
+        other => return Err(format!("no cluster is called {other}: full or small?")),
+    };
+    let started = Instant::now();
+    let findings = scale::measure(seed, scale, |step| {
+        eprintln!("{:>6.1} s  {step}", started.elapsed().as_secs_f64());
+    })?;
+    print!("{findings}");
+    println!("the run took {:.0} s and {} of memory", started.elapsed().as_secs_f64(), memory_text());
+    findings.check()
+}
+
+/// The most memory that this process has had.
+fn memory_text() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")?.trim().parse().ok());
+    peak.map_or("an unknown amount".to_owned(), |kib: f64| format!("{:.2} GiB", kib / f64::from(1 << 20)))
 }
 
 /// Tells a failure. That of a run with a planted bug is what was to be seen.

@@ -2,7 +2,7 @@
 //!
 //! [`store`] asks for a small key-value store with transactions, watches and leases. What is kept
 //! in memory ([`memory`]) is the base of every make that is not etcd; [`simulated`] is the one
-//! for simulations, and `conformance` what every make must pass.
+//! for simulations, and `conformance` what every make must pass. [`counted`] goes around any of them.
 //!
 //! On it stand the [`records`] at their [`keys`], and [`ClusterState`], which reads and changes
 //! them: nodes and drives in [`state`], volumes in [`volumes`], a volume's copies and marks in
@@ -16,6 +16,7 @@ pub mod changes;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod copy_sets;
+pub mod counted;
 pub mod keys;
 pub mod liveness;
 pub mod majority;
@@ -35,6 +36,7 @@ mod test_platform;
 pub mod volumes;
 
 pub use copy_sets::{CopyBatch, CopySet, Layout, Member, SlabChunk};
+pub use counted::{CountedStore, StateRequests};
 pub use keys::StateKey;
 pub use membership::VolumeMembership;
 pub use mirror::Mirror;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use spandrel_bus::{Bus, BusConfig, BusIdentity};
 use spandrel_cluster::liveness::ALIVE_TIME_TO_LIVE;
 use spandrel_cluster::store::{Expected, StateStore};
-use spandrel_cluster::{AliveRecord, ClusterState, NodeRecord, StateError, StateKey, Stored, VolumeOwner};
+use spandrel_cluster::{AliveRecord, ClusterState, CountedStore, NodeRecord, StateError, StateKey, Stored, VolumeOwner};
 use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Address, LinkError, Listener, Platform, TaskHandle};
@@ -249,7 +249,7 @@ async fn make_parts<P: Platform, S: StateStore>(
     config: &NodeConfig,
     store: S,
 ) -> Result<NodeParts<P, S>, Error> {
-    let state = ClusterState::new(store);
+    let state = ClusterState::new(CountedStore::new(store));
     let cluster = state.cluster().await.map_err(drives::state_error)?;
     let cluster = match cluster {
         Some(stored) if stored.record.id == config.cluster => stored.record,

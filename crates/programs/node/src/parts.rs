@@ -7,7 +7,7 @@ use std::rc::Rc;
 use spandrel_bus::{Bus, BusRequest, BusResponse};
 use spandrel_cluster::promises::Peer;
 use spandrel_cluster::store::StateStore;
-use spandrel_cluster::{ClusterRecord, ClusterState, VolumeOwner, VolumeWriter};
+use spandrel_cluster::{ClusterRecord, ClusterState, CountedStore, VolumeOwner, VolumeWriter};
 use spandrel_platform::{Buffer, Instant, Platform};
 use spandrel_replica::{Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, VolumeId};
@@ -25,7 +25,7 @@ pub(crate) struct NodeParts<P: Platform, S: StateStore> {
     /// This process, as the cluster's state names owners.
     pub(crate) own: VolumeOwner,
     pub(crate) cluster: ClusterRecord,
-    pub(crate) state: ClusterState<S>,
+    pub(crate) state: ClusterState<CountedStore<S>>,
     pub(crate) bus: Bus<P>,
     pub(crate) liveness: Liveness<P>,
     pub(crate) replica: Replica<P>,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use spandrel_bus::BusStatistics;
+use spandrel_cluster::StateRequests;
 use spandrel_cluster::store::StateStore;
 use spandrel_platform::Platform;
 use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
@@ -28,6 +29,9 @@ pub struct NodeReport {
     pub reachable: Vec<NodeId>,
     /// Nodes that the cluster's state shows alive, this one included.
     pub alive: Vec<NodeId>,
+    /// What it has asked of the cluster's state since it started.
+    #[serde(default)]
+    pub state_requests: StateRequests,
     /// Its drives.
     pub drives: Vec<DriveReport>,
     /// The volumes that it owns.
@@ -138,6 +142,11 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.inner.parts.bus.statistics()
     }
 
+    /// What the node has asked of the cluster's state since it started.
+    pub fn state_requests(&self) -> StateRequests {
+        self.inner.parts.state.store().requests()
+    }
+
     /// What the node says of itself, now.
     pub fn report(&self) -> NodeReport {
         let inner = &self.inner;
@@ -150,6 +159,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             nbd_connections: self.nbd_connections(),
             reachable: inner.parts.liveness.reachable().into_iter().collect(),
             alive: inner.parts.view.alive_nodes().into_iter().collect(),
+            state_requests: self.state_requests(),
             drives: inner.drives.borrow().iter().map(|drive| report_drive(drive)).collect(),
             owned: ownerships.iter().map(|(volume, ownership)| report_volume(*volume, ownership)).collect(),
         }

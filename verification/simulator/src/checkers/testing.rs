@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use spandrel_cluster::store::Revision;
-use spandrel_cluster::{CopySet, Layout, Member, VolumeMembership, VolumeRecord, VolumeState};
+use spandrel_cluster::{
+    CopySet, Layout, Member, StateRequests, VolumeMembership, VolumeRecord, VolumeState,
+};
 use spandrel_inspect::{
     CopyReport, Damage, DamageKind, Inspection, JournalReport, LiveBlock, SlabLayout, Structure,
     SuperblockReport,
@@ -200,6 +202,7 @@ pub(crate) fn report(node: usize, owned: Vec<OwnedVolumeReport>) -> NodeReport {
         nbd_connections: 0,
         reachable: Vec::new(),
         alive: Vec::new(),
+        state_requests: StateRequests::default(),
         drives: vec![DriveReport { drive: Some(drive_id(node)), ..DriveReport::default() }],
         owned,
     }
