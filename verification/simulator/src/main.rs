@@ -147,6 +147,16 @@ fn measure_scale(size: &str, seed: u64) -> Result<(), String> {
     let scale = match size {
         "full" => Scale::FULL,
         "small" => Scale::SMALL,
+        other if other.contains('x') => {
+            let n: Vec<usize> = other.split('x').map(|n| n.parse().unwrap_or(1)).collect();
+            Scale {
+                nodes: n[0],
+                drives_each: n[1] as u8,
+                volumes: n[2],
+                slabs_each: n[3] as u64,
+                owned_by_lost: n[4],
+            }
+        }
         other => return Err(format!("no cluster is called {other}: full or small?")),
     };
     let started = Instant::now();
@@ -161,7 +171,8 @@ fn measure_scale(size: &str, seed: u64) -> Result<(), String> {
 /// The most memory that this process has had.
 fn memory_text() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")?.trim().parse().ok());
+    let peak =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB")?.trim().parse().ok());
     peak.map_or("an unknown amount".to_owned(), |kib: f64| format!("{:.2} GiB", kib / f64::from(1 << 20)))
 }
 

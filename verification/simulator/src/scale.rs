@@ -67,7 +67,8 @@ impl Scale {
         Self { nodes: 16, drives_each: 25, volumes: 1000, slabs_each: 500, owned_by_lost: 200 };
 
     /// A cluster that tests have the time for.
-    pub const SMALL: Self = Self { nodes: 4, drives_each: 4, volumes: 40, slabs_each: 100, owned_by_lost: 20 };
+    pub const SMALL: Self =
+        Self { nodes: 4, drives_each: 4, volumes: 40, slabs_each: 100, owned_by_lost: 20 };
 
     fn slabs(&self) -> u64 {
         self.volumes as u64 * self.slabs_each
@@ -81,7 +82,8 @@ impl Scale {
     }
 
     fn config(&self) -> NodesConfig {
-        let drive = SimulatedDriveConfig { size_bytes: self.drive_bytes(), ..SimulatedDriveConfig::default() };
+        let drive =
+            SimulatedDriveConfig { size_bytes: self.drive_bytes(), ..SimulatedDriveConfig::default() };
         NodesConfig {
             world: WorldConfig { order: TurnOrder::Fifo, ..WorldConfig::default() },
             drives: vec![self.drives_each; self.nodes],
@@ -214,13 +216,15 @@ impl Cluster {
         self.create_volumes(&tell)?;
         tell("the volumes are there");
         self.gather_at_lost()?;
-        let volumes: Vec<_> = self.volumes()?.into_iter().filter(|(_, owner, _)| *owner == Some(node_id(LOST))).collect();
+        let volumes: Vec<_> =
+            self.volumes()?.into_iter().filter(|(_, owner, _)| *owner == Some(node_id(LOST))).collect();
         tell(&format!("node n{} owns {} volumes", LOST + 1, volumes.len()));
         let clients = volumes.iter().enumerate().map(|(number, (_, _, name))| self.client(number, name));
         let clients = clients.collect::<Result<Vec<_>, String>>()?;
         tell("their clients have written");
-        let before = self.requests();
+        let built = self.requests();
         self.nodes.stop(LOST, true);
+        let before = self.requests();
         let (waited, failed) = self.judge(clients);
         tell("they were served again, or were not");
         let after = self.requests();
@@ -234,7 +238,10 @@ impl Cluster {
             scale: self.scale,
             state_keys: everything.groups[0].len() as u64,
             state_bytes,
-            transaction_max: (after.transaction_bytes_max, after.transaction_operations_max),
+            transaction_max: (
+                built.transaction_bytes_max.max(after.transaction_bytes_max),
+                built.transaction_operations_max.max(after.transaction_operations_max),
+            ),
             waited,
             failed,
             requests: StateRequests {
@@ -270,7 +277,11 @@ impl Cluster {
         let mut is_over = || {
             if made.get() >= told + self.scale.volumes / 10 {
                 told = made.get();
-                tell(&format!("{told} volumes of {}, {:.0} s", self.scale.volumes, self.nodes.world.now().as_secs_f64()));
+                tell(&format!(
+                    "{told} volumes of {}, {:.0} s",
+                    self.scale.volumes,
+                    self.nodes.world.now().as_secs_f64()
+                ));
             }
             made.get() == self.scale.volumes || failure.borrow().is_some()
         };
@@ -324,8 +335,7 @@ impl Cluster {
             device.write(offset, content(platform.buffers(), value, BLOCK_SECTORS)).await?;
             Ok::<_, spandrel_volume::DeviceError>((device, name))
         });
-        let (device, name) =
-            opened.map_err(|end| format!("{end:?}"))?.map_err(|error| error.to_string())?;
+        let (device, name) = opened.map_err(|end| format!("{end:?}"))?.map_err(|error| error.to_string())?;
         Ok(Client { index, name, device, offset, value })
     }
 

@@ -21,7 +21,10 @@ fn what_is_too_large_is_noticed() {
     };
     assert_eq!(found.check(), Ok(()));
     let too_large = [
-        Findings { state_bytes: BTreeMap::from([("a".to_owned(), STATE_BYTES_MAX), ("b".to_owned(), 1)]), ..found.clone() },
+        Findings {
+            state_bytes: BTreeMap::from([("a".to_owned(), STATE_BYTES_MAX), ("b".to_owned(), 1)]),
+            ..found.clone()
+        },
         Findings { transaction_max: (found.transaction_max.0 + 1, 1), ..found.clone() },
         Findings { transaction_max: (1, found.transaction_max.1 + 1), ..found.clone() },
         Findings { waited: vec![TAKE_OVER_MAX + Duration::from_millis(1); 50], ..found.clone() },

@@ -216,15 +216,16 @@ fn check_owner(owner: VolumeOwner, seen: &VolumeMembership) -> Result<(), Error>
 
 /// Whether any drive gets more copies than before. An error if it has no room for them.
 fn check_growth(seen: &VolumeMembership, after: &VolumeMembership, room: &PoolRoom) -> Result<bool, Error> {
-    let mut grows = false;
+    let (mut grows, free) = (false, room.free_by_drive());
     for (drive, slabs) in &after.room.slabs {
         let more = slabs.saturating_sub(seen.room.slabs.get(drive).copied().unwrap_or(0));
         grows |= more > 0;
-        if u64::from(more) > room.free(*drive) {
+        let free = free.get(drive).copied().unwrap_or(0);
+        if u64::from(more) > free {
             return Err(Error::new(
                 "POOL_CHANGED",
                 format!("copies of volume {} cannot be built on drive {drive}", seen.record.name),
-                format!("it has room for {} slabs, not for {more}", room.free(*drive)),
+                format!("it has room for {free} slabs, not for {more}"),
                 "choose another drive",
             ));
         }

@@ -46,6 +46,11 @@ impl<P: Platform, S: StateStore> Mirror<P, S> {
         self.entries.values()
     }
 
+    /// What stands at a key.
+    pub fn entry(&self, key: &Key) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
     /// The record at a key.
     pub fn get<T: Record>(&self, key: &StateKey) -> Result<Option<Stored<T>>, Error> {
         self.entries.get(key.to_string().as_str()).map(decode).transpose()

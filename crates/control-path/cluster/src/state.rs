@@ -86,6 +86,25 @@ impl PoolRoom {
         self.volumes.values().filter_map(|room| room.slabs.get(&drive)).map(|slabs| u64::from(*slabs)).sum()
     }
 
+    /// Copies of slabs that were promised, on all drives on which any were.
+    pub fn promised_by_drive(&self) -> BTreeMap<DriveId, u64> {
+        let mut promised = BTreeMap::new();
+        for (drive, slabs) in self.volumes.values().flat_map(|room| &room.slabs) {
+            *promised.entry(*drive).or_default() += u64::from(*slabs);
+        }
+        promised
+    }
+
+    /// Copies of slabs that may still be promised, on every drive.
+    pub fn free_by_drive(&self) -> BTreeMap<DriveId, u64> {
+        let promised = self.promised_by_drive();
+        let free = |(drive, record): (&DriveId, &DriveRecord)| {
+            let used = promised.get(drive).copied().unwrap_or(0);
+            (*drive, u64::from(record.slabs_promised_max).saturating_sub(used))
+        };
+        self.drives.iter().map(free).collect()
+    }
+
     /// Copies of slabs that may still be promised on a drive.
     pub fn free(&self, drive: DriveId) -> u64 {
         let most = self.drives.get(&drive).map_or(0, |record| u64::from(record.slabs_promised_max));

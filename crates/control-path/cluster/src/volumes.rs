@@ -359,9 +359,11 @@ fn check_sets(new: &NewVolume, sets: &[CopySet], room: &PoolRoom) -> Result<(), 
             return refuse(format!("the copies of slab {slab} would not be on {} nodes", new.copies));
         }
     }
+    let free = room.free_by_drive();
     for (drive, slabs) in count_by_drive(sets) {
-        if u64::from(slabs) > room.free(drive) {
-            return refuse(format!("drive {drive} has room for {} slabs, not for {slabs}", room.free(drive)));
+        let free = free.get(&drive).copied().unwrap_or(0);
+        if u64::from(slabs) > free {
+            return refuse(format!("drive {drive} has room for {free} slabs, not for {slabs}"));
         }
     }
     Ok(())

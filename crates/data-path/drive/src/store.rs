@@ -193,6 +193,11 @@ impl<P: Platform> DriveStore<P> {
         self.inner.state.borrow().volume_ids().collect()
     }
 
+    /// Whether the drive holds slabs of a volume.
+    pub fn holds(&self, volume: VolumeId) -> bool {
+        self.inner.state.borrow().volume(volume).is_some()
+    }
+
     /// The lowest epoch that the drive accepts for a volume; zero if it does not know the volume.
     pub fn fence_epoch(&self, volume: VolumeId) -> Epoch {
         self.inner.state.borrow().volume(volume).map_or(Epoch::ZERO, |volume| volume.fence_epoch)

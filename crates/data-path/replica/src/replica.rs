@@ -215,7 +215,7 @@ impl<P: Platform> Replica<P> {
         }
         let stores: Vec<DriveStore<P>> = {
             let inner = self.inner.borrow();
-            let holding = |store: &&DriveStore<P>| store.volumes().contains(&volume);
+            let holding = |store: &&DriveStore<P>| store.holds(volume);
             inner.drives.values().filter(holding).cloned().collect()
         };
         let fenced = join_all(stores.iter().map(|store| store.fence(volume, epoch))).await;

@@ -21,6 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt};
 use spandrel_platform::Platform;
 use spandrel_replica::{GatheredCopy, Mark, PageState, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
@@ -36,6 +37,10 @@ use crate::write::Content;
 
 /// How long a take-over waits before it asks again a leg that did not answer.
 const RETRY: Duration = Duration::from_millis(50);
+
+/// Slabs whose copies are compared at the same time: one after the other, a large volume would wait for thousands of
+/// round trips.
+const SLABS_AT_ONCE: usize = 32;
 
 /// Takes the volume over and then lets it serve, or ends when the owner is deposed.
 pub(crate) async fn run<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
@@ -125,10 +130,11 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         let known_up_to = gathered.mark.complete_up_to();
         let mut lacking = BTreeMap::new();
+        let without_all_copies = self.drives_without_all_copies(&gathered);
         for (drive, node) in self.legs_in(LegState::InSync) {
             if absent.contains(&node) {
                 lacking.insert(drive, known_up_to);
-            } else if !self.has_all_copies(drive, &gathered) {
+            } else if without_all_copies.contains(&drive) {
                 // The drive is gone from its node, or has lost copies: nothing is known of it.
                 lacking.insert(drive, Version::ZERO);
             }
@@ -142,13 +148,16 @@ impl<C: OwnerContext> OwnerInner<C> {
         legs.iter().filter(|(_, leg)| leg.state == state).map(|(drive, leg)| (*drive, leg.node)).collect()
     }
 
-    fn has_all_copies(&self, drive: DriveId, gathered: &Gathered) -> bool {
+    /// The drives of which not every copy was told that should be there.
+    fn drives_without_all_copies(&self, gathered: &Gathered) -> BTreeSet<DriveId> {
         let membership = self.membership.borrow();
-        (0..).map(SlabIndex).zip(&membership.slabs).all(|(slab, members)| {
-            members.iter().filter(|member| member.drive == drive).all(|member| {
-                gathered.copies.get(&(drive, slab)).is_some_and(|copy| copy.copy == member.copy)
-            })
-        })
+        let slabs = (0..).map(SlabIndex).zip(&membership.slabs);
+        let members = slabs.flat_map(|(slab, members)| members.iter().map(move |member| (slab, member)));
+        let lacks = |(slab, member): &(SlabIndex, &Member)| {
+            let copy = gathered.copies.get(&(member.drive, *slab));
+            copy.is_none_or(|copy| copy.copy != member.copy)
+        };
+        members.filter(lacks).map(|(_, member)| member.drive).collect()
     }
 
     /// Copies that their drive could not prove whole are stale from the last version that it could.
@@ -310,25 +319,10 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         let slabs = self.membership.borrow().slabs.len() as u32;
         let mut lacking: BTreeMap<DriveId, Version> = BTreeMap::new();
-        for slab in (0..slabs).map(SlabIndex) {
-            let members = self.in_sync_members(slab);
-            let asked = join_all(members.iter().map(|member| self.ask_pages(slab, member))).await;
-            let mut pages = Vec::with_capacity(members.len());
-            for answer in asked {
-                match answer {
-                    Ok(answer) => pages.push(answer),
-                    Err(error) => {
-                        self.stop_if_deposed(&error)?;
-                        return Err(Interrupted::Retry);
-                    }
-                }
-            }
-            for (member, own) in members.iter().zip(&pages) {
-                let lacks = |page: usize| pages.iter().any(|other| other[page].version > own[page].version);
-                if (0..own.len()).any(lacks) {
-                    lacking.insert(member.drive, Version::ZERO);
-                }
-            }
+        let compared = (0..slabs).map(|slab| self.compare_slab(SlabIndex(slab)));
+        let mut compared = stream::iter(compared).buffer_unordered(SLABS_AT_ONCE);
+        while let Some(found) = compared.next().await {
+            lacking.extend(found?.into_iter().map(|drive| (drive, Version::ZERO)));
         }
         self.statistics.borrow_mut().legs_found_lacking += lacking.len() as u64;
         for drive in lacking.keys() {
@@ -336,6 +330,28 @@ impl<C: OwnerContext> OwnerInner<C> {
             tracing::error!(volume = %self.volume, %drive, "a copy lacks writes that it had confirmed");
         }
         self.mark_or_retry(lacking).await
+    }
+
+    /// The in-sync legs that lack a version of a slab which another one has.
+    async fn compare_slab(&self, slab: SlabIndex) -> Result<Vec<DriveId>, Interrupted> {
+        let members = self.in_sync_members(slab);
+        let asked = join_all(members.iter().map(|member| self.ask_pages(slab, member))).await;
+        let mut pages = Vec::with_capacity(members.len());
+        for answer in asked {
+            match answer {
+                Ok(answer) => pages.push(answer),
+                Err(error) => {
+                    self.stop_if_deposed(&error)?;
+                    return Err(Interrupted::Retry);
+                }
+            }
+        }
+        let lacks = |own: &[PageState]| {
+            let is_newer = |page: usize| pages.iter().any(|other| other[page].version > own[page].version);
+            (0..own.len()).any(is_newer)
+        };
+        let lacking = members.iter().zip(&pages).filter(|(_, own)| lacks(own));
+        Ok(lacking.map(|(member, _)| member.drive).collect())
     }
 
     pub(crate) async fn ask_pages(

@@ -11,7 +11,9 @@ use std::time::Duration;
 use spandrel_bus::{Bus, BusConfig, BusIdentity};
 use spandrel_cluster::liveness::ALIVE_TIME_TO_LIVE;
 use spandrel_cluster::store::{Expected, StateStore};
-use spandrel_cluster::{AliveRecord, ClusterState, CountedStore, NodeRecord, StateError, StateKey, Stored, VolumeOwner};
+use spandrel_cluster::{
+    AliveRecord, ClusterState, CountedStore, NodeRecord, StateError, StateKey, Stored, VolumeOwner,
+};
 use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Address, LinkError, Listener, Platform, TaskHandle};
@@ -141,6 +143,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(know_peers(parts.clone()));
         self.spawn(stay_alive(parts.clone()));
         self.spawn(drives::tell_damage(Rc::clone(&self.inner)));
+        self.spawn(Rc::clone(&self.inner).give_way());
         self.spawn(Rc::clone(&self.inner).keep_ownerships());
         self.spawn(Rc::clone(&self.inner).drop_deleted_copies());
         for listener in nbd_listeners {

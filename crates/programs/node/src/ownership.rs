@@ -32,8 +32,8 @@ use crate::handover::BeingTaken;
 use crate::node::NodeInner;
 use crate::writers::Writers;
 
-/// How often the volumes are looked at, if nothing wakes this earlier.
-const INTERVAL: Duration = Duration::from_millis(100);
+/// How often all volumes are looked at. One whose record changes is looked at at once.
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Nodes that see an owner fall silent do not all try at the same moment.
 const STAGGER_MAX_MS: u64 = 50;
@@ -235,10 +235,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
-    /// Takes volumes and gives them up, as long as the node runs.
-    pub(crate) async fn keep_ownerships(self: Rc<Self>) {
+    /// Gives volumes up that others have fenced here, as long as the node runs.
+    pub(crate) async fn give_way(self: Rc<Self>) {
         loop {
-            let seen = self.parts.view.changed.notified();
             let heard = self.parts.liveness.changed().notified();
             for (volume, epoch) in self.parts.liveness.take_overtaken() {
                 if let Some(ownership) = self.ownership(volume)
@@ -247,15 +246,26 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                     ownership.owner.depose();
                 }
             }
+            heard.await;
+        }
+    }
+
+    /// Takes volumes, and gives up those that the state shows overtaken, as long as the node runs.
+    pub(crate) async fn keep_ownerships(self: Rc<Self>) {
+        let parts = &self.parts;
+        let mut look_at_all_at = parts.platform.now();
+        loop {
+            let seen = parts.view.changed.notified();
             self.drop_deleted();
-            let to_take = self.volumes_to_take();
-            for (volume, delay) in to_take {
-                self.parts.platform.spawn(Rc::clone(&self).take(volume, delay));
+            let mut to_look_at = parts.view.take_changed_volumes();
+            if parts.platform.now() >= look_at_all_at {
+                to_look_at = parts.view.volumes.borrow().keys().copied().collect();
+                look_at_all_at = parts.platform.now() + INTERVAL;
             }
-            let later = self.parts.platform.sleep(INTERVAL);
-            let (seen, heard) = (std::pin::pin!(seen), std::pin::pin!(heard));
-            let woken = futures_util::future::select(seen, heard);
-            futures_util::future::select(woken, std::pin::pin!(later)).await;
+            for (volume, delay) in self.volumes_to_take(&to_look_at) {
+                parts.platform.spawn(Rc::clone(&self).take(volume, delay));
+            }
+            let _ = before(&parts.platform, look_at_all_at, seen).await;
         }
     }
 
@@ -272,17 +282,18 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
-    /// The volumes that this node should take now, and how long it should let others go first.
-    fn volumes_to_take(&self) -> Vec<(VolumeId, Duration)> {
+    /// Those of some volumes that this node should take now, and how long it should let others go first.
+    fn volumes_to_take(&self, to_look_at: &BTreeSet<VolumeId>) -> Vec<(VolumeId, Duration)> {
         if self.stopping.get() {
             return Vec::new();
         }
         let volumes = self.parts.view.volumes.borrow();
         let being_taken = self.being_taken.borrow();
-        let candidates = volumes.iter().filter(|(volume, stored)| {
+        let known = to_look_at.iter().filter_map(|volume| Some((*volume, volumes.get(volume)?)));
+        let candidates = known.filter(|(volume, stored)| {
             stored.record.state == VolumeState::Ready && !being_taken.contains(volume)
         });
-        candidates.filter_map(|(volume, stored)| Some((*volume, self.claim(*volume, stored)?))).collect()
+        candidates.filter_map(|(volume, stored)| Some((volume, self.claim(volume, stored)?))).collect()
     }
 
     /// Whether this node should take a volume, and after which delay. Deposes an own ownership that
@@ -310,8 +321,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                     }
                     None => self.parts.platform.now().since(shown_since) >= OWNER_SILENCE_MAX,
                 };
-                let stagger = Duration::from_millis(self.parts.platform.random_u64() % STAGGER_MAX_MS);
-                silent.then_some(stagger)
+                let stagger = || Duration::from_millis(self.parts.platform.random_u64() % STAGGER_MAX_MS);
+                silent.then(stagger)
             }
         }
     }
@@ -321,15 +332,18 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let being_taken = BeingTaken::begin(&self, volume);
         async move {
             let Some(_being_taken) = being_taken else { return };
-            self.take_later(volume, delay).await;
+            let _ = self.take_later(volume, delay).await;
         }
     }
 
-    async fn take_later(self: &Rc<Self>, volume: VolumeId, delay: Duration) {
+    async fn take_later(self: &Rc<Self>, volume: VolumeId, delay: Duration) -> Option<()> {
         if delay > Duration::ZERO {
             self.parts.platform.sleep(delay).await;
+            // Where an owner of many volumes was lost, all nodes would ask the state for all of them.
+            let shown = self.parts.view.volumes.borrow().get(&volume).cloned()?;
+            self.claim(volume, &shown)?;
         }
-        self.try_take(volume).await;
+        self.try_take(volume).await
     }
 
     async fn try_take(self: &Rc<Self>, volume: VolumeId) -> Option<()> {

@@ -26,6 +26,7 @@ pub(crate) struct ClusterView {
     pub(crate) seen: RefCell<BTreeSet<NodeId>>,
     /// Since when each volume's ownership has been shown as it is.
     shown_since: RefCell<BTreeMap<VolumeId, (Epoch, Instant)>>,
+    changed_volumes: RefCell<BTreeSet<VolumeId>>,
     revision: Cell<Revision>,
     /// Notified when anything here changes.
     pub(crate) changed: Signal,
@@ -40,6 +41,7 @@ impl ClusterView {
             volumes: RefCell::default(),
             seen: RefCell::default(),
             shown_since: RefCell::default(),
+            changed_volumes: RefCell::default(),
             revision: Cell::new(Revision::ZERO),
             changed: Signal::new(),
         }
@@ -69,33 +71,44 @@ impl ClusterView {
 
     /// Keeps the view up to date. Never completes.
     pub(crate) async fn follow<P: Platform, S: StateStore>(self: Rc<Self>, platform: P, store: S) {
-        let nodes = follow_part(&platform, &store, keys::NODES, |records, revision| {
-            *self.nodes.borrow_mut() = records;
+        let nodes = follow_part(&platform, &store, keys::NODES, |changes, revision| {
+            take_in(&self.nodes, changes);
             self.note_change(revision);
         });
-        let alive = follow_part(&platform, &store, keys::ALIVE, |records, revision| {
-            self.seen.borrow_mut().extend(records.keys().copied());
-            *self.alive.borrow_mut() = records;
-            self.note_change(revision);
-        });
-        let volumes = follow_part(&platform, &store, keys::VOLUMES, |records, revision| {
-            self.note_volumes(platform.now(), records);
+        let alive =
+            follow_part(&platform, &store, keys::ALIVE, |changes: Changes<NodeId, AliveRecord>, revision| {
+                let alive = changes.iter().filter(|(_, stored)| stored.is_some());
+                self.seen.borrow_mut().extend(alive.map(|(node, _)| *node));
+                take_in(&self.alive, changes);
+                self.note_change(revision);
+            });
+        let volumes = follow_part(&platform, &store, keys::VOLUMES, |changes, revision| {
+            self.note_volumes(platform.now(), changes);
             self.note_change(revision);
         });
         futures_util::future::join3(nodes, alive, volumes).await;
     }
 
-    fn note_volumes(&self, now: Instant, records: BTreeMap<VolumeId, Stored<VolumeRecord>>) {
+    fn note_volumes(&self, now: Instant, changes: Changes<VolumeId, VolumeRecord>) {
         let mut shown = self.shown_since.borrow_mut();
-        shown.retain(|volume, _| records.contains_key(volume));
-        for (volume, stored) in &records {
+        for (volume, stored) in &changes {
+            let Some(stored) = stored else {
+                shown.remove(volume);
+                continue;
+            };
             let entry = shown.entry(*volume).or_insert((stored.record.epoch, now));
             if entry.0 != stored.record.epoch {
                 *entry = (stored.record.epoch, now);
             }
         }
         drop(shown);
-        *self.volumes.borrow_mut() = records;
+        self.changed_volumes.borrow_mut().extend(changes.iter().map(|(volume, _)| *volume));
+        take_in(&self.volumes, changes);
+    }
+
+    /// The volumes whose records have changed since this was asked last.
+    pub(crate) fn take_changed_volumes(&self) -> BTreeSet<VolumeId> {
+        self.changed_volumes.take()
     }
 
     fn note_change(&self, revision: Revision) {
@@ -104,31 +117,44 @@ impl ClusterView {
     }
 }
 
-/// Hands over all records below a prefix whenever one of them has changed.
+/// Records that have changed, as they are now; `None` for one that is not there any more.
+type Changes<I, T> = Vec<(I, Option<Stored<T>>)>;
+
+/// Takes changes over.
+fn take_in<I: Ord, T>(records: &RefCell<BTreeMap<I, Stored<T>>>, changes: Changes<I, T>) {
+    let mut records = records.borrow_mut();
+    for (identity, stored) in changes {
+        match stored {
+            Some(stored) => records.insert(identity, stored),
+            None => records.remove(&identity),
+        };
+    }
+}
+
+/// Hands over the records below a prefix that have changed: first all of them. There can be thousands, so those that
+/// have not changed are not looked at.
 async fn follow_part<P: Platform, S: StateStore, I, T>(
     platform: &P,
     store: &S,
     prefix: &str,
-    mut take: impl FnMut(BTreeMap<I, Stored<T>>, Revision),
+    mut take: impl FnMut(Changes<I, T>, Revision),
 ) where
     I: FromStr + Ord + Display,
     T: Record,
 {
     let mut mirror = Mirror::new(platform.clone(), store.clone(), prefix);
     loop {
-        mirror.changed().await;
-        let mut records = BTreeMap::new();
-        for entry in mirror.entries() {
-            let Ok(identity) = entry.key.as_str()[prefix.len()..].parse() else { continue };
-            match decode(entry) {
-                Ok(stored) => {
-                    records.insert(identity, stored);
-                }
+        let mut changes = Vec::new();
+        for key in mirror.changed().await {
+            let Ok(identity) = key.as_str()[prefix.len()..].parse() else { continue };
+            let stored = mirror.entry(&key).map(decode).transpose().unwrap_or_else(|error| {
                 // What this version cannot read it leaves to the nodes that can.
-                Err(error) => tracing::error!("{error}"),
-            }
+                tracing::error!("{error}");
+                None
+            });
+            changes.push((identity, stored));
         }
-        take(records, mirror.revision());
+        take(changes, mirror.revision());
     }
 }
 

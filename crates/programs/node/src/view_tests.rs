@@ -3,7 +3,7 @@ use spandrel_shared::{ConfigurationVersion, SlabGeometry};
 
 use super::*;
 
-fn shown(epoch: Epoch) -> BTreeMap<VolumeId, Stored<VolumeRecord>> {
+fn shown(epoch: Epoch) -> Changes<VolumeId, VolumeRecord> {
     let record = VolumeRecord {
         name: "v".to_owned(),
         size_bytes: 4 << 20,
@@ -18,7 +18,7 @@ fn shown(epoch: Epoch) -> BTreeMap<VolumeId, Stored<VolumeRecord>> {
         state: VolumeState::Ready,
         created_unix_ms: 0,
     };
-    BTreeMap::from([(VolumeId::from_random(5, 5), Stored { record, revision: Revision(u64::from(epoch.0)) })])
+    vec![(VolumeId::from_random(5, 5), Some(Stored { record, revision: Revision(u64::from(epoch.0)) }))]
 }
 
 #[test]
@@ -34,4 +34,19 @@ fn an_ownership_is_shown_since_it_was_seen_and_not_since_a_former_one_was() {
     view.note_volumes(latest, shown(Epoch(2)));
     assert_eq!(view.shown_since(volume, Epoch(2)), Some(latest));
     assert_eq!(view.shown_since(volume, Epoch(1)), None);
+    view.note_volumes(latest, vec![(volume, None)]);
+    assert_eq!(view.shown_since(volume, Epoch(2)), None);
+    assert!(view.volumes.borrow().is_empty());
+}
+
+#[test]
+fn only_the_volumes_that_changed_are_named() {
+    let view = ClusterView::new();
+    let volume = VolumeId::from_random(5, 5);
+    let now = Instant::from_nanoseconds(1);
+    view.note_volumes(now, shown(Epoch(1)));
+    assert_eq!(view.take_changed_volumes(), BTreeSet::from([volume]));
+    assert_eq!(view.take_changed_volumes(), BTreeSet::new());
+    view.note_volumes(now, vec![(volume, None)]);
+    assert_eq!(view.take_changed_volumes(), BTreeSet::from([volume]));
 }

@@ -30,10 +30,13 @@ use crate::node::{Node, NodeInner};
 use crate::parts::NodeParts;
 
 /// Copies that are created or removed at the same time.
-const COPIES_AT_ONCE: usize = 32;
+const COPIES_AT_ONCE: usize = 128;
 
-/// How often a plan is made anew because the pool has changed since.
-const PLANS_MAX: usize = 8;
+/// How long plans are made anew because the pool has changed since: others make volumes, too.
+const PLANNING_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The longest pause before a plan is made anew, so that those who plan at the same moment do not do so for ever.
+const PLANNING_PAUSE_MAX_MS: u64 = 50;
 
 /// How long a new volume is waited for to have an owner.
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -92,11 +95,13 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         if retry(parts, || parts.state.volume_by_name(name)).await?.is_some() {
             return Err(volume_exists(name));
         }
-        let mut attempts = 0;
+        let deadline = parts.platform.now() + PLANNING_TIME_MAX;
         loop {
-            attempts += 1;
             match self.try_create(creation).await {
-                Err(StateError::Conflict) if attempts < PLANS_MAX => {}
+                Err(StateError::Conflict) if parts.platform.now() < deadline => {
+                    let pause_ms = parts.platform.random_u64() % PLANNING_PAUSE_MAX_MS;
+                    parts.platform.sleep(Duration::from_millis(pause_ms)).await;
+                }
                 outcome => return outcome.map_err(state_error),
             }
         }
@@ -323,6 +328,7 @@ async fn plan<P: Platform, S: StateStore>(
         });
         owned.count() as u32
     };
+    let promised = room.promised_by_drive();
     let view = PoolView {
         geometry: parts.cluster.slab_bytes,
         nodes: nodes
@@ -341,7 +347,7 @@ async fn plan<P: Platform, S: StateStore>(
                 drive: *drive,
                 node: record.node,
                 slabs_total: record.slabs_promised_max,
-                slabs_used: u32::try_from(room.promised(*drive)).unwrap_or(u32::MAX),
+                slabs_used: promised.get(drive).map_or(0, |slabs| u32::try_from(*slabs).unwrap_or(u32::MAX)),
                 is_online: record.state == DriveState::Active
                     && alive.get(&record.node).is_some_and(|alive| alive.record.drives.contains(drive)),
             })

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use spandrel_cluster::store::Revision;
-use spandrel_cluster::{
-    CopySet, Layout, Member, StateRequests, VolumeMembership, VolumeRecord, VolumeState,
-};
+use spandrel_cluster::{CopySet, Layout, Member, StateRequests, VolumeMembership, VolumeRecord, VolumeState};
 use spandrel_inspect::{
     CopyReport, Damage, DamageKind, Inspection, JournalReport, LiveBlock, SlabLayout, Structure,
     SuperblockReport,
