@@ -19,6 +19,8 @@ pub enum Action {
     ReadEarly { node: NodeId },
     /// A node becomes the volume's owner under the next epoch.
     Take { node: NodeId },
+    /// An owner stops, and tells the others that what they promised it counts no more.
+    GiveUp { owner: NodeId },
     /// A node's copies accept the owner's epoch, durably, and refuse lower ones from now on.
     Fence { owner: NodeId, node: NodeId },
     /// Promises to others have run out; the fence is answered, with a promise.
@@ -67,6 +69,7 @@ pub fn candidates(configuration: &Configuration, state: &State, actions: &mut Ve
     actions.push(Action::MakeLate);
     for owner in (0..NODES).filter(|node| state.owner(*node).is_some()) {
         actions.extend([Action::Serve { owner }, Action::NoteMark { owner }, Action::Settle { owner }]);
+        actions.push(Action::GiveUp { owner });
         for block in 0..configuration.blocks {
             actions.extend([Action::BeginWrite { owner, block }, Action::CompleteWrite { owner, block }]);
             for node in configuration.slab_of(block).copies.iter() {
@@ -107,6 +110,9 @@ impl fmt::Display for Action {
             Crash { node } => write!(formatter, "node {node} crashes and starts anew"),
             ReadEarly { node } => write!(formatter, "node {node} reads the membership, to take the volume"),
             Take { node } => write!(formatter, "node {node} takes the volume"),
+            GiveUp { owner } => {
+                write!(formatter, "owner {owner} gives the volume up; what was promised to it counts no more")
+            }
             Fence { owner, node } => {
                 write!(formatter, "owner {owner} fences node {node}: lower epochs are refused there")
             }

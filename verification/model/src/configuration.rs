@@ -168,10 +168,12 @@ impl Configuration {
             | FenceEveryCopyBeforeServing
             | RollForwardBeforeServing => (Self::ONE_SLAB, [2, 1, 0, 0, 0]),
             WaitForPromisesBeforeAnsweringFence
+            | StopBeforeHandingOver
             | CheckPromisesBeforeReadAnswer
             | ReadMembershipAgainAfterTaking
             | MarkMustNotMoveUntilRolledForward
             | ResyncLooksAtBothSides => (Self::ONE_SLAB, [2, 1, 0, 0, 1]),
+            HandOverIsOfItsEpoch => (Self::ONE_SLAB, [3, 0, 0, 0, 1]),
             StaleSinceIsTheMark => (Self::ONE_PAGE, [1, 2, 0, 0, 1]),
             NeverMarkTheLastCopy => (Self::ONE_PAGE, [1, 1, 0, 0, 2]),
             ChangesCompareConfiguration => (Self::ONE_PAGE, [1, 1, 0, 1, 2]),

@@ -12,7 +12,7 @@
 //! 1. [`state`]: what there is. The names are those of the program.
 //! 2. [`rules`]: what keeps data, rule by rule.
 //! 3. [`actions`]: what can happen; then the steps themselves, each with its conditions: `take_over` (crashes,
-//!    taking, fences, promises, roll-forward), `requests` (writes, reads, the mark), `changes` (marking
+//!    taking, hand-overs, fences, promises, roll-forward), `requests` (writes, reads, the mark), `changes` (marking
 //!    and promoting copies, lost answers), `resync` (joining).
 //! 4. `properties`: what must always hold, and what must be seen to happen, so that the exploration
 //!    is known to reach what it is for.
@@ -48,6 +48,8 @@
 //! | `FreshProcessAnswersNoFence` | `Giver::grace_until` in `crates/control-path/cluster/src/promises/giver.rs` |
 //! | `ExcludeFencedVolumes` | `Giver::raise` in `crates/control-path/cluster/src/promises/giver.rs` and `Holder::answered` in `crates/control-path/cluster/src/promises/holder.rs` |
 //! | `StopOwnBeforeAnsweringFence` | `Liveness::is_promised` and `Liveness::begin_fence` in `crates/programs/node/src/liveness.rs` |
+//! | `StopBeforeHandingOver` | `NodeInner::hand_over` in `crates/programs/node/src/handover.rs` |
+//! | `HandOverIsOfItsEpoch` | `Giver::handed_over` in `crates/control-path/cluster/src/promises/giver.rs` |
 //! | `CheckPromisesBeforeWriteAnswer` | `OwnerInner::write_piece` in `crates/data-path/volume/src/write.rs` |
 //! | `CheckPromisesBeforeReadAnswer` | `Owner::read` in `crates/data-path/volume/src/read.rs` |
 //! | `RefuseLowerEpochs` | `Replica::check_epoch` in `crates/data-path/replica/src/replica.rs` |

@@ -32,6 +32,7 @@ impl OwnershipModel {
             Crash { node } => self.crash(state, node),
             ReadEarly { node } => self.read_early(state, node),
             Take { node } => self.take(state, node),
+            GiveUp { owner } => self.give_up(state, owner),
             Fence { owner, node } => self.fence(state, owner, node),
             AnswerFence { owner, node } => self.answer_fence(state, owner, node),
             Heartbeat { owner, node } => self.heartbeat(state, owner, node),

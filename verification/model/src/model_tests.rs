@@ -86,6 +86,8 @@ needed! {
     fresh_processes_must_not_answer_fences: FreshProcessAnswersNoFence,
     fenced_volumes_must_be_excluded: ExcludeFencedVolumes,
     owners_must_stop_when_fenced_on_their_own_node: StopOwnBeforeAnsweringFence,
+    owners_must_stop_before_they_hand_over: StopBeforeHandingOver,
+    hand_overs_must_name_their_epoch: HandOverIsOfItsEpoch,
     promises_must_be_checked_before_a_write_is_answered: CheckPromisesBeforeWriteAnswer,
     promises_must_be_checked_before_a_read_is_answered: CheckPromisesBeforeReadAnswer,
     lower_epochs_must_be_refused: RefuseLowerEpochs,

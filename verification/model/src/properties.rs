@@ -45,7 +45,7 @@ pub(crate) fn all(model: &OwnershipModel) -> Vec<Property<OwnershipModel>> {
 }
 
 /// What is worth exploring: an exploration that does not meet all of it proves little.
-fn milestones() -> [Property<OwnershipModel>; 13] {
+fn milestones() -> [Property<OwnershipModel>; 14] {
     macro_rules! met {
         ($milestone:ident, $name:literal) => {
             Property::sometimes($name, |_: &OwnershipModel, state: &State| {
@@ -57,6 +57,7 @@ fn milestones() -> [Property<OwnershipModel>; 13] {
         met!(RolledForward, "a take-over rolls a block forward"),
         met!(InheritedUnanswered, "an unanswered write outlives its owner"),
         met!(PromiseEnded, "a fence waits for a promise to a former owner"),
+        met!(GivenUp, "an owner gives the volume up"),
         met!(FreshProcessFenced, "a process that has just started is fenced"),
         met!(Marked, "a copy is marked"),
         met!(Copied, "a page is copied"),

@@ -13,6 +13,8 @@ impl OwnershipModel {
     /// The one state that stands for all that are the same as `state`.
     pub(crate) fn representative(&self, mut state: State) -> State {
         forget_overtaken(&mut state);
+        // Whoever gave the volume up counts on no promise any more.
+        state.nodes.iter_mut().for_each(|node| node.given_up = None);
         forget_old_epochs(&mut state);
         lower_marks(&mut state);
         let images = self.configuration.symmetries.iter().map(|symmetry| image(&state, symmetry));

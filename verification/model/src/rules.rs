@@ -18,6 +18,10 @@ pub enum Rule {
     ExcludeFencedVolumes,
     /// An owner that is fenced on its own node stops before the fence is answered.
     StopOwnBeforeAnsweringFence,
+    /// An owner that hands the volume over stops before it tells anybody that promises to it count no more.
+    StopBeforeHandingOver,
+    /// What was promised to a later ownership of the same process counts on: a hand-over is of its epoch.
+    HandOverIsOfItsEpoch,
     /// A write is answered only with a live promise of every node that holds a needed copy.
     CheckPromisesBeforeWriteAnswer,
     /// So is a read.

@@ -98,6 +98,10 @@ pub struct Node {
     pub is_fresh: bool,
     /// The ownership of its process.
     pub owner: Option<Owner>,
+    /// It has told the others that promises to it count no more, up to this epoch. That makes a difference only without
+    /// [`Rule::StopBeforeHandingOver`](crate::rules::Rule::StopBeforeHandingOver) or
+    /// [`Rule::HandOverIsOfItsEpoch`](crate::rules::Rule::HandOverIsOfItsEpoch).
+    pub given_up: Option<Epoch>,
     /// A membership that it read before it took the volume; only without
     /// [`Rule::ReadMembershipAgainAfterTaking`](crate::rules::Rule::ReadMembershipAgainAfterTaking).
     pub read_early: Option<Membership>,
@@ -222,6 +226,8 @@ pub enum Milestone {
     InheritedUnanswered,
     /// A fence ended a promise on which a former owner still counted.
     PromiseEnded,
+    /// An owner gave the volume up.
+    GivenUp,
     /// A process that had just started answered a fence.
     FreshProcessFenced,
     /// A copy was marked.

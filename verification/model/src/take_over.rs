@@ -1,4 +1,4 @@
-//! Crashes, taking the volume, fences and promises, roll-forward.
+//! Crashes, taking the volume and handing it over, fences and promises, roll-forward.
 //!
 //! Promises have no clock here. A promise is given when a fence is answered, and runs out at the
 //! last moment: in the step in which its giver answers another fence. That is every order of events
@@ -9,7 +9,7 @@
 use crate::OwnershipModel;
 use crate::rules::Rule;
 use crate::sets::{Block, NODES, NodeId, Set};
-use crate::state::{LegState, Milestone, Owner, Phase, State, Version};
+use crate::state::{Epoch, LegState, Milestone, Node, Owner, Phase, State, Version};
 
 impl OwnershipModel {
     /// A process ends, and another one starts on the same drive.
@@ -23,6 +23,8 @@ impl OwnershipModel {
         let is_fresh = state.nodes[node].is_fresh || (0..NODES).any(is_trusted);
         let crashed = &mut next.nodes[node];
         (crashed.owner, crashed.is_fresh, crashed.read_early) = (None, is_fresh, None);
+        // The next process is another one: what is said of this one says nothing of it.
+        crashed.given_up = None;
         if !self.rules.hold(Rule::FenceIsDurable) {
             crashed.epoch = 1;
         }
@@ -64,6 +66,25 @@ impl OwnershipModel {
         Some(next)
     }
 
+    /// An owner hands the volume over: it stops, and the others hear that what they promised it counts no more. That
+    /// all of them do is the hardest case: who does not hear it waits as for an owner that is silent.
+    pub(crate) fn give_up(&self, state: &State, at: NodeId) -> Option<State> {
+        let owner = state.owner(at)?;
+        let mut next = *state;
+        next.nodes[at].given_up = Some(owner.epoch);
+        if self.rules.hold(Rule::StopBeforeHandingOver) {
+            next.nodes[at].owner = None;
+        }
+        next.just = Some(Milestone::GivenUp);
+        (next.nodes != state.nodes).then_some(next)
+    }
+
+    /// Whether what a process has given up stands for a promise to its ownership now.
+    fn is_handed_over(&self, holder: &Node, epoch: Epoch) -> bool {
+        let is_meant = |given_up| epoch <= given_up || !self.rules.hold(Rule::HandOverIsOfItsEpoch);
+        holder.given_up.is_some_and(is_meant)
+    }
+
     /// The first half of a fence: the epoch is recorded. A lower one is refused.
     pub(crate) fn fence(&self, state: &State, at: NodeId, node: NodeId) -> Option<State> {
         let owner = self.undisputed(state, at)?;
@@ -83,17 +104,19 @@ impl OwnershipModel {
         }
         let mut next = *state;
         for holder in (0..NODES).filter(|holder| *holder != at) {
-            let waited_for = self.rules.hold(if holder == node {
-                Rule::StopOwnBeforeAnsweringFence
+            let Some(former) = state.owner(holder).filter(|former| former.promises.contains(node)) else {
+                continue;
+            };
+            let waited_for = if holder == node {
+                self.rules.hold(Rule::StopOwnBeforeAnsweringFence)
             } else if state.nodes[node].is_fresh {
-                Rule::FreshProcessAnswersNoFence
+                self.rules.hold(Rule::FreshProcessAnswersNoFence)
             } else {
-                Rule::WaitForPromisesBeforeAnsweringFence
-            });
-            if let Some(former) = next.nodes[holder].owner.as_mut()
-                && former.promises.contains(node)
-                && waited_for
-            {
+                self.rules.hold(Rule::WaitForPromisesBeforeAnsweringFence)
+                    && !self.is_handed_over(&state.nodes[holder], former.epoch)
+            };
+            if waited_for {
+                let former = next.owner_mut(holder);
                 former.promises = former.promises.without(node);
                 next.just = Some(Milestone::PromiseEnded);
             }

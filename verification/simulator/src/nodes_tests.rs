@@ -390,3 +390,80 @@ fn a_restart_of_all_nodes_marks_nobody() {
         assert_eq!(marked, [0], "seed {seed}");
     }
 }
+
+/// What all nodes have asked of the cluster's state: reads, transactions, and what keeps leases alive.
+fn asked_of_the_state(nodes: &NodesWorld) -> (u64, u64, u64) {
+    let requests = (0..nodes.count()).map(|index| nodes.node(index).expect("up").state_requests());
+    requests.fold((0, 0, 0), |(reads, transactions, leases), requests| {
+        (reads + requests.reads, transactions + requests.transactions, leases + requests.lease_renewals)
+    })
+}
+
+#[test]
+fn who_reads_and_writes_asks_the_clusters_state_nothing() {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let nodes = NodesWorld::new(1, 4);
+    let operations = Rc::new(Cell::new(0_u64));
+    for index in 0..nodes.count() {
+        let name = format!("v{index}");
+        nodes.create_volume(index, &name, SLAB_BYTES, 3).expect("there is room");
+        let (node, process) = (nodes.node(index).expect("up"), nodes.process(index).expect("started"));
+        let (platform, operations) = (process.platform(), Rc::clone(&operations));
+        process.spawn(async move {
+            let device = node.exports().open(&name).await.expect("it is there");
+            for turn in 1.. {
+                let offset = turn * 37 % (SLAB_BYTES / 4096) * 4096;
+                let data = content(platform.buffers(), turn, BLOCK_SECTORS);
+                device.write(offset, data).await.expect("it serves");
+                let read = joined(&device.read(offset, 4096).await.expect("it serves"));
+                assert_eq!(value_of(&read), Ok(turn));
+                operations.set(operations.get() + 2);
+                platform.sleep(PAUSE).await;
+            }
+        });
+    }
+    // Volumes follow their writers first.
+    assert_eq!(nodes.world.run_for(Duration::from_secs(15)), RunEnd::TimeOver);
+    let (before, operations_before) = (asked_of_the_state(&nodes), operations.get());
+    assert_eq!(nodes.world.run_for(Duration::from_secs(60)), RunEnd::TimeOver);
+    let (after, done) = (asked_of_the_state(&nodes), operations.get() - operations_before);
+    assert!(done > 1000, "{done} operations are no load");
+    assert_eq!((after.0, after.1), (before.0, before.1), "reads and transactions");
+    // Each node says once a second that it lives.
+    let renewed = after.2 - before.2;
+    assert!((4 * 50..=4 * 61).contains(&renewed), "leases were renewed {renewed} times");
+    // Whoever opens a volume asks who may write: that is seen.
+    on(&nodes, 0, async |node, _| drop(node.exports().open("v1").await));
+    nodes.create_volume(0, "another", SLAB_BYTES, 3).expect("there is room");
+    let now = asked_of_the_state(&nodes);
+    assert!(now.0 > after.0 && now.1 > after.1, "a new volume: {after:?}, {now:?}");
+}
+
+#[test]
+fn volumes_can_be_made_everywhere_at_once() {
+    let config = NodesConfig {
+        drive: SimulatedDriveConfig { size_bytes: 256 << 20, ..SimulatedDriveConfig::default() },
+        ..NodesConfig::simple(1, 4)
+    };
+    let nodes = NodesWorld::with_config(1, &config);
+    let made: Rc<RefCell<Vec<Result<VolumeCreated, Error>>>> = Rc::default();
+    let creators = 24;
+    for number in 0..creators {
+        let index = number % nodes.count();
+        let (node, process) = (nodes.node(index).expect("up"), nodes.process(index).expect("started"));
+        let made = Rc::clone(&made);
+        process.spawn(async move {
+            let creation = VolumeCreation {
+                name: format!("v{number}"),
+                size_bytes: SLAB_BYTES,
+                copies: Some(3),
+                owner: None,
+            };
+            let created = node.create_volume(&creation).await;
+            made.borrow_mut().push(created);
+        });
+    }
+    assert_eq!(nodes.run_until(|| made.borrow().len() == creators), RunEnd::ConditionMet);
+    let refused: Vec<Error> = made.take().into_iter().filter_map(Result::err).collect();
+    assert_eq!(refused, [], "the pool has room for all");
+}

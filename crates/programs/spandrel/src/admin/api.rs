@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use spandrel_cluster::Role;
+use spandrel_cluster::{Role, StateRequests};
 use spandrel_health::Status;
 use spandrel_node::ScrubProgress;
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, VolumeId};
@@ -216,6 +216,9 @@ pub struct NodeStatus {
     pub volumes_owned: Vec<String>,
     /// NBD connections that are open.
     pub connections: u64,
+    /// What it has asked of the cluster's state since it started. Reads and transactions stand still between changes
+    /// of membership, however much is read and written.
+    pub state_requests: StateRequests,
 }
 
 /// A drive. What is counted is counted since its node started.

@@ -1,3 +1,4 @@
+use spandrel_cluster::StateRequests;
 use spandrel_node::{DriveReport, OwnedVolumeReport};
 use spandrel_shared::NodeId;
 
@@ -29,6 +30,7 @@ fn report(run: u64, drive_written_bytes: u64, owned: &[(u64, u32, u64)]) -> Node
         nbd_addresses: Vec::new(),
         nbd_connections: 0,
         alive: Vec::new(),
+        state_requests: StateRequests::default(),
         reachable: Vec::new(),
         drives: vec![drive(drive_written_bytes), drive(1)],
         owned: owned.collect(),

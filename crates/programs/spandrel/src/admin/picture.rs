@@ -144,6 +144,10 @@ impl Facts {
                 .map(|volume| volume.record.name.clone())
                 .collect(),
             connections: known.report.as_ref().map_or(0, |report| report.nbd_connections),
+            state_requests: known
+                .report
+                .as_ref()
+                .map_or_else(Default::default, |report| report.state_requests),
         }
     }
 

@@ -1,6 +1,8 @@
 use spandrel_cluster::records::{DamageCounters, VolumeWriter};
 use spandrel_cluster::store::Revision;
-use spandrel_cluster::{CopyBatch, DriveRole, VolumeOwner, VolumeRecord, VolumeState, mirror_sets};
+use spandrel_cluster::{
+    CopyBatch, DriveRole, StateRequests, VolumeOwner, VolumeRecord, VolumeState, mirror_sets,
+};
 use spandrel_health::HealthStatus;
 use spandrel_shared::{ConfigurationVersion, Epoch, ProcessIncarnation, Version};
 
@@ -67,6 +69,7 @@ fn node_report(number: u64) -> NodeReport {
         incarnation: incarnation(number),
         nbd_addresses: Vec::new(),
         nbd_connections: 5,
+        state_requests: StateRequests { reads: 7, ..StateRequests::default() },
         alive: Vec::new(),
         reachable: (1..=3).filter(|other| *other != number).map(node_id).collect(),
         drives: vec![drive_report(number)],

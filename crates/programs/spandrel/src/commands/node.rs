@@ -19,7 +19,7 @@ pub fn node(directory: Directory, command: &NodeCommand) -> Outcome {
         NodeCommand::List(arguments) => {
             let nodes: Vec<NodeStatus> = client()?.get(api::NODES)?;
             say(&match arguments.output {
-                Output::Table => render_list(&nodes),
+                Output::Table => format!("{}\n{}", render_list(&nodes), render_state_requests(&nodes)),
                 Output::Json => json(&nodes),
             });
         }
@@ -55,6 +55,16 @@ pub fn render_list(nodes: &[NodeStatus]) -> String {
             node.volumes_owned.len().to_string(),
             node.volumes_owned.join(" "),
         ]);
+    }
+    table.render()
+}
+
+/// What the nodes have asked of the cluster's state, as a table.
+fn render_state_requests(nodes: &[NodeStatus]) -> String {
+    let mut table = Table::new(&["STATE REQUESTS", ">READS", ">TRANSACTIONS", ">LEASE RENEWALS"]);
+    for NodeStatus { name, state_requests, .. } in nodes {
+        let counts = [state_requests.reads, state_requests.transactions, state_requests.lease_renewals];
+        table.row(std::iter::once(name.clone()).chain(counts.map(|count| count.to_string())));
     }
     table.render()
 }

@@ -1,3 +1,4 @@
+use spandrel_cluster::StateRequests;
 use spandrel_health::{HealthStatus, OperationalStatus};
 use spandrel_shared::{ClusterId, NodeId};
 
@@ -24,6 +25,7 @@ fn node(number: u32) -> NodeStatus {
         drives: 24,
         volumes_owned: (0..300).map(|number| format!("volume-{number}")).collect(),
         connections: 300,
+        state_requests: StateRequests { reads: 20, transactions: 10, ..StateRequests::default() },
     }
 }
 
