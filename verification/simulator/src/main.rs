@@ -147,16 +147,6 @@ fn measure_scale(size: &str, seed: u64) -> Result<(), String> {
     let scale = match size {
         "full" => Scale::FULL,
         "small" => Scale::SMALL,
-        other if other.contains('x') => {
-            let n: Vec<usize> = other.split('x').map(|n| n.parse().unwrap_or(1)).collect();
-            Scale {
-                nodes: n[0],
-                drives_each: n[1] as u8,
-                volumes: n[2],
-                slabs_each: n[3] as u64,
-                owned_by_lost: n[4],
-            }
-        }
         other => return Err(format!("no cluster is called {other}: full or small?")),
     };
     let started = Instant::now();

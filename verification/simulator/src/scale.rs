@@ -26,7 +26,7 @@ use crate::nodes::{NodesConfig, NodesWorld, SLAB_BYTES, node_id};
 
 /// Nodes that make volumes at the same time, each one after the other. Those that plan at the same moment meet a
 /// conflict, and plan anew.
-const CREATORS: usize = 4;
+const CREATORS: usize = 2;
 
 /// Of each drive's slabs, how many in a hundred are free at least once all volumes are there.
 const FREE_PERCENT: u64 = 25;

@@ -216,11 +216,11 @@ fn check_owner(owner: VolumeOwner, seen: &VolumeMembership) -> Result<(), Error>
 
 /// Whether any drive gets more copies than before. An error if it has no room for them.
 fn check_growth(seen: &VolumeMembership, after: &VolumeMembership, room: &PoolRoom) -> Result<bool, Error> {
-    let (mut grows, free) = (false, room.free_by_drive());
+    let mut grows = false;
     for (drive, slabs) in &after.room.slabs {
         let more = slabs.saturating_sub(seen.room.slabs.get(drive).copied().unwrap_or(0));
         grows |= more > 0;
-        let free = free.get(drive).copied().unwrap_or(0);
+        let free = room.free(*drive);
         if u64::from(more) > free {
             return Err(Error::new(
                 "POOL_CHANGED",

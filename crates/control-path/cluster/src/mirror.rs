@@ -41,11 +41,6 @@ impl<P: Platform, S: StateStore> Mirror<P, S> {
         self.revision
     }
 
-    /// Everything that stands at its keys.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values()
-    }
-
     /// What stands at a key.
     pub fn entry(&self, key: &Key) -> Option<&Entry> {
         self.entries.get(key)

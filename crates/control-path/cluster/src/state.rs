@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{ConfigurationVersion, DriveId, Error, NodeId, VolumeId};
@@ -78,31 +79,25 @@ pub struct PoolRoom {
     pub drives: BTreeMap<DriveId, DriveRecord>,
     /// What each volume was promised.
     pub volumes: BTreeMap<VolumeId, VolumeRoomRecord>,
+    /// The sum of that on each drive, once somebody has asked for it: there can be thousands of volumes.
+    promised: OnceLock<BTreeMap<DriveId, u64>>,
 }
 
 impl PoolRoom {
+    /// Copies of slabs that were promised, on each drive on which any were.
+    pub fn promised_by_drive(&self) -> &BTreeMap<DriveId, u64> {
+        self.promised.get_or_init(|| {
+            let mut promised = BTreeMap::new();
+            for (drive, slabs) in self.volumes.values().flat_map(|room| &room.slabs) {
+                *promised.entry(*drive).or_default() += u64::from(*slabs);
+            }
+            promised
+        })
+    }
+
     /// Copies of slabs that were promised on a drive.
     pub fn promised(&self, drive: DriveId) -> u64 {
-        self.volumes.values().filter_map(|room| room.slabs.get(&drive)).map(|slabs| u64::from(*slabs)).sum()
-    }
-
-    /// Copies of slabs that were promised, on all drives on which any were.
-    pub fn promised_by_drive(&self) -> BTreeMap<DriveId, u64> {
-        let mut promised = BTreeMap::new();
-        for (drive, slabs) in self.volumes.values().flat_map(|room| &room.slabs) {
-            *promised.entry(*drive).or_default() += u64::from(*slabs);
-        }
-        promised
-    }
-
-    /// Copies of slabs that may still be promised, on every drive.
-    pub fn free_by_drive(&self) -> BTreeMap<DriveId, u64> {
-        let promised = self.promised_by_drive();
-        let free = |(drive, record): (&DriveId, &DriveRecord)| {
-            let used = promised.get(drive).copied().unwrap_or(0);
-            (*drive, u64::from(record.slabs_promised_max).saturating_sub(used))
-        };
-        self.drives.iter().map(free).collect()
+        self.promised_by_drive().get(&drive).copied().unwrap_or(0)
     }
 
     /// Copies of slabs that may still be promised on a drive.
@@ -343,6 +338,7 @@ impl<S: StateStore> ClusterState<S> {
             guard: snapshot.entry(0).map(decode).transpose()?,
             drives: drives.into_iter().map(|(drive, stored)| (drive, stored.record)).collect(),
             volumes: volumes.into_iter().map(|(volume, stored)| (volume, stored.record)).collect(),
+            promised: OnceLock::new(),
         })
     }
 

@@ -359,9 +359,8 @@ fn check_sets(new: &NewVolume, sets: &[CopySet], room: &PoolRoom) -> Result<(), 
             return refuse(format!("the copies of slab {slab} would not be on {} nodes", new.copies));
         }
     }
-    let free = room.free_by_drive();
     for (drive, slabs) in count_by_drive(sets) {
-        let free = free.get(&drive).copied().unwrap_or(0);
+        let free = room.free(drive);
         if u64::from(slabs) > free {
             return refuse(format!("drive {drive} has room for {free} slabs, not for {slabs}"));
         }

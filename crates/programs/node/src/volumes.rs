@@ -328,7 +328,6 @@ async fn plan<P: Platform, S: StateStore>(
         });
         owned.count() as u32
     };
-    let promised = room.promised_by_drive();
     let view = PoolView {
         geometry: parts.cluster.slab_bytes,
         nodes: nodes
@@ -347,7 +346,7 @@ async fn plan<P: Platform, S: StateStore>(
                 drive: *drive,
                 node: record.node,
                 slabs_total: record.slabs_promised_max,
-                slabs_used: promised.get(drive).map_or(0, |slabs| u32::try_from(*slabs).unwrap_or(u32::MAX)),
+                slabs_used: u32::try_from(room.promised(*drive)).unwrap_or(u32::MAX),
                 is_online: record.state == DriveState::Active
                     && alive.get(&record.node).is_some_and(|alive| alive.record.drives.contains(drive)),
             })
