@@ -71,7 +71,7 @@ impl fmt::Display for StateError {
 impl std::error::Error for StateError {}
 
 /// The room of the pool, as the state showed it at one revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct PoolRoom {
     /// What a promise of room compares: see [`RoomRecord`].
     pub(crate) guard: Option<Stored<RoomRecord>>,
@@ -85,7 +85,7 @@ pub struct PoolRoom {
 
 impl PoolRoom {
     /// Copies of slabs that were promised, on each drive on which any were.
-    pub fn promised_by_drive(&self) -> &BTreeMap<DriveId, u64> {
+    fn promised_by_drive(&self) -> &BTreeMap<DriveId, u64> {
         self.promised.get_or_init(|| {
             let mut promised = BTreeMap::new();
             for (drive, slabs) in self.volumes.values().flat_map(|room| &room.slabs) {
