@@ -16,7 +16,7 @@ use etcd_client::{
 use spandrel_cluster::store::{StoreError, StoreErrorKind};
 use spandrel_shared::Error;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::EtcdIdentity;
 use crate::failure::{Failure, Verdict};
@@ -27,6 +27,13 @@ const CONNECT_TIME: Duration = Duration::from_millis(500);
 /// How long one member may take at first for what can be asked of another as well. Twice as long in each further
 /// round: an answer may be long.
 const ATTEMPT_TIME: Duration = Duration::from_secs(1);
+
+/// How long a change is waited for before its member is asked for a sign of life, and how long that may take. A change
+/// must not be sent to another member, so one that is only slow, as during an election, is waited for; one that is
+/// silent is not.
+const SIGN_OF_LIFE_AFTER: Duration = Duration::from_millis(300);
+/// See [`SIGN_OF_LIFE_AFTER`].
+const SIGN_OF_LIFE_TIME: Duration = Duration::from_millis(700);
 
 /// How long a request may take in all. etcd elects a new leader within that.
 const REQUEST_TIME: Duration = Duration::from_secs(4);
@@ -157,6 +164,10 @@ impl Members {
         F: Future<Output = Result<T, EtcdError>>,
     {
         let may_repeat = |verdict| !matches!(verdict, Verdict::Refused(_));
+        let request = |member| {
+            let answer = request(member);
+            async move { answer.await.map_err(Failure::from) }
+        };
         let result = self.ask(ATTEMPT_TIME, may_repeat, request).await;
         result.map_err(|failure| failure.into_error(silence))
     }
@@ -167,6 +178,15 @@ impl Members {
         F: Future<Output = Result<T, EtcdError>>,
     {
         let may_repeat = |verdict| verdict == Verdict::NotDone;
+        let request = |member: Member| {
+            let answer = request(member.clone());
+            async move {
+                tokio::select! {
+                    answer = answer => answer.map_err(Failure::from),
+                    () = silence_of(&member) => Err(Failure::silence()),
+                }
+            }
+        };
         let result = self.ask(REQUEST_TIME, may_repeat, request).await;
         result.map_err(|failure| failure.into_error(StoreErrorKind::Unknown))
     }
@@ -179,7 +199,7 @@ impl Members {
         request: impl Fn(Member) -> F,
     ) -> Result<T, Failure>
     where
-        F: Future<Output = Result<T, EtcdError>>,
+        F: Future<Output = Result<T, Failure>>,
     {
         let end = Instant::now() + REQUEST_TIME;
         let mut attempts = 0;
@@ -189,7 +209,7 @@ impl Members {
             let attempt_end = end.min(Instant::now() + attempt_time);
             let failure = match timeout_at(attempt_end, request(member)).await {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) => Failure::from(error),
+                Ok(Err(failure)) => failure,
                 Err(_) => Failure::silence(),
             };
             if failure.is_of_the_member {
@@ -240,6 +260,17 @@ impl Members {
         let mut failures = self.failures.subscribe();
         // Its sender lives as long as this.
         drop(failures.wait_for(|failures| *failures != turn).await);
+    }
+}
+
+/// Completes when a member gives no sign of life. Any answer is one, and so is a refusal.
+async fn silence_of(member: &Member) {
+    loop {
+        tokio::time::sleep(SIGN_OF_LIFE_AFTER).await;
+        let mut maintenance = member.maintenance();
+        if timeout(SIGN_OF_LIFE_TIME, maintenance.status()).await.is_err() {
+            return;
+        }
     }
 }
 
