@@ -41,8 +41,8 @@ pub use keys::StateKey;
 pub use membership::VolumeMembership;
 pub use mirror::Mirror;
 pub use records::{
-    AccessRecord, AliveRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, JoinRecord, NodeRecord,
-    Role, Stored, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter, WitnessRecord,
+    AccessRecord, AliveRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, JoinRecord, MediaClass,
+    NodeRecord, Role, Stored, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter, WitnessRecord,
 };
 pub use stamp::StateStamp;
 pub use state::{ClusterState, PoolRoom, StateError};

@@ -4,6 +4,7 @@
 //! so is one that is no record: never guessed at, never overwritten.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -248,6 +249,28 @@ pub struct DamageCounters {
     pub write_errors: u64,
 }
 
+/// What a drive is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MediaClass {
+    /// Flash on PCI Express.
+    Nvme,
+    /// Flash behind SATA, SAS or the like.
+    Ssd,
+    /// Spinning disks.
+    Hdd,
+}
+
+impl fmt::Display for MediaClass {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Nvme => "nvme",
+            Self::Ssd => "ssd",
+            Self::Hdd => "hdd",
+        })
+    }
+}
+
 /// A drive of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveRecord {
@@ -269,6 +292,9 @@ pub struct DriveRecord {
     /// Damage that was found on it.
     #[serde(default)]
     pub damage: DamageCounters,
+    /// What it is made of, as far as that is known.
+    #[serde(default)]
+    pub media: Option<MediaClass>,
 }
 record!(DriveRecord, "drive", 1);
 

@@ -18,9 +18,9 @@ use crate::copy_sets::SlabChunk;
 use crate::keys::{self, StateKey};
 use crate::membership::VolumeMembership;
 use crate::records::{
-    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, NodeRecord, Record, RoomRecord,
-    StaleRecord, Stored, TombstoneRecord, VolumeNameRecord, VolumeRecord, VolumeRoomRecord, VolumeState,
-    WitnessRecord, damaged, decode, encode,
+    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, MediaClass, NodeRecord, Record,
+    RoomRecord, StaleRecord, Stored, TombstoneRecord, VolumeNameRecord, VolumeRecord, VolumeRoomRecord,
+    VolumeState, WitnessRecord, damaged, decode, encode,
 };
 use crate::stamp::StateStamp;
 use crate::store::{
@@ -322,6 +322,17 @@ impl<S: StateStore> ClusterState<S> {
         }
         let record = DriveRecord { node, attach_number, ..stored.record };
         self.put(&key, Expected::ModifiedAt(stored.revision), record).await
+    }
+
+    /// Notes what a drive is made of.
+    pub async fn note_media(&self, drive: DriveId, media: MediaClass) -> Result<(), StateError> {
+        let key = StateKey::Drive(drive);
+        let stored: Stored<DriveRecord> = self.get(&key).await?.ok_or_else(|| unknown_drive(drive))?;
+        if stored.record.media == Some(media) {
+            return Ok(());
+        }
+        let record = DriveRecord { media: Some(media), ..stored.record };
+        self.put(&key, Expected::ModifiedAt(stored.revision), record).await.map(|_| ())
     }
 
     /// The room of the pool.

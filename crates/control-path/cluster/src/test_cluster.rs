@@ -120,6 +120,7 @@ pub fn drive_record(on: u8, slabs: u32) -> DriveRecord {
         attach_number: 1,
         state: DriveState::Active,
         damage: Default::default(),
+        media: None,
     }
 }
 

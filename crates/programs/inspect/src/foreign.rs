@@ -1,23 +1,69 @@
 //! What stands on something that is no drive of ours, for the error that says so.
 
-use crate::source::Reader;
+use std::path::Path;
+
+use spandrel_shared::size::format_size;
+
+use crate::source::{DriveFile, Reader};
 
 /// Bytes at the start that are looked at.
 const HEAD_BYTES: u64 = 128 << 10;
 
-/// Marks that others leave: at which byte, what, and whose it is. What lies within a partition
-/// table comes before it.
-const MARKS: [(usize, &[u8], &str); 9] = [
-    (0x438, &[0x53, 0xEF], "an ext2, ext3 or ext4 file system"),
-    (0, b"XFSB", "an XFS file system"),
-    (0x1_0040, b"_BHRfS_M", "a Btrfs file system"),
-    (0, b"LUKS\xBA\xBE", "a LUKS encrypted volume"),
-    (0x218, b"LVM2 001", "an LVM physical volume"),
-    (0x1000, &[0xFC, 0x4E, 0x2B, 0xA9], "a Linux RAID member"),
-    (0, b"QFI\xFB", "a qcow2 image"),
-    (0x200, b"EFI PART", "a GPT partition table: name a partition or another drive"),
-    (0x1FE, &[0x55, 0xAA], "a boot sector or partition table"),
+/// Something that others leave: at which byte its mark stands, what the mark is, and what it says of itself.
+struct Kind {
+    offset: usize,
+    mark: &'static [u8],
+    describe: fn(&Head<'_>) -> String,
+}
+
+/// What lies within a partition table comes before it.
+const KINDS: [Kind; 13] = [
+    Kind { offset: 0x438, mark: &[0x53, 0xEF], describe: extended },
+    Kind { offset: 0, mark: b"XFSB", describe: xfs },
+    Kind { offset: 0x1_0040, mark: b"_BHRfS_M", describe: btrfs },
+    Kind { offset: 3, mark: b"NTFS    ", describe: |_| "an NTFS file system".to_owned() },
+    Kind { offset: 0, mark: b"LUKS\xBA\xBE", describe: |_| "a LUKS encrypted volume".to_owned() },
+    Kind { offset: 0x218, mark: b"LVM2 001", describe: |_| "an LVM physical volume".to_owned() },
+    Kind { offset: 0x1000, mark: &[0xFC, 0x4E, 0x2B, 0xA9], describe: raid },
+    Kind { offset: 0x1018, mark: BCACHE, describe: |_| "a bcache device".to_owned() },
+    Kind { offset: 0, mark: b"bluestore block device", describe: |_| "a Ceph BlueStore device".to_owned() },
+    Kind { offset: 0xFF6, mark: b"SWAPSPACE2", describe: |_| "swap space".to_owned() },
+    Kind { offset: 0, mark: b"QFI\xFB", describe: |_| "a qcow2 image".to_owned() },
+    Kind { offset: 0x200, mark: b"EFI PART", describe: |_| PARTITIONS.to_owned() },
+    Kind { offset: 0x1FE, mark: &[0x55, 0xAA], describe: |_| "a boot sector or partition table".to_owned() },
 ];
+
+const BCACHE: &[u8] =
+    &[0xC6, 0x85, 0x73, 0xF6, 0x4E, 0x1A, 0x45, 0xCA, 0x82, 0x65, 0xF5, 0x7F, 0x48, 0xBA, 0x6D, 0x81];
+
+const PARTITIONS: &str = "a GPT partition table: name a partition or another drive";
+
+/// The first bytes of a drive.
+struct Head<'a>(&'a [u8]);
+
+impl Head<'_> {
+    /// The number that stands in these bytes, as a machine of this order writes it; zero beyond the end.
+    fn little<const BYTES: usize>(&self, offset: usize) -> u64 {
+        self.0
+            .get(offset..offset + BYTES)
+            .map_or(0, |bytes| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    fn big<const BYTES: usize>(&self, offset: usize) -> u64 {
+        self.0
+            .get(offset..offset + BYTES)
+            .map_or(0, |bytes| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+}
+
+/// What stands in a file or on a block device that cannot be a drive, in words.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn recognize_path(path: &Path) -> Result<String, String> {
+    let file = DriveFile::open(path, true).map_err(|error| error.to_string())?;
+    Ok(recognize(Reader::new(&file)))
+}
 
 /// What stands there, in words.
 pub(crate) fn recognize(reader: Reader<'_>) -> String {
@@ -26,11 +72,11 @@ pub(crate) fn recognize(reader: Reader<'_>) -> String {
         Ok(head) => head,
         Err(why) => return format!("its start cannot be had: {why}"),
     };
-    let stands = |(offset, mark, _): &&(usize, &[u8], &str)| {
-        head.get(*offset..offset + mark.len()).is_some_and(|found| found == *mark)
+    let stands = |kind: &&Kind| {
+        head.get(kind.offset..kind.offset + kind.mark.len()).is_some_and(|found| found == kind.mark)
     };
-    match MARKS.iter().find(stands) {
-        Some((_, _, name)) => format!("it carries {name}"),
+    match KINDS.iter().find(stands) {
+        Some(kind) => format!("it carries {}", (kind.describe)(&Head(&head))),
         None if head.is_empty() => "it is empty".to_owned(),
         None if head.iter().all(|byte| *byte == 0) => {
             "it holds only zeros at its start: it was never formatted, or was wiped".to_owned()
@@ -38,3 +84,62 @@ pub(crate) fn recognize(reader: Reader<'_>) -> String {
         None => "it carries something unknown".to_owned(),
     }
 }
+
+/// A file system of the ext family: its superblock stands 1 KiB from the start.
+fn extended(head: &Head<'_>) -> String {
+    const SUPERBLOCK: usize = 0x400;
+    const EXTENTS: u64 = 0x40;
+    const JOURNAL: u64 = 0x4;
+    const BITS_64: u64 = 0x80;
+    let compatible = head.little::<4>(SUPERBLOCK + 0x5C);
+    let incompatible = head.little::<4>(SUPERBLOCK + 0x60);
+    let name = match (incompatible & (EXTENTS | BITS_64) != 0, compatible & JOURNAL != 0) {
+        (true, _) => "an ext4 file system",
+        (false, true) => "an ext3 file system",
+        (false, false) => "an ext2 file system",
+    };
+    let high =
+        |offset| if incompatible & BITS_64 == 0 { 0 } else { head.little::<4>(SUPERBLOCK + offset) << 32 };
+    let blocks = head.little::<4>(SUPERBLOCK + 0x4) | high(0x150);
+    let free = head.little::<4>(SUPERBLOCK + 0xC) | high(0x158);
+    let block_bytes = 1024_u64.checked_shl(head.little::<4>(SUPERBLOCK + 0x18) as u32).unwrap_or(0);
+    let made_unix_s = head.little::<4>(SUPERBLOCK + 0x108) | head.little::<1>(SUPERBLOCK + 0x276) << 32;
+    format!("{name}{}{}", of_year(made_unix_s), used(blocks.saturating_sub(free), block_bytes))
+}
+
+fn xfs(head: &Head<'_>) -> String {
+    let block_bytes = head.big::<4>(4);
+    let blocks = head.big::<8>(8).saturating_sub(head.big::<8>(0x90));
+    format!("an XFS file system{}", used(blocks, block_bytes))
+}
+
+fn btrfs(head: &Head<'_>) -> String {
+    format!("a Btrfs file system{}", used(head.little::<8>(0x1_0078), 1))
+}
+
+/// A member of a RAID that Linux keeps, with its superblock 4 KiB from the start.
+fn raid(head: &Head<'_>) -> String {
+    const FORTY_BITS: u64 = (1 << 40) - 1;
+    let name = head.0.get(0x1020..0x1040).unwrap_or_default();
+    let name: String =
+        name.iter().take_while(|byte| byte.is_ascii_graphic()).map(|byte| char::from(*byte)).collect();
+    let named = if name.is_empty() { String::new() } else { format!(" {name}") };
+    format!("a member of the Linux RAID{named}{}", of_year(head.little::<8>(0x1048) & FORTY_BITS))
+}
+
+/// The year of a time, if it says anything.
+fn of_year(unix_s: u64) -> String {
+    const YEAR_S: u64 = 31_556_952;
+    if unix_s == 0 { String::new() } else { format!(" of {}", 1970 + unix_s / YEAR_S) }
+}
+
+fn used(blocks: u64, block_bytes: u64) -> String {
+    match blocks.checked_mul(block_bytes) {
+        Some(bytes @ 1..) => format!(", {} used", format_size(bytes)),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+#[path = "foreign_tests.rs"]
+mod tests;

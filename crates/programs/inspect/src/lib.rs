@@ -36,6 +36,7 @@ mod testing;
 
 pub use arguments::{ExportedSlab, InspectArguments, InspectFormat, Outcome};
 pub use export::{ExportOptions, ExportReport, export};
+pub use foreign::recognize_path;
 pub use inspect::{InspectOptions, inspect, inspect_source, inspect_with};
 pub use inspection::{
     CopyReport, Damage, DamageKind, Inspection, JournalReport, ListedWrite, LiveBlock, PageReport, Phase,

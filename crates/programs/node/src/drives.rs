@@ -281,6 +281,7 @@ async fn know_drive<P: Platform, S: StateStore>(
         attach_number: 0,
         state: DriveState::Active,
         damage: DamageCounters::default(),
+        media: None,
     };
     let key = StateKey::Drive(superblock.drive);
     let known: Result<Stored<DriveRecord>, StateError> =

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use spandrel_cluster::MediaClass;
 use spandrel_fleet::FleetArguments;
 use spandrel_inspect::InspectArguments;
 use spandrel_shared::SlabGeometry;
@@ -414,6 +415,8 @@ pub enum DriveCommand {
     /// List the drives
     #[command(alias = "ls")]
     List(OutputArguments),
+    /// Show everything about a drive
+    Get(DriveGetArguments),
     /// Give drives of this server to the pool: block devices or files
     ///
     /// A drive that carries anything is refused with what that is, and left as it is.
@@ -428,6 +431,42 @@ pub struct DriveAddArguments {
     /// The block devices or files. Give devices by names that stay, like those in /dev/disk/by-id
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+
+    /// What they are made of, where the kernel does not know or is wrong
+    #[arg(long, value_enum)]
+    pub media: Option<Media>,
+}
+
+/// `spandrel drive get`.
+#[derive(Clone, Debug, Args)]
+pub struct DriveGetArguments {
+    /// The drive's name
+    pub name: String,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
+/// What a drive is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Media {
+    /// Flash on PCI Express
+    Nvme,
+    /// Flash behind SATA, SAS or the like
+    Ssd,
+    /// Spinning disks
+    Hdd,
+}
+
+impl From<Media> for MediaClass {
+    fn from(media: Media) -> Self {
+        match media {
+            Media::Nvme => Self::Nvme,
+            Media::Ssd => Self::Ssd,
+            Media::Hdd => Self::Hdd,
+        }
+    }
 }
 
 /// `spandrel scrub`.

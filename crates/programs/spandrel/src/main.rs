@@ -15,6 +15,7 @@ mod admin;
 mod arguments;
 mod commands;
 mod demo;
+mod device;
 mod directory;
 mod failure;
 mod interrupt;

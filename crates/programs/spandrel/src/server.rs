@@ -9,6 +9,7 @@
 //! etcd's members.
 
 pub mod admission;
+pub mod drives;
 pub mod found;
 pub mod join;
 pub mod listener;

@@ -22,7 +22,7 @@ use spandrel_shared::{DriveId, Error, NodeId, VolumeId};
 use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
 
 use super::api::{
-    Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdded,
+    Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdd, DriveAdded,
     JoinAnswer, JoinRequest, NodeStatus, Progress, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
     VolumeStatus,
 };
@@ -62,7 +62,7 @@ pub trait Server: Send + Sync {
     fn join_token(&self) -> BoxFuture<'_, Result<JoinToken, Error>>;
 
     /// Has the node of this server take a drive into use, now and at every start.
-    fn add_drive<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<DriveAdded, Error>>;
+    fn add_drive(&self, drive: DriveAdd) -> BoxFuture<'_, Result<DriveAdded, Error>>;
 
     /// Who keeps the cluster's state.
     fn state_status(&self) -> BoxFuture<'_, Result<StateStatus, Error>>;

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use spandrel_cluster::{Role, StateRequests};
+use spandrel_cluster::{MediaClass, Role, StateRequests};
 use spandrel_health::Status;
 use spandrel_node::ScrubProgress;
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, VolumeId};
@@ -236,6 +236,9 @@ pub struct DriveStatus {
     pub failure: Option<String>,
     /// Where it is; absent while its node is down.
     pub location: Option<String>,
+    /// What it is made of, as far as that is known.
+    #[serde(default)]
+    pub media: Option<MediaClass>,
     /// Its size.
     pub size_bytes: u64,
     /// What can be promised to volumes.
@@ -349,6 +352,9 @@ pub struct Traffic {
 pub struct DriveAdd {
     /// A block device or a file, by its path on the node's server from the root on.
     pub path: String,
+    /// What it is made of; found out if absent.
+    #[serde(default)]
+    pub media: Option<MediaClass>,
 }
 
 /// A drive that a node has taken into use.
@@ -358,6 +364,9 @@ pub struct DriveAdded {
     pub name: String,
     /// Its size.
     pub size_bytes: u64,
+    /// What it is made of, if that is known.
+    #[serde(default)]
+    pub media: Option<MediaClass>,
 }
 
 /// A volume to be made.

@@ -87,6 +87,7 @@ fn drive_record(number: u64) -> DriveRecord {
         attach_number: 1,
         state: DriveState::Active,
         damage: DamageCounters::default(),
+        media: None,
     }
 }
 

@@ -281,7 +281,7 @@ async fn add_drive(
     add: Result<Json<DriveAdd>, JsonRejection>,
 ) -> Answer<DriveAdded> {
     let Json(add) = add.map_err(invalid)?;
-    Ok(Json(cluster.server()?.add_drive(&add.path).await?))
+    Ok(Json(cluster.server()?.add_drive(add).await?))
 }
 
 async fn get_usage(State(cluster): Cluster) -> Answer<Usage> {

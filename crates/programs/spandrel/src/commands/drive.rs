@@ -4,7 +4,7 @@ use spandrel_shared::size::format_size;
 
 use crate::admin::api::{self, DriveAdd, DriveAdded, DriveStatus};
 use crate::admin::client::Client;
-use crate::arguments::{DriveAddArguments, DriveCommand, Output, OutputArguments};
+use crate::arguments::{DriveAddArguments, DriveCommand, DriveGetArguments, Output, OutputArguments};
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome, render, system_error};
 use crate::table::Table;
 use crate::text::{json, percent, say};
@@ -16,6 +16,7 @@ pub fn drive(
 ) -> Outcome {
     match command {
         DriveCommand::List(arguments) => list(&client()?, *arguments),
+        DriveCommand::Get(arguments) => get(&client()?, arguments),
         DriveCommand::Add(arguments) => add(&client()?, arguments),
         DriveCommand::Inspect(arguments) => {
             let outcome = arguments.run(&mut std::io::stdout().lock())?;
@@ -33,16 +34,64 @@ fn list(client: &Client, arguments: OutputArguments) -> Outcome {
     Ok(EXIT_OK)
 }
 
+fn get(client: &Client, arguments: &DriveGetArguments) -> Outcome {
+    let drives: Vec<DriveStatus> = client.get(api::DRIVES)?;
+    let drive = drives.iter().find(|drive| drive.name == arguments.name).ok_or_else(|| {
+        let names: Vec<&str> = drives.iter().map(|drive| &drive.name[..]).collect();
+        let why = match names.is_empty() {
+            true => "the cluster has no drives".to_owned(),
+            false => format!("the drives are {}", names.join(", ")),
+        };
+        let what = format!("there is no drive {:?}", arguments.name);
+        spandrel_shared::Error::new("DRIVE_NOT_FOUND", what, why, "name one of them")
+    })?;
+    say(&match arguments.output.output {
+        Output::Table => render_one(drive),
+        Output::Json => json(drive),
+    });
+    Ok(EXIT_OK)
+}
+
+/// Everything about a drive, a line each.
+pub fn render_one(drive: &DriveStatus) -> String {
+    let mut table = Table::new(&["DRIVE", &drive.name]);
+    let mut line = |name: &str, value: String| table.row([name.to_owned(), value]);
+    line("health", drive.status.health.to_string());
+    line("status", drive.status.operational_text());
+    if let Some(failure) = &drive.failure {
+        line("not used because", failure.clone());
+    }
+    line("node", drive.node.clone());
+    line("location", drive.location.clone().unwrap_or_else(|| "unknown while its node is down".to_owned()));
+    line("identity", drive.id.map_or("unknown".to_owned(), |id| id.to_string()));
+    line("media", drive.media.map_or("unknown".to_owned(), |media| media.to_string()));
+    line("size", format_size(drive.size_bytes));
+    line("can be promised", format_size(drive.promisable_bytes));
+    line("promised", format_size(drive.promised_bytes));
+    line("used", format_size(drive.used_bytes));
+    line("written", format_size(drive.written_bytes));
+    line("of these blocks", format_size(drive.data_bytes));
+    line("flushes", drive.flushes.to_string());
+    line("laps of the journal", drive.journal_laps.to_string());
+    line("damage found", drive.damage_found.to_string());
+    line("blocks damaged now", drive.blocks_damaged.saturating_sub(drive.blocks_healed).to_string());
+    table.render()
+}
+
 /// Gives drives to the pool, one after the other. One that is refused keeps none of the others out.
 fn add(client: &Client, arguments: &DriveAddArguments) -> Outcome {
     let mut refused = None;
     for path in &arguments.paths {
         let added = std::path::absolute(path)
             .map_err(|error| system_error(format!("{} cannot become a drive", path.display()), &error))
-            .and_then(|path| client.post(api::DRIVES, &DriveAdd { path: path.display().to_string() }));
+            .and_then(|path| {
+                let media = arguments.media.map(Into::into);
+                client.post(api::DRIVES, &DriveAdd { path: path.display().to_string(), media })
+            });
         match added {
-            Ok(DriveAdded { name, size_bytes }) => {
-                say(&format!("drive {name} added: {}\n", format_size(size_bytes)));
+            Ok(DriveAdded { name, size_bytes, media }) => {
+                let media = media.map_or("of unknown media".to_owned(), |media| media.to_string());
+                say(&format!("drive {name} added: {}, {media}\n", format_size(size_bytes)));
             }
             Err(error) => {
                 if let Some(earlier) = refused.replace(error) {
@@ -69,11 +118,11 @@ pub fn render_list(drives: &[DriveStatus]) -> String {
         "DRIVE",
         "HEALTH",
         "STATUS",
+        "MEDIA",
         ">SIZE",
         ">PROMISED",
         ">USED",
         ">WRITTEN",
-        ">FLUSHES",
         ">DAMAGED",
         ">HEALED",
     ];
@@ -83,11 +132,11 @@ pub fn render_list(drives: &[DriveStatus]) -> String {
             drive.name.clone(),
             drive.status.health.to_string(),
             drive.status.operational_text(),
+            drive.media.map_or("-".to_owned(), |media| media.to_string()),
             format_size(drive.size_bytes),
             percent(drive.promised_bytes, drive.promisable_bytes),
             format_size(drive.used_bytes),
             format_size(drive.written_bytes),
-            drive.flushes.to_string(),
             drive.damage_found.to_string(),
             drive.blocks_healed.to_string(),
         ]);

@@ -1,4 +1,4 @@
-use spandrel_cluster::StateRequests;
+use spandrel_cluster::{MediaClass, StateRequests};
 use spandrel_health::{HealthStatus, OperationalStatus};
 use spandrel_shared::{ClusterId, NodeId};
 
@@ -37,6 +37,7 @@ fn drive(number: u32) -> DriveStatus {
         status: ok(),
         failure: None,
         location: None,
+        media: Some(MediaClass::Nvme),
         size_bytes: (1 << 44) - 1,
         promisable_bytes: 1 << 44,
         promised_bytes: 1 << 44,

@@ -23,12 +23,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Port;
 use super::admission::Admission;
+use super::drives::add_drive;
 use super::listener::TlsListener;
-use super::peers::{Peers, drive_name};
+use super::peers::Peers;
 use super::settings::{Founding, Pki, ServerSettings, StatePlace, lock};
 use super::state_member::{Servers, StateMemberKeeper};
 use crate::admin::administration::{Administration, ProcessFacts, Server, state_error};
-use crate::admin::api::{DriveAdded, JoinAnswer, JoinRequest, StateMember, StateStatus};
+use crate::admin::api::{DriveAdd, DriveAdded, JoinAnswer, JoinRequest, StateMember, StateStatus};
 use crate::admin::nodes::Nodes;
 use crate::admin::server::{self, Caller};
 use crate::directory::Directory;
@@ -384,25 +385,6 @@ struct OwnServer {
     admission: Option<Admission>,
 }
 
-/// Has a node take a drive into use. It is written down before, so that no copy ever comes to be on a drive that the
-/// next start does not know.
-async fn add_drive(node: &NodeHandle, keeper: &StateMemberKeeper, path: &str) -> Result<DriveAdded, Error> {
-    let was_known = keeper.settings().drives.iter().any(|known| known == path);
-    if !was_known {
-        keeper.change(|settings| settings.drives.push(path.to_owned()))?;
-    }
-    let location = format!("{}{path}", drive_prefix());
-    let report =
-        node.ask(|node| async move { node.add_drive(&location).await }).await.and_then(|report| report);
-    if report.is_err() && !was_known {
-        keeper.change(|settings| settings.drives.retain(|known| known != path))?;
-    }
-    let size_bytes = report?.size_bytes;
-    let name = drive_name(&keeper.settings().name, path).unwrap_or_else(|| path.to_owned());
-    tracing::warn!("drive {name} was added");
-    Ok(DriveAdded { name, size_bytes })
-}
-
 impl OwnServer {
     fn admission(&self) -> Result<&Admission, Error> {
         self.admission.as_ref().ok_or_else(not_a_node)
@@ -435,8 +417,9 @@ impl Server for OwnServer {
         made.boxed()
     }
 
-    fn add_drive<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<DriveAdded, Error>> {
+    fn add_drive(&self, drive: DriveAdd) -> BoxFuture<'_, Result<DriveAdded, Error>> {
         let added = async move {
+            let path = &drive.path;
             if !Path::new(path).is_absolute() {
                 return Err(Error::new(
                     "DRIVE_PATH_INVALID",
@@ -446,9 +429,9 @@ impl Server for OwnServer {
                 ));
             }
             let node = self.node.clone().ok_or_else(not_a_node)?;
-            let (keeper, path) = (Arc::clone(&self.keeper), path.to_owned());
+            let (keeper, state) = (Arc::clone(&self.keeper), self.state.clone());
             // Not to be left half-done by a client that leaves.
-            let added = tokio::spawn(async move { add_drive(&node, &keeper, &path).await });
+            let added = tokio::spawn(async move { add_drive(&node, &keeper, &state, &drive).await });
             added.await.unwrap_or_else(|error| Err(system_error("the drive", &std::io::Error::other(error))))
         };
         added.boxed()

@@ -1,0 +1,63 @@
+//! The drives that are given to a server's node.
+
+use std::path::Path;
+
+use spandrel_cluster::{ClusterState, MediaClass};
+use spandrel_shared::Error;
+
+use super::peers::drive_name;
+use super::state_member::StateMemberKeeper;
+use crate::admin::api::{DriveAdd, DriveAdded};
+use crate::device::{self, System};
+use crate::drive_prefix;
+use crate::node_state::NodeState;
+use crate::node_thread::NodeHandle;
+
+/// Has a node take a drive into use. It is written down before, so that no copy ever comes to be on a drive that the
+/// next start does not know.
+pub async fn add_drive(
+    node: &NodeHandle,
+    keeper: &StateMemberKeeper,
+    state: &ClusterState<NodeState>,
+    drive: &DriveAdd,
+) -> Result<DriveAdded, Error> {
+    let path = &drive.path;
+    let was_known = keeper.settings().drives.iter().any(|known| known == path);
+    if !was_known {
+        keeper.change(|settings| settings.drives.push(path.to_owned()))?;
+    }
+    let location = format!("{}{path}", drive_prefix());
+    let report =
+        node.ask(|node| async move { node.add_drive(&location).await }).await.and_then(|report| report);
+    if report.is_err() && !was_known {
+        keeper.change(|settings| settings.drives.retain(|known| known != path))?;
+    }
+    let report = report.map_err(|error| explained(error, Path::new(path)))?;
+    let media = drive.media.or_else(|| System::here().media(Path::new(path)));
+    if let (Some(id), Some(media)) = (report.drive, media) {
+        note_media(state, id, media).await;
+    }
+    let name = drive_name(&keeper.settings().name, path).unwrap_or_else(|| path.to_owned());
+    tracing::warn!("drive {name} was added");
+    Ok(DriveAdded { name, size_bytes: report.size_bytes, media })
+}
+
+/// Why a drive was refused, with what this machine knows of it.
+fn explained(mut error: Error, path: &Path) -> Error {
+    let known = match &error.code[..] {
+        "DRIVE_IN_FOREIGN_USE" => device::content(path),
+        "DRIVE_NOT_OPENED" => System::here().user(path),
+        _ => None,
+    };
+    if let Some(known) = known {
+        error.why = known;
+    }
+    error
+}
+
+/// What is not noted is found out again when it is looked for: the drive works all the same.
+async fn note_media(state: &ClusterState<NodeState>, drive: spandrel_shared::DriveId, media: MediaClass) {
+    if let Err(error) = state.note_media(drive, media).await {
+        tracing::warn!(%drive, "it could not be noted that the drive is {media}: {error}");
+    }
+}
