@@ -13,6 +13,7 @@
 //! rooms/<volume>                 the room that the volume was promised, by drive
 //! awake/<node>                   a server runs that could help to keep this state; vanishes with its lease
 //! witnesses/<node>               a server without drives that helps to keep this state
+//! servers                        changes with every server that comes or goes
 //! joins/<digest>                 lets whoever knows the secret of this digest join
 //! access/<digest>                lets whoever knows the secret of this digest use the admin API
 //! tombstones/<kind>/<identity>   what was deleted
@@ -51,6 +52,8 @@ pub enum StateKey {
     Witness(NodeId),
     /// A server runs that could help to keep this state.
     Awake(NodeId),
+    /// What every coming and going of servers changes.
+    Servers,
     /// Lets whoever knows the secret of this digest join.
     Join(String),
     /// Lets whoever knows the secret of this digest use the admin API.
@@ -87,6 +90,7 @@ impl StateKey {
             ["rooms", volume] => Self::VolumeRoom(volume.parse().ok()?),
             ["witnesses", node] => Self::Witness(node.parse().ok()?),
             ["awake", node] => Self::Awake(node.parse().ok()?),
+            ["servers"] => Self::Servers,
             ["joins", digest] => Self::Join(digest.to_owned()),
             ["access", digest] => Self::Access(digest.to_owned()),
             ["tombstones", "nodes", node] => Self::NodeTombstone(node.parse().ok()?),
@@ -114,6 +118,7 @@ impl fmt::Display for StateKey {
             Self::VolumeRoom(volume) => write!(formatter, "rooms/{volume}"),
             Self::Witness(node) => write!(formatter, "witnesses/{node}"),
             Self::Awake(node) => write!(formatter, "awake/{node}"),
+            Self::Servers => formatter.write_str("servers"),
             Self::Join(digest) => write!(formatter, "joins/{digest}"),
             Self::Access(digest) => write!(formatter, "access/{digest}"),
             Self::NodeTombstone(node) => write!(formatter, "tombstones/nodes/{node}"),

@@ -24,6 +24,7 @@ pub mod memory;
 pub mod mirror;
 pub mod promises;
 pub mod records;
+pub mod servers;
 pub mod simulated;
 pub mod stamp;
 pub mod state;

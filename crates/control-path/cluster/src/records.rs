@@ -158,6 +158,14 @@ record!(WitnessRecord, "witness", 1);
 pub struct AwakeRecord {}
 record!(AwakeRecord, "sign of life", 1);
 
+/// Changes with every server that comes or goes, so that two that come at once do not both get the same name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServersRecord {
+    /// How many have come and gone.
+    pub changes: u64,
+}
+record!(ServersRecord, "counter of servers", 1);
+
 /// What lets servers join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRecord {

@@ -351,29 +351,6 @@ impl<S: StateStore> ClusterState<S> {
         self.commit(room.promise(transaction)).await.map(drop)
     }
 
-    /// Removes a node that has no drives any more. Refused with `NODE_HAS_DRIVES` otherwise.
-    pub async fn remove_node(&self, node: NodeId, now_unix_ms: u64) -> Result<(), StateError> {
-        let Some(stored) = self.get::<NodeRecord>(&StateKey::Node(node)).await? else { return Ok(()) };
-        let drives = self.drives().await?;
-        let own = drives.values().filter(|drive| drive.record.node == node).count();
-        if own > 0 {
-            return Err(Error::new(
-                "NODE_HAS_DRIVES",
-                format!("node {} cannot be removed", stored.record.name),
-                format!("{own} of its drives belong to the pool"),
-                "remove its drives first",
-            )
-            .into());
-        }
-        let key = StateKey::Node(node).key();
-        let transaction = Transaction::new()
-            .expect(&key, Expected::ModifiedAt(stored.revision))
-            .delete(&key)
-            .delete(&StateKey::Alive(node).key())
-            .put(&StateKey::NodeTombstone(node).key(), tombstone(&stored.record.name, now_unix_ms));
-        self.commit(transaction).await.map(drop)
-    }
-
     /// The volume of a name.
     pub async fn volume_by_name(&self, name: &str) -> Result<Option<VolumeId>, StateError> {
         let stored: Option<Stored<VolumeNameRecord>> =

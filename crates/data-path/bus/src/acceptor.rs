@@ -41,11 +41,16 @@ impl<P: Platform> AcceptedNode<P> {
         Rc::new(Self { newest: Cell::new(None), session: RefCell::default(), changed: Signal::new() })
     }
 
-    /// Ends the node's session and completes when it is over.
-    pub(crate) async fn ended(&self) {
+    /// Ends the node's session.
+    pub(crate) fn end(&self) {
         if let Some(session) = &*self.session.borrow() {
             session.end();
         }
+    }
+
+    /// Ends the node's session and completes when it is over.
+    pub(crate) async fn ended(&self) {
+        self.end();
         self.changed.wait_until(|| self.session.borrow().is_none()).await;
     }
 

@@ -112,6 +112,15 @@ impl<P: Platform> Bus<P> {
         }
     }
 
+    /// Stops dialling `node` and ends the session in which it asks. Where nodes prove who they are, it gets no new one.
+    pub fn expel(&self, node: NodeId) {
+        self.remove_peer(node);
+        let accepted = self.inner.accepted.borrow().get(&node).cloned();
+        if let Some(accepted) = accepted {
+            accepted.end();
+        }
+    }
+
     /// The peers that are dialled, in the order of their identities.
     pub fn peers(&self) -> Vec<NodeId> {
         self.inner.dialled.borrow().keys().copied().collect()

@@ -301,6 +301,8 @@ pub enum WitnessCommand {
     Join(JoinArguments),
     /// Run the witness, in the foreground, until Ctrl-C or SIGTERM
     Run(RunArguments),
+    /// Take a witness out of the cluster for good; asked on another server
+    Remove(ServerRemoveArguments),
 }
 
 /// `spandrel node join` and `spandrel witness join`.
@@ -380,6 +382,25 @@ pub enum NodeCommand {
     Stop(NodeStopArguments),
     /// Start a node that was stopped
     Start(NodeArguments),
+    /// Take a node out of the cluster for good; asked on another server
+    ///
+    /// Refused while it runs and has drives, and while copies of volumes are to be on its drives.
+    Remove(ServerRemoveArguments),
+}
+
+/// `spandrel node remove` and `spandrel witness remove`.
+#[derive(Clone, Debug, Args)]
+pub struct ServerRemoveArguments {
+    /// The server's name
+    pub name: String,
+
+    /// Only say what would be done, or what stands against it
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not ask whether this is meant
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `spandrel node stop`.

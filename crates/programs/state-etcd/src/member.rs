@@ -71,6 +71,8 @@ pub struct MemberIdentity {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
+    /// The list of certificates that count no more, read at every connection.
+    pub revoked: PathBuf,
 }
 
 /// How a process becomes a member.

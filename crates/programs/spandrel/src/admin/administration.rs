@@ -23,7 +23,7 @@ use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
 
 use super::api::{
     Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdded,
-    JoinAnswer, JoinRequest, NodeStatus, Progress, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
+    JoinAnswer, JoinRequest, NodeStatus, Progress, ServerRemove, ServerRemoved, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
     VolumeStatus,
 };
 use super::counters::Counters;
@@ -60,6 +60,13 @@ pub trait Server: Send + Sync {
 
     /// Makes a token that lets servers join.
     fn join_token(&self) -> BoxFuture<'_, Result<JoinToken, Error>>;
+
+    /// Takes another server out of the cluster for good.
+    fn remove<'a>(
+        &'a self,
+        name: &'a str,
+        remove: ServerRemove,
+    ) -> BoxFuture<'a, Result<ServerRemoved, Error>>;
 
     /// Has the node of this server take a drive into use, now and at every start.
     fn add_drive<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<DriveAdded, Error>>;
@@ -142,6 +149,12 @@ impl Administration {
         let known: Option<Stored<NodeRecord>> =
             self.state.get(&StateKey::Node(node)).await.map_err(state_error)?;
         Ok(known.is_some())
+    }
+
+    /// Whether a server has left the cluster.
+    pub async fn standing(&self, server: NodeId) -> Result<Standing, Error> {
+        let is_removed = self.state.is_removed(server).await.map_err(state_error)?;
+        Ok(Standing { is_removed })
     }
 
     /// Has another node own a volume. Clients go on.

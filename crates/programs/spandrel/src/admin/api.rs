@@ -52,6 +52,10 @@ pub const JOIN_TOKEN: &str = "/v1/join-token";
 pub const ACCESS: &str = "/v1/access";
 /// `DELETE`.
 pub const ACCESS_OF: &str = "/v1/access/{name}";
+/// `POST` of a [`ServerRemove`]: [`ServerRemoved`].
+pub const SERVER_REMOVE: &str = "/v1/servers/{name}/remove";
+/// `GET`: [`Standing`], for any server that shows a certificate of the cluster.
+pub const STANDING: &str = "/v1/standing";
 /// `GET`: [`StateStatus`].
 pub const STATE: &str = "/v1/state";
 
@@ -70,6 +74,9 @@ pub struct JoinRequest {
     pub key: Vec<u8>,
     /// Whether it has no drives and only helps to keep the cluster's state.
     pub witness: bool,
+    /// Whether it has an etcd with which it could help to keep the state.
+    #[serde(default)]
+    pub has_etcd: bool,
 }
 
 /// What a server that has joined needs.
@@ -94,6 +101,32 @@ pub struct JoinAnswer {
 pub struct JoinTokenAnswer {
     /// The token.
     pub token: String,
+}
+
+/// A server that is to leave the cluster for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerRemove {
+    /// Whether it is a witness.
+    pub witness: bool,
+    /// Only say what would be done, or what stands against it.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A server that has left the cluster, or would.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerRemoved {
+    /// Its name.
+    pub name: String,
+    /// Its drives, which leave the pool with it.
+    pub drives: Vec<DriveId>,
+}
+
+/// Whether the server that asks belongs to the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// It has left for good.
+    pub is_removed: bool,
 }
 
 /// Somebody who may use the admin API.

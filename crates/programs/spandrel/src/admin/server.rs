@@ -29,7 +29,7 @@ use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
     DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer, NodeHandOver,
-    NodeScrubLine, NodeStatus, NodeStop, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove,
+    NodeScrubLine, NodeStatus, NodeStop, ServerRemove, ServerRemoved, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove,
     VolumeStatus,
 };
 use crate::server::listener::TlsListener;
@@ -82,7 +82,8 @@ fn status_of(code: &str) -> StatusCode {
         | "VOLUME_INVALID" | "OWNER_UNKNOWN" | "REQUEST_INVALID" => StatusCode::BAD_REQUEST,
         "TOKEN_MISSING" | "TOKEN_INVALID" | "TOKEN_REFUSED" => StatusCode::UNAUTHORIZED,
         "ACCESS_DENIED" => StatusCode::FORBIDDEN,
-        "ACCESS_NOT_FOUND" | "VOLUME_NOT_FOUND" | "NODE_NOT_FOUND" | "PATH_NOT_FOUND" => {
+        "ACCESS_NOT_FOUND" | "VOLUME_NOT_FOUND" | "NODE_NOT_FOUND" | "PATH_NOT_FOUND"
+        | "SERVER_NOT_FOUND" => {
             StatusCode::NOT_FOUND
         }
         "DRIVE_IN_USE"
@@ -111,6 +112,11 @@ fn status_of(code: &str) -> StatusCode {
         | "POOL_CHANGED"
         | "TOO_FEW_NODES"
         | "OWNER_OFFLINE"
+        | "NODE_HOLDS_COPIES"
+        | "LAST_NODE"
+        | "SERVER_IS_THIS_ONE"
+        | "SERVER_REMOVED"
+        | "STATE_PROGRAM_NEEDED"
         | "LAST_COPY" => StatusCode::CONFLICT,
         "POOL_FULL" => StatusCode::INSUFFICIENT_STORAGE,
         "NODE_STOPPED" | "STATE_UNAVAILABLE" | "COPY_NOT_MADE" | "VOLUME_NOT_SERVED" | "NOT_OWNER" => {
@@ -145,6 +151,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::VOLUME, delete(delete_volume))
         .route(api::DRIVES, post(add_drive))
         .route(api::JOIN_TOKEN, post(make_join_token))
+        .route(api::SERVER_REMOVE, post(remove_server))
         .route(api::ACCESS, get(list_access).post(create_access))
         .route(api::ACCESS_OF, delete(delete_access))
         .route_layer(allowed(Role::Administer));
@@ -153,8 +160,9 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODE_SCRUB, post(scrub_here))
         .route(api::NODE_HAND_OVER, post(hand_over_here))
         .route_layer(from_fn_with_state(Arc::clone(&cluster), check_node));
-    // Whoever wants to join has no role yet, but a secret.
-    let anybody = Router::new().route(api::JOIN, post(admit));
+    // Whoever wants to join has no role yet, but a secret; whoever has left has none any more.
+    let anybody =
+        Router::new().route(api::JOIN, post(admit)).route(api::STANDING, get(get_standing));
     let all = read.merge(operate).merge(administer).merge(among_nodes).merge(anybody);
     all.fallback(unknown_path).with_state(cluster)
 }
@@ -197,12 +205,16 @@ async fn check_node(
     if may_ask {
         return Ok(next.run(request).await);
     }
-    Err(Refusal(Error::new(
+    Err(Refusal(not_for_strangers()))
+}
+
+fn not_for_strangers() -> Error {
+    Error::new(
         "ACCESS_DENIED",
         "this is what only the cluster's nodes ask each other",
         "the sender is none of them, as far as the cluster's state knows",
         "use the requests that are for everybody",
-    )))
+    )
 }
 
 async fn get_status(State(cluster): Cluster) -> Answer<ClusterStatus> {
@@ -344,6 +356,26 @@ async fn admit(
 ) -> Answer<JoinAnswer> {
     let Json(request) = request.map_err(invalid)?;
     Ok(Json(cluster.server()?.admit(&request).await?))
+}
+
+async fn remove_server(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    remove: Result<Json<ServerRemove>, JsonRejection>,
+) -> Answer<ServerRemoved> {
+    let Json(remove) = remove.map_err(invalid)?;
+    Ok(Json(cluster.server()?.remove(&name, remove).await?))
+}
+
+async fn get_standing(
+    State(cluster): Cluster,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+) -> Answer<Standing> {
+    match caller {
+        Caller::Server(server) => Ok(Json(cluster.standing(server).await?)),
+        Caller::Here => Ok(Json(Standing { is_removed: false })),
+        Caller::Stranger => Err(Refusal(not_for_strangers())),
+    }
 }
 
 async fn make_join_token(State(cluster): Cluster) -> Answer<JoinTokenAnswer> {

@@ -1,12 +1,17 @@
 //! `spandrel cluster`, and joining one.
 
+use std::path::{Path, PathBuf};
+
 use spandrel_shared::Error;
 use spandrel_trust::JoinToken;
 
-use crate::admin::api::{self, JoinTokenAnswer, StateStatus};
-use crate::admin::client::Client;
-use crate::arguments::{ClusterCommand, ClusterInitArguments, JoinArguments, Output, ServerArguments};
+use crate::admin::api::{self, JoinTokenAnswer, ServerRemove, ServerRemoved, StateStatus};
+use crate::admin::client::{Client, path_with};
+use crate::arguments::{
+    ClusterCommand, ClusterInitArguments, JoinArguments, Output, ServerArguments, ServerRemoveArguments,
+};
 use crate::commands::status;
+use crate::confirm::confirm;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::server::found::{NewCluster, found};
@@ -40,7 +45,7 @@ fn init(directory: &Directory, arguments: &ClusterInitArguments) -> Outcome {
         node_name: name_of(&arguments.server)?,
         listen: arguments.server.listen.clone(),
         slab_bytes: Some(arguments.slab_size),
-        etcd: arguments.server.etcd.clone(),
+        etcd: program_path(&arguments.server.etcd)?,
         state_endpoints: (!arguments.state.is_empty()).then(|| arguments.state.clone()),
     };
     let token = found(directory, new)?;
@@ -62,7 +67,7 @@ pub fn join(directory: &Directory, arguments: &JoinArguments, witness: bool) -> 
         name: name_of(&arguments.server)?,
         listen: arguments.server.listen.clone(),
         witness,
-        etcd: arguments.server.etcd.clone(),
+        etcd: program_path(&arguments.server.etcd)?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
@@ -75,6 +80,36 @@ pub fn join(directory: &Directory, arguments: &JoinArguments, witness: bool) -> 
         directory.path().display()
     ));
     Ok(EXIT_OK)
+}
+
+/// Takes a server out of the cluster for good.
+pub fn remove(client: &Client, arguments: &ServerRemoveArguments, witness: bool) -> Outcome {
+    let (name, path) = (&arguments.name, path_with(api::SERVER_REMOVE, &arguments.name));
+    let kind = if witness { "witness" } else { "node" };
+    let ask = |dry_run| client.post::<ServerRemoved>(&path, &ServerRemove { witness, dry_run });
+    let would: ServerRemoved = ask(true)?;
+    let with = match would.drives.len() {
+        0 => String::new(),
+        1 => ", and its drive out of the pool".to_owned(),
+        drives => format!(", and its {drives} drives out of the pool"),
+    };
+    if arguments.dry_run {
+        say(&format!("{kind} {name} would be taken out of the cluster{with}\n"));
+        return Ok(EXIT_OK);
+    }
+    confirm(&format!("The {kind} {name} is taken out of the cluster{with}."), name, arguments.yes)?;
+    ask(false)?;
+    say(&format!("{kind} {name} was taken out of the cluster{with}\n"));
+    Ok(EXIT_OK)
+}
+
+/// A program that is found again from whatever directory it is started: a name that is looked for in `PATH` stays one.
+fn program_path(program: &Path) -> Result<PathBuf, Error> {
+    if program.components().count() == 1 && program.file_name() == Some(program.as_os_str()) {
+        return Ok(program.to_owned());
+    }
+    std::path::absolute(program)
+        .map_err(|error| system_error(format!("{} cannot be used", program.display()), &error))
 }
 
 /// The name of a new server: the one that was given, or the machine's.
@@ -102,3 +137,7 @@ fn render_state(state: &StateStatus) -> String {
     }
     table.render()
 }
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

@@ -6,11 +6,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use spandrel_cluster::servers::removed;
 use spandrel_cluster::store::Expected;
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
 use spandrel_node::NodeConfig;
@@ -25,10 +26,13 @@ use super::Port;
 use super::admission::Admission;
 use super::listener::TlsListener;
 use super::peers::{Peers, drive_name};
+use super::removal::{check_belongs, check_others_know, remove};
 use super::settings::{Founding, Pki, ServerSettings, StatePlace, lock};
 use super::state_member::{Servers, StateMemberKeeper};
 use crate::admin::administration::{Administration, ProcessFacts, Server, state_error};
-use crate::admin::api::{DriveAdded, JoinAnswer, JoinRequest, StateMember, StateStatus};
+use crate::admin::api::{
+    DriveAdded, JoinAnswer, JoinRequest, ServerRemove, ServerRemoved, StateMember, StateStatus,
+};
 use crate::admin::nodes::Nodes;
 use crate::admin::server::{self, Caller};
 use crate::directory::Directory;
@@ -42,15 +46,21 @@ use crate::{drive_prefix, log};
 /// How often the state is asked at a start until it answers.
 const STATE_PAUSE: Duration = Duration::from_millis(200);
 
+/// How often the other servers are asked at a start whether this one still belongs to them, as long as the state does
+/// not answer.
+const STANDING_INTERVAL: Duration = Duration::from_secs(2);
+
 /// How long a stop in order may take before it is given up.
 const STOP_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Runs the server in `directory` until it is told to end. `witness` says which kind the command is for.
 pub fn run(directory: Directory, witness: bool, verbose: bool) -> Outcome {
+    directory.check_socket_lengths("n")?;
+    // Nothing is touched in a directory that is no server's; what counts is what stands there once it is locked.
+    ServerSettings::read(&directory)?;
+    let _lock = lock(&directory)?;
     let settings = ServerSettings::read(&directory)?;
     check_kind(&settings, witness)?;
-    directory.check_socket_lengths("n")?;
-    let _lock = lock(&directory)?;
     log::start(&directory, verbose)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
@@ -85,13 +95,23 @@ async fn serve(directory: Directory, settings: ServerSettings) -> Outcome {
         running = Running::start(directory, settings, Arc::clone(&keeper)) => {
             let running = running?;
             running.tell_ready();
-            ending.next().await;
+            let is_removed = tokio::select! {
+                () = ending.next() => false,
+                () = keeper.removed() => true,
+            };
             notify("STOPPING=1");
+            let name = keeper.settings().name;
+            if is_removed {
+                tracing::error!("the server {name} was removed from the cluster: it ends");
+            }
             say("stopping (once more to stop at once)\n");
             let stopped = tokio::select! {
                 stopped = tokio::time::timeout(STOP_TIME_MAX, running.stop()) => stopped.is_ok(),
                 () = ending.next() => false,
             };
+            if stopped && is_removed {
+                return Err(removed(&name));
+            }
             if stopped {
                 say("stopped\n");
                 return Ok(EXIT_OK);
@@ -147,7 +167,8 @@ impl Running {
         keeper.start().await?;
         let etcd = EtcdState::connect(&etcd_options(&settings, &credentials))?;
         let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
-        let cluster = await_cluster(&state, &keeper).await?;
+        let cluster = await_cluster(&state, &keeper, &credentials).await?;
+        retry_unavailable(|| check_belongs(&state, &settings)).await?;
         let node = match settings.witness {
             true => None,
             false => Some(start_node(&directory, &settings, &credentials, &etcd).await?),
@@ -250,8 +271,10 @@ fn etcd_options(settings: &ServerSettings, credentials: &Credentials) -> EtcdOpt
 async fn await_cluster(
     state: &ClusterState<NodeState>,
     keeper: &StateMemberKeeper,
+    credentials: &Credentials,
 ) -> Result<ClusterRecord, Error> {
     let mut told = false;
+    let mut asked = Instant::now();
     loop {
         let settings = keeper.settings();
         let attempt = match &settings.founding {
@@ -277,8 +300,28 @@ async fn await_cluster(
                     tracing::warn!("the cluster's state does not answer yet; waiting: {error}");
                     notify("STATUS=waiting for the cluster's state: most of its members must run");
                 }
+                if asked.elapsed() >= STANDING_INTERVAL {
+                    check_others_know(&settings, credentials).await?;
+                    asked = Instant::now();
+                }
                 tokio::time::sleep(STATE_PAUSE).await;
             }
+        }
+    }
+}
+
+/// Asks the state something until it answers.
+async fn retry_unavailable<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, StateError>>,
+{
+    loop {
+        match attempt().await {
+            Err(StateError::Store(error)) => {
+                tracing::debug!("the cluster's state: {error}; trying again");
+                tokio::time::sleep(STATE_PAUSE).await;
+            }
+            outcome => return outcome.map_err(state_error),
         }
     }
 }
@@ -433,6 +476,14 @@ impl Server for OwnServer {
             self.admission()?.join_token(addresses).await
         };
         made.boxed()
+    }
+
+    fn remove<'a>(
+        &'a self,
+        name: &'a str,
+        request: ServerRemove,
+    ) -> BoxFuture<'a, Result<ServerRemoved, Error>> {
+        async move { remove(&self.state, self.keeper.settings().node, name, request).await }.boxed()
     }
 
     fn add_drive<'a>(&'a self, path: &'a str) -> BoxFuture<'a, Result<DriveAdded, Error>> {

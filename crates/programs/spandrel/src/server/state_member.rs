@@ -19,8 +19,10 @@ use spandrel_cluster::{ClusterState, StateError};
 use spandrel_shared::{Error, NodeId};
 use spandrel_state_etcd::member::{self, Beginning, Member, MemberIdentity, MemberSettings, MemberStatus};
 use spandrel_state_etcd::{EtcdState, MemberDescription};
+use tokio::sync::watch;
 
 use super::Port;
+use super::removal::check_others_know;
 use super::settings::{Pki, ServerSettings, StatePlace, not_writable};
 use super::state_plan::{OwnMember, PlannedMember, PlannedServer, Step, next_step};
 use crate::admin::administration::state_error;
@@ -51,6 +53,10 @@ pub struct StateMemberKeeper {
     has_lost_data: AtomicBool,
     /// Since when members without a vote were not seen to run, by their numbers.
     asleep_since: Mutex<BTreeMap<u64, Instant>>,
+    /// The servers that have left, as etcd was told of them; none before it was.
+    told_removed: Mutex<Option<BTreeSet<NodeId>>>,
+    /// Whether this server has left.
+    is_removed: watch::Sender<bool>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,12 +72,19 @@ impl StateMemberKeeper {
             member: Mutex::default(),
             has_lost_data: AtomicBool::new(false),
             asleep_since: Mutex::default(),
+            told_removed: Mutex::default(),
+            is_removed: watch::Sender::new(false),
         })
     }
 
     /// Starts the member's process if the server is a member, or begins the first one: it runs when this returns.
     pub async fn start(&self) -> Result<(), Error> {
         let settings = self.settings();
+        let pki = Pki(&self.directory);
+        // What it said before holds until the state answers: nobody who has left comes back.
+        if !pki.revoked().exists() {
+            pki.write_revoked(settings.cluster, &BTreeSet::new())?;
+        }
         let beginning = match &settings.state {
             StatePlace::Own { is_member: true, .. } => Beginning::Member,
             StatePlace::Own { .. } if settings.founding.is_some() => Beginning::First(settings.cluster),
@@ -105,6 +118,26 @@ impl StateMemberKeeper {
         Ok(())
     }
 
+    /// Waits until this server is no part of the cluster any more.
+    pub async fn removed(&self) {
+        // The sender is this.
+        let _ = self.is_removed.subscribe().wait_for(|is_removed| *is_removed).await;
+    }
+
+    /// Has etcd let in no more who has left, from the next connection on.
+    fn note_removed(&self, removed: &BTreeSet<NodeId>) -> Result<(), Error> {
+        let settings = self.settings();
+        let mut told = locked(&self.told_removed);
+        if told.as_ref() != Some(removed) {
+            Pki(&self.directory).write_revoked(settings.cluster, removed)?;
+            *told = Some(removed.clone());
+        }
+        if removed.contains(&settings.node) {
+            self.is_removed.send_replace(true);
+        }
+        Ok(())
+    }
+
     fn member_settings(&self, beginning: Beginning) -> Option<MemberSettings> {
         let settings = self.settings();
         let StatePlace::Own { program, .. } = &settings.state else { return None };
@@ -119,6 +152,7 @@ impl StateMemberKeeper {
                 authority: pki.authority(),
                 certificate: pki.certificate(),
                 key: pki.key(),
+                revoked: pki.revoked(),
             }),
             beginning,
         })
@@ -178,6 +212,7 @@ impl StateMemberKeeper {
                     if step == Step::Wait { LOOK_INTERVAL } else { STEP_INTERVAL }
                 }
                 Err(error) => {
+                    self.ask_others().await;
                     let error = error.to_string();
                     if error != told {
                         tracing::warn!("this server's part in keeping the cluster's state: {error}");
@@ -187,6 +222,15 @@ impl StateMemberKeeper {
                 }
             };
             tokio::time::sleep(interval).await;
+        }
+    }
+
+    /// Learns from the other servers whether this one has left: then etcd does not speak with it.
+    async fn ask_others(&self) {
+        let settings = self.settings();
+        let Ok(credentials) = Pki(&self.directory).credentials(settings.cluster) else { return };
+        if check_others_know(&settings, &credentials).await.is_err_and(|error| error.code == "SERVER_REMOVED") {
+            self.is_removed.send_replace(true);
         }
     }
 
@@ -220,6 +264,7 @@ impl StateMemberKeeper {
             })?;
         }
         let servers = Servers::read(state).await.map_err(state_error)?;
+        self.note_removed(&servers.removed)?;
         let Some(settings) = self.member_settings(Beginning::Member) else { return Ok(Step::Wait) };
         let urls: Vec<String> = settings.peer_addresses.iter().map(|address| settings.url(address)).collect();
         let own_server = self.settings().node;

@@ -54,6 +54,8 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
             add(&format!("--{prefix}key-file"), identity.key.clone().into());
             add(&format!("--{prefix}trusted-ca-file"), identity.authority.clone().into());
         }
+        add("--client-crl-file", identity.revoked.clone().into());
+        add("--peer-crl-file", identity.revoked.clone().into());
         // Switches take no value. They stand in the place of a name and of its value, so that all are pairs.
         add("--client-cert-auth=true", "--peer-client-cert-auth=true".into());
     }
