@@ -146,6 +146,8 @@ pub const ACCESS: &str = "access/";
 pub const NODE_TOMBSTONES: &str = "tombstones/nodes/";
 /// The prefix of the room promised to volumes.
 pub const ROOMS: &str = "rooms/";
+/// The prefix of join tokens.
+pub const JOINS: &str = "joins/";
 
 /// The prefix of a volume's copy sets.
 pub fn slabs_of(volume: VolumeId) -> String {

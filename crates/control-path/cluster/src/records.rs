@@ -338,8 +338,16 @@ pub struct VolumeRecord {
     pub configuration: ConfigurationVersion,
     /// How far it is.
     pub state: VolumeState,
+    /// The generation of the state in which its copies and marks were last known to be right. In a later one nobody
+    /// may be served before its copies were compared, marks or not.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub generation: u16,
     /// When it was made.
     pub created_unix_ms: u64,
+}
+
+fn is_zero(generation: &u16) -> bool {
+    *generation == 0
 }
 
 impl Record for VolumeRecord {

@@ -17,7 +17,7 @@ use crate::copy_sets::SlabChunk;
 use crate::keys::{self, StateKey};
 use crate::membership::VolumeMembership;
 use crate::records::{
-    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, NodeRecord, Record, RoomRecord,
+    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, DriveState, NodeRecord, Record, RoomRecord,
     StaleRecord, Stored, TombstoneRecord, VolumeNameRecord, VolumeRecord, VolumeRoomRecord, VolumeState,
     WitnessRecord, damaged, decode, encode,
 };
@@ -182,24 +182,6 @@ impl<S: StateStore> ClusterState<S> {
         let snapshot = self.snapshot(&[Selection::key(&StateKey::Cluster.key())]).await?;
         let cluster: Option<Stored<ClusterRecord>> = snapshot.entry(0).map(decode).transpose()?;
         Ok(cluster.map(|cluster| StateStamp::new(cluster.record.generation, snapshot.revision)))
-    }
-
-    /// Makes this state count although drives have `seen` a newer one: an operator's decision.
-    pub async fn recover(&self, seen: StateStamp) -> Result<(), StateError> {
-        let Some(stored) = self.cluster().await? else { return Err(StateError::Conflict) };
-        if stored.record.generation > seen.generation() {
-            return Ok(());
-        }
-        let generation = seen.generation_to_recover().ok_or_else(|| {
-            Error::new(
-                "STATE_NOT_RECOVERABLE",
-                "this state cannot be made to count",
-                "older states were made to count 65,535 times already",
-                "make a new cluster and import its drives",
-            )
-        })?;
-        let record = ClusterRecord { generation, ..stored.record };
-        self.put(&StateKey::Cluster, Expected::ModifiedAt(stored.revision), record).await.map(drop)
     }
 
     /// All nodes.
@@ -409,6 +391,11 @@ impl VolumeMembership {
             sets,
             marks: marks.into_iter().map(|(drive, mark)| (drive, mark.record.since)).collect(),
             room: room.map(|room| room.record).unwrap_or_default(),
+            lost: drives
+                .iter()
+                .filter(|(_, stored)| stored.record.state == DriveState::Failed)
+                .map(|(drive, _)| *drive)
+                .collect(),
             nodes: drives.into_iter().map(|(drive, stored)| (drive, stored.record.node)).collect(),
             read_at: snapshot.revision,
         }))

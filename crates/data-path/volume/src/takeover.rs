@@ -1,5 +1,8 @@
 //! Taking a volume over: fence, gather, roll forward, compare; only then serve.
 //!
+//! If nobody knows which legs are in sync, since the cluster's state was set back, that is found out first: see
+//! `settle`.
+//!
 //! 1. Every in-sync leg's node accepts the new epoch and lists the writes that may be incomplete.
 //!    From its answer on, no older owner can complete a write. A leg that cannot answer is marked
 //!    stale, if the cluster lets this node mark and other copies remain; else the volume waits.
@@ -57,7 +60,7 @@ pub(crate) async fn run<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
 }
 
 /// Why a take-over did not end.
-enum Interrupted {
+pub(crate) enum Interrupted {
     /// Another owner was met.
     Deposed,
     /// A leg did not answer, and could not be marked stale yet.
@@ -72,6 +75,7 @@ struct Gathered {
 
 impl<C: OwnerContext> OwnerInner<C> {
     async fn take_over(&self) -> Result<(), Interrupted> {
+        self.settle().await?;
         let gathered = self.fence_and_gather().await?;
         // Until all of it is rolled forward, no message may say that more is complete.
         self.versions.borrow_mut().inherit(gathered.mark.clone());
@@ -199,7 +203,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    fn stop_if_deposed(&self, error: &AskError) -> Result<(), Interrupted> {
+    pub(crate) fn stop_if_deposed(&self, error: &AskError) -> Result<(), Interrupted> {
         if let AskError::Replica(spandrel_replica::ReplicaError::Fenced { epoch }) = error
             && *epoch > self.epoch
         {

@@ -255,6 +255,60 @@ pub enum ClusterCommand {
     JoinToken,
     /// Show which servers keep the cluster's state
     State(OutputArguments),
+    /// Write the cluster's state into a file. Each server makes such backups by itself, too
+    Backup(BackupArguments),
+    /// Put the cluster's state back to a backup, when the newest one is lost for good
+    ///
+    /// To be run on one server, while all of them are stopped: the way out when most of the servers that keep the
+    /// state are lost for good, or when the state is older than what the drives have seen. Says what may be lost,
+    /// and asks.
+    Recover(RecoverArguments),
+    /// Show which volumes wait for their copies to be compared after `cluster recover`, or go on without some nodes
+    Settle(SettleArguments),
+}
+
+/// `spandrel cluster backup`.
+#[derive(Clone, Debug, Args)]
+pub struct BackupArguments {
+    /// A file that is not there yet
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// `spandrel cluster recover`.
+#[derive(Clone, Debug, Args)]
+pub struct RecoverArguments {
+    /// The backup: any server's newest one in DIR/backups, or one that `spandrel cluster backup` has made
+    #[arg(long, value_name = "FILE", required_unless_present = "from_member", conflicts_with = "from_member")]
+    pub from: Option<PathBuf>,
+
+    /// Use what this server's own member of etcd still has: newer than any backup, if it was not cut off
+    #[arg(long)]
+    pub from_member: bool,
+
+    /// Only say what would be done, and what may be lost
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not ask whether this is meant
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// `spandrel cluster settle`.
+#[derive(Clone, Debug, Args)]
+pub struct SettleArguments {
+    /// Give the drives of this node up for lost; may be said several times
+    #[arg(long, value_name = "NODE")]
+    pub without: Vec<String>,
+
+    /// Only show what waits
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not ask whether this is meant
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `spandrel cluster init`.

@@ -164,7 +164,8 @@ fn example_volume() -> VolumeRecord {
         epoch: Epoch(6),
         configuration: ConfigurationVersion(7),
         state: VolumeState::Ready,
-        created_unix_ms: 1,
+        generation: 0,
+created_unix_ms: 1,
     }
 }
 

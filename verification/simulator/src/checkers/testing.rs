@@ -58,13 +58,15 @@ pub(crate) fn volume(slabs: &[&[usize]]) -> VolumeMembership {
             epoch: Epoch(1),
             configuration: ConfigurationVersion(1),
             state: VolumeState::Ready,
-            created_unix_ms: 0,
+            generation: 0,
+created_unix_ms: 0,
         },
         revision: Revision(1),
         sets: slabs.iter().map(set).collect(),
         marks: BTreeMap::new(),
         room: Default::default(),
-        nodes,
+        lost: Default::default(),
+nodes,
         read_at: Revision(1),
     }
 }

@@ -3,7 +3,7 @@
 //! Everything here runs on the control thread. What concerns a node is asked of the node; what concerns the cluster
 //! as a whole is read from its state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use futures_channel::mpsc;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join, join_all};
 use rustix::time::ClockId;
+use spandrel_cluster::backup::StateBackup;
 use spandrel_cluster::store::Expected;
 use spandrel_cluster::{
     AccessRecord, ClusterRecord, ClusterState, NodeRecord, Role, StateError, StateKey, Stored,
@@ -23,7 +24,7 @@ use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
 
 use super::api::{
     Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdded,
-    JoinAnswer, JoinRequest, NodeStatus, Progress, ServerRemove, ServerRemoved, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
+    JoinAnswer, JoinRequest, NodeStatus, Progress, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
     VolumeStatus,
 };
 use super::counters::Counters;
@@ -155,6 +156,38 @@ impl Administration {
     pub async fn standing(&self, server: NodeId) -> Result<Standing, Error> {
         let is_removed = self.state.is_removed(server).await.map_err(state_error)?;
         Ok(Standing { is_removed })
+    }
+
+    /// The whole state.
+    pub async fn back_up(&self) -> Result<StateBackup, Error> {
+        let backup = self.state.backup(unix_ms()).await.map_err(state_error)?;
+        backup.ok_or_else(|| state_error(StateError::Conflict))
+    }
+
+    /// Gives the drives of nodes up for lost, so that volumes go on that wait for what these hold.
+    pub async fn settle(&self, settle: &Settle) -> Result<SettleStatus, Error> {
+        let nodes = self.nodes.list().await?;
+        let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+        let mut given_up = BTreeSet::new();
+        for name in &settle.without {
+            let node = nodes.iter().find(|node| node.name == *name);
+            let node = node.ok_or_else(|| node_not_found(name, &names))?;
+            if node.access.is_some() {
+                return Err(Error::new(
+                    "NODE_RUNNING",
+                    format!("the drives of {name} are not given up"),
+                    "the node runs, or has run until some seconds ago",
+                    "wait until its copies were compared; if one of its drives is broken, stop the node first",
+                ));
+            }
+            given_up.insert(node.id);
+        }
+        let volumes = self.state.unsettled(self.cluster.generation).await.map_err(state_error)?;
+        if !settle.dry_run && !volumes.is_empty() {
+            self.state.give_up_drives(&given_up, self.cluster.generation).await.map_err(state_error)?;
+        }
+        let away = nodes.into_iter().filter(|node| node.access.is_none()).map(|node| node.name);
+        Ok(SettleStatus { volumes, nodes_away: away.collect() })
     }
 
     /// Has another node own a volume. Clients go on.

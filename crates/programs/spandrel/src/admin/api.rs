@@ -56,6 +56,10 @@ pub const ACCESS_OF: &str = "/v1/access/{name}";
 pub const SERVER_REMOVE: &str = "/v1/servers/{name}/remove";
 /// `GET`: [`Standing`], for any server that shows a certificate of the cluster.
 pub const STANDING: &str = "/v1/standing";
+/// `GET`: a [`spandrel_cluster::backup::StateBackup`].
+pub const STATE_BACKUP: &str = "/v1/state/backup";
+/// `POST` of a [`Settle`]: [`SettleStatus`].
+pub const SETTLE: &str = "/v1/settle";
 /// `GET`: [`StateStatus`].
 pub const STATE: &str = "/v1/state";
 
@@ -120,6 +124,26 @@ pub struct ServerRemoved {
     pub name: String,
     /// Its drives, which leave the pool with it.
     pub drives: Vec<DriveId>,
+}
+
+/// Has volumes go on that wait for drives, after the state was put back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settle {
+    /// The names of nodes whose drives are given up for lost.
+    #[serde(default)]
+    pub without: Vec<String>,
+    /// Only say what waits.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What waits, after the state was put back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettleStatus {
+    /// The names of volumes whose copies were not compared yet.
+    pub volumes: Vec<String>,
+    /// The names of nodes that do not run.
+    pub nodes_away: Vec<String>,
 }
 
 /// Whether the server that asks belongs to the cluster.

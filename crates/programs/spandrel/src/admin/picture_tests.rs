@@ -107,7 +107,8 @@ async fn facts() -> Facts {
         epoch: Epoch(2),
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
-        created_unix_ms: 0,
+        generation: 0,
+created_unix_ms: 0,
     };
     // A room can only be read from a state; an empty one will do.
     let state = spandrel_cluster::ClusterState::new(
@@ -137,7 +138,8 @@ async fn facts() -> Facts {
             sets,
             marks: BTreeMap::new(),
             room,
-            nodes: (1..=3).map(|number| (drive_id(number), node_id(number))).collect(),
+            lost: Default::default(),
+nodes: (1..=3).map(|number| (drive_id(number), node_id(number))).collect(),
             read_at: Revision(1),
         }],
         geometry,

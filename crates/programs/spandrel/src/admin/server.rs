@@ -21,6 +21,7 @@ use futures_util::StreamExt;
 use futures_util::future::join;
 use serde::Serialize;
 use spandrel_cluster::Role;
+use spandrel_cluster::backup::StateBackup;
 use spandrel_node::NodeReport;
 use spandrel_shared::{Error, NodeId, VolumeId};
 use tokio::net::UnixListener;
@@ -29,7 +30,7 @@ use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
     DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer, NodeHandOver,
-    NodeScrubLine, NodeStatus, NodeStop, ServerRemove, ServerRemoved, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove,
+    NodeScrubLine, NodeStatus, NodeStop, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove,
     VolumeStatus,
 };
 use crate::server::listener::TlsListener;
@@ -152,6 +153,8 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::DRIVES, post(add_drive))
         .route(api::JOIN_TOKEN, post(make_join_token))
         .route(api::SERVER_REMOVE, post(remove_server))
+        .route(api::STATE_BACKUP, get(back_up_state))
+        .route(api::SETTLE, post(settle))
         .route(api::ACCESS, get(list_access).post(create_access))
         .route(api::ACCESS_OF, delete(delete_access))
         .route_layer(allowed(Role::Administer));
@@ -365,6 +368,18 @@ async fn remove_server(
 ) -> Answer<ServerRemoved> {
     let Json(remove) = remove.map_err(invalid)?;
     Ok(Json(cluster.server()?.remove(&name, remove).await?))
+}
+
+async fn back_up_state(State(cluster): Cluster) -> Answer<StateBackup> {
+    Ok(Json(cluster.back_up().await?))
+}
+
+async fn settle(
+    State(cluster): Cluster,
+    settle: Result<Json<Settle>, JsonRejection>,
+) -> Answer<SettleStatus> {
+    let Json(settle) = settle.map_err(invalid)?;
+    Ok(Json(cluster.settle(&settle).await?))
 }
 
 async fn get_standing(

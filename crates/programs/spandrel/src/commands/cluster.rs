@@ -10,6 +10,7 @@ use crate::admin::client::{Client, path_with};
 use crate::arguments::{
     ClusterCommand, ClusterInitArguments, JoinArguments, Output, ServerArguments, ServerRemoveArguments,
 };
+use crate::commands::recover::{backup, recover, settle};
 use crate::commands::status;
 use crate::confirm::confirm;
 use crate::directory::Directory;
@@ -23,6 +24,9 @@ use crate::text::{json, say};
 pub fn cluster(directory: Directory, command: &ClusterCommand) -> Outcome {
     match command {
         ClusterCommand::Init(arguments) => return init(&directory, arguments),
+        ClusterCommand::Backup(arguments) => return backup(&Client::new(directory)?, &arguments.file),
+        ClusterCommand::Recover(arguments) => return recover(&directory, arguments),
+        ClusterCommand::Settle(arguments) => return settle(&Client::new(directory)?, arguments),
         ClusterCommand::Status(arguments) => return status(&Client::new(directory)?, *arguments),
         ClusterCommand::JoinToken => {
             let answer: JoinTokenAnswer = Client::new(directory)?.post(api::JOIN_TOKEN, &())?;

@@ -90,6 +90,7 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
             key_digest: Fingerprint::of(&key.public()).to_string(),
             join_expires_unix_ms: created_unix_ms + JOIN_TIME.as_millis() as u64,
         }),
+        generation: 0,
         drives: Vec::new(),
         listen: new.listen,
     };

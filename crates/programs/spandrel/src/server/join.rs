@@ -94,6 +94,7 @@ pub async fn join(directory: &Directory, token: &JoinToken, new: NewServer) -> R
         listen: pending.listen,
         state,
         founding: None,
+        generation: 0,
         drives: Vec::new(),
     };
     settings.write(directory)?;

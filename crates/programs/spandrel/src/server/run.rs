@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use spandrel_cluster::servers::removed;
 use spandrel_cluster::store::Expected;
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
 use spandrel_node::NodeConfig;
@@ -24,6 +23,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Port;
 use super::admission::Admission;
+use super::backups::keep_backups;
+use super::generation::{namespace, newer_elsewhere, present};
 use super::listener::TlsListener;
 use super::peers::{Peers, drive_name};
 use super::removal::{check_belongs, check_others_know, remove};
@@ -95,26 +96,22 @@ async fn serve(directory: Directory, settings: ServerSettings) -> Outcome {
         running = Running::start(directory, settings, Arc::clone(&keeper)) => {
             let running = running?;
             running.tell_ready();
-            let is_removed = tokio::select! {
-                () = ending.next() => false,
-                () = keeper.removed() => true,
+            let must_end = tokio::select! {
+                () = ending.next() => None,
+                why = keeper.must_end() => Some(why),
             };
             notify("STOPPING=1");
-            let name = keeper.settings().name;
-            if is_removed {
-                tracing::error!("the server {name} was removed from the cluster: it ends");
+            if let Some(why) = &must_end {
+                tracing::error!("{why}: it ends");
             }
             say("stopping (once more to stop at once)\n");
             let stopped = tokio::select! {
                 stopped = tokio::time::timeout(STOP_TIME_MAX, running.stop()) => stopped.is_ok(),
                 () = ending.next() => false,
             };
-            if stopped && is_removed {
-                return Err(removed(&name));
-            }
             if stopped {
                 say("stopped\n");
-                return Ok(EXIT_OK);
+                return must_end.map_or(Ok(EXIT_OK), Err);
             }
             // What was answered is on the drives; the next start recovers as from a crash.
             say("stopped without waiting for everything\n");
@@ -164,10 +161,14 @@ impl Running {
     ) -> Result<Self, Error> {
         let pki = Pki(&directory);
         let credentials = pki.credentials(settings.cluster)?;
+        if newer_elsewhere(&settings, &credentials).await {
+            tracing::warn!("the state was put back while this server was off: what it kept of the former one is put aside");
+            keeper.forget_member().await?;
+        }
         keeper.start().await?;
         let etcd = EtcdState::connect(&etcd_options(&settings, &credentials))?;
+        let (etcd, cluster) = await_cluster(&etcd, &keeper, &credentials).await?;
         let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
-        let cluster = await_cluster(&state, &keeper, &credentials).await?;
         retry_unavailable(|| check_belongs(&state, &settings)).await?;
         let node = match settings.witness {
             true => None,
@@ -216,6 +217,8 @@ impl Running {
                 let _ = axum::serve(listener, service).await;
             }));
         }
+        let (backed_up, directory_of_backups) = (state.clone(), directory.clone());
+        tasks.push(tokio::spawn(async move { keep_backups(directory_of_backups, backed_up).await }));
         if matches!(settings.state, StatePlace::Own { .. }) {
             let keeping = Arc::clone(&keeper);
             tasks.push(tokio::spawn(async move { keeping.keep(etcd, state).await }));
@@ -253,7 +256,8 @@ impl Running {
     }
 }
 
-fn etcd_options(settings: &ServerSettings, credentials: &Credentials) -> EtcdOptions {
+/// How the state is reached.
+pub fn etcd_options(settings: &ServerSettings, credentials: &Credentials) -> EtcdOptions {
     let identity = EtcdIdentity {
         authority_pem: credentials.authority_pem.clone(),
         certificate_pem: credentials.certificate_pem.clone(),
@@ -262,31 +266,28 @@ fn etcd_options(settings: &ServerSettings, credentials: &Credentials) -> EtcdOpt
     };
     EtcdOptions {
         endpoints: settings.state.endpoints().to_vec(),
-        namespace: format!("spandrel/{}/", settings.cluster),
+        namespace: namespace(settings.cluster, 0),
         identity: matches!(settings.state, StatePlace::Own { .. }).then_some(identity),
     }
 }
 
-/// Waits until the state answers, and puts a new cluster into it. The cluster that it holds.
+/// Waits until the state answers, and puts a new cluster into it. The state, and the cluster that it holds.
 async fn await_cluster(
-    state: &ClusterState<NodeState>,
+    etcd: &EtcdState,
     keeper: &StateMemberKeeper,
     credentials: &Credentials,
-) -> Result<ClusterRecord, Error> {
+) -> Result<(EtcdState, ClusterRecord), Error> {
     let mut told = false;
     let mut asked = Instant::now();
     loop {
         let settings = keeper.settings();
-        let attempt = match &settings.founding {
-            Some(founding) => found(state, &settings, founding).await,
-            None => state.cluster().await.map(|stored| stored.map(|stored| stored.record)),
-        };
-        match attempt {
-            Ok(Some(record)) => {
+        match find_cluster(etcd, &settings).await {
+            Ok((etcd, Some(record))) => {
                 keeper.change(|settings| settings.founding = None)?;
-                return Ok(record);
+                keeper.set_generation(record.generation)?;
+                return Ok((etcd, record));
             }
-            Ok(None) => {
+            Ok((_, None)) => {
                 return Err(Error::new(
                     "CLUSTER_UNKNOWN",
                     format!("the server {} cannot be started", settings.name),
@@ -308,6 +309,20 @@ async fn await_cluster(
             }
         }
     }
+}
+
+/// The state that counts at present, and the cluster that it holds.
+async fn find_cluster(
+    etcd: &EtcdState,
+    settings: &ServerSettings,
+) -> Result<(EtcdState, Option<ClusterRecord>), StateError> {
+    let etcd = present(etcd, settings.cluster).await?;
+    let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
+    let record = match &settings.founding {
+        Some(founding) => found(&state, settings, founding).await?,
+        None => state.cluster().await?.map(|stored| stored.record),
+    };
+    Ok((etcd, record))
 }
 
 /// Asks the state something until it answers.

@@ -63,6 +63,9 @@ pub struct ServerSettings {
     /// What is to be put into the state of a new cluster; none once that was done.
     #[serde(default)]
     pub founding: Option<Founding>,
+    /// The generation of the state that it has gone by last.
+    #[serde(default)]
+    pub generation: u16,
     /// The node's drives: paths of block devices or files.
     #[serde(default)]
     pub drives: Vec<String>,

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use spandrel_cluster::servers;
 use spandrel_cluster::store::{LeaseId, StateStore as _};
 use spandrel_cluster::{ClusterState, StateError};
 use spandrel_shared::{Error, NodeId};
@@ -22,6 +23,7 @@ use spandrel_state_etcd::{EtcdState, MemberDescription};
 use tokio::sync::watch;
 
 use super::Port;
+use super::generation::generation;
 use super::removal::check_others_know;
 use super::settings::{Pki, ServerSettings, StatePlace, not_writable};
 use super::state_plan::{OwnMember, PlannedMember, PlannedServer, Step, next_step};
@@ -55,8 +57,8 @@ pub struct StateMemberKeeper {
     asleep_since: Mutex<BTreeMap<u64, Instant>>,
     /// The servers that have left, as etcd was told of them; none before it was.
     told_removed: Mutex<Option<BTreeSet<NodeId>>>,
-    /// Whether this server has left.
-    is_removed: watch::Sender<bool>,
+    /// Why this server must end, once it must.
+    must_end: watch::Sender<Option<Error>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -73,7 +75,7 @@ impl StateMemberKeeper {
             has_lost_data: AtomicBool::new(false),
             asleep_since: Mutex::default(),
             told_removed: Mutex::default(),
-            is_removed: watch::Sender::new(false),
+            must_end: watch::Sender::new(None),
         })
     }
 
@@ -118,10 +120,17 @@ impl StateMemberKeeper {
         Ok(())
     }
 
-    /// Waits until this server is no part of the cluster any more.
-    pub async fn removed(&self) {
+    /// Takes note of the generation of the state that this server goes by from now on.
+    pub fn set_generation(&self, generation: u16) -> Result<(), Error> {
+        self.change(|settings| settings.generation = generation)
+    }
+
+    /// Waits until this server must end, and says why: it has left the cluster, or the state was set back.
+    pub async fn must_end(&self) -> Error {
+        let mut why = self.must_end.subscribe();
         // The sender is this.
-        let _ = self.is_removed.subscribe().wait_for(|is_removed| *is_removed).await;
+        let why = why.wait_for(Option::is_some).await;
+        why.ok().and_then(|why| why.clone()).unwrap_or_else(|| servers::removed(&self.settings().name))
     }
 
     /// Has etcd let in no more who has left, from the next connection on.
@@ -133,12 +142,13 @@ impl StateMemberKeeper {
             *told = Some(removed.clone());
         }
         if removed.contains(&settings.node) {
-            self.is_removed.send_replace(true);
+            self.must_end.send_replace(Some(servers::removed(&settings.name)));
         }
         Ok(())
     }
 
-    fn member_settings(&self, beginning: Beginning) -> Option<MemberSettings> {
+    /// What the server's member of etcd is. None if others keep the state.
+    pub fn member_settings(&self, beginning: Beginning) -> Option<MemberSettings> {
         let settings = self.settings();
         let StatePlace::Own { program, .. } = &settings.state else { return None };
         let pki = Pki(&self.directory);
@@ -159,7 +169,7 @@ impl StateMemberKeeper {
     }
 
     /// Starts the member's process, or takes it over, and waits until it has data of its own.
-    async fn begin(&self, beginning: Beginning) -> Result<(), Error> {
+    pub async fn begin(&self, beginning: Beginning) -> Result<(), Error> {
         let is_added = matches!(beginning, Beginning::Added(_));
         let Some(settings) = self.member_settings(beginning) else { return Ok(()) };
         let member = Member::start(settings).await?;
@@ -229,8 +239,8 @@ impl StateMemberKeeper {
     async fn ask_others(&self) {
         let settings = self.settings();
         let Ok(credentials) = Pki(&self.directory).credentials(settings.cluster) else { return };
-        if check_others_know(&settings, &credentials).await.is_err_and(|error| error.code == "SERVER_REMOVED") {
-            self.is_removed.send_replace(true);
+        if let Err(error) = check_others_know(&settings, &credentials).await {
+            self.must_end.send_replace(Some(error));
         }
     }
 
@@ -253,6 +263,14 @@ impl StateMemberKeeper {
 
     /// Takes the next step, and says which it was.
     async fn look(&self, etcd: &EtcdState, state: &ClusterState<NodeState>) -> Result<Step, Error> {
+        let settings = self.settings();
+        let known = settings.generation;
+        if let Some(now) = generation(etcd, settings.cluster).await.map_err(state_error)?
+            && now != known
+        {
+            self.must_end.send_replace(Some(set_back(&settings.name)));
+            return Ok(Step::Wait);
+        }
         let members = etcd.list_members().await.map_err(|error| state_error(error.into()))?;
         let endpoints = endpoints_of(&members);
         if !endpoints.is_empty() {
@@ -353,8 +371,11 @@ impl StateMemberKeeper {
     }
 
     /// Ends the member, which etcd knows no more. Its data are put aside: with them it could never come back.
-    async fn forget_member(&self) -> Result<(), Error> {
+    pub async fn forget_member(&self) -> Result<(), Error> {
         self.stop_later().await;
+        if let Some(settings) = self.member_settings(Beginning::Member) {
+            member::stop_running(&settings).await?;
+        }
         let folder = self.directory.join("etcd");
         let (data, aside) = (folder.join("data"), folder.join("data.former"));
         if data.exists() {
@@ -370,6 +391,15 @@ impl StateMemberKeeper {
     pub async fn stop(&self) {
         self.stop_later().await;
     }
+}
+
+fn set_back(name: &str) -> Error {
+    Error::new(
+        "STATE_SET_BACK",
+        format!("the server {name} cannot go on"),
+        "the cluster's state was put back to an older one with `spandrel cluster recover`",
+        "start it again: it goes by the new state then",
+    )
 }
 
 fn not_begun(why: &str) -> Error {

@@ -39,7 +39,7 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
             (vec![(settings.name.clone(), settings.peer_addresses.clone())], "new")
         }
         Beginning::Added(members) => (members.clone(), "existing"),
-        Beginning::Member => (vec![(settings.name.clone(), settings.peer_addresses.clone())], "existing"),
+        Beginning::Member | Beginning::Alone => (vec![(settings.name.clone(), settings.peer_addresses.clone())], "existing"),
     };
     let member = |(name, addresses): &(String, Vec<SocketAddr>)| {
         let each: Vec<_> =
@@ -58,6 +58,10 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
         add("--peer-crl-file", identity.revoked.clone().into());
         // Switches take no value. They stand in the place of a name and of its value, so that all are pairs.
         add("--client-cert-auth=true", "--peer-client-cert-auth=true".into());
+    }
+    if settings.beginning == Beginning::Alone {
+        // A switch; the other one is what it is anyway, and makes a pair of it.
+        add("--force-new-cluster=true", "--enable-pprof=false".into());
     }
     add("--heartbeat-interval", HEARTBEAT_MS.into());
     add("--election-timeout", ELECTION_MS.into());
