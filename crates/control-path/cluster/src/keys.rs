@@ -16,6 +16,7 @@
 //! servers                        changes with every server that comes or goes
 //! joins/<digest>                 lets whoever knows the secret of this digest join
 //! access/<digest>                lets whoever knows the secret of this digest use the admin API
+//! access-by-name/<name>          the access that was given to somebody
 //! tombstones/<kind>/<identity>   what was deleted
 //! ```
 
@@ -58,6 +59,8 @@ pub enum StateKey {
     Join(String),
     /// Lets whoever knows the secret of this digest use the admin API.
     Access(String),
+    /// The access that was given to somebody.
+    AccessName(String),
     /// What remains of a node.
     NodeTombstone(NodeId),
     /// What remains of a drive.
@@ -93,6 +96,7 @@ impl StateKey {
             ["servers"] => Self::Servers,
             ["joins", digest] => Self::Join(digest.to_owned()),
             ["access", digest] => Self::Access(digest.to_owned()),
+            ["access-by-name", name] => Self::AccessName(name.to_owned()),
             ["tombstones", "nodes", node] => Self::NodeTombstone(node.parse().ok()?),
             ["tombstones", "drives", drive] => Self::DriveTombstone(drive.parse().ok()?),
             ["tombstones", "volumes", volume] => Self::VolumeTombstone(volume.parse().ok()?),
@@ -121,6 +125,7 @@ impl fmt::Display for StateKey {
             Self::Servers => formatter.write_str("servers"),
             Self::Join(digest) => write!(formatter, "joins/{digest}"),
             Self::Access(digest) => write!(formatter, "access/{digest}"),
+            Self::AccessName(name) => write!(formatter, "access-by-name/{name}"),
             Self::NodeTombstone(node) => write!(formatter, "tombstones/nodes/{node}"),
             Self::DriveTombstone(drive) => write!(formatter, "tombstones/drives/{drive}"),
             Self::VolumeTombstone(volume) => write!(formatter, "tombstones/volumes/{volume}"),

@@ -12,6 +12,7 @@
 //! What nodes promise each other without the state is in [`promises`], who lives in [`liveness`],
 //! and who may go on without the others in [`majority`].
 
+pub mod access;
 pub mod backup;
 pub mod changes;
 #[cfg(any(test, feature = "conformance"))]

@@ -210,6 +210,14 @@ pub struct AccessRecord {
 }
 record!(AccessRecord, "access token", 1);
 
+/// The access that was given to somebody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessNameRecord {
+    /// The digest of the secret that they show.
+    pub digest: String,
+}
+record!(AccessNameRecord, "access by name", 1);
+
 /// The running process of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AliveRecord {

@@ -237,7 +237,7 @@ impl<S: StateStore> ClusterState<S> {
         self.list(keys::VOLUMES).await
     }
 
-    async fn list<I: FromStr + Ord, T: Record>(
+    pub(crate) async fn list<I: FromStr + Ord, T: Record>(
         &self,
         prefix: &str,
     ) -> Result<BTreeMap<I, Stored<T>>, StateError> {

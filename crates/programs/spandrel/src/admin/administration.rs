@@ -12,7 +12,6 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join, join_all};
 use rustix::time::ClockId;
 use spandrel_cluster::backup::StateBackup;
-use spandrel_cluster::store::Expected;
 use spandrel_cluster::{
     AccessRecord, ClusterRecord, ClusterState, NodeRecord, Role, StateError, StateKey, Stored,
     VolumeMembership, VolumeState,
@@ -24,7 +23,7 @@ use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
 
 use super::api::{
     Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdded,
-    JoinAnswer, JoinRequest, NodeStatus, Progress, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
+    JoinAnswer, JoinRequest, JoinTokenStatus, NodeStatus, Progress, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
     VolumeStatus,
 };
 use super::counters::Counters;
@@ -42,6 +41,9 @@ const OWNER_PAUSE: Duration = Duration::from_millis(100);
 /// How often, and with what pause, it is looked whether a client that leaves is gone.
 const LEAVE_TRIES: u32 = 20;
 const LEAVE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Digits of a join token's digest by which people name it.
+const JOIN_ID_DIGITS: usize = 8;
 
 /// What is told of the process that administers, besides the cluster.
 #[derive(Clone, Debug)]
@@ -257,34 +259,50 @@ impl Administration {
         authority: Fingerprint,
     ) -> Result<AccessCreated, Error> {
         validate_name("access", &create.name)?;
-        if self.list_access().await?.iter().any(|known| known.name == create.name) {
-            return Err(Error::new(
-                "NAME_TAKEN",
-                format!("no access can be given to {:?}", create.name),
-                "somebody of this name has it already",
-                "choose another name, or take that one's access back first",
-            ));
-        }
         let token = AccessToken { authority, secret: Secret::random() };
-        let key = StateKey::Access(token.secret.digest().to_string());
+        let digest = token.secret.digest().to_string();
         let record = AccessRecord { name: create.name, role: create.role, created_unix_ms: unix_ms() };
-        self.state.put(&key, Expected::Absent, record).await.map_err(state_error)?;
+        self.state.give_access(&digest, &record).await.map_err(state_error)?;
         Ok(AccessCreated { token: token.to_string() })
     }
 
     /// Takes somebody's access back.
     pub async fn delete_access(&self, name: &str) -> Result<(), Error> {
-        let known = self.state.access().await.map_err(state_error)?;
-        let digest = known.into_iter().find(|(_, stored)| stored.record.name == name);
-        let (digest, _) = digest.ok_or_else(|| {
-            Error::new(
-                "ACCESS_NOT_FOUND",
-                format!("nobody called {name:?} has access"),
-                "no token was made for this name",
-                "list who has access with `spandrel access list`",
-            )
-        })?;
-        self.state.remove(&StateKey::Access(digest)).await.map_err(state_error)
+        if self.state.take_access_back(name).await.map_err(state_error)? {
+            return Ok(());
+        }
+        Err(Error::new(
+            "ACCESS_NOT_FOUND",
+            format!("nobody called {name:?} has access"),
+            "no token was made for this name",
+            "list who has access with `spandrel access list`",
+        ))
+    }
+
+    /// What lets servers join.
+    pub async fn list_joins(&self) -> Result<Vec<JoinTokenStatus>, Error> {
+        let known = self.state.joins().await.map_err(state_error)?;
+        let each = known.into_iter().map(|(digest, stored)| JoinTokenStatus {
+            id: digest.chars().take(JOIN_ID_DIGITS).collect(),
+            created_unix_ms: stored.record.created_unix_ms,
+            expires_unix_ms: stored.record.expires_unix_ms,
+        });
+        Ok(each.collect())
+    }
+
+    /// Lets nobody join any more with the token of this number.
+    pub async fn delete_join(&self, id: &str) -> Result<(), Error> {
+        let known = self.state.joins().await.map_err(state_error)?;
+        let mut named = known.into_keys().filter(|digest| !id.is_empty() && digest.starts_with(id));
+        match (named.next(), named.next()) {
+            (Some(digest), None) => self.state.remove(&StateKey::Join(digest)).await.map_err(state_error),
+            (first, _) => Err(Error::new(
+                "JOIN_TOKEN_NOT_FOUND",
+                format!("there is no join token {id:?}"),
+                if first.is_some() { "several begin so" } else { "none begins so; it may have expired" },
+                "list them with `spandrel cluster join-token list`",
+            )),
+        }
     }
 
     /// Starts a node that does not run.

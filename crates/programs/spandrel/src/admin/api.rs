@@ -4,6 +4,7 @@
 //! an older server, so it must have a default; nothing is removed or changes its meaning within a
 //! version. Errors are [`spandrel_shared::Error`] in JSON, with an HTTP status that suits the code.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -46,8 +47,10 @@ pub const NODE_SCRUB: &str = "/v1/node/scrub/{volume}";
 pub const NODE_HAND_OVER: &str = "/v1/node/hand-over";
 /// `POST` of a [`JoinRequest`]: [`JoinAnswer`]. Whoever has a join token's secret may ask.
 pub const JOIN: &str = "/v1/join";
-/// `POST`: [`JoinTokenAnswer`].
+/// `GET`: a list of [`JoinTokenStatus`]. `POST`: [`JoinTokenAnswer`].
 pub const JOIN_TOKEN: &str = "/v1/join-token";
+/// `DELETE`.
+pub const JOIN_TOKEN_OF: &str = "/v1/join-token/{name}";
 /// `GET`: a list of [`Access`]. `POST` of an [`AccessCreate`]: [`AccessCreated`].
 pub const ACCESS: &str = "/v1/access";
 /// `DELETE`.
@@ -84,7 +87,7 @@ pub struct JoinRequest {
 }
 
 /// What a server that has joined needs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinAnswer {
     /// The cluster's name.
     pub cluster_name: String,
@@ -100,11 +103,29 @@ pub struct JoinAnswer {
     pub state_endpoints: Vec<String>,
 }
 
+/// The authority's key is in no log.
+impl fmt::Debug for JoinAnswer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "JoinAnswer({})", self.cluster_name)
+    }
+}
+
 /// A token that lets servers join.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinTokenAnswer {
     /// The token.
     pub token: String,
+}
+
+/// A token that lets servers join, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinTokenStatus {
+    /// By what it is named.
+    pub id: String,
+    /// When it was made.
+    pub created_unix_ms: u64,
+    /// From when on it lets nobody join any more.
+    pub expires_unix_ms: u64,
 }
 
 /// A server that is to leave the cluster for good.
@@ -153,6 +174,13 @@ pub struct Standing {
     pub is_removed: bool,
 }
 
+/// Tokens are in no log.
+impl fmt::Debug for JoinTokenAnswer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JoinTokenAnswer")
+    }
+}
+
 /// Somebody who may use the admin API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
@@ -174,10 +202,17 @@ pub struct AccessCreate {
 }
 
 /// What somebody shows who uses the admin API.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessCreated {
     /// The token, which is told this one time only.
     pub token: String,
+}
+
+/// Tokens are in no log.
+impl fmt::Debug for AccessCreated {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("AccessCreated")
+    }
 }
 
 /// Who keeps the cluster's state.
@@ -606,3 +641,7 @@ pub struct Usage {
     /// Bytes that all drives have written.
     pub drive_written_bytes: u64,
 }
+
+#[cfg(test)]
+#[path = "api_tests.rs"]
+mod tests;

@@ -29,7 +29,7 @@ use tokio::net::UnixListener;
 use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
-    DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer, NodeHandOver,
+    DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, NodeHandOver,
     NodeScrubLine, NodeStatus, NodeStop, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove,
     VolumeStatus,
 };
@@ -84,6 +84,7 @@ fn status_of(code: &str) -> StatusCode {
         "TOKEN_MISSING" | "TOKEN_INVALID" | "TOKEN_REFUSED" => StatusCode::UNAUTHORIZED,
         "ACCESS_DENIED" => StatusCode::FORBIDDEN,
         "ACCESS_NOT_FOUND" | "VOLUME_NOT_FOUND" | "NODE_NOT_FOUND" | "PATH_NOT_FOUND"
+        | "JOIN_TOKEN_NOT_FOUND"
         | "SERVER_NOT_FOUND" => {
             StatusCode::NOT_FOUND
         }
@@ -151,7 +152,8 @@ pub fn router(cluster: Arc<Administration>) -> Router {
     let administer = Router::new()
         .route(api::VOLUME, delete(delete_volume))
         .route(api::DRIVES, post(add_drive))
-        .route(api::JOIN_TOKEN, post(make_join_token))
+        .route(api::JOIN_TOKEN, get(list_join_tokens).post(make_join_token))
+        .route(api::JOIN_TOKEN_OF, delete(delete_join_token))
         .route(api::SERVER_REMOVE, post(remove_server))
         .route(api::STATE_BACKUP, get(back_up_state))
         .route(api::SETTLE, post(settle))
@@ -395,6 +397,14 @@ async fn get_standing(
 
 async fn make_join_token(State(cluster): Cluster) -> Answer<JoinTokenAnswer> {
     Ok(Json(JoinTokenAnswer { token: cluster.server()?.join_token().await?.to_string() }))
+}
+
+async fn list_join_tokens(State(cluster): Cluster) -> Answer<Vec<JoinTokenStatus>> {
+    Ok(Json(cluster.list_joins().await?))
+}
+
+async fn delete_join_token(State(cluster): Cluster, Path(id): Path<String>) -> Answer<()> {
+    Ok(Json(cluster.delete_join(&id).await?))
 }
 
 async fn list_access(State(cluster): Cluster) -> Answer<Vec<Access>> {

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use spandrel_shared::Error;
 use spandrel_trust::JoinToken;
 
-use crate::admin::api::{self, JoinTokenAnswer, ServerRemove, ServerRemoved, StateStatus};
+use crate::admin::administration::unix_ms;
+use crate::admin::api::{
+    self, JoinTokenAnswer, JoinTokenStatus, ServerRemove, ServerRemoved, StateStatus,
+};
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{
-    ClusterCommand, ClusterInitArguments, JoinArguments, Output, ServerArguments, ServerRemoveArguments,
+    ClusterCommand, ClusterInitArguments, JoinArguments, JoinTokenCommand, Output, ServerArguments, ServerRemoveArguments,
 };
 use crate::commands::recover::{backup, recover, settle};
 use crate::commands::status;
@@ -28,9 +31,8 @@ pub fn cluster(directory: Directory, command: &ClusterCommand) -> Outcome {
         ClusterCommand::Recover(arguments) => return recover(&directory, arguments),
         ClusterCommand::Settle(arguments) => return settle(&Client::new(directory)?, arguments),
         ClusterCommand::Status(arguments) => return status(&Client::new(directory)?, *arguments),
-        ClusterCommand::JoinToken => {
-            let answer: JoinTokenAnswer = Client::new(directory)?.post(api::JOIN_TOKEN, &())?;
-            say(&format!("{}\n", answer.token));
+        ClusterCommand::JoinToken(arguments) => {
+            return join_token(&Client::new(directory)?, arguments.command.as_ref());
         }
         ClusterCommand::State(arguments) => {
             let state: StateStatus = Client::new(directory)?.get(api::STATE)?;
@@ -64,9 +66,58 @@ fn init(directory: &Directory, arguments: &ClusterInitArguments) -> Outcome {
     Ok(EXIT_OK)
 }
 
+fn join_token(client: &Client, command: Option<&JoinTokenCommand>) -> Outcome {
+    match command {
+        None | Some(JoinTokenCommand::Create) => {
+            let answer: JoinTokenAnswer = client.post(api::JOIN_TOKEN, &())?;
+            say(&format!("{}\n", answer.token));
+        }
+        Some(JoinTokenCommand::List(arguments)) => {
+            let tokens: Vec<JoinTokenStatus> = client.get(api::JOIN_TOKEN)?;
+            say(&match arguments.output {
+                Output::Table => render_tokens(&tokens, unix_ms()),
+                Output::Json => json(&tokens),
+            });
+        }
+        Some(JoinTokenCommand::Revoke(arguments)) => {
+            client.delete(&path_with(api::JOIN_TOKEN_OF, &arguments.id))?;
+            say(&format!("nobody can join with {} any more\n", arguments.id));
+        }
+    }
+    Ok(EXIT_OK)
+}
+
+fn render_tokens(tokens: &[JoinTokenStatus], now_unix_ms: u64) -> String {
+    if tokens.is_empty() {
+        return "none is valid\n".to_owned();
+    }
+    let mut table = Table::new(&["TOKEN", ">VALID FOR"]);
+    for token in tokens {
+        let hours = token.expires_unix_ms.saturating_sub(now_unix_ms) / 3_600_000;
+        table.row([token.id.clone(), format!("{} d {} h", hours / 24, hours % 24)]);
+    }
+    table.render()
+}
+
+/// The token, from wherever it is given. What stands in a command line others can read.
+fn read_token(arguments: &JoinArguments) -> Result<JoinToken, Error> {
+    let unreadable = |place: String, error: std::io::Error| {
+        let next = "name a file that this user may read, or give the token itself";
+        Error::new("TOKEN_UNREADABLE", "the join token cannot be read", format!("{place}: {error}"), next)
+    };
+    let text = match (&arguments.token, &arguments.token_file) {
+        (_, Some(path)) => std::fs::read_to_string(path)
+            .map_err(|error| unreadable(path.display().to_string(), error))?,
+        (Some(token), None) if token == "-" => std::io::read_to_string(std::io::stdin())
+            .map_err(|error| unreadable("standard input".to_owned(), error))?,
+        (token, None) => token.clone().unwrap_or_default(),
+    };
+    text.parse()
+}
+
 /// Lets this server join a cluster.
 pub fn join(directory: &Directory, arguments: &JoinArguments, witness: bool) -> Outcome {
-    let token: JoinToken = arguments.token.parse()?;
+    let token = read_token(arguments)?;
     let new = NewServer {
         name: name_of(&arguments.server)?,
         listen: arguments.server.listen.clone(),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use spandrel_cluster::store::Expected;
+use spandrel_cluster::store::StateStore as _;
 use spandrel_cluster::servers::NewServer;
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, StateError, StateKey, Stored};
 use spandrel_shared::Error;
@@ -112,9 +112,11 @@ impl Admission {
         let secret = Secret::random();
         let created_unix_ms = unix_ms();
         let expires_unix_ms = created_unix_ms + JOIN_TIME.as_millis() as u64;
-        let key = StateKey::Join(secret.digest().to_string());
         let record = JoinRecord { created_unix_ms, expires_unix_ms };
-        self.state.put(&key, Expected::Absent, record).await.map_err(state_error)?;
+        let store = self.state.store();
+        let lease = store.grant_lease(JOIN_TIME).await.map_err(|error| state_error(error.into()))?;
+        let digest = secret.digest().to_string();
+        self.state.give_join(&digest, &record, lease).await.map_err(state_error)?;
         let authority: Fingerprint = self.authority.fingerprint()?;
         Ok(JoinToken { cluster: self.cluster.id, authority, secret, addresses })
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use spandrel_cluster::store::Expected;
+use spandrel_cluster::store::{Expected, StateStore as _};
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
 use spandrel_node::NodeConfig;
 use spandrel_platform::Address;
@@ -30,7 +30,7 @@ use super::peers::{Peers, drive_name};
 use super::removal::{check_belongs, check_others_know, remove};
 use super::settings::{Founding, Pki, ServerSettings, StatePlace, lock};
 use super::state_member::{Servers, StateMemberKeeper};
-use crate::admin::administration::{Administration, ProcessFacts, Server, state_error};
+use crate::admin::administration::{Administration, ProcessFacts, Server, state_error, unix_ms};
 use crate::admin::api::{
     DriveAdded, JoinAnswer, JoinRequest, ServerRemove, ServerRemoved, StateMember, StateStatus,
 };
@@ -366,17 +366,17 @@ async fn found(
         joined_unix_ms: founding.created_unix_ms,
         key_digest: Some(founding.key_digest.clone()),
     };
-    let puts = [
-        state.put(&StateKey::Join(founding.join_digest.clone()), Expected::Absent, join).await.map(drop),
-        state.put(&StateKey::Node(settings.node), Expected::Absent, node).await.map(drop),
-    ];
-    for put in puts {
-        match put {
-            Ok(()) | Err(StateError::Conflict) => {}
-            Err(error) => return Err(error),
-        }
+    // The token before the node: with the node the cluster is whole, and a token that was revoked does not come back.
+    let time_left = founding.join_expires_unix_ms.saturating_sub(unix_ms());
+    let is_whole = state.get::<NodeRecord>(&StateKey::Node(settings.node)).await?.is_some();
+    if time_left > 0 && !is_whole {
+        let lease = state.store().grant_lease(Duration::from_millis(time_left)).await?;
+        state.give_join(&founding.join_digest, &join, lease).await?;
     }
-    Ok(Some(stored.record))
+    match state.put(&StateKey::Node(settings.node), Expected::Absent, node).await {
+        Ok(_) | Err(StateError::Conflict) => Ok(Some(stored.record)),
+        Err(error) => Err(error),
+    }
 }
 
 async fn start_node(
