@@ -23,6 +23,7 @@ pub mod run;
 pub mod settings;
 pub mod state_member;
 pub mod state_plan;
+pub mod strangers;
 
 use std::net::SocketAddr;
 

@@ -4,7 +4,9 @@
 //! cluster's other nodes may ask what nodes ask each other; everybody else shows a token, and may do what its role
 //! allows.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::Connected;
@@ -18,7 +20,7 @@ use axum::serve::IncomingStream;
 use axum::{Json, Router};
 use futures_channel::mpsc;
 use futures_util::StreamExt;
-use futures_util::future::join;
+use futures_util::future::{Either, join, select};
 use serde::Serialize;
 use spandrel_cluster::Role;
 use spandrel_cluster::backup::StateBackup;
@@ -34,16 +36,23 @@ use super::api::{
     VolumeStatus,
 };
 use crate::server::listener::TlsListener;
+use crate::server::strangers::Proof;
+
+/// How long an answer of several lines is silent at most.
+const LINE_INTERVAL_MAX: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether somebody who asked is still there.
+const GONE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Who has sent a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Caller {
     /// Somebody on this machine, whom the file system lets use the socket.
     Here,
     /// A server that has shown a certificate of the cluster.
     Server(NodeId),
-    /// Somebody else, who must show a token.
-    Stranger,
+    /// Somebody else, who must show a token; and what is told when they have.
+    Stranger(Proof),
 }
 
 impl Connected<IncomingStream<'_, UnixListener>> for Caller {
@@ -179,10 +188,13 @@ async fn check_role(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    if caller != Caller::Here {
+    if !matches!(caller, Caller::Here) {
         let bearer = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = bearer.and_then(|text| text.strip_prefix("Bearer "));
         let granted = cluster.role_of(token).await?;
+        if let Caller::Stranger(proof) = &caller {
+            proof.give();
+        }
         if granted < needed {
             return Err(Refusal(Error::new(
                 "ACCESS_DENIED",
@@ -205,7 +217,7 @@ async fn check_node(
     let may_ask = match caller {
         Caller::Here => true,
         Caller::Server(server) => cluster.has_node(server).await?,
-        Caller::Stranger => false,
+        Caller::Stranger(_) => false,
     };
     if may_ask {
         return Ok(next.run(request).await);
@@ -328,7 +340,13 @@ async fn scrub_here(
             let _ = told.unbounded_send(NodeScrubLine::Progress(step));
             std::future::ready(())
         });
-        let (found, ()) = join(node.scrub_volume(volume, query.heal, progress), tell).await;
+        let scrub = pin!(join(node.scrub_volume(volume, query.heal, progress), tell));
+        // Nobody wants to know any more: whoever asked has left, and asks anew if it wants to.
+        let gone = pin!(closed(&sender));
+        let found = match select(scrub, gone).await {
+            Either::Left(((found, ()), _)) => found,
+            Either::Right(_) => return,
+        };
         let line = match found {
             Ok(found) => NodeScrubLine::Done(found.into()),
             Err(error) => NodeScrubLine::Failed(error),
@@ -336,6 +354,13 @@ async fn scrub_here(
         let _ = sender.unbounded_send(line);
     });
     Ok(stream(lines))
+}
+
+/// Completes when nobody receives any more.
+async fn closed<T>(sender: &mpsc::UnboundedSender<T>) {
+    while !sender.is_closed() {
+        tokio::time::sleep(GONE_INTERVAL).await;
+    }
 }
 
 async fn hand_over_here(
@@ -391,7 +416,7 @@ async fn get_standing(
     match caller {
         Caller::Server(server) => Ok(Json(cluster.standing(server).await?)),
         Caller::Here => Ok(Json(Standing { is_removed: false })),
-        Caller::Stranger => Err(Refusal(not_for_strangers())),
+        Caller::Stranger(_) => Err(Refusal(not_for_strangers())),
     }
 }
 
@@ -462,12 +487,16 @@ fn check(cluster: Arc<Administration>, volumes: Vec<String>, heal: bool) -> Resp
     stream(lines)
 }
 
-/// An answer that goes on as long as there are lines.
+/// An answer that goes on as long as there are lines. Where there is none for long an empty one says that there is
+/// somebody still.
 fn stream<T: Serialize + Send + 'static>(lines: mpsc::UnboundedReceiver<T>) -> Response {
-    let lines = lines.map(|line| {
-        let mut text = serde_json::to_vec(&line).expect("lines are plain data");
-        text.push(b'\n');
-        Ok::<_, std::convert::Infallible>(Bytes::from(text))
+    let lines = futures_util::stream::unfold(lines, |mut lines| async move {
+        let text = match tokio::time::timeout(LINE_INTERVAL_MAX, lines.next()).await {
+            Ok(line) => serde_json::to_vec(&line?).expect("lines are plain data"),
+            Err(_) => Vec::new(),
+        };
+        let text = Bytes::from([&text[..], b"\n"].concat());
+        Some((Ok::<_, std::convert::Infallible>(text), lines))
     });
     ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
 }
@@ -475,3 +504,7 @@ fn stream<T: Serialize + Send + 'static>(lines: mpsc::UnboundedReceiver<T>) -> R
 #[cfg(test)]
 #[path = "server_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "roles_tests.rs"]
+mod roles_tests;
