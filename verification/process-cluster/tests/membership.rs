@@ -12,8 +12,12 @@ use spandrel_process_cluster::{Daemon, Program, Servers, ServersOptions};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn servers(nodes: usize, witness: bool) -> Servers {
-    let options =
-        ServersOptions { nodes, witness, drive_size: "256M".to_owned(), drive_prefix: "volatile:".to_owned() };
+    let options = ServersOptions {
+        nodes,
+        witness,
+        drive_size: "256M".to_owned(),
+        drive_prefix: "volatile:".to_owned(),
+    };
     Servers::start(&Program::with_test_faults(), &options)
 }
 
@@ -55,7 +59,8 @@ fn loses_the_answer(to: SocketAddr) -> SocketAddr {
     std::thread::spawn(move || {
         let (client, _) = listener.accept().expect("somebody comes");
         let server = TcpStream::connect(to).expect("it listens");
-        let (mut from_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let (mut from_client, mut to_server) =
+            (client.try_clone().expect("a second handle"), server.try_clone().expect("a second handle"));
         let (asked, was_asked) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut buffer = [0; 64 << 10];
@@ -98,7 +103,10 @@ fn node_names(servers: &Servers) -> Vec<String> {
 fn a_join_whose_answer_was_lost_is_repeated() {
     let servers = servers(1, false);
     let token = token_of(&servers);
-    let (word, address) = token.rsplit_once(".127").map(|(word, rest)| (word, format!("127{rest}"))).unwrap();
+    let (word, address) = token
+        .rsplit_once(".127")
+        .map(|(word, rest)| (word, format!("127{rest}")))
+        .expect("it ends with an address");
     let proxy = loses_the_answer(address.parse().expect("an address"));
     let newcomer = Newcomer::beside(&servers, "n2", 1);
     let _etcd = EtcdOf(&newcomer.directory);
@@ -122,7 +130,9 @@ fn a_join_whose_answer_was_lost_is_repeated() {
     daemon.start();
     servers.await_status("n1", "of two nodes", |status| {
         let nodes = status["nodes"].as_array();
-        nodes.is_some_and(|nodes| nodes.iter().filter(|node| node["status"]["health"] == "Healthy").count() == 2)
+        nodes.is_some_and(|nodes| {
+            nodes.iter().filter(|node| node["status"]["health"] == "Healthy").count() == 2
+        })
     });
 }
 

@@ -143,7 +143,7 @@ fn writes_that_were_under_way_take_no_copy_out() {
             rules.write(block, 5).unwrap();
         }
         rules.owners.judge(move |node, request| match request {
-            ReplicaRequest::Write { first, .. } if (*first as usize + node) % 2 == 0 => Fate::Hangs,
+            ReplicaRequest::Write { first, .. } if (*first as usize + node).is_multiple_of(2) => Fate::Hangs,
             _ => Fate::Carry,
         });
         let _unanswered: Vec<_> = (0..8).map(|block| rules.begin_write(block, 6)).collect();

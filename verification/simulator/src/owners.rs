@@ -22,7 +22,9 @@ use spandrel_shared::{
     ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry,
     SlabIndex, Version, VolumeId,
 };
-use spandrel_volume::{AskError, Member, Membership, MembershipChange, MembershipError, Owner, OwnerContext, Unsettled};
+use spandrel_volume::{
+    AskError, Member, Membership, MembershipChange, MembershipError, Owner, OwnerContext, Unsettled,
+};
 
 /// The slabs of the world's volume.
 const SLAB_COUNT: u32 = 2;

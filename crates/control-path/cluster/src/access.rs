@@ -54,7 +54,12 @@ impl<S: StateStore> ClusterState<S> {
     }
 
     /// Lets whoever shows the secret of this digest join, for as long as `lease` lives.
-    pub async fn give_join(&self, digest: &str, record: &JoinRecord, lease: LeaseId) -> Result<(), StateError> {
+    pub async fn give_join(
+        &self,
+        digest: &str,
+        record: &JoinRecord,
+        lease: LeaseId,
+    ) -> Result<(), StateError> {
         let key = StateKey::Join(digest.to_owned()).key();
         self.commit(Transaction::new().put_leased(&key, encode(record), lease)).await.map(drop)
     }

@@ -73,7 +73,10 @@ impl StateBackup {
         }
         let backup: Self = serde_json::from_slice(bytes).map_err(unreadable)?;
         if backup.checksum != checksum(&backup.entries) {
-            return Err(refuse("BACKUP_UNREADABLE", "it was changed or damaged since it was made".to_owned()));
+            return Err(refuse(
+                "BACKUP_UNREADABLE",
+                "it was changed or damaged since it was made".to_owned(),
+            ));
         }
         Ok(backup)
     }
@@ -202,11 +205,7 @@ impl<S: StateStore> ClusterState<S> {
 
     /// Gives the drives of nodes up for lost. Volumes whose copies are to be compared get an owner that does not wait
     /// for them.
-    pub async fn give_up_drives(
-        &self,
-        nodes: &BTreeSet<NodeId>,
-        generation: u16,
-    ) -> Result<(), StateError> {
+    pub async fn give_up_drives(&self, nodes: &BTreeSet<NodeId>, generation: u16) -> Result<(), StateError> {
         for (drive, stored) in self.drives().await? {
             if nodes.contains(&stored.record.node) && stored.record.state != DriveState::Failed {
                 let failed = DriveRecord { state: DriveState::Failed, ..stored.record };

@@ -26,7 +26,10 @@ fn a_backup_is_read_back_and_one_that_was_changed_is_not() {
     let code = |bytes: &[u8]| StateBackup::from_bytes(bytes).expect_err("it is refused").code;
     assert_eq!(code(&bytes[..bytes.len() / 2]), "BACKUP_UNREADABLE");
     assert_eq!(code(text.replace("vm-1", "vm-2").as_bytes()), "BACKUP_UNREADABLE");
-    assert_eq!(code(text.replace("\"format\": 1,\n  \"cluster\"", "\"format\": 2,\n  \"cluster\"").as_bytes()), "BACKUP_TOO_NEW");
+    assert_eq!(
+        code(text.replace("\"format\": 1,\n  \"cluster\"", "\"format\": 2,\n  \"cluster\"").as_bytes()),
+        "BACKUP_TOO_NEW"
+    );
 }
 
 #[test]
@@ -43,7 +46,8 @@ fn a_state_that_was_made_of_a_backup_trusts_nobody_who_used_the_former_one() {
         state.clear().await.unwrap();
         assert_eq!(state.backup(1).await, Ok(None));
         // What an attempt that was interrupted has left.
-        let record = NodeRecord { name: "x".to_owned(), addresses: Vec::new(), joined_unix_ms: 0, key_digest: None };
+        let record =
+            NodeRecord { name: "x".to_owned(), addresses: Vec::new(), joined_unix_ms: 0, key_digest: None };
         state.put(&StateKey::Node(node(9)), Expected::Absent, record).await.unwrap();
         state.restore(&backup, 4).await.unwrap();
         let cluster = state.cluster().await.unwrap().expect("it is there").record;

@@ -43,14 +43,14 @@ fn membership(sets: Vec<CopySet>, marked: &[u8]) -> VolumeMembership {
             configuration: ConfigurationVersion(1),
             state: VolumeState::Ready,
             generation: 0,
-created_unix_ms: 0,
+            created_unix_ms: 0,
         },
         revision: Revision(1),
         room: VolumeRoomRecord { slabs: count_by_drive(&sets) },
         sets,
         marks: marked.iter().map(|number| (drive(*number), Version::ZERO)).collect(),
         lost: Default::default(),
-nodes: (10..100).map(|number| (drive(number), NodeId::from_bytes([number / 10; 16]))).collect(),
+        nodes: (10..100).map(|number| (drive(number), NodeId::from_bytes([number / 10; 16]))).collect(),
         read_at: Revision(1),
     }
 }

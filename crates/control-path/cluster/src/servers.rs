@@ -13,8 +13,8 @@ use spandrel_shared::{DriveId, Error, NodeId, VolumeId};
 
 use crate::keys::{self, StateKey};
 use crate::records::{
-    NodeRecord, ServersRecord, Stored, TombstoneRecord, VolumeRecord, VolumeRoomRecord, WitnessRecord, decode,
-    encode,
+    NodeRecord, ServersRecord, Stored, TombstoneRecord, VolumeRecord, VolumeRoomRecord, WitnessRecord,
+    decode, encode,
 };
 use crate::state::{ClusterState, PoolRoom, StateError, decode_group, expected_of, tombstone};
 use crate::store::{Entry, Expected, Key, Selection, StateStore, Transaction, Value};
@@ -235,13 +235,9 @@ fn change_of_servers(transaction: Transaction, guard: Option<&Stored<ServersReco
     transaction.expect(&key, expected_of(guard)).put(&key, encode(&ServersRecord { changes }))
 }
 
-fn known_servers(
-    nodes: &[Entry],
-    witnesses: &[Entry],
-) -> Result<Vec<KnownServer>, Error> {
+fn known_servers(nodes: &[Entry], witnesses: &[Entry]) -> Result<Vec<KnownServer>, Error> {
     let nodes: BTreeMap<NodeId, Stored<NodeRecord>> = decode_group(keys::NODES, nodes)?;
-    let witnesses: BTreeMap<NodeId, Stored<WitnessRecord>> =
-        decode_group(keys::WITNESSES, witnesses)?;
+    let witnesses: BTreeMap<NodeId, Stored<WitnessRecord>> = decode_group(keys::WITNESSES, witnesses)?;
     let nodes = nodes.into_iter().map(|(id, Stored { record, .. })| KnownServer {
         id,
         name: record.name,
@@ -273,8 +269,7 @@ fn check_free(new: &NewServer, known: &[KnownServer], ports: u16) -> Result<(), 
     let overlaps = |address: &String| {
         let theirs: Option<SocketAddr> = address.parse().ok();
         let is_same = |own: &&SocketAddr| {
-            theirs
-                .is_some_and(|theirs| own.ip() == theirs.ip() && own.port().abs_diff(theirs.port()) < ports)
+            theirs.is_some_and(|theirs| own.ip() == theirs.ip() && own.port().abs_diff(theirs.port()) < ports)
         };
         new.addresses.iter().any(|own| is_same(&own))
     };

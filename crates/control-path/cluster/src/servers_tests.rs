@@ -1,6 +1,6 @@
 use super::*;
-use crate::test_cluster::{TestCluster, drive, new_volume, node, plan, volume};
 use crate::AliveRecord;
+use crate::test_cluster::{TestCluster, drive, new_volume, node, plan, volume};
 use spandrel_shared::ProcessIncarnation;
 
 const PORTS: u16 = 4;
@@ -104,12 +104,8 @@ fn who_has_left_does_not_come_back() {
             assert_eq!(state.remove_server(gone, 7, false).await, Ok(None), "again is no error");
         }
         assert_eq!(code(state.admit_server(&witness, PORTS).await), "SERVER_REFUSED");
-        let record = NodeRecord {
-            name: "n2".to_owned(),
-            addresses: Vec::new(),
-            joined_unix_ms: 0,
-            key_digest: None,
-        };
+        let record =
+            NodeRecord { name: "n2".to_owned(), addresses: Vec::new(), joined_unix_ms: 0, key_digest: None };
         let started = state.put_node(node(2), Expected::Absent, record).await;
         assert_eq!(code(started), "SERVER_REMOVED", "by a start neither");
         let same_name = server(4, "w", "10.0.0.2:7440");

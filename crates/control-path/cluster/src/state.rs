@@ -17,9 +17,9 @@ use crate::copy_sets::SlabChunk;
 use crate::keys::{self, StateKey};
 use crate::membership::VolumeMembership;
 use crate::records::{
-    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, DriveState, NodeRecord, Record, RoomRecord,
-    StaleRecord, Stored, TombstoneRecord, VolumeNameRecord, VolumeRecord, VolumeRoomRecord, VolumeState,
-    WitnessRecord, damaged, decode, encode,
+    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, DriveState, NodeRecord, Record,
+    RoomRecord, StaleRecord, Stored, TombstoneRecord, VolumeNameRecord, VolumeRecord, VolumeRoomRecord,
+    VolumeState, WitnessRecord, damaged, decode, encode,
 };
 use crate::stamp::StateStamp;
 use crate::store::{

@@ -352,7 +352,8 @@ impl<C: OwnerContext> OwnerInner<C> {
                 let request = ReplicaRequest::Prove { copy, authority: self.authority() };
                 self.in_time(self.ask_copy(member, request, None))
             });
-            let proven: Result<Vec<_>, _> = futures_util::future::join_all(proofs).await.into_iter().collect();
+            let proven: Result<Vec<_>, _> =
+                futures_util::future::join_all(proofs).await.into_iter().collect();
             if let Err(error) = proven {
                 self.set_leg_state(drive, LegState::Stale);
                 return Err(error.into());

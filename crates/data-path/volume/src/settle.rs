@@ -174,11 +174,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         Interrupted::Retry
     }
 
-    fn is_whole(
-        &self,
-        drive: DriveId,
-        gathered: &BTreeMap<(DriveId, SlabIndex), GatheredCopy>,
-    ) -> bool {
+    fn is_whole(&self, drive: DriveId, gathered: &BTreeMap<(DriveId, SlabIndex), GatheredCopy>) -> bool {
         let membership = self.membership.borrow();
         (0..).map(SlabIndex).zip(&membership.slabs).all(|(slab, members)| {
             members.iter().filter(|member| member.drive == drive).all(|member| {
@@ -250,8 +246,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let asked = members.iter().map(|member| async move {
             let copy = self.membership.borrow().address(slab, member);
             let (first, count) = (piece.first, piece.count);
-            let request =
-                ReplicaRequest::BlockStates { copy, authority: self.authority(), first, count };
+            let request = ReplicaRequest::BlockStates { copy, authority: self.authority(), first, count };
             match self.in_time(self.ask_copy(member, request, None)).await? {
                 (ReplicaResponse::BlockStates(states), _) if states.len() == count as usize => Ok(states),
                 _ => Err(AskError::Unreachable("a question was answered with something else".to_owned())),
@@ -286,11 +281,12 @@ fn note_differences(
 ) {
     for (first, one) in members.iter().enumerate() {
         for (second, other) in members.iter().enumerate().skip(first + 1) {
-            let differs = states[first].iter().zip(&states[second]).enumerate().any(|(block, (own, theirs))| {
-                // What one has lost is healed from the other.
-                let is_lost = matches!(own, BlockState::Lost) || matches!(theirs, BlockState::Lost);
-                own != theirs && !is_lost && counts(block)
-            });
+            let differs =
+                states[first].iter().zip(&states[second]).enumerate().any(|(block, (own, theirs))| {
+                    // What one has lost is healed from the other.
+                    let is_lost = matches!(own, BlockState::Lost) || matches!(theirs, BlockState::Lost);
+                    own != theirs && !is_lost && counts(block)
+                });
             if !differs {
                 continue;
             }

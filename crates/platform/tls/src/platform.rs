@@ -85,7 +85,9 @@ impl<P: Platform> Platform for TlsPlatform<P> {
         match (&self.settings, address) {
             // An address that was forgotten among those that are secured must not be found unencrypted.
             (Some(_), Address::Tcp(_)) if settings.is_none() => {
-                return Err(LinkError::Other(format!("{address}: it is not one of those to be listened at with TLS")));
+                return Err(LinkError::Other(format!(
+                    "{address}: it is not one of those to be listened at with TLS"
+                )));
             }
             _ if settings.is_none() => Self::check_plain(address)?,
             _ => {}

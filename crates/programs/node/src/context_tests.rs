@@ -21,7 +21,7 @@ fn membership(revision: u64, stale: &[DriveId]) -> VolumeMembership {
         configuration: ConfigurationVersion(revision),
         state: VolumeState::Ready,
         generation: 0,
-created_unix_ms: 0,
+        created_unix_ms: 0,
     };
     VolumeMembership {
         volume: VolumeId::from_random(5, 5),
@@ -31,7 +31,7 @@ created_unix_ms: 0,
         marks: stale.iter().map(|drive| (*drive, Version::ZERO)).collect(),
         room: VolumeRoomRecord::default(),
         lost: Default::default(),
-nodes: BTreeMap::new(),
+        nodes: BTreeMap::new(),
         read_at: Revision(revision),
     }
 }

@@ -17,7 +17,7 @@ fn shown(epoch: Epoch) -> BTreeMap<VolumeId, Stored<VolumeRecord>> {
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
         generation: 0,
-created_unix_ms: 0,
+        created_unix_ms: 0,
     };
     BTreeMap::from([(VolumeId::from_random(5, 5), Stored { record, revision: Revision(u64::from(epoch.0)) })])
 }

@@ -306,7 +306,12 @@ pub struct BackupArguments {
 #[derive(Clone, Debug, Args)]
 pub struct RecoverArguments {
     /// The backup: any server's newest one in DIR/backups, or one that `spandrel cluster backup` has made
-    #[arg(long, value_name = "FILE", required_unless_present = "from_member", conflicts_with = "from_member")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "from_member",
+        conflicts_with = "from_member"
+    )]
     pub from: Option<PathBuf>,
 
     /// Use what this server's own member of etcd still has: newer than any backup, if it was not cut off

@@ -39,7 +39,8 @@ fn the_directory_may_stand_anywhere() {
 
 #[test]
 fn an_etcd_of_others_is_spoken_to_on_this_machine_alone() {
-    for good in ["etcd://127.0.0.1:2379", "etcd://[::1]:2379", "etcd://localhost:2379", "etcd://127.9.0.1:1"] {
+    for good in ["etcd://127.0.0.1:2379", "etcd://[::1]:2379", "etcd://localhost:2379", "etcd://127.9.0.1:1"]
+    {
         assert!(parse_state(good).is_ok_and(|url| url.starts_with("http://")), "{good}");
     }
     for bad in [

@@ -110,12 +110,8 @@ impl EtcdState {
         let thread = thread.spawn(move || run(&described, &ready, stopped)).map_err(thread_failed)?;
         let ended = |error: RecvError| Err(thread_failed(std::io::Error::other(error)));
         let (runtime, members) = started.recv().unwrap_or_else(ended)?;
-        let connection = Connection {
-            runtime,
-            members: Arc::new(members),
-            stop: Some(stop),
-            thread: Some(thread),
-        };
+        let connection =
+            Connection { runtime, members: Arc::new(members), stop: Some(stop), thread: Some(thread) };
         let namespace = Namespace::new(&options.namespace);
         Ok(Self { connection: Arc::new(connection), namespace })
     }

@@ -196,7 +196,8 @@ fn a_member_with_certificates_lets_nobody_in_without() {
     }
     // One that belongs to it until it is taken out, while etcd runs.
     let leaving_key = HolderKey::generate().unwrap();
-    let leaving = Holder { node: NodeId::from_random(5, 6), key: &leaving_key.public(), addresses: &addresses };
+    let leaving =
+        Holder { node: NodeId::from_random(5, 6), key: &leaving_key.public(), addresses: &addresses };
     let leaving_identity = EtcdIdentity {
         certificate_pem: authority.issue(&leaving).unwrap(),
         key_pem: leaving_key.pem(),

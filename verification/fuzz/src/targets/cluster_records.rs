@@ -165,7 +165,7 @@ fn example_volume() -> VolumeRecord {
         configuration: ConfigurationVersion(7),
         state: VolumeState::Ready,
         generation: 0,
-created_unix_ms: 1,
+        created_unix_ms: 1,
     }
 }
 

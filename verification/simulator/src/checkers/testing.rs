@@ -59,14 +59,14 @@ pub(crate) fn volume(slabs: &[&[usize]]) -> VolumeMembership {
             configuration: ConfigurationVersion(1),
             state: VolumeState::Ready,
             generation: 0,
-created_unix_ms: 0,
+            created_unix_ms: 0,
         },
         revision: Revision(1),
         sets: slabs.iter().map(set).collect(),
         marks: BTreeMap::new(),
         room: Default::default(),
         lost: Default::default(),
-nodes,
+        nodes,
         read_at: Revision(1),
     }
 }

@@ -23,8 +23,8 @@ use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
 
 use super::api::{
     Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdded,
-    JoinAnswer, JoinRequest, JoinTokenStatus, NodeStatus, Progress, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
-    VolumeStatus,
+    JoinAnswer, JoinRequest, JoinTokenStatus, NodeStatus, Progress, ServerRemove, ServerRemoved, Settle,
+    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeStatus,
 };
 use super::counters::Counters;
 use super::nodes::{NodeAccess, NodeEntry, Nodes};

@@ -99,7 +99,8 @@ impl HttpClient {
     ) -> Result<(), Error> {
         let silent = |_| self.broken("nothing came for a minute");
         let begun = async { checked(self.send(Method::POST, path, None::<&()>).await?).await };
-        let response = tokio::time::timeout(ANSWER_TIMEOUT, begun).await.unwrap_or_else(|late| Err(silent(late)))?;
+        let response =
+            tokio::time::timeout(ANSWER_TIMEOUT, begun).await.unwrap_or_else(|late| Err(silent(late)))?;
         let mut body = response.into_body();
         let mut pending = Vec::new();
         while let Some(frame) = tokio::time::timeout(ANSWER_TIMEOUT, body.frame()).await.map_err(silent)? {

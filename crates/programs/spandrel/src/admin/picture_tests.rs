@@ -108,7 +108,7 @@ async fn facts() -> Facts {
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
         generation: 0,
-created_unix_ms: 0,
+        created_unix_ms: 0,
     };
     // A room can only be read from a state; an empty one will do.
     let state = spandrel_cluster::ClusterState::new(
@@ -139,7 +139,7 @@ created_unix_ms: 0,
             marks: BTreeMap::new(),
             room,
             lost: Default::default(),
-nodes: (1..=3).map(|number| (drive_id(number), node_id(number))).collect(),
+            nodes: (1..=3).map(|number| (drive_id(number), node_id(number))).collect(),
             read_at: Revision(1),
         }],
         geometry,

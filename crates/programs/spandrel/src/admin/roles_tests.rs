@@ -168,9 +168,7 @@ impl Api {
     }
 
     async fn ask(&self, caller: Caller, token: Option<&str>, method: &str, path: &str) -> Outcome {
-        let path = path
-            .replace("{name}", "x")
-            .replace("{volume}", &VolumeId::from_random(1, 2).to_string());
+        let path = path.replace("{name}", "x").replace("{volume}", &VolumeId::from_random(1, 2).to_string());
         let (near, far) = tokio::io::duplex(64 << 10);
         self.callers.send((far, caller)).await.expect("it is served");
         let (mut sender, connection) =

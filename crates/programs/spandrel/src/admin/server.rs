@@ -31,9 +31,9 @@ use tokio::net::UnixListener;
 use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
-    DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, NodeHandOver,
-    NodeScrubLine, NodeStatus, NodeStop, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove,
-    VolumeStatus,
+    DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer,
+    JoinTokenStatus, NodeHandOver, NodeScrubLine, NodeStatus, NodeStop, ServerRemove, ServerRemoved, Settle,
+    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -92,11 +92,12 @@ fn status_of(code: &str) -> StatusCode {
         | "VOLUME_INVALID" | "OWNER_UNKNOWN" | "REQUEST_INVALID" => StatusCode::BAD_REQUEST,
         "TOKEN_MISSING" | "TOKEN_INVALID" | "TOKEN_REFUSED" => StatusCode::UNAUTHORIZED,
         "ACCESS_DENIED" => StatusCode::FORBIDDEN,
-        "ACCESS_NOT_FOUND" | "VOLUME_NOT_FOUND" | "NODE_NOT_FOUND" | "PATH_NOT_FOUND"
+        "ACCESS_NOT_FOUND"
+        | "VOLUME_NOT_FOUND"
+        | "NODE_NOT_FOUND"
+        | "PATH_NOT_FOUND"
         | "JOIN_TOKEN_NOT_FOUND"
-        | "SERVER_NOT_FOUND" => {
-            StatusCode::NOT_FOUND
-        }
+        | "SERVER_NOT_FOUND" => StatusCode::NOT_FOUND,
         "DRIVE_IN_USE"
         | "DRIVE_NOT_OPENED"
         | "DRIVE_IN_FOREIGN_USE"
@@ -175,8 +176,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODE_HAND_OVER, post(hand_over_here))
         .route_layer(from_fn_with_state(Arc::clone(&cluster), check_node));
     // Whoever wants to join has no role yet, but a secret; whoever has left has none any more.
-    let anybody =
-        Router::new().route(api::JOIN, post(admit)).route(api::STANDING, get(get_standing));
+    let anybody = Router::new().route(api::JOIN, post(admit)).route(api::STANDING, get(get_standing));
     let all = read.merge(operate).merge(administer).merge(among_nodes).merge(anybody);
     all.fallback(unknown_path).with_state(cluster)
 }
@@ -409,10 +409,7 @@ async fn settle(
     Ok(Json(cluster.settle(&settle).await?))
 }
 
-async fn get_standing(
-    State(cluster): Cluster,
-    ConnectInfo(caller): ConnectInfo<Caller>,
-) -> Answer<Standing> {
+async fn get_standing(State(cluster): Cluster, ConnectInfo(caller): ConnectInfo<Caller>) -> Answer<Standing> {
     match caller {
         Caller::Server(server) => Ok(Json(cluster.standing(server).await?)),
         Caller::Here => Ok(Json(Standing { is_removed: false })),

@@ -6,12 +6,11 @@ use spandrel_shared::Error;
 use spandrel_trust::JoinToken;
 
 use crate::admin::administration::unix_ms;
-use crate::admin::api::{
-    self, JoinTokenAnswer, JoinTokenStatus, ServerRemove, ServerRemoved, StateStatus,
-};
+use crate::admin::api::{self, JoinTokenAnswer, JoinTokenStatus, ServerRemove, ServerRemoved, StateStatus};
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{
-    ClusterCommand, ClusterInitArguments, JoinArguments, JoinTokenCommand, Output, ServerArguments, ServerRemoveArguments,
+    ClusterCommand, ClusterInitArguments, JoinArguments, JoinTokenCommand, Output, ServerArguments,
+    ServerRemoveArguments,
 };
 use crate::commands::recover::{backup, recover, settle};
 use crate::commands::status;
@@ -106,8 +105,9 @@ fn read_token(arguments: &JoinArguments) -> Result<JoinToken, Error> {
         Error::new("TOKEN_UNREADABLE", "the join token cannot be read", format!("{place}: {error}"), next)
     };
     let text = match (&arguments.token, &arguments.token_file) {
-        (_, Some(path)) => std::fs::read_to_string(path)
-            .map_err(|error| unreadable(path.display().to_string(), error))?,
+        (_, Some(path)) => {
+            std::fs::read_to_string(path).map_err(|error| unreadable(path.display().to_string(), error))?
+        }
         (Some(token), None) if token == "-" => std::io::read_to_string(std::io::stdin())
             .map_err(|error| unreadable("standard input".to_owned(), error))?,
         (token, None) => token.clone().unwrap_or_default(),

@@ -54,7 +54,10 @@ pub fn recover(directory: &Directory, arguments: &RecoverArguments) -> Outcome {
         return Err(Error::new(
             "BACKUP_OF_OTHER_CLUSTER",
             "the backup cannot be used here",
-            format!("it is of the cluster {} ({}), not of {}", backup.name, backup.cluster, settings.cluster_name),
+            format!(
+                "it is of the cluster {} ({}), not of {}",
+                backup.name, backup.cluster, settings.cluster_name
+            ),
             "use a backup of this cluster",
         ));
     }
@@ -125,7 +128,8 @@ pub fn settle(client: &Client, arguments: &SettleArguments) -> Outcome {
     }
     let volumes = status.volumes.join(", ");
     if arguments.without.is_empty() || arguments.dry_run {
-        let away = if status.nodes_away.is_empty() { "none".to_owned() } else { status.nodes_away.join(", ") };
+        let away =
+            if status.nodes_away.is_empty() { "none".to_owned() } else { status.nodes_away.join(", ") };
         say(&format!("volumes that wait: {volumes}\nnodes that are away: {away}\n"));
         return Ok(EXIT_OK);
     }

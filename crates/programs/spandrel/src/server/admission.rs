@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use spandrel_cluster::store::StateStore as _;
 use spandrel_cluster::servers::NewServer;
+use spandrel_cluster::store::StateStore as _;
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, StateError, StateKey, Stored};
 use spandrel_shared::Error;
 use spandrel_shared::name::validate_name;

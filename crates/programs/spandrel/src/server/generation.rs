@@ -40,7 +40,8 @@ pub async fn generation(etcd: &EtcdState, cluster: ClusterId) -> Result<Option<u
     let snapshot = pointer(etcd, cluster).read(&[Selection::key(&Key::new(PRESENT))]).await?;
     let Some(entry) = snapshot.entry(0) else { return Ok(None) };
     let number = std::str::from_utf8(&entry.value).ok().and_then(|text| text.parse().ok());
-    let nonsense = || StoreError::new(StoreErrorKind::Invalid, "which generation of the state counts is no number");
+    let nonsense =
+        || StoreError::new(StoreErrorKind::Invalid, "which generation of the state counts is no number");
     number.map(Some).ok_or_else(|| nonsense().into())
 }
 
@@ -65,7 +66,8 @@ pub async fn newer_elsewhere(settings: &ServerSettings, credentials: &Credential
     let others = endpoints.iter().filter(|endpoint| !own.contains(endpoint));
     // Each alone: some may still have the former state.
     let asked = others.map(|endpoint| async move {
-        let options = EtcdOptions { endpoints: vec![endpoint.clone()], ..etcd_options(settings, credentials) };
+        let options =
+            EtcdOptions { endpoints: vec![endpoint.clone()], ..etcd_options(settings, credentials) };
         let etcd = EtcdState::connect(&options).ok()?;
         let answer = tokio::time::timeout(ANSWER_TIME_MAX, generation(&etcd, settings.cluster)).await;
         answer.ok()?.ok()?

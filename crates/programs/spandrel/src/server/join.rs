@@ -63,7 +63,11 @@ pub async fn join(directory: &Directory, token: &JoinToken, new: NewServer) -> R
                 PendingJoin::remove(directory)?;
             }
             // It knows better what is wrong with etcd.
-            return Err(if error.code == "STATE_PROGRAM_NEEDED" { etcd.err().unwrap_or(error) } else { error });
+            return Err(if error.code == "STATE_PROGRAM_NEEDED" {
+                etcd.err().unwrap_or(error)
+            } else {
+                error
+            });
         }
         Err(error) => {
             let next = "do the same again: it goes on where it was, whether the cluster has got to know this server \

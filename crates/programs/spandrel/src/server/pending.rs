@@ -87,12 +87,7 @@ impl PendingJoin {
     }
 
     /// Refuses to ask for anything else than before.
-    pub fn check_same(
-        &self,
-        directory: &Directory,
-        token: &JoinToken,
-        new: &NewServer,
-    ) -> Result<(), Error> {
+    pub fn check_same(&self, directory: &Directory, token: &JoinToken, new: &NewServer) -> Result<(), Error> {
         let is_same = self.cluster == token.cluster
             && (&self.name, &self.listen, self.witness) == (&new.name, &new.listen, new.witness);
         if is_same {

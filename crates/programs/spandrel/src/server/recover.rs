@@ -41,7 +41,9 @@ const ANSWER_PAUSE: Duration = Duration::from_millis(100);
 
 /// What this server's own member of etcd still has, as a backup.
 pub async fn read_member(directory: &Directory, settings: &ServerSettings) -> Result<StateBackup, Error> {
-    let StatePlace::Own { program, .. } = &settings.state else { return Err(no_member("others keep the state")) };
+    let StatePlace::Own { program, .. } = &settings.state else {
+        return Err(no_member("others keep the state"));
+    };
     let data = directory.join("etcd/data");
     if !data.join("member/wal").is_dir() {
         return Err(no_member("it keeps no part of the state, or its data are gone"));
@@ -163,8 +165,7 @@ async fn make_state(
             "make a new cluster and import its drives",
         )
     })?;
-    let in_namespace =
-        |number| ClusterState::new(NodeState::Etcd(etcd.within(&namespace(cluster, number))));
+    let in_namespace = |number| ClusterState::new(NodeState::Etcd(etcd.within(&namespace(cluster, number))));
     let state = in_namespace(next);
     // Nobody uses it before it is said to count.
     answered(|| state.clear()).await?;

@@ -162,7 +162,9 @@ impl Running {
         let pki = Pki(&directory);
         let credentials = pki.credentials(settings.cluster)?;
         if newer_elsewhere(&settings, &credentials).await {
-            tracing::warn!("the state was put back while this server was off: what it kept of the former one is put aside");
+            tracing::warn!(
+                "the state was put back while this server was off: what it kept of the former one is put aside"
+            );
             keeper.forget_member().await?;
         }
         keeper.start().await?;

@@ -288,7 +288,8 @@ fn check_contents(directory: &Directory) -> Result<(), Error> {
 /// Takes the directory for this process, until the file is dropped, and closes it to other users.
 pub fn lock(directory: &Directory) -> Result<File, Error> {
     let path = directory.join("lock");
-    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    let opened =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = opened.map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => unknown(directory),
         _ => not_writable(directory, &error),
@@ -325,7 +326,12 @@ fn unknown(directory: &Directory) -> Error {
     let what = format!("the server in {} cannot be started", directory.path().display());
     if directory.join(PENDING_FILE).exists() {
         let why = "it has asked to join a cluster, and was not answered";
-        return Error::new("JOIN_PENDING", what, why, "run the same `spandrel node join` or `witness join` again");
+        return Error::new(
+            "JOIN_PENDING",
+            what,
+            why,
+            "run the same `spandrel node join` or `witness join` again",
+        );
     }
     if directory.join("pki").exists() {
         let why = "making a cluster was interrupted in it; there is no such cluster";

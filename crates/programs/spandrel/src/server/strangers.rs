@@ -117,7 +117,11 @@ impl Place {
     /// Whether the connection must end now. Asked again when it might.
     pub fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let is_closed = Pin::new(&mut self.closing).poll(context).is_ready();
-        if is_closed || self.deadline.as_mut().poll(context).is_ready() { Poll::Ready(()) } else { Poll::Pending }
+        if is_closed || self.deadline.as_mut().poll(context).is_ready() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 
     /// Waits until the connection must end.
@@ -167,11 +171,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
         self.check(context)?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }

@@ -33,7 +33,10 @@ fn the_oldest_that_has_proven_nothing_is_closed_when_there_are_too_many() {
         let (_fourth, _, _far4) = connection(&places);
         let closed = second.read(&mut byte).await.expect_err("it was the oldest");
         assert_eq!(closed.kind(), ErrorKind::TimedOut);
-        assert!(tokio::time::timeout(Duration::from_millis(1), first.read(&mut byte)).await.is_err(), "it stays");
+        assert!(
+            tokio::time::timeout(Duration::from_millis(1), first.read(&mut byte)).await.is_err(),
+            "it stays"
+        );
         drop(second);
         assert_eq!(places.taken(), 2);
     });

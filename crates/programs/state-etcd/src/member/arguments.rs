@@ -39,7 +39,9 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
             (vec![(settings.name.clone(), settings.peer_addresses.clone())], "new")
         }
         Beginning::Added(members) => (members.clone(), "existing"),
-        Beginning::Member | Beginning::Alone => (vec![(settings.name.clone(), settings.peer_addresses.clone())], "existing"),
+        Beginning::Member | Beginning::Alone => {
+            (vec![(settings.name.clone(), settings.peer_addresses.clone())], "existing")
+        }
     };
     let member = |(name, addresses): &(String, Vec<SocketAddr>)| {
         let each: Vec<_> =
