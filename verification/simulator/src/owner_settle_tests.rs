@@ -63,6 +63,38 @@ fn a_copy_that_was_marked_since_is_found_out_whoever_owns_the_volume() {
     }
 }
 
+/// What the take-over rolls forward gives the older copy's page the newest version, and hides that the copy lacks what
+/// was answered between. So the copies must be compared before.
+#[test]
+fn a_copy_that_was_marked_since_is_found_out_before_anything_is_rolled_forward() {
+    for owner in NODES {
+        let rules = Rules::new(owner as u64);
+        rules.write(0, 5).unwrap();
+        rules.make_stale(2);
+        rules.write(0, 6).unwrap();
+        // Until the drives have noted a mark that covers the write before.
+        for value in 10..150 {
+            rules.write(100, value).unwrap();
+        }
+        rules.owners.judge(|node, request| match request {
+            ReplicaRequest::Write { .. } if node == 1 => Fate::Hangs,
+            _ => Fate::Carry,
+        });
+        // In both pages that the copy lacks something of.
+        let unanswered = [rules.begin_write(5, 7), rules.begin_write(900, 7)];
+        rules.run_for(Duration::from_millis(100));
+        assert!(unanswered.iter().all(|outcome| outcome.borrow().is_none()));
+        set_back(&rules, &[]);
+        rules.owners.judge_no_more();
+        rules.take(owner);
+        assert_eq!((rules.read(0), rules.read(100)), (Ok(6), Ok(149)), "owner {owner}");
+        rules.await_in_sync();
+        rules.assert_copies_are_the_same();
+        rules.take(2);
+        assert_eq!(rules.read(0), Ok(6));
+    }
+}
+
 /// A leg that joins has the newest writes and lacks older ones, in pages that have the same version on both sides.
 #[test]
 fn a_copy_that_was_being_brought_up_to_date_does_not_count() {
