@@ -20,9 +20,11 @@ use spandrel_platform_simulated::{
 use spandrel_replica::{NewCopy, Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::{
     ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry,
-    SlabIndex, VolumeId,
+    SlabIndex, Version, VolumeId,
 };
-use spandrel_volume::{AskError, Member, Membership, MembershipChange, MembershipError, Owner, OwnerContext};
+use spandrel_volume::{
+    AskError, Member, Membership, MembershipChange, MembershipError, Owner, OwnerContext, Unsettled,
+};
 
 /// The slabs of the world's volume.
 const SLAB_COUNT: u32 = 2;
@@ -113,6 +115,7 @@ impl OwnersWorld {
             configuration: ConfigurationVersion(1),
             slabs: vec![members; SLAB_COUNT as usize],
             stale: BTreeMap::new(),
+            unsettled: None,
         };
         let shared = Rc::new(Shared {
             nodes,
@@ -128,6 +131,13 @@ impl OwnersWorld {
             owners.start(index, true);
         }
         owners
+    }
+
+    /// The cluster's state is put back to one that knows of no marks and no owner. `lost` nodes' drives are given up.
+    pub fn set_back(&self, lost: &[usize]) {
+        let mut state = self.shared.state.borrow_mut();
+        state.stale.clear();
+        state.unsettled = Some(Unsettled { lost: lost.iter().map(|index| drive_id(*index)).collect() });
     }
 
     /// From now on `judge` decides what becomes of each request to a node.
@@ -460,6 +470,13 @@ fn apply(state: &mut Membership, change: MembershipChange) -> Result<Membership,
         MembershipChange::Promote(drive) => {
             state.stale.remove(&drive);
         }
+        MembershipChange::Settle(stale) => {
+            if !state.may_mark(&stale) {
+                return Err(MembershipError::Refused("it would take the last in-sync copy".to_owned()));
+            }
+            state.stale = stale.into_iter().map(|drive| (drive, Version::ZERO)).collect();
+            state.unsettled = None;
+        }
     }
     state.configuration.0 += 1;
     Ok(state.clone())
@@ -484,6 +501,10 @@ mod device_tests;
 #[cfg(test)]
 #[path = "owner_scrub_tests.rs"]
 mod scrub_tests;
+
+#[cfg(test)]
+#[path = "owner_settle_tests.rs"]
+mod settle_tests;
 
 #[cfg(test)]
 #[path = "owner_takeover_tests.rs"]

@@ -76,6 +76,35 @@ impl<S: StateStore> ClusterState<S> {
         self.commit_change(transaction, after).await
     }
 
+    /// Says which copies hold every answered write in this `generation` of the state, after all of them were compared:
+    /// those on `stale` drives may lack any, all others lack none, whatever marks there were.
+    ///
+    /// Refused with `LAST_COPY` if a slab would have no in-sync copy, with `NOT_OWNER` if `seen` shows another owner.
+    pub async fn settle_copies(
+        &self,
+        owner: VolumeOwner,
+        seen: &VolumeMembership,
+        stale: &BTreeSet<DriveId>,
+        generation: u16,
+    ) -> Result<VolumeMembership, StateError> {
+        check_owner(owner, seen)?;
+        if let Some(slab) = last_copy_lost(&seen.sets, &BTreeMap::<DriveId, Version>::new(), stale) {
+            return Err(last_copy_error(&seen.record.name, slab).into());
+        }
+        let mut after = raised(seen);
+        after.record.generation = generation;
+        after.marks = stale.iter().map(|drive| (*drive, Version::ZERO)).collect();
+        let mut transaction = change_record(seen, &after.record);
+        for drive in seen.marks.keys().filter(|drive| !stale.contains(drive)) {
+            transaction = transaction.delete(&StateKey::Stale(seen.volume, *drive).key());
+        }
+        for drive in stale {
+            let key = StateKey::Stale(seen.volume, *drive).key();
+            transaction = transaction.put(&key, encode(&StaleRecord { since: Version::ZERO }));
+        }
+        self.commit_change(transaction, after).await
+    }
+
     /// Lets another front-end write, or none. Whether the former one may be replaced is for the
     /// owner to know.
     ///

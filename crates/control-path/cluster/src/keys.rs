@@ -13,8 +13,10 @@
 //! rooms/<volume>                 the room that the volume was promised, by drive
 //! awake/<node>                   a server runs that could help to keep this state; vanishes with its lease
 //! witnesses/<node>               a server without drives that helps to keep this state
+//! servers                        changes with every server that comes or goes
 //! joins/<digest>                 lets whoever knows the secret of this digest join
 //! access/<digest>                lets whoever knows the secret of this digest use the admin API
+//! access-by-name/<name>          the access that was given to somebody
 //! tombstones/<kind>/<identity>   what was deleted
 //! ```
 
@@ -51,10 +53,14 @@ pub enum StateKey {
     Witness(NodeId),
     /// A server runs that could help to keep this state.
     Awake(NodeId),
+    /// What every coming and going of servers changes.
+    Servers,
     /// Lets whoever knows the secret of this digest join.
     Join(String),
     /// Lets whoever knows the secret of this digest use the admin API.
     Access(String),
+    /// The access that was given to somebody.
+    AccessName(String),
     /// What remains of a node.
     NodeTombstone(NodeId),
     /// What remains of a drive.
@@ -87,8 +93,10 @@ impl StateKey {
             ["rooms", volume] => Self::VolumeRoom(volume.parse().ok()?),
             ["witnesses", node] => Self::Witness(node.parse().ok()?),
             ["awake", node] => Self::Awake(node.parse().ok()?),
+            ["servers"] => Self::Servers,
             ["joins", digest] => Self::Join(digest.to_owned()),
             ["access", digest] => Self::Access(digest.to_owned()),
+            ["access-by-name", name] => Self::AccessName(name.to_owned()),
             ["tombstones", "nodes", node] => Self::NodeTombstone(node.parse().ok()?),
             ["tombstones", "drives", drive] => Self::DriveTombstone(drive.parse().ok()?),
             ["tombstones", "volumes", volume] => Self::VolumeTombstone(volume.parse().ok()?),
@@ -114,8 +122,10 @@ impl fmt::Display for StateKey {
             Self::VolumeRoom(volume) => write!(formatter, "rooms/{volume}"),
             Self::Witness(node) => write!(formatter, "witnesses/{node}"),
             Self::Awake(node) => write!(formatter, "awake/{node}"),
+            Self::Servers => formatter.write_str("servers"),
             Self::Join(digest) => write!(formatter, "joins/{digest}"),
             Self::Access(digest) => write!(formatter, "access/{digest}"),
+            Self::AccessName(name) => write!(formatter, "access-by-name/{name}"),
             Self::NodeTombstone(node) => write!(formatter, "tombstones/nodes/{node}"),
             Self::DriveTombstone(drive) => write!(formatter, "tombstones/drives/{drive}"),
             Self::VolumeTombstone(volume) => write!(formatter, "tombstones/volumes/{volume}"),
@@ -141,6 +151,8 @@ pub const ACCESS: &str = "access/";
 pub const NODE_TOMBSTONES: &str = "tombstones/nodes/";
 /// The prefix of the room promised to volumes.
 pub const ROOMS: &str = "rooms/";
+/// The prefix of join tokens.
+pub const JOINS: &str = "joins/";
 
 /// The prefix of a volume's copy sets.
 pub fn slabs_of(volume: VolumeId) -> String {

@@ -14,6 +14,8 @@ fn keys_are_taken_apart_as_they_were_put_together() {
         (StateKey::Slabs(volume, 0x3ff), &slabs_of(volume)),
         (StateKey::Stale(volume, drive), &stale_of(volume)),
         (StateKey::Room, "room"),
+        (StateKey::Servers, "servers"),
+        (StateKey::AccessName("grafana".to_owned()), "access-by-name/"),
         (StateKey::VolumeRoom(volume), ROOMS),
         (StateKey::NodeTombstone(node), "tombstones/nodes/"),
         (StateKey::DriveTombstone(drive), "tombstones/drives/"),

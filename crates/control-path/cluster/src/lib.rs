@@ -12,6 +12,8 @@
 //! What nodes promise each other without the state is in [`promises`], who lives in [`liveness`],
 //! and who may go on without the others in [`majority`].
 
+pub mod access;
+pub mod backup;
 pub mod changes;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
@@ -25,6 +27,7 @@ pub mod memory;
 pub mod mirror;
 pub mod promises;
 pub mod records;
+pub mod servers;
 pub mod simulated;
 pub mod stamp;
 pub mod state;

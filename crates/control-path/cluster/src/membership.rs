@@ -34,6 +34,8 @@ pub struct VolumeMembership {
     pub room: VolumeRoomRecord,
     /// The nodes of all drives of the pool.
     pub nodes: BTreeMap<DriveId, NodeId>,
+    /// The drives of the pool that were given up for lost.
+    pub lost: BTreeSet<DriveId>,
     /// The state's revision at the read.
     pub read_at: Revision,
 }

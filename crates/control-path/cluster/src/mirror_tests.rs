@@ -31,7 +31,7 @@ fn it_shows_what_changes() {
         assert_eq!(mirror.get(&key), Ok(Some(stored.clone())));
         assert_eq!(mirror.revision(), stored.revision);
         assert_eq!(mirror.entry(&key.key()).map(|entry| entry.modified), Some(stored.revision));
-        state.remove_node(node(3), 7).await.unwrap();
+        state.remove_server(node(3), 7, false).await.unwrap();
         assert_eq!(mirror.changed().await, BTreeSet::from([key.key()]));
         assert_eq!(mirror.get::<NodeRecord>(&key), Ok(None));
     });

@@ -159,6 +159,14 @@ record!(WitnessRecord, "witness", 1);
 pub struct AwakeRecord {}
 record!(AwakeRecord, "sign of life", 1);
 
+/// Changes with every server that comes or goes, so that two that come at once do not both get the same name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServersRecord {
+    /// How many have come and gone.
+    pub changes: u64,
+}
+record!(ServersRecord, "counter of servers", 1);
+
 /// What lets servers join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRecord {
@@ -202,6 +210,14 @@ pub struct AccessRecord {
     pub created_unix_ms: u64,
 }
 record!(AccessRecord, "access token", 1);
+
+/// The access that was given to somebody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessNameRecord {
+    /// The digest of the secret that they show.
+    pub digest: String,
+}
+record!(AccessNameRecord, "access by name", 1);
 
 /// The running process of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -356,8 +372,16 @@ pub struct VolumeRecord {
     pub configuration: ConfigurationVersion,
     /// How far it is.
     pub state: VolumeState,
+    /// The generation of the state in which its copies and marks were last known to be right. In a later one nobody
+    /// may be served before its copies were compared, marks or not.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub generation: u16,
     /// When it was made.
     pub created_unix_ms: u64,
+}
+
+fn is_zero(generation: &u16) -> bool {
+    *generation == 0
 }
 
 impl Record for VolumeRecord {

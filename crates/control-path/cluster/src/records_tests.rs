@@ -80,6 +80,7 @@ fn the_stored_forms_never_change() {
             epoch: Epoch(6),
             configuration: ConfigurationVersion(7),
             state: VolumeState::Ready,
+            generation: 0,
             created_unix_ms: 8,
         },
         r#"{"format":1,"name":"vm","size_bytes":1073741824,"copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}"#,

@@ -18,9 +18,9 @@ use crate::copy_sets::SlabChunk;
 use crate::keys::{self, StateKey};
 use crate::membership::VolumeMembership;
 use crate::records::{
-    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, MediaClass, NodeRecord, Record,
-    RoomRecord, StaleRecord, Stored, TombstoneRecord, VolumeNameRecord, VolumeRecord, VolumeRoomRecord,
-    VolumeState, WitnessRecord, damaged, decode, encode,
+    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, DriveState, MediaClass, NodeRecord,
+    Record, RoomRecord, StaleRecord, Stored, TombstoneRecord, VolumeNameRecord, VolumeRecord,
+    VolumeRoomRecord, VolumeState, WitnessRecord, damaged, decode, encode,
 };
 use crate::stamp::StateStamp;
 use crate::store::{
@@ -198,24 +198,6 @@ impl<S: StateStore> ClusterState<S> {
         Ok(cluster.map(|cluster| StateStamp::new(cluster.record.generation, snapshot.revision)))
     }
 
-    /// Makes this state count although drives have `seen` a newer one: an operator's decision.
-    pub async fn recover(&self, seen: StateStamp) -> Result<(), StateError> {
-        let Some(stored) = self.cluster().await? else { return Err(StateError::Conflict) };
-        if stored.record.generation > seen.generation() {
-            return Ok(());
-        }
-        let generation = seen.generation_to_recover().ok_or_else(|| {
-            Error::new(
-                "STATE_NOT_RECOVERABLE",
-                "this state cannot be made to count",
-                "older states were made to count 65,535 times already",
-                "make a new cluster and import its drives",
-            )
-        })?;
-        let record = ClusterRecord { generation, ..stored.record };
-        self.put(&StateKey::Cluster, Expected::ModifiedAt(stored.revision), record).await.map(drop)
-    }
-
     /// All nodes.
     pub async fn nodes(&self) -> Result<BTreeMap<NodeId, Stored<NodeRecord>>, StateError> {
         self.list(keys::NODES).await
@@ -269,7 +251,7 @@ impl<S: StateStore> ClusterState<S> {
         self.list(keys::VOLUMES).await
     }
 
-    async fn list<I: FromStr + Ord, T: Record>(
+    pub(crate) async fn list<I: FromStr + Ord, T: Record>(
         &self,
         prefix: &str,
     ) -> Result<BTreeMap<I, Stored<T>>, StateError> {
@@ -377,29 +359,6 @@ impl<S: StateStore> ClusterState<S> {
         self.commit(room.promise(transaction)).await.map(drop)
     }
 
-    /// Removes a node that has no drives any more. Refused with `NODE_HAS_DRIVES` otherwise.
-    pub async fn remove_node(&self, node: NodeId, now_unix_ms: u64) -> Result<(), StateError> {
-        let Some(stored) = self.get::<NodeRecord>(&StateKey::Node(node)).await? else { return Ok(()) };
-        let drives = self.drives().await?;
-        let own = drives.values().filter(|drive| drive.record.node == node).count();
-        if own > 0 {
-            return Err(Error::new(
-                "NODE_HAS_DRIVES",
-                format!("node {} cannot be removed", stored.record.name),
-                format!("{own} of its drives belong to the pool"),
-                "remove its drives first",
-            )
-            .into());
-        }
-        let key = StateKey::Node(node).key();
-        let transaction = Transaction::new()
-            .expect(&key, Expected::ModifiedAt(stored.revision))
-            .delete(&key)
-            .delete(&StateKey::Alive(node).key())
-            .put(&StateKey::NodeTombstone(node).key(), tombstone(&stored.record.name, now_unix_ms));
-        self.commit(transaction).await.map(drop)
-    }
-
     /// The volume of a name.
     pub async fn volume_by_name(&self, name: &str) -> Result<Option<VolumeId>, StateError> {
         let stored: Option<Stored<VolumeNameRecord>> =
@@ -458,6 +417,11 @@ impl VolumeMembership {
             sets,
             marks: marks.into_iter().map(|(drive, mark)| (drive, mark.record.since)).collect(),
             room: room.map(|room| room.record).unwrap_or_default(),
+            lost: drives
+                .iter()
+                .filter(|(_, stored)| stored.record.state == DriveState::Failed)
+                .map(|(drive, _)| *drive)
+                .collect(),
             nodes: drives.into_iter().map(|(drive, stored)| (drive, stored.record.node)).collect(),
             read_at: snapshot.revision,
         }))

@@ -133,6 +133,7 @@ pub fn new_volume(number: u8, slabs: u32, copies: u8) -> NewVolume {
         write_copies_min: 1,
         slab_bytes: slab_geometry(),
         preferred_owner: None,
+        generation: 0,
         created_unix_ms: 0,
     }
 }

@@ -48,6 +48,8 @@ pub struct NewVolume {
     pub slab_bytes: SlabGeometry,
     /// The node that should own it when all is well.
     pub preferred_owner: Option<NodeId>,
+    /// The state's generation.
+    pub generation: u16,
     /// The time of day.
     pub created_unix_ms: u64,
 }
@@ -66,6 +68,7 @@ impl NewVolume {
             epoch: Epoch::ZERO,
             configuration: ConfigurationVersion(0),
             state: VolumeState::Creating,
+            generation: self.generation,
             created_unix_ms: self.created_unix_ms,
         }
     }

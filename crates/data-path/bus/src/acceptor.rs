@@ -5,6 +5,7 @@
 //! being served has ended is the newer session welcomed.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -41,11 +42,16 @@ impl<P: Platform> AcceptedNode<P> {
         Rc::new(Self { newest: Cell::new(None), session: RefCell::default(), changed: Signal::new() })
     }
 
-    /// Ends the node's session and completes when it is over.
-    pub(crate) async fn ended(&self) {
+    /// Ends the node's session.
+    pub(crate) fn end(&self) {
         if let Some(session) = &*self.session.borrow() {
             session.end();
         }
+    }
+
+    /// Ends the node's session and completes when it is over.
+    pub(crate) async fn ended(&self) {
+        self.end();
         self.changed.wait_until(|| self.session.borrow().is_none()).await;
     }
 
@@ -86,12 +92,7 @@ async fn accept<P: Platform, S: BusService>(inner: Rc<Inner<P>>, listener: P::Li
         match listener.accept().await {
             Ok(connection) => {
                 failing = false;
-                if inner.hellos.get() >= inner.config.hellos_max {
-                    tracing::warn!(from = connection.peer(), "closed: too many connections say no hello");
-                    connection.close();
-                    continue;
-                }
-                let welcoming = HelloPlace::take(&inner);
+                let welcoming = HelloPlace::take(&inner, &connection);
                 inner.platform.spawn(welcome(Rc::clone(&inner), connection, Rc::clone(&service), welcoming));
             }
             Err(error) => {
@@ -104,19 +105,68 @@ async fn accept<P: Platform, S: BusService>(inner: Rc<Inner<P>>, listener: P::Li
     }
 }
 
-/// One of the places for connections that have not come to a session yet.
-struct HelloPlace<P: Platform>(Rc<Inner<P>>);
+/// Connections that have not come to a session yet.
+pub(crate) struct Hellos<P: Platform> {
+    next: u64,
+    /// In the order in which they came.
+    waiting: BTreeMap<u64, P::Connection>,
+    /// Whether it was said that there are too many, since nobody waited last.
+    told: bool,
+    /// Why the last one ended that broke off before its hello.
+    broken: String,
+}
+
+impl<P: Platform> Default for Hellos<P> {
+    fn default() -> Self {
+        Self { next: 0, waiting: BTreeMap::new(), told: false, broken: String::new() }
+    }
+}
+
+/// A connection's place among them.
+struct HelloPlace<P: Platform> {
+    inner: Rc<Inner<P>>,
+    number: u64,
+}
 
 impl<P: Platform> HelloPlace<P> {
-    fn take(inner: &Rc<Inner<P>>) -> Self {
-        inner.hellos.set(inner.hellos.get() + 1);
-        Self(Rc::clone(inner))
+    /// Takes a place. If there is none, the connection that has waited for the longest time is closed: whoever means
+    /// well says hello at once, and gets through a crowd that says nothing.
+    fn take(inner: &Rc<Inner<P>>, connection: &P::Connection) -> Self {
+        let mut hellos = inner.hellos.borrow_mut();
+        let number = hellos.next;
+        hellos.next += 1;
+        hellos.waiting.insert(number, connection.clone());
+        if hellos.waiting.len() > inner.config.hellos_max
+            && let Some((_, oldest)) = hellos.waiting.pop_first()
+        {
+            if !std::mem::replace(&mut hellos.told, true) {
+                tracing::warn!(from = oldest.peer(), "closed: too many connections say no hello");
+            }
+            oldest.close();
+        }
+        drop(hellos);
+        Self { inner: Rc::clone(inner), number }
     }
 }
 
 impl<P: Platform> Drop for HelloPlace<P> {
     fn drop(&mut self) {
-        self.0.hellos.set(self.0.hellos.get() - 1);
+        let mut hellos = self.inner.hellos.borrow_mut();
+        let own = hellos.waiting.remove(&self.number);
+        hellos.told &= !hellos.waiting.is_empty();
+        drop(hellos);
+        // Closing may call back.
+        drop(own);
+    }
+}
+
+/// Says once why connections break off before they say hello: a certificate that is none of this cluster's, mostly.
+fn tell_broken<P: Platform>(inner: &Inner<P>, connection: &P::Connection, ending: &Ending) {
+    let reason = ending.to_string();
+    let mut hellos = inner.hellos.borrow_mut();
+    if !matches!(ending, Ending::Closed) && hellos.broken != reason {
+        tracing::warn!(from = connection.peer(), "closed before it said hello: {reason}");
+        hellos.broken = reason;
     }
 }
 
@@ -136,7 +186,11 @@ async fn welcome<P: Platform, S: BusService>(
             tracing::warn!(from = connection.peer(), "closed: {reason}");
             return;
         }
-        Some(Err(_)) | None => return,
+        Some(Err(ending)) => {
+            tell_broken(&inner, &connection, &ending);
+            return;
+        }
+        None => return,
     };
     let path = Path::new(hello.path, connection.clone());
     let agreed = match hello.path {

@@ -10,7 +10,7 @@ use spandrel_platform::sync::Signal;
 use spandrel_platform::{Address, Buffer, Connection, Instant, Platform};
 use spandrel_shared::{NodeId, ProcessIncarnation};
 
-use crate::acceptor::AcceptedNode;
+use crate::acceptor::{AcceptedNode, Hellos};
 use crate::dialled_session::DialledSession;
 use crate::dialler::DialledNode;
 use crate::frame::{FrameScratch, Header, PAYLOAD_BYTES_MAX, TooLarge, payload_bytes};
@@ -57,7 +57,7 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) stopping: Cell<bool>,
     pub(crate) stop_signal: Signal,
     /// Connections that have not come to a session yet.
-    pub(crate) hellos: Cell<usize>,
+    pub(crate) hellos: RefCell<Hellos<P>>,
     /// The last reason for which each node was refused, so that it is logged once.
     pub(crate) refusals: RefCell<BTreeMap<NodeId, String>>,
 }
@@ -78,7 +78,7 @@ impl<P: Platform> Bus<P> {
             scratch: RefCell::default(),
             stopping: Cell::new(false),
             stop_signal: Signal::new(),
-            hellos: Cell::new(0),
+            hellos: RefCell::default(),
             refusals: RefCell::default(),
         };
         Self { inner: Rc::new(inner) }
@@ -109,6 +109,15 @@ impl<P: Platform> Bus<P> {
         let removed = self.inner.dialled.borrow_mut().remove(&node);
         if let Some(dialled) = removed {
             dialled.stop(&self.inner);
+        }
+    }
+
+    /// Stops dialling `node` and ends the session in which it asks. Where nodes prove who they are, it gets no new one.
+    pub fn expel(&self, node: NodeId) {
+        self.remove_peer(node);
+        let accepted = self.inner.accepted.borrow().get(&node).cloned();
+        if let Some(accepted) = accepted {
+            accepted.end();
         }
     }
 

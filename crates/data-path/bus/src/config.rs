@@ -32,7 +32,8 @@ pub struct BusConfig {
     pub request_bytes_max: u64,
     /// Answers wait while this many bytes are queued for the peer.
     pub queued_bytes_max: usize,
-    /// Connections that may be on their way to a session at the same time. Further ones are closed.
+    /// Connections that may be on their way to a session at the same time. If more come, the oldest is
+    /// closed.
     pub hellos_max: usize,
 }
 

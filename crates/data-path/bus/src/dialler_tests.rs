@@ -323,6 +323,24 @@ fn new_addresses_are_tried_at_once_and_a_removed_peer_no_more() {
     assert!(matches!(c.service.log.borrow().last(), Some(Event::SessionEnded(_))));
 }
 
+#[test]
+fn a_peer_that_is_expelled_asks_no_more() {
+    let world = World::new(11);
+    let (a, c) = (Node::start(&world, "a"), Node::start(&world, "c"));
+    a.dial(&world, "c");
+    a.await_session("c");
+    let call = a.start_call("c", attach(1), &[]);
+    run_until(&world, || call.is_there());
+    assert!(matches!(call.response(), Some(Ok(_))));
+    c.service.held.set(true);
+    let call = a.start_call("c", attach(2), &[]);
+    run_until(&world, || c.service.began() == 2);
+    c.bus.expel(a.id());
+    run_until(&world, || call.is_there());
+    assert_eq!(call.response(), Some(Err(BusError::SessionLost)));
+    c.service.release();
+}
+
 /// A process at `b`'s place that answers each connection with `answer` to what it received first.
 fn answering(world: &World, answer: impl Fn(&Header) -> Vec<u8> + 'static) {
     let process = world.process("b");

@@ -45,6 +45,12 @@ fn replica_subject(request: &ReplicaRequest) -> Subject {
             mark: mark.version,
             ..Subject::NONE
         },
+        ReplicaRequest::Doubt { volume, authority, .. } => Subject {
+            volume: *volume,
+            epoch: authority.epoch,
+            configuration: authority.configuration,
+            ..Subject::NONE
+        },
         ReplicaRequest::Fence { volume, epoch, .. } => {
             Subject { volume: *volume, epoch: *epoch, ..Subject::NONE }
         }

@@ -82,7 +82,9 @@ impl RequestKind {
                 ReplicaRequest::NoteMark { .. } => Self::NoteMark,
                 ReplicaRequest::Pages { .. } => Self::Pages,
                 ReplicaRequest::BlockStates { .. } => Self::BlockStates,
-                ReplicaRequest::SetPageVersion { .. } | ReplicaRequest::Prove { .. } => Self::SetPageVersion,
+                ReplicaRequest::SetPageVersion { .. }
+                | ReplicaRequest::Prove { .. }
+                | ReplicaRequest::Doubt { .. } => Self::SetPageVersion,
                 ReplicaRequest::AddCopy(_) => Self::AddCopy,
                 ReplicaRequest::RemoveCopy { .. } => Self::RemoveCopy,
             },

@@ -395,6 +395,19 @@ impl<P: Platform> DriveStore<P> {
         self.inner.state.borrow().slabs.get(slot.0).and_then(|slab| slab.proven)
     }
 
+    /// From now on the copies of a volume are sure to hold writes only up to `version`, if they were sure of more: an
+    /// owner is about to bring them up to date, and gives them newer writes before older ones. Durable when it
+    /// returns: it stands in the root, as what a recovery finds.
+    pub async fn doubt(&self, volume: VolumeId, version: Version) -> Result<(), StoreError> {
+        let in_doubt = {
+            let mut state = self.inner.state.borrow_mut();
+            let volume_slot = state.volume_slot(volume);
+            let copies = state.slabs.iter_mut().filter(|(_, slab)| Some(slab.volume_slot) == volume_slot);
+            copies.map(|(_, slab)| slab.prove_only(version)).count()
+        };
+        if in_doubt == 0 { Ok(()) } else { self.checkpoint().await }
+    }
+
     /// A resync has made a slab copy whole: what recoveries found before counts no more. Durable when it
     /// returns.
     pub async fn prove(&self, slot: SlabSlot) -> Result<(), StoreError> {

@@ -174,6 +174,12 @@ impl<P: Platform> Replica<P> {
                 local.store.prove(local.slot).await?;
                 done()
             }
+            ReplicaRequest::Doubt { volume, drive, authority, proven } => {
+                self.check_epoch(volume, authority)?;
+                let store = self.inner.borrow().drives.get(&drive).cloned().ok_or(ReplicaError::NotFound)?;
+                store.doubt(volume, proven).await?;
+                done()
+            }
             ReplicaRequest::AddCopy(new) => self.add_copy(new).await,
             ReplicaRequest::RemoveCopy { copy } => {
                 let local = self.find(copy)?;

@@ -204,6 +204,18 @@ pub enum ReplicaRequest {
         /// The owner's right.
         authority: Authority,
     },
+    /// The copies of a volume on a drive are about to be brought up to date, and get newer writes before older ones:
+    /// until they are whole they are proven up to `proven` alone. Durable when it is answered, with `Done`.
+    Doubt {
+        /// The volume.
+        volume: VolumeId,
+        /// The drive.
+        drive: DriveId,
+        /// The owner's right.
+        authority: Authority,
+        /// Up to which version they hold every write.
+        proven: Version,
+    },
 }
 
 /// A copy to be created.

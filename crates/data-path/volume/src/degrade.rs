@@ -241,6 +241,12 @@ impl<C: OwnerContext> OwnerInner<C> {
             MembershipChange::Promote(drive) if self.leg_state(*drive) == LegState::Promoting => {
                 self.set_leg_state(*drive, LegState::InSync);
             }
+            MembershipChange::Settle(stale) => {
+                for drive in membership.drives().into_keys() {
+                    let state = if stale.contains(&drive) { LegState::Stale } else { LegState::InSync };
+                    self.set_leg_state(drive, state);
+                }
+            }
             // Writes may have been answered without it. Nothing takes a leg out while its promotion is on its
             // way; if something did, a new ownership has to compare the copies.
             MembershipChange::Promote(drive) => {
@@ -264,6 +270,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                 tracing::info!(volume = %self.volume, %drive, "copies in sync again");
                 statistics.legs_promoted += 1;
             }
+            MembershipChange::Settle(_) => {}
         }
         drop((suspects, statistics));
         *self.membership.borrow_mut() = membership;

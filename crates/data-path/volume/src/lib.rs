@@ -1,7 +1,7 @@
 //! The owner of a volume: orders its writes, sends them to all copies, takes over and degrades.
 //!
 //! Reading order: [`BlockDevice`] (what a front-end sees), `owner` (the state and the rules),
-//! `write`, `read`, `takeover`, `degrade`, `resync`, `scrub`. [`OwnerContext`] is all that an owner
+//! `write`, `read`, `takeover`, `settle`, `degrade`, `resync`, `scrub`. [`OwnerContext`] is all that an owner
 //! knows of the world around it.
 
 mod context;
@@ -13,6 +13,7 @@ mod range_lock;
 mod read;
 mod resync;
 mod scrub;
+mod settle;
 mod statistics;
 mod takeover;
 mod told_once;
@@ -21,7 +22,7 @@ mod write;
 
 pub use context::{AskError, OwnerContext};
 pub use device::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent};
-pub use membership::{Leg, LegState, Member, Membership, MembershipChange, MembershipError};
+pub use membership::{Leg, LegState, Member, Membership, MembershipChange, MembershipError, Unsettled};
 pub use owner::{Owner, OwnerError, Phase};
 pub use range_lock::{RangeGuard, RangeLocks};
 pub use resync::ResyncProgress;

@@ -40,6 +40,15 @@ pub struct Membership {
     pub slabs: Vec<Vec<Member>>,
     /// The legs that may lack writes, and the version up to which each is complete.
     pub stale: BTreeMap<DriveId, Version>,
+    /// If the state was set back and nobody has compared the copies since: no mark counts, and no copy.
+    pub unsettled: Option<Unsettled>,
+}
+
+/// What is known of a volume whose marks are those of an older state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unsettled {
+    /// The drives that are given up for lost: what they hold is not waited for.
+    pub lost: BTreeSet<DriveId>,
 }
 
 impl Membership {
@@ -102,6 +111,8 @@ pub enum MembershipChange {
     MarkStale(BTreeMap<DriveId, Version>),
     /// This leg is complete.
     Promote(DriveId),
+    /// The copies were compared: these legs may lack any write, and all others lack none.
+    Settle(BTreeSet<DriveId>),
 }
 
 /// Why a change of membership was not made.

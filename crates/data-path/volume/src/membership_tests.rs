@@ -18,6 +18,7 @@ fn the_last_copy_of_any_slab_is_never_marked() {
         configuration: ConfigurationVersion(1),
         slabs: vec![vec![member(1, 1), member(2, 2)], vec![member(2, 3), member(3, 4)]],
         stale: BTreeMap::from([(DriveId::from_bytes([2; 16]), Version::ZERO)]),
+        unsettled: None,
     };
     let drives = |numbers: &[u8]| numbers.iter().map(|number| DriveId::from_bytes([*number; 16])).collect();
     assert!(membership.may_mark(&drives(&[3])));

@@ -144,7 +144,9 @@ impl<C: OwnerContext> Owner<C> {
     /// node, with the epoch that it gave.
     pub fn start(context: C, membership: Membership) -> Self {
         let legs = membership.drives().into_iter().map(|(drive, node)| {
-            let stale = membership.stale.contains_key(&drive);
+            let is_lost =
+                membership.unsettled.as_ref().is_some_and(|unsettled| unsettled.lost.contains(&drive));
+            let stale = is_lost || membership.stale.contains_key(&drive);
             (drive, Leg { node, state: if stale { LegState::Stale } else { LegState::InSync } })
         });
         let legs: BTreeMap<DriveId, Leg> = legs.collect();

@@ -1,7 +1,8 @@
 //! Bringing a stale leg back: it joins the new writes, gets what it missed, and is promoted.
 //!
 //! 1. Its node accepts the epoch; copies that are not there are created empty.
-//! 2. The leg joins: every new write goes to it too, without being awaited. The older writes drain.
+//! 2. Its drive notes durably that its copies may lack writes below newer ones, until it hears otherwise. The leg
+//!    joins: every new write goes to it too, without being awaited. The older writes drain.
 //! 3. Pages that either side has changed since the leg's mark are copied, 64 KiB at a time, each
 //!    under the blocks' lock, so that no write passes the copying. Then the page gets the source's
 //!    version.
@@ -36,6 +37,9 @@ const CHUNK_BLOCKS: u32 = 16;
 
 /// Pages that are copied at the same time.
 const PAGES_AT_ONCE: usize = 4;
+
+/// Copies that are said to be whole at the same time.
+const COPIES_AT_ONCE: usize = 32;
 
 /// How long a resync waits after a promotion that was refused or failed.
 const PROMOTION_RETRY: Duration = Duration::from_millis(20);
@@ -121,6 +125,11 @@ impl<C: OwnerContext> OwnerInner<C> {
         let members = self.members_on(drive);
         self.prepare_copies(drive, node, &members).await?;
         let since = self.membership.borrow().stale.get(&drive).copied().unwrap_or(Version::ZERO);
+        // From here on it cannot be told by its versions what it lacks. If the cluster's state is lost, the drive must
+        // know that.
+        let authority = self.authority();
+        let doubt = ReplicaRequest::Doubt { volume: self.volume, drive, authority, proven: since };
+        self.in_time(self.context.ask(node, doubt, None)).await?;
         self.set_leg_state(drive, LegState::Joining);
         if !canary::is_planted(Bug::CopyUndrained) {
             self.drain(drive, LegState::Joining).await?;
@@ -336,10 +345,16 @@ impl<C: OwnerContext> OwnerInner<C> {
         if !canary::is_planted(Bug::PromoteUndrained) {
             self.drain(drive, LegState::Promoting).await?;
         }
-        for (slab, member, ..) in self.members_on(drive) {
-            let copy = self.membership.borrow().address(slab, &member);
-            let request = ReplicaRequest::Prove { copy, authority: self.authority() };
-            if let Err(error) = self.in_time(self.ask_copy(&member, request, None)).await {
+        let members = self.members_on(drive);
+        for some in members.chunks(COPIES_AT_ONCE) {
+            let proofs = some.iter().map(|(slab, member, ..)| {
+                let copy = self.membership.borrow().address(*slab, member);
+                let request = ReplicaRequest::Prove { copy, authority: self.authority() };
+                self.in_time(self.ask_copy(member, request, None))
+            });
+            let proven: Result<Vec<_>, _> =
+                futures_util::future::join_all(proofs).await.into_iter().collect();
+            if let Err(error) = proven {
                 self.set_leg_state(drive, LegState::Stale);
                 return Err(error.into());
             }

@@ -1,5 +1,8 @@
 //! Taking a volume over: fence, gather, roll forward, compare; only then serve.
 //!
+//! If nobody knows which legs are in sync, since the cluster's state was set back, that is found out first: see
+//! `settle`.
+//!
 //! 1. Every in-sync leg's node accepts the new epoch and lists the writes that may be incomplete.
 //!    From its answer on, no older owner can complete a write. A leg that cannot answer is marked
 //!    stale, if the cluster lets this node mark and other copies remain; else the volume waits.
@@ -62,7 +65,7 @@ pub(crate) async fn run<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
 }
 
 /// Why a take-over did not end.
-enum Interrupted {
+pub(crate) enum Interrupted {
     /// Another owner was met.
     Deposed,
     /// A leg did not answer, and could not be marked stale yet.
@@ -77,6 +80,7 @@ struct Gathered {
 
 impl<C: OwnerContext> OwnerInner<C> {
     async fn take_over(&self) -> Result<(), Interrupted> {
+        self.settle().await?;
         let gathered = self.fence_and_gather().await?;
         // Until all of it is rolled forward, no message may say that more is complete.
         self.versions.borrow_mut().inherit(gathered.mark.clone());
@@ -208,7 +212,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    fn stop_if_deposed(&self, error: &AskError) -> Result<(), Interrupted> {
+    pub(crate) fn stop_if_deposed(&self, error: &AskError) -> Result<(), Interrupted> {
         if let AskError::Replica(spandrel_replica::ReplicaError::Fenced { epoch }) = error
             && *epoch > self.epoch
         {
@@ -319,7 +323,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         let slabs = self.membership.borrow().slabs.len() as u32;
         let mut lacking: BTreeMap<DriveId, Version> = BTreeMap::new();
-        let compared = (0..slabs).map(|slab| self.compare_slab(SlabIndex(slab)));
+        let compared = (0..slabs).map(|slab| self.compare_slab_versions(SlabIndex(slab)));
         let mut compared = stream::iter(compared).buffer_unordered(SLABS_AT_ONCE);
         while let Some(found) = compared.next().await {
             lacking.extend(found?.into_iter().map(|drive| (drive, Version::ZERO)));
@@ -333,7 +337,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// The in-sync legs that lack a version of a slab which another one has.
-    async fn compare_slab(&self, slab: SlabIndex) -> Result<Vec<DriveId>, Interrupted> {
+    async fn compare_slab_versions(&self, slab: SlabIndex) -> Result<Vec<DriveId>, Interrupted> {
         let members = self.in_sync_members(slab);
         let asked = join_all(members.iter().map(|member| self.ask_pages(slab, member))).await;
         let mut pages = Vec::with_capacity(members.len());

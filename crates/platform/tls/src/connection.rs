@@ -27,6 +27,10 @@ const ARRIVED_BYTES: usize = 128 << 10;
 /// is sent by nobody who means well.
 const LEFT_BYTES_MAX: usize = 48 << 10;
 
+/// The most that is encrypted into one buffer: with the headers of its records, and a further record where each of its
+/// parts ends, it stays within the largest that is pooled, 1 MiB.
+const PIECE_BYTES_MAX: usize = (1 << 20) - (8 << 10);
+
 /// What encrypts to less than this is copied into the queue below instead of being given in a buffer of its own.
 const COPIED_BYTES_MAX: usize = 1 << 10;
 
@@ -304,8 +308,22 @@ impl<C: Connection> Secured<C> {
             body.iter().for_each(|part| state.waiting.extend_from_slice(part));
             return;
         }
-        let parts: Vec<&[u8]> = std::iter::once(head).chain(body.iter().map(|part| &**part)).collect();
-        self.encrypt(&mut state, &parts);
+        let parts = std::iter::once(head).chain(body.iter().map(|part| &**part));
+        // Pieces that fit into pooled buffers, whatever is sent: a larger buffer would be made for each.
+        let mut piece: Vec<&[u8]> = Vec::new();
+        let mut left = PIECE_BYTES_MAX;
+        for mut part in parts {
+            while part.len() > left {
+                let (now, later) = part.split_at(left);
+                piece.push(now);
+                self.encrypt(&mut state, &piece);
+                piece.clear();
+                (part, left) = (later, PIECE_BYTES_MAX);
+            }
+            piece.push(part);
+            left -= part.len();
+        }
+        self.encrypt(&mut state, &piece);
     }
 
     /// Encrypts what the application sends, and gives it to the connection below.

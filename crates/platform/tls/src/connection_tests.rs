@@ -424,8 +424,10 @@ fn without_tls_only_loopback_is_listened_on_and_connected_to() {
     for address in ["127.0.0.1:7000", "/run/test.sock"] {
         assert!(platform.listen(&address.parse().unwrap()).is_ok(), "{address}");
     }
-    // What is not said to be secured is not, and so stays within the machine.
+    // Where TLS is spoken, nothing over TCP goes without, not even within the machine.
     let authority = TestAuthority::new(CLUSTER);
     let secured = TlsPlatform::new(process.platform(), Some(authority.holder("far", &authority, &[])));
     assert!(secured.listen(&outside).is_err());
+    assert!(secured.listen(&"127.0.0.1:7000".parse().unwrap()).is_err());
+    assert!(secured.listen(&"/run/other.sock".parse().unwrap()).is_ok());
 }

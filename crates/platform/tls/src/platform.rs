@@ -82,8 +82,15 @@ impl<P: Platform> Platform for TlsPlatform<P> {
 
     fn listen(&self, address: &Address) -> Result<TlsListener<P>, LinkError> {
         let settings = self.settings.as_ref().filter(|settings| settings.secured.contains(address));
-        if settings.is_none() {
-            Self::check_plain(address)?;
+        match (&self.settings, address) {
+            // An address that was forgotten among those that are secured must not be found unencrypted.
+            (Some(_), Address::Tcp(_)) if settings.is_none() => {
+                return Err(LinkError::Other(format!(
+                    "{address}: it is not one of those to be listened at with TLS"
+                )));
+            }
+            _ if settings.is_none() => Self::check_plain(address)?,
+            _ => {}
         }
         let listener = self.below.listen(address)?;
         Ok(TlsListener { listener, settings: settings.cloned(), buffers: self.buffers().clone() })

@@ -232,3 +232,7 @@ pub(crate) fn explain(error: &Error) -> String {
     };
     format!("{cause} ({error})")
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

@@ -12,7 +12,9 @@ use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, Version, VolumeId};
-use spandrel_volume::{AskError, Member, Membership, MembershipChange, MembershipError, OwnerContext};
+use spandrel_volume::{
+    AskError, Member, Membership, MembershipChange, MembershipError, OwnerContext, Unsettled,
+};
 
 use crate::parts::NodeParts;
 
@@ -68,6 +70,9 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
         match change {
             MembershipChange::MarkStale(marks) => state.mark_stale(self.parts.own, seen, marks).await,
             MembershipChange::Promote(drive) => state.promote(self.parts.own, seen, &[*drive].into()).await,
+            MembershipChange::Settle(stale) => {
+                state.settle_copies(self.parts.own, seen, stale, self.parts.cluster.generation).await
+            }
         }
     }
 
@@ -187,9 +192,14 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
             return Err(MembershipError::Refused(reason));
         }
         let seen = self.seen.borrow().clone();
+        let generation = self.parts.cluster.generation;
+        if seen.record.generation != generation && !matches!(change, MembershipChange::Settle(_)) {
+            // Marks would be lost among those of the older state.
+            return Err(MembershipError::Refused("the copies were not compared yet".to_owned()));
+        }
         let now = self.settle(&seen, self.try_change(&seen, &change).await).await?;
-        if is_made(&now, &change) {
-            Ok(membership_of(&now))
+        if is_made(&now, &change, generation) {
+            Ok(membership_of(&now, generation))
         } else {
             Err(MembershipError::Unavailable("the membership has changed meanwhile".to_owned()))
         }
@@ -197,8 +207,11 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
 }
 
 /// Whether the state shows what a change asked for.
-fn is_made(now: &VolumeMembership, change: &MembershipChange) -> bool {
+fn is_made(now: &VolumeMembership, change: &MembershipChange, generation: u16) -> bool {
     match change {
+        MembershipChange::Settle(stale) => {
+            now.record.generation == generation && now.marks.keys().eq(stale.iter())
+        }
         MembershipChange::MarkStale(marks) => {
             marks.iter().all(|(drive, since)| now.marks.get(drive).is_some_and(|mark| mark <= since))
         }
@@ -207,8 +220,8 @@ fn is_made(now: &VolumeMembership, change: &MembershipChange) -> bool {
 }
 
 /// The membership as the owner uses it. Copies that are still being built are left out: nothing
-/// counts on them yet.
-pub(crate) fn membership_of(seen: &VolumeMembership) -> Membership {
+/// counts on them yet. If the marks are those of an earlier `generation` of the state, they count for nothing.
+pub(crate) fn membership_of(seen: &VolumeMembership, generation: u16) -> Membership {
     let member = |member: &spandrel_cluster::Member| {
         let node = seen.nodes.get(&member.drive).copied()?;
         Some(Member { node, drive: member.drive, copy: member.copy })
@@ -217,7 +230,8 @@ pub(crate) fn membership_of(seen: &VolumeMembership) -> Membership {
         .sets
         .iter()
         .map(|set| set.members.iter().filter(|member| !member.building).filter_map(member).collect());
-    let stale: BTreeMap<DriveId, Version> = seen.marks.clone();
+    let is_settled = seen.record.generation == generation;
+    let stale: BTreeMap<DriveId, Version> = if is_settled { seen.marks.clone() } else { BTreeMap::new() };
     Membership {
         volume: seen.volume,
         size_bytes: seen.record.size_bytes,
@@ -226,6 +240,7 @@ pub(crate) fn membership_of(seen: &VolumeMembership) -> Membership {
         configuration: seen.record.configuration,
         slabs: slabs.collect(),
         stale,
+        unsettled: (!is_settled).then(|| Unsettled { lost: seen.lost.clone() }),
     }
 }
 

@@ -20,6 +20,7 @@ fn membership(revision: u64, stale: &[DriveId]) -> VolumeMembership {
         epoch: Epoch(3),
         configuration: ConfigurationVersion(revision),
         state: VolumeState::Ready,
+        generation: 0,
         created_unix_ms: 0,
     };
     VolumeMembership {
@@ -29,6 +30,7 @@ fn membership(revision: u64, stale: &[DriveId]) -> VolumeMembership {
         sets: Vec::new(),
         marks: stale.iter().map(|drive| (*drive, Version::ZERO)).collect(),
         room: VolumeRoomRecord::default(),
+        lost: Default::default(),
         nodes: BTreeMap::new(),
         read_at: Revision(revision),
     }
@@ -40,12 +42,12 @@ fn a_change_whose_answer_comes_after_that_of_a_later_one_counts_only_if_it_still
     let mut seen = membership(1, &[drive]);
     let (promoted, marked_again) = (membership(2, &[]), membership(3, &[drive]));
     let promote = MembershipChange::Promote(drive);
-    assert!(is_made(&promoted, &promote), "the store has made it");
+    assert!(is_made(&promoted, &promote, 0), "the store has made it");
 
     let newest = adopt(&mut seen, Some(marked_again)).expect("it is the owner");
     assert_eq!(newest.revision, Revision(3));
     let newest = adopt(&mut seen, Some(promoted)).expect("it is the owner");
-    assert!(!is_made(&newest, &promote), "the drive was marked again meanwhile");
+    assert!(!is_made(&newest, &promote, 0), "the drive was marked again meanwhile");
     assert_eq!((newest.revision, seen.revision), (Revision(3), Revision(3)));
 }
 

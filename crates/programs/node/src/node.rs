@@ -330,7 +330,7 @@ async fn know_node<P: Platform, S: StateStore>(
             Some(known) => Expected::ModifiedAt(known.revision),
             None => Expected::Absent,
         };
-        parts.state.put(&key, expected, record).await.map(drop)
+        parts.state.put_node(config.node, expected, record).await
     };
     drives::retry(parts, attempt).await
 }
@@ -354,7 +354,7 @@ async fn know_peers<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
                 .collect()
         };
         for gone in parts.bus.peers().into_iter().filter(|peer| !nodes.contains_key(peer)) {
-            parts.bus.remove_peer(gone);
+            parts.bus.expel(gone);
         }
         for (node, addresses) in nodes {
             parts.bus.set_peer(node, addresses);

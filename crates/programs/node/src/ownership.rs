@@ -18,7 +18,7 @@ use std::time::Duration;
 use spandrel_cluster::liveness::OWNER_SILENCE_MAX;
 use spandrel_cluster::promises::Peer;
 use spandrel_cluster::store::{Revision, StateStore};
-use spandrel_cluster::{Stored, VolumeMembership, VolumeRecord, VolumeState, VolumeWriter};
+use spandrel_cluster::{Member, Stored, VolumeMembership, VolumeRecord, VolumeState, VolumeWriter};
 use spandrel_platform::{Buffer, Platform, before};
 use spandrel_replica::CopyAddress;
 use spandrel_shared::canary::{self, Bug};
@@ -383,8 +383,11 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     /// Whether an in-sync copy of every slab is within reach, as far as is known.
     pub(crate) fn reaches_every_slab(&self, seen: &VolumeMembership) -> bool {
+        // Marks of an older state say nothing: its owner finds out which copies count.
+        let is_settled = seen.record.generation == self.parts.cluster.generation;
         seen.sets.iter().zip(0..).all(|(set, slab)| {
-            set.members.iter().filter(|member| seen.is_in_sync(member)).any(|member| {
+            let counts = |member: &&Member| !is_settled || seen.is_in_sync(member);
+            set.members.iter().filter(counts).any(|member| {
                 let Some(node) = seen.nodes.get(&member.drive) else { return false };
                 if *node != self.parts.own.node {
                     return self.parts.liveness.is_reachable(*node);
@@ -402,7 +405,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             return;
         }
         tracing::info!(volume = now.record.name, epoch = epoch.0, "taking the volume over");
-        let membership = membership_of(&now);
+        let membership = membership_of(&now, self.parts.cluster.generation);
         let since = now.read_at;
         let context = NodeContext::new(self.parts.clone(), now);
         let owner = Owner::start(context.clone(), membership);

@@ -16,6 +16,7 @@ fn shown(epoch: Epoch) -> Changes<VolumeId, VolumeRecord> {
         epoch,
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
+        generation: 0,
         created_unix_ms: 0,
     };
     vec![(VolumeId::from_random(5, 5), Some(Stored { record, revision: Revision(u64::from(epoch.0)) }))]

@@ -122,6 +122,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             write_copies_min: 1,
             slab_bytes: parts.cluster.slab_bytes,
             preferred_owner: Some(plan.owner),
+            generation: parts.cluster.generation,
             created_unix_ms: platform.unix_time().0,
         };
         retry_store(parts, || parts.state.begin_volume(&new, &sets, &room)).await?;

@@ -252,10 +252,96 @@ pub enum ClusterCommand {
     Init(ClusterInitArguments),
     /// Show how the cluster is
     Status(OutputArguments),
-    /// Print a new join token, good for a week
-    JoinToken,
+    /// Print a new join token, good for a week; list those that are valid, revoke one
+    JoinToken(JoinTokenArguments),
     /// Show which servers keep the cluster's state
     State(OutputArguments),
+    /// Write the cluster's state into a file. Each server makes such backups by itself, too
+    Backup(BackupArguments),
+    /// Put the cluster's state back to a backup, when the newest one is lost for good
+    ///
+    /// To be run on one server, while all of them are stopped: the way out when most of the servers that keep the
+    /// state are lost for good, or when the state is older than what the drives have seen. Says what may be lost,
+    /// and asks.
+    Recover(RecoverArguments),
+    /// Show which volumes wait for their copies to be compared after `cluster recover`, or go on without some nodes
+    Settle(SettleArguments),
+}
+
+/// `spandrel cluster join-token`.
+#[derive(Clone, Debug, Args)]
+pub struct JoinTokenArguments {
+    /// What to do; a new one is made if nothing is said.
+    #[command(subcommand)]
+    pub command: Option<JoinTokenCommand>,
+}
+
+/// `spandrel cluster join-token`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum JoinTokenCommand {
+    /// Print a new one
+    Create,
+    /// List those that are valid, without their secrets
+    #[command(alias = "ls")]
+    List(OutputArguments),
+    /// Let nobody join any more with one of them
+    Revoke(JoinTokenNameArguments),
+}
+
+/// `spandrel cluster join-token revoke`.
+#[derive(Clone, Debug, Args)]
+pub struct JoinTokenNameArguments {
+    /// How its number begins, as the list shows it
+    pub id: String,
+}
+
+/// `spandrel cluster backup`.
+#[derive(Clone, Debug, Args)]
+pub struct BackupArguments {
+    /// A file that is not there yet
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// `spandrel cluster recover`.
+#[derive(Clone, Debug, Args)]
+pub struct RecoverArguments {
+    /// The backup: any server's newest one in DIR/backups, or one that `spandrel cluster backup` has made
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "from_member",
+        conflicts_with = "from_member"
+    )]
+    pub from: Option<PathBuf>,
+
+    /// Use what this server's own member of etcd still has: newer than any backup, if it was not cut off
+    #[arg(long)]
+    pub from_member: bool,
+
+    /// Only say what would be done, and what may be lost
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not ask whether this is meant
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// `spandrel cluster settle`.
+#[derive(Clone, Debug, Args)]
+pub struct SettleArguments {
+    /// Give the drives of this node up for lost; may be said several times
+    #[arg(long, value_name = "NODE")]
+    pub without: Vec<String>,
+
+    /// Only show what waits
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not ask whether this is meant
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `spandrel cluster init`.
@@ -302,13 +388,21 @@ pub enum WitnessCommand {
     Join(JoinArguments),
     /// Run the witness, in the foreground, until Ctrl-C or SIGTERM
     Run(RunArguments),
+    /// Take a witness out of the cluster for good; asked on another server
+    Remove(ServerRemoveArguments),
 }
 
 /// `spandrel node join` and `spandrel witness join`.
 #[derive(Clone, Debug, Args)]
 pub struct JoinArguments {
-    /// What `spandrel cluster init` or `spandrel cluster join-token` has printed
-    pub token: String,
+    /// What `spandrel cluster init` or `spandrel cluster join-token` has printed; `-` for standard input. Other users of
+    /// this machine can see what stands here
+    #[arg(required_unless_present = "token_file", conflicts_with = "token_file")]
+    pub token: Option<String>,
+
+    /// A file that holds the token
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
 
     /// What this server is and where it listens.
     #[command(flatten)]
@@ -381,6 +475,25 @@ pub enum NodeCommand {
     Stop(NodeStopArguments),
     /// Start a node that was stopped
     Start(NodeArguments),
+    /// Take a node out of the cluster for good; asked on another server
+    ///
+    /// Refused while it runs and has drives, and while copies of volumes are to be on its drives.
+    Remove(ServerRemoveArguments),
+}
+
+/// `spandrel node remove` and `spandrel witness remove`.
+#[derive(Clone, Debug, Args)]
+pub struct ServerRemoveArguments {
+    /// The server's name
+    pub name: String,
+
+    /// Only say what would be done, or what stands against it
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not ask whether this is meant
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `spandrel node stop`.
@@ -513,9 +626,26 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 
 fn parse_state(text: &str) -> Result<String, String> {
     match text.strip_prefix("etcd://") {
-        Some(address) if !address.is_empty() => Ok(format!("http://{address}")),
+        Some(address) if !address.is_empty() => {
+            check_loopback(address)?;
+            Ok(format!("http://{address}"))
+        }
         _ => Err(format!("{text:?} is no etcd: write for example etcd://127.0.0.1:2379")),
     }
+}
+
+/// Refuses an etcd on another machine: nothing between it and this one would be encrypted, and whoever can read along
+/// or write there owns the cluster.
+fn check_loopback(address: &str) -> Result<(), String> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback()) {
+        return Ok(());
+    }
+    Err(format!(
+        "{address:?} is another machine, and nothing between it and this one would be encrypted: let the cluster keep \
+         its state itself (without --state), or name a loopback address at which something encrypted listens"
+    ))
 }
 
 fn parse_size_argument(text: &str) -> Result<u64, String> {

@@ -36,3 +36,21 @@ fn the_directory_may_stand_anywhere() {
         assert_eq!(arguments.dir, Some(PathBuf::from("/x")), "{line}");
     }
 }
+
+#[test]
+fn an_etcd_of_others_is_spoken_to_on_this_machine_alone() {
+    for good in ["etcd://127.0.0.1:2379", "etcd://[::1]:2379", "etcd://localhost:2379", "etcd://127.9.0.1:1"]
+    {
+        assert!(parse_state(good).is_ok_and(|url| url.starts_with("http://")), "{good}");
+    }
+    for bad in [
+        "etcd://10.0.0.1:2379",
+        "etcd://etcd.example:2379",
+        "etcd://[2001:db8::1]:2379",
+        "etcd://",
+        "http://127.0.0.1:2379",
+        "etcd://localhost.example:2379",
+    ] {
+        assert!(parse_state(bad).is_err(), "{bad}");
+    }
+}

@@ -6,6 +6,7 @@ mod cluster;
 mod drive;
 mod fleet;
 mod node;
+mod recover;
 mod status;
 mod volume;
 mod witness;

@@ -14,6 +14,7 @@
 mod admin;
 mod arguments;
 mod commands;
+mod confirm;
 mod demo;
 mod device;
 mod directory;

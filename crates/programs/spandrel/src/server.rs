@@ -3,21 +3,28 @@
 //! Reading order: [`settings`] (what the server is, kept in its directory), [`found`] (making a cluster), [`join`]
 //! (asking to belong to one) and [`admission`] (answering that), [`run`] (the daemon), [`state_member`] (its part in
 //! keeping the cluster's state, and [`state_plan`], who has one), [`peers`] (the other nodes), [`listener`]
-//! (the admin API over TLS).
+//! (the admin API over TLS), [`removal`] (leaving for good), [`backups`]
+//! and [`recover`] (when the state is lost; [`generation`] says which one counts then).
 //!
 //! A server listens at four ports, from the one that it was given on: other nodes, the admin API, etcd's clients,
 //! etcd's members.
 
 pub mod admission;
+pub mod backups;
 pub mod drives;
 pub mod found;
+pub mod generation;
 pub mod join;
 pub mod listener;
 pub mod peers;
+pub mod pending;
+pub mod recover;
+pub mod removal;
 pub mod run;
 pub mod settings;
 pub mod state_member;
 pub mod state_plan;
+pub mod strangers;
 
 use std::net::SocketAddr;
 

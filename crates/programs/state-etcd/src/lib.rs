@@ -83,12 +83,12 @@ impl std::fmt::Debug for EtcdIdentity {
 #[derive(Clone)]
 pub struct EtcdState {
     connection: Arc<Connection>,
+    namespace: Namespace,
 }
 
 struct Connection {
     runtime: Handle,
     members: Arc<Members>,
-    namespace: Namespace,
     /// Ends the thread by being dropped. `None` only then.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -110,14 +110,15 @@ impl EtcdState {
         let thread = thread.spawn(move || run(&described, &ready, stopped)).map_err(thread_failed)?;
         let ended = |error: RecvError| Err(thread_failed(std::io::Error::other(error)));
         let (runtime, members) = started.recv().unwrap_or_else(ended)?;
-        let connection = Connection {
-            runtime,
-            members: Arc::new(members),
-            namespace: Namespace::new(&options.namespace),
-            stop: Some(stop),
-            thread: Some(thread),
-        };
-        Ok(Self { connection: Arc::new(connection) })
+        let connection =
+            Connection { runtime, members: Arc::new(members), stop: Some(stop), thread: Some(thread) };
+        let namespace = Namespace::new(&options.namespace);
+        Ok(Self { connection: Arc::new(connection), namespace })
+    }
+
+    /// The state in another namespace of the same etcd, over the same connections.
+    pub fn within(&self, namespace: &str) -> Self {
+        Self { connection: Arc::clone(&self.connection), namespace: Namespace::new(namespace) }
     }
 
     /// From now on the members are those at `endpoints`. What was begun with others goes on.
@@ -208,7 +209,7 @@ impl StateStore for EtcdState {
     type Watch = EtcdWatch;
 
     async fn read(&self, selections: &[Selection]) -> Result<Snapshot, StoreError> {
-        let (members, namespace) = (self.members(), self.connection.namespace.clone());
+        let (members, namespace) = (self.members(), self.namespace.clone());
         let selections = selections.to_vec();
         let work = async move {
             let reads = namespace.reads(&selections);
@@ -225,7 +226,7 @@ impl StateStore for EtcdState {
 
     async fn transact(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         transaction.validate()?;
-        let (members, namespace) = (self.members(), self.connection.namespace.clone());
+        let (members, namespace) = (self.members(), self.namespace.clone());
         let work = async move {
             let request = namespace.transaction(&transaction);
             let response = members.change(|member| {
@@ -239,7 +240,7 @@ impl StateStore for EtcdState {
     }
 
     async fn watch(&self, prefix: &str, from: Revision) -> Result<EtcdWatch, StoreError> {
-        let (members, namespace) = (self.members(), self.connection.namespace.clone());
+        let (members, namespace) = (self.members(), self.namespace.clone());
         let prefix = prefix.to_owned();
         let work = async move { watch::begin(members, namespace, &prefix, from).await };
         let messages = self.call(StoreErrorKind::Unavailable, work).await?;

@@ -93,6 +93,19 @@ fn an_address_that_is_none_is_refused() {
     assert_eq!(code(&["http://127.0.0.1:2379", "not an address"]), "STATE_ADDRESS_INVALID");
 }
 
+#[test]
+fn a_key_that_is_none_is_no_wrong_address() {
+    let identity = EtcdIdentity {
+        authority_pem: String::new(),
+        certificate_pem: "no certificate".to_owned(),
+        key_pem: "no key".to_owned(),
+        member_name: "x".to_owned(),
+    };
+    let endpoints = vec!["https://127.0.0.1:2379".to_owned()];
+    let options = EtcdOptions { endpoints, namespace: String::new(), identity: Some(identity) };
+    assert_eq!(EtcdState::connect(&options).err().expect("it is refused").code, "STATE_IDENTITY_INVALID");
+}
+
 /// Adds one to a counter, until it is known that this was done.
 struct Counter {
     state: EtcdState,

@@ -71,6 +71,8 @@ pub struct MemberIdentity {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
+    /// The list of certificates that count no more, read at every connection.
+    pub revoked: PathBuf,
 }
 
 /// How a process becomes a member.
@@ -84,6 +86,9 @@ pub enum Beginning {
     /// It is one already: it is not started without its data. Whoever has begun a member must say so from then on, and
     /// remember it elsewhere than in the member's folder.
     Member,
+    /// It was one of several, the others of which are gone for good: it goes on alone with what it has. Whatever the
+    /// others knew beyond that is lost, and if they come back there are two of one.
+    Alone,
 }
 
 impl Beginning {
@@ -181,6 +186,20 @@ impl Member {
     }
 }
 
+/// Ends the process that uses the member's data, if there is one: a node that was killed has left it running.
+///
+/// Error: `STATE_MEMBER_NOT_STOPPED`.
+pub async fn stop_running(settings: &MemberSettings) -> Result<(), Error> {
+    MemberProcess::stop_running(settings).await.map_err(|error| {
+        Error::new(
+            "STATE_MEMBER_NOT_STOPPED",
+            "etcd cannot be ended that uses this server's part of the state",
+            error.to_string(),
+            "end it by hand: the process whose command line names the server's directory",
+        )
+    })
+}
+
 /// Starts the process again whenever it ends, until it is to be stopped or left.
 async fn keep(
     mut settings: MemberSettings,
@@ -200,7 +219,7 @@ async fn keep(
                     }
                     return;
                 }
-                () = tokio::time::sleep(DATA_INTERVAL), if settings.beginning != Beginning::Member => {
+                () = tokio::time::sleep(DATA_INTERVAL), if begins(&settings.beginning) => {
                     if Paths(&settings.folder).has_data() {
                         settings.beginning = Beginning::Member;
                         told.send_replace(running(&settings, &process));
@@ -221,8 +240,13 @@ async fn keep(
     }
 }
 
+/// Whether a member is still to get its data.
+fn begins(beginning: &Beginning) -> bool {
+    !matches!(beginning, Beginning::Member | Beginning::Alone)
+}
+
 fn running(settings: &MemberSettings, process: &MemberProcess) -> MemberStatus {
-    MemberStatus::Running { process: process.id(), is_member: settings.beginning == Beginning::Member }
+    MemberStatus::Running { process: process.id(), is_member: !begins(&settings.beginning) }
 }
 
 /// Starts the process, as often as that takes.

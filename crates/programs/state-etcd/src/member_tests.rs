@@ -1,9 +1,10 @@
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use spandrel_cluster::store::{Key, Selection, StateStore, Transaction};
 use spandrel_shared::NodeId;
-use spandrel_trust::{Authority, Holder, HolderKey, common_name};
+use spandrel_trust::{Authority, Holder, HolderKey, common_name, revocation_list};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -180,6 +181,7 @@ fn a_member_with_certificates_lets_nobody_in_without() {
         authority: file("authority", &identity.authority_pem),
         certificate: file("certificate", &identity.certificate_pem),
         key: file("key", &identity.key_pem),
+        revoked: file("revoked", &revocation_list(cluster, &key, &BTreeSet::new()).unwrap()),
     });
     let (mut member, _) = start(&runtime, &settings);
     await_data(&runtime, &mut member);
@@ -192,6 +194,22 @@ fn a_member_with_certificates_lets_nobody_in_without() {
     while runtime.block_on(known.read(&[Selection::prefix("")])).is_err() {
         assert!(started.elapsed() < PATIENCE, "it does not answer");
     }
+    // One that belongs to it until it is taken out, while etcd runs.
+    let leaving_key = HolderKey::generate().unwrap();
+    let leaving =
+        Holder { node: NodeId::from_random(5, 6), key: &leaving_key.public(), addresses: &addresses };
+    let leaving_identity = EtcdIdentity {
+        certificate_pem: authority.issue(&leaving).unwrap(),
+        key_pem: leaving_key.pem(),
+        ..identity.clone()
+    };
+    let belongs = connect(Some(leaving_identity.clone()));
+    assert!(runtime.block_on(belongs.read(&[Selection::prefix("")])).is_ok());
+    file("revoked", &revocation_list(cluster, &key, &BTreeSet::from([leaving.node])).unwrap());
+    let has_left = connect(Some(leaving_identity));
+    assert!(runtime.block_on(has_left.read(&[Selection::prefix("")])).is_err());
+    let stays = connect(Some(identity.clone()));
+    assert!(runtime.block_on(stays.read(&[Selection::prefix("")])).is_ok());
     // The same authority, but no certificate of it; and a certificate of another authority.
     let other = Authority::create(cluster).unwrap();
     let stranger = EtcdIdentity { certificate_pem: other.issue(&holder).unwrap(), ..identity.clone() };

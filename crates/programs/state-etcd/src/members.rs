@@ -283,6 +283,12 @@ fn tls_options(identity: &EtcdIdentity) -> TlsOptions {
         .timeout(CONNECT_TIME)
 }
 
+/// Whether a text is a URL with an address and a port.
+fn is_address(endpoint: &str) -> bool {
+    let address = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
+    address.is_some_and(|address| address.parse::<std::net::SocketAddr>().is_ok())
+}
+
 /// Connections to the members at `endpoints`: those that are `known`, and new ones.
 async fn connect_all(
     endpoints: &[String],
@@ -299,7 +305,16 @@ async fn connect_all(
     }
     let connect = async |endpoint: &String| {
         let client = Client::connect([endpoint], Some(options.clone())).await;
-        client.map_err(|error| invalid(format!("not an address of etcd: {endpoint:?}"), error.to_string()))
+        client.map_err(|error| match error {
+            // An address that is one can only fail by what is to be shown there: nothing was sent yet.
+            EtcdError::TransportError(error) if is_address(endpoint) => Error::new(
+                "STATE_IDENTITY_INVALID",
+                "the cluster's state cannot be asked",
+                format!("this side's certificate or key cannot be used: {error}"),
+                "if a file below the server's pki folder was changed, put it back as it was",
+            ),
+            error => invalid(format!("not an address of etcd: {endpoint:?}"), error.to_string()),
+        })
     };
     let mut members = Vec::with_capacity(endpoints.len());
     for endpoint in endpoints {

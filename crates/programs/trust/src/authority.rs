@@ -11,13 +11,14 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use spandrel_shared::{ClusterId, Error, NodeId};
 
+use crate::revocation::serial_of;
 use crate::secret::Fingerprint;
 use crate::{common_name, holder_name};
 
 /// The years that a certificate holds. Who no longer belongs to a cluster is refused by its state, not by a date; and
 /// a server whose clock is wrong after a start must be able to speak.
-const VALID_FROM_YEAR: i32 = 1970;
-const VALID_UNTIL_YEAR: i32 = 2120;
+pub(crate) const VALID_FROM_YEAR: i32 = 1970;
+pub(crate) const VALID_UNTIL_YEAR: i32 = 2120;
 
 /// Signs for those who belong to a cluster.
 pub struct Authority {
@@ -91,6 +92,7 @@ impl Authority {
         parameters.distinguished_name = DistinguishedName::new();
         parameters.distinguished_name.push(DnType::CommonName, holder_name(holder.node));
         set_validity(&mut parameters);
+        parameters.serial_number = Some(serial_of(holder.node));
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
@@ -112,7 +114,7 @@ fn set_validity(parameters: &mut CertificateParams) {
     parameters.not_after = date_time_ymd(VALID_UNTIL_YEAR, 1, 1);
 }
 
-fn parameters(cluster: ClusterId) -> CertificateParams {
+pub(crate) fn parameters(cluster: ClusterId) -> CertificateParams {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name = DistinguishedName::new();
     parameters.distinguished_name.push(DnType::CommonName, common_name(cluster));
@@ -122,7 +124,7 @@ fn parameters(cluster: ClusterId) -> CertificateParams {
     parameters
 }
 
-fn failed(error: impl std::fmt::Display) -> Error {
+pub(crate) fn failed(error: impl std::fmt::Display) -> Error {
     Error::new(
         "CERTIFICATE_NOT_MADE",
         "a certificate cannot be made or read",

@@ -26,9 +26,19 @@ impl HolderKey {
         KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map(Self).map_err(unusable)
     }
 
+    /// The one whose private key this is, in PEM.
+    pub fn load(pem: &str) -> Result<Self, Error> {
+        KeyPair::from_pem_and_sign_algo(pem, &PKCS_ECDSA_P256_SHA256).map(Self).map_err(unusable)
+    }
+
     /// What may be shown to others, as [`crate::Holder`] wants it.
     pub fn public(&self) -> Vec<u8> {
         self.0.der_bytes().to_vec()
+    }
+
+    /// What it signs with.
+    pub(crate) fn pair(&self) -> &KeyPair {
+        &self.0
     }
 
     /// The private key, in PEM.

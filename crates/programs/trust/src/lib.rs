@@ -15,6 +15,7 @@ mod authority;
 mod credentials;
 mod join_token;
 mod pinned;
+mod revocation;
 mod secret;
 
 pub use access::AccessToken;
@@ -22,6 +23,7 @@ pub use authority::{Authority, Holder};
 pub use credentials::{Credentials, HolderKey};
 pub use join_token::JoinToken;
 pub use pinned::pinned_client;
+pub use revocation::revocation_list;
 pub use secret::{Fingerprint, Secret, SecretDigest};
 
 use spandrel_shared::{ClusterId, NodeId};

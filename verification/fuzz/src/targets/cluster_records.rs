@@ -12,8 +12,8 @@ use spandrel_cluster::records::{
 use spandrel_cluster::stamp::StateStamp;
 use spandrel_cluster::store::{Entry, Key, Revision};
 use spandrel_cluster::{
-    AliveRecord, ClusterRecord, CopyBatch, CopySet, DriveRecord, DriveRole, DriveState, Layout, Member,
-    NodeRecord, SlabChunk, StateKey, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter,
+    AliveRecord, ClusterRecord, CopyBatch, CopySet, DriveRecord, DriveRole, DriveState, Layout, MediaClass,
+    Member, NodeRecord, SlabChunk, StateKey, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter,
 };
 use spandrel_shared::{
     ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry,
@@ -129,6 +129,7 @@ fn seeds() -> Vec<Vec<u8>> {
             attach_number: 9,
             state: DriveState::Active,
             damage: Default::default(),
+            media: Some(MediaClass::Ssd),
         }),
         encode(&example_volume()),
         encode(&VolumeNameRecord { volume: VolumeId::from_bytes([5; 16]) }),
@@ -164,6 +165,7 @@ fn example_volume() -> VolumeRecord {
         epoch: Epoch(6),
         configuration: ConfigurationVersion(7),
         state: VolumeState::Ready,
+        generation: 0,
         created_unix_ms: 1,
     }
 }

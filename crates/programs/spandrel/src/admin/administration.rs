@@ -3,7 +3,7 @@
 //! Everything here runs on the control thread. What concerns a node is asked of the node; what concerns the cluster
 //! as a whole is read from its state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use futures_channel::mpsc;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join, join_all};
 use rustix::time::ClockId;
-use spandrel_cluster::store::Expected;
+use spandrel_cluster::backup::StateBackup;
 use spandrel_cluster::{
     AccessRecord, ClusterRecord, ClusterState, NodeRecord, Role, StateError, StateKey, Stored,
     VolumeMembership, VolumeState,
@@ -23,8 +23,8 @@ use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
 
 use super::api::{
     Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdd, DriveAdded,
-    JoinAnswer, JoinRequest, NodeStatus, Progress, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
-    VolumeStatus,
+    JoinAnswer, JoinRequest, JoinTokenStatus, NodeStatus, Progress, ServerRemove, ServerRemoved, Settle,
+    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeStatus,
 };
 use super::counters::Counters;
 use super::nodes::{NodeAccess, NodeEntry, Nodes};
@@ -41,6 +41,9 @@ const OWNER_PAUSE: Duration = Duration::from_millis(100);
 /// How often, and with what pause, it is looked whether a client that leaves is gone.
 const LEAVE_TRIES: u32 = 20;
 const LEAVE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Digits of a join token's digest by which people name it.
+const JOIN_ID_DIGITS: usize = 8;
 
 /// What is told of the process that administers, besides the cluster.
 #[derive(Clone, Debug)]
@@ -60,6 +63,13 @@ pub trait Server: Send + Sync {
 
     /// Makes a token that lets servers join.
     fn join_token(&self) -> BoxFuture<'_, Result<JoinToken, Error>>;
+
+    /// Takes another server out of the cluster for good.
+    fn remove<'a>(
+        &'a self,
+        name: &'a str,
+        remove: ServerRemove,
+    ) -> BoxFuture<'a, Result<ServerRemoved, Error>>;
 
     /// Has the node of this server take a drive into use, now and at every start.
     fn add_drive(&self, drive: DriveAdd) -> BoxFuture<'_, Result<DriveAdded, Error>>;
@@ -144,6 +154,44 @@ impl Administration {
         Ok(known.is_some())
     }
 
+    /// Whether a server has left the cluster.
+    pub async fn standing(&self, server: NodeId) -> Result<Standing, Error> {
+        let is_removed = self.state.is_removed(server).await.map_err(state_error)?;
+        Ok(Standing { is_removed })
+    }
+
+    /// The whole state.
+    pub async fn back_up(&self) -> Result<StateBackup, Error> {
+        let backup = self.state.backup(unix_ms()).await.map_err(state_error)?;
+        backup.ok_or_else(|| state_error(StateError::Conflict))
+    }
+
+    /// Gives the drives of nodes up for lost, so that volumes go on that wait for what these hold.
+    pub async fn settle(&self, settle: &Settle) -> Result<SettleStatus, Error> {
+        let nodes = self.nodes.list().await?;
+        let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+        let mut given_up = BTreeSet::new();
+        for name in &settle.without {
+            let node = nodes.iter().find(|node| node.name == *name);
+            let node = node.ok_or_else(|| node_not_found(name, &names))?;
+            if node.access.is_some() {
+                return Err(Error::new(
+                    "NODE_RUNNING",
+                    format!("the drives of {name} are not given up"),
+                    "the node runs, or has run until some seconds ago",
+                    "wait until its copies were compared; if one of its drives is broken, stop the node first",
+                ));
+            }
+            given_up.insert(node.id);
+        }
+        let volumes = self.state.unsettled(self.cluster.generation).await.map_err(state_error)?;
+        if !settle.dry_run && !volumes.is_empty() {
+            self.state.give_up_drives(&given_up, self.cluster.generation).await.map_err(state_error)?;
+        }
+        let away = nodes.into_iter().filter(|node| node.access.is_none()).map(|node| node.name);
+        Ok(SettleStatus { volumes, nodes_away: away.collect() })
+    }
+
     /// Has another node own a volume. Clients go on.
     pub async fn move_volume(&self, name: &str, to: &str) -> Result<VolumeStatus, Error> {
         let to = self.entry(to).await?;
@@ -211,34 +259,50 @@ impl Administration {
         authority: Fingerprint,
     ) -> Result<AccessCreated, Error> {
         validate_name("access", &create.name)?;
-        if self.list_access().await?.iter().any(|known| known.name == create.name) {
-            return Err(Error::new(
-                "NAME_TAKEN",
-                format!("no access can be given to {:?}", create.name),
-                "somebody of this name has it already",
-                "choose another name, or take that one's access back first",
-            ));
-        }
         let token = AccessToken { authority, secret: Secret::random() };
-        let key = StateKey::Access(token.secret.digest().to_string());
+        let digest = token.secret.digest().to_string();
         let record = AccessRecord { name: create.name, role: create.role, created_unix_ms: unix_ms() };
-        self.state.put(&key, Expected::Absent, record).await.map_err(state_error)?;
+        self.state.give_access(&digest, &record).await.map_err(state_error)?;
         Ok(AccessCreated { token: token.to_string() })
     }
 
     /// Takes somebody's access back.
     pub async fn delete_access(&self, name: &str) -> Result<(), Error> {
-        let known = self.state.access().await.map_err(state_error)?;
-        let digest = known.into_iter().find(|(_, stored)| stored.record.name == name);
-        let (digest, _) = digest.ok_or_else(|| {
-            Error::new(
-                "ACCESS_NOT_FOUND",
-                format!("nobody called {name:?} has access"),
-                "no token was made for this name",
-                "list who has access with `spandrel access list`",
-            )
-        })?;
-        self.state.remove(&StateKey::Access(digest)).await.map_err(state_error)
+        if self.state.take_access_back(name).await.map_err(state_error)? {
+            return Ok(());
+        }
+        Err(Error::new(
+            "ACCESS_NOT_FOUND",
+            format!("nobody called {name:?} has access"),
+            "no token was made for this name",
+            "list who has access with `spandrel access list`",
+        ))
+    }
+
+    /// What lets servers join.
+    pub async fn list_joins(&self) -> Result<Vec<JoinTokenStatus>, Error> {
+        let known = self.state.joins().await.map_err(state_error)?;
+        let each = known.into_iter().map(|(digest, stored)| JoinTokenStatus {
+            id: digest.chars().take(JOIN_ID_DIGITS).collect(),
+            created_unix_ms: stored.record.created_unix_ms,
+            expires_unix_ms: stored.record.expires_unix_ms,
+        });
+        Ok(each.collect())
+    }
+
+    /// Lets nobody join any more with the token of this number.
+    pub async fn delete_join(&self, id: &str) -> Result<(), Error> {
+        let known = self.state.joins().await.map_err(state_error)?;
+        let mut named = known.into_keys().filter(|digest| !id.is_empty() && digest.starts_with(id));
+        match (named.next(), named.next()) {
+            (Some(digest), None) => self.state.remove(&StateKey::Join(digest)).await.map_err(state_error),
+            (first, _) => Err(Error::new(
+                "JOIN_TOKEN_NOT_FOUND",
+                format!("there is no join token {id:?}"),
+                if first.is_some() { "several begin so" } else { "none begins so; it may have expired" },
+                "list them with `spandrel cluster join-token list`",
+            )),
+        }
     }
 
     /// Starts a node that does not run.

@@ -4,6 +4,7 @@
 //! an older server, so it must have a default; nothing is removed or changes its meaning within a
 //! version. Errors are [`spandrel_shared::Error`] in JSON, with an HTTP status that suits the code.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -46,12 +47,22 @@ pub const NODE_SCRUB: &str = "/v1/node/scrub/{volume}";
 pub const NODE_HAND_OVER: &str = "/v1/node/hand-over";
 /// `POST` of a [`JoinRequest`]: [`JoinAnswer`]. Whoever has a join token's secret may ask.
 pub const JOIN: &str = "/v1/join";
-/// `POST`: [`JoinTokenAnswer`].
+/// `GET`: a list of [`JoinTokenStatus`]. `POST`: [`JoinTokenAnswer`].
 pub const JOIN_TOKEN: &str = "/v1/join-token";
+/// `DELETE`.
+pub const JOIN_TOKEN_OF: &str = "/v1/join-token/{name}";
 /// `GET`: a list of [`Access`]. `POST` of an [`AccessCreate`]: [`AccessCreated`].
 pub const ACCESS: &str = "/v1/access";
 /// `DELETE`.
 pub const ACCESS_OF: &str = "/v1/access/{name}";
+/// `POST` of a [`ServerRemove`]: [`ServerRemoved`].
+pub const SERVER_REMOVE: &str = "/v1/servers/{name}/remove";
+/// `GET`: [`Standing`], for any server that shows a certificate of the cluster.
+pub const STANDING: &str = "/v1/standing";
+/// `GET`: a [`spandrel_cluster::backup::StateBackup`].
+pub const STATE_BACKUP: &str = "/v1/state/backup";
+/// `POST` of a [`Settle`]: [`SettleStatus`].
+pub const SETTLE: &str = "/v1/settle";
 /// `GET`: [`StateStatus`].
 pub const STATE: &str = "/v1/state";
 
@@ -70,10 +81,13 @@ pub struct JoinRequest {
     pub key: Vec<u8>,
     /// Whether it has no drives and only helps to keep the cluster's state.
     pub witness: bool,
+    /// Whether it has an etcd with which it could help to keep the state.
+    #[serde(default)]
+    pub has_etcd: bool,
 }
 
 /// What a server that has joined needs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinAnswer {
     /// The cluster's name.
     pub cluster_name: String,
@@ -89,11 +103,82 @@ pub struct JoinAnswer {
     pub state_endpoints: Vec<String>,
 }
 
+/// The authority's key is in no log.
+impl fmt::Debug for JoinAnswer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "JoinAnswer({})", self.cluster_name)
+    }
+}
+
 /// A token that lets servers join.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinTokenAnswer {
     /// The token.
     pub token: String,
+}
+
+/// A token that lets servers join, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinTokenStatus {
+    /// By what it is named.
+    pub id: String,
+    /// When it was made.
+    pub created_unix_ms: u64,
+    /// From when on it lets nobody join any more.
+    pub expires_unix_ms: u64,
+}
+
+/// A server that is to leave the cluster for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerRemove {
+    /// Whether it is a witness.
+    pub witness: bool,
+    /// Only say what would be done, or what stands against it.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A server that has left the cluster, or would.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerRemoved {
+    /// Its name.
+    pub name: String,
+    /// Its drives, which leave the pool with it.
+    pub drives: Vec<DriveId>,
+}
+
+/// Has volumes go on that wait for drives, after the state was put back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settle {
+    /// The names of nodes whose drives are given up for lost.
+    #[serde(default)]
+    pub without: Vec<String>,
+    /// Only say what waits.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What waits, after the state was put back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettleStatus {
+    /// The names of volumes whose copies were not compared yet.
+    pub volumes: Vec<String>,
+    /// The names of nodes that do not run.
+    pub nodes_away: Vec<String>,
+}
+
+/// Whether the server that asks belongs to the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// It has left for good.
+    pub is_removed: bool,
+}
+
+/// Tokens are in no log.
+impl fmt::Debug for JoinTokenAnswer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JoinTokenAnswer")
+    }
 }
 
 /// Somebody who may use the admin API.
@@ -117,10 +202,17 @@ pub struct AccessCreate {
 }
 
 /// What somebody shows who uses the admin API.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessCreated {
     /// The token, which is told this one time only.
     pub token: String,
+}
+
+/// Tokens are in no log.
+impl fmt::Debug for AccessCreated {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("AccessCreated")
+    }
 }
 
 /// Who keeps the cluster's state.
@@ -561,3 +653,7 @@ pub struct Usage {
     /// Bytes that all drives have written.
     pub drive_written_bytes: u64,
 }
+
+#[cfg(test)]
+#[path = "api_tests.rs"]
+mod tests;

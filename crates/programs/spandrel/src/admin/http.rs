@@ -97,16 +97,23 @@ impl HttpClient {
         path: &str,
         mut on_line: impl FnMut(T),
     ) -> Result<(), Error> {
-        let response = self.send(Method::POST, path, None::<&()>).await?;
-        let mut body = checked(response).await?.into_body();
+        let silent = |_| self.broken("nothing came for a minute");
+        let begun = async { checked(self.send(Method::POST, path, None::<&()>).await?).await };
+        let response =
+            tokio::time::timeout(ANSWER_TIMEOUT, begun).await.unwrap_or_else(|late| Err(silent(late)))?;
+        let mut body = response.into_body();
         let mut pending = Vec::new();
-        while let Some(frame) = body.frame().await {
+        while let Some(frame) = tokio::time::timeout(ANSWER_TIMEOUT, body.frame()).await.map_err(silent)? {
             let Ok(data) = frame.map_err(|error| self.broken(&error.to_string()))?.into_data() else {
                 continue;
             };
             pending.extend_from_slice(&data);
             while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = pending.drain(..=end).collect();
+                // Only a sign that the other side is there.
+                if line == b"\n" {
+                    continue;
+                }
                 on_line(serde_json::from_slice(&line).map_err(|error| self.unreadable(&error))?);
             }
         }

@@ -111,6 +111,7 @@ async fn facts() -> Facts {
         epoch: Epoch(2),
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
+        generation: 0,
         created_unix_ms: 0,
     };
     // A room can only be read from a state; an empty one will do.
@@ -141,6 +142,7 @@ async fn facts() -> Facts {
             sets,
             marks: BTreeMap::new(),
             room,
+            lost: Default::default(),
             nodes: (1..=3).map(|number| (drive_id(number), node_id(number))).collect(),
             read_at: Revision(1),
         }],

@@ -4,7 +4,9 @@
 //! cluster's other nodes may ask what nodes ask each other; everybody else shows a token, and may do what its role
 //! allows.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::connect_info::Connected;
@@ -18,9 +20,10 @@ use axum::serve::IncomingStream;
 use axum::{Json, Router};
 use futures_channel::mpsc;
 use futures_util::StreamExt;
-use futures_util::future::join;
+use futures_util::future::{Either, join, select};
 use serde::Serialize;
 use spandrel_cluster::Role;
+use spandrel_cluster::backup::StateBackup;
 use spandrel_node::NodeReport;
 use spandrel_shared::{Error, NodeId, VolumeId};
 use tokio::net::UnixListener;
@@ -28,21 +31,28 @@ use tokio::net::UnixListener;
 use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
-    DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer, NodeHandOver,
-    NodeScrubLine, NodeStatus, NodeStop, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove,
-    VolumeStatus,
+    DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer,
+    JoinTokenStatus, NodeHandOver, NodeScrubLine, NodeStatus, NodeStop, ServerRemove, ServerRemoved, Settle,
+    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
+use crate::server::strangers::Proof;
+
+/// How long an answer of several lines is silent at most.
+const LINE_INTERVAL_MAX: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether somebody who asked is still there.
+const GONE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Who has sent a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Caller {
     /// Somebody on this machine, whom the file system lets use the socket.
     Here,
     /// A server that has shown a certificate of the cluster.
     Server(NodeId),
-    /// Somebody else, who must show a token.
-    Stranger,
+    /// Somebody else, who must show a token; and what is told when they have.
+    Stranger(Proof),
 }
 
 impl Connected<IncomingStream<'_, UnixListener>> for Caller {
@@ -82,9 +92,12 @@ fn status_of(code: &str) -> StatusCode {
         | "VOLUME_INVALID" | "OWNER_UNKNOWN" | "REQUEST_INVALID" => StatusCode::BAD_REQUEST,
         "TOKEN_MISSING" | "TOKEN_INVALID" | "TOKEN_REFUSED" => StatusCode::UNAUTHORIZED,
         "ACCESS_DENIED" => StatusCode::FORBIDDEN,
-        "ACCESS_NOT_FOUND" | "VOLUME_NOT_FOUND" | "NODE_NOT_FOUND" | "PATH_NOT_FOUND" => {
-            StatusCode::NOT_FOUND
-        }
+        "ACCESS_NOT_FOUND"
+        | "VOLUME_NOT_FOUND"
+        | "NODE_NOT_FOUND"
+        | "PATH_NOT_FOUND"
+        | "JOIN_TOKEN_NOT_FOUND"
+        | "SERVER_NOT_FOUND" => StatusCode::NOT_FOUND,
         "DRIVE_IN_USE"
         | "DRIVE_NOT_OPENED"
         | "DRIVE_IN_FOREIGN_USE"
@@ -111,6 +124,11 @@ fn status_of(code: &str) -> StatusCode {
         | "POOL_CHANGED"
         | "TOO_FEW_NODES"
         | "OWNER_OFFLINE"
+        | "NODE_HOLDS_COPIES"
+        | "LAST_NODE"
+        | "SERVER_IS_THIS_ONE"
+        | "SERVER_REMOVED"
+        | "STATE_PROGRAM_NEEDED"
         | "LAST_COPY" => StatusCode::CONFLICT,
         "POOL_FULL" => StatusCode::INSUFFICIENT_STORAGE,
         "NODE_STOPPED" | "STATE_UNAVAILABLE" | "COPY_NOT_MADE" | "VOLUME_NOT_SERVED" | "NOT_OWNER" => {
@@ -144,7 +162,11 @@ pub fn router(cluster: Arc<Administration>) -> Router {
     let administer = Router::new()
         .route(api::VOLUME, delete(delete_volume))
         .route(api::DRIVES, post(add_drive))
-        .route(api::JOIN_TOKEN, post(make_join_token))
+        .route(api::JOIN_TOKEN, get(list_join_tokens).post(make_join_token))
+        .route(api::JOIN_TOKEN_OF, delete(delete_join_token))
+        .route(api::SERVER_REMOVE, post(remove_server))
+        .route(api::STATE_BACKUP, get(back_up_state))
+        .route(api::SETTLE, post(settle))
         .route(api::ACCESS, get(list_access).post(create_access))
         .route(api::ACCESS_OF, delete(delete_access))
         .route_layer(allowed(Role::Administer));
@@ -153,8 +175,8 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODE_SCRUB, post(scrub_here))
         .route(api::NODE_HAND_OVER, post(hand_over_here))
         .route_layer(from_fn_with_state(Arc::clone(&cluster), check_node));
-    // Whoever wants to join has no role yet, but a secret.
-    let anybody = Router::new().route(api::JOIN, post(admit));
+    // Whoever wants to join has no role yet, but a secret; whoever has left has none any more.
+    let anybody = Router::new().route(api::JOIN, post(admit)).route(api::STANDING, get(get_standing));
     let all = read.merge(operate).merge(administer).merge(among_nodes).merge(anybody);
     all.fallback(unknown_path).with_state(cluster)
 }
@@ -166,10 +188,13 @@ async fn check_role(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    if caller != Caller::Here {
+    if !matches!(caller, Caller::Here) {
         let bearer = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = bearer.and_then(|text| text.strip_prefix("Bearer "));
         let granted = cluster.role_of(token).await?;
+        if let Caller::Stranger(proof) = &caller {
+            proof.give();
+        }
         if granted < needed {
             return Err(Refusal(Error::new(
                 "ACCESS_DENIED",
@@ -192,17 +217,21 @@ async fn check_node(
     let may_ask = match caller {
         Caller::Here => true,
         Caller::Server(server) => cluster.has_node(server).await?,
-        Caller::Stranger => false,
+        Caller::Stranger(_) => false,
     };
     if may_ask {
         return Ok(next.run(request).await);
     }
-    Err(Refusal(Error::new(
+    Err(Refusal(not_for_strangers()))
+}
+
+fn not_for_strangers() -> Error {
+    Error::new(
         "ACCESS_DENIED",
         "this is what only the cluster's nodes ask each other",
         "the sender is none of them, as far as the cluster's state knows",
         "use the requests that are for everybody",
-    )))
+    )
 }
 
 async fn get_status(State(cluster): Cluster) -> Answer<ClusterStatus> {
@@ -311,7 +340,13 @@ async fn scrub_here(
             let _ = told.unbounded_send(NodeScrubLine::Progress(step));
             std::future::ready(())
         });
-        let (found, ()) = join(node.scrub_volume(volume, query.heal, progress), tell).await;
+        let scrub = pin!(join(node.scrub_volume(volume, query.heal, progress), tell));
+        // Nobody wants to know any more: whoever asked has left, and asks anew if it wants to.
+        let gone = pin!(closed(&sender));
+        let found = match select(scrub, gone).await {
+            Either::Left(((found, ()), _)) => found,
+            Either::Right(_) => return,
+        };
         let line = match found {
             Ok(found) => NodeScrubLine::Done(found.into()),
             Err(error) => NodeScrubLine::Failed(error),
@@ -319,6 +354,13 @@ async fn scrub_here(
         let _ = sender.unbounded_send(line);
     });
     Ok(stream(lines))
+}
+
+/// Completes when nobody receives any more.
+async fn closed<T>(sender: &mpsc::UnboundedSender<T>) {
+    while !sender.is_closed() {
+        tokio::time::sleep(GONE_INTERVAL).await;
+    }
 }
 
 async fn hand_over_here(
@@ -346,8 +388,45 @@ async fn admit(
     Ok(Json(cluster.server()?.admit(&request).await?))
 }
 
+async fn remove_server(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    remove: Result<Json<ServerRemove>, JsonRejection>,
+) -> Answer<ServerRemoved> {
+    let Json(remove) = remove.map_err(invalid)?;
+    Ok(Json(cluster.server()?.remove(&name, remove).await?))
+}
+
+async fn back_up_state(State(cluster): Cluster) -> Answer<StateBackup> {
+    Ok(Json(cluster.back_up().await?))
+}
+
+async fn settle(
+    State(cluster): Cluster,
+    settle: Result<Json<Settle>, JsonRejection>,
+) -> Answer<SettleStatus> {
+    let Json(settle) = settle.map_err(invalid)?;
+    Ok(Json(cluster.settle(&settle).await?))
+}
+
+async fn get_standing(State(cluster): Cluster, ConnectInfo(caller): ConnectInfo<Caller>) -> Answer<Standing> {
+    match caller {
+        Caller::Server(server) => Ok(Json(cluster.standing(server).await?)),
+        Caller::Here => Ok(Json(Standing { is_removed: false })),
+        Caller::Stranger(_) => Err(Refusal(not_for_strangers())),
+    }
+}
+
 async fn make_join_token(State(cluster): Cluster) -> Answer<JoinTokenAnswer> {
     Ok(Json(JoinTokenAnswer { token: cluster.server()?.join_token().await?.to_string() }))
+}
+
+async fn list_join_tokens(State(cluster): Cluster) -> Answer<Vec<JoinTokenStatus>> {
+    Ok(Json(cluster.list_joins().await?))
+}
+
+async fn delete_join_token(State(cluster): Cluster, Path(id): Path<String>) -> Answer<()> {
+    Ok(Json(cluster.delete_join(&id).await?))
 }
 
 async fn list_access(State(cluster): Cluster) -> Answer<Vec<Access>> {
@@ -405,12 +484,16 @@ fn check(cluster: Arc<Administration>, volumes: Vec<String>, heal: bool) -> Resp
     stream(lines)
 }
 
-/// An answer that goes on as long as there are lines.
+/// An answer that goes on as long as there are lines. Where there is none for long an empty one says that there is
+/// somebody still.
 fn stream<T: Serialize + Send + 'static>(lines: mpsc::UnboundedReceiver<T>) -> Response {
-    let lines = lines.map(|line| {
-        let mut text = serde_json::to_vec(&line).expect("lines are plain data");
-        text.push(b'\n');
-        Ok::<_, std::convert::Infallible>(Bytes::from(text))
+    let lines = futures_util::stream::unfold(lines, |mut lines| async move {
+        let text = match tokio::time::timeout(LINE_INTERVAL_MAX, lines.next()).await {
+            Ok(line) => serde_json::to_vec(&line?).expect("lines are plain data"),
+            Err(_) => Vec::new(),
+        };
+        let text = Bytes::from([&text[..], b"\n"].concat());
+        Some((Ok::<_, std::convert::Infallible>(text), lines))
     });
     ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
 }
@@ -418,3 +501,7 @@ fn stream<T: Serialize + Send + 'static>(lines: mpsc::UnboundedReceiver<T>) -> R
 #[cfg(test)]
 #[path = "server_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "roles_tests.rs"]
+mod roles_tests;

@@ -1,12 +1,20 @@
 //! `spandrel cluster`, and joining one.
 
+use std::path::{Path, PathBuf};
+
 use spandrel_shared::Error;
 use spandrel_trust::JoinToken;
 
-use crate::admin::api::{self, JoinTokenAnswer, StateStatus};
-use crate::admin::client::Client;
-use crate::arguments::{ClusterCommand, ClusterInitArguments, JoinArguments, Output, ServerArguments};
+use crate::admin::administration::unix_ms;
+use crate::admin::api::{self, JoinTokenAnswer, JoinTokenStatus, ServerRemove, ServerRemoved, StateStatus};
+use crate::admin::client::{Client, path_with};
+use crate::arguments::{
+    ClusterCommand, ClusterInitArguments, JoinArguments, JoinTokenCommand, Output, ServerArguments,
+    ServerRemoveArguments,
+};
+use crate::commands::recover::{backup, recover, settle};
 use crate::commands::status;
+use crate::confirm::confirm;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::server::found::{NewCluster, found};
@@ -18,10 +26,12 @@ use crate::text::{json, say};
 pub fn cluster(directory: Directory, command: &ClusterCommand) -> Outcome {
     match command {
         ClusterCommand::Init(arguments) => return init(&directory, arguments),
+        ClusterCommand::Backup(arguments) => return backup(&Client::new(directory)?, &arguments.file),
+        ClusterCommand::Recover(arguments) => return recover(&directory, arguments),
+        ClusterCommand::Settle(arguments) => return settle(&Client::new(directory)?, arguments),
         ClusterCommand::Status(arguments) => return status(&Client::new(directory)?, *arguments),
-        ClusterCommand::JoinToken => {
-            let answer: JoinTokenAnswer = Client::new(directory)?.post(api::JOIN_TOKEN, &())?;
-            say(&format!("{}\n", answer.token));
+        ClusterCommand::JoinToken(arguments) => {
+            return join_token(&Client::new(directory)?, arguments.command.as_ref());
         }
         ClusterCommand::State(arguments) => {
             let state: StateStatus = Client::new(directory)?.get(api::STATE)?;
@@ -40,7 +50,7 @@ fn init(directory: &Directory, arguments: &ClusterInitArguments) -> Outcome {
         node_name: name_of(&arguments.server)?,
         listen: arguments.server.listen.clone(),
         slab_bytes: Some(arguments.slab_size),
-        etcd: arguments.server.etcd.clone(),
+        etcd: program_path(&arguments.server.etcd)?,
         state_endpoints: (!arguments.state.is_empty()).then(|| arguments.state.clone()),
     };
     let token = found(directory, new)?;
@@ -55,14 +65,64 @@ fn init(directory: &Directory, arguments: &ClusterInitArguments) -> Outcome {
     Ok(EXIT_OK)
 }
 
+fn join_token(client: &Client, command: Option<&JoinTokenCommand>) -> Outcome {
+    match command {
+        None | Some(JoinTokenCommand::Create) => {
+            let answer: JoinTokenAnswer = client.post(api::JOIN_TOKEN, &())?;
+            say(&format!("{}\n", answer.token));
+        }
+        Some(JoinTokenCommand::List(arguments)) => {
+            let tokens: Vec<JoinTokenStatus> = client.get(api::JOIN_TOKEN)?;
+            say(&match arguments.output {
+                Output::Table => render_tokens(&tokens, unix_ms()),
+                Output::Json => json(&tokens),
+            });
+        }
+        Some(JoinTokenCommand::Revoke(arguments)) => {
+            client.delete(&path_with(api::JOIN_TOKEN_OF, &arguments.id))?;
+            say(&format!("nobody can join with {} any more\n", arguments.id));
+        }
+    }
+    Ok(EXIT_OK)
+}
+
+fn render_tokens(tokens: &[JoinTokenStatus], now_unix_ms: u64) -> String {
+    if tokens.is_empty() {
+        return "none is valid\n".to_owned();
+    }
+    let mut table = Table::new(&["TOKEN", ">VALID FOR"]);
+    for token in tokens {
+        let hours = token.expires_unix_ms.saturating_sub(now_unix_ms) / 3_600_000;
+        table.row([token.id.clone(), format!("{} d {} h", hours / 24, hours % 24)]);
+    }
+    table.render()
+}
+
+/// The token, from wherever it is given. What stands in a command line others can read.
+fn read_token(arguments: &JoinArguments) -> Result<JoinToken, Error> {
+    let unreadable = |place: String, error: std::io::Error| {
+        let next = "name a file that this user may read, or give the token itself";
+        Error::new("TOKEN_UNREADABLE", "the join token cannot be read", format!("{place}: {error}"), next)
+    };
+    let text = match (&arguments.token, &arguments.token_file) {
+        (_, Some(path)) => {
+            std::fs::read_to_string(path).map_err(|error| unreadable(path.display().to_string(), error))?
+        }
+        (Some(token), None) if token == "-" => std::io::read_to_string(std::io::stdin())
+            .map_err(|error| unreadable("standard input".to_owned(), error))?,
+        (token, None) => token.clone().unwrap_or_default(),
+    };
+    text.parse()
+}
+
 /// Lets this server join a cluster.
 pub fn join(directory: &Directory, arguments: &JoinArguments, witness: bool) -> Outcome {
-    let token: JoinToken = arguments.token.parse()?;
+    let token = read_token(arguments)?;
     let new = NewServer {
         name: name_of(&arguments.server)?,
         listen: arguments.server.listen.clone(),
         witness,
-        etcd: arguments.server.etcd.clone(),
+        etcd: program_path(&arguments.server.etcd)?,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
@@ -75,6 +135,36 @@ pub fn join(directory: &Directory, arguments: &JoinArguments, witness: bool) -> 
         directory.path().display()
     ));
     Ok(EXIT_OK)
+}
+
+/// Takes a server out of the cluster for good.
+pub fn remove(client: &Client, arguments: &ServerRemoveArguments, witness: bool) -> Outcome {
+    let (name, path) = (&arguments.name, path_with(api::SERVER_REMOVE, &arguments.name));
+    let kind = if witness { "witness" } else { "node" };
+    let ask = |dry_run| client.post::<ServerRemoved>(&path, &ServerRemove { witness, dry_run });
+    let would: ServerRemoved = ask(true)?;
+    let with = match would.drives.len() {
+        0 => String::new(),
+        1 => ", and its drive out of the pool".to_owned(),
+        drives => format!(", and its {drives} drives out of the pool"),
+    };
+    if arguments.dry_run {
+        say(&format!("{kind} {name} would be taken out of the cluster{with}\n"));
+        return Ok(EXIT_OK);
+    }
+    confirm(&format!("The {kind} {name} is taken out of the cluster{with}."), name, arguments.yes)?;
+    ask(false)?;
+    say(&format!("{kind} {name} was taken out of the cluster{with}\n"));
+    Ok(EXIT_OK)
+}
+
+/// A program that is found again from whatever directory it is started: a name that is looked for in `PATH` stays one.
+fn program_path(program: &Path) -> Result<PathBuf, Error> {
+    if program.components().count() == 1 && program.file_name() == Some(program.as_os_str()) {
+        return Ok(program.to_owned());
+    }
+    std::path::absolute(program)
+        .map_err(|error| system_error(format!("{} cannot be used", program.display()), &error))
 }
 
 /// The name of a new server: the one that was given, or the machine's.
@@ -102,3 +192,7 @@ fn render_state(state: &StateStatus) -> String {
     }
     table.render()
 }
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

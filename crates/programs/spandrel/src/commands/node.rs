@@ -3,7 +3,7 @@
 use crate::admin::api::{self, NodeStatus, NodeStop};
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{NodeCommand, Output};
-use crate::commands::cluster::join;
+use crate::commands::cluster::{join, remove};
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome};
 use crate::server::run;
@@ -16,6 +16,7 @@ pub fn node(directory: Directory, command: &NodeCommand) -> Outcome {
     match command {
         NodeCommand::Join(arguments) => return join(&directory, arguments, false),
         NodeCommand::Run(arguments) => return run::run(directory, false, arguments.verbose),
+        NodeCommand::Remove(arguments) => return remove(&client()?, arguments, false),
         NodeCommand::List(arguments) => {
             let nodes: Vec<NodeStatus> = client()?.get(api::NODES)?;
             say(&match arguments.output {

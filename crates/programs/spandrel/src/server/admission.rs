@@ -2,10 +2,9 @@
 
 use std::net::SocketAddr;
 
-use spandrel_cluster::store::Expected;
-use spandrel_cluster::{
-    ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey, Stored, WitnessRecord,
-};
+use spandrel_cluster::servers::NewServer;
+use spandrel_cluster::store::StateStore as _;
+use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, StateError, StateKey, Stored};
 use spandrel_shared::Error;
 use spandrel_shared::name::validate_name;
 use spandrel_trust::{Authority, Fingerprint, Holder, JoinToken, Secret};
@@ -18,6 +17,9 @@ use crate::node_state::NodeState;
 
 /// The bytes of a point on the curve P-256, uncompressed.
 const KEY_BYTES: usize = 65;
+
+/// How often a server is admitted anew when others come at the same time.
+const ADMISSION_TRIES: u32 = 16;
 
 /// Lets servers join a cluster.
 pub struct Admission {
@@ -44,11 +46,18 @@ impl Admission {
         if request.key.len() != KEY_BYTES || request.key[0] != 4 {
             return Err(refuse_server(&request.name, "its public key is no point on the curve P-256"));
         }
-        self.check_free(request).await?;
+        if self.state_is_own && !request.has_etcd {
+            return Err(Error::new(
+                "STATE_PROGRAM_NEEDED",
+                format!("the server {} cannot join", request.name),
+                "the cluster's servers keep its state with etcd, and this one has none",
+                "install etcd 3.4 or later on it, or say where it is with --etcd",
+            ));
+        }
         let addresses = holder_addresses(&request.listen);
         let holder = Holder { node: request.node, key: &request.key, addresses: &addresses };
         let certificate_pem = self.authority.issue(&holder)?;
-        self.put_record(request).await?;
+        self.put_server(request).await?;
         tracing::warn!("{} {} has joined", if request.witness { "witness" } else { "node" }, request.name);
         Ok(JoinAnswer {
             cluster_name: self.cluster.name.clone(),
@@ -78,81 +87,24 @@ impl Admission {
         }
     }
 
-    /// Refuses who would take the name, the identity or an address of another server.
-    async fn check_free(&self, request: &JoinRequest) -> Result<(), Error> {
-        let nodes = self.state.nodes().await.map_err(state_error)?;
-        let witnesses = self.state.witnesses().await.map_err(state_error)?;
-        let nodes = nodes.into_iter().map(|(id, stored)| (id, stored.record.name, stored.record.addresses));
-        let witnesses =
-            witnesses.into_iter().map(|(id, stored)| (id, stored.record.name, stored.record.addresses));
-        let others: Vec<_> = nodes.chain(witnesses).filter(|(id, _, _)| *id != request.node).collect();
-        if others.iter().any(|(_, name, _)| *name == request.name) {
-            return Err(Error::new(
-                "NAME_TAKEN",
-                format!("no server can join as {:?}", request.name),
-                "another one of the cluster has this name",
-                "choose another name with --node-name",
-            ));
-        }
-        let overlaps = |address: &String| {
-            let known: Option<SocketAddr> = address.parse().ok();
-            known.is_some_and(|known| {
-                request
-                    .listen
-                    .iter()
-                    .any(|own| own.ip() == known.ip() && own.port().abs_diff(known.port()) < Port::COUNT)
-            })
-        };
-        if let Some((_, name, _)) = others.iter().find(|(_, _, addresses)| addresses.iter().any(overlaps)) {
-            return Err(Error::new(
-                "ADDRESS_TAKEN",
-                format!("the server {} cannot join", request.name),
-                format!("the server {name} has one of its addresses and ports"),
-                "choose another address, or a port at least four away, with --listen",
-            ));
-        }
-        if self.state.removed_nodes().await.map_err(state_error)?.contains(&request.node) {
-            return Err(refuse_server(&request.name, "a server with its identity has left the cluster"));
-        }
-        Ok(())
-    }
-
     /// Makes the server one of the cluster's; one that has asked before, with the same key, is it already.
-    async fn put_record(&self, request: &JoinRequest) -> Result<(), Error> {
-        let addresses: Vec<String> = request.listen.iter().map(ToString::to_string).collect();
-        let (name, joined_unix_ms) = (request.name.clone(), unix_ms());
-        let key_digest = Fingerprint::of(&request.key).to_string();
-        let put = if request.witness {
-            let key_digest = key_digest.clone();
-            let record = WitnessRecord { name, addresses, joined_unix_ms, key_digest };
-            self.state.put(&StateKey::Witness(request.node), Expected::Absent, record).await.map(drop)
-        } else {
-            let key_digest = Some(key_digest.clone());
-            let record = NodeRecord { name, addresses, joined_unix_ms, key_digest };
-            self.state.put(&StateKey::Node(request.node), Expected::Absent, record).await.map(drop)
+    async fn put_server(&self, request: &JoinRequest) -> Result<(), Error> {
+        let new = NewServer {
+            id: request.node,
+            name: request.name.clone(),
+            addresses: request.listen.clone(),
+            key_digest: Fingerprint::of(&request.key).to_string(),
+            witness: request.witness,
+            now_unix_ms: unix_ms(),
         };
-        match put {
-            Ok(()) => Ok(()),
-            Err(StateError::Conflict) => self.check_asked_before(request, &key_digest).await,
-            Err(error) => Err(state_error(error)),
+        for _ in 0..ADMISSION_TRIES {
+            match self.state.admit_server(&new, Port::COUNT).await {
+                // Another server has come meanwhile.
+                Err(StateError::Conflict) => {}
+                admitted => return admitted.map_err(state_error),
+            }
         }
-    }
-
-    /// Whether the server that has this identity is the one that asks.
-    async fn check_asked_before(&self, request: &JoinRequest, key_digest: &str) -> Result<(), Error> {
-        let known = if request.witness {
-            let known: Option<Stored<WitnessRecord>> =
-                self.state.get(&StateKey::Witness(request.node)).await.map_err(state_error)?;
-            known.map(|known| known.record.key_digest)
-        } else {
-            let known: Option<Stored<NodeRecord>> =
-                self.state.get(&StateKey::Node(request.node)).await.map_err(state_error)?;
-            known.and_then(|known| known.record.key_digest)
-        };
-        match known {
-            Some(known) if known == key_digest => Ok(()),
-            _ => Err(refuse_server(&request.name, "another server has its identity")),
-        }
+        Err(state_error(StateError::Conflict))
     }
 
     /// Makes a token that lets servers join at `addresses`.
@@ -160,9 +112,11 @@ impl Admission {
         let secret = Secret::random();
         let created_unix_ms = unix_ms();
         let expires_unix_ms = created_unix_ms + JOIN_TIME.as_millis() as u64;
-        let key = StateKey::Join(secret.digest().to_string());
         let record = JoinRecord { created_unix_ms, expires_unix_ms };
-        self.state.put(&key, Expected::Absent, record).await.map_err(state_error)?;
+        let store = self.state.store();
+        let lease = store.grant_lease(JOIN_TIME).await.map_err(|error| state_error(error.into()))?;
+        let digest = secret.digest().to_string();
+        self.state.give_join(&digest, &record, lease).await.map_err(state_error)?;
         let authority: Fingerprint = self.authority.fingerprint()?;
         Ok(JoinToken { cluster: self.cluster.id, authority, secret, addresses })
     }

@@ -12,6 +12,7 @@ use spandrel_state_etcd::{member, secured_url};
 use spandrel_trust::{Authority, Credentials, Fingerprint, Holder, HolderKey, JoinToken, Secret};
 
 use super::Port;
+use super::pending::PendingJoin;
 use super::settings::{Founding, Pki, ServerSettings, StatePlace, claim_new};
 use crate::admin::administration::unix_ms;
 use crate::directory::Directory;
@@ -46,7 +47,8 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
         member::check_program(&new.etcd)?;
     }
     check_listen(&new.listen)?;
-    claim_new(directory)?;
+    let _lock = claim_new(directory)?;
+    PendingJoin::check_none(directory)?;
     let cluster = ClusterId::from_random(random(), random());
     let node = NodeId::from_random(random(), random());
     let authority = Authority::create(cluster)?;
@@ -88,6 +90,7 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
             key_digest: Fingerprint::of(&key.public()).to_string(),
             join_expires_unix_ms: created_unix_ms + JOIN_TIME.as_millis() as u64,
         }),
+        generation: 0,
         drives: Vec::new(),
         listen: new.listen,
     };

@@ -1,6 +1,7 @@
 //! Where a server answers the admin API over TCP, with TLS.
 //!
-//! Handshakes are done beside each other, so that one that hangs holds up nobody.
+//! Handshakes are done beside each other, so that one that hangs holds up nobody; and there are so many connections of
+//! strangers at a time, each for so long (see [`super::strangers`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,28 +10,33 @@ use std::time::Duration;
 use axum::serve::Listener;
 use rustls::ServerConfig;
 use spandrel_platform_tls::holder_of;
-use spandrel_shared::Error;
+use spandrel_shared::{Error, NodeId};
 use spandrel_trust::HOLDER_ENDING;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::strangers::{Guarded, Places, Proof};
 use crate::admin::server::Caller;
 
-/// How long a handshake may take.
-const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Connections at the same time whose other side has proven nothing.
+const STRANGERS_MAX: usize = 128;
 
-/// Handshakes that go on at the same time.
-const HANDSHAKES_MAX: usize = 64;
+/// How long a connection may last whose other side has proven nothing: the handshake, the request, and for a join the
+/// answer.
+const STRANGER_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// How long a listener rests that cannot accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections that have shown who they are.
+/// A connection, which ends if nothing is proven in time.
+pub type Connection = Guarded<TlsStream<TcpStream>>;
+
+/// Connections over which a handshake was done.
 pub struct TlsListener {
-    incoming: mpsc::Receiver<(TlsStream<TcpStream>, Caller)>,
+    incoming: mpsc::Receiver<(Connection, Caller)>,
     accepting: JoinHandle<()>,
 }
 
@@ -57,14 +63,9 @@ impl Drop for TlsListener {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-    sender: mpsc::Sender<(TlsStream<TcpStream>, Caller)>,
-) {
-    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, sender: mpsc::Sender<(Connection, Caller)>) {
+    let places = Places::new(STRANGERS_MAX, STRANGER_TIME_MAX);
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -73,30 +74,34 @@ async fn accept(
                 continue;
             }
         };
-        let (acceptor, sender) = (acceptor.clone(), sender.clone());
+        let (acceptor, sender, mut place) = (acceptor.clone(), sender.clone(), places.take());
         tokio::spawn(async move {
-            let handshake = tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream)).await;
-            drop(place);
-            if let Ok(Ok(stream)) = handshake {
-                let caller = caller_of(&stream);
-                // Nobody may accept any more.
-                let _ = sender.send((stream, caller)).await;
-            }
+            let stream = tokio::select! {
+                stream = acceptor.accept(stream) => stream,
+                () = place.over() => return,
+            };
+            let Ok(stream) = stream else { return };
+            let accepted = match server_of(&stream) {
+                Some(server) => (Guarded::new(stream, None), Caller::Server(server)),
+                None => {
+                    let proof = place.proof();
+                    (Guarded::new(stream, Some(place)), Caller::Stranger(proof))
+                }
+            };
+            // Nobody may accept any more.
+            let _ = sender.send(accepted).await;
         });
     }
 }
 
-fn caller_of(stream: &TlsStream<TcpStream>) -> Caller {
+/// The server whose certificate was shown, if any was.
+fn server_of(stream: &TlsStream<TcpStream>) -> Option<NodeId> {
     let certificates = stream.get_ref().1.peer_certificates();
-    let holder = certificates.and_then(|certificates| holder_of(certificates.first()?, HOLDER_ENDING));
-    match holder.and_then(|holder| holder.parse().ok()) {
-        Some(server) => Caller::Server(server),
-        None => Caller::Stranger,
-    }
+    certificates.and_then(|certificates| holder_of(certificates.first()?, HOLDER_ENDING))?.parse().ok()
 }
 
 impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
+    type Io = Connection;
     type Addr = Caller;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -108,6 +113,6 @@ impl Listener for TlsListener {
     }
 
     fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        Ok(Caller::Stranger)
+        Ok(Caller::Stranger(Proof::default()))
     }
 }

@@ -6,12 +6,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use spandrel_cluster::store::Expected;
+use spandrel_cluster::store::{Expected, StateStore as _};
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
 use spandrel_node::NodeConfig;
 use spandrel_platform::Address;
@@ -23,13 +23,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Port;
 use super::admission::Admission;
+use super::backups::keep_backups;
 use super::drives::add_drive;
+use super::generation::{namespace, newer_elsewhere, present};
 use super::listener::TlsListener;
 use super::peers::Peers;
+use super::removal::{check_belongs, check_others_know, remove};
 use super::settings::{Founding, Pki, ServerSettings, StatePlace, lock};
 use super::state_member::{Servers, StateMemberKeeper};
-use crate::admin::administration::{Administration, ProcessFacts, Server, state_error};
-use crate::admin::api::{DriveAdd, DriveAdded, JoinAnswer, JoinRequest, StateMember, StateStatus};
+use crate::admin::administration::{Administration, ProcessFacts, Server, state_error, unix_ms};
+use crate::admin::api::{
+    DriveAdd, DriveAdded, JoinAnswer, JoinRequest, ServerRemove, ServerRemoved, StateMember, StateStatus,
+};
 use crate::admin::nodes::Nodes;
 use crate::admin::server::{self, Caller};
 use crate::directory::Directory;
@@ -43,15 +48,21 @@ use crate::{drive_prefix, log};
 /// How often the state is asked at a start until it answers.
 const STATE_PAUSE: Duration = Duration::from_millis(200);
 
+/// How often the other servers are asked at a start whether this one still belongs to them, as long as the state does
+/// not answer.
+const STANDING_INTERVAL: Duration = Duration::from_secs(2);
+
 /// How long a stop in order may take before it is given up.
 const STOP_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Runs the server in `directory` until it is told to end. `witness` says which kind the command is for.
 pub fn run(directory: Directory, witness: bool, verbose: bool) -> Outcome {
+    directory.check_socket_lengths("n")?;
+    // Nothing is touched in a directory that is no server's; what counts is what stands there once it is locked.
+    ServerSettings::read(&directory)?;
+    let _lock = lock(&directory)?;
     let settings = ServerSettings::read(&directory)?;
     check_kind(&settings, witness)?;
-    directory.check_socket_lengths("n")?;
-    let _lock = lock(&directory)?;
     log::start(&directory, verbose)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
@@ -86,8 +97,14 @@ async fn serve(directory: Directory, settings: ServerSettings) -> Outcome {
         running = Running::start(directory, settings, Arc::clone(&keeper)) => {
             let running = running?;
             running.tell_ready();
-            ending.next().await;
+            let must_end = tokio::select! {
+                () = ending.next() => None,
+                why = keeper.must_end() => Some(why),
+            };
             notify("STOPPING=1");
+            if let Some(why) = &must_end {
+                tracing::error!("{why}: it ends");
+            }
             say("stopping (once more to stop at once)\n");
             let stopped = tokio::select! {
                 stopped = tokio::time::timeout(STOP_TIME_MAX, running.stop()) => stopped.is_ok(),
@@ -95,7 +112,7 @@ async fn serve(directory: Directory, settings: ServerSettings) -> Outcome {
             };
             if stopped {
                 say("stopped\n");
-                return Ok(EXIT_OK);
+                return must_end.map_or(Ok(EXIT_OK), Err);
             }
             // What was answered is on the drives; the next start recovers as from a crash.
             say("stopped without waiting for everything\n");
@@ -145,10 +162,17 @@ impl Running {
     ) -> Result<Self, Error> {
         let pki = Pki(&directory);
         let credentials = pki.credentials(settings.cluster)?;
+        if newer_elsewhere(&settings, &credentials).await {
+            tracing::warn!(
+                "the state was put back while this server was off: what it kept of the former one is put aside"
+            );
+            keeper.forget_member().await?;
+        }
         keeper.start().await?;
         let etcd = EtcdState::connect(&etcd_options(&settings, &credentials))?;
+        let (etcd, cluster) = await_cluster(&etcd, &keeper, &credentials).await?;
         let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
-        let cluster = await_cluster(&state, &keeper).await?;
+        retry_unavailable(|| check_belongs(&state, &settings)).await?;
         let node = match settings.witness {
             true => None,
             false => Some(start_node(&directory, &settings, &credentials, &etcd).await?),
@@ -196,6 +220,8 @@ impl Running {
                 let _ = axum::serve(listener, service).await;
             }));
         }
+        let (backed_up, directory_of_backups) = (state.clone(), directory.clone());
+        tasks.push(tokio::spawn(async move { keep_backups(directory_of_backups, backed_up).await }));
         if matches!(settings.state, StatePlace::Own { .. }) {
             let keeping = Arc::clone(&keeper);
             tasks.push(tokio::spawn(async move { keeping.keep(etcd, state).await }));
@@ -233,7 +259,8 @@ impl Running {
     }
 }
 
-fn etcd_options(settings: &ServerSettings, credentials: &Credentials) -> EtcdOptions {
+/// How the state is reached.
+pub fn etcd_options(settings: &ServerSettings, credentials: &Credentials) -> EtcdOptions {
     let identity = EtcdIdentity {
         authority_pem: credentials.authority_pem.clone(),
         certificate_pem: credentials.certificate_pem.clone(),
@@ -242,29 +269,28 @@ fn etcd_options(settings: &ServerSettings, credentials: &Credentials) -> EtcdOpt
     };
     EtcdOptions {
         endpoints: settings.state.endpoints().to_vec(),
-        namespace: format!("spandrel/{}/", settings.cluster),
+        namespace: namespace(settings.cluster, 0),
         identity: matches!(settings.state, StatePlace::Own { .. }).then_some(identity),
     }
 }
 
-/// Waits until the state answers, and puts a new cluster into it. The cluster that it holds.
+/// Waits until the state answers, and puts a new cluster into it. The state, and the cluster that it holds.
 async fn await_cluster(
-    state: &ClusterState<NodeState>,
+    etcd: &EtcdState,
     keeper: &StateMemberKeeper,
-) -> Result<ClusterRecord, Error> {
+    credentials: &Credentials,
+) -> Result<(EtcdState, ClusterRecord), Error> {
     let mut told = false;
+    let mut asked = Instant::now();
     loop {
         let settings = keeper.settings();
-        let attempt = match &settings.founding {
-            Some(founding) => found(state, &settings, founding).await,
-            None => state.cluster().await.map(|stored| stored.map(|stored| stored.record)),
-        };
-        match attempt {
-            Ok(Some(record)) => {
+        match find_cluster(etcd, &settings).await {
+            Ok((etcd, Some(record))) => {
                 keeper.change(|settings| settings.founding = None)?;
-                return Ok(record);
+                keeper.set_generation(record.generation)?;
+                return Ok((etcd, record));
             }
-            Ok(None) => {
+            Ok((_, None)) => {
                 return Err(Error::new(
                     "CLUSTER_UNKNOWN",
                     format!("the server {} cannot be started", settings.name),
@@ -278,8 +304,42 @@ async fn await_cluster(
                     tracing::warn!("the cluster's state does not answer yet; waiting: {error}");
                     notify("STATUS=waiting for the cluster's state: most of its members must run");
                 }
+                if asked.elapsed() >= STANDING_INTERVAL {
+                    check_others_know(&settings, credentials).await?;
+                    asked = Instant::now();
+                }
                 tokio::time::sleep(STATE_PAUSE).await;
             }
+        }
+    }
+}
+
+/// The state that counts at present, and the cluster that it holds.
+async fn find_cluster(
+    etcd: &EtcdState,
+    settings: &ServerSettings,
+) -> Result<(EtcdState, Option<ClusterRecord>), StateError> {
+    let etcd = present(etcd, settings.cluster).await?;
+    let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
+    let record = match &settings.founding {
+        Some(founding) => found(&state, settings, founding).await?,
+        None => state.cluster().await?.map(|stored| stored.record),
+    };
+    Ok((etcd, record))
+}
+
+/// Asks the state something until it answers.
+async fn retry_unavailable<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, StateError>>,
+{
+    loop {
+        match attempt().await {
+            Err(StateError::Store(error)) => {
+                tracing::debug!("the cluster's state: {error}; trying again");
+                tokio::time::sleep(STATE_PAUSE).await;
+            }
+            outcome => return outcome.map_err(state_error),
         }
     }
 }
@@ -309,17 +369,17 @@ async fn found(
         joined_unix_ms: founding.created_unix_ms,
         key_digest: Some(founding.key_digest.clone()),
     };
-    let puts = [
-        state.put(&StateKey::Join(founding.join_digest.clone()), Expected::Absent, join).await.map(drop),
-        state.put(&StateKey::Node(settings.node), Expected::Absent, node).await.map(drop),
-    ];
-    for put in puts {
-        match put {
-            Ok(()) | Err(StateError::Conflict) => {}
-            Err(error) => return Err(error),
-        }
+    // The token before the node: with the node the cluster is whole, and a token that was revoked does not come back.
+    let time_left = founding.join_expires_unix_ms.saturating_sub(unix_ms());
+    let is_whole = state.get::<NodeRecord>(&StateKey::Node(settings.node)).await?.is_some();
+    if time_left > 0 && !is_whole {
+        let lease = state.store().grant_lease(Duration::from_millis(time_left)).await?;
+        state.give_join(&founding.join_digest, &join, lease).await?;
     }
-    Ok(Some(stored.record))
+    match state.put(&StateKey::Node(settings.node), Expected::Absent, node).await {
+        Ok(_) | Err(StateError::Conflict) => Ok(Some(stored.record)),
+        Err(error) => Err(error),
+    }
 }
 
 async fn start_node(
@@ -415,6 +475,14 @@ impl Server for OwnServer {
             self.admission()?.join_token(addresses).await
         };
         made.boxed()
+    }
+
+    fn remove<'a>(
+        &'a self,
+        name: &'a str,
+        request: ServerRemove,
+    ) -> BoxFuture<'a, Result<ServerRemoved, Error>> {
+        async move { remove(&self.state, self.keeper.settings().node, name, request).await }.boxed()
     }
 
     fn add_drive(&self, drive: DriveAdd) -> BoxFuture<'_, Result<DriveAdded, Error>> {

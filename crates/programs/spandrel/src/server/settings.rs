@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! DIR/node.json        what the server is, see below
-//! DIR/lock             locked by the process that runs it
+//! DIR/join.json        what it has asked for, until it is answered; see `pending`
+//! DIR/lock             locked by the process that sets it up or runs it
 //! DIR/pki/             the authority's certificate (and its key, on nodes), the server's own certificate and key
 //! DIR/etcd/            its member of etcd, if it has one
 //! DIR/admin.sock       where commands on this machine reach it
@@ -14,15 +15,17 @@
 //! - Whoever can read the directory can speak for the server; so it is its owner's alone.
 //! - `node.json` is written whole or not at all, and last: with it the server exists.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
-use spandrel_trust::{Authority, Credentials};
+use spandrel_trust::{Authority, Credentials, HolderKey, revocation_list};
 
 use super::Port;
 use crate::directory::Directory;
@@ -31,6 +34,12 @@ use crate::directory::Directory;
 const FORMAT: u32 = 1;
 
 const SETTINGS_FILE: &str = "node.json";
+
+/// What a server has asked for that wants to join; see [`super::pending`].
+pub(super) const PENDING_FILE: &str = "join.json";
+
+/// What may be in a directory before a server is in it: what is left of attempts that were interrupted.
+const OWN_FILES: [&str; 5] = ["lock", "pki", PENDING_FILE, "join.new", "node.new"];
 
 /// What a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +63,9 @@ pub struct ServerSettings {
     /// What is to be put into the state of a new cluster; none once that was done.
     #[serde(default)]
     pub founding: Option<Founding>,
+    /// The generation of the state that it has gone by last.
+    #[serde(default)]
+    pub generation: u16,
     /// The node's drives: paths of block devices or files.
     #[serde(default)]
     pub drives: Vec<String>,
@@ -117,12 +129,7 @@ impl ServerSettings {
             Error::new(code, what, why, next)
         };
         let text = fs::read(&path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::NotADirectory => refuse(
-                "SERVER_UNKNOWN",
-                format!("there is no {}", path.display()),
-                "make a cluster with `spandrel cluster init` or join one with `spandrel node join`, or name another \
-                 directory with --dir",
-            ),
+            ErrorKind::NotFound | ErrorKind::NotADirectory => unknown(directory),
             _ => refuse("DIR_UNREADABLE", format!("{}: {error}", path.display()), "run this as its owner"),
         })?;
         let damaged = |error: serde_json::Error| {
@@ -179,6 +186,18 @@ impl Pki<'_> {
         self.0.join("pki/node.key")
     }
 
+    /// The list of certificates that count no more, for etcd.
+    pub fn revoked(&self) -> PathBuf {
+        self.0.join("pki/removed.pem")
+    }
+
+    /// Writes the list of certificates that count no more, those of the servers that have left.
+    pub fn write_revoked(&self, cluster: ClusterId, removed: &BTreeSet<NodeId>) -> Result<(), Error> {
+        let key = HolderKey::load(&read(&self.key())?)?;
+        let list = revocation_list(cluster, &key, removed)?;
+        write_durably(&self.revoked(), list.as_bytes()).map_err(|error| not_writable(self.0, &error))
+    }
+
     /// Writes what a server needs.
     pub fn write(&self, credentials: &Credentials, authority_key_pem: Option<&str>) -> Result<(), Error> {
         let folder = self.0.join("pki");
@@ -223,53 +242,105 @@ fn read(path: &Path) -> Result<String, Error> {
     })
 }
 
-/// A directory for a new server: made, empty, its owner's alone.
-pub fn claim_new(directory: &Directory) -> Result<(), Error> {
+/// A directory for a new server: made, its owner's alone, and taken for this process until the file is dropped. It is
+/// empty, but for what an earlier attempt to join has left.
+pub fn claim_new(directory: &Directory) -> Result<File, Error> {
     directory.check_socket_lengths("n")?;
+    check_contents(directory)?;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory.path());
+    made.map_err(|error| not_writable(directory, &error))?;
+    let lock = lock(directory)?;
+    // Another process may have been faster.
+    check_contents(directory)?;
+    Ok(lock)
+}
+
+/// Refuses a directory in which no server can be set up.
+fn check_contents(directory: &Directory) -> Result<(), Error> {
     let path = directory.path();
-    let foreign = match fs::read_dir(path) {
-        Ok(entries) => entries.flatten().map(|entry| entry.file_name()).next(),
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
+    let names: Vec<OsString> = match fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| entry.file_name()).collect(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(not_writable(directory, &error)),
     };
-    if let Some(name) = foreign {
-        let what = format!("no server can be set up in {}", path.display());
-        if name == SETTINGS_FILE || directory.join(SETTINGS_FILE).exists() {
-            let next = "start it with `spandrel node run`, or name another directory with --dir";
-            return Err(Error::new("SERVER_EXISTS", what, "there is one in it already", next));
-        }
+    let has = |name: &str| names.iter().any(|known| known == name);
+    let what = format!("no server can be set up in {}", path.display());
+    if has(SETTINGS_FILE) {
+        let next = "start it with `spandrel node run`, or name another directory with --dir";
+        return Err(Error::new("SERVER_EXISTS", what, "there is one in it already", next));
+    }
+    let is_own = |name: &&OsString| OWN_FILES.iter().any(|own| *own == name.as_os_str());
+    if let Some(name) = names.iter().find(|name| !is_own(name)) {
         let why = format!("it holds something else ({})", name.display());
         return Err(Error::new("DIR_FOREIGN", what, why, "name an empty or new directory with --dir"));
     }
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| not_writable(directory, &error))
+    if has("pki") && !has(PENDING_FILE) {
+        return Err(Error::new(
+            "DIR_HALF_MADE",
+            what,
+            "making a cluster was interrupted in it; there is no such cluster",
+            "delete the directory, and do it again",
+        ));
+    }
+    Ok(())
 }
 
-/// Takes the directory for this process, until the file is dropped.
+/// Takes the directory for this process, until the file is dropped, and closes it to other users.
 pub fn lock(directory: &Directory) -> Result<File, Error> {
     let path = directory.join("lock");
-    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
-    let file = opened.map_err(|error| not_writable(directory, &error))?;
+    let opened =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = opened.map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => unknown(directory),
+        _ => not_writable(directory, &error),
+    })?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err(Error::new(
-            "DIR_IN_USE",
-            format!("the server in {} cannot be started", directory.path().display()),
-            "it runs already",
-            "end that process first, or name another directory with --dir",
-        )),
-        Err(fs::TryLockError::Error(error)) => Err(not_writable(directory, &error)),
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => {
+            return Err(Error::new(
+                "DIR_IN_USE",
+                format!("the server in {} cannot be started", directory.path().display()),
+                "another process has it in use",
+                "end that process first, or name another directory with --dir",
+            ));
+        }
+        Err(fs::TryLockError::Error(error)) => return Err(not_writable(directory, &error)),
     }
+    let closed = fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700));
+    closed.map_err(|error| not_writable(directory, &error))?;
+    Ok(file)
 }
 
 /// Writes a file that is its owner's alone: whole or not at all, and durably.
-fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let draft = path.with_extension("new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&draft, path)?;
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// The error that there is no server in a directory, or not yet.
+fn unknown(directory: &Directory) -> Error {
+    let what = format!("the server in {} cannot be started", directory.path().display());
+    if directory.join(PENDING_FILE).exists() {
+        let why = "it has asked to join a cluster, and was not answered";
+        return Error::new(
+            "JOIN_PENDING",
+            what,
+            why,
+            "run the same `spandrel node join` or `witness join` again",
+        );
+    }
+    if directory.join("pki").exists() {
+        let why = "making a cluster was interrupted in it; there is no such cluster";
+        return Error::new("DIR_HALF_MADE", what, why, "delete the directory, and do it again");
+    }
+    let why = format!("there is no {}", directory.join(SETTINGS_FILE).display());
+    let next = "make a cluster with `spandrel cluster init` or join one with `spandrel node join`, or name another \
+                directory with --dir";
+    Error::new("SERVER_UNKNOWN", what, why, next)
 }
 
 /// The error that a directory cannot be used.

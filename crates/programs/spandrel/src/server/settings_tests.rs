@@ -71,6 +71,47 @@ fn a_directory_that_is_no_servers_or_too_new_or_damaged_is_told_so() {
 }
 
 #[test]
+fn a_directory_in_which_something_was_interrupted_says_what_next() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let half_made = directory(&parent, "n1");
+    std::fs::create_dir_all(half_made.join("pki")).expect("it can be made");
+    let error = found(&half_made, new_cluster()).expect_err("it is refused");
+    assert_eq!(error.code, "DIR_HALF_MADE");
+    assert!(error.next.contains("delete the directory"), "{error}");
+    assert_eq!(ServerSettings::read(&half_made).expect_err("it is none").code, "DIR_HALF_MADE");
+    let locked_once = directory(&parent, "n2");
+    std::fs::create_dir(locked_once.path()).expect("it can be made");
+    std::fs::write(locked_once.join("lock"), "").expect("it can be written");
+    found(&locked_once, new_cluster()).expect("a lock alone is nothing");
+}
+
+#[test]
+fn a_servers_directory_is_closed_to_others_and_a_foreign_one_stays_as_it_is() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let mode = |directory: &Directory| {
+        std::fs::metadata(directory.path()).expect("it is there").permissions().mode() & 0o777
+    };
+    let open = |directory: &Directory| {
+        std::fs::create_dir(directory.path()).expect("it can be made");
+        let permissions = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), permissions).expect("it is ours");
+    };
+    let own = directory(&parent, "own");
+    open(&own);
+    found(&own, new_cluster()).expect("it is empty");
+    assert_eq!(mode(&own), 0o700);
+    let foreign = directory(&parent, "foreign");
+    open(&foreign);
+    std::fs::write(foreign.join("letters"), "dear").expect("it can be written");
+    found(&foreign, new_cluster()).expect_err("it holds letters");
+    assert_eq!(
+        crate::server::run::run(foreign.clone(), false, false).expect_err("no server").code,
+        "SERVER_UNKNOWN"
+    );
+    assert_eq!((mode(&foreign), foreign.join("lock").exists()), (0o755, false));
+}
+
+#[test]
 fn one_process_has_a_directory() {
     let parent = tempfile::tempdir().expect("a temporary directory");
     let directory = directory(&parent, ".");

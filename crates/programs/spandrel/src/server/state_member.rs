@@ -14,13 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use spandrel_cluster::servers;
 use spandrel_cluster::store::{LeaseId, StateStore as _};
 use spandrel_cluster::{ClusterState, StateError};
 use spandrel_shared::{Error, NodeId};
 use spandrel_state_etcd::member::{self, Beginning, Member, MemberIdentity, MemberSettings, MemberStatus};
 use spandrel_state_etcd::{EtcdState, MemberDescription};
+use tokio::sync::watch;
 
 use super::Port;
+use super::generation::generation;
+use super::removal::check_others_know;
 use super::settings::{Pki, ServerSettings, StatePlace, not_writable};
 use super::state_plan::{OwnMember, PlannedMember, PlannedServer, Step, next_step};
 use crate::admin::administration::state_error;
@@ -51,6 +55,10 @@ pub struct StateMemberKeeper {
     has_lost_data: AtomicBool,
     /// Since when members without a vote were not seen to run, by their numbers.
     asleep_since: Mutex<BTreeMap<u64, Instant>>,
+    /// The servers that have left, as etcd was told of them; none before it was.
+    told_removed: Mutex<Option<BTreeSet<NodeId>>>,
+    /// Why this server must end, once it must.
+    must_end: watch::Sender<Option<Error>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,12 +74,19 @@ impl StateMemberKeeper {
             member: Mutex::default(),
             has_lost_data: AtomicBool::new(false),
             asleep_since: Mutex::default(),
+            told_removed: Mutex::default(),
+            must_end: watch::Sender::new(None),
         })
     }
 
     /// Starts the member's process if the server is a member, or begins the first one: it runs when this returns.
     pub async fn start(&self) -> Result<(), Error> {
         let settings = self.settings();
+        let pki = Pki(&self.directory);
+        // What it said before holds until the state answers: nobody who has left comes back.
+        if !pki.revoked().exists() {
+            pki.write_revoked(settings.cluster, &BTreeSet::new())?;
+        }
         let beginning = match &settings.state {
             StatePlace::Own { is_member: true, .. } => Beginning::Member,
             StatePlace::Own { .. } if settings.founding.is_some() => Beginning::First(settings.cluster),
@@ -105,7 +120,35 @@ impl StateMemberKeeper {
         Ok(())
     }
 
-    fn member_settings(&self, beginning: Beginning) -> Option<MemberSettings> {
+    /// Takes note of the generation of the state that this server goes by from now on.
+    pub fn set_generation(&self, generation: u16) -> Result<(), Error> {
+        self.change(|settings| settings.generation = generation)
+    }
+
+    /// Waits until this server must end, and says why: it has left the cluster, or the state was set back.
+    pub async fn must_end(&self) -> Error {
+        let mut why = self.must_end.subscribe();
+        // The sender is this.
+        let why = why.wait_for(Option::is_some).await;
+        why.ok().and_then(|why| why.clone()).unwrap_or_else(|| servers::removed(&self.settings().name))
+    }
+
+    /// Has etcd let in no more who has left, from the next connection on.
+    fn note_removed(&self, removed: &BTreeSet<NodeId>) -> Result<(), Error> {
+        let settings = self.settings();
+        let mut told = locked(&self.told_removed);
+        if told.as_ref() != Some(removed) {
+            Pki(&self.directory).write_revoked(settings.cluster, removed)?;
+            *told = Some(removed.clone());
+        }
+        if removed.contains(&settings.node) {
+            self.must_end.send_replace(Some(servers::removed(&settings.name)));
+        }
+        Ok(())
+    }
+
+    /// What the server's member of etcd is. None if others keep the state.
+    pub fn member_settings(&self, beginning: Beginning) -> Option<MemberSettings> {
         let settings = self.settings();
         let StatePlace::Own { program, .. } = &settings.state else { return None };
         let pki = Pki(&self.directory);
@@ -119,13 +162,14 @@ impl StateMemberKeeper {
                 authority: pki.authority(),
                 certificate: pki.certificate(),
                 key: pki.key(),
+                revoked: pki.revoked(),
             }),
             beginning,
         })
     }
 
     /// Starts the member's process, or takes it over, and waits until it has data of its own.
-    async fn begin(&self, beginning: Beginning) -> Result<(), Error> {
+    pub async fn begin(&self, beginning: Beginning) -> Result<(), Error> {
         let is_added = matches!(beginning, Beginning::Added(_));
         let Some(settings) = self.member_settings(beginning) else { return Ok(()) };
         let member = Member::start(settings).await?;
@@ -178,6 +222,7 @@ impl StateMemberKeeper {
                     if step == Step::Wait { LOOK_INTERVAL } else { STEP_INTERVAL }
                 }
                 Err(error) => {
+                    self.ask_others().await;
                     let error = error.to_string();
                     if error != told {
                         tracing::warn!("this server's part in keeping the cluster's state: {error}");
@@ -187,6 +232,15 @@ impl StateMemberKeeper {
                 }
             };
             tokio::time::sleep(interval).await;
+        }
+    }
+
+    /// Learns from the other servers whether this one has left: then etcd does not speak with it.
+    async fn ask_others(&self) {
+        let settings = self.settings();
+        let Ok(credentials) = Pki(&self.directory).credentials(settings.cluster) else { return };
+        if let Err(error) = check_others_know(&settings, &credentials).await {
+            self.must_end.send_replace(Some(error));
         }
     }
 
@@ -209,6 +263,14 @@ impl StateMemberKeeper {
 
     /// Takes the next step, and says which it was.
     async fn look(&self, etcd: &EtcdState, state: &ClusterState<NodeState>) -> Result<Step, Error> {
+        let settings = self.settings();
+        let known = settings.generation;
+        if let Some(now) = generation(etcd, settings.cluster).await.map_err(state_error)?
+            && now != known
+        {
+            self.must_end.send_replace(Some(set_back(&settings.name)));
+            return Ok(Step::Wait);
+        }
         let members = etcd.list_members().await.map_err(|error| state_error(error.into()))?;
         let endpoints = endpoints_of(&members);
         if !endpoints.is_empty() {
@@ -220,6 +282,7 @@ impl StateMemberKeeper {
             })?;
         }
         let servers = Servers::read(state).await.map_err(state_error)?;
+        self.note_removed(&servers.removed)?;
         let Some(settings) = self.member_settings(Beginning::Member) else { return Ok(Step::Wait) };
         let urls: Vec<String> = settings.peer_addresses.iter().map(|address| settings.url(address)).collect();
         let own_server = self.settings().node;
@@ -308,8 +371,11 @@ impl StateMemberKeeper {
     }
 
     /// Ends the member, which etcd knows no more. Its data are put aside: with them it could never come back.
-    async fn forget_member(&self) -> Result<(), Error> {
+    pub async fn forget_member(&self) -> Result<(), Error> {
         self.stop_later().await;
+        if let Some(settings) = self.member_settings(Beginning::Member) {
+            member::stop_running(&settings).await?;
+        }
         let folder = self.directory.join("etcd");
         let (data, aside) = (folder.join("data"), folder.join("data.former"));
         if data.exists() {
@@ -325,6 +391,15 @@ impl StateMemberKeeper {
     pub async fn stop(&self) {
         self.stop_later().await;
     }
+}
+
+fn set_back(name: &str) -> Error {
+    Error::new(
+        "STATE_SET_BACK",
+        format!("the server {name} cannot go on"),
+        "the cluster's state was put back to an older one with `spandrel cluster recover`",
+        "start it again: it goes by the new state then",
+    )
 }
 
 fn not_begun(why: &str) -> Error {

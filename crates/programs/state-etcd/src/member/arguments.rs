@@ -39,7 +39,9 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
             (vec![(settings.name.clone(), settings.peer_addresses.clone())], "new")
         }
         Beginning::Added(members) => (members.clone(), "existing"),
-        Beginning::Member => (vec![(settings.name.clone(), settings.peer_addresses.clone())], "existing"),
+        Beginning::Member | Beginning::Alone => {
+            (vec![(settings.name.clone(), settings.peer_addresses.clone())], "existing")
+        }
     };
     let member = |(name, addresses): &(String, Vec<SocketAddr>)| {
         let each: Vec<_> =
@@ -54,8 +56,17 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
             add(&format!("--{prefix}key-file"), identity.key.clone().into());
             add(&format!("--{prefix}trusted-ca-file"), identity.authority.clone().into());
         }
+        add("--client-crl-file", identity.revoked.clone().into());
+        add("--peer-crl-file", identity.revoked.clone().into());
         // Switches take no value. They stand in the place of a name and of its value, so that all are pairs.
         add("--client-cert-auth=true", "--peer-client-cert-auth=true".into());
+        // A server with several networks may speak from an address that is not in its certificate. Who it is stands there
+        // all the same, and the authority vouches for that.
+        add("--experimental-peer-skip-client-san-verification=true", "--enable-pprof=false".into());
+    }
+    if settings.beginning == Beginning::Alone {
+        // A switch; the other one is what it is anyway, and makes a pair of it.
+        add("--force-new-cluster=true", "--strict-reconfig-check=true".into());
     }
     add("--heartbeat-interval", HEARTBEAT_MS.into());
     add("--election-timeout", ELECTION_MS.into());

@@ -71,6 +71,14 @@ impl MemberProcess {
         Self::start(settings).map_err(failed)
     }
 
+    /// Ends the process that uses the member's data, if there is one.
+    pub async fn stop_running(settings: &MemberSettings) -> IoResult<()> {
+        match Self::find(settings)? {
+            Some((mut process, _)) => process.stop().await,
+            None => Ok(()),
+        }
+    }
+
     /// The process that uses the member's data, if there is one, and its command line.
     fn find(settings: &MemberSettings) -> IoResult<Option<(Self, Vec<OsString>)>> {
         for entry in std::fs::read_dir("/proc")? {
@@ -188,7 +196,8 @@ fn runs_as_wanted(line: &[OsString], settings: &MemberSettings) -> bool {
 /// A member that has lost its data must not begin anew: it would vote as if it had never promised anything, or
 /// found a second, empty etcd under the same name.
 fn check_data(settings: &MemberSettings) -> Result<(), Error> {
-    if settings.beginning != Beginning::Member || Paths(&settings.folder).has_data() {
+    let has_begun = matches!(settings.beginning, Beginning::Member | Beginning::Alone);
+    if !has_begun || Paths(&settings.folder).has_data() {
         return Ok(());
     }
     Err(Error::new(

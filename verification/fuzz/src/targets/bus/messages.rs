@@ -75,6 +75,7 @@ fn replica_requests() -> Vec<(ReplicaRequest, Vec<u8>)> {
         ReplicaRequest::RemoveCopy { copy },
         ReplicaRequest::Lose { copy, authority, block: 20 },
         ReplicaRequest::Prove { copy, authority },
+        ReplicaRequest::Doubt { volume: VOLUME, drive: DRIVE, authority, proven: version(9) },
     ];
     let heal = ReplicaRequest::Heal { copy, authority, block: 20, token: 77, checksum: good };
     let with_data = [(write, [block(20), block(21)].concat()), (heal, block(20).to_vec())];

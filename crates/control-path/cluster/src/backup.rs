@@ -1,0 +1,243 @@
+//! The whole state as a file, and a state made of such a file.
+//!
+//! It holds keys and values, not the store's own files: so it can be read back by any make of the store, and needs no
+//! tool of etcd's. What lives only as long as somebody renews it is left out: who runs is seen anew, and join tokens
+//! are made anew.
+//!
+//! A state that is made of a backup is older than what it takes the place of, and knows nothing of what has happened
+//! since. So it gets a generation of its own ([`crate::StateStamp`]), and no volume is served before its copies were
+//! compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use spandrel_shared::checksum::crc32c;
+use spandrel_shared::{ClusterId, Epoch, Error, NodeId};
+
+use crate::keys::{self, StateKey};
+use crate::records::{
+    ClusterRecord, DriveRecord, DriveState, Stored, VolumeRecord, VolumeState, decode, encode,
+};
+use crate::state::{ClusterState, StateError};
+use crate::store::{Entry, Expected, Key, Revision, Selection, StateStore, Transaction, Value};
+use crate::volumes::in_batches;
+
+/// The format that this version writes, and the newest that it knows.
+const FORMAT: u32 = 1;
+
+/// What each volume's epoch is raised by when an older state takes the place of a newer one: more ownerships than can
+/// have come in between.
+const EPOCHS_SKIPPED: u32 = 1 << 16;
+
+/// Prefixes of what is left out.
+const LEFT_OUT: [&str; 3] = [keys::ALIVE, keys::AWAKE, keys::JOINS];
+
+/// The whole state at one revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateBackup {
+    format: u32,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its name.
+    pub name: String,
+    /// The state's generation.
+    pub generation: u16,
+    /// Its revision.
+    pub revision: u64,
+    /// When it was made.
+    pub taken_unix_ms: u64,
+    /// Of the entries.
+    checksum: u32,
+    /// Every key with its record.
+    entries: BTreeMap<String, String>,
+}
+
+impl StateBackup {
+    /// Reads what [`StateBackup::to_bytes`] gives.
+    ///
+    /// Errors: `BACKUP_UNREADABLE`, `BACKUP_TOO_NEW`.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        #[derive(Deserialize)]
+        struct FormatOnly {
+            format: u32,
+        }
+        let refuse = |code: &str, why: String| {
+            let next = "use another backup: each server has some of its own, in the folder `backups` of its directory";
+            Error::new(code, "this is no backup of a cluster's state that can be used", why, next)
+        };
+        let unreadable = |error: serde_json::Error| refuse("BACKUP_UNREADABLE", error.to_string());
+        let format: FormatOnly = serde_json::from_slice(bytes).map_err(unreadable)?;
+        if format.format > FORMAT {
+            let why = format!("its format is {}, this version knows up to {FORMAT}", format.format);
+            return Err(refuse("BACKUP_TOO_NEW", why));
+        }
+        let backup: Self = serde_json::from_slice(bytes).map_err(unreadable)?;
+        if backup.checksum != checksum(&backup.entries) {
+            return Err(refuse(
+                "BACKUP_UNREADABLE",
+                "it was changed or damaged since it was made".to_owned(),
+            ));
+        }
+        Ok(backup)
+    }
+
+    /// The backup as a file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = serde_json::to_vec_pretty(self).expect("it is plain text");
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// How many volumes it knows.
+    pub fn volumes(&self) -> usize {
+        self.entries.keys().filter(|key| key.starts_with(keys::VOLUMES)).count()
+    }
+
+    /// What stands at the keys of the state that is made of it.
+    fn restored(&self, generation: u16) -> Result<Vec<(Key, Value)>, Error> {
+        let mut restored = Vec::with_capacity(self.entries.len());
+        for (key, value) in &self.entries {
+            let key = Key::new(key);
+            let value = Value::from(value.as_bytes().to_vec());
+            let revision = Revision(self.revision);
+            let (created, modified, lease) = (revision, revision, None);
+            let entry = Entry { key: key.clone(), value: value.clone(), created, modified, lease };
+            let value = match StateKey::parse(&key) {
+                Some(StateKey::Cluster) => {
+                    let stored: Stored<ClusterRecord> = decode(&entry)?;
+                    encode(&ClusterRecord { generation, ..stored.record })
+                }
+                Some(StateKey::Volume(_)) => {
+                    let stored: Stored<VolumeRecord> = decode(&entry)?;
+                    encode(&without_owner(stored.record))
+                }
+                _ => value,
+            };
+            restored.push((key, value));
+        }
+        Ok(restored)
+    }
+}
+
+/// A volume that nobody owns and nobody writes to, with an epoch above all that its copies may have accepted.
+fn without_owner(record: VolumeRecord) -> VolumeRecord {
+    let epoch = Epoch(record.epoch.0.saturating_add(EPOCHS_SKIPPED));
+    VolumeRecord { owner: None, writer: None, epoch, ..record }
+}
+
+fn checksum(entries: &BTreeMap<String, String>) -> u32 {
+    let bytes = serde_json::to_vec(entries).expect("they are plain text");
+    crc32c(&bytes)
+}
+
+impl<S: StateStore> ClusterState<S> {
+    /// The whole state. `None` if it holds no cluster.
+    pub async fn backup(&self, now_unix_ms: u64) -> Result<Option<StateBackup>, StateError> {
+        let snapshot = self.snapshot(&[Selection::prefix("")]).await?;
+        let mut entries = BTreeMap::new();
+        let mut cluster: Option<Stored<ClusterRecord>> = None;
+        for entry in snapshot.groups.iter().flatten() {
+            if entry.key == StateKey::Cluster.key() {
+                cluster = Some(decode(entry)?);
+            }
+            if LEFT_OUT.iter().any(|prefix| entry.key.as_str().starts_with(prefix)) {
+                continue;
+            }
+            let text = String::from_utf8(entry.value.to_vec());
+            let text = text.map_err(|error| {
+                crate::records::damaged(&entry.key, "record", format!("it is no text: {error}"))
+            })?;
+            entries.insert(entry.key.as_str().to_owned(), text);
+        }
+        let Some(cluster) = cluster else { return Ok(None) };
+        Ok(Some(StateBackup {
+            format: FORMAT,
+            cluster: cluster.record.id,
+            name: cluster.record.name,
+            generation: cluster.record.generation,
+            revision: snapshot.revision.0,
+            taken_unix_ms: now_unix_ms,
+            checksum: checksum(&entries),
+            entries,
+        }))
+    }
+
+    /// Makes this state of a backup, as one of `generation`. What an earlier attempt has left is replaced; a state that
+    /// is whole is not. The cluster's own record comes last: before it is there the state is none.
+    ///
+    /// Errors besides the store's: `STATE_NOT_EMPTY`, `STATE_DAMAGED`, `STATE_TOO_NEW`.
+    pub async fn restore(&self, backup: &StateBackup, generation: u16) -> Result<(), StateError> {
+        let present = self.snapshot(&[Selection::prefix("")]).await?;
+        let present: Vec<Key> = present.groups.into_iter().flatten().map(|entry| entry.key).collect();
+        if present.contains(&StateKey::Cluster.key()) {
+            return Err(Error::new(
+                "STATE_NOT_EMPTY",
+                "the cluster's state cannot be made anew here",
+                "there is one already",
+                "start the server: it uses that one",
+            )
+            .into());
+        }
+        for some in present.chunks(100) {
+            let delete = some.iter().fold(Transaction::new(), |transaction, key| transaction.delete(key));
+            self.commit(delete).await?;
+        }
+        let restored = backup.restored(generation)?;
+        let (cluster, others): (Vec<_>, Vec<_>) =
+            restored.into_iter().partition(|(key, _)| *key == StateKey::Cluster.key());
+        for batch in in_batches(others).into_iter().chain([cluster]) {
+            let mut transaction = Transaction::new();
+            for (key, value) in batch {
+                transaction = transaction.put(&key, value);
+            }
+            self.commit(transaction).await?;
+        }
+        Ok(())
+    }
+
+    /// The names of the volumes whose copies were not compared in this generation of the state.
+    pub async fn unsettled(&self, generation: u16) -> Result<Vec<String>, StateError> {
+        let volumes = self.volumes().await?.into_values().map(|stored| stored.record);
+        let waits =
+            |record: &VolumeRecord| record.state == VolumeState::Ready && record.generation != generation;
+        Ok(volumes.filter(waits).map(|record| record.name).collect())
+    }
+
+    /// Gives the drives of nodes up for lost. Volumes whose copies are to be compared get an owner that does not wait
+    /// for them.
+    pub async fn give_up_drives(&self, nodes: &BTreeSet<NodeId>, generation: u16) -> Result<(), StateError> {
+        for (drive, stored) in self.drives().await? {
+            if nodes.contains(&stored.record.node) && stored.record.state != DriveState::Failed {
+                let failed = DriveRecord { state: DriveState::Failed, ..stored.record };
+                self.put(&StateKey::Drive(drive), Expected::ModifiedAt(stored.revision), failed).await?;
+            }
+        }
+        for (volume, stored) in self.volumes().await? {
+            let record = stored.record;
+            if record.state == VolumeState::Ready && record.generation != generation {
+                let epoch = record.epoch.next();
+                let anew = VolumeRecord { owner: None, epoch, ..record };
+                self.put(&StateKey::Volume(volume), Expected::ModifiedAt(stored.revision), anew).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the whole state: nobody who still uses it finds anything there.
+    pub async fn clear(&self) -> Result<(), StateError> {
+        let present = self.snapshot(&[Selection::prefix("")]).await?;
+        let keys: Vec<Key> = present.groups.into_iter().flatten().map(|entry| entry.key).collect();
+        // Without the cluster's own record the rest counts for nothing.
+        let (cluster, others): (Vec<Key>, Vec<Key>) =
+            keys.into_iter().partition(|key| *key == StateKey::Cluster.key());
+        for some in cluster.chunks(100).chain(others.chunks(100)) {
+            let delete = some.iter().fold(Transaction::new(), |transaction, key| transaction.delete(key));
+            self.commit(delete).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "backup_tests.rs"]
+mod tests;

@@ -1,0 +1,315 @@
+//! Finding out which copies hold what was answered, when the cluster's state cannot say: it was put in place of a newer
+//! one that was lost, and its marks are of yesterday.
+//!
+//! What the state calls in sync may have been marked stale since, and the other way around. So no mark counts. All
+//! copies that are not given up for lost are fenced, so that no former owner changes any of them any more, and
+//! compared:
+//!
+//! 1. A copy that is missing, or that its drive cannot prove whole, is out. Whatever is being brought up to date is
+//!    among these: its drive has noted that durably (see `resync`).
+//! 2. Writes that the newest mark does not cover may stand on one copy and not on another; they were never answered,
+//!    or they stand on all copies that were in sync. The take-over makes them the same, so they are left out here.
+//! 3. All other blocks are the same on copies that were in sync at the end. If two copies differ, one of them was not:
+//!    the one that no later ownership has written to; within one ownership the one whose differing pages are the
+//!    older ones.
+//! 4. What is out is stale since zero, and is brought up to date from the others.
+//!
+//! Where this gives no answer, nothing is decided: the volume waits, and says for what.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::future::join_all;
+use spandrel_replica::{BlockState, GatheredCopy, Mark, PageState, ReplicaRequest, ReplicaResponse};
+use spandrel_shared::geometry::SlabRange;
+use spandrel_shared::{DriveId, Epoch, NodeId, PAGE_BLOCKS, SlabIndex, Version};
+
+use crate::context::{AskError, OwnerContext};
+use crate::membership::{Member, MembershipChange};
+use crate::owner::OwnerInner;
+use crate::takeover::Interrupted;
+
+/// Pages that are compared at the same time.
+const PAGES_AT_ONCE: usize = 16;
+
+/// How two legs differ, beyond writes that may be incomplete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Difference {
+    /// A page that differs has a newer version on the first.
+    first_is_newer: bool,
+    /// A page that differs has a newer version on the second.
+    second_is_newer: bool,
+    /// A page that differs has the same version on both.
+    same_version: bool,
+}
+
+/// What was found out about the legs.
+#[derive(Default)]
+struct Comparison {
+    /// The newest ownership that has written to each leg.
+    newest: BTreeMap<DriveId, Epoch>,
+    differences: BTreeMap<(DriveId, DriveId), Difference>,
+}
+
+impl Comparison {
+    /// The legs that were not in sync at the end; or two of which that cannot be said.
+    fn losers(&self) -> Result<BTreeSet<DriveId>, (DriveId, DriveId)> {
+        let mut losers = BTreeSet::new();
+        let mut unclear = Vec::new();
+        for ((first, second), difference) in &self.differences {
+            let epochs = (self.newest.get(first), self.newest.get(second));
+            let loser = match epochs.0.cmp(&epochs.1) {
+                std::cmp::Ordering::Less => Some(*first),
+                std::cmp::Ordering::Greater => Some(*second),
+                std::cmp::Ordering::Equal => match difference {
+                    Difference { first_is_newer: true, second_is_newer: false, same_version: false } => {
+                        Some(*second)
+                    }
+                    Difference { first_is_newer: false, second_is_newer: true, same_version: false } => {
+                        Some(*first)
+                    }
+                    _ => None,
+                },
+            };
+            match loser {
+                Some(loser) => _ = losers.insert(loser),
+                None => unclear.push((*first, *second)),
+            }
+        }
+        // Of two that are out anyway nothing need be said.
+        let open = |pair: &&(DriveId, DriveId)| !losers.contains(&pair.0) && !losers.contains(&pair.1);
+        match unclear.iter().find(open) {
+            Some(pair) => Err(*pair),
+            None => Ok(losers),
+        }
+    }
+}
+
+impl<C: OwnerContext> OwnerInner<C> {
+    /// Finds out which legs are in sync, and has the cluster's state say so.
+    pub(crate) async fn settle(&self) -> Result<(), Interrupted> {
+        let lost = match &self.membership.borrow().unsettled {
+            Some(unsettled) => unsettled.lost.clone(),
+            None => return Ok(()),
+        };
+        let gathered = self.fence_all(&lost).await?;
+        let mut out = lost;
+        for drive in self.membership.borrow().drives().into_keys() {
+            if !out.contains(&drive) && !self.is_whole(drive, &gathered) {
+                tracing::warn!(volume = %self.volume, %drive, "a drive does not hold all of its copies whole");
+                out.insert(drive);
+            }
+        }
+        let comparison = self.compare(&gathered, &out).await?;
+        let losers = match comparison.losers() {
+            Ok(losers) => losers,
+            Err((first, second)) => {
+                return Err(self.cannot_settle(&format!(
+                    "the copies on the drives {first} and {second} differ, and nothing says which of them is the newer"
+                )));
+            }
+        };
+        out.extend(losers);
+        if !self.membership.borrow().may_mark(&out) {
+            let why = "of some slab every copy is missing, or older than another one of its drive's volume";
+            return Err(self.cannot_settle(why));
+        }
+        tracing::warn!(volume = %self.volume, "its copies were compared; out of date are {}", names(&out));
+        match self.change(MembershipChange::Settle(out)).await {
+            true => Ok(()),
+            false if self.is_deposed() => Err(Interrupted::Deposed),
+            false => Err(Interrupted::Retry),
+        }
+    }
+
+    /// Fences every node that has copies, stale ones included. All must answer: nobody knows what the others hold.
+    async fn fence_all(
+        &self,
+        lost: &BTreeSet<DriveId>,
+    ) -> Result<BTreeMap<(DriveId, SlabIndex), GatheredCopy>, Interrupted> {
+        let drives = self.membership.borrow().drives();
+        let drives: BTreeMap<DriveId, NodeId> =
+            drives.into_iter().filter(|(drive, _)| !lost.contains(drive)).collect();
+        let nodes: Vec<NodeId> = drives.values().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        let processes: Vec<_> = nodes.iter().map(|node| self.context.process(*node)).collect();
+        let fences = nodes.iter().map(|node| {
+            let request = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch, settles: true };
+            self.in_time(self.context.ask(*node, request, None))
+        });
+        let mut gathered = BTreeMap::new();
+        let mut absent = BTreeSet::new();
+        for ((node, process), answer) in nodes.iter().zip(processes).zip(join_all(fences).await) {
+            match answer {
+                Ok((ReplicaResponse::Gathered(copies), _)) => {
+                    let there = drives.iter().filter(|(_, other)| *other == node);
+                    let accepted = there.filter_map(|(drive, _)| Some((*drive, process?)));
+                    self.accepted_by.borrow_mut().extend(accepted);
+                    gathered.extend(copies.into_iter().map(|copy| ((copy.drive, copy.slab), copy)));
+                }
+                Ok(_) => _ = absent.insert(*node),
+                Err(error) => {
+                    self.stop_if_deposed(&error)?;
+                    absent.insert(*node);
+                }
+            }
+        }
+        // A node may be there without a drive that it had.
+        let present: BTreeSet<DriveId> = gathered.keys().map(|(drive, _)| *drive).collect();
+        let missing: BTreeSet<DriveId> =
+            drives.keys().filter(|drive| !present.contains(drive)).copied().collect();
+        if missing.is_empty() && absent.is_empty() {
+            return Ok(gathered);
+        }
+        Err(self.cannot_settle(&format!("what is on {} is not known", names(&missing))))
+    }
+
+    /// Says once what the volume waits for.
+    fn cannot_settle(&self, why: &str) -> Interrupted {
+        if self.obstacle.is_to_be_told(why) {
+            tracing::error!(
+                volume = %self.volume,
+                "the volume waits, since the cluster's state was set back: {why}; bring these drives back, or if they \
+                 are gone for good, go on without them (`spandrel cluster settle --without NODE`)"
+            );
+        }
+        Interrupted::Retry
+    }
+
+    fn is_whole(&self, drive: DriveId, gathered: &BTreeMap<(DriveId, SlabIndex), GatheredCopy>) -> bool {
+        let membership = self.membership.borrow();
+        (0..).map(SlabIndex).zip(&membership.slabs).all(|(slab, members)| {
+            members.iter().filter(|member| member.drive == drive).all(|member| {
+                let copy = gathered.get(&(drive, slab));
+                copy.is_some_and(|copy| copy.copy == member.copy && copy.proven.is_none())
+            })
+        })
+    }
+
+    async fn compare(
+        &self,
+        gathered: &BTreeMap<(DriveId, SlabIndex), GatheredCopy>,
+        out: &BTreeSet<DriveId>,
+    ) -> Result<Comparison, Interrupted> {
+        let counting = || gathered.values().filter(|copy| !out.contains(&copy.drive));
+        let mark = counting().fold(Mark::default(), |mark, copy| mark.newest(copy.mark.clone()));
+        let slabs = self.membership.borrow().slabs.clone();
+        let mut comparison = Comparison::default();
+        for (slab, members) in (0..).map(SlabIndex).zip(slabs) {
+            let members: Vec<Member> =
+                members.into_iter().filter(|member| !out.contains(&member.drive)).collect();
+            let in_question = blocks_in_question(counting().filter(|copy| copy.slab == slab), &mark);
+            self.compare_slab(slab, &members, &in_question, &mut comparison).await?;
+        }
+        Ok(comparison)
+    }
+
+    async fn compare_slab(
+        &self,
+        slab: SlabIndex,
+        members: &[Member],
+        in_question: &BTreeSet<u32>,
+        comparison: &mut Comparison,
+    ) -> Result<(), Interrupted> {
+        let asked = join_all(members.iter().map(|member| self.ask_pages(slab, member))).await;
+        let mut pages: Vec<Vec<PageState>> = Vec::with_capacity(members.len());
+        for answer in asked {
+            pages.push(self.answered(answer)?);
+        }
+        for (member, pages) in members.iter().zip(&pages) {
+            let newest = pages.iter().map(|page| page.version.epoch).max().unwrap_or_default();
+            let known = comparison.newest.entry(member.drive).or_default();
+            *known = (*known).max(newest);
+        }
+        let count = pages.first().map_or(0, Vec::len);
+        let is_used = |page: &usize| {
+            pages.iter().any(|pages| pages[*page].mapped_blocks > 0 || pages[*page].version > Version::ZERO)
+        };
+        let used: Vec<usize> = (0..count).filter(is_used).collect();
+        for some in used.chunks(PAGES_AT_ONCE) {
+            let states = some.iter().map(|page| self.ask_states(slab, members, *page as u32));
+            for (page, states) in some.iter().zip(join_all(states).await) {
+                let versions: Vec<Version> = pages.iter().map(|pages| pages[*page].version).collect();
+                let first_block = *page as u32 * PAGE_BLOCKS;
+                let counts = |block: usize| !in_question.contains(&(first_block + block as u32));
+                note_differences(members, &versions, &states?, counts, comparison);
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask_states(
+        &self,
+        slab: SlabIndex,
+        members: &[Member],
+        page: u32,
+    ) -> Result<Vec<Vec<BlockState>>, Interrupted> {
+        let piece = SlabRange { slab, first: page * PAGE_BLOCKS, count: PAGE_BLOCKS };
+        let asked = members.iter().map(|member| async move {
+            let copy = self.membership.borrow().address(slab, member);
+            let (first, count) = (piece.first, piece.count);
+            let request = ReplicaRequest::BlockStates { copy, authority: self.authority(), first, count };
+            match self.in_time(self.ask_copy(member, request, None)).await? {
+                (ReplicaResponse::BlockStates(states), _) if states.len() == count as usize => Ok(states),
+                _ => Err(AskError::Unreachable("a question was answered with something else".to_owned())),
+            }
+        });
+        let asked = join_all(asked).await;
+        asked.into_iter().map(|answer| self.answered(answer)).collect()
+    }
+
+    fn answered<T>(&self, answer: Result<T, AskError>) -> Result<T, Interrupted> {
+        answer.or_else(|error| {
+            self.stop_if_deposed(&error)?;
+            Err(Interrupted::Retry)
+        })
+    }
+}
+
+/// The blocks of a slab that writes may have changed which the mark does not cover.
+fn blocks_in_question<'c>(copies: impl Iterator<Item = &'c GatheredCopy>, mark: &Mark) -> BTreeSet<u32> {
+    let listed = copies.flat_map(|copy| &copy.listed);
+    let open = listed.filter(|write| write.in_doubt || !mark.covers(write.version));
+    open.flat_map(|write| write.first..write.first + write.count).collect()
+}
+
+/// Takes note of each pair of members whose copies of a page differ in a block that counts.
+fn note_differences(
+    members: &[Member],
+    versions: &[Version],
+    states: &[Vec<BlockState>],
+    counts: impl Fn(usize) -> bool,
+    comparison: &mut Comparison,
+) {
+    for (first, one) in members.iter().enumerate() {
+        for (second, other) in members.iter().enumerate().skip(first + 1) {
+            let differs =
+                states[first].iter().zip(&states[second]).enumerate().any(|(block, (own, theirs))| {
+                    // What one has lost is healed from the other.
+                    let is_lost = matches!(own, BlockState::Lost) || matches!(theirs, BlockState::Lost);
+                    own != theirs && !is_lost && counts(block)
+                });
+            if !differs {
+                continue;
+            }
+            let (pair, (own, theirs)) = if one.drive < other.drive {
+                ((one.drive, other.drive), (versions[first], versions[second]))
+            } else {
+                ((other.drive, one.drive), (versions[second], versions[first]))
+            };
+            let difference = comparison.differences.entry(pair).or_default();
+            difference.first_is_newer |= own > theirs;
+            difference.second_is_newer |= own < theirs;
+            difference.same_version |= own == theirs;
+        }
+    }
+}
+
+fn names(drives: &BTreeSet<DriveId>) -> String {
+    match drives.is_empty() {
+        true => "none".to_owned(),
+        false => drives.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+#[cfg(test)]
+#[path = "settle_tests.rs"]
+mod tests;

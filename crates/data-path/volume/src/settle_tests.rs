@@ -1,0 +1,67 @@
+use super::*;
+
+fn drive(number: u8) -> DriveId {
+    DriveId::from_bytes([number; 16])
+}
+
+fn comparison(newest: &[(u8, u32)], differences: &[(u8, u8, &str)]) -> Comparison {
+    let difference = |text: &str| Difference {
+        first_is_newer: text.contains('1'),
+        second_is_newer: text.contains('2'),
+        same_version: text.contains('='),
+    };
+    Comparison {
+        newest: newest.iter().map(|(one, epoch)| (drive(*one), Epoch(*epoch))).collect(),
+        differences: differences
+            .iter()
+            .map(|(one, other, text)| ((drive(*one), drive(*other)), difference(text)))
+            .collect(),
+    }
+}
+
+#[test]
+fn the_later_ownership_is_right_then_the_newer_page() {
+    let losers = |newest: &[(u8, u32)], differences: &[(u8, u8, &str)]| {
+        let losers = comparison(newest, differences).losers();
+        losers.map(|losers| losers.iter().map(|drive| drive.to_bytes()[0]).collect::<Vec<_>>()).ok()
+    };
+    assert_eq!(losers(&[(1, 5), (2, 5)], &[]), Some(vec![]));
+    assert_eq!(losers(&[(1, 5), (2, 5)], &[(1, 2, "1")]), Some(vec![2]));
+    assert_eq!(losers(&[(1, 5), (2, 5)], &[(1, 2, "2")]), Some(vec![1]));
+    assert_eq!(losers(&[(1, 5), (2, 6)], &[(1, 2, "1")]), Some(vec![1]), "a write that was never answered");
+    assert_eq!(losers(&[(1, 6), (2, 5)], &[(1, 2, "12=")]), Some(vec![2]));
+    for unclear in ["12", "=", "1=", "2="] {
+        assert_eq!(losers(&[(1, 5), (2, 5)], &[(1, 2, unclear)]), None, "{unclear}");
+    }
+    // A third one that is newer than both decides what the two cannot.
+    assert_eq!(
+        losers(&[(1, 5), (2, 5), (3, 6)], &[(1, 2, "12"), (1, 3, "2"), (2, 3, "2")]),
+        Some(vec![1, 2])
+    );
+    assert_eq!(losers(&[(1, 5), (2, 5), (3, 6)], &[(1, 2, "12"), (1, 3, "2")]), Some(vec![1]));
+}
+
+#[test]
+fn what_one_copy_has_lost_or_the_take_over_makes_the_same_is_no_difference() {
+    let member = |number: u8| Member {
+        node: NodeId::from_bytes([number; 16]),
+        drive: drive(number),
+        copy: spandrel_shared::CopyId::from_bytes([number; 16]),
+    };
+    let members = [member(2), member(1)];
+    let versions = [Version::new(Epoch(1), 7), Version::new(Epoch(1), 6)];
+    let of = |first: [BlockState; 2], second: [BlockState; 2], in_question: Option<usize>| {
+        let mut comparison = Comparison::default();
+        let states = [first.to_vec(), second.to_vec()];
+        note_differences(&members, &versions, &states, |block| Some(block) != in_question, &mut comparison);
+        comparison.differences
+    };
+    let (hole, data, other) = (BlockState::Hole, BlockState::Data(5), BlockState::Data(6));
+    assert!(of([hole, data], [hole, data], None).is_empty());
+    assert!(of([hole, data], [hole, BlockState::Lost], None).is_empty());
+    assert!(of([hole, data], [hole, other], Some(1)).is_empty());
+    let found = of([hole, data], [hole, other], Some(0));
+    // In the order of the drives, whatever that of the members is.
+    let expected = Difference { second_is_newer: true, ..Difference::default() };
+    assert_eq!(found, BTreeMap::from([((drive(1), drive(2)), expected)]));
+}

@@ -1,0 +1,77 @@
+//! Which state counts, if an older one was put in place of one that was lost.
+//!
+//! Each generation of the state has a place of its own in etcd, and one key says which of them counts. So a process
+//! that has seen a former generation, and knows at which revisions what was changed there, finds nothing where it
+//! looks: no transaction of its can be made by chance, for none of its conditions holds.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use spandrel_cluster::StateError;
+use spandrel_cluster::store::{Key, Selection, StateStore as _, StoreError, StoreErrorKind, Transaction};
+use spandrel_shared::ClusterId;
+use spandrel_state_etcd::{EtcdOptions, EtcdState, secured_url};
+use spandrel_trust::Credentials;
+
+use super::Port;
+use super::run::etcd_options;
+use super::settings::{ServerSettings, StatePlace};
+
+/// How long another server may take to say which generation counts.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// The key that says which generation counts.
+const PRESENT: &str = "present";
+
+/// Where a generation of a cluster's state is in etcd.
+pub fn namespace(cluster: ClusterId, generation: u16) -> String {
+    match generation {
+        0 => format!("spandrel/{cluster}/"),
+        generation => format!("spandrel/{cluster}.{generation}/"),
+    }
+}
+
+fn pointer(etcd: &EtcdState, cluster: ClusterId) -> EtcdState {
+    etcd.within(&format!("spandrel/{cluster}.generation/"))
+}
+
+/// The generation that counts. `None` as long as the first one does.
+pub async fn generation(etcd: &EtcdState, cluster: ClusterId) -> Result<Option<u16>, StateError> {
+    let snapshot = pointer(etcd, cluster).read(&[Selection::key(&Key::new(PRESENT))]).await?;
+    let Some(entry) = snapshot.entry(0) else { return Ok(None) };
+    let number = std::str::from_utf8(&entry.value).ok().and_then(|text| text.parse().ok());
+    let nonsense =
+        || StoreError::new(StoreErrorKind::Invalid, "which generation of the state counts is no number");
+    number.map(Some).ok_or_else(|| nonsense().into())
+}
+
+/// The state that counts.
+pub async fn present(etcd: &EtcdState, cluster: ClusterId) -> Result<EtcdState, StateError> {
+    let number = generation(etcd, cluster).await?.unwrap_or_default();
+    Ok(etcd.within(&namespace(cluster, number)))
+}
+
+/// From now on this generation counts.
+pub async fn set_generation(etcd: &EtcdState, cluster: ClusterId, generation: u16) -> Result<(), StateError> {
+    let transaction = Transaction::new().put(&Key::new(PRESENT), generation.to_string().into_bytes());
+    pointer(etcd, cluster).transact(transaction).await?;
+    Ok(())
+}
+
+/// Whether another server keeps a state of a later generation than this one has gone by. Then its own part of the
+/// former state must not go on: with others that come back as well it could be taken for the state.
+pub async fn newer_elsewhere(settings: &ServerSettings, credentials: &Credentials) -> bool {
+    let StatePlace::Own { endpoints, is_member: true, .. } = &settings.state else { return false };
+    let own: Vec<String> = settings.addresses(Port::StateClients).iter().map(secured_url).collect();
+    let others = endpoints.iter().filter(|endpoint| !own.contains(endpoint));
+    // Each alone: some may still have the former state.
+    let asked = others.map(|endpoint| async move {
+        let options =
+            EtcdOptions { endpoints: vec![endpoint.clone()], ..etcd_options(settings, credentials) };
+        let etcd = EtcdState::connect(&options).ok()?;
+        let answer = tokio::time::timeout(ANSWER_TIME_MAX, generation(&etcd, settings.cluster)).await;
+        answer.ok()?.ok()?
+    });
+    let known = join_all(asked).await;
+    known.into_iter().flatten().any(|generation| generation > settings.generation)
+}

@@ -1,0 +1,248 @@
+//! `spandrel cluster recover`: a state made of a backup, or of what one member of etcd still has, when most of the
+//! members are lost for good, or the state is older than what the drives know.
+//!
+//! The new state is made in an etcd of this server alone, whose former data are put aside; the others join it again
+//! by themselves. It gets a generation above all that this server's drives have seen, and is a place of its own (see
+//! [`super::generation`]). What the state does not know stays on the drives; what it wrongly believes of copies is
+//! found out before a volume is served.
+//!
+//! An attempt that was interrupted is made again from the backup, which is written down first.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use spandrel_cluster::backup::StateBackup;
+use spandrel_cluster::store::{Revision, StoreError, StoreErrorKind};
+use spandrel_cluster::{ClusterState, StateError, StateStamp};
+use spandrel_drive::DriveStore;
+use spandrel_platform::Platform as _;
+use spandrel_platform_linux::{Runtime, RuntimeConfig};
+use spandrel_shared::{ClusterId, Error};
+use spandrel_state_etcd::member::{Beginning, Member, MemberSettings, stop_running};
+use spandrel_state_etcd::{EtcdOptions, EtcdState, url};
+
+use super::backups::keep;
+use super::generation::{generation, namespace, present, set_generation};
+use super::run::etcd_options;
+use super::settings::{Pki, ServerSettings, StatePlace, not_writable};
+use super::state_member::StateMemberKeeper;
+use crate::admin::administration::{state_error, unix_ms};
+use crate::directory::Directory;
+use crate::drive_prefix;
+use crate::failure::system_error;
+use crate::node_state::NodeState;
+
+/// How long etcd may take to answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is asked until it does.
+const ANSWER_PAUSE: Duration = Duration::from_millis(100);
+
+/// What this server's own member of etcd still has, as a backup.
+pub async fn read_member(directory: &Directory, settings: &ServerSettings) -> Result<StateBackup, Error> {
+    let StatePlace::Own { program, .. } = &settings.state else {
+        return Err(no_member("others keep the state"));
+    };
+    let data = directory.join("etcd/data");
+    if !data.join("member/wal").is_dir() {
+        return Err(no_member("it keeps no part of the state, or its data are gone"));
+    }
+    stop_member(directory, settings).await?;
+    // A copy: whatever is found there, the data stay as they are.
+    let folder = directory.join("etcd/reading");
+    let failed = |error: std::io::Error| not_writable(directory, &error);
+    remove_folder(&folder).map_err(failed)?;
+    copy_folder(&data, &folder.join("data")).map_err(failed)?;
+    let client = free_address()?;
+    let member = MemberSettings {
+        program: program.clone(),
+        folder: folder.clone(),
+        name: settings.node.to_string(),
+        client_addresses: vec![client],
+        peer_addresses: vec![free_address()?],
+        identity: None,
+        beginning: Beginning::Alone,
+    };
+    let member = Member::start(member).await?;
+    let read = read_state(settings.cluster, &url(&client)).await;
+    member.stop().await;
+    remove_folder(&folder).map_err(failed)?;
+    read
+}
+
+async fn read_state(cluster: ClusterId, endpoint: &str) -> Result<StateBackup, Error> {
+    let options = EtcdOptions {
+        endpoints: vec![endpoint.to_owned()],
+        namespace: namespace(cluster, 0),
+        identity: None,
+    };
+    let etcd = EtcdState::connect(&options)?;
+    let backup = answered(|| async {
+        let state = ClusterState::new(NodeState::Etcd(present(&etcd, cluster).await?));
+        state.backup(unix_ms()).await
+    });
+    backup.await?.ok_or_else(|| no_member("its part of the state holds no cluster"))
+}
+
+/// The newest state that this server's drives have seen. Drives that cannot be read say nothing.
+pub fn newest_seen(settings: &ServerSettings) -> Result<StateStamp, Error> {
+    if settings.drives.is_empty() {
+        return Ok(StateStamp::default());
+    }
+    let runtime = Runtime::new(RuntimeConfig::default());
+    let mut runtime = runtime.map_err(|error| {
+        let next = "raise the limit of open files (ulimit -n)";
+        Error::new("DRIVES_UNREADABLE", "the drives cannot be read", error.to_string(), next)
+    })?;
+    let platform = runtime.platform();
+    let locations: Vec<String> =
+        settings.drives.iter().map(|path| format!("{}{path}", drive_prefix())).collect();
+    let newest = runtime.block_on(async move {
+        let mut newest = 0;
+        for location in locations {
+            let Ok(drive) = platform.open_drive(&location).await else { continue };
+            if let Ok(identity) = DriveStore::identify(&platform, &drive).await {
+                newest = newest.max(identity.state_revision);
+            }
+        }
+        newest
+    });
+    Ok(StateStamp(newest))
+}
+
+/// Makes a state of `backup` that counts although drives have `seen` a newer one. Its generation.
+pub async fn recover(
+    directory: &Directory,
+    settings: ServerSettings,
+    backup: &StateBackup,
+    seen: StateStamp,
+) -> Result<u16, Error> {
+    keep(directory, backup)?;
+    match &settings.state {
+        StatePlace::Own { .. } => {
+            stop_member(directory, &settings).await?;
+            put_data_aside(directory)?;
+            let keeper = StateMemberKeeper::new(directory.clone(), settings);
+            keeper.change(|settings| {
+                let listen = settings.addresses(super::Port::StateClients);
+                if let StatePlace::Own { endpoints, is_member, .. } = &mut settings.state {
+                    *is_member = false;
+                    *endpoints = listen.iter().map(spandrel_state_etcd::secured_url).collect();
+                }
+                settings.founding = None;
+            })?;
+            let settings = keeper.settings();
+            let pki = Pki(directory);
+            if !pki.revoked().exists() {
+                pki.write_revoked(settings.cluster, &Default::default())?;
+            }
+            keeper.begin(Beginning::First(settings.cluster)).await?;
+            let made = make_state(directory, &settings, backup, seen).await;
+            keeper.stop().await;
+            made
+        }
+        StatePlace::External { .. } => make_state(directory, &settings, backup, seen).await,
+    }
+}
+
+async fn make_state(
+    directory: &Directory,
+    settings: &ServerSettings,
+    backup: &StateBackup,
+    seen: StateStamp,
+) -> Result<u16, Error> {
+    let cluster = settings.cluster;
+    let credentials = Pki(directory).credentials(cluster)?;
+    let etcd = EtcdState::connect(&etcd_options(settings, &credentials))?;
+    let former = answered(|| generation(&etcd, cluster)).await?.unwrap_or_default();
+    let newest = former.max(backup.generation).max(seen.generation());
+    let next = StateStamp::new(newest, Revision::ZERO).generation_to_recover().ok_or_else(|| {
+        Error::new(
+            "STATE_NOT_RECOVERABLE",
+            "this state cannot be made to count",
+            "older states were made to count 65,535 times already",
+            "make a new cluster and import its drives",
+        )
+    })?;
+    let in_namespace = |number| ClusterState::new(NodeState::Etcd(etcd.within(&namespace(cluster, number))));
+    let state = in_namespace(next);
+    // Nobody uses it before it is said to count.
+    answered(|| state.clear()).await?;
+    answered(|| state.restore(backup, next)).await?;
+    answered(|| set_generation(&etcd, cluster, next)).await?;
+    let former = in_namespace(former);
+    answered(|| former.clear()).await?;
+    Ok(next)
+}
+
+/// Repeats what is the same when it is done twice, until etcd answers.
+async fn answered<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, StateError>>,
+{
+    let started = Instant::now();
+    loop {
+        match attempt().await {
+            Err(StateError::Store(StoreError {
+                kind: StoreErrorKind::Unavailable | StoreErrorKind::Unknown,
+                ..
+            })) if started.elapsed() < ANSWER_TIME_MAX => tokio::time::sleep(ANSWER_PAUSE).await,
+            outcome => return outcome.map_err(state_error),
+        }
+    }
+}
+
+/// Ends the member of etcd that the server has left running, if it was killed.
+async fn stop_member(directory: &Directory, settings: &ServerSettings) -> Result<(), Error> {
+    let keeper = StateMemberKeeper::new(directory.clone(), settings.clone());
+    match keeper.member_settings(Beginning::Member) {
+        Some(member) => stop_running(&member).await,
+        None => Ok(()),
+    }
+}
+
+/// Puts the data of this server's member of etcd aside. They are never deleted.
+fn put_data_aside(directory: &Directory) -> Result<(), Error> {
+    let data = directory.join("etcd/data");
+    if !data.exists() {
+        return Ok(());
+    }
+    let aside = directory.join(&format!("etcd/data.before-recovery-{}", unix_ms()));
+    std::fs::rename(&data, &aside).map_err(|error| not_writable(directory, &error))
+}
+
+fn free_address() -> Result<SocketAddr, Error> {
+    let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    bound.map_err(|error| system_error("no port of the loopback interface is free", &error))
+}
+
+fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target: PathBuf = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_folder(folder: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn no_member(why: &str) -> Error {
+    Error::new(
+        "STATE_MEMBER_UNKNOWN",
+        "this server's own part of the state cannot be used",
+        why,
+        "use a backup with --from FILE: each server has some, in the folder `backups` of its directory",
+    )
+}
