@@ -241,7 +241,7 @@ impl<P: Platform> Inner<P> {
             session.ask(self, request, payload, None)?
         } else {
             let _turn = session.turn.take(0).await.map_err(|Closed| BusError::NotConnected)?;
-            let place = session.place(sent_bytes as u64 + asked_bytes, self.config.queued_bytes_max).await?;
+            let place = session.place(self, sent_bytes as u64 + asked_bytes).await?;
             session.ask(self, request, payload, Some(place))?
         };
         let (response, payload) = match answer.await {

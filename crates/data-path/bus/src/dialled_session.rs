@@ -179,16 +179,17 @@ impl<P: Platform> DialledSession<P> {
 
     /// A place for a request with `bytes` of payload, once the peer admits it and not too much is
     /// queued before it.
-    pub(crate) async fn place(&self, bytes: u64, queued_bytes_max: usize) -> Result<Place, BusError> {
+    pub(crate) async fn place(&self, inner: &Inner<P>, bytes: u64) -> Result<Place, BusError> {
+        let queued_bytes_max = inner.config.queued_bytes_max;
         let place = self.places.take(bytes).await.map_err(|Closed| BusError::NotConnected)?;
         loop {
             let path = self.paths.pick().ok_or(BusError::NotConnected)?;
             if path.connection.queued_bytes() < queued_bytes_max {
                 return Ok(place);
             }
-            // If it is lost meanwhile there may be another one.
-            if path.connection.send_room(queued_bytes_max).await.is_err() && self.is_over() {
-                return Err(BusError::NotConnected);
+            // There may be another one. It must not be picked again: it would fail again at once.
+            if let Err(error) = path.connection.send_room(queued_bytes_max).await {
+                self.lose(inner, &path, Ending::Broken(error));
             }
         }
     }

@@ -6,6 +6,7 @@ use spandrel_platform::Address;
 use spandrel_platform_simulated::{World, WorldConfig};
 
 use super::*;
+use crate::BusConfig;
 use crate::test_support::{Event, Node, Outcome, *};
 
 /// A world with two networks, picked by `seed`.
@@ -151,6 +152,29 @@ fn paths_that_break_again_and_again_cost_no_call_and_no_order() {
         assert!(calls.iter().all(|call| call.response() == Some(Ok(done()))), "seed {seed}");
         assert_eq!(begun(&b), (1..=200).collect::<Vec<_>>(), "seed {seed}");
         assert!(a.bus.statistics().paths_lost >= 4, "{:?}", a.bus.statistics());
+    }
+}
+
+/// Calls wait for room on a path that takes nothing any more, until its connection breaks.
+#[test]
+fn calls_that_wait_for_room_on_a_path_that_breaks_go_on_elsewhere() {
+    for seed in 0..20 {
+        let world = world(seed);
+        let config = BusConfig { queued_bytes_max: 64 << 10, ..BusConfig::default() };
+        let (a, b) = (Node::start_with(&world, "a", cluster(), config), Node::start(&world, "b"));
+        a.dial_at("b", addresses_of(&world, "b"));
+        run_until(&world, || a.bus.paths(b.id()).len() == 2);
+        let (host_a, host_b) = (a.process.host(), b.process.host());
+        (0..2).for_each(|network| world.cut_network(network, &host_a, &host_b));
+        let write = |number: u64| a.start_call("b", client_write(number), &pattern(number, 1 << 20));
+        let calls: Vec<_> = (1..=60).map(write).collect();
+        run(&world, Duration::from_millis(100));
+        a.bus.close_path(b.id(), (seed % 2) as usize);
+        run(&world, Duration::from_millis(10));
+        world.heal(&host_a, &host_b);
+        run_until(&world, || calls.iter().all(Outcome::is_there));
+        assert!(calls.iter().all(|call| call.response() == Some(Ok(done()))), "seed {seed}");
+        assert_eq!(begun(&b), (1..=60).collect::<Vec<_>>(), "seed {seed}");
     }
 }
 
