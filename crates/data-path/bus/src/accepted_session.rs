@@ -6,6 +6,7 @@
 //! - What is received and not begun when the session ends is never begun.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use spandrel_platform::{Buffer, Connection, Platform};
@@ -13,7 +14,7 @@ use spandrel_platform::{Buffer, Connection, Platform};
 use crate::bus::Inner;
 use crate::frame::{FrameKind, HEADER_BYTES, Header, Malformed, PAYLOAD_BYTES_MAX, Status, malformed};
 use crate::frame::{TooLarge, payload_bytes};
-use crate::order::{Order, Standing};
+use crate::order::{Order, Repeated, Standing};
 use crate::path::{Path, Paths};
 use crate::payload::{answer_bytes, request_is_whole, response_checksum, subject_of};
 use crate::places::{Place, Places};
@@ -34,6 +35,9 @@ pub(crate) struct AcceptedSession<P: Platform> {
     /// Paths from which something may still be read.
     receiving: Cell<usize>,
     order: RefCell<Order<Arrived<P>, Answer>>,
+    /// The paths on which requests have come again that are not answered yet, by their numbers: the other side waits
+    /// for the answers there.
+    ways: RefCell<BTreeMap<u64, Rc<Path<P::Connection>>>>,
     /// Whether nothing that it asks is begun any more.
     ending: Cell<bool>,
 }
@@ -71,6 +75,7 @@ impl<P: Platform> AcceptedSession<P> {
             paths: Paths::new(path),
             receiving: Cell::new(1),
             order: RefCell::new(Order::new(repeats, config.request_bytes_max)),
+            ways: RefCell::default(),
             ending: Cell::new(false),
         })
     }
@@ -91,7 +96,7 @@ impl<P: Platform> AcceptedSession<P> {
         self.ending.set(true);
         self.places.close();
         self.paths.close_all();
-        let unbegun = self.order.borrow_mut().take_unbegun();
+        let unbegun = (self.order.borrow_mut().take_unbegun(), self.ways.take());
         drop(unbegun);
     }
 
@@ -136,6 +141,8 @@ impl<P: Platform> AcceptedSession<P> {
         match header.kind {
             FrameKind::Ping => {
                 inner.counters.received(HEADER_BYTES);
+                let room = path.connection.send_room(inner.config.queued_bytes_max).await;
+                room.map_err(Ending::Broken)?;
                 let pong = Header::new(FrameKind::Pong, self.version, self.peer.session, 0);
                 inner.send_raw(&path.connection, pong, &[]);
                 return Ok(());
@@ -173,21 +180,37 @@ impl<P: Platform> AcceptedSession<P> {
         }
     }
 
-    /// A request that has come before: its answer is sent again, if there is one. Otherwise it will be sent on a path
-    /// that works.
+    /// A request that has come before.
     async fn receive_again(
         &self,
         inner: &Inner<P>,
-        path: &Path<P::Connection>,
+        path: &Rc<Path<P::Connection>>,
         frames: &mut FrameReceiver<P>,
         header: &Header,
     ) -> Result<(), Ending> {
         frames.body(header).await?;
         frames.payload(header).await?;
         inner.counters.received(HEADER_BYTES + header.body_bytes + header.payload_bytes);
-        let answer = self.order.borrow().answer(header.sequence);
-        if let Some(answer) = answer {
-            self.send_answer(inner, path, header.sequence, &answer);
+        self.answer_again(inner, path, header.sequence).await
+    }
+
+    /// Answers a request that has come again, or has its answer sent where it came last.
+    async fn answer_again(
+        &self,
+        inner: &Inner<P>,
+        path: &Rc<Path<P::Connection>>,
+        sequence: u64,
+    ) -> Result<(), Ending> {
+        // Whoever asks again and again fills no memory.
+        let room = path.connection.send_room(inner.config.queued_bytes_max).await;
+        room.map_err(Ending::Broken)?;
+        let repeated = self.order.borrow().repeated(sequence);
+        match repeated {
+            Repeated::Answered(answer) => self.send_answer(inner, path, sequence, &answer),
+            Repeated::Open => _ = self.ways.borrow_mut().insert(sequence, Rc::clone(path)),
+            // The other side would wait for ever: its calls end, and whoever made them decides.
+            Repeated::Gone => self.end(),
+            Repeated::Over => {}
         }
         Ok(())
     }
@@ -235,7 +258,11 @@ impl<P: Platform> AcceptedSession<P> {
                 self.begin(inner, service, arrived);
             }
         } else {
-            self.order.borrow_mut().put(sequence, Some(arrived));
+            // It may have come on another path meanwhile.
+            let is_new = self.order.borrow_mut().put(sequence, Some(arrived));
+            if !is_new {
+                return self.answer_again(inner, path, sequence).await;
+            }
         }
         self.begin_ready(inner, service);
         Ok(())
@@ -266,6 +293,7 @@ impl<P: Platform> AcceptedSession<P> {
         let (response, payload) = service.serve(self.peer, request, payload).await;
         let answer = Answer::Served(response, payload);
         self.order.borrow_mut().keep(sequence, answer.bytes(), || answer.clone());
+        let path = self.ways.borrow_mut().remove(&sequence).unwrap_or(path);
         if let Some(path) = self.way_for(&inner, kind, path).await {
             self.send_answer(&inner, &path, sequence, &answer);
         }
@@ -318,14 +346,16 @@ impl<P: Platform> AcceptedSession<P> {
         self: &Rc<Self>,
         inner: &Rc<Inner<P>>,
         service: &Rc<S>,
-        path: &Path<P::Connection>,
+        path: &Rc<Path<P::Connection>>,
         sequence: u64,
         status: Status,
     ) -> Result<(), Ending> {
-        if self.order.borrow_mut().put(sequence, None) {
-            self.order.borrow_mut().keep(sequence, 0, || Answer::Refused(status));
-            self.begin_ready(inner, service);
+        if !self.order.borrow_mut().put(sequence, None) {
+            // It came whole on another path.
+            return self.answer_again(inner, path, sequence).await;
         }
+        self.order.borrow_mut().keep(sequence, 0, || Answer::Refused(status));
+        self.begin_ready(inner, service);
         let room = path.connection.send_room(inner.config.queued_bytes_max).await;
         room.map_err(Ending::Broken)?;
         self.send_answer(inner, path, sequence, &Answer::Refused(status));

@@ -8,7 +8,7 @@ use super::*;
 use crate::calls::sequence_of;
 use crate::hello::{Hello, RefusalStatus};
 use crate::test_support::raw::*;
-use crate::test_support::*;
+use crate::test_support::{Event, *};
 
 /// A node that serves, and a peer's first path to it. What is asked may come again.
 fn first_path(world: &World, config: BusConfig) -> (Node, RawPeer) {
@@ -99,6 +99,38 @@ fn a_request_that_comes_again_is_answered_again_and_served_once() {
     second.send(&request);
     assert!(second.receive_soon().is_none());
     assert_eq!(node.service.began(), 2);
+}
+
+#[test]
+fn an_answer_goes_where_its_request_came_last() {
+    let world = World::new(6);
+    let (node, first) = first_path(&world, BusConfig::default());
+    let (second, _) = join(&world, path(1), 1);
+    node.service.held.set(true);
+    let request = request_frame(1, 1, &attach(1), &[]);
+    first.send(&request);
+    run_until(&world, || node.service.began() == 1);
+    // The other side has given the first path up, and what it said of that was lost.
+    second.send(&request);
+    run(&world, Duration::from_millis(10));
+    node.service.release();
+    assert_eq!(second.receive().expect("an answer").0.sequence, sequence_of(1, 1));
+    assert_eq!(node.service.began(), 1);
+}
+
+#[test]
+fn an_answer_that_was_not_kept_ends_the_session_when_it_is_asked_for_again() {
+    let world = World::new(7);
+    let (node, first) = first_path(&world, BusConfig { request_bytes_max: 64 << 10, ..BusConfig::default() });
+    let (second, _) = join(&world, path(1), 1);
+    let read = request_frame(1, 1, &client_read(0, 100 << 10), &[]);
+    first.send(&read);
+    assert_eq!(first.receive().expect("an answer").0.sequence, sequence_of(1, 1));
+    second.send(&read);
+    assert_eq!(second.receive().err(), Some(Ending::Closed));
+    run_until(&world, || {
+        node.service.log.borrow().iter().any(|event| matches!(event, Event::SessionEnded(_)))
+    });
 }
 
 #[test]

@@ -125,13 +125,15 @@ impl Calls {
         }
     }
 
-    /// The unanswered calls that were sent on a path, in their order.
+    /// The unanswered calls that were sent on a path: heartbeats first, since nodes are judged by them, then the others
+    /// in their order.
     pub(crate) fn sent_on(&self, path: u32) -> Vec<(u64, Sent)> {
         let inner = self.inner.borrow();
         let open = inner.slots.iter().filter(|slot| slot.is_open());
         let sent = open.filter_map(|slot| Some((slot.sequence, slot.sent.clone()?)));
         let mut sent: Vec<_> = sent.filter(|(_, sent)| sent.path == path).collect();
-        sent.sort_by_key(|(sequence, _)| *sequence);
+        let is_heartbeat = |sent: &Sent| matches!(sent.request, BusRequest::Heartbeat(_));
+        sent.sort_by_key(|(sequence, sent)| (!is_heartbeat(sent), *sequence));
         sent
     }
 

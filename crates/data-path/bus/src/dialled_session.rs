@@ -31,6 +31,9 @@ const PING_INTERVAL: Duration = Duration::from_millis(125);
 /// A path that owes as many signs of life, while another one gives them, is lost.
 const SILENCES_MAX: u32 = 4;
 
+/// Lost paths that are told of again when another one is lost or joins.
+const LOST_TOLD_MAX: usize = 8;
+
 /// A session in which this node asks.
 pub(crate) struct DialledSession<P: Platform> {
     pub(crate) info: SessionInfo,
@@ -40,6 +43,8 @@ pub(crate) struct DialledSession<P: Platform> {
     pub(crate) paths: Paths<P::Connection>,
     /// How many paths it has had.
     pub(crate) path_count: Cell<u32>,
+    /// The numbers of the paths that it has lost.
+    pub(crate) lost: RefCell<Vec<u32>>,
     pub(crate) calls: Rc<Calls>,
     /// What the peer admits at the same time.
     pub(crate) places: Rc<Places>,
@@ -90,10 +95,8 @@ impl<P: Platform> DialledSession<P> {
             return self.end(inner, ending);
         }
         inner.counters.paths_lost.add(1);
-        let lost = Header::new(FrameKind::PathLost, self.version, self.info.session, path.number.into());
-        for other in self.paths.all() {
-            inner.send_raw(&other.connection, lost, &[]);
-        }
+        self.lost.borrow_mut().push(path.number);
+        self.paths.all().iter().for_each(|other| self.tell_lost(inner, other));
         for (sequence, sent) in self.calls.sent_on(path.number) {
             let Some(other) = self.paths.pick() else { return };
             let sent = Sent { path: other.number, ..sent };
@@ -102,6 +105,15 @@ impl<P: Platform> DialledSession<P> {
                 inner.counters.requests_repeated.add(1);
                 self.calls.keep(sequence, sent);
             }
+        }
+    }
+
+    /// Says on a path which others are lost: also those of which it was said before, on paths that may have been lost
+    /// with it.
+    pub(crate) fn tell_lost(&self, inner: &Inner<P>, path: &Path<P::Connection>) {
+        for number in self.lost.borrow().iter().rev().take(LOST_TOLD_MAX) {
+            let lost = Header::new(FrameKind::PathLost, self.version, self.info.session, (*number).into());
+            inner.send_raw(&path.connection, lost, &[]);
         }
     }
 
@@ -130,12 +142,10 @@ impl<P: Platform> DialledSession<P> {
         frames: &mut FrameReceiver<P>,
     ) -> Ending {
         let receipts = inner.receipts_of(node);
+        frames.tell(path.heard());
         loop {
             match self.receive_answer(inner, frames).await {
-                Ok(()) => {
-                    path.heard();
-                    receipts.set(frames.received_at());
-                }
+                Ok(()) => receipts.set(frames.received_at()),
                 Err(ending) => return ending,
             }
         }
@@ -210,7 +220,9 @@ impl<P: Platform> DialledSession<P> {
             answer.withdraw();
             return Err(BusError::TooLarge);
         }
-        self.calls.keep(answer.sequence(), sent);
+        if self.repeats {
+            self.calls.keep(answer.sequence(), sent);
+        }
         inner.counters.request_sent(kind);
         Ok(answer)
     }
@@ -227,7 +239,7 @@ impl<P: Platform> DialledSession<P> {
         header.payload_bytes = sent.payload.iter().map(|part| part.len()).sum();
         header.payload_checksum = request_checksum(&sent.request, &sent.payload);
         inner.send(&path.connection, header, &sent.request, &sent.payload)?;
-        path.carry(header.payload_bytes as u64 + answer_bytes(&sent.request));
+        path.carry((HEADER_BYTES + header.payload_bytes) as u64 + answer_bytes(&sent.request));
         Ok(())
     }
 }

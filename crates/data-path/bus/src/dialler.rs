@@ -20,6 +20,9 @@ use crate::path::{Path, Paths};
 use crate::places::Places;
 use crate::receiver::{Ending, FrameReceiver};
 
+/// So much earlier than the next one is each address dialled when a session is opened: mostly the first one answers.
+const HEAD_START: Duration = Duration::from_millis(100);
+
 /// The longest pause between attempts to join a path to a session.
 const PATH_PAUSE_MAX: Duration = Duration::from_secs(5);
 
@@ -30,6 +33,8 @@ const PATH_STEADY_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct DialledNode<P: Platform> {
     node: NodeId,
     addresses: RefCell<Vec<Address>>,
+    /// Counts the attempts, so that each begins with the next address.
+    attempts: Cell<usize>,
     session: RefCell<Option<Rc<DialledSession<P>>>>,
     /// Something has come in that makes an attempt worth while now.
     hurry: Queue<()>,
@@ -44,6 +49,7 @@ impl<P: Platform> DialledNode<P> {
         let dialled = Rc::new(Self {
             node,
             addresses: RefCell::new(addresses),
+            attempts: Cell::new(0),
             session: RefCell::default(),
             hurry: Queue::new(),
             failure: RefCell::default(),
@@ -244,11 +250,18 @@ async fn open<P: Platform>(
     addresses: &[Address],
 ) -> Option<Opened<P>> {
     let mut failures = Vec::new();
-    let connect = |address: &Address| {
+    let attempt = node.attempts.replace(node.attempts.get().wrapping_add(1));
+    let connect = |(place, address): (u32, &Address)| {
         let (platform, address) = (inner.platform.clone(), address.clone());
-        async move { (platform.connect(&address).await, address) }
+        async move {
+            if place > 0 {
+                platform.sleep(HEAD_START * place).await;
+            }
+            (platform.connect(&address).await, address)
+        }
     };
-    let mut connecting: FuturesUnordered<_> = addresses.iter().map(connect).collect();
+    let in_turn = addresses.iter().cycle().skip(attempt % addresses.len().max(1)).take(addresses.len());
+    let mut connecting: FuturesUnordered<_> = (0..).zip(in_turn).map(connect).collect();
     while let Some((connected, address)) = connecting.next().await {
         let opening = match connected {
             Ok(connection) => open_on(inner, node, connection, addresses.len() > 1).await,
@@ -281,6 +294,7 @@ async fn open_on<P: Platform>(
         repeats,
         paths: Paths::new(Rc::clone(&opened.path)),
         path_count: Cell::new(1),
+        lost: RefCell::default(),
         calls: Rc::default(),
         places: Places::new((welcome.requests_max as usize).min(PLACES_MAX), welcome.request_bytes_max),
         turn: Places::new(1, 0),
@@ -305,7 +319,11 @@ async fn join<P: Platform>(
     if welcome.incarnation != session.info.incarnation || version != session.version {
         return Err("another process of the node answers there".to_owned());
     }
+    if session.is_over() {
+        return Err("the session has ended meanwhile".to_owned());
+    }
     session.paths.add(Rc::clone(&opened.path));
+    session.tell_lost(inner, &opened.path);
     tracing::info!(node = %node.node, session = session.info.session, %address, "path begins");
     Ok(opened)
 }

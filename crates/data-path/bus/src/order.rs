@@ -23,6 +23,19 @@ pub(crate) enum Standing {
     Wrong,
 }
 
+/// What has become of a request that comes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeated<A> {
+    /// It waits or is being served.
+    Open,
+    /// This.
+    Answered(A),
+    /// It was answered, and the answer was not kept.
+    Gone,
+    /// The other side has had the answer: its slot is used again.
+    Over,
+}
+
 /// The order of a session's requests. `W` is what there is to begin, `A` an answer.
 pub(crate) struct Order<W, A> {
     /// The count of the request that is to be begun next.
@@ -38,14 +51,10 @@ pub(crate) struct Order<W, A> {
 
 struct Slot<A> {
     sequence: u64,
-    /// The answer, and the bytes that it holds.
-    answer: Option<(A, u64)>,
-}
-
-impl<A> Slot<A> {
-    fn bytes(&self) -> u64 {
-        self.answer.as_ref().map_or(0, |(_, bytes)| *bytes)
-    }
+    /// What has become of the request: open, answered or gone.
+    state: Repeated<A>,
+    /// The bytes that a kept answer holds.
+    bytes: u64,
 }
 
 impl<W, A: Clone> Order<W, A> {
@@ -73,8 +82,8 @@ impl<W, A: Clone> Order<W, A> {
             return false;
         }
         if let Some(slots) = &mut self.slots {
-            let former = slots.insert(slot_of(sequence), Slot { sequence, answer: None });
-            self.kept_bytes -= former.map_or(0, |former| former.bytes());
+            let former = slots.insert(slot_of(sequence), Slot { sequence, state: Repeated::Open, bytes: 0 });
+            self.kept_bytes -= former.map_or(0, |former| former.bytes);
         }
         let count = count_of(sequence);
         if count != self.next {
@@ -111,20 +120,20 @@ impl<W, A: Clone> Order<W, A> {
         let Some(slot) = slots.get_mut(&slot_of(sequence)).filter(|slot| slot.sequence == sequence) else {
             return;
         };
-        slot.answer = Some((answer(), bytes));
+        (slot.state, slot.bytes) = (Repeated::Answered(answer()), bytes);
         self.kept_bytes += bytes;
         while self.kept_bytes > self.kept_bytes_max {
-            let with_bytes = slots.values_mut().filter(|slot| slot.bytes() > 0);
+            let with_bytes = slots.values_mut().filter(|slot| slot.bytes > 0);
             let Some(oldest) = with_bytes.min_by_key(|slot| slot.sequence) else { break };
-            self.kept_bytes -= oldest.bytes();
-            oldest.answer = None;
+            self.kept_bytes -= oldest.bytes;
+            (oldest.state, oldest.bytes) = (Repeated::Gone, 0);
         }
     }
 
-    /// The answer to a request, if there is one and the other side may not have it.
-    pub(crate) fn answer(&self, sequence: u64) -> Option<A> {
-        let slot = self.slots.as_ref()?.get(&slot_of(sequence))?;
-        if slot.sequence == sequence { slot.answer.as_ref().map(|(answer, _)| answer.clone()) } else { None }
+    /// What has become of a request that comes again.
+    pub(crate) fn repeated(&self, sequence: u64) -> Repeated<A> {
+        let slot = self.slots.as_ref().and_then(|slots| slots.get(&slot_of(sequence)));
+        slot.filter(|slot| slot.sequence == sequence).map_or(Repeated::Over, |slot| slot.state.clone())
     }
 }
 

@@ -45,7 +45,7 @@ fn without_repetition_only_the_next_request_is_right() {
     assert!(order.put(sequence(1), Some(1)));
     assert_eq!(order.standing(sequence(1)), Standing::Wrong);
     order.keep(sequence(1), 0, || unreachable!("nobody will ask for it"));
-    assert_eq!(order.answer(sequence(1)), None);
+    assert_eq!(order.repeated(sequence(1)), Repeated::Over);
 }
 
 #[test]
@@ -61,11 +61,11 @@ fn an_answer_is_kept_until_its_slot_is_used_again() {
     let mut order = TestOrder::new(true, 1000);
     let (first, second) = (sequence_of(1, 7), sequence_of(2, 7));
     order.put(first, Some(1));
-    assert_eq!(order.answer(first), None, "it is being served");
+    assert_eq!(order.repeated(first), Repeated::Open);
     order.keep(first, 10, || "one");
-    assert_eq!(order.answer(first), Some("one"));
+    assert_eq!(order.repeated(first), Repeated::Answered("one"));
     order.put(second, Some(2));
-    assert_eq!((order.answer(first), order.answer(second)), (None, None));
+    assert_eq!((order.repeated(first), order.repeated(second)), (Repeated::Over, Repeated::Open));
     order.keep(first, 10, || unreachable!("its slot is used again"));
     assert_eq!(order.kept_bytes, 0);
 }
@@ -77,7 +77,9 @@ fn the_oldest_answers_go_when_they_hold_too_much() {
         order.put(sequence(count), None);
         order.keep(sequence(count), if count == 2 { 0 } else { 40 }, || "kept");
     }
-    let kept: Vec<u64> = (1..=4).filter(|count| order.answer(sequence(*count)).is_some()).collect();
-    assert_eq!(kept, [2, 3, 4], "one without bytes costs nothing");
+    let kept = (1..=4).map(|count| order.repeated(sequence(count)));
+    let answered = Repeated::Answered("kept");
+    // One without bytes costs nothing.
+    assert!(kept.eq([Repeated::Gone, answered, answered, answered]));
     assert_eq!(order.kept_bytes, 80);
 }

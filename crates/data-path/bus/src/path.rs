@@ -22,7 +22,7 @@ pub(crate) struct Path<C> {
     /// What was sent on it and asked for, in bytes.
     carried_bytes: Cell<u64>,
     /// Whether anything has come since the last look.
-    heard: Cell<bool>,
+    heard: Rc<Cell<bool>>,
     /// Looks since anything came, counted where another path was heard.
     silences: Cell<u32>,
 }
@@ -34,7 +34,7 @@ impl<C: Connection> Path<C> {
             connection,
             closed: Cell::new(false),
             carried_bytes: Cell::new(0),
-            heard: Cell::new(true),
+            heard: Rc::new(Cell::new(true)),
             silences: Cell::new(0),
         })
     }
@@ -52,9 +52,9 @@ impl<C: Connection> Path<C> {
         self.carried_bytes.set(self.carried_bytes.get() + bytes);
     }
 
-    /// Something has come.
-    pub(crate) fn heard(&self) {
-        self.heard.set(true);
+    /// What is set whenever anything has come, be it a part of a frame.
+    pub(crate) fn heard(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.heard)
     }
 }
 
@@ -72,11 +72,13 @@ impl<C: Connection> Paths<C> {
 
     pub(crate) fn add(&self, path: Rc<Path<C>>) {
         self.open.borrow_mut().push(path);
+        self.turn.set((0, 0));
     }
 
     /// Closes a path. Returns false if it was closed before.
     pub(crate) fn close(&self, path: &Path<C>) -> bool {
         self.open.borrow_mut().retain(|open| open.number != path.number);
+        self.turn.set((0, 0));
         path.connection.close();
         !path.closed.replace(true)
     }

@@ -63,6 +63,18 @@ fn a_path_on_which_more_waits_carries_less() {
 }
 
 #[test]
+fn a_path_that_comes_back_gets_its_share_and_no_more() {
+    let paths = paths(2);
+    load(&paths, 10_000);
+    paths.close(&paths.all()[1]);
+    load(&paths, 1000);
+    paths.add(Path::new(2, TestConnection::default()));
+    let before = paths.all()[0].carried_bytes() >> 10;
+    let carried = load(&paths, 2048);
+    assert!(carried[1] >= 768 && carried[0] - before >= 768, "{before} {carried:?}");
+}
+
+#[test]
 fn a_closed_path_is_closed_once_and_carries_nothing() {
     let paths = paths(2);
     let first = paths.pick().expect("one is open");
@@ -79,12 +91,12 @@ fn only_a_path_that_is_silent_beside_another_one_is_silent() {
     let [first, second] = &paths.all()[..] else { panic!("there are two") };
     assert!(paths.silent(2).is_empty(), "both are new");
     (0..10).for_each(|_| assert!(paths.silent(2).is_empty(), "nobody is heard"));
-    first.heard();
+    first.heard().set(true);
     assert!(paths.silent(2).is_empty());
-    first.heard();
+    first.heard().set(true);
     let silent: Vec<u32> = paths.silent(2).iter().map(|path| path.number).collect();
     assert_eq!(silent, [second.number]);
-    first.heard();
-    second.heard();
+    first.heard().set(true);
+    second.heard().set(true);
     assert!(paths.silent(2).is_empty());
 }

@@ -5,6 +5,9 @@
 //! part of a long one is received right where it belongs. After such a one only little is received
 //! at first, because another one is likely to follow.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use spandrel_platform::{Buffer, BufferMut, Connection, Instant, LinkError, Platform};
 
 use crate::frame::{HEADER_BYTES, Header, Malformed, malformed};
@@ -70,6 +73,8 @@ pub(crate) struct FrameReceiver<P: Platform> {
     /// Whether a long payload was received last.
     after_direct: bool,
     received_at: Instant,
+    /// Set whenever anything comes.
+    heard: Option<Rc<Cell<bool>>>,
 }
 
 impl<P: Platform> FrameReceiver<P> {
@@ -82,6 +87,7 @@ impl<P: Platform> FrameReceiver<P> {
             usual_bytes: HELLO_BUFFER_BYTES,
             after_direct: false,
             received_at: platform.now(),
+            heard: None,
             platform: platform.clone(),
         }
     }
@@ -89,6 +95,11 @@ impl<P: Platform> FrameReceiver<P> {
     /// Makes room for a session's traffic.
     pub(crate) fn widen(&mut self) {
         self.usual_bytes = BUFFER_BYTES;
+    }
+
+    /// From now on `heard` is set whenever anything comes.
+    pub(crate) fn tell(&mut self, heard: Rc<Cell<bool>>) {
+        self.heard = Some(heard);
     }
 
     /// When the newest bytes were received.
@@ -184,6 +195,9 @@ impl<P: Platform> FrameReceiver<P> {
             Ok(0) => Err(Ending::Closed),
             Ok(count) => {
                 self.received_at = self.platform.now();
+                if let Some(heard) = &self.heard {
+                    heard.set(true);
+                }
                 Ok(count)
             }
             Err(error) => Err(Ending::Broken(error)),
