@@ -12,12 +12,7 @@ use spandrel_process_cluster::{Daemon, Program, Servers, ServersOptions};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn servers(nodes: usize, witness: bool) -> Servers {
-    let options = ServersOptions {
-        nodes,
-        witness,
-        drive_size: "256M".to_owned(),
-        drive_prefix: "volatile:".to_owned(),
-    };
+    let options = ServersOptions::new(nodes, witness);
     Servers::start(&Program::with_test_faults(), &options)
 }
 

@@ -30,12 +30,7 @@ const LOAD: LoadOptions = LoadOptions { in_flight: 4, write_blocks_max: 4, read_
 
 /// Servers with networks between them, unless this machine has none.
 fn servers(nodes: usize, witness: bool, what: &str) -> Option<Servers> {
-    let options = ServersOptions {
-        nodes,
-        witness,
-        drive_size: "256M".to_owned(),
-        drive_prefix: "volatile:".to_owned(),
-    };
+    let options = ServersOptions::new(nodes, witness);
     let networks = Networks::between(&options.names(), &[Network::A], what)?;
     Some(Servers::start_in(networks, &Program::with_test_faults(), &options))
 }

@@ -223,12 +223,7 @@ impl Drop for Qemu {
 
 #[test]
 fn qemu_waits_for_its_node_that_was_killed() {
-    let options = ServersOptions {
-        nodes: 3,
-        witness: false,
-        drive_size: "256M".to_owned(),
-        drive_prefix: "volatile:".to_owned(),
-    };
+    let options = ServersOptions::new(3, false);
     let mut servers = Servers::start(&Program::with_test_faults(), &options);
     servers.must_run("n1", &["volume", "create", "v", "--size", "32M", "--copies", "3", "--owner", "n1"]);
     let qemu = Qemu::start(&servers, "n1", "v");

@@ -20,12 +20,7 @@ fn is_full() -> bool {
 }
 
 fn servers(nodes: usize, witness: bool) -> Servers {
-    let options = ServersOptions {
-        nodes,
-        witness,
-        drive_size: "256M".to_owned(),
-        drive_prefix: "volatile:".to_owned(),
-    };
+    let options = ServersOptions::new(nodes, witness);
     Servers::start(&Program::with_test_faults(), &options)
 }
 

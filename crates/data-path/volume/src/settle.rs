@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
-use spandrel_replica::{BlockState, GatheredCopy, Mark, PageState, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{BlockState, GatheredCopy, Mark, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{DriveId, Epoch, NodeId, PAGE_BLOCKS, SlabIndex, Version};
 
@@ -40,6 +40,15 @@ struct Difference {
     second_is_newer: bool,
     /// A page that differs has the same version on both.
     same_version: bool,
+    /// Of a page one has lost a block, and a write that may be incomplete is the reason why its versions differ, or not.
+    may_differ: bool,
+}
+
+impl Difference {
+    /// Whether they certainly differ.
+    fn is_certain(self) -> bool {
+        self.first_is_newer || self.second_is_newer || self.same_version
+    }
 }
 
 /// What was found out about the legs.
@@ -58,17 +67,16 @@ impl Comparison {
         for ((first, second), difference) in &self.differences {
             let epochs = (self.newest.get(first), self.newest.get(second));
             let loser = match epochs.0.cmp(&epochs.1) {
+                _ if !difference.is_certain() => None,
                 std::cmp::Ordering::Less => Some(*first),
                 std::cmp::Ordering::Greater => Some(*second),
-                std::cmp::Ordering::Equal => match difference {
-                    Difference { first_is_newer: true, second_is_newer: false, same_version: false } => {
-                        Some(*second)
+                std::cmp::Ordering::Equal => {
+                    match (difference.first_is_newer, difference.second_is_newer, difference.same_version) {
+                        (true, false, false) => Some(*second),
+                        (false, true, false) => Some(*first),
+                        _ => None,
                     }
-                    Difference { first_is_newer: false, second_is_newer: true, same_version: false } => {
-                        Some(*first)
-                    }
-                    _ => None,
-                },
+                }
             };
             match loser {
                 Some(loser) => _ = losers.insert(loser),
@@ -93,8 +101,11 @@ impl<C: OwnerContext> OwnerInner<C> {
         };
         let gathered = self.fence_all(&lost).await?;
         let mut out = lost;
-        for drive in self.membership.borrow().drives().into_keys() {
-            if !out.contains(&drive) && !self.is_whole(drive, &gathered) {
+        let mut damaged = self.drives_without_all_copies(&gathered);
+        let unproven = gathered.values().filter(|copy| copy.proven.is_some() && self.is_member(copy));
+        damaged.extend(unproven.map(|copy| copy.drive));
+        for drive in damaged {
+            if !out.contains(&drive) {
                 tracing::warn!(volume = %self.volume, %drive, "a drive does not hold all of its copies whole");
                 out.insert(drive);
             }
@@ -174,14 +185,11 @@ impl<C: OwnerContext> OwnerInner<C> {
         Interrupted::Retry
     }
 
-    fn is_whole(&self, drive: DriveId, gathered: &BTreeMap<(DriveId, SlabIndex), GatheredCopy>) -> bool {
+    /// Whether the volume counts on a copy.
+    fn is_member(&self, copy: &GatheredCopy) -> bool {
         let membership = self.membership.borrow();
-        (0..).map(SlabIndex).zip(&membership.slabs).all(|(slab, members)| {
-            members.iter().filter(|member| member.drive == drive).all(|member| {
-                let copy = gathered.get(&(drive, slab));
-                copy.is_some_and(|copy| copy.copy == member.copy && copy.proven.is_none())
-            })
-        })
+        let members = membership.slabs.get(copy.slab.0 as usize);
+        members.into_iter().flatten().any(|member| member.drive == copy.drive && member.copy == copy.copy)
     }
 
     async fn compare(
@@ -209,11 +217,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         in_question: &BTreeSet<u32>,
         comparison: &mut Comparison,
     ) -> Result<(), Interrupted> {
-        let asked = join_all(members.iter().map(|member| self.ask_pages(slab, member))).await;
-        let mut pages: Vec<Vec<PageState>> = Vec::with_capacity(members.len());
-        for answer in asked {
-            pages.push(self.answered(answer)?);
-        }
+        let pages = self.pages_of(slab, members).await?;
         for (member, pages) in members.iter().zip(&pages) {
             let newest = pages.iter().map(|page| page.version.epoch).max().unwrap_or_default();
             let known = comparison.newest.entry(member.drive).or_default();
@@ -255,13 +259,6 @@ impl<C: OwnerContext> OwnerInner<C> {
         let asked = join_all(asked).await;
         asked.into_iter().map(|answer| self.answered(answer)).collect()
     }
-
-    fn answered<T>(&self, answer: Result<T, AskError>) -> Result<T, Interrupted> {
-        answer.or_else(|error| {
-            self.stop_if_deposed(&error)?;
-            Err(Interrupted::Retry)
-        })
-    }
 }
 
 /// The blocks of a slab that writes may have changed which the mark does not cover.
@@ -281,26 +278,38 @@ fn note_differences(
 ) {
     for (first, one) in members.iter().enumerate() {
         for (second, other) in members.iter().enumerate().skip(first + 1) {
-            let differs =
-                states[first].iter().zip(&states[second]).enumerate().any(|(block, (own, theirs))| {
-                    // What one has lost is healed from the other.
-                    let is_lost = matches!(own, BlockState::Lost) || matches!(theirs, BlockState::Lost);
-                    own != theirs && !is_lost && counts(block)
-                });
-            if !differs {
+            let blocks = || states[first].iter().zip(&states[second]).enumerate();
+            let is_lost = |state: &BlockState| matches!(state, BlockState::Lost);
+            let differs = blocks().any(|(block, (own, theirs))| {
+                own != theirs && !is_lost(own) && !is_lost(theirs) && counts(block)
+            });
+            // What one has lost of a page that is the same on both is healed from the other. Of one that is not the same
+            // the other may have what stood there before.
+            let may_differ = versions[first] != versions[second]
+                && blocks().any(|(_, (own, theirs))| is_lost(own) != is_lost(theirs));
+            if !differs && !may_differ {
                 continue;
             }
-            let (pair, (own, theirs)) = if one.drive < other.drive {
-                ((one.drive, other.drive), (versions[first], versions[second]))
-            } else {
-                ((other.drive, one.drive), (versions[second], versions[first]))
+            if !differs && !(0..states[first].len()).all(&counts) {
+                // A write that may be incomplete makes versions differ as well.
+                comparison.differences.entry(pair_of(one, other)).or_default().may_differ = true;
+                continue;
+            }
+            let (own, theirs) = match one.drive < other.drive {
+                true => (versions[first], versions[second]),
+                false => (versions[second], versions[first]),
             };
-            let difference = comparison.differences.entry(pair).or_default();
+            let difference = comparison.differences.entry(pair_of(one, other)).or_default();
             difference.first_is_newer |= own > theirs;
             difference.second_is_newer |= own < theirs;
             difference.same_version |= own == theirs;
         }
     }
+}
+
+/// Two legs, in the order of their drives.
+fn pair_of(one: &Member, other: &Member) -> (DriveId, DriveId) {
+    (one.drive.min(other.drive), one.drive.max(other.drive))
 }
 
 fn names(drives: &BTreeSet<DriveId>) -> String {

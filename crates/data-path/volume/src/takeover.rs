@@ -134,7 +134,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         let known_up_to = gathered.mark.complete_up_to();
         let mut lacking = BTreeMap::new();
-        let without_all_copies = self.drives_without_all_copies(&gathered);
+        let without_all_copies = self.drives_without_all_copies(&gathered.copies);
         for (drive, node) in self.legs_in(LegState::InSync) {
             if absent.contains(&node) {
                 lacking.insert(drive, known_up_to);
@@ -153,12 +153,15 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// The drives of which not every copy was told that should be there.
-    fn drives_without_all_copies(&self, gathered: &Gathered) -> BTreeSet<DriveId> {
+    pub(crate) fn drives_without_all_copies(
+        &self,
+        gathered: &BTreeMap<(DriveId, SlabIndex), GatheredCopy>,
+    ) -> BTreeSet<DriveId> {
         let membership = self.membership.borrow();
         let slabs = (0..).map(SlabIndex).zip(&membership.slabs);
         let members = slabs.flat_map(|(slab, members)| members.iter().map(move |member| (slab, member)));
         let lacks = |(slab, member): &(SlabIndex, &Member)| {
-            let copy = gathered.copies.get(&(member.drive, *slab));
+            let copy = gathered.get(&(member.drive, *slab));
             copy.is_none_or(|copy| copy.copy != member.copy)
         };
         members.filter(lacks).map(|(_, member)| member.drive).collect()
@@ -339,23 +342,31 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// The in-sync legs that lack a version of a slab which another one has.
     async fn compare_slab_versions(&self, slab: SlabIndex) -> Result<Vec<DriveId>, Interrupted> {
         let members = self.in_sync_members(slab);
-        let asked = join_all(members.iter().map(|member| self.ask_pages(slab, member))).await;
-        let mut pages = Vec::with_capacity(members.len());
-        for answer in asked {
-            match answer {
-                Ok(answer) => pages.push(answer),
-                Err(error) => {
-                    self.stop_if_deposed(&error)?;
-                    return Err(Interrupted::Retry);
-                }
-            }
-        }
+        let pages = self.pages_of(slab, &members).await?;
         let lacks = |own: &[PageState]| {
             let is_newer = |page: usize| pages.iter().any(|other| other[page].version > own[page].version);
             (0..own.len()).any(is_newer)
         };
         let lacking = members.iter().zip(&pages).filter(|(_, own)| lacks(own));
         Ok(lacking.map(|(member, _)| member.drive).collect())
+    }
+
+    /// The pages of these copies of a slab, all of them or none.
+    pub(crate) async fn pages_of(
+        &self,
+        slab: SlabIndex,
+        members: &[Member],
+    ) -> Result<Vec<Vec<PageState>>, Interrupted> {
+        let asked = join_all(members.iter().map(|member| self.ask_pages(slab, member))).await;
+        asked.into_iter().map(|answer| self.answered(answer)).collect()
+    }
+
+    /// An answer without which the take-over cannot go on.
+    pub(crate) fn answered<T>(&self, answer: Result<T, AskError>) -> Result<T, Interrupted> {
+        answer.or_else(|error| {
+            self.stop_if_deposed(&error)?;
+            Err(Interrupted::Retry)
+        })
     }
 
     pub(crate) async fn ask_pages(

@@ -56,33 +56,40 @@ impl Head<'_> {
     }
 }
 
-/// What stands in a file or on a block device that cannot be a drive, in words.
-///
-/// # Errors
-/// Why it cannot be read.
-pub fn recognize_path(path: &Path) -> Result<String, String> {
-    let file = DriveFile::open(path, true).map_err(|error| error.to_string())?;
-    Ok(recognize(Reader::new(&file)))
+/// What stands in a file or on a block device that cannot be a drive, in words. `None` if it cannot be read, or if it is
+/// nothing that is known here.
+pub fn recognize_path(path: &Path) -> Option<String> {
+    let file = DriveFile::open(path, true).ok()?;
+    let reader = Reader::new(&file);
+    known(&reader.bytes(0, head_bytes(reader)).ok()?)
 }
 
 /// What stands there, in words.
 pub(crate) fn recognize(reader: Reader<'_>) -> String {
-    let length = reader.size_bytes().min(HEAD_BYTES) as usize;
-    let head = match reader.bytes(0, length) {
+    let head = match reader.bytes(0, head_bytes(reader)) {
         Ok(head) => head,
         Err(why) => return format!("its start cannot be had: {why}"),
     };
-    let stands = |kind: &&Kind| {
-        head.get(kind.offset..kind.offset + kind.mark.len()).is_some_and(|found| found == kind.mark)
-    };
-    match KINDS.iter().find(stands) {
-        Some(kind) => format!("it carries {}", (kind.describe)(&Head(&head))),
+    match known(&head) {
+        Some(text) => text,
         None if head.is_empty() => "it is empty".to_owned(),
         None if head.iter().all(|byte| *byte == 0) => {
             "it holds only zeros at its start: it was never formatted, or was wiped".to_owned()
         }
         None => "it carries something unknown".to_owned(),
     }
+}
+
+fn head_bytes(reader: Reader<'_>) -> usize {
+    reader.size_bytes().min(HEAD_BYTES) as usize
+}
+
+/// What is known by its mark, in words.
+fn known(head: &[u8]) -> Option<String> {
+    let stands = |kind: &&Kind| {
+        head.get(kind.offset..kind.offset + kind.mark.len()).is_some_and(|found| found == kind.mark)
+    };
+    KINDS.iter().find(stands).map(|kind| format!("it carries {}", (kind.describe)(&Head(head))))
 }
 
 /// A file system of the ext family: its superblock stands 1 KiB from the start.

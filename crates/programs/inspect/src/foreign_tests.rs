@@ -11,7 +11,10 @@ fn recognized(bytes: &[(usize, &[u8])]) -> String {
     }
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
     file.write_all(&content).expect("there is room");
-    recognize_path(file.path()).expect("it can be read")
+    let text = recognize(Reader::new(&DriveFile::open(file.path(), true).expect("it can be read")));
+    // What is said of a path is the same, where anything is known.
+    assert!(recognize_path(file.path()).is_none_or(|known| known == text));
+    text
 }
 
 #[test]
@@ -22,6 +25,14 @@ fn everything_is_recognized_by_its_mark() {
     }
     assert!(recognized(&[]).contains("only zeros"));
     assert_eq!(recognized(&[(0, b"#!/bin/sh")]), "it carries something unknown");
+}
+
+#[test]
+fn nothing_is_said_of_a_path_where_nothing_is_known() {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+    file.write_all(b"#!/bin/sh").expect("there is room");
+    assert_eq!(recognize_path(file.path()), None);
+    assert_eq!(recognize_path(Path::new("/nowhere")), None);
 }
 
 #[test]

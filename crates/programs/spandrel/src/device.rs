@@ -1,5 +1,4 @@
-//! What this machine knows of a block device, or of the one below a file: what it is made of, what stands on it, who
-//! uses it.
+//! What this machine knows of a block device, or of the one below a file: what it is made of, who uses it.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -61,11 +60,6 @@ impl System {
         let id = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
         fs::canonicalize(self.sys.join("dev/block").join(number(id))).ok()
     }
-}
-
-/// What stands on a device or in a file, in words.
-pub fn content(path: &Path) -> Option<String> {
-    spandrel_inspect::recognize_path(path).ok()
 }
 
 /// A device's number as the kernel writes it.

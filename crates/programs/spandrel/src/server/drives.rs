@@ -8,7 +8,7 @@ use spandrel_shared::Error;
 use super::peers::drive_name;
 use super::state_member::StateMemberKeeper;
 use crate::admin::api::{DriveAdd, DriveAdded};
-use crate::device::{self, System};
+use crate::device::System;
 use crate::drive_prefix;
 use crate::node_state::NodeState;
 use crate::node_thread::NodeHandle;
@@ -42,10 +42,10 @@ pub async fn add_drive(
     Ok(DriveAdded { name, size_bytes: report.size_bytes, media })
 }
 
-/// Why a drive was refused, with what this machine knows of it.
+/// Why a drive was refused, with what this machine knows of it. Where it knows no more, the store's own words stay.
 fn explained(mut error: Error, path: &Path) -> Error {
     let known = match &error.code[..] {
-        "DRIVE_IN_FOREIGN_USE" => device::content(path),
+        "DRIVE_IN_FOREIGN_USE" => spandrel_inspect::recognize_path(path),
         "DRIVE_NOT_OPENED" => System::here().user(path),
         _ => None,
     };
@@ -55,7 +55,7 @@ fn explained(mut error: Error, path: &Path) -> Error {
     error
 }
 
-/// What is not noted is found out again when it is looked for: the drive works all the same.
+/// The drive works all the same where it cannot be noted; then what it is made of stays unknown.
 async fn note_media(state: &ClusterState<NodeState>, drive: spandrel_shared::DriveId, media: MediaClass) {
     if let Err(error) = state.note_media(drive, media).await {
         tracing::warn!(%drive, "it could not be noted that the drive is {media}: {error}");
