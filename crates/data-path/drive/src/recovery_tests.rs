@@ -254,6 +254,48 @@ fn what_a_damaged_journal_leaves_unproven_stays_so_until_a_resync_has_made_it_wh
     }
 }
 
+/// A copy that is being brought up to date gets newer writes before older ones, and its drive says so whatever happens.
+#[test]
+fn what_an_owner_says_to_be_in_doubt_stays_so_until_it_is_whole() {
+    let doubted = |machine: &Machine| {
+        let (store, _) = machine.attach().unwrap();
+        let proven = |key: crate::test_support::SlabKey| {
+            store.find_slab(key.0, key.1).and_then(|slab| store.proven(slab.slot))
+        };
+        let all = [key(1, 0), key(1, 1), key(2, 0)].map(proven);
+        (store, all)
+    };
+    for config in all_kinds_of_drives() {
+        let (machine, store) = Machine::attached(1, config);
+        machine.run(|platform| async move {
+            for slab in [key(1, 0), key(1, 1), key(2, 0)] {
+                add_slab(&store, slab, copy(1)).await.unwrap();
+                write_block(&platform, &store, slab, 7, version(1, 1), 1).await.unwrap();
+            }
+            let checkpoints = store.statistics().checkpoints;
+            store.doubt(volume(1), version(1, 5)).await.unwrap();
+            // Less is sure, then not more again.
+            store.doubt(volume(1), version(1, 3)).await.unwrap();
+            store.doubt(volume(1), version(1, 4)).await.unwrap();
+            store.doubt(volume(9), version(1, 1)).await.unwrap();
+            assert_eq!(store.statistics().checkpoints, checkpoints, "a large drive's takes long");
+        });
+        let expected = [Some(version(1, 3)), Some(version(1, 3)), None];
+        for crash in [Machine::restart, Machine::power_cycle] {
+            crash(&machine);
+            assert_eq!(doubted(&machine).1, expected);
+        }
+        machine.restart();
+        let (store, _) = doubted(&machine);
+        machine.run(|_| async move {
+            store.prove(store.find_slab(volume(1), SlabIndex(1)).unwrap().slot).await.unwrap();
+            store.detach().await.unwrap();
+        });
+        machine.restart();
+        assert_eq!(doubted(&machine).1, [Some(version(1, 3)), None, None], "also without the journal");
+    }
+}
+
 #[test]
 fn a_lost_slab_root_is_not_made_whole_by_what_the_journal_says_of_a_resync() {
     let machine = with_damaged_journal(drive_config(24));

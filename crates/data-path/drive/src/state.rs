@@ -334,6 +334,11 @@ impl State {
                     slab.proven = None;
                 }
             }
+            Record::Doubted { slab_slot, version } => {
+                if let Some(slab) = self.slabs.get_mut(*slab_slot) {
+                    slab.prove_only(*version);
+                }
+            }
         }
     }
 

@@ -33,6 +33,9 @@ use crate::format::superblock::Superblock;
 use crate::state::{ListedWrite, State};
 use crate::statistics::StoreStatistics;
 
+/// Copies of a volume whose doubt is recorded in one change: a group holds several of these.
+const DOUBTED_AT_ONCE: usize = 1024;
+
 /// The longest single write: 4 MiB. Its records fit one journal group even if no two of its blocks
 /// find places behind each other.
 pub const WRITE_BLOCKS_MAX: u32 = 1024;
@@ -397,15 +400,19 @@ impl<P: Platform> DriveStore<P> {
 
     /// From now on the copies of a volume are sure to hold writes only up to `version`, if they were sure of more: an
     /// owner is about to bring them up to date, and gives them newer writes before older ones. Durable when it
-    /// returns: it stands in the root, as what a recovery finds.
+    /// returns.
     pub async fn doubt(&self, volume: VolumeId, version: Version) -> Result<(), StoreError> {
-        let in_doubt = {
-            let mut state = self.inner.state.borrow_mut();
+        let in_doubt: Vec<Record> = {
+            let state = self.inner.state.borrow();
             let volume_slot = state.volume_slot(volume);
-            let copies = state.slabs.iter_mut().filter(|(_, slab)| Some(slab.volume_slot) == volume_slot);
-            copies.map(|(_, slab)| slab.prove_only(version)).count()
+            let copies = state.slabs.iter().filter(|(_, slab)| Some(slab.volume_slot) == volume_slot);
+            let surer = copies.filter(|(_, slab)| slab.proven.is_none_or(|proven| proven > version));
+            surer.map(|(slab_slot, _)| Record::Doubted { slab_slot, version }).collect()
         };
-        if in_doubt == 0 { Ok(()) } else { self.checkpoint().await }
+        for some in in_doubt.chunks(DOUBTED_AT_ONCE) {
+            self.commit_records(some.to_vec()).await?;
+        }
+        Ok(())
     }
 
     /// A resync has made a slab copy whole: what recoveries found before counts no more. Durable when it

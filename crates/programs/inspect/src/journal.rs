@@ -92,6 +92,11 @@ pub enum Record {
     Proven {
         slab_slot: u32,
     },
+    /// A resync is about to begin: the copy is sure to hold writes only up to a version.
+    Doubted {
+        slab_slot: u32,
+        version: Version,
+    },
 }
 
 /// Blocks of a slab that are mapped to consecutive physical blocks.
@@ -202,7 +207,7 @@ fn parse_record(kind: u8, fields: &mut Fields<'_>) -> Option<Record> {
     Some(match kind {
         1 => Record::Write(parse_run(fields)?),
         2 => Record::Heal(parse_run(fields)?),
-        3 | 4 | 8 | 11..=13 => parse_range(kind, fields)?,
+        3 | 4 | 8 | 11..=14 => parse_range(kind, fields)?,
         5..=7 => parse_volume(kind, fields)?,
         9 => Record::VolumeAdd { volume_slot: fields.u32()?, volume: VolumeId::from_bytes(fields.array()?) },
         10 => Record::SlabAdd(SlabAdd {
@@ -240,6 +245,7 @@ fn parse_range(kind: u8, fields: &mut Fields<'_>) -> Option<Record> {
         8 => Record::SetPageVersion { slab_slot, page: first, version, whole: flag },
         11 => Record::SlabRemove { slab_slot },
         13 => Record::Proven { slab_slot },
+        14 => Record::Doubted { slab_slot, version },
         _ => Record::Unlisted { slab_slot, first, count, version },
     })
 }

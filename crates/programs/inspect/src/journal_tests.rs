@@ -55,6 +55,7 @@ fn every_record_is_read_as_the_document_has_it() {
         (10, words(&[7, 1, 5, 0x0001_0003, 3, 9, 0, 0x2222_2222, 0x2222_2222, 0x2222_2222, 0x2222_2222])),
         (11, words(&[7, 0, 0, 0, 0, 0, 0])),
         (13, words(&[7, 0, 0, 0, 0, 0, 0])),
+        (14, words(&[7, 0, 0, 40, 0, 3, 0])),
     ];
     let bytes: Vec<u8> = records.iter().flat_map(|(kind, fields)| record(*kind, lap as u8, fields)).collect();
     let Place::Group(group) = parse(&group(lap, &bytes)) else { panic!("it is whole") };
@@ -85,6 +86,7 @@ fn every_record_is_read_as_the_document_has_it() {
         }),
         Record::SlabRemove { slab_slot },
         Record::Proven { slab_slot },
+        Record::Doubted { slab_slot, version: version(3, 40) },
     ];
     assert_eq!(group.records, expected);
 }

@@ -180,6 +180,11 @@ impl State {
                     slab.proven = None;
                 }
             }
+            Record::Doubted { slab_slot, version } => {
+                if let Some(slab) = self.slabs.get_mut(slab_slot) {
+                    slab.proven = Some(slab.proven.map_or(*version, |proven| proven.min(*version)));
+                }
+            }
         }
     }
 

@@ -246,6 +246,7 @@ fn example_group() -> Vec<u8> {
         }),
         Record::SlabRemove { slab_slot },
         Record::Proven { slab_slot },
+        Record::Doubted { slab_slot, version: version(7) },
     ];
     let mut writer = GroupWriter::new(1);
     records.iter().for_each(|record| writer.push(record));

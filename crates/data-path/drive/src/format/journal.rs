@@ -195,6 +195,13 @@ pub enum Record {
         /// The slab's slot.
         slab_slot: u32,
     },
+    /// The copy is sure to hold writes only up to a version: it is about to get newer ones before older ones.
+    Doubted {
+        /// The slab's slot.
+        slab_slot: u32,
+        /// The version.
+        version: Version,
+    },
 }
 
 /// Blocks of a slab and the consecutive physical blocks that hold them now.
@@ -260,6 +267,7 @@ mod kind {
     pub const SLAB_REMOVE: u8 = 11;
     pub const UNLISTED: u8 = 12;
     pub const PROVEN: u8 = 13;
+    pub const DOUBTED: u8 = 14;
 }
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -398,6 +406,9 @@ impl GroupWriter {
             }
             Record::Proven { slab_slot } => {
                 self.push_range(kind::PROVEN, *slab_slot, 0, 0, Version::ZERO, 0);
+            }
+            Record::Doubted { slab_slot, version } => {
+                self.push_range(kind::DOUBTED, *slab_slot, 0, 0, *version, 0);
             }
         }
         let length = u16::try_from(self.bytes.len() - start).expect("records are bounded to 64 KiB");
@@ -577,7 +588,8 @@ fn decode_record(kind: u8, bytes: &[u8]) -> Option<Record> {
         | kind::UNLISTED
         | kind::SET_PAGE_VERSION
         | kind::SLAB_REMOVE
-        | kind::PROVEN => decode_range(kind, bytes),
+        | kind::PROVEN
+        | kind::DOUBTED => decode_range(kind, bytes),
         kind::RECORD_EPOCH | kind::FENCE | kind::MARK => decode_volume(kind, bytes),
         kind::VOLUME_ADD => {
             let bytes = VolumeAddBytes::ref_from_bytes(bytes).ok()?;
@@ -637,6 +649,7 @@ fn decode_range(kind: u8, bytes: &[u8]) -> Option<Record> {
         kind::SET_PAGE_VERSION => Record::SetPageVersion { slab_slot, page: first, version, whole: flag },
         kind::SLAB_REMOVE => Record::SlabRemove { slab_slot },
         kind::PROVEN => Record::Proven { slab_slot },
+        kind::DOUBTED => Record::Doubted { slab_slot, version },
         _ => return None,
     })
 }
