@@ -12,12 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use spandrel_shared::checksum::crc32c;
-use spandrel_shared::{ClusterId, Epoch, Error, NodeId};
+use spandrel_shared::{ClusterId, Epoch, Error, NodeId, VolumeId};
 
 use crate::keys::{self, StateKey};
 use crate::records::{
-    ClusterRecord, DriveRecord, DriveState, Stored, VolumeRecord, VolumeState, decode, encode,
+    ClusterRecord, DriveRecord, DriveState, NodeRecord, Stored, VolumeRecord, VolumeState, WitnessRecord,
+    decode, encode,
 };
+use crate::stamp::recoveries_between;
 use crate::state::{ClusterState, StateError};
 use crate::store::{Entry, Expected, Key, Revision, Selection, StateStore, Transaction, Value};
 use crate::volumes::in_batches;
@@ -25,8 +27,8 @@ use crate::volumes::in_batches;
 /// The format that this version writes, and the newest that it knows.
 const FORMAT: u32 = 1;
 
-/// What each volume's epoch is raised by when an older state takes the place of a newer one: more ownerships than can
-/// have come in between.
+/// What each volume's epoch is raised by for each time that an older state took the place of a newer one: more
+/// ownerships than can have come in between.
 const EPOCHS_SKIPPED: u32 = 1 << 16;
 
 /// Prefixes of what is left out.
@@ -41,7 +43,7 @@ pub struct StateBackup {
     /// Its name.
     pub name: String,
     /// The state's generation.
-    pub generation: u16,
+    pub generation: u32,
     /// Its revision.
     pub revision: u64,
     /// When it was made.
@@ -93,36 +95,106 @@ impl StateBackup {
         self.entries.keys().filter(|key| key.starts_with(keys::VOLUMES)).count()
     }
 
+    /// Every server that it knows, with the addresses at which it listens.
+    ///
+    /// Errors: `STATE_DAMAGED`, `STATE_TOO_NEW`.
+    pub fn servers(&self) -> Result<Vec<(String, Vec<String>)>, Error> {
+        let mut servers = Vec::new();
+        for (key, value) in &self.entries {
+            let entry = self.entry(key, value);
+            match StateKey::parse(&entry.key) {
+                Some(StateKey::Node(_)) => {
+                    let node: NodeRecord = decode(&entry)?.record;
+                    servers.push((node.name, node.addresses));
+                }
+                Some(StateKey::Witness(_)) => {
+                    let witness: WitnessRecord = decode(&entry)?.record;
+                    servers.push((witness.name, witness.addresses));
+                }
+                _ => {}
+            }
+        }
+        Ok(servers)
+    }
+
+    /// The volumes of which it is not known whether they were made: only that this was under way. Left as they are they
+    /// would be taken apart, and what may have been written to them since with them.
+    ///
+    /// Errors: `STATE_DAMAGED`, `STATE_TOO_NEW`.
+    pub fn half_made(&self) -> Result<BTreeMap<VolumeId, String>, Error> {
+        let mut half_made = BTreeMap::new();
+        for (key, value) in &self.entries {
+            let entry = self.entry(key, value);
+            if let Some(StateKey::Volume(volume)) = StateKey::parse(&entry.key) {
+                let stored: Stored<VolumeRecord> = decode(&entry)?;
+                if stored.record.state == VolumeState::Creating {
+                    half_made.insert(volume, stored.record.name);
+                }
+            }
+        }
+        Ok(half_made)
+    }
+
+    fn entry(&self, key: &str, value: &str) -> Entry {
+        let revision = Revision(self.revision);
+        let value = Value::from(value.as_bytes().to_vec());
+        Entry { key: Key::new(key), value, created: revision, modified: revision, lease: None }
+    }
+
     /// What stands at the keys of the state that is made of it.
-    fn restored(&self, generation: u16) -> Result<Vec<(Key, Value)>, Error> {
+    fn restored(&self, generation: u32) -> Result<Vec<(Key, Value)>, Error> {
+        let half_made = self.half_made()?;
+        let recoveries = recoveries_between(self.generation, generation);
         let mut restored = Vec::with_capacity(self.entries.len());
         for (key, value) in &self.entries {
-            let key = Key::new(key);
-            let value = Value::from(value.as_bytes().to_vec());
-            let revision = Revision(self.revision);
-            let (created, modified, lease) = (revision, revision, None);
-            let entry = Entry { key: key.clone(), value: value.clone(), created, modified, lease };
-            let value = match StateKey::parse(&key) {
+            let entry = self.entry(key, value);
+            let value = match StateKey::parse(&entry.key) {
+                Some(key) if is_of(&key, &half_made) => continue,
                 Some(StateKey::Cluster) => {
                     let stored: Stored<ClusterRecord> = decode(&entry)?;
                     encode(&ClusterRecord { generation, ..stored.record })
                 }
                 Some(StateKey::Volume(_)) => {
                     let stored: Stored<VolumeRecord> = decode(&entry)?;
-                    encode(&without_owner(stored.record))
+                    encode(&without_owner(stored.record, recoveries))
                 }
-                _ => value,
+                Some(StateKey::Drive(_)) => {
+                    let stored: Stored<DriveRecord> = decode(&entry)?;
+                    encode(&asked_for_again(stored.record))
+                }
+                _ => entry.value,
             };
-            restored.push((key, value));
+            restored.push((entry.key, value));
         }
         Ok(restored)
     }
 }
 
+/// Whether a key belongs to one of some volumes.
+fn is_of(key: &StateKey, volumes: &BTreeMap<VolumeId, String>) -> bool {
+    match key {
+        StateKey::Volume(volume)
+        | StateKey::Slabs(volume, _)
+        | StateKey::Stale(volume, _)
+        | StateKey::VolumeRoom(volume) => volumes.contains_key(volume),
+        StateKey::VolumeName(name) => volumes.values().any(|known| known == name),
+        _ => false,
+    }
+}
+
 /// A volume that nobody owns and nobody writes to, with an epoch above all that its copies may have accepted.
-fn without_owner(record: VolumeRecord) -> VolumeRecord {
-    let epoch = Epoch(record.epoch.0.saturating_add(EPOCHS_SKIPPED));
+fn without_owner(record: VolumeRecord, recoveries: u32) -> VolumeRecord {
+    let skipped = EPOCHS_SKIPPED.saturating_mul(recoveries);
+    let epoch = Epoch(record.epoch.0.saturating_add(skipped));
     VolumeRecord { owner: None, writer: None, epoch, ..record }
+}
+
+/// A drive that may hold what nobody else does: that it was given up once, for what it held then, says nothing now.
+fn asked_for_again(record: DriveRecord) -> DriveRecord {
+    match record.state {
+        DriveState::Failed => DriveRecord { state: DriveState::Active, ..record },
+        DriveState::Active | DriveState::Retired => record,
+    }
 }
 
 fn checksum(entries: &BTreeMap<String, String>) -> u32 {
@@ -166,7 +238,7 @@ impl<S: StateStore> ClusterState<S> {
     /// is whole is not. The cluster's own record comes last: before it is there the state is none.
     ///
     /// Errors besides the store's: `STATE_NOT_EMPTY`, `STATE_DAMAGED`, `STATE_TOO_NEW`.
-    pub async fn restore(&self, backup: &StateBackup, generation: u16) -> Result<(), StateError> {
+    pub async fn restore(&self, backup: &StateBackup, generation: u32) -> Result<(), StateError> {
         let present = self.snapshot(&[Selection::prefix("")]).await?;
         let present: Vec<Key> = present.groups.into_iter().flatten().map(|entry| entry.key).collect();
         if present.contains(&StateKey::Cluster.key()) {
@@ -196,7 +268,7 @@ impl<S: StateStore> ClusterState<S> {
     }
 
     /// The names of the volumes whose copies were not compared in this generation of the state.
-    pub async fn unsettled(&self, generation: u16) -> Result<Vec<String>, StateError> {
+    pub async fn unsettled(&self, generation: u32) -> Result<Vec<String>, StateError> {
         let volumes = self.volumes().await?.into_values().map(|stored| stored.record);
         let waits =
             |record: &VolumeRecord| record.state == VolumeState::Ready && record.generation != generation;
@@ -205,7 +277,7 @@ impl<S: StateStore> ClusterState<S> {
 
     /// Gives the drives of nodes up for lost. Volumes whose copies are to be compared get an owner that does not wait
     /// for them.
-    pub async fn give_up_drives(&self, nodes: &BTreeSet<NodeId>, generation: u16) -> Result<(), StateError> {
+    pub async fn give_up_drives(&self, nodes: &BTreeSet<NodeId>, generation: u32) -> Result<(), StateError> {
         for (drive, stored) in self.drives().await? {
             if nodes.contains(&stored.record.node) && stored.record.state != DriveState::Failed {
                 let failed = DriveRecord { state: DriveState::Failed, ..stored.record };

@@ -1,5 +1,4 @@
 use super::*;
-use crate::NodeRecord;
 use crate::store::Expected;
 use crate::test_cluster::{TestCluster, new_volume, node, owner, plan, volume};
 
@@ -49,16 +48,84 @@ fn a_state_that_was_made_of_a_backup_trusts_nobody_who_used_the_former_one() {
         let record =
             NodeRecord { name: "x".to_owned(), addresses: Vec::new(), joined_unix_ms: 0, key_digest: None };
         state.put(&StateKey::Node(node(9)), Expected::Absent, record).await.unwrap();
-        state.restore(&backup, 4).await.unwrap();
+        let generation = 4096 + 4;
+        state.restore(&backup, generation).await.unwrap();
         let cluster = state.cluster().await.unwrap().expect("it is there").record;
-        assert_eq!((cluster.generation, cluster.id), (4, backup.cluster));
+        assert_eq!((cluster.generation, cluster.id), (generation, backup.cluster));
         assert_eq!(state.nodes().await.unwrap().len(), 3);
         let membership = state.membership(volume(1)).await.unwrap().expect("it is there");
         let record = membership.record;
         assert_eq!((record.owner, record.writer, record.generation), (None, None, 0));
         assert_eq!(record.epoch, Epoch(1 + EPOCHS_SKIPPED));
         assert_eq!(membership.sets.len(), 4);
-        assert!(state.stamp().await.unwrap() > Some(crate::StateStamp::new(3, Revision(1 << 40))));
+        assert!(state.stamp().await.unwrap() > Some(crate::StateStamp::new(4096, Revision((1 << 40) - 1))));
+    });
+}
+
+fn restored_in(backup: &StateBackup, generation: u32) -> BTreeMap<Key, Value> {
+    backup.restored(generation).expect("it can be read").into_iter().collect()
+}
+
+/// The one may have been made of a backup that the other was made of, too, while its copies were elsewhere.
+#[test]
+fn each_recovery_begins_with_epochs_of_its_own() {
+    let backup = backup_of(&TestCluster::new(1, 3, 1, 8));
+    let epoch_in = |generation| {
+        let restored = restored_in(&backup, generation);
+        let value = &restored[&StateKey::Volume(volume(1)).key()];
+        let text = std::str::from_utf8(value).unwrap();
+        let (_, rest) = text.split_once("\"epoch\":").expect("it has one");
+        rest.split(',').next().unwrap().parse::<u32>().unwrap()
+    };
+    assert_eq!(epoch_in(4096 + 7), 1 + EPOCHS_SKIPPED);
+    assert_eq!(epoch_in(2 * 4096), 1 + 2 * EPOCHS_SKIPPED);
+    assert_eq!(epoch_in(crate::stamp::GENERATION_MAX), 1 + 4095 * EPOCHS_SKIPPED);
+}
+
+/// It may have been finished since, and written to: then taking it apart would delete what was written.
+#[test]
+fn a_volume_that_was_just_being_made_is_left_out() {
+    let cluster = TestCluster::new(1, 3, 1, 8);
+    backup_of(&cluster);
+    let state = cluster.state(1);
+    let backup = cluster.platform.run(async move {
+        let room = state.pool_room().await.unwrap();
+        state.begin_volume(&new_volume(2, 2, 2), &plan(2, 2, 3, 1, 2), &room).await.unwrap();
+        state.backup(78).await.unwrap().expect("it holds a cluster")
+    });
+    assert_eq!(backup.half_made(), Ok(BTreeMap::from([(volume(2), "vm-2".to_owned())])));
+    let restored = restored_in(&backup, 4096);
+    let left_out: Vec<&str> = backup
+        .entries
+        .keys()
+        .map(String::as_str)
+        .filter(|key| !restored.contains_key(&Key::new(key)))
+        .collect();
+    let second = volume(2);
+    let expected =
+        [format!("rooms/{second}"), "volumes-by-name/vm-2".to_owned(), format!("volumes/{second}")];
+    assert_eq!(left_out, expected);
+}
+
+/// What it held when it was given up says nothing of what it holds by the recovered state.
+#[test]
+fn a_drive_that_was_given_up_is_asked_for_again_in_a_later_recovery() {
+    let cluster = TestCluster::new(1, 3, 1, 8);
+    backup_of(&cluster);
+    let state = cluster.state(1);
+    let backup = cluster.platform.run(async move {
+        state.give_up_drives(&BTreeSet::from([node(2)]), 0).await.unwrap();
+        state.backup(78).await.unwrap().expect("it holds a cluster")
+    });
+    let other = TestCluster::new(2, 0, 0, 0);
+    let state = other.state(1);
+    other.platform.run(async move {
+        state.clear().await.unwrap();
+        state.restore(&backup, 4096).await.unwrap();
+        assert!(
+            state.drives().await.unwrap().values().all(|stored| stored.record.state == DriveState::Active)
+        );
+        assert!(state.membership(volume(1)).await.unwrap().expect("it is there").lost.is_empty());
     });
 }
 

@@ -85,7 +85,7 @@ impl<S: StateStore> ClusterState<S> {
         owner: VolumeOwner,
         seen: &VolumeMembership,
         stale: &BTreeSet<DriveId>,
-        generation: u16,
+        generation: u32,
     ) -> Result<VolumeMembership, StateError> {
         check_owner(owner, seen)?;
         if let Some(slab) = last_copy_lost(&seen.sets, &BTreeMap::<DriveId, Version>::new(), stale) {

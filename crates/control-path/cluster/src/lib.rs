@@ -47,6 +47,6 @@ pub use records::{
     AccessRecord, AliveRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, JoinRecord, MediaClass,
     NodeRecord, Role, Stored, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter, WitnessRecord,
 };
-pub use stamp::StateStamp;
+pub use stamp::{StateStamp, generation_to_recover};
 pub use state::{ClusterState, PoolRoom, StateError};
 pub use volumes::{NewVolume, mirror_sets};

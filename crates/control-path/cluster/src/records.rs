@@ -14,6 +14,7 @@ use spandrel_shared::{
 };
 
 use crate::copy_sets::{ChunkBody, SLABS_MAX, SlabChunk};
+use crate::stamp::GENERATION_MAX;
 use crate::store::{Entry, Key, Revision, Value};
 
 /// Something that stands at a key.
@@ -120,9 +121,25 @@ pub struct ClusterRecord {
     /// When it was made.
     pub created_unix_ms: u64,
     /// Raised when an older state is put in place of a newer one on purpose.
-    pub generation: u16,
+    pub generation: u32,
 }
-record!(ClusterRecord, "cluster", 1);
+
+impl Record for ClusterRecord {
+    const KIND: &'static str = "cluster";
+    const FORMAT: u32 = 1;
+    type Body = Self;
+
+    fn to_body(&self) -> Self {
+        self.clone()
+    }
+
+    fn from_body(body: Self) -> Result<Self, String> {
+        if body.generation > GENERATION_MAX {
+            return Err(format!("its generation is {}, which is too high", body.generation));
+        }
+        Ok(body)
+    }
+}
 
 /// A server that belongs to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -375,12 +392,12 @@ pub struct VolumeRecord {
     /// The generation of the state in which its copies and marks were last known to be right. In a later one nobody
     /// may be served before its copies were compared, marks or not.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub generation: u16,
+    pub generation: u32,
     /// When it was made.
     pub created_unix_ms: u64,
 }
 
-fn is_zero(generation: &u16) -> bool {
+fn is_zero(generation: &u32) -> bool {
     *generation == 0
 }
 

@@ -12,7 +12,14 @@ use spandrel_shared::Error;
 use crate::store::Revision;
 
 /// Bits of a stamp that hold the revision.
-const REVISION_BITS: u32 = 48;
+const REVISION_BITS: u32 = 40;
+
+/// The highest generation.
+pub const GENERATION_MAX: u32 = (1 << (u64::BITS - REVISION_BITS)) - 1;
+
+/// How many generations lie between one recovery and the next: which of them counts is left to chance, so that two
+/// recoveries that know nothing of each other do not take each other's state for their own.
+const GENERATIONS_PER_RECOVERY: u32 = 1 << 12;
 
 /// A state's generation and revision in one number, for the drives' root: higher is newer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,17 +27,21 @@ pub struct StateStamp(pub u64);
 
 impl StateStamp {
     /// The stamp of a state.
-    pub fn new(generation: u16, revision: Revision) -> Self {
+    pub fn new(generation: u32, revision: Revision) -> Self {
+        assert!(
+            generation <= GENERATION_MAX,
+            "generation {generation} does not fit: every record's is checked"
+        );
         assert!(
             revision.0 < 1 << REVISION_BITS,
-            "revision {revision} does not fit: at a million changes a second that takes nine years"
+            "revision {revision} does not fit: at a thousand changes a second that takes 34 years"
         );
         Self(u64::from(generation) << REVISION_BITS | revision.0)
     }
 
     /// The state's generation.
-    pub fn generation(self) -> u16 {
-        (self.0 >> REVISION_BITS) as u16
+    pub fn generation(self) -> u32 {
+        (self.0 >> REVISION_BITS) as u32
     }
 
     /// The state's revision.
@@ -52,12 +63,21 @@ impl StateStamp {
             "put the newest state in its place; if there is none, `spandrel cluster recover` makes this one count",
         ))
     }
+}
 
-    /// The generation under which an older state counts again, although drives have seen `self`.
-    /// `None` if there is none left.
-    pub fn generation_to_recover(self) -> Option<u16> {
-        self.generation().checked_add(1)
-    }
+/// The generation under which an older state counts again, although others up to `newest` did already: one that
+/// `random` chooses among those that nobody else is likely to choose. `None` if there is none left, after some 4,000
+/// recoveries.
+pub fn generation_to_recover(newest: u32, random: u64) -> Option<u32> {
+    let next = newest / GENERATIONS_PER_RECOVERY + 1;
+    let chosen = (random % u64::from(GENERATIONS_PER_RECOVERY)) as u32;
+    let generation = next.checked_mul(GENERATIONS_PER_RECOVERY)?.checked_add(chosen)?;
+    (generation <= GENERATION_MAX).then_some(generation)
+}
+
+/// How many recoveries made `later` of `former`; at least one.
+pub(crate) fn recoveries_between(former: u32, later: u32) -> u32 {
+    (later / GENERATIONS_PER_RECOVERY).saturating_sub(former / GENERATIONS_PER_RECOVERY).max(1)
 }
 
 impl fmt::Display for StateStamp {

@@ -4,6 +4,7 @@ use spandrel_platform::Platform;
 use spandrel_shared::ClusterId;
 
 use super::*;
+use crate::generation_to_recover;
 use crate::store::Operation;
 use crate::test_cluster::{TestCluster, drive, drive_record, new_volume, node, owner, plan, volume};
 
@@ -165,7 +166,7 @@ fn a_restored_backup_counts_only_when_recovered() {
         assert!(older.check_not_older(seen).is_err());
         let backup = state.backup(1).await.unwrap().expect("it holds a cluster");
         state.clear().await.unwrap();
-        state.restore(&backup, seen.generation_to_recover().unwrap()).await.unwrap();
+        state.restore(&backup, generation_to_recover(seen.generation(), 1).unwrap()).await.unwrap();
         let recovered = state.stamp().await.unwrap().unwrap();
         assert_eq!(recovered.check_not_older(seen), Ok(()));
     });

@@ -49,7 +49,7 @@ pub struct NewVolume {
     /// The node that should own it when all is well.
     pub preferred_owner: Option<NodeId>,
     /// The state's generation.
-    pub generation: u16,
+    pub generation: u32,
     /// The time of day.
     pub created_unix_ms: u64,
 }

@@ -48,6 +48,7 @@ impl BusService for Yes {
 
 fn bus(platform: &LinuxPlatform, node: NodeId) -> Bus<LinuxPlatform> {
     let identity = BusIdentity {
+        generation: 0,
         cluster: ClusterId::from_bytes([3; 16]),
         node,
         incarnation: ProcessIncarnation::from_random(platform.random_u64(), platform.random_u64()),

@@ -9,6 +9,9 @@ use spandrel_shared::{ClusterId, NodeId, ProcessIncarnation};
 pub struct BusIdentity {
     /// The cluster. Nodes of other clusters are refused.
     pub cluster: ClusterId,
+    /// The generation of the cluster's state by which this process goes. Who goes by another one is refused: if the
+    /// state was lost and an older one put in its place, nobody who still goes by the lost one reaches a copy here.
+    pub generation: u32,
     /// This node.
     pub node: NodeId,
     /// This run of its process.

@@ -42,6 +42,7 @@ struct HelloBytes {
     requests_max: U32,
     path: U32,
     repeats: U32,
+    generation: U32,
 }
 
 /// What a side says of itself when it opens a session.
@@ -65,6 +66,8 @@ pub(crate) struct Hello {
     pub(crate) path: u32,
     /// Of the dialling side: whether what it asks may come again on another path.
     pub(crate) repeats: bool,
+    /// The generation of the cluster's state by which the side goes.
+    pub(crate) generation: u32,
 }
 
 impl Hello {
@@ -83,6 +86,7 @@ impl Hello {
             requests_max: config.requests_max,
             path: 0,
             repeats: false,
+            generation: identity.generation,
         }
     }
 
@@ -101,6 +105,7 @@ impl Hello {
         bytes.requests_max = self.requests_max.into();
         bytes.path = self.path.into();
         bytes.repeats = u32::from(self.repeats).into();
+        bytes.generation = self.generation.into();
         bytes.as_bytes().to_vec()
     }
 
@@ -122,6 +127,7 @@ impl Hello {
             requests_max: bytes.requests_max.get(),
             path: bytes.path.get(),
             repeats: bytes.repeats.get() != 0,
+            generation: bytes.generation.get(),
         })
     }
 
@@ -150,6 +156,13 @@ impl Hello {
                 self.node, self.addressee, own.node
             );
             return Err(Refusal { status: RefusalStatus::Node, reason });
+        }
+        if self.generation != own.generation {
+            let reason = format!(
+                "node {} goes by generation {} of the cluster's state, node {} by {}: start the one with the lower number anew",
+                self.node, self.generation, own.node, own.generation
+            );
+            return Err(Refusal { status: RefusalStatus::Generation, reason });
         }
         let version = self.version_max.min(VERSION_MAX);
         if version < self.version_min.max(VERSION_MIN) {
@@ -186,6 +199,8 @@ pub(crate) enum RefusalStatus {
     Stopping = 6,
     /// The session that the connection was to join is over.
     SessionOver = 7,
+    /// The sides go by different generations of the cluster's state.
+    Generation = 8,
 }
 
 /// Why a session was refused.

@@ -3,7 +3,8 @@ use crate::test_support::raw::hello_of;
 use crate::test_support::{cluster, node_id};
 
 fn own() -> BusIdentity {
-    BusIdentity { cluster: cluster(), node: node_id("b"), incarnation: ProcessIncarnation::from_random(1, 1) }
+    let incarnation = ProcessIncarnation::from_random(1, 1);
+    BusIdentity { cluster: cluster(), generation: 0, node: node_id("b"), incarnation }
 }
 
 #[test]
@@ -23,10 +24,11 @@ fn a_hello_stands_on_the_wire_as_documented() {
         requests_max: 7,
         path: 8,
         repeats: true,
+        generation: 9,
     };
     let mut expected = vec![1, 1, 2, 2, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
     expected.extend(0x10..0x50);
-    expected.extend([6, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0]);
+    expected.extend([6, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]);
     assert_eq!(hello.encode(), expected);
     assert_eq!(Hello::decode(&expected), Ok(hello));
 }
@@ -62,6 +64,20 @@ fn features_that_must_be_known_and_are_not_are_refused_and_others_ignored() {
     for bit in 0..64 {
         let hello = Hello { incompatible_features: 1 << bit, ..hello };
         assert_eq!(hello.judge(&own(), None).map_err(|refusal| refusal.status), Err(RefusalStatus::Features));
+    }
+}
+
+/// Whoever goes by a state that was lost believes things of copies that are not so any more, and so does whoever does
+/// not know yet of the one that took its place.
+#[test]
+fn who_goes_by_another_generation_of_the_state_is_refused() {
+    for (theirs, ours) in [(0, 1), (1, 0), (4096, 4097)] {
+        let hello = Hello { generation: theirs, ..hello_of("a", 1, "b") };
+        let own = BusIdentity { generation: ours, ..own() };
+        let refusal = hello.judge(&own, None).expect_err("it is refused");
+        assert_eq!(refusal.status, RefusalStatus::Generation);
+        assert!(refusal.reason.contains(&format!("generation {theirs} ")), "{}", refusal.reason);
+        assert!(hello.judge(&BusIdentity { generation: theirs, ..own }, None).is_ok());
     }
 }
 

@@ -254,6 +254,7 @@ impl Node {
         let process = world.start_process(name);
         let platform = process.platform();
         let identity = BusIdentity {
+            generation: 0,
             cluster,
             node: node_id(name),
             incarnation: ProcessIncarnation::from_random(platform.random_u64(), process.incarnation()),

@@ -207,7 +207,7 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
 }
 
 /// Whether the state shows what a change asked for.
-fn is_made(now: &VolumeMembership, change: &MembershipChange, generation: u16) -> bool {
+fn is_made(now: &VolumeMembership, change: &MembershipChange, generation: u32) -> bool {
     match change {
         MembershipChange::Settle(stale) => {
             now.record.generation == generation && now.marks.keys().eq(stale.iter())
@@ -221,7 +221,7 @@ fn is_made(now: &VolumeMembership, change: &MembershipChange, generation: u16) -
 
 /// The membership as the owner uses it. Copies that are still being built are left out: nothing
 /// counts on them yet. If the marks are those of an earlier `generation` of the state, they count for nothing.
-pub(crate) fn membership_of(seen: &VolumeMembership, generation: u16) -> Membership {
+pub(crate) fn membership_of(seen: &VolumeMembership, generation: u32) -> Membership {
     let member = |member: &spandrel_cluster::Member| {
         let node = seen.nodes.get(&member.drive).copied()?;
         Some(Member { node, drive: member.drive, copy: member.copy })

@@ -45,6 +45,7 @@ fn start_node(world: &World, index: usize, others: &[(NodeId, Address)], own: &A
     let process = world.start_process_on(&host, &format!("node {index}"));
     let platform = process.platform();
     let identity = BusIdentity {
+        generation: 0,
         cluster: ClusterId::from_random(1, 1),
         node: node_id(index),
         incarnation: ProcessIncarnation::from_random(index as u64, process.incarnation()),

@@ -271,7 +271,8 @@ async fn make_parts<P: Platform, S: StateStore>(
     };
     let incarnation = ProcessIncarnation::from_random(platform.random_u64(), platform.random_u64());
     let own = VolumeOwner { node: config.node, incarnation };
-    let identity = BusIdentity { cluster: cluster.id, node: own.node, incarnation };
+    let identity =
+        BusIdentity { cluster: cluster.id, generation: cluster.generation, node: own.node, incarnation };
     let bus = Bus::new(platform.clone(), identity, BusConfig::default());
     Ok(NodeParts {
         platform: platform.clone(),

@@ -63,7 +63,7 @@ const THIRD: NodeId = NodeId::from_bytes([5; 16]);
 
 fn identity(node: NodeId) -> BusIdentity {
     let cluster = ClusterId::from_bytes([1; 16]);
-    BusIdentity { cluster, node, incarnation: ProcessIncarnation::from_bytes([4; 16]) }
+    BusIdentity { cluster, generation: 0, node, incarnation: ProcessIncarnation::from_bytes([4; 16]) }
 }
 
 fn bus(platform: &SimulatedPlatform, node: NodeId) -> Bus<SimulatedPlatform> {

@@ -9,7 +9,7 @@ use spandrel_cluster::copy_sets::SLABS_PER_CHUNK;
 use spandrel_cluster::records::{
     Record, RoomRecord, StaleRecord, TombstoneRecord, VolumeNameRecord, VolumeRoomRecord, decode, encode,
 };
-use spandrel_cluster::stamp::StateStamp;
+use spandrel_cluster::stamp::{GENERATION_MAX, StateStamp, generation_to_recover};
 use spandrel_cluster::store::{Entry, Key, Revision};
 use spandrel_cluster::{
     AliveRecord, ClusterRecord, CopyBatch, CopySet, DriveRecord, DriveRole, DriveState, Layout, MediaClass,
@@ -95,7 +95,8 @@ fn read_key(bytes: &[u8]) {
     }
     if let Ok(number) = text.parse::<u64>() {
         let stamp = StateStamp(number);
-        let _ = stamp.generation_to_recover();
+        let next = generation_to_recover(stamp.generation(), number);
+        assert!(next.is_none_or(|next| next > stamp.generation() && next <= GENERATION_MAX));
         assert_eq!(StateStamp::new(stamp.generation(), stamp.revision()), stamp);
     }
 }

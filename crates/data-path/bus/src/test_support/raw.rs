@@ -26,6 +26,7 @@ pub(crate) fn frame_of(header: Header, body: &[u8]) -> Vec<u8> {
 /// A hello from `from`, for `addressee`.
 pub(crate) fn hello_of(from: &str, incarnation: u64, addressee: &str) -> Hello {
     let identity = BusIdentity {
+        generation: 0,
         cluster: cluster(),
         node: node_id(from),
         incarnation: ProcessIncarnation::from_random(1, incarnation),
