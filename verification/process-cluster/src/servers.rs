@@ -49,6 +49,11 @@ impl ServersOptions {
         let nodes = (1..=self.nodes).map(|number| format!("n{number}"));
         nodes.chain(self.witness.then(|| WITNESS.to_owned())).collect()
     }
+
+    /// So many nodes with drives that lose what was not flushed, and a witness if there is to be one.
+    pub fn new(nodes: usize, witness: bool) -> Self {
+        Self { nodes, witness, drive_size: "256M".to_owned(), drive_prefix: "volatile:".to_owned() }
+    }
 }
 
 /// A cluster of servers.
@@ -287,6 +292,16 @@ impl Servers {
         self.server(name).kill_etcd();
     }
 
+    /// Whether a server's process runs.
+    pub fn is_running(&mut self, name: &str) -> bool {
+        self.server_mut(name).daemon.is_running()
+    }
+
+    /// What a server's process has said.
+    pub fn log(&self, name: &str) -> String {
+        self.server(name).daemon.log()
+    }
+
     /// Ends a server's process in order.
     pub fn stop(&mut self, name: &str) {
         self.server_mut(name).daemon.stop();
@@ -391,15 +406,24 @@ impl PowerSwitch {
         for (process, _) in &self.servers {
             process.kill();
         }
-        for (_, pattern) in &self.servers {
-            kill_by_pattern(pattern);
-        }
+        // All of them before any is waited for.
+        self.servers.iter().for_each(|(_, pattern)| _ = signal_by_pattern(pattern));
+        self.servers.iter().for_each(|(_, pattern)| kill_by_pattern(pattern));
     }
 }
 
+/// Kills processes by their command lines. Whether there were any.
+fn signal_by_pattern(pattern: &str) -> bool {
+    let killed = Command::new("pkill").args(["-KILL", "-f", "--", pattern]).status();
+    killed.is_ok_and(|found| found.success())
+}
+
+/// Kills processes by their command lines, and returns when they are gone.
 fn kill_by_pattern(pattern: &str) {
-    // That there is none is as good.
-    let _ = Command::new("pkill").args(["-KILL", "-f", "--", pattern]).status();
+    while signal_by_pattern(pattern) {
+        // tidy-allow(sleep): they are no children of this process, so nothing tells it of their end.
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 impl Drop for Server {

@@ -14,12 +14,7 @@ const ALL: [&str; 3] = ["n1", "n2", "n3"];
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn servers() -> Servers {
-    let options = ServersOptions {
-        nodes: 3,
-        witness: false,
-        drive_size: "256M".to_owned(),
-        drive_prefix: "volatile:".to_owned(),
-    };
+    let options = ServersOptions::new(3, false);
     Servers::start(&Program::with_test_faults(), &options)
 }
 
@@ -39,7 +34,7 @@ fn assert_nothing_is_lost(client: &mut HistoryClient) {
     assert!(violations.is_empty(), "{violations:?}");
 }
 
-fn await_that(what: &str, condition: impl Fn() -> bool) {
+fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "it does not come to {what}");
@@ -176,4 +171,45 @@ fn a_node_that_is_lost_with_its_drives_is_gone_on_without() {
     servers.must_run("n1", &["cluster", "settle", "--without", "n3", "--yes"]);
     assert_nothing_is_lost(&mut client);
     load(&mut client, 500);
+}
+
+/// Two of three go on with the former state, since nobody has told them of the recovery. What they answer is not lost,
+/// and they end once they see the recovered state.
+#[test]
+fn servers_that_go_on_with_the_former_state_end_when_they_see_the_recovered_one() {
+    let mut servers = servers();
+    let mut client = client_of(&servers, 4);
+    load(&mut client, 500);
+    let file = servers.directory("n1").join("../backup.json");
+    let file = file.to_str().expect("a plain name");
+    servers.must_run("n1", &["cluster", "backup", file]);
+    servers.kill("n1");
+    let refused = servers.run("n1", &["cluster", "recover", "--from", file, "--yes"]);
+    assert!(refused.errors.contains("SERVERS_RUNNING") && refused.errors.contains("n2, n3"), "{refused:#?}");
+    ["n2", "n3"].iter().for_each(|name| servers.kill(name));
+    servers.must_run("n1", &["cluster", "recover", "--from", file, "--yes"]);
+    servers.restart_together(&["n2", "n3"]);
+    client.use_address(servers.nbd_address("n2"));
+    load(&mut client, 500);
+    servers.restart("n1");
+    // Its copies are out of date, but it does not know that: without the others nothing is served.
+    let waits = servers.must_run("n1", &["cluster", "settle"]);
+    assert!(waits.output.contains("volumes that wait: v"), "{waits:#?}");
+    for name in ["n2", "n3"] {
+        await_that("the end of a server of the former state", || !servers.is_running(name));
+        let log = servers.log(name);
+        assert!(log.contains("STATE_SET_BACK"), "{log}");
+    }
+    servers.restart_together(&["n2", "n3"]);
+    servers.await_health("n1");
+    for node in ALL {
+        client.use_address(servers.nbd_address(node));
+        assert_nothing_is_lost(&mut client);
+    }
+    load(&mut client, 500);
+    await_votes(&servers, 3);
+    let put_aside = std::fs::read_dir(servers.directory("n2").join("etcd")).expect("it is there");
+    let mut names = put_aside
+        .map(|entry| entry.expect("it can be read").file_name().into_string().expect("a plain name"));
+    assert!(names.any(|name| name.starts_with("data.before-recovery-")), "it may be all that is left");
 }

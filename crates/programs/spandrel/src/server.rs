@@ -4,7 +4,8 @@
 //! (asking to belong to one) and [`admission`] (answering that), [`run`] (the daemon), [`state_member`] (its part in
 //! keeping the cluster's state, and [`state_plan`], who has one), [`peers`] (the other nodes), [`listener`]
 //! (the admin API over TLS), [`removal`] (leaving for good), [`backups`]
-//! and [`recover`] (when the state is lost; [`generation`] says which one counts then).
+//! and [`recover`] (when the state is lost; [`generation`] says which one counts then, [`silence`] whether nobody goes by
+//! the former one).
 //!
 //! A server listens at four ports, from the one that it was given on: other nodes, the admin API, etcd's clients,
 //! etcd's members.
@@ -22,6 +23,7 @@ pub mod recover;
 pub mod removal;
 pub mod run;
 pub mod settings;
+pub mod silence;
 pub mod state_member;
 pub mod state_plan;
 pub mod strangers;

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use spandrel_shared::{ClusterId, Error};
+use spandrel_shared::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -78,8 +78,9 @@ pub struct MemberIdentity {
 /// How a process becomes a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// It begins a new etcd, for this cluster, alone.
-    First(ClusterId),
+    /// It begins a new etcd, alone. What this says tells it from every other one: members of two etcds that find each
+    /// other at an address do not speak with each other.
+    First(String),
     /// It was added to an etcd, whose members are these, itself included: their names, and where they answer other
     /// members.
     Added(Vec<(String, Vec<SocketAddr>)>),

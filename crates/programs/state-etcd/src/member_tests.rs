@@ -3,7 +3,7 @@ use std::net::TcpListener;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use spandrel_cluster::store::{Key, Selection, StateStore, Transaction};
-use spandrel_shared::NodeId;
+use spandrel_shared::{ClusterId, NodeId};
 use spandrel_trust::{Authority, Holder, HolderKey, common_name, revocation_list};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -26,7 +26,7 @@ fn first() -> (TempDir, MemberSettings) {
         client_addresses: vec![free_address()],
         peer_addresses: vec![free_address()],
         identity: None,
-        beginning: Beginning::First(ClusterId::from_random(1, 2)),
+        beginning: Beginning::First("this one".to_owned()),
     };
     (folder, settings)
 }
@@ -172,15 +172,15 @@ fn a_member_with_certificates_lets_nobody_in_without() {
         key_pem: key.pem(),
         member_name: common_name(cluster),
     };
-    let file = |name: &str, text: &str| {
+    let file = |name: &str, content: &[u8]| {
         let path = folder.path().join(name);
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, content).unwrap();
         path
     };
     settings.identity = Some(MemberIdentity {
-        authority: file("authority", &identity.authority_pem),
-        certificate: file("certificate", &identity.certificate_pem),
-        key: file("key", &identity.key_pem),
+        authority: file("authority", identity.authority_pem.as_bytes()),
+        certificate: file("certificate", identity.certificate_pem.as_bytes()),
+        key: file("key", identity.key_pem.as_bytes()),
         revoked: file("revoked", &revocation_list(cluster, &key, &BTreeSet::new()).unwrap()),
     });
     let (mut member, _) = start(&runtime, &settings);

@@ -1,7 +1,6 @@
 use std::time::{Duration, Instant};
 
 use spandrel_cluster::store::{Key, Selection, StateStore};
-use spandrel_shared::ClusterId;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
@@ -94,7 +93,7 @@ fn members_are_added_and_replaced_and_the_state_stays() {
         folder: tempfile::tempdir().unwrap(),
         runtime: Builder::new_current_thread().enable_all().build().unwrap(),
     };
-    let first = settings(&nodes.folder, "m0", Beginning::First(ClusterId::from_random(1, 2)));
+    let first = settings(&nodes.folder, "m0", Beginning::First("this one".to_owned()));
     let (first, first_member) = nodes.start(first);
     let state = connect(&[&first]);
     await_answer(&state);

@@ -20,12 +20,13 @@ pub(crate) fn serial_of(holder: NodeId) -> SerialNumber {
     SerialNumber::from_slice(&holder.to_bytes())
 }
 
-/// A list with the certificates of all who were `removed`, in PEM, signed with the key of whoever is to read it.
+/// A list with the certificates of all who were `removed`, in DER, which every version of etcd reads (PEM only those
+/// before 3.6), signed with the key of whoever is to read it.
 pub fn revocation_list(
     cluster: ClusterId,
     key: &HolderKey,
     removed: &BTreeSet<NodeId>,
-) -> Result<String, Error> {
+) -> Result<Vec<u8>, Error> {
     let each = removed.iter().map(|holder| RevokedCertParams {
         serial_number: serial_of(*holder),
         revocation_time: date_time_ymd(VALID_FROM_YEAR, 1, 1),
@@ -41,5 +42,5 @@ pub fn revocation_list(
         key_identifier_method: KeyIdMethod::Sha256,
     };
     let issuer = Issuer::new(parameters(cluster), key.pair());
-    list.signed_by(&issuer).and_then(|list| list.pem()).map_err(failed)
+    list.signed_by(&issuer).map(|list| list.der().to_vec()).map_err(failed)
 }

@@ -20,6 +20,7 @@ use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::server::recover;
 use crate::server::settings::{ServerSettings, lock};
+use crate::server::silence::check_stopped;
 use crate::text::say;
 
 /// Writes the whole state into a file.
@@ -62,17 +63,21 @@ pub fn recover(directory: &Directory, arguments: &RecoverArguments) -> Outcome {
         ));
     }
     let seen = recover::newest_seen(&settings)?;
-    let picture = describe(&backup, seen, unix_ms());
+    let picture = describe(&backup, seen, unix_ms())?;
     if arguments.dry_run {
         say(&picture);
+        runtime.block_on(check_stopped(&settings, &backup))?;
         return Ok(EXIT_OK);
     }
+    runtime.block_on(check_stopped(&settings, &backup))?;
     confirm(&picture, &settings.cluster_name, arguments.yes)?;
+    let is_witness = settings.witness;
     let generation = runtime.block_on(recover::recover(directory, settings, &backup, seen))?;
     let dir = directory.path().display();
+    let kind = if is_witness { "witness" } else { "node" };
     say(&format!(
         "the state is that of the backup now, as generation {generation}\n\n\
-         start this server:        spandrel --dir {dir} node run\n\
+         start this server:        spandrel --dir {dir} {kind} run\n\
          then start the others anew; they go by the new state, and help to keep it\n\
          what volumes wait for:    spandrel --dir {dir} cluster settle\n"
     ));
@@ -88,7 +93,7 @@ fn read_backup(path: &Path) -> Result<StateBackup, Error> {
 }
 
 /// What is about to be done, and what it may cost.
-fn describe(backup: &StateBackup, seen: StateStamp, now_unix_ms: u64) -> String {
+fn describe(backup: &StateBackup, seen: StateStamp, now_unix_ms: u64) -> Result<String, Error> {
     let minutes = now_unix_ms.saturating_sub(backup.taken_unix_ms) / 60_000;
     let mut text = format!(
         "The state of cluster {} is put back to revision {} of generation {}, which was read {} min ago and knows {} \
@@ -104,7 +109,7 @@ fn describe(backup: &StateBackup, seen: StateStamp, now_unix_ms: u64) -> String 
         true => writeln!(text, "This server's drives have seen {seen}: what has changed since is lost."),
         false => writeln!(text, "This server's drives have seen nothing newer; those of others may have."),
     };
-    text + "\n\
+    text += "\n\
         - Volumes made since are not known any more. Their copies stay on the drives.\n\
         - Volumes deleted since are there again, without their data.\n\
         - Servers that have joined since have to join anew; servers removed since have to be removed again.\n\
@@ -112,7 +117,16 @@ fn describe(backup: &StateBackup, seen: StateStamp, now_unix_ms: u64) -> String 
         - No volume is served before all its copies were compared, so all drives must be there. Copies that lack\n  \
           something are brought up to date.\n\
         - Every server must be started anew. One that goes on with the former state, because it is cut off from this\n  \
-          one, must never come back: delete its directory.\n"
+          one, must never come back: delete its directory.\n";
+    let half_made = backup.half_made()?;
+    if !half_made.is_empty() {
+        let names = half_made.into_values().collect::<Vec<_>>().join(", ");
+        let _ = writeln!(
+            text,
+            "- Volumes that were just being made are not known any more, as those made since: {names}."
+        );
+    }
+    Ok(text)
 }
 
 /// Shows which volumes wait for their copies to be compared, or gives the drives of nodes up.

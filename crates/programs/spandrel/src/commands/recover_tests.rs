@@ -8,13 +8,13 @@ fn backup() -> StateBackup {
 
 #[test]
 fn what_may_be_lost_is_told_first() {
-    let older = describe(&backup(), StateStamp::new(2, Revision(30)), 360_000);
+    let older = describe(&backup(), StateStamp::new(2, Revision(30)), 360_000).expect("it can be read");
     assert!(older.contains("revision 10 of generation 2, which was read 5 min ago"), "{older}");
     assert!(
         older.contains("have seen revision 30 of generation 2: what has changed since is lost"),
         "{older}"
     );
-    let newest = describe(&backup(), StateStamp::new(1, Revision(30)), 360_000);
+    let newest = describe(&backup(), StateStamp::new(1, Revision(30)), 360_000).expect("it can be read");
     assert!(newest.contains("have seen nothing newer; those of others may have"), "{newest}");
     for line in older.lines().skip(3) {
         assert!(line.len() <= 115, "{line}");

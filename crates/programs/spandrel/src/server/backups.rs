@@ -67,11 +67,9 @@ async fn look(
 /// Writes a backup beside the others of this server, the oldest of which goes. Where it is.
 pub fn keep(directory: &Directory, backup: &StateBackup) -> Result<PathBuf, Error> {
     let failed = |error: std::io::Error| not_writable(directory, &error);
-    let folder = directory.join(FOLDER);
-    std::fs::create_dir_all(&folder).map_err(failed)?;
     // Names are in the order of time.
-    let path = folder.join(format!("state-{:015}.json", backup.taken_unix_ms));
-    write_durably(&path, &backup.to_bytes()).map_err(failed)?;
+    let path = write(directory, backup, &format!("state-{:015}.json", backup.taken_unix_ms))?;
+    let folder = directory.join(FOLDER);
     let mut present: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(&folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -85,6 +83,21 @@ pub fn keep(directory: &Directory, backup: &StateBackup) -> Result<PathBuf, Erro
     for old in &present[..surplus] {
         std::fs::remove_file(old).map_err(failed)?;
     }
+    Ok(path)
+}
+
+/// Writes a backup that stays, however many are made later: one that a recovery was made of, or displaces. Where it is.
+pub fn keep_for_good(directory: &Directory, backup: &StateBackup) -> Result<PathBuf, Error> {
+    let name = format!("kept-{:015}-revision-{}.json", backup.taken_unix_ms, backup.revision);
+    write(directory, backup, &name)
+}
+
+fn write(directory: &Directory, backup: &StateBackup, name: &str) -> Result<PathBuf, Error> {
+    let failed = |error: std::io::Error| not_writable(directory, &error);
+    let folder = directory.join(FOLDER);
+    std::fs::create_dir_all(&folder).map_err(failed)?;
+    let path = folder.join(name);
+    write_durably(&path, &backup.to_bytes()).map_err(failed)?;
     Ok(path)
 }
 

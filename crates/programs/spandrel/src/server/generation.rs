@@ -24,7 +24,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const PRESENT: &str = "present";
 
 /// Where a generation of a cluster's state is in etcd.
-pub fn namespace(cluster: ClusterId, generation: u16) -> String {
+pub fn namespace(cluster: ClusterId, generation: u32) -> String {
     match generation {
         0 => format!("spandrel/{cluster}/"),
         generation => format!("spandrel/{cluster}.{generation}/"),
@@ -36,7 +36,7 @@ fn pointer(etcd: &EtcdState, cluster: ClusterId) -> EtcdState {
 }
 
 /// The generation that counts. `None` as long as the first one does.
-pub async fn generation(etcd: &EtcdState, cluster: ClusterId) -> Result<Option<u16>, StateError> {
+pub async fn generation(etcd: &EtcdState, cluster: ClusterId) -> Result<Option<u32>, StateError> {
     let snapshot = pointer(etcd, cluster).read(&[Selection::key(&Key::new(PRESENT))]).await?;
     let Some(entry) = snapshot.entry(0) else { return Ok(None) };
     let number = std::str::from_utf8(&entry.value).ok().and_then(|text| text.parse().ok());
@@ -52,16 +52,17 @@ pub async fn present(etcd: &EtcdState, cluster: ClusterId) -> Result<EtcdState, 
 }
 
 /// From now on this generation counts.
-pub async fn set_generation(etcd: &EtcdState, cluster: ClusterId, generation: u16) -> Result<(), StateError> {
+pub async fn set_generation(etcd: &EtcdState, cluster: ClusterId, generation: u32) -> Result<(), StateError> {
     let transaction = Transaction::new().put(&Key::new(PRESENT), generation.to_string().into_bytes());
     pointer(etcd, cluster).transact(transaction).await?;
     Ok(())
 }
 
-/// Whether another server keeps a state of a later generation than this one has gone by. Then its own part of the
-/// former state must not go on: with others that come back as well it could be taken for the state.
-pub async fn newer_elsewhere(settings: &ServerSettings, credentials: &Credentials) -> bool {
-    let StatePlace::Own { endpoints, is_member: true, .. } = &settings.state else { return false };
+/// Where a state of a later generation is kept than the one that this server has gone by. Who goes by the former one
+/// must end, and a part of the former one must not go on: with others that come back as well it could be taken for the
+/// state.
+pub async fn later_elsewhere(settings: &ServerSettings, credentials: &Credentials) -> Option<Vec<String>> {
+    let StatePlace::Own { endpoints, .. } = &settings.state else { return None };
     let own: Vec<String> = settings.addresses(Port::StateClients).iter().map(secured_url).collect();
     let others = endpoints.iter().filter(|endpoint| !own.contains(endpoint));
     // Each alone: some may still have the former state.
@@ -70,8 +71,16 @@ pub async fn newer_elsewhere(settings: &ServerSettings, credentials: &Credential
             EtcdOptions { endpoints: vec![endpoint.clone()], ..etcd_options(settings, credentials) };
         let etcd = EtcdState::connect(&options).ok()?;
         let answer = tokio::time::timeout(ANSWER_TIME_MAX, generation(&etcd, settings.cluster)).await;
-        answer.ok()?.ok()?
+        Some((answer.ok()?.ok()??, endpoint.clone()))
     });
-    let known = join_all(asked).await;
-    known.into_iter().flatten().any(|generation| generation > settings.generation)
+    let mut latest = (settings.generation, Vec::new());
+    for (generation, endpoint) in join_all(asked).await.into_iter().flatten() {
+        if generation > latest.0 {
+            latest = (generation, Vec::new());
+        }
+        if generation == latest.0 {
+            latest.1.push(endpoint);
+        }
+    }
+    (latest.0 > settings.generation).then_some(latest.1)
 }

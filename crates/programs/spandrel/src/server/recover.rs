@@ -6,32 +6,35 @@
 //! [`super::generation`]). What the state does not know stays on the drives; what it wrongly believes of copies is
 //! found out before a volume is served.
 //!
-//! An attempt that was interrupted is made again from the backup, which is written down first.
+//! Nothing is lost by it but what the new state does not know: the backup is written down first, and former data and
+//! states are put aside. An attempt that was interrupted is made again from that backup.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use spandrel_cluster::backup::StateBackup;
-use spandrel_cluster::store::{Revision, StoreError, StoreErrorKind};
-use spandrel_cluster::{ClusterState, StateError, StateStamp};
+use spandrel_cluster::store::{StoreError, StoreErrorKind};
+use spandrel_cluster::{ClusterState, StateError, StateStamp, generation_to_recover};
 use spandrel_drive::DriveStore;
 use spandrel_platform::Platform as _;
 use spandrel_platform_linux::{Runtime, RuntimeConfig};
 use spandrel_shared::{ClusterId, Error};
-use spandrel_state_etcd::member::{Beginning, Member, MemberSettings, stop_running};
-use spandrel_state_etcd::{EtcdOptions, EtcdState, url};
+use spandrel_state_etcd::member::{Beginning, Member, MemberSettings};
+use spandrel_state_etcd::{EtcdOptions, EtcdState};
 
-use super::backups::keep;
+use super::backups::keep_for_good;
 use super::generation::{generation, namespace, present, set_generation};
 use super::run::etcd_options;
 use super::settings::{Pki, ServerSettings, StatePlace, not_writable};
+use super::silence::check_stopped;
 use super::state_member::StateMemberKeeper;
 use crate::admin::administration::{state_error, unix_ms};
 use crate::directory::Directory;
 use crate::drive_prefix;
 use crate::failure::system_error;
 use crate::node_state::NodeState;
+use crate::random::random;
 
 /// How long etcd may take to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
@@ -48,7 +51,9 @@ pub async fn read_member(directory: &Directory, settings: &ServerSettings) -> Re
     if !data.join("member/wal").is_dir() {
         return Err(no_member("it keeps no part of the state, or its data are gone"));
     }
-    stop_member(directory, settings).await?;
+    StateMemberKeeper::new(directory.clone(), settings.clone()).end_member().await?;
+    let pki = Pki(directory);
+    pki.ensure_revoked(settings.cluster)?;
     // A copy: whatever is found there, the data stay as they are.
     let folder = directory.join("etcd/reading");
     let failed = |error: std::io::Error| not_writable(directory, &error);
@@ -61,23 +66,22 @@ pub async fn read_member(directory: &Directory, settings: &ServerSettings) -> Re
         name: settings.node.to_string(),
         client_addresses: vec![client],
         peer_addresses: vec![free_address()?],
-        identity: None,
+        identity: Some(StateMemberKeeper::identity(directory)),
         beginning: Beginning::Alone,
     };
+    let options = EtcdOptions {
+        endpoints: vec![member.url(&client)],
+        ..etcd_options(settings, &pki.credentials(settings.cluster)?)
+    };
     let member = Member::start(member).await?;
-    let read = read_state(settings.cluster, &url(&client)).await;
+    let read = read_state(settings.cluster, &options).await;
     member.stop().await;
     remove_folder(&folder).map_err(failed)?;
     read
 }
 
-async fn read_state(cluster: ClusterId, endpoint: &str) -> Result<StateBackup, Error> {
-    let options = EtcdOptions {
-        endpoints: vec![endpoint.to_owned()],
-        namespace: namespace(cluster, 0),
-        identity: None,
-    };
-    let etcd = EtcdState::connect(&options)?;
+async fn read_state(cluster: ClusterId, options: &EtcdOptions) -> Result<StateBackup, Error> {
+    let etcd = EtcdState::connect(options)?;
     let backup = answered(|| async {
         let state = ClusterState::new(NodeState::Etcd(present(&etcd, cluster).await?));
         state.backup(unix_ms()).await
@@ -117,63 +121,91 @@ pub async fn recover(
     settings: ServerSettings,
     backup: &StateBackup,
     seen: StateStamp,
-) -> Result<u16, Error> {
-    keep(directory, backup)?;
+) -> Result<u32, Error> {
+    check_stopped(&settings, backup).await?;
+    keep_for_good(directory, backup)?;
+    let known = settings.generation.max(backup.generation).max(seen.generation());
     match &settings.state {
-        StatePlace::Own { .. } => {
-            stop_member(directory, &settings).await?;
-            put_data_aside(directory)?;
-            let keeper = StateMemberKeeper::new(directory.clone(), settings);
-            keeper.change(|settings| {
-                let listen = settings.addresses(super::Port::StateClients);
-                if let StatePlace::Own { endpoints, is_member, .. } = &mut settings.state {
-                    *is_member = false;
-                    *endpoints = listen.iter().map(spandrel_state_etcd::secured_url).collect();
-                }
-                settings.founding = None;
-            })?;
-            let settings = keeper.settings();
-            let pki = Pki(directory);
-            if !pki.revoked().exists() {
-                pki.write_revoked(settings.cluster, &Default::default())?;
+        StatePlace::Own { .. } => recover_own(directory, settings, backup, known).await,
+        StatePlace::External { .. } => {
+            let etcd =
+                EtcdState::connect(&etcd_options(&settings, &Pki(directory).credentials(settings.cluster)?))?;
+            let former = answered(|| generation(&etcd, settings.cluster)).await?.unwrap_or_default();
+            let next = later_generation(known.max(former))?;
+            make_state(&etcd, settings.cluster, backup, next).await?;
+            let former = in_generation(&etcd, settings.cluster, former);
+            // What the backup does not know is there to be looked at; nobody finds it by mistake.
+            if let Some(displaced) = answered(|| former.backup(unix_ms())).await? {
+                keep_for_good(directory, &displaced)?;
             }
-            keeper.begin(Beginning::First(settings.cluster)).await?;
-            let made = make_state(directory, &settings, backup, seen).await;
-            keeper.stop().await;
-            made
+            answered(|| former.clear()).await?;
+            Ok(next)
         }
-        StatePlace::External { .. } => make_state(directory, &settings, backup, seen).await,
     }
 }
 
-async fn make_state(
+/// Makes the state in an etcd of this server alone.
+async fn recover_own(
     directory: &Directory,
-    settings: &ServerSettings,
+    settings: ServerSettings,
     backup: &StateBackup,
-    seen: StateStamp,
-) -> Result<u16, Error> {
-    let cluster = settings.cluster;
-    let credentials = Pki(directory).credentials(cluster)?;
-    let etcd = EtcdState::connect(&etcd_options(settings, &credentials))?;
-    let former = answered(|| generation(&etcd, cluster)).await?.unwrap_or_default();
-    let newest = former.max(backup.generation).max(seen.generation());
-    let next = StateStamp::new(newest, Revision::ZERO).generation_to_recover().ok_or_else(|| {
+    known: u32,
+) -> Result<u32, Error> {
+    let next = later_generation(known)?;
+    let keeper = StateMemberKeeper::new(directory.clone(), settings);
+    keeper.leave_former_state().await?;
+    keeper.change(|settings| {
+        let listen = settings.addresses(super::Port::StateClients);
+        if let StatePlace::Own { endpoints, is_member, .. } = &mut settings.state {
+            *is_member = false;
+            *endpoints = listen.iter().map(spandrel_state_etcd::secured_url).collect();
+        }
+        settings.founding = None;
+    })?;
+    let settings = keeper.settings();
+    let pki = Pki(directory);
+    pki.ensure_revoked(settings.cluster)?;
+    // Members of the former etcd look for it at the very address where this one answers.
+    keeper.begin(Beginning::First(format!("{}.{next}", settings.cluster))).await?;
+    let made = async {
+        let etcd = EtcdState::connect(&etcd_options(&settings, &pki.credentials(settings.cluster)?))?;
+        make_state(&etcd, settings.cluster, backup, next).await
+    };
+    let made = made.await;
+    keeper.stop().await;
+    made?;
+    keeper.set_generation(next)?;
+    Ok(next)
+}
+
+/// A generation above all that are known here.
+fn later_generation(known: u32) -> Result<u32, Error> {
+    generation_to_recover(known, random()).ok_or_else(|| {
         Error::new(
             "STATE_NOT_RECOVERABLE",
             "this state cannot be made to count",
-            "older states were made to count 65,535 times already",
+            "older states were made to count some 4,000 times already",
             "make a new cluster and import its drives",
         )
-    })?;
-    let in_namespace = |number| ClusterState::new(NodeState::Etcd(etcd.within(&namespace(cluster, number))));
-    let state = in_namespace(next);
+    })
+}
+
+fn in_generation(etcd: &EtcdState, cluster: ClusterId, generation: u32) -> ClusterState<NodeState> {
+    ClusterState::new(NodeState::Etcd(etcd.within(&namespace(cluster, generation))))
+}
+
+/// Makes the state, and has it count.
+async fn make_state(
+    etcd: &EtcdState,
+    cluster: ClusterId,
+    backup: &StateBackup,
+    next: u32,
+) -> Result<(), Error> {
+    let state = in_generation(etcd, cluster, next);
     // Nobody uses it before it is said to count.
     answered(|| state.clear()).await?;
     answered(|| state.restore(backup, next)).await?;
-    answered(|| set_generation(&etcd, cluster, next)).await?;
-    let former = in_namespace(former);
-    answered(|| former.clear()).await?;
-    Ok(next)
+    answered(|| set_generation(etcd, cluster, next)).await
 }
 
 /// Repeats what is the same when it is done twice, until etcd answers.
@@ -191,25 +223,6 @@ where
             outcome => return outcome.map_err(state_error),
         }
     }
-}
-
-/// Ends the member of etcd that the server has left running, if it was killed.
-async fn stop_member(directory: &Directory, settings: &ServerSettings) -> Result<(), Error> {
-    let keeper = StateMemberKeeper::new(directory.clone(), settings.clone());
-    match keeper.member_settings(Beginning::Member) {
-        Some(member) => stop_running(&member).await,
-        None => Ok(()),
-    }
-}
-
-/// Puts the data of this server's member of etcd aside. They are never deleted.
-fn put_data_aside(directory: &Directory) -> Result<(), Error> {
-    let data = directory.join("etcd/data");
-    if !data.exists() {
-        return Ok(());
-    }
-    let aside = directory.join(&format!("etcd/data.before-recovery-{}", unix_ms()));
-    std::fs::rename(&data, &aside).map_err(|error| not_writable(directory, &error))
 }
 
 fn free_address() -> Result<SocketAddr, Error> {

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spandrel_cluster::servers::removed;
+use spandrel_cluster::store::StoreErrorKind;
 use spandrel_cluster::{ClusterState, StateError};
 use spandrel_shared::{Error, NodeId};
+use spandrel_state_etcd::EtcdState;
 use spandrel_trust::Credentials;
 
 use super::Port;
@@ -27,9 +29,10 @@ const REMOVAL_TRIES: u32 = 16;
 const STANDING_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// Takes the server called `name` out of the cluster, or says whether that can be done. `own` is the one that is
-/// asked.
+/// asked, `etcd` keeps the state if the servers do that themselves.
 pub async fn remove(
     state: &ClusterState<NodeState>,
+    etcd: Option<&EtcdState>,
     own: NodeId,
     name: &str,
     request: ServerRemove,
@@ -42,6 +45,12 @@ pub async fn remove(
             "it is the one that was asked",
             "stop it, and ask another server of the cluster",
         ));
+    }
+    if let Some(etcd) = etcd
+        && !request.dry_run
+    {
+        state.remove_server(server, unix_ms(), true).await.map_err(state_error)?;
+        remove_member(etcd, server, name).await?;
     }
     for _ in 0..REMOVAL_TRIES {
         match state.remove_server(server, unix_ms(), request.dry_run).await {
@@ -58,6 +67,29 @@ pub async fn remove(
         }
     }
     Err(state_error(StateError::Conflict))
+}
+
+/// Takes a server's vote on the state. That comes before the tombstone: once that is there, nobody speaks with the
+/// server any more, and if its vote were needed for a majority nothing could be changed ever again.
+async fn remove_member(etcd: &EtcdState, server: NodeId, name: &str) -> Result<(), Error> {
+    let members = etcd.list_members().await.map_err(|error| state_error(error.into()))?;
+    let is_its = |member: &&spandrel_state_etcd::MemberDescription| member.name.parse() == Ok(server);
+    let Some(member) = members.iter().find(is_its) else { return Ok(()) };
+    let refuse = |why: String| {
+        let next =
+            "start the servers that are away, and wait until `spandrel cluster state` shows a vote for each";
+        Err(Error::new("STATE_MAJORITY_NEEDED", format!("the server {name} is not removed"), why, next))
+    };
+    let votes_left = members.iter().filter(|other| !other.is_learner && other.id != member.id).count();
+    if votes_left == 0 {
+        return refuse("it alone keeps the cluster's state".to_owned());
+    }
+    match etcd.remove_member(member.id).await {
+        Err(error) if error.kind == StoreErrorKind::Unavailable => refuse(format!(
+            "it votes on the cluster's state, and of the {votes_left} others that do too few run ({error})"
+        )),
+        removed => removed.map_err(|error| state_error(error.into())),
+    }
 }
 
 async fn find(state: &ClusterState<NodeState>, name: &str, witness: bool) -> Result<NodeId, Error> {

@@ -25,7 +25,7 @@ use super::Port;
 use super::admission::Admission;
 use super::backups::keep_backups;
 use super::drives::add_drive;
-use super::generation::{namespace, newer_elsewhere, present};
+use super::generation::{later_elsewhere, namespace, present};
 use super::listener::TlsListener;
 use super::peers::Peers;
 use super::removal::{check_belongs, check_others_know, remove};
@@ -162,13 +162,14 @@ impl Running {
     ) -> Result<Self, Error> {
         let pki = Pki(&directory);
         let credentials = pki.credentials(settings.cluster)?;
-        if newer_elsewhere(&settings, &credentials).await {
+        if let Some(endpoints) = later_elsewhere(&settings, &credentials).await {
             tracing::warn!(
                 "the state was put back while this server was off: what it kept of the former one is put aside"
             );
-            keeper.forget_member().await?;
+            keeper.follow(endpoints).await?;
         }
         keeper.start().await?;
+        let settings = keeper.settings();
         let etcd = EtcdState::connect(&etcd_options(&settings, &credentials))?;
         let (etcd, cluster) = await_cluster(&etcd, &keeper, &credentials).await?;
         let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
@@ -286,6 +287,7 @@ async fn await_cluster(
         let settings = keeper.settings();
         match find_cluster(etcd, &settings).await {
             Ok((etcd, Some(record))) => {
+                check_not_displaced(&settings, record.generation)?;
                 keeper.change(|settings| settings.founding = None)?;
                 keeper.set_generation(record.generation)?;
                 return Ok((etcd, record));
@@ -312,6 +314,25 @@ async fn await_cluster(
             }
         }
     }
+}
+
+/// Refuses a state that another one has displaced, by which this server has gone since: those who keep it do not know
+/// that yet.
+fn check_not_displaced(settings: &ServerSettings, generation: u32) -> Result<(), Error> {
+    if generation >= settings.generation {
+        return Ok(());
+    }
+    Err(Error::new(
+        "STATE_DISPLACED",
+        format!("the server {} cannot be started", settings.name),
+        format!(
+            "the state at {} is of generation {generation}, and was displaced by that of generation {}, by which this \
+             server has gone",
+            settings.state.endpoints().join(", "),
+            settings.generation
+        ),
+        "start the server on which `spandrel cluster recover` was run, and stop those that go by the former state",
+    ))
 }
 
 /// The state that counts at present, and the cluster that it holds.
@@ -482,7 +503,12 @@ impl Server for OwnServer {
         name: &'a str,
         request: ServerRemove,
     ) -> BoxFuture<'a, Result<ServerRemoved, Error>> {
-        async move { remove(&self.state, self.keeper.settings().node, name, request).await }.boxed()
+        let removed = async move {
+            let settings = self.keeper.settings();
+            let etcd = matches!(settings.state, StatePlace::Own { .. }).then_some(&self.etcd);
+            remove(&self.state, etcd, settings.node, name, request).await
+        };
+        removed.boxed()
     }
 
     fn add_drive(&self, drive: DriveAdd) -> BoxFuture<'_, Result<DriveAdded, Error>> {

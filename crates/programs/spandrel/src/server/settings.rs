@@ -65,7 +65,7 @@ pub struct ServerSettings {
     pub founding: Option<Founding>,
     /// The generation of the state that it has gone by last.
     #[serde(default)]
-    pub generation: u16,
+    pub generation: u32,
     /// The node's drives: paths of block devices or files.
     #[serde(default)]
     pub drives: Vec<String>,
@@ -188,14 +188,23 @@ impl Pki<'_> {
 
     /// The list of certificates that count no more, for etcd.
     pub fn revoked(&self) -> PathBuf {
-        self.0.join("pki/removed.pem")
+        self.0.join("pki/removed.crl")
+    }
+
+    /// Sees to it that there is a list of certificates that count no more. What it said before holds until the state
+    /// answers: nobody who has left comes back.
+    pub fn ensure_revoked(&self, cluster: ClusterId) -> Result<(), Error> {
+        match self.revoked().exists() {
+            true => Ok(()),
+            false => self.write_revoked(cluster, &BTreeSet::new()),
+        }
     }
 
     /// Writes the list of certificates that count no more, those of the servers that have left.
     pub fn write_revoked(&self, cluster: ClusterId, removed: &BTreeSet<NodeId>) -> Result<(), Error> {
         let key = HolderKey::load(&read(&self.key())?)?;
         let list = revocation_list(cluster, &key, removed)?;
-        write_durably(&self.revoked(), list.as_bytes()).map_err(|error| not_writable(self.0, &error))
+        write_durably(&self.revoked(), &list).map_err(|error| not_writable(self.0, &error))
     }
 
     /// Writes what a server needs.

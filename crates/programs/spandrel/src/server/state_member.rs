@@ -23,16 +23,19 @@ use spandrel_state_etcd::{EtcdState, MemberDescription};
 use tokio::sync::watch;
 
 use super::Port;
-use super::generation::generation;
+use super::generation::{generation, later_elsewhere};
 use super::removal::check_others_know;
 use super::settings::{Pki, ServerSettings, StatePlace, not_writable};
 use super::state_plan::{OwnMember, PlannedMember, PlannedServer, Step, next_step};
-use crate::admin::administration::state_error;
+use crate::admin::administration::{state_error, unix_ms};
 use crate::directory::Directory;
 use crate::node_state::NodeState;
 
 /// How often it is looked who keeps the state and who should: etcd tells nobody when that changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether the state was put back elsewhere.
+const LATER_INTERVAL: Duration = Duration::from_secs(20);
 
 /// How often it is looked while this server takes step after step.
 const STEP_INTERVAL: Duration = Duration::from_millis(250);
@@ -82,14 +85,12 @@ impl StateMemberKeeper {
     /// Starts the member's process if the server is a member, or begins the first one: it runs when this returns.
     pub async fn start(&self) -> Result<(), Error> {
         let settings = self.settings();
-        let pki = Pki(&self.directory);
-        // What it said before holds until the state answers: nobody who has left comes back.
-        if !pki.revoked().exists() {
-            pki.write_revoked(settings.cluster, &BTreeSet::new())?;
-        }
+        Pki(&self.directory).ensure_revoked(settings.cluster)?;
         let beginning = match &settings.state {
             StatePlace::Own { is_member: true, .. } => Beginning::Member,
-            StatePlace::Own { .. } if settings.founding.is_some() => Beginning::First(settings.cluster),
+            StatePlace::Own { .. } if settings.founding.is_some() => {
+                Beginning::First(settings.cluster.to_string())
+            }
             _ => return Ok(()),
         };
         match self.begin(beginning).await {
@@ -121,7 +122,7 @@ impl StateMemberKeeper {
     }
 
     /// Takes note of the generation of the state that this server goes by from now on.
-    pub fn set_generation(&self, generation: u16) -> Result<(), Error> {
+    pub fn set_generation(&self, generation: u32) -> Result<(), Error> {
         self.change(|settings| settings.generation = generation)
     }
 
@@ -151,21 +152,26 @@ impl StateMemberKeeper {
     pub fn member_settings(&self, beginning: Beginning) -> Option<MemberSettings> {
         let settings = self.settings();
         let StatePlace::Own { program, .. } = &settings.state else { return None };
-        let pki = Pki(&self.directory);
         Some(MemberSettings {
             program: program.clone(),
             folder: self.directory.join("etcd"),
             name: settings.node.to_string(),
             client_addresses: settings.addresses(Port::StateClients),
             peer_addresses: settings.addresses(Port::StateMembers),
-            identity: Some(MemberIdentity {
-                authority: pki.authority(),
-                certificate: pki.certificate(),
-                key: pki.key(),
-                revoked: pki.revoked(),
-            }),
+            identity: Some(Self::identity(&self.directory)),
             beginning,
         })
+    }
+
+    /// With what a member of the server in `directory` proves who it is.
+    pub fn identity(directory: &Directory) -> MemberIdentity {
+        let pki = Pki(directory);
+        MemberIdentity {
+            authority: pki.authority(),
+            certificate: pki.certificate(),
+            key: pki.key(),
+            revoked: pki.revoked(),
+        }
     }
 
     /// Starts the member's process, or takes it over, and waits until it has data of its own.
@@ -211,7 +217,12 @@ impl StateMemberKeeper {
     pub async fn keep(&self, etcd: EtcdState, state: ClusterState<NodeState>) {
         let mut told = String::new();
         let mut lease = None;
+        let mut looked_elsewhere = Instant::now();
         loop {
+            if looked_elsewhere.elapsed() >= LATER_INTERVAL {
+                self.look_elsewhere().await;
+                looked_elsewhere = Instant::now();
+            }
             let looked = match self.stay_awake(&state, &mut lease).await {
                 Ok(()) => self.look(&etcd, &state).await,
                 Err(error) => Err(error),
@@ -232,6 +243,16 @@ impl StateMemberKeeper {
                 }
             };
             tokio::time::sleep(interval).await;
+        }
+    }
+
+    /// Ends this server if it goes by a state that another one has displaced. Those who keep the former one, and reach
+    /// each other, would not notice otherwise.
+    async fn look_elsewhere(&self) {
+        let settings = self.settings();
+        let Ok(credentials) = Pki(&self.directory).credentials(settings.cluster) else { return };
+        if later_elsewhere(&settings, &credentials).await.is_some() {
+            self.must_end.send_replace(Some(set_back(&settings.name)));
         }
     }
 
@@ -372,10 +393,7 @@ impl StateMemberKeeper {
 
     /// Ends the member, which etcd knows no more. Its data are put aside: with them it could never come back.
     pub async fn forget_member(&self) -> Result<(), Error> {
-        self.stop_later().await;
-        if let Some(settings) = self.member_settings(Beginning::Member) {
-            member::stop_running(&settings).await?;
-        }
+        self.end_member().await?;
         let folder = self.directory.join("etcd");
         let (data, aside) = (folder.join("data"), folder.join("data.former"));
         if data.exists() {
@@ -385,6 +403,40 @@ impl StateMemberKeeper {
         }
         self.has_lost_data.store(false, Ordering::Relaxed);
         self.set_member(false)
+    }
+
+    /// Ends the member's process, also one that a former run of this server has left.
+    pub async fn end_member(&self) -> Result<(), Error> {
+        self.stop_later().await;
+        match self.member_settings(Beginning::Member) {
+            Some(settings) => member::stop_running(&settings).await,
+            None => Ok(()),
+        }
+    }
+
+    /// From now on the state is the one that is kept at `endpoints`. This server's part of the former one is put aside.
+    pub async fn follow(&self, endpoints: Vec<String>) -> Result<(), Error> {
+        self.leave_former_state().await?;
+        self.change(|settings| {
+            if let StatePlace::Own { endpoints: known, is_member, .. } = &mut settings.state {
+                (*known, *is_member) = (endpoints, false);
+            }
+            settings.founding = None;
+        })
+    }
+
+    /// Ends the member of a state that counts no more. Its data are put aside for good: they may be all that is left of
+    /// what has happened since.
+    pub async fn leave_former_state(&self) -> Result<(), Error> {
+        self.end_member().await?;
+        let folder = self.directory.join("etcd");
+        let data = folder.join("data");
+        if !data.exists() {
+            return Ok(());
+        }
+        let aside = folder.join(format!("data.before-recovery-{}", unix_ms()));
+        // A name that is taken is an error: nothing is replaced.
+        std::fs::rename(&data, &aside).map_err(|error| not_writable(&self.directory, &error))
     }
 
     /// Ends the member's process in order.

@@ -34,8 +34,8 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
     add("--listen-peer-urls", peers.as_str().into());
     add("--initial-advertise-peer-urls", peers.as_str().into());
     let (members, state) = match &settings.beginning {
-        Beginning::First(cluster) => {
-            add("--initial-cluster-token", cluster.to_string().into());
+        Beginning::First(token) => {
+            add("--initial-cluster-token", token.into());
             (vec![(settings.name.clone(), settings.peer_addresses.clone())], "new")
         }
         Beginning::Added(members) => (members.clone(), "existing"),

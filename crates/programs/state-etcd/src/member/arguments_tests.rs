@@ -1,7 +1,5 @@
 use std::path::PathBuf;
 
-use spandrel_shared::ClusterId;
-
 use super::*;
 
 fn settings(beginning: Beginning) -> MemberSettings {
@@ -23,12 +21,11 @@ fn value(arguments: &[OsString], name: &str) -> String {
 
 #[test]
 fn a_member_is_named_with_all_its_addresses() {
-    let cluster = ClusterId::from_random(1, 2);
-    let first = arguments(&settings(Beginning::First(cluster)));
+    let first = arguments(&settings(Beginning::First("this one".to_owned())));
     let value = |name| value(&first, name);
     assert_eq!(value("--initial-cluster"), "n2=http://127.0.0.1:3,n2=http://127.0.0.2:3");
     assert_eq!(value("--initial-cluster-state"), "new");
-    assert_eq!(value("--initial-cluster-token"), cluster.to_string());
+    assert_eq!(value("--initial-cluster-token"), "this one");
     assert_eq!(value("--listen-client-urls"), "http://127.0.0.1:1,http://[::1]:2");
     assert_eq!(value("--data-dir"), "/folder/data");
 }
