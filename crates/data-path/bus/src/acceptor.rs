@@ -277,8 +277,12 @@ fn join<P: Platform>(
     let node = inner.accepted.borrow().get(&hello.node).cloned().ok_or_else(over)?;
     let session = node.session.borrow().clone().ok_or_else(over)?;
     let peer = Peer { node: hello.node, incarnation: hello.incarnation, session: number };
-    if session.peer != peer || !session.add(Rc::clone(path)) {
+    if session.peer != peer || !session.may_have_paths() {
         return Err(over());
+    }
+    if !session.add(inner, path) {
+        let reason = format!("session {number} has a path {}, or as many paths as it may", path.number);
+        return Err(Refusal { status: RefusalStatus::Path, reason });
     }
     greet(inner, &path.connection, session.version, hello, number);
     tracing::info!(node = %hello.node, session = number, from = path.connection.peer(), "path accepted");

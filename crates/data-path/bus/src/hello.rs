@@ -186,6 +186,8 @@ pub(crate) enum RefusalStatus {
     Stopping = 6,
     /// The session that the connection was to join is over.
     SessionOver = 7,
+    /// The session has a path of this number, or takes no more.
+    Path = 8,
 }
 
 /// Why a session was refused.
