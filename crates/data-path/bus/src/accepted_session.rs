@@ -4,16 +4,19 @@
 //! - Requests are begun in the order in which they were sent, whichever paths brought them, and each once.
 //! - A session lives as long as one of its paths.
 //! - What is received and not begun when the session ends is never begun.
+//! - What the other side can have this one hold in memory is bounded: paths, requests and their bytes, answers that are
+//!   kept, and answers that wait to be taken.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use spandrel_platform::{Buffer, Connection, Platform};
 
 use crate::bus::Inner;
 use crate::frame::{FrameKind, HEADER_BYTES, Header, Malformed, PAYLOAD_BYTES_MAX, Status, malformed};
-use crate::frame::{TooLarge, payload_bytes};
+use crate::frame::{TooLarge, body_bytes, payload_bytes};
 use crate::order::{Order, Repeated, Standing};
 use crate::path::{Path, Paths};
 use crate::payload::{answer_bytes, request_is_whole, response_checksum, subject_of};
@@ -26,14 +29,32 @@ use crate::{BusConfig, BusRequest, BusResponse, BusService, Peer};
 /// wait behind others.
 pub(crate) const REQUESTS_EXTRA: usize = 64;
 
+/// A request's body up to this length is not counted: their number bounds those. What longer ones have more is, so that
+/// it is bounded by the bytes of requests as payloads are.
+const BODY_BYTES_UNCOUNTED: usize = 16 << 10;
+
+/// Likewise of an answer that is kept.
+const ANSWER_BODY_BYTES_UNCOUNTED: u64 = 1 << 10;
+
+/// How often the paths of a session that has several are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A path that was silent at so many looks while another one was not is closed: the other side has given it up, and what
+/// it said of that was lost. Longer than the other side takes to find it silent, and to say so.
+const SILENCES_MAX: u32 = 8;
+
 /// A session in which another node asks.
 pub(crate) struct AcceptedSession<P: Platform> {
     pub(crate) peer: Peer,
     pub(crate) version: u16,
     pub(crate) places: Rc<Places>,
+    /// Places for the bodies of long requests.
+    bodies: Rc<Places>,
     paths: Paths<P::Connection>,
     /// Paths from which something may still be read.
     receiving: Cell<usize>,
+    /// Whether somebody looks for silent paths.
+    watched: Cell<bool>,
     order: RefCell<Order<Arrived<P>, Answer>>,
     /// The paths on which requests have come again that are not answered yet, by their numbers: the other side waits
     /// for the answers there.
@@ -48,7 +69,7 @@ struct Arrived<P: Platform> {
     path: Rc<Path<P::Connection>>,
     request: BusRequest,
     payload: Option<Buffer>,
-    place: Place,
+    places: (Place, Option<Place>),
 }
 
 /// What a request came to.
@@ -72,29 +93,55 @@ impl<P: Platform> AcceptedSession<P> {
             peer,
             version,
             places: Places::new(requests_max, config.request_bytes_max),
+            bodies: Places::new(requests_max, config.request_bytes_max),
             paths: Paths::new(path),
             receiving: Cell::new(1),
-            order: RefCell::new(Order::new(repeats, config.request_bytes_max)),
+            watched: Cell::new(false),
+            order: RefCell::new(Order::new(repeats, requests_max, config.request_bytes_max)),
             ways: RefCell::default(),
             ending: Cell::new(false),
         })
     }
 
-    /// Adds a path. Returns false if the session is over, or was not opened for several.
-    pub(crate) fn add(&self, path: Rc<Path<P::Connection>>) -> bool {
-        let may =
-            !self.ending.get() && self.order.borrow().repeats() && self.paths.numbered(path.number).is_none();
-        if may {
-            self.paths.add(path);
-            self.receiving.set(self.receiving.get() + 1);
+    /// Whether paths can be added: it is not over, and was opened for several.
+    pub(crate) fn may_have_paths(&self) -> bool {
+        !self.ending.get() && self.order.borrow().repeats()
+    }
+
+    /// Adds a path to a session that may have some. Returns false if it has as many as it may, or one of that number.
+    pub(crate) fn add(self: &Rc<Self>, inner: &Rc<Inner<P>>, path: &Rc<Path<P::Connection>>) -> bool {
+        // Paths that are closed count until nothing is received on them any more: they still hold memory. The other
+        // side may have lost some of which it is not known here yet.
+        let paths_max = inner.config.paths_max.max(1).saturating_mul(2);
+        if self.receiving.get() >= paths_max || self.paths.numbered(path.number).is_some() {
+            return false;
         }
-        may
+        self.paths.add(Rc::clone(path));
+        self.receiving.set(self.receiving.get() + 1);
+        if !self.watched.replace(true) {
+            inner.platform.spawn(Rc::clone(self).watch_paths(Rc::clone(inner)));
+        }
+        true
+    }
+
+    /// Closes the paths on which nothing comes while others are in use, as long as there are several.
+    async fn watch_paths(self: Rc<Self>, inner: Rc<Inner<P>>) {
+        while self.paths.all().len() > 1 {
+            inner.platform.sleep(LOOK_INTERVAL).await;
+            for path in self.paths.silent(SILENCES_MAX) {
+                let (node, session) = (self.peer.node, self.peer.session);
+                tracing::info!(%node, session, from = path.connection.peer(), "path closed: nothing comes any more");
+                self.paths.close(&path);
+            }
+        }
+        self.watched.set(false);
     }
 
     /// Ends the session: nothing of it is begun any more.
     pub(crate) fn end(&self) {
         self.ending.set(true);
         self.places.close();
+        self.bodies.close();
         self.paths.close_all();
         let unbegun = (self.order.borrow_mut().take_unbegun(), self.ways.take());
         drop(unbegun);
@@ -120,6 +167,7 @@ impl<P: Platform> AcceptedSession<P> {
         frames: &mut FrameReceiver<P>,
     ) -> Ending {
         let receipts = inner.receipts_of(self.peer.node);
+        frames.tell(path.heard());
         loop {
             let received = self.receive_frame(inner, service, path, frames).await;
             match received {
@@ -141,8 +189,7 @@ impl<P: Platform> AcceptedSession<P> {
         match header.kind {
             FrameKind::Ping => {
                 inner.counters.received(HEADER_BYTES);
-                let room = path.connection.send_room(inner.config.queued_bytes_max).await;
-                room.map_err(Ending::Broken)?;
+                self.room(inner, path).await?;
                 let pong = Header::new(FrameKind::Pong, self.version, self.peer.session, 0);
                 inner.send_raw(&path.connection, pong, &[]);
                 return Ok(());
@@ -189,7 +236,7 @@ impl<P: Platform> AcceptedSession<P> {
         header: &Header,
     ) -> Result<(), Ending> {
         frames.body(header).await?;
-        frames.payload(header).await?;
+        frames.skip_payload(header).await?;
         inner.counters.received(HEADER_BYTES + header.body_bytes + header.payload_bytes);
         self.answer_again(inner, path, header.sequence).await
     }
@@ -202,17 +249,23 @@ impl<P: Platform> AcceptedSession<P> {
         sequence: u64,
     ) -> Result<(), Ending> {
         // Whoever asks again and again fills no memory.
-        let room = path.connection.send_room(inner.config.queued_bytes_max).await;
-        room.map_err(Ending::Broken)?;
+        self.room(inner, path).await?;
         let repeated = self.order.borrow().repeated(sequence);
         match repeated {
             Repeated::Answered(answer) => self.send_answer(inner, path, sequence, &answer),
+            // A path that is closed by now is not where it came last.
+            Repeated::Open if !path.is_open() => {}
             Repeated::Open => _ = self.ways.borrow_mut().insert(sequence, Rc::clone(path)),
             // The other side would wait for ever: its calls end, and whoever made them decides.
             Repeated::Gone => self.end(),
             Repeated::Over => {}
         }
         Ok(())
+    }
+
+    /// Completes when a path has room for an answer. Nothing is read from it until then.
+    async fn room(&self, inner: &Inner<P>, path: &Rc<Path<P::Connection>>) -> Result<(), Ending> {
+        path.connection.send_room(inner.config.queued_bytes_max).await.map_err(Ending::Broken)
     }
 
     async fn receive_request<S: BusService>(
@@ -223,6 +276,13 @@ impl<P: Platform> AcceptedSession<P> {
         frames: &mut FrameReceiver<P>,
         header: &Header,
     ) -> Result<(), Ending> {
+        let long_body = match header.body_bytes.saturating_sub(BODY_BYTES_UNCOUNTED) {
+            0 => None,
+            bytes => {
+                let _busy = path.busy();
+                Some(self.bodies.take(bytes as u64).await.map_err(|_| Ending::Closed)?)
+            }
+        };
         let request = match postcard::take_from_bytes::<BusRequest>(frames.body(header).await?) {
             Ok((request, [])) => Some(request),
             _ => None,
@@ -231,8 +291,10 @@ impl<P: Platform> AcceptedSession<P> {
             return Err(malformed("a request whose header speaks of something else").into());
         }
         let asked_bytes = request.as_ref().map_or(0, answer_bytes);
+        let busy = path.busy();
         let place = self.places.take((header.payload_bytes as u64).saturating_add(asked_bytes)).await;
         let place = place.map_err(|_| Ending::Closed)?;
+        drop(busy);
         let payload = frames.payload(header).await?;
         if self.ending.get() {
             return Err(Ending::Closed);
@@ -251,18 +313,21 @@ impl<P: Platform> AcceptedSession<P> {
             tracing::warn!(%node, ?kind, "a payload was damaged on its way here");
             return self.refuse(inner, service, path, sequence, Status::PayloadDamaged).await;
         }
-        let arrived = Arrived { sequence, path: Rc::clone(path), request, payload, place };
-        if matches!(arrived.request, BusRequest::Heartbeat(_)) {
-            // It overtakes whatever is missing before it.
-            if self.order.borrow_mut().put(sequence, None) {
-                self.begin(inner, service, arrived);
-            }
-        } else {
-            // It may have come on another path meanwhile.
-            let is_new = self.order.borrow_mut().put(sequence, Some(arrived));
-            if !is_new {
-                return self.answer_again(inner, path, sequence).await;
-            }
+        let places = (place, long_body);
+        let arrived = Arrived { sequence, path: Rc::clone(path), request, payload, places };
+        // A heartbeat overtakes whatever is missing before it.
+        let (overtakes, waits) = match arrived.request {
+            BusRequest::Heartbeat(_) => (Some(arrived), None),
+            _ => (None, Some(arrived)),
+        };
+        let is_new = self.order.borrow_mut().put(sequence, waits);
+        if !is_new {
+            // It has come on another path meanwhile.
+            drop(overtakes);
+            return self.answer_again(inner, path, sequence).await;
+        }
+        if let Some(arrived) = overtakes {
+            self.begin(inner, service, arrived);
         }
         self.begin_ready(inner, service);
         Ok(())
@@ -287,17 +352,19 @@ impl<P: Platform> AcceptedSession<P> {
         if self.ending.get() {
             return;
         }
-        let Arrived { sequence, path, request, payload, place } = arrived;
+        let Arrived { sequence, path, request, payload, places } = arrived;
         let kind = RequestKind::of(&request);
         inner.counters.request_served(kind);
         let (response, payload) = service.serve(self.peer, request, payload).await;
         let answer = Answer::Served(response, payload);
-        self.order.borrow_mut().keep(sequence, answer.bytes(), || answer.clone());
+        if self.order.borrow().repeats() {
+            self.order.borrow_mut().keep(sequence, answer.bytes(), || answer.clone());
+        }
         let path = self.ways.borrow_mut().remove(&sequence).unwrap_or(path);
         if let Some(path) = self.way_for(&inner, kind, path).await {
             self.send_answer(&inner, &path, sequence, &answer);
         }
-        drop(place);
+        drop(places);
     }
 
     /// The path for an answer, once it has room: the one that its request came on, if it is open.
@@ -307,12 +374,14 @@ impl<P: Platform> AcceptedSession<P> {
         kind: RequestKind,
         mut path: Rc<Path<P::Connection>>,
     ) -> Option<Rc<Path<P::Connection>>> {
-        let queued_bytes_max = inner.config.queued_bytes_max;
+        // Those of heartbeats overtake what waits here.
+        let ahead = if kind == RequestKind::Heartbeat { 2 } else { 1 };
+        let queued_bytes_max = inner.config.queued_bytes_max.saturating_mul(ahead);
         loop {
             if !path.is_open() {
                 path = self.paths.pick()?;
             }
-            if kind == RequestKind::Heartbeat || path.connection.queued_bytes() < queued_bytes_max {
+            if path.connection.queued_bytes() < queued_bytes_max {
                 return Some(path);
             }
             if path.connection.send_room(queued_bytes_max).await.is_err() {
@@ -335,8 +404,9 @@ impl<P: Platform> AcceptedSession<P> {
             header.payload_checksum = response_checksum(response, payload);
             inner.send(&path.connection, header, response, payload)
         });
-        if let Err(TooLarge) = sent {
-            self.send_answer(inner, path, sequence, &Answer::Refused(Status::TooLarge));
+        match sent {
+            Ok(()) => path.sends((HEADER_BYTES + header.payload_bytes) as u64),
+            Err(TooLarge) => self.send_answer(inner, path, sequence, &Answer::Refused(Status::TooLarge)),
         }
     }
 
@@ -356,20 +426,19 @@ impl<P: Platform> AcceptedSession<P> {
         }
         self.order.borrow_mut().keep(sequence, 0, || Answer::Refused(status));
         self.begin_ready(inner, service);
-        let room = path.connection.send_room(inner.config.queued_bytes_max).await;
-        room.map_err(Ending::Broken)?;
+        self.room(inner, path).await?;
         self.send_answer(inner, path, sequence, &Answer::Refused(status));
         Ok(())
     }
 }
 
 impl Answer {
-    /// The bytes that it holds beside itself.
+    /// The bytes that it holds, about; none if it is short.
     fn bytes(&self) -> u64 {
-        match self {
-            Answer::Served(_, payload) => payload.iter().map(|part| part.len() as u64).sum(),
-            Answer::Refused(_) => 0,
-        }
+        let Answer::Served(response, payload) = self else { return 0 };
+        let payload_bytes: u64 = payload.iter().map(|part| part.len() as u64).sum();
+        let body_bytes = body_bytes(response);
+        payload_bytes + if body_bytes > ANSWER_BODY_BYTES_UNCOUNTED { body_bytes } else { 0 }
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use spandrel_platform_simulated::World;
+use spandrel_platform_simulated::{World, WorldConfig};
+use spandrel_replica::{Mark, ReplicaRequest};
+use spandrel_shared::{Epoch, Version};
 
 use super::*;
+use crate::Heartbeat;
 use crate::calls::sequence_of;
 use crate::hello::{Hello, RefusalStatus};
 use crate::test_support::raw::*;
@@ -29,6 +32,10 @@ fn path(number: u32) -> Hello {
     Hello { path: number, repeats: true, ..hello_of("r", 1, "a") }
 }
 
+fn heartbeat(number: u64) -> BusRequest {
+    BusRequest::Heartbeat(Heartbeat { number, ..Heartbeat::default() })
+}
+
 fn lost(number: u64) -> Vec<u8> {
     frame_of(Header::new(FrameKind::PathLost, 1, 1, number), &[])
 }
@@ -46,7 +53,8 @@ fn a_path_joins_its_own_session_and_no_other() {
     let (_second, answer) = join(&world, path(1), 1);
     assert_eq!(answer.kind, FrameKind::Welcome);
     let (_, again) = join(&world, path(1), 1);
-    assert_eq!((again.kind, again.status), over, "the path is there");
+    let refused = (FrameKind::Refusal, RefusalStatus::Path as u8);
+    assert_eq!((again.kind, again.status), refused, "the path is there");
     first.send(&request_frame(1, 1, &attach(1), &[]));
     assert_eq!(first.receive().expect("an answer").0.kind, FrameKind::Answer);
 }
@@ -142,4 +150,147 @@ fn a_path_that_says_that_it_is_lost_itself_is_not_believed() {
     }
     first.send(&frame_of(Header::new(FrameKind::Ping, 1, 1, 0), &[]));
     assert_eq!(first.receive().expect("a sign of life").0.kind, FrameKind::Pong);
+}
+
+#[test]
+fn a_session_has_no_more_paths_than_it_may() {
+    let world = World::new(8);
+    let (_node, first) = first_path(&world, BusConfig { paths_max: 2, ..BusConfig::default() });
+    // Twice as many, since the other side may have lost some of which it is not known here.
+    let more: Vec<_> = (1..4).map(|number| join(&world, path(number), 1)).collect();
+    assert!(more.iter().all(|(_, answer)| answer.kind == FrameKind::Welcome));
+    let refused = (FrameKind::Refusal, RefusalStatus::Path as u8);
+    let (_, answer) = join(&world, path(4), 1);
+    assert_eq!((answer.kind, answer.status), refused);
+    first.send(&lost(2));
+    run(&world, Duration::from_millis(10));
+    assert_eq!(join(&world, path(5), 1).1.kind, FrameKind::Welcome);
+}
+
+#[test]
+fn what_overtakes_a_missing_request_is_bounded() {
+    let world = World::new(9);
+    let (node, first) = first_path(&world, BusConfig { requests_max: 4, ..BusConfig::default() });
+    for number in 2..=5000 {
+        first.send(&request_frame(1, number, &heartbeat(number), &[]));
+    }
+    let mut answers = 0;
+    while first.receive().is_ok() {
+        answers += 1;
+    }
+    assert!((100..1000).contains(&answers), "{answers}");
+    assert_eq!(node.bus.statistics().connections_malformed, 1);
+}
+
+#[test]
+fn who_asks_for_signs_of_life_and_reads_none_fills_no_memory() {
+    let mut config = WorldConfig::default();
+    config.network.socket_buffer_bytes = 16 << 10;
+    let world = World::with_config(10, config);
+    let (node, first) = first_path(&world, BusConfig { queued_bytes_max: 4 << 10, ..BusConfig::default() });
+    for number in 1..=5000 {
+        first.send(&request_frame(1, number, &heartbeat(number), &[]));
+    }
+    run(&world, Duration::from_secs(1));
+    let began = node.service.began();
+    assert!((100..2000).contains(&began), "{began}");
+    for _ in 1..=5000 {
+        assert_eq!(first.receive().expect("an answer").0.kind, FrameKind::Answer);
+    }
+}
+
+#[test]
+fn long_requests_are_bounded_by_their_bytes() {
+    let world = World::new(11);
+    let (node, first) = first_path(&world, BusConfig { request_bytes_max: 64 << 10, ..BusConfig::default() });
+    node.service.held.set(true);
+    let exceptions = vec![Version::new(Epoch(5), 1 << 40); 10_000];
+    let mark = Mark { version: Version::new(Epoch(5), 41), exceptions };
+    let long = BusRequest::Replica(ReplicaRequest::NoteMark { volume: VOLUME, authority: authority(), mark });
+    for number in 1..=5 {
+        first.send(&request_frame(1, number, &long, &[]));
+    }
+    run(&world, Duration::from_secs(1));
+    assert_eq!(node.service.began(), 1);
+    node.service.release();
+    for _ in 1..=5 {
+        assert_eq!(first.receive().expect("an answer").0.kind, FrameKind::Answer);
+    }
+}
+
+#[test]
+fn a_path_on_which_nothing_comes_while_another_one_is_in_use_is_closed() {
+    let world = World::new(12);
+    let (node, first) = first_path(&world, BusConfig::default());
+    let (second, _) = join(&world, path(1), 1);
+    run(&world, Duration::from_secs(60));
+    let ping = frame_of(Header::new(FrameKind::Ping, 1, 1, 0), &[]);
+    for peer in [&first, &second] {
+        peer.send(&ping);
+        assert_eq!(peer.receive().expect("nothing is closed while all are silent").0.kind, FrameKind::Pong);
+    }
+    for _ in 0..40 {
+        first.send(&ping);
+        assert_eq!(first.receive().expect("a sign of life").0.kind, FrameKind::Pong);
+        run(&world, Duration::from_millis(125));
+    }
+    assert_eq!(second.receive().err(), Some(Ending::Closed));
+    first.send(&request_frame(1, 1, &attach(1), &[]));
+    assert_eq!(first.receive().expect("an answer").0.kind, FrameKind::Answer);
+    check_log(&node.service.log.borrow());
+}
+
+#[test]
+fn a_path_that_is_not_read_at_the_moment_is_not_closed() {
+    let world = World::new(13);
+    let (node, first) = first_path(&world, BusConfig { requests_max: 4, ..BusConfig::default() });
+    let (second, _) = join(&world, path(1), 1);
+    node.service.held.set(true);
+    (1..=100).for_each(|number| second.send(&request_frame(1, number, &attach(number), &[])));
+    let ping = frame_of(Header::new(FrameKind::Ping, 1, 1, 0), &[]);
+    for _ in 0..40 {
+        first.send(&ping);
+        assert_eq!(first.receive().expect("a sign of life").0.kind, FrameKind::Pong);
+        run(&world, Duration::from_millis(125));
+    }
+    assert_eq!(node.service.began(), 4 + REQUESTS_EXTRA);
+    node.service.release();
+    for _ in 1..=100 {
+        assert_eq!(second.receive().expect("an answer").0.kind, FrameKind::Answer);
+    }
+}
+
+/// As a path on which nothing gets through any more: the node has answers for it, and reads nothing until there is room.
+#[test]
+fn a_path_on_which_nothing_is_taken_while_another_one_is_in_use_is_closed() {
+    let mut config = WorldConfig::default();
+    config.network.socket_buffer_bytes = 16 << 10;
+    let world = World::with_config(15, config);
+    let (_node, first) = first_path(&world, BusConfig { queued_bytes_max: 4 << 10, ..BusConfig::default() });
+    let (second, _) = join(&world, path(1), 1);
+    let ping = frame_of(Header::new(FrameKind::Ping, 1, 1, 0), &[]);
+    (0..1000).for_each(|_| second.send(&ping));
+    for _ in 0..40 {
+        first.send(&ping);
+        assert_eq!(first.receive().expect("a sign of life").0.kind, FrameKind::Pong);
+        run(&world, Duration::from_millis(125));
+    }
+    let received = std::iter::from_fn(|| second.receive().ok()).count();
+    assert!(received < 1000, "{received}");
+}
+
+#[test]
+fn a_heartbeat_that_comes_twice_at_once_is_answered_where_it_came_last() {
+    let world = World::new(14);
+    let (node, first) = first_path(&world, BusConfig::default());
+    let (second, _) = join(&world, path(1), 1);
+    let request = request_frame(1, 1, &heartbeat(7), &[]);
+    let (half, rest) = request.split_at(request.len() - 1);
+    second.send(half);
+    run(&world, Duration::from_millis(10));
+    first.send(&request);
+    assert_eq!(first.receive().expect("an answer").0.sequence, sequence_of(1, 1));
+    second.send(rest);
+    assert_eq!(second.receive().expect("an answer").0.sequence, sequence_of(1, 1));
+    assert_eq!(node.service.began(), 1);
 }

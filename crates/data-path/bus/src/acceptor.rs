@@ -55,6 +55,13 @@ impl<P: Platform> AcceptedNode<P> {
         self.changed.wait_until(|| self.session.borrow().is_none()).await;
     }
 
+    /// Ends the node's session, and whatever waits for that.
+    pub(crate) fn expel(&self) {
+        self.newest.set(None);
+        self.end();
+        self.changed.notify_all();
+    }
+
     /// Makes a hello the newest one, unless a newer one of the same process has come.
     fn claim(&self, claim: (ProcessIncarnation, u32)) -> bool {
         let newer = |(incarnation, session)| incarnation == claim.0 && session >= claim.1;
@@ -240,14 +247,22 @@ type Opened<P> = (Rc<AcceptedNode<P>>, Rc<AcceptedSession<P>>);
 
 /// The version that both sides speak, or why the other side is not listened to.
 fn judge<P: Platform>(inner: &Inner<P>, connection: &P::Connection, hello: &Hello) -> Result<u16, Refusal> {
+    if inner.stopping.get() {
+        let reason = format!("node {} stops", inner.identity.node);
+        return Err(Refusal { status: RefusalStatus::Stopping, reason });
+    }
     let proven = connection.peer_name();
     let version = hello.judge(&inner.identity, proven.as_deref())?;
     // A certificate outlives the time for which its holder belongs to the cluster.
     if proven.is_some() && !inner.dialled.borrow().contains_key(&hello.node) {
-        let reason = format!("node {} does not know node {}", inner.identity.node, hello.node);
-        return Err(Refusal { status: RefusalStatus::Node, reason });
+        return Err(unknown(inner, hello));
     }
     Ok(version)
+}
+
+fn unknown<P: Platform>(inner: &Inner<P>, hello: &Hello) -> Refusal {
+    let reason = format!("node {} does not know node {}", inner.identity.node, hello.node);
+    Refusal { status: RefusalStatus::Node, reason }
 }
 
 /// Adds a path to the session of the node.
@@ -262,8 +277,12 @@ fn join<P: Platform>(
     let node = inner.accepted.borrow().get(&hello.node).cloned().ok_or_else(over)?;
     let session = node.session.borrow().clone().ok_or_else(over)?;
     let peer = Peer { node: hello.node, incarnation: hello.incarnation, session: number };
-    if session.peer != peer || !session.add(Rc::clone(path)) {
+    if session.peer != peer || !session.may_have_paths() {
         return Err(over());
+    }
+    if !session.add(inner, path) {
+        let reason = format!("session {number} has a path {}, or as many paths as it may", path.number);
+        return Err(Refusal { status: RefusalStatus::Path, reason });
     }
     greet(inner, &path.connection, session.version, hello, number);
     tracing::info!(node = %hello.node, session = number, from = path.connection.peer(), "path accepted");
@@ -307,12 +326,13 @@ async fn open<P: Platform>(
     }
     let newest = || node.newest.get() == Some(claim);
     node.changed.wait_until(|| !newest() || node.session.borrow().is_none()).await;
+    // What was true before the former session ended need not be true any more.
+    judge(inner, &path.connection, hello)?;
+    if node.newest.get().is_none() {
+        return Err(unknown(inner, hello));
+    }
     if !newest() {
         return Err(superseded());
-    }
-    if inner.stopping.get() {
-        let reason = format!("node {} stops", inner.identity.node);
-        return Err(Refusal { status: RefusalStatus::Stopping, reason });
     }
     let peer = Peer { node: hello.node, incarnation: hello.incarnation, session: number };
     let session = AcceptedSession::new(peer, version, hello.repeats, Rc::clone(path), &inner.config);

@@ -390,3 +390,23 @@ fn frames_with_valid_checksums_and_random_content_harm_nobody() {
     }
     assert!(understood > 1000, "{understood}");
 }
+
+#[test]
+fn a_node_that_is_expelled_while_its_hello_waits_gets_no_session() {
+    let world = World::new(6);
+    let node = Node::start(&world, "a");
+    node.service.held.set(true);
+    let first = RawPeer::connect(&world, "r", "a");
+    first.greet(&hello_of("r", 1, "a"), 1);
+    first.send(&request_frame(1, 1, &attach(1), &[]));
+    run_until(&world, || node.service.began() == 1);
+    let waiting = RawPeer::connect(&world, "r", "a");
+    waiting.send(&hello_frame(&hello_of("r", 1, "a"), 2));
+    run(&world, Duration::from_millis(10));
+    node.bus.expel(node_id("r"));
+    let (header, ..) = waiting.receive().expect("an answer, though the former session is not over");
+    assert_eq!((header.kind, header.status), (FrameKind::Refusal, RefusalStatus::Node as u8));
+    node.service.release();
+    run(&world, Duration::from_millis(10));
+    assert_eq!(node.bus.statistics().sessions_accepted, 1);
+}

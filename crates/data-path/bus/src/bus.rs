@@ -112,12 +112,13 @@ impl<P: Platform> Bus<P> {
         }
     }
 
-    /// Stops dialling `node` and ends the session in which it asks. Where nodes prove who they are, it gets no new one.
+    /// Stops dialling `node` and ends the session in which it asks, also one for which it waits. Where nodes prove who
+    /// they are, it gets no new one.
     pub fn expel(&self, node: NodeId) {
         self.remove_peer(node);
         let accepted = self.inner.accepted.borrow().get(&node).cloned();
         if let Some(accepted) = accepted {
-            accepted.end();
+            accepted.expel();
         }
     }
 

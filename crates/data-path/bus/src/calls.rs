@@ -125,16 +125,23 @@ impl Calls {
         }
     }
 
-    /// The unanswered calls that were sent on a path: heartbeats first, since nodes are judged by them, then the others
-    /// in their order.
-    pub(crate) fn sent_on(&self, path: u32) -> Vec<(u64, Sent)> {
+    /// The numbers of the unanswered calls that were sent on a path: those of heartbeats, and the others.
+    pub(crate) fn sent_on(&self, path: u32) -> (Vec<u64>, Vec<u64>) {
         let inner = self.inner.borrow();
         let open = inner.slots.iter().filter(|slot| slot.is_open());
-        let sent = open.filter_map(|slot| Some((slot.sequence, slot.sent.clone()?)));
-        let mut sent: Vec<_> = sent.filter(|(_, sent)| sent.path == path).collect();
-        let is_heartbeat = |sent: &Sent| matches!(sent.request, BusRequest::Heartbeat(_));
-        sent.sort_by_key(|(sequence, sent)| (!is_heartbeat(sent), *sequence));
-        sent
+        let sent = open.filter_map(|slot| Some((slot.sequence, slot.sent.as_ref()?)));
+        let there = sent.filter(|(_, sent)| sent.path == path);
+        let (mut heartbeats, mut others) = (Vec::new(), Vec::new());
+        for (sequence, sent) in there {
+            let is_heartbeat = matches!(sent.request, BusRequest::Heartbeat(_));
+            if is_heartbeat { &mut heartbeats } else { &mut others }.push(sequence);
+        }
+        (heartbeats, others)
+    }
+
+    /// What a call has asked, if it is unanswered.
+    pub(crate) fn sent(&self, sequence: u64) -> Option<Sent> {
+        self.inner.borrow_mut().open_slot(sequence)?.sent.clone()
     }
 
     /// Whether a call of this number was begun, at any time.

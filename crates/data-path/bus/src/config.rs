@@ -35,6 +35,9 @@ pub struct BusConfig {
     pub request_bytes_max: u64,
     /// Answers wait while this many bytes are queued for the peer.
     pub queued_bytes_max: usize,
+    /// Addresses of a peer that are used at the same time, each by a path of the session. A peer may have twice as many
+    /// paths in its session here: it may have lost some of which it is not known here yet.
+    pub paths_max: usize,
     /// Connections that may be on their way to a session at the same time. If more come, the oldest is
     /// closed.
     pub hellos_max: usize,
@@ -49,6 +52,7 @@ impl Default for BusConfig {
             requests_max: 1024,
             request_bytes_max: 64 << 20,
             queued_bytes_max: 8 << 20,
+            paths_max: 8,
             hellos_max: 64,
         }
     }

@@ -2,11 +2,12 @@
 //!
 //! Invariants:
 //! - A session lives as long as one of its paths; what was sent on one that is lost is sent again on another, under
-//!   the same number.
+//!   the same number, as fast as that takes it.
 //! - A path that gives no sign of life while another one does is lost. If none does, it is not for the bus to say
 //!   what that means.
 
 use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ const PING_INTERVAL: Duration = Duration::from_millis(125);
 /// A path that owes as many signs of life, while another one gives them, is lost.
 const SILENCES_MAX: u32 = 4;
 
-/// Lost paths that are told of again when another one is lost or joins.
+/// Lost paths that are told of again when another one is lost or joins. The other side finds older ones by their
+/// silence.
 const LOST_TOLD_MAX: usize = 8;
 
 /// A session in which this node asks.
@@ -43,8 +45,12 @@ pub(crate) struct DialledSession<P: Platform> {
     pub(crate) paths: Paths<P::Connection>,
     /// How many paths it has had.
     pub(crate) path_count: Cell<u32>,
-    /// The numbers of the paths that it has lost.
-    pub(crate) lost: RefCell<Vec<u32>>,
+    /// The numbers of the paths that it has lost last.
+    pub(crate) lost: RefCell<VecDeque<u32>>,
+    /// The calls that are to be sent again.
+    pub(crate) repeats_due: RefCell<BTreeSet<u64>>,
+    /// Told when there are some.
+    pub(crate) repeats_told: Signal,
     pub(crate) calls: Rc<Calls>,
     /// What the peer admits at the same time.
     pub(crate) places: Rc<Places>,
@@ -95,15 +101,49 @@ impl<P: Platform> DialledSession<P> {
             return self.end(inner, ending);
         }
         inner.counters.paths_lost.add(1);
-        self.lost.borrow_mut().push(path.number);
+        let mut lost = self.lost.borrow_mut();
+        lost.push_front(path.number);
+        lost.truncate(LOST_TOLD_MAX);
+        drop(lost);
         self.paths.all().iter().for_each(|other| self.tell_lost(inner, other));
-        for (sequence, sent) in self.calls.sent_on(path.number) {
-            let Some(other) = self.paths.pick() else { return };
-            let sent = Sent { path: other.number, ..sent };
-            // What has fitted into a frame once fits again.
-            if self.send(inner, &other, sequence, &sent).is_ok() {
-                inner.counters.requests_repeated.add(1);
-                self.calls.keep(sequence, sent);
+        let (heartbeats, others) = self.calls.sent_on(path.number);
+        // Nodes are judged by them: they wait for nothing.
+        for sequence in heartbeats {
+            if let Some(other) = self.paths.pick() {
+                self.repeat(inner, &other, sequence);
+            }
+        }
+        self.repeats_due.borrow_mut().extend(others);
+        self.repeats_told.notify_all();
+    }
+
+    /// Sends a call again that was sent on a path that is lost, unless its answer has come meanwhile.
+    fn repeat(&self, inner: &Inner<P>, path: &Path<P::Connection>, sequence: u64) {
+        let Some(sent) = self.calls.sent(sequence) else { return };
+        let sent = Sent { path: path.number, ..sent };
+        // What has fitted into a frame once fits again.
+        if self.send(inner, path, sequence, &sent).is_ok() {
+            inner.counters.requests_repeated.add(1);
+            self.calls.keep(sequence, sent);
+        }
+    }
+
+    /// Sends what was sent on lost paths again, in its order, until the session is over. It waits for room as calls do,
+    /// so that heartbeats do not stand behind all of it.
+    pub(crate) async fn repeat_lost(&self, inner: &Inner<P>) {
+        let queued_bytes_max = inner.config.queued_bytes_max;
+        loop {
+            self.repeats_told.wait_until(|| !self.repeats_due.borrow().is_empty()).await;
+            let Some(path) = self.paths.pick() else { return };
+            if path.connection.queued_bytes() >= queued_bytes_max {
+                if let Err(error) = path.connection.send_room(queued_bytes_max).await {
+                    self.lose(inner, &path, Ending::Broken(error));
+                }
+                continue;
+            }
+            let next = self.repeats_due.borrow_mut().pop_first();
+            if let Some(sequence) = next {
+                self.repeat(inner, &path, sequence);
             }
         }
     }
@@ -111,7 +151,7 @@ impl<P: Platform> DialledSession<P> {
     /// Says on a path which others are lost: also those of which it was said before, on paths that may have been lost
     /// with it.
     pub(crate) fn tell_lost(&self, inner: &Inner<P>, path: &Path<P::Connection>) {
-        for number in self.lost.borrow().iter().rev().take(LOST_TOLD_MAX) {
+        for number in &*self.lost.borrow() {
             let lost = Header::new(FrameKind::PathLost, self.version, self.info.session, (*number).into());
             inner.send_raw(&path.connection, lost, &[]);
         }
@@ -126,7 +166,7 @@ impl<P: Platform> DialledSession<P> {
                 self.lose(inner, &path, Ending::Silent);
             }
             let paths = self.paths.all();
-            for path in paths.iter().filter(|_| paths.len() > 1) {
+            for path in paths.iter().filter(|path| paths.len() > 1 && path.may_ping()) {
                 let ping = Header::new(FrameKind::Ping, self.version, self.info.session, 0);
                 inner.send_raw(&path.connection, ping, &[]);
             }
@@ -144,23 +184,41 @@ impl<P: Platform> DialledSession<P> {
         let receipts = inner.receipts_of(node);
         frames.tell(path.heard());
         loop {
-            match self.receive_answer(inner, frames).await {
+            match self.receive_answer(inner, path, frames).await {
                 Ok(()) => receipts.set(frames.received_at()),
                 Err(ending) => return ending,
             }
         }
     }
 
-    async fn receive_answer(&self, inner: &Inner<P>, frames: &mut FrameReceiver<P>) -> Result<(), Ending> {
+    async fn receive_answer(
+        &self,
+        inner: &Inner<P>,
+        path: &Path<P::Connection>,
+        frames: &mut FrameReceiver<P>,
+    ) -> Result<(), Ending> {
         let header = frames.header().await?;
         self.check(&header)?;
         let body = frames.body(&header).await?;
-        inner.counters.received(HEADER_BYTES + header.body_bytes + header.payload_bytes);
+        let frame_bytes = HEADER_BYTES + header.body_bytes + header.payload_bytes;
         if header.kind == FrameKind::Pong {
+            inner.counters.received(frame_bytes);
+            let asked = path.ponged();
+            return if asked {
+                Ok(())
+            } else {
+                Err(malformed("a sign of life that was not asked for").into())
+            };
+        }
+        if !self.calls.is_open(header.sequence) {
+            // It has come before.
+            frames.skip_payload(&header).await?;
+            inner.counters.received(frame_bytes);
             return Ok(());
         }
         let response = read_response(&header, body)?;
         let payload = frames.payload(&header).await?;
+        inner.counters.received(frame_bytes);
         let outcome = outcome_of(response, &header, payload);
         if outcome.as_ref().is_err_and(|error| *error == BusError::AnswerDamaged) {
             inner.counters.payloads_damaged.add(1);
@@ -239,7 +297,9 @@ impl<P: Platform> DialledSession<P> {
         header.payload_bytes = sent.payload.iter().map(|part| part.len()).sum();
         header.payload_checksum = request_checksum(&sent.request, &sent.payload);
         inner.send(&path.connection, header, &sent.request, &sent.payload)?;
-        path.carry((HEADER_BYTES + header.payload_bytes) as u64 + answer_bytes(&sent.request));
+        let sent_bytes = (HEADER_BYTES + header.payload_bytes) as u64;
+        path.sends(sent_bytes);
+        path.carry(sent_bytes + answer_bytes(&sent.request));
         Ok(())
     }
 }

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 
-use spandrel_platform::Address;
-use spandrel_platform_simulated::{World, WorldConfig};
+use spandrel_platform::{Address, Listener};
+use spandrel_platform_simulated::{DelayRange, World, WorldConfig};
 
 use super::*;
 use crate::BusConfig;
+use crate::hello::{Hello, RefusalStatus};
+use crate::test_support::raw::{frame_of, hello_of, receive_frame};
 use crate::test_support::{Event, Node, Outcome, *};
 
 /// A world with two networks, picked by `seed`.
@@ -20,6 +22,16 @@ fn world(seed: u64) -> World {
 fn addresses_of(world: &World, name: &str) -> Vec<Address> {
     let host = world.host(name);
     (0..2).map(|network| Address::Tcp(SocketAddr::new(host.address(network), PORT))).collect()
+}
+
+/// The same with slow links.
+fn slow_world(seed: u64) -> World {
+    let mut config = WorldConfig::swarm(seed);
+    config.network.networks = 2;
+    config.network.bandwidth_bytes_per_second = Some(20_000_000);
+    config.network.socket_buffer_bytes = 256 << 10;
+    config.network.delay = DelayRange::microseconds(20, 200);
+    World::with_config(seed, config)
 }
 
 /// Two nodes, `a` with a session to `b` over two paths.
@@ -204,4 +216,99 @@ fn a_node_that_pauses_loses_no_path() {
     }
     let statistics = a.bus.statistics();
     assert_eq!((statistics.paths_lost, statistics.sessions_dialled), (0, 1));
+}
+
+/// Nothing is answered, so that all is repeated when a path is lost: for longer than a path may be silent.
+#[test]
+fn a_path_that_is_busy_with_what_is_repeated_is_not_silent() {
+    for seed in 0..8 {
+        let world = slow_world(seed);
+        let (a, b) = two_paths(&world);
+        b.service.held.set(true);
+        let write = |number: u64| a.start_call("b", client_write(number), &pattern(number, 2 << 20));
+        let calls: Vec<_> = (1..=30).map(write).collect();
+        run_until(&world, || b.service.began() == 30);
+        a.bus.close_path(b.id(), (seed % 2) as usize);
+        run(&world, Duration::from_secs(8));
+        let statistics = a.bus.statistics();
+        assert_eq!((statistics.paths_lost, a.bus.paths(b.id()).len()), (1, 2), "seed {seed}");
+        assert!(statistics.requests_repeated > 5, "{statistics:?}");
+        b.service.release();
+        run_until(&world, || calls.iter().all(Outcome::is_there));
+        assert!(calls.iter().all(|call| call.response() == Some(Ok(done()))), "seed {seed}");
+        assert_eq!(begun(&b), (1..=30).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
+/// What is asked while much is repeated does not wait behind all of it.
+#[test]
+fn a_heartbeat_does_not_wait_behind_all_that_is_repeated() {
+    for seed in 0..8 {
+        let world = slow_world(seed);
+        let config = BusConfig { queued_bytes_max: 1 << 20, ..BusConfig::default() };
+        let (a, b) = (Node::start_with(&world, "a", cluster(), config), Node::start(&world, "b"));
+        a.dial_at("b", addresses_of(&world, "b"));
+        run_until(&world, || a.bus.paths(b.id()).len() == 2);
+        b.service.held.set(true);
+        let write = |number: u64| a.start_call("b", client_write(number), &pattern(number, 1 << 20));
+        let calls: Vec<_> = (1..=40).map(write).collect();
+        run_until(&world, || b.service.began() == 40);
+        // The other one takes all that is repeated.
+        world.cut_network(1, &a.process.host(), &b.process.host());
+        run_until(&world, || a.bus.paths(b.id()).len() == 1);
+        let asked_at = a.process.platform().now();
+        let number = 1000;
+        let heartbeat = BusRequest::Heartbeat(crate::Heartbeat { number, ..crate::Heartbeat::default() });
+        let heartbeat = a.start_call("b", heartbeat, &[]);
+        run_until(&world, || heartbeat.is_there());
+        let took = a.process.platform().now().since(asked_at);
+        assert!(took < Duration::from_millis(300), "seed {seed}: {took:?}");
+        b.service.release();
+        run_until(&world, || calls.iter().all(Outcome::is_there));
+        assert!(calls.iter().all(|call| call.response() == Some(Ok(done()))), "seed {seed}");
+    }
+}
+
+/// A process that welcomes the first path of each session and answers further ones with a refusal.
+fn refusing(world: &World, status: RefusalStatus) {
+    let process = world.process("b");
+    let platform = process.platform();
+    let everywhere = Address::Tcp(([0, 0, 0, 0], PORT).into());
+    let listener = platform.listen(&everywhere).expect("the port is free");
+    process.spawn(async move {
+        while let Ok(connection) = listener.accept().await {
+            let platform = platform.clone();
+            platform.clone().spawn(async move {
+                let mut frames = FrameReceiver::new(&platform, connection.clone());
+                while let Ok((header, body, _)) = receive_frame(&mut frames).await {
+                    let joins =
+                        header.kind == FrameKind::Hello && Hello::decode(&body).expect("whole").path > 0;
+                    let kind = if joins { FrameKind::Refusal } else { FrameKind::Welcome };
+                    let mut answer = Header::new(kind, 1, header.session, 0);
+                    if joins {
+                        answer.status = status as u8;
+                    }
+                    if header.kind == FrameKind::Hello {
+                        connection.send(&frame_of(answer, &hello_of("b", 1, "a").encode()), &[]);
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_session_that_is_over_on_the_other_side_ends() {
+    for (status, ends) in [(RefusalStatus::SessionOver, true), (RefusalStatus::Path, false)] {
+        let world = world(11);
+        refusing(&world, status);
+        let a = Node::start(&world, "a");
+        a.dial_at("b", addresses_of(&world, "b"));
+        a.await_session("b");
+        let session = a.bus.session(node_id("b"));
+        let call = a.start_call("b", attach(1), &[]);
+        run(&world, Duration::from_secs(1));
+        assert_eq!(call.is_there(), ends, "{status:?}");
+        assert_eq!(a.bus.session(node_id("b")) != session, ends, "{status:?}");
+    }
 }

@@ -15,7 +15,7 @@ use crate::bus::{Inner, SessionInfo};
 use crate::calls::PLACES_MAX;
 use crate::dialled_session::DialledSession;
 use crate::frame::{FrameKind, HEADER_BYTES, Header, malformed};
-use crate::hello::{Hello, VERSION_MIN, refusal_text};
+use crate::hello::{Hello, RefusalStatus, VERSION_MIN, refusal_text};
 use crate::path::{Path, Paths};
 use crate::places::Places;
 use crate::receiver::{Ending, FrameReceiver};
@@ -180,8 +180,11 @@ async fn hold<P: Platform>(
     *node.session.borrow_mut() = Some(Rc::clone(&session));
     inner.changes.notify_all();
     let mut first = Some(path);
-    let paths: FuturesUnordered<_> = addresses
-        .iter()
+    // The one that is there counts first.
+    let others = addresses.iter().filter(|at| **at != address);
+    let paths: FuturesUnordered<_> = std::iter::once(&address)
+        .chain(others)
+        .take(inner.config.paths_max.max(1))
         .map(|at| {
             let opened = if *at == address { first.take() } else { None };
             keep_path(inner, node, &session, at, opened)
@@ -189,7 +192,8 @@ async fn hold<P: Platform>(
         .collect();
     let kept = futures_util::future::join(paths.collect::<()>(), async {
         if session.repeats {
-            session.watch_paths(inner, node.node).await;
+            futures_util::future::join(session.watch_paths(inner, node.node), session.repeat_lost(inner))
+                .await;
         }
     });
     // Whoever ends the session has ended it for good; the paths close with it.
@@ -233,7 +237,7 @@ async fn keep_path<P: Platform>(
                     pauses.next = min;
                 }
             }
-            Err(failure) if failure != told => {
+            Err(failure) if failure != told && !session.is_over() => {
                 tracing::warn!(node = %node.node, %address, "no path to the node: {failure}");
                 told = failure;
             }
@@ -264,7 +268,10 @@ async fn open<P: Platform>(
     let mut connecting: FuturesUnordered<_> = (0..).zip(in_turn).map(connect).collect();
     while let Some((connected, address)) = connecting.next().await {
         let opening = match connected {
-            Ok(connection) => open_on(inner, node, connection, addresses.len() > 1).await,
+            Ok(connection) => {
+                let opened = open_on(inner, node, connection, addresses.len() > 1).await;
+                opened.map_err(|failure| failure.to_string())
+            }
             Err(error) => Err(error.to_string()),
         };
         match opening {
@@ -284,7 +291,7 @@ async fn open_on<P: Platform>(
     node: &Rc<DialledNode<P>>,
     connection: P::Connection,
     repeats: bool,
-) -> Result<(Rc<DialledSession<P>>, OpenedPath<P>), String> {
+) -> Result<(Rc<DialledSession<P>>, OpenedPath<P>), NoPath> {
     let number = inner.next_session();
     let hello = Hello { repeats, ..Hello::new(&inner.identity, &inner.config, node.node) };
     let (welcome, version, opened) = greet(inner, node, connection, number, &hello).await?;
@@ -295,6 +302,8 @@ async fn open_on<P: Platform>(
         paths: Paths::new(Rc::clone(&opened.path)),
         path_count: Cell::new(1),
         lost: RefCell::default(),
+        repeats_due: RefCell::default(),
+        repeats_told: Signal::new(),
         calls: Rc::default(),
         places: Places::new((welcome.requests_max as usize).min(PLACES_MAX), welcome.request_bytes_max),
         turn: Places::new(1, 0),
@@ -315,7 +324,12 @@ async fn join<P: Platform>(
     let connection = inner.platform.connect(address).await.map_err(|error| error.to_string())?;
     let path = session.next_path();
     let hello = Hello { path, repeats: true, ..Hello::new(&inner.identity, &inner.config, node.node) };
-    let (welcome, version, opened) = greet(inner, node, connection, session.info.session, &hello).await?;
+    let greeted = greet(inner, node, connection, session.info.session, &hello).await;
+    if matches!(greeted, Err(NoPath::SessionOver(_))) {
+        // What was asked in it is not answered any more, whatever the paths that are left look like.
+        session.end(inner, Ending::Over);
+    }
+    let (welcome, version, opened) = greeted.map_err(|failure| failure.to_string())?;
     if welcome.incarnation != session.info.incarnation || version != session.version {
         return Err("another process of the node answers there".to_owned());
     }
@@ -328,6 +342,27 @@ async fn join<P: Platform>(
     Ok(opened)
 }
 
+/// Why a connection has become no path.
+enum NoPath {
+    /// The other side says that the session is over, in these words.
+    SessionOver(String),
+    /// Something else.
+    Other(String),
+}
+
+impl From<String> for NoPath {
+    fn from(reason: String) -> Self {
+        NoPath::Other(reason)
+    }
+}
+
+impl std::fmt::Display for NoPath {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (NoPath::SessionOver(reason) | NoPath::Other(reason)) = self;
+        formatter.write_str(reason)
+    }
+}
+
 /// Says hello and waits for the welcome.
 async fn greet<P: Platform>(
     inner: &Inner<P>,
@@ -335,7 +370,7 @@ async fn greet<P: Platform>(
     connection: P::Connection,
     session: u32,
     hello: &Hello,
-) -> Result<(Hello, u16, OpenedPath<P>), String> {
+) -> Result<(Hello, u16, OpenedPath<P>), NoPath> {
     let header = Header::new(FrameKind::Hello, VERSION_MIN, session, 0);
     inner.send_raw(&connection, header, &hello.encode());
     let mut frames = FrameReceiver::new(&inner.platform, connection.clone());
@@ -343,13 +378,13 @@ async fn greet<P: Platform>(
     let welcomed = before(&inner.platform, deadline, read_welcome(inner, &mut frames, session)).await;
     let welcome = match welcomed {
         Some(Ok(welcome)) => welcome?,
-        Some(Err(ending)) => return Err(ending.to_string()),
-        None => return Err("no answer to the hello".to_owned()),
+        Some(Err(ending)) => return Err(ending.to_string().into()),
+        None => return Err("no answer to the hello".to_owned().into()),
     };
     let proven = connection.peer_name();
     let version = welcome.judge(&inner.identity, proven.as_deref()).map_err(|refusal| refusal.reason)?;
     if welcome.node != node.node {
-        return Err(format!("node {} answers there", welcome.node));
+        return Err(format!("node {} answers there", welcome.node).into());
     }
     frames.widen();
     inner.receipts_of(node.node).set(frames.received_at());
@@ -361,14 +396,22 @@ async fn read_welcome<P: Platform>(
     inner: &Inner<P>,
     frames: &mut FrameReceiver<P>,
     session: u32,
-) -> Result<Result<Hello, String>, Ending> {
+) -> Result<Result<Hello, NoPath>, Ending> {
     let header = frames.header().await?;
+    if !matches!(header.kind, FrameKind::Welcome | FrameKind::Refusal) {
+        // Its body may be long.
+        return Err(malformed("neither welcome nor refusal").into());
+    }
     let body = frames.body(&header).await?;
     inner.counters.received(HEADER_BYTES + header.body_bytes);
     match header.kind {
         FrameKind::Welcome if header.session == session => Ok(Ok(Hello::decode(body)?)),
-        FrameKind::Refusal => Ok(Err(format!("refused: {}", refusal_text(body)))),
-        _ => Err(malformed("neither welcome nor refusal").into()),
+        FrameKind::Refusal => {
+            let reason = format!("refused: {}", refusal_text(body));
+            let is_over = header.status == RefusalStatus::SessionOver as u8;
+            Ok(Err(if is_over { NoPath::SessionOver(reason) } else { NoPath::Other(reason) }))
+        }
+        _ => Err(malformed("the welcome to another session").into()),
     }
 }
 

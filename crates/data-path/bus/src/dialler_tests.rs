@@ -391,12 +391,13 @@ fn a_welcome_is_judged_as_a_hello_is() {
 fn answers_that_nobody_asked_for_end_the_session() {
     let answer = |session, sequence, kind| frame_of(Header::new(kind, 1, session, sequence), &[]);
     type Answer = Box<dyn Fn(&Header) -> Vec<u8>>;
-    let cases: [(Answer, bool); 6] = [
+    let cases: [(Answer, bool); 7] = [
         (Box::new(|_| vec![0x55; 500]), true),
         (Box::new(move |header| answer(header.session, header.sequence + 1, FrameKind::Answer)), true),
         (Box::new(move |header| answer(header.session + 1, header.sequence, FrameKind::Answer)), true),
         (Box::new(move |header| answer(header.session, header.sequence, FrameKind::Request)), true),
         (Box::new(move |header| answer(header.session, header.sequence, FrameKind::Hello)), true),
+        (Box::new(move |header| answer(header.session, 0, FrameKind::Pong)), true),
         // An answer that is not understood costs only its call.
         (Box::new(move |header| answer(header.session, header.sequence, FrameKind::Answer)), false),
     ];
@@ -608,4 +609,18 @@ fn crashes_breaks_and_partitions_break_no_promise() {
     }
     let [all, failed, unknown] = counts;
     assert!(failed > 500 && unknown > 20 && all - failed - unknown > 5000, "{counts:?}");
+}
+
+#[test]
+fn what_is_no_welcome_is_not_waited_for() {
+    let world = World::new(14);
+    let mut header = Header::new(FrameKind::Answer, 1, 1, 1);
+    header.payload_bytes = 1 << 20;
+    let long = frame_of(header, &pattern(1, 1 << 20));
+    answering(&world, move |_| long[..HEADER_BYTES].to_vec());
+    let a = Node::start(&world, "a");
+    a.dial(&world, "b");
+    run(&world, Duration::from_secs(3));
+    let hellos = a.bus.statistics().frames_sent;
+    assert!(hellos > 4, "{hellos}: each connection is closed at once");
 }

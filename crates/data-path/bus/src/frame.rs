@@ -347,6 +347,12 @@ impl postcard::ser_flavors::Flavor for BoundedBytes<'_> {
     }
 }
 
+/// How long a body is.
+pub(crate) fn body_bytes(body: &impl Serialize) -> u64 {
+    let counted = postcard::serialize_with_flavor(body, postcard::ser_flavors::Size::default());
+    counted.unwrap_or(ANSWER_BODY_BYTES_MAX) as u64
+}
+
 /// Bytes of a payload, if a frame can carry them.
 pub(crate) fn payload_bytes(payload: &[Buffer]) -> Result<usize, TooLarge> {
     let bytes = payload.iter().map(|part| part.len()).sum();

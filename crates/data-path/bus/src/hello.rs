@@ -199,8 +199,10 @@ pub(crate) enum RefusalStatus {
     Stopping = 6,
     /// The session that the connection was to join is over.
     SessionOver = 7,
+    /// The session has a path of this number, or takes no more.
+    Path = 8,
     /// The sides go by different generations of the cluster's state.
-    Generation = 8,
+    Generation = 9,
 }
 
 /// Why a session was refused.

@@ -5,12 +5,21 @@
 //!
 //! Invariants:
 //! - Requests are begun in the order of their counts, and each once.
-//! - An answer is kept until its slot is used again: by then the other side has it. Beyond a bound of bytes the
-//!   oldest ones are not.
+//! - An answer is kept until its slot is used again: by then the other side has it. Beyond bounds of their bytes and
+//!   their number the oldest ones are not.
+//! - What comes before its turn is bounded in number.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::calls::{PLACES_MAX, count_of, slot_of};
+use crate::calls::{count_of, slot_of};
+
+/// So many times the requests that may be unanswered can have come after one that is missing: heartbeats, above all, which
+/// wait for nothing and are answered meanwhile.
+const EARLY_FACTOR: usize = 8;
+
+/// The answers of so many times the requests that may be unanswered are kept. The other side may use more slots for a
+/// while: one is its own until whoever asked has taken the answer.
+const SLOTS_FACTOR: usize = 4;
 
 /// What a request's number says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +54,14 @@ pub(crate) struct Order<W, A> {
     early: BTreeMap<u64, Option<W>>,
     /// What came of the last request of each slot, by slot; none where no request can come a second time.
     slots: Option<BTreeMap<u64, Slot<A>>>,
+    /// The slots' requests that are answered, or their answers gone: by number, the oldest first.
+    answered: BTreeSet<u64>,
+    /// Those of them whose answers hold bytes.
+    holding: BTreeSet<u64>,
     kept_bytes: u64,
     kept_bytes_max: u64,
+    early_max: u64,
+    slots_max: usize,
 }
 
 struct Slot<A> {
@@ -58,11 +73,21 @@ struct Slot<A> {
 }
 
 impl<W, A: Clone> Order<W, A> {
-    /// The order of a new session. Requests come a second time only if `repeats`; then answers of so many bytes are
-    /// kept.
-    pub(crate) fn new(repeats: bool, kept_bytes_max: u64) -> Self {
-        let slots = repeats.then(BTreeMap::new);
-        Self { next: 1, ready: VecDeque::new(), early: BTreeMap::new(), slots, kept_bytes: 0, kept_bytes_max }
+    /// The order of a new session, in which so many requests may be unanswered. They come a second time only if
+    /// `repeats`; then answers of so many bytes are kept.
+    pub(crate) fn new(repeats: bool, requests_max: usize, kept_bytes_max: u64) -> Self {
+        Self {
+            next: 1,
+            ready: VecDeque::new(),
+            early: BTreeMap::new(),
+            slots: repeats.then(BTreeMap::new),
+            answered: BTreeSet::new(),
+            holding: BTreeSet::new(),
+            kept_bytes: 0,
+            kept_bytes_max,
+            early_max: requests_max.saturating_mul(EARLY_FACTOR) as u64,
+            slots_max: requests_max.saturating_mul(SLOTS_FACTOR),
+        }
     }
 
     pub(crate) fn standing(&self, sequence: u64) -> Standing {
@@ -70,8 +95,9 @@ impl<W, A: Clone> Order<W, A> {
         match self.slots {
             None if count == self.next => Standing::New,
             None => Standing::Wrong,
+            Some(_) if count == 0 => Standing::Wrong,
             Some(_) if count < self.next || self.early.contains_key(&count) => Standing::Repeated,
-            Some(_) if count - self.next < PLACES_MAX as u64 => Standing::New,
+            Some(_) if count - self.next < self.early_max => Standing::New,
             Some(_) => Standing::Wrong,
         }
     }
@@ -81,10 +107,7 @@ impl<W, A: Clone> Order<W, A> {
         if self.standing(sequence) != Standing::New {
             return false;
         }
-        if let Some(slots) = &mut self.slots {
-            let former = slots.insert(slot_of(sequence), Slot { sequence, state: Repeated::Open, bytes: 0 });
-            self.kept_bytes -= former.map_or(0, |former| former.bytes);
-        }
+        self.take_slot(sequence);
         let count = count_of(sequence);
         if count != self.next {
             self.early.insert(count, work);
@@ -121,19 +144,42 @@ impl<W, A: Clone> Order<W, A> {
             return;
         };
         (slot.state, slot.bytes) = (Repeated::Answered(answer()), bytes);
+        self.answered.insert(sequence);
         self.kept_bytes += bytes;
+        if bytes > 0 {
+            self.holding.insert(sequence);
+        }
         while self.kept_bytes > self.kept_bytes_max {
-            let with_bytes = slots.values_mut().filter(|slot| slot.bytes > 0);
-            let Some(oldest) = with_bytes.min_by_key(|slot| slot.sequence) else { break };
-            self.kept_bytes -= oldest.bytes;
-            (oldest.state, oldest.bytes) = (Repeated::Gone, 0);
+            let Some(oldest) = self.holding.pop_first() else { break };
+            if let Some(slot) = slots.get_mut(&slot_of(oldest)) {
+                self.kept_bytes -= slot.bytes;
+                (slot.state, slot.bytes) = (Repeated::Gone, 0);
+            }
+        }
+    }
+
+    /// Gives a request its slot. Its former one is over.
+    fn take_slot(&mut self, sequence: u64) {
+        let Some(slots) = &mut self.slots else { return };
+        let former = slots.insert(slot_of(sequence), Slot { sequence, state: Repeated::Open, bytes: 0 });
+        let oldest = if slots.len() > self.slots_max { self.answered.first() } else { None };
+        let oldest = oldest.and_then(|oldest| slots.remove(&slot_of(*oldest)));
+        for slot in former.into_iter().chain(oldest) {
+            self.answered.remove(&slot.sequence);
+            self.holding.remove(&slot.sequence);
+            self.kept_bytes -= slot.bytes;
         }
     }
 
     /// What has become of a request that comes again.
     pub(crate) fn repeated(&self, sequence: u64) -> Repeated<A> {
-        let slot = self.slots.as_ref().and_then(|slots| slots.get(&slot_of(sequence)));
-        slot.filter(|slot| slot.sequence == sequence).map_or(Repeated::Over, |slot| slot.state.clone())
+        let Some(slots) = &self.slots else { return Repeated::Over };
+        match slots.get(&slot_of(sequence)) {
+            Some(slot) if slot.sequence == sequence => slot.state.clone(),
+            Some(slot) if slot.sequence > sequence => Repeated::Over,
+            // It was forgotten with its slot.
+            _ => Repeated::Gone,
+        }
     }
 }
 

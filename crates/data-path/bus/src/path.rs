@@ -13,6 +13,9 @@ use spandrel_platform::Connection;
 /// So much is sent on one path before it is the next one's turn, and so much more than elsewhere may be queued on it.
 const SPREAD_BYTES: u64 = 256 << 10;
 
+/// Signs of life that are asked for and not given at the same time: a peer that is not there for a day fills no memory.
+const PINGS_MAX: u32 = 64;
+
 /// One of the connections of a session.
 pub(crate) struct Path<C> {
     /// Counted by the side that dials, from zero on.
@@ -25,6 +28,25 @@ pub(crate) struct Path<C> {
     heard: Rc<Cell<bool>>,
     /// Looks since anything came, counted where another path was heard.
     silences: Cell<u32>,
+    /// What was queued on it so far, about.
+    sent_bytes: Cell<u64>,
+    /// What waited in the queue at the last look, and what had been sent by then.
+    looked_at: Cell<(u64, u64)>,
+    /// How many tasks keep this side from reading.
+    busy: Cell<u32>,
+    /// Signs of life that were asked for and not given.
+    pings: Cell<u32>,
+}
+
+/// Says that this side does not read from a path at the moment.
+pub(crate) struct Busy<C> {
+    path: Rc<Path<C>>,
+}
+
+impl<C> Drop for Busy<C> {
+    fn drop(&mut self) {
+        self.path.busy.set(self.path.busy.get() - 1);
+    }
 }
 
 impl<C: Connection> Path<C> {
@@ -36,6 +58,10 @@ impl<C: Connection> Path<C> {
             carried_bytes: Cell::new(0),
             heard: Rc::new(Cell::new(true)),
             silences: Cell::new(0),
+            sent_bytes: Cell::new(0),
+            looked_at: Cell::default(),
+            busy: Cell::new(0),
+            pings: Cell::new(0),
         })
     }
 
@@ -50,6 +76,40 @@ impl<C: Connection> Path<C> {
     /// Notes what was sent on it, or asked for.
     pub(crate) fn carry(&self, bytes: u64) {
         self.carried_bytes.set(self.carried_bytes.get() + bytes);
+    }
+
+    /// Notes that bytes were queued on it.
+    pub(crate) fn sends(&self, bytes: u64) {
+        self.sent_bytes.set(self.sent_bytes.get() + bytes);
+    }
+
+    /// While what this returns is held, this side does not read from the path, for reasons of its own: that nothing
+    /// comes says nothing.
+    pub(crate) fn busy(self: &Rc<Self>) -> Busy<C> {
+        self.busy.set(self.busy.get() + 1);
+        Busy { path: Rc::clone(self) }
+    }
+
+    /// Whether one more sign of life may be asked for.
+    pub(crate) fn may_ping(&self) -> bool {
+        let may = self.pings.get() < PINGS_MAX;
+        self.pings.set(self.pings.get() + u32::from(may));
+        may
+    }
+
+    /// A sign of life was given. Returns false if none was asked for.
+    pub(crate) fn ponged(&self) -> bool {
+        let asked = self.pings.get();
+        self.pings.set(asked.saturating_sub(1));
+        asked > 0
+    }
+
+    /// Whether the other side has taken something of a long queue since the last look. While it does, what would have
+    /// it give a sign of life waits in that queue. A short one tells nothing: it may have gone to this side's kernel.
+    fn has_moved(&self) -> bool {
+        let (queued, sent) = (self.connection.queued_bytes() as u64, self.sent_bytes.get());
+        let (queued_before, sent_before) = self.looked_at.replace((queued, sent));
+        queued_before >= SPREAD_BYTES && queued_before + (sent - sent_before) > queued
     }
 
     /// What is set whenever anything has come, be it a part of a frame.
@@ -77,7 +137,7 @@ impl<C: Connection> Paths<C> {
 
     /// Closes a path. Returns false if it was closed before.
     pub(crate) fn close(&self, path: &Path<C>) -> bool {
-        self.open.borrow_mut().retain(|open| open.number != path.number);
+        self.open.borrow_mut().retain(|open| !std::ptr::eq(&**open, path));
         self.turn.set((0, 0));
         path.connection.close();
         !path.closed.replace(true)
@@ -102,13 +162,15 @@ impl<C: Connection> Paths<C> {
     }
 
     /// Looks who was heard since the last look. Returns the paths that were silent at so many looks, one after the
-    /// other, at which another one was not. If all are silent, that says nothing of any.
+    /// other, at which another one was not. If all are silent, that says nothing of any; and nothing is said of one
+    /// whose queue moves, or which this side does not read.
     pub(crate) fn silent(&self, looks: u32) -> Vec<Rc<Path<C>>> {
         let all = self.all();
         let heard: Vec<bool> = all.iter().map(|path| path.heard.take()).collect();
         let any_is_heard = heard.contains(&true);
         for (path, heard) in all.iter().zip(heard) {
-            let silences = if heard { 0 } else { path.silences.get() + u32::from(any_is_heard) };
+            let lives = path.has_moved() || heard || path.busy.get() > 0;
+            let silences = if lives { 0 } else { path.silences.get() + u32::from(any_is_heard) };
             path.silences.set(silences);
         }
         all.into_iter().filter(|path| path.silences.get() >= looks).collect()

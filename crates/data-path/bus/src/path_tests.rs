@@ -100,3 +100,60 @@ fn only_a_path_that_is_silent_beside_another_one_is_silent() {
     second.heard().set(true);
     assert!(paths.silent(2).is_empty());
 }
+
+#[test]
+fn a_path_whose_queue_moves_is_not_silent() {
+    let paths = paths(2);
+    let [first, second] = &paths.all()[..] else { panic!("there are two") };
+    let queue = &second.connection.queued;
+    second.sends(4 << 20);
+    queue.set(4 << 20);
+    for _ in 0..10 {
+        first.heard().set(true);
+        assert!(paths.silent(2).is_empty(), "some of it is taken");
+        second.sends(1000);
+        queue.set(queue.get() - 1000);
+    }
+    first.heard().set(true);
+    assert!(paths.silent(2).is_empty());
+    for looks in 1..=2 {
+        first.heard().set(true);
+        assert_eq!(paths.silent(2).len(), looks - 1, "nothing is taken");
+    }
+}
+
+#[test]
+fn a_path_that_this_side_does_not_read_is_not_silent() {
+    let paths = paths(2);
+    let [first, second] = &paths.all()[..] else { panic!("there are two") };
+    paths.silent(2);
+    let busy = second.busy();
+    for _ in 0..10 {
+        first.heard().set(true);
+        assert!(paths.silent(2).is_empty());
+    }
+    drop(busy);
+    first.heard().set(true);
+    assert!(paths.silent(2).is_empty());
+    first.heard().set(true);
+    assert_eq!(paths.silent(2).len(), 1);
+}
+
+#[test]
+fn a_path_that_ends_takes_no_other_one_of_its_number_with_it() {
+    let paths = paths(1);
+    let former = Path::new(7, TestConnection::default());
+    paths.add(Rc::clone(&former));
+    paths.close(&former);
+    paths.add(Path::new(7, TestConnection::default()));
+    assert!(!paths.close(&former));
+    assert_eq!(paths.all().len(), 2);
+}
+
+#[test]
+fn no_more_signs_of_life_are_asked_for_than_can_wait() {
+    let path = Path::new(0, TestConnection::default());
+    assert!(!path.ponged(), "none was asked for");
+    assert_eq!((0..1000).filter(|_| path.may_ping()).count(), PINGS_MAX as usize);
+    assert!(path.ponged() && path.may_ping() && !path.may_ping());
+}

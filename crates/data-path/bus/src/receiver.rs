@@ -38,6 +38,8 @@ pub(crate) enum Ending {
     Malformed(Malformed),
     /// Nothing comes any more, though the other side is there.
     Silent,
+    /// The other side has no such session any more.
+    Over,
     /// It was ended on purpose.
     Ended,
 }
@@ -49,6 +51,7 @@ impl std::fmt::Display for Ending {
             Ending::Broken(error) => write!(formatter, "{error}"),
             Ending::Malformed(reason) => write!(formatter, "malformed: {reason}"),
             Ending::Silent => formatter.write_str("nothing comes any more"),
+            Ending::Over => formatter.write_str("it is over on the other side"),
             Ending::Ended => formatter.write_str("it was ended"),
         }
     }
@@ -146,6 +149,18 @@ impl<P: Platform> FrameReceiver<P> {
             self.after_direct = true;
         }
         Ok(Some(payload.freeze()))
+    }
+
+    /// Receives the payload of the frame whose body was taken last, and keeps nothing of it.
+    pub(crate) async fn skip_payload(&mut self, header: &Header) -> Result<(), Ending> {
+        let mut left = header.payload_bytes;
+        while left > 0 {
+            self.fill(1).await?;
+            let count = left.min(self.end - self.start);
+            self.start += count;
+            left -= count;
+        }
+        Ok(())
     }
 
     fn move_into(&mut self, into: &mut [u8]) -> usize {

@@ -25,6 +25,7 @@ mod log;
 mod node_state;
 mod node_thread;
 mod notify;
+mod open_files;
 mod random;
 mod server;
 mod table;

@@ -34,7 +34,7 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::convert::Namespace;
 use crate::members::{Member, Members};
-pub use crate::membership::MemberDescription;
+pub use crate::membership::{MemberDescription, client_endpoints};
 pub use crate::watch::EtcdWatch;
 
 /// Where something listens without encryption, as etcd and its clients write it.

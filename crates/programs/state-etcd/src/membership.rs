@@ -37,6 +37,22 @@ impl From<&EtcdMember> for MemberDescription {
     }
 }
 
+/// Where the members with a vote answer clients, in the order in which they had better be tried: after each comes another
+/// member, at another of its addresses if it has several. So one that is silent is not tried again at once, nor the same
+/// network if it was that which failed.
+pub fn client_endpoints(members: &[MemberDescription]) -> Vec<String> {
+    let voting = members.iter().filter(|member| !member.is_learner);
+    let mut of_members: Vec<Vec<String>> = voting.map(|member| member.client_urls.clone()).collect();
+    of_members.iter_mut().for_each(|urls| urls.sort());
+    of_members.sort();
+    let rounds = of_members.iter().map(Vec::len).max().unwrap_or(0);
+    let in_round = |round: usize| {
+        let with_one_more = of_members.iter().enumerate().filter(move |(_, urls)| round < urls.len());
+        with_one_more.map(move |(place, urls)| urls[(place + round) % urls.len()].clone())
+    };
+    (0..rounds).flat_map(in_round).collect()
+}
+
 impl EtcdState {
     /// The members, as the one that is asked knows them.
     pub async fn list_members(&self) -> Result<Vec<MemberDescription>, StoreError> {

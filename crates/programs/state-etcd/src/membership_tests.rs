@@ -136,3 +136,24 @@ fn members_are_added_and_replaced_and_the_state_stays() {
     let snapshot = block_on(state.read(&[Selection::key(&Key::new("key"))])).unwrap();
     assert_eq!(snapshot.entry(0).map(|entry| &*entry.value), Some(&b"kept"[..]));
 }
+
+#[test]
+fn after_each_address_comes_one_of_another_member() {
+    let member = |id: u64, urls: &[&str]| MemberDescription {
+        id,
+        name: format!("m{id}"),
+        peer_urls: Vec::new(),
+        client_urls: urls.iter().map(|url| (*url).to_owned()).collect(),
+        is_learner: id > 9,
+    };
+    let members = [
+        member(3, &["c2", "c1"]),
+        member(1, &["a1", "a2"]),
+        member(10, &["x1", "x2"]),
+        member(2, &["b1", "b2"]),
+    ];
+    assert_eq!(client_endpoints(&members), ["a1", "b2", "c1", "a2", "b1", "c2"]);
+    let uneven = [member(1, &["a1"]), member(2, &["b1", "b2", "b3"])];
+    assert_eq!(client_endpoints(&uneven), ["a1", "b2", "b3", "b1"]);
+    assert!(client_endpoints(&[]).is_empty());
+}

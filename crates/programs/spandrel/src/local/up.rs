@@ -20,7 +20,7 @@ use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::table::Table;
 use crate::text::{copies_text, counted, format_us, say};
-use crate::{drive_prefix, log};
+use crate::{drive_prefix, log, open_files};
 
 /// How long nodes may take to find each other and to serve their volumes before that is said.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(15);
@@ -36,6 +36,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 pub fn run(directory: Directory, arguments: &UpArguments) -> Outcome {
     let claim = claim(directory, arguments)?;
     log::start(&claim.directory, arguments.verbose)?;
+    open_files::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
     runtime.block_on(serve(claim, arguments))

@@ -43,7 +43,7 @@ use crate::node_state::NodeState;
 use crate::node_thread::{NodeHandle, NodeThread};
 use crate::notify::notify;
 use crate::text::say;
-use crate::{drive_prefix, log};
+use crate::{drive_prefix, log, open_files};
 
 /// How often the state is asked at a start until it answers.
 const STATE_PAUSE: Duration = Duration::from_millis(200);
@@ -64,6 +64,7 @@ pub fn run(directory: Directory, witness: bool, verbose: bool) -> Outcome {
     let settings = ServerSettings::read(&directory)?;
     check_kind(&settings, witness)?;
     log::start(&directory, verbose)?;
+    open_files::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
     runtime.block_on(serve(directory, settings))

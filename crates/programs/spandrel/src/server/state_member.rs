@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use spandrel_cluster::servers;
-use spandrel_cluster::store::{LeaseId, StateStore as _};
+use spandrel_cluster::store::{LeaseId, StateStore as _, StoreErrorKind};
 use spandrel_cluster::{ClusterState, StateError};
 use spandrel_shared::{Error, NodeId};
 use spandrel_state_etcd::member::{self, Beginning, Member, MemberIdentity, MemberSettings, MemberStatus};
-use spandrel_state_etcd::{EtcdState, MemberDescription};
+use spandrel_state_etcd::{EtcdState, MemberDescription, client_endpoints};
 use tokio::sync::watch;
 
 use super::Port;
@@ -46,6 +46,11 @@ const AWAKE_TIME: Duration = Duration::from_secs(15);
 /// A member without a vote that does not run for so long is in the way of others.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 
+/// For so long it is no news that etcd adds no member. It does only when all that have a vote have been connected with
+/// the one that is asked for five seconds, so each member waits so long for the one before it: there is no way around
+/// that but to do without the check, which also keeps a majority together.
+const ADDITION_TIME: Duration = Duration::from_secs(15);
+
 /// How often it is looked whether a member that begins has data.
 const DATA_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -58,6 +63,8 @@ pub struct StateMemberKeeper {
     has_lost_data: AtomicBool,
     /// Since when members without a vote were not seen to run, by their numbers.
     asleep_since: Mutex<BTreeMap<u64, Instant>>,
+    /// Since when etcd does not add this server's member.
+    not_added_since: Mutex<Option<Instant>>,
     /// The servers that have left, as etcd was told of them; none before it was.
     told_removed: Mutex<Option<BTreeSet<NodeId>>>,
     /// Why this server must end, once it must.
@@ -77,6 +84,7 @@ impl StateMemberKeeper {
             member: Mutex::default(),
             has_lost_data: AtomicBool::new(false),
             asleep_since: Mutex::default(),
+            not_added_since: Mutex::default(),
             told_removed: Mutex::default(),
             must_end: watch::Sender::new(None),
         })
@@ -293,7 +301,7 @@ impl StateMemberKeeper {
             return Ok(Step::Wait);
         }
         let members = etcd.list_members().await.map_err(|error| state_error(error.into()))?;
-        let endpoints = endpoints_of(&members);
+        let endpoints = client_endpoints(&members);
         if !endpoints.is_empty() {
             etcd.set_endpoints(&endpoints).await?;
             self.change(|settings| {
@@ -335,6 +343,9 @@ impl StateMemberKeeper {
             return Ok(Step::Wait);
         }
         let step = next_step(own, &servers.planned, &planned, &servers.removed);
+        if step != Step::Add {
+            *locked(&self.not_added_since) = None;
+        }
         self.take(step, etcd, &members, &settings, &urls).await?;
         Ok(step)
     }
@@ -351,6 +362,11 @@ impl StateMemberKeeper {
         asleep_since.entry(member.id).or_insert_with(Instant::now).elapsed() >= GIVEN_UP_AFTER
     }
 
+    /// Whether etcd may still come to add this server's member: then it is asked again at once.
+    fn is_soon_added(&self) -> bool {
+        locked(&self.not_added_since).get_or_insert_with(Instant::now).elapsed() < ADDITION_TIME
+    }
+
     async fn take(
         &self,
         step: Step,
@@ -364,7 +380,18 @@ impl StateMemberKeeper {
             Step::Wait => Ok(()),
             Step::Add => {
                 member::check_program(&settings.program)?;
-                let all = etcd.add_learner(urls).await.map_err(failed)?;
+                let all = match etcd.add_learner(urls).await {
+                    // Of the second kind if another server was faster: etcd takes one at a time.
+                    Err(error)
+                        if matches!(error.kind, StoreErrorKind::Unavailable | StoreErrorKind::Invalid)
+                            && self.is_soon_added() =>
+                    {
+                        tracing::debug!("not added yet: {error}");
+                        return Ok(());
+                    }
+                    added => added.map_err(failed)?,
+                };
+                *locked(&self.not_added_since) = None;
                 tracing::info!("this server begins to keep the cluster's state");
                 self.begin(Beginning::added(&all, &settings.name)?).await
             }
@@ -461,14 +488,6 @@ fn not_begun(why: &str) -> Error {
         why,
         "it tries again; if it stays so, look at the log of etcd in the server's directory",
     )
-}
-
-/// Where the members with a vote answer clients.
-fn endpoints_of(members: &[MemberDescription]) -> Vec<String> {
-    let voting = members.iter().filter(|member| !member.is_learner);
-    let mut endpoints: Vec<String> = voting.flat_map(|member| member.client_urls.clone()).collect();
-    endpoints.sort();
-    endpoints
 }
 
 /// The servers of a cluster.
