@@ -68,6 +68,8 @@ impl<P: Platform, S: StateStore> Clone for Node<P, S> {
 pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) parts: NodeParts<P, S>,
     pub(crate) config: NodeConfig,
+    /// When this run began.
+    pub(crate) started_unix_ms: u64,
     /// Where clients of each address find it, ports filled in.
     pub(crate) nbd_addresses: Vec<Address>,
     pub(crate) drives: RefCell<Vec<Rc<NodeDrive<P>>>>,
@@ -111,6 +113,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         }
         drives.iter().for_each(|drive| drives::offer(&parts, drive));
         let inner = Rc::new(NodeInner {
+            started_unix_ms: platform.unix_time().0,
             parts,
             config,
             nbd_addresses: nbd_listeners.iter().map(Listener::address).collect(),

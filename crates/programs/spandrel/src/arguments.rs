@@ -471,6 +471,8 @@ pub enum NodeCommand {
     /// List the nodes
     #[command(alias = "ls")]
     List(OutputArguments),
+    /// Show everything about a node: its drives, its volumes, how it reaches the others
+    Get(NodeArguments),
     /// Stop a node: its volumes move to other nodes, its clients lose their connections
     Stop(NodeStopArguments),
     /// Start a node that was stopped

@@ -23,8 +23,9 @@ use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
 
 use super::api::{
     Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdd, DriveAdded,
-    JoinAnswer, JoinRequest, JoinTokenStatus, NodeStatus, Progress, ServerRemove, ServerRemoved, Settle,
-    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeStatus,
+    JoinAnswer, JoinRequest, JoinTokenStatus, NodeDetails, NodeStatus, Progress, ServerRemove, ServerRemoved,
+    Settle, SettleStatus, Standing, StateRole, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
+    VolumeStatus,
 };
 use super::counters::Counters;
 use super::nodes::{NodeAccess, NodeEntry, Nodes};
@@ -367,7 +368,12 @@ impl Administration {
                 memberships.extend(self.state.membership(id).await.map_err(state_error)?);
             }
         }
-        let nodes = join_all(self.nodes.list().await?.into_iter().map(|node| self.know(node))).await;
+        let records = self.state.nodes().await.map_err(state_error)?;
+        let know = |node: NodeEntry| {
+            let record = records.get(&node.id).map(|stored| stored.record.clone());
+            self.know(node, record)
+        };
+        let nodes = join_all(self.nodes.list().await?.into_iter().map(know)).await;
         Ok(Facts {
             nodes,
             drive_names: locked(&self.drive_names).clone(),
@@ -377,7 +383,7 @@ impl Administration {
         })
     }
 
-    async fn know(&self, entry: NodeEntry) -> KnownNode {
+    async fn know(&self, entry: NodeEntry, record: Option<NodeRecord>) -> KnownNode {
         let NodeEntry { name, id, mut nbd_addresses, access } = entry;
         let report = match access {
             Some(access) => self.report(access).await,
@@ -389,7 +395,7 @@ impl Administration {
                 nbd_addresses = report.nbd_addresses.iter().filter_map(|text| text.parse().ok()).collect();
             }
         }
-        KnownNode { name, id, nbd_addresses, report }
+        KnownNode { name, id, record, nbd_addresses, report }
     }
 
     fn learn_drive_names(&self, node: &str, report: &NodeReport) {
@@ -428,6 +434,29 @@ impl Administration {
         let nodes = self.facts().await?.nodes();
         let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
         nodes.into_iter().find(|node| node.name == name).ok_or_else(|| node_not_found(name, &names))
+    }
+
+    /// Everything that is known of a node.
+    pub async fn node_details(&self, name: &str) -> Result<NodeDetails, Error> {
+        let facts = self.facts().await?;
+        let details = facts.node_details(name, self.state_role(name).await);
+        details.ok_or_else(|| {
+            let names: Vec<String> = facts.nodes.iter().map(|node| node.name.clone()).collect();
+            node_not_found(name, &names)
+        })
+    }
+
+    /// How the server called `name` takes part in keeping the state, if anybody can say.
+    async fn state_role(&self, name: &str) -> Option<StateRole> {
+        let server = self.server.as_ref()?;
+        let asked = tokio::time::timeout(REPORT_TIMEOUT, server.state_status()).await.ok()?;
+        let member = asked.ok()?.members.into_iter().find(|member| member.name == name);
+        Some(match member {
+            None => StateRole::None,
+            Some(member) if member.leads => StateRole::Leads,
+            Some(member) if member.votes => StateRole::Keeps,
+            Some(_) => StateRole::Learns,
+        })
     }
 
     /// Makes a volume.

@@ -5,18 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use spandrel_cluster::{DriveRecord, DriveState, PoolRoom, VolumeMembership};
+use spandrel_cluster::{DriveRecord, DriveState, NodeRecord, PoolRoom, VolumeMembership};
 use spandrel_fleet::Target;
 use spandrel_health::{
     CopyFacts, DriveFacts, DriveTrouble, NodeFacts, PoolFacts, Status, VolumeFacts, drive, node, pool, volume,
 };
-use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport};
+use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport};
 use spandrel_platform::Address;
 use spandrel_pool::{DriveRoom, NodeRoom, PoolView, Space};
 use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, SlabGeometry, VolumeId};
 
 use crate::admin::api::{
-    DriveStatus, Export, LegStatus, NodeStatus, PoolStatus, Progress, Traffic, VolumeStatus,
+    DriveStatus, Export, LegStatus, NodeDetails, NodeStatus, PathStatus, PeerStatus, PoolStatus, Progress,
+    StateRole, Traffic, VolumeStatus,
 };
 
 /// All that is known at one moment.
@@ -39,6 +40,8 @@ pub struct KnownNode {
     pub name: String,
     /// Its identity.
     pub id: NodeId,
+    /// What the cluster's state holds of it; none before its first start.
+    pub record: Option<NodeRecord>,
     /// Where it serves NBD: the unix socket first.
     pub nbd_addresses: Vec<Address>,
     /// `None` if it does not run or did not answer.
@@ -148,6 +151,47 @@ impl Facts {
                 .report
                 .as_ref()
                 .map_or_else(Default::default, |report| report.state_requests),
+        }
+    }
+
+    /// Everything that is known of the node called `name`, besides how it takes part in keeping the state.
+    pub fn node_details(&self, name: &str, state_role: Option<StateRole>) -> Option<NodeDetails> {
+        let known = self.nodes.iter().find(|node| node.name == name)?;
+        let (record, report) = (known.record.as_ref(), known.report.as_ref());
+        let drives = self.drives().into_iter().filter(|drive| drive.node == name);
+        let (mut promisable_bytes, mut promised_bytes, mut used_bytes) = (0, 0, 0);
+        for drive in drives {
+            promisable_bytes += drive.promisable_bytes;
+            promised_bytes += drive.promised_bytes;
+            used_bytes += drive.used_bytes;
+        }
+        let mut peers: Vec<PeerStatus> =
+            report.iter().flat_map(|report| &report.peers).map(|peer| self.peer(peer)).collect();
+        peers.sort_by_key(|peer| natural_order(&peer.node));
+        Some(NodeDetails {
+            node: self.node(known),
+            addresses: record.map_or_else(Vec::new, |record| record.addresses.clone()),
+            joined_unix_ms: record.map(|record| record.joined_unix_ms),
+            started_unix_ms: report.and_then(|report| report.started_unix_ms),
+            incarnation: report.map(|report| report.incarnation),
+            state_role,
+            promisable_bytes,
+            promised_bytes,
+            used_bytes,
+            peers,
+        })
+    }
+
+    fn peer(&self, peer: &PeerReport) -> PeerStatus {
+        let paths = peer.paths.iter();
+        let path = |path: &PathReport| PathStatus {
+            address: path.address.clone(),
+            carried_bytes: path.carried_bytes,
+        };
+        PeerStatus {
+            node: self.node_name(peer.node),
+            silent_ms: peer.silent_ms,
+            paths: paths.map(path).collect(),
         }
     }
 

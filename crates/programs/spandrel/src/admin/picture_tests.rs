@@ -69,11 +69,26 @@ fn node_report(number: u64) -> NodeReport {
         incarnation: incarnation(number),
         nbd_addresses: Vec::new(),
         nbd_connections: 5,
+        started_unix_ms: Some(1000),
+        peers: vec![PeerReport {
+            node: node_id(number % 3 + 1),
+            silent_ms: Some(7),
+            paths: vec![PathReport { address: "10.0.0.9:7440".to_owned(), carried_bytes: 11 }],
+        }],
         state_requests: StateRequests { reads: 7, ..StateRequests::default() },
         alive: Vec::new(),
         reachable: (1..=3).filter(|other| *other != number).map(node_id).collect(),
         drives: vec![drive_report(number)],
         owned: if number == 1 { vec![owned()] } else { Vec::new() },
+    }
+}
+
+fn node_record(number: u64) -> NodeRecord {
+    NodeRecord {
+        name: format!("n{number}"),
+        addresses: vec![format!("10.0.0.{number}:7440")],
+        joined_unix_ms: 500,
+        key_digest: None,
     }
 }
 
@@ -129,6 +144,7 @@ async fn facts() -> Facts {
             .map(|number| KnownNode {
                 name: format!("n{number}"),
                 id: node_id(number),
+                record: Some(node_record(number)),
                 nbd_addresses: vec![Address::Unix(format!("/x/n{number}/nbd.sock"))],
                 report: Some(node_report(number)),
             })
@@ -172,6 +188,20 @@ async fn all_is_well() {
     let legs: Vec<_> =
         volume.legs.iter().map(|leg| (leg.drive.as_str(), leg.slabs, leg.state.as_str())).collect();
     assert_eq!(legs, [("n1/d1", 2, "in-sync"), ("n2/d1", 2, "in-sync"), ("n3/d1", 2, "in-sync")]);
+}
+
+#[tokio::test]
+async fn a_node_is_told_with_its_room_and_its_paths() {
+    let facts = facts().await;
+    let details = facts.node_details("n3", Some(StateRole::Leads)).expect("there is one");
+    assert_eq!((details.joined_unix_ms, details.started_unix_ms), (Some(500), Some(1000)));
+    assert_eq!((details.promisable_bytes, details.promised_bytes), (14 * (4 << 20), 2 * (4 << 20)));
+    assert_eq!(details.used_bytes, 10 * 4096);
+    assert_eq!((details.peers[0].node.as_str(), details.peers[0].paths[0].carried_bytes), ("n1", 11));
+    let json = serde_json::to_value(&details).expect("plain data");
+    assert_eq!((&json["name"], &json["state_role"]), (&"n3".into(), &"leads".into()), "one flat object");
+    assert_eq!(serde_json::from_value::<NodeDetails>(json).expect("the same form"), details);
+    assert!(facts.node_details("n4", None).is_none());
 }
 
 #[tokio::test]

@@ -48,6 +48,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("POST", api::VOLUME_CHECK, OPERATE),
     ("POST", api::VOLUME_MOVE, OPERATE),
     ("GET", api::NODES, READ),
+    ("GET", api::NODE, READ),
     ("POST", api::NODE_STOP, OPERATE),
     ("POST", api::NODE_START, OPERATE),
     ("GET", api::DRIVES, READ),

@@ -32,8 +32,9 @@ use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
     DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer,
-    JoinTokenStatus, NodeHandOver, NodeScrubLine, NodeStatus, NodeStop, ServerRemove, ServerRemoved, Settle,
-    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
+    JoinTokenStatus, NodeDetails, NodeHandOver, NodeScrubLine, NodeStatus, NodeStop, ServerRemove,
+    ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
+    VolumeMove, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -146,6 +147,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::VOLUMES, get(list_volumes))
         .route(api::VOLUME, get(get_volume))
         .route(api::NODES, get(list_nodes))
+        .route(api::NODE, get(get_node))
         .route(api::DRIVES, get(list_drives))
         .route(api::SCRUB, get(list_checks))
         .route(api::USAGE, get(get_usage))
@@ -286,6 +288,10 @@ async fn list_checks(State(cluster): Cluster) -> Answer<Vec<CheckReport>> {
 
 async fn list_nodes(State(cluster): Cluster) -> Answer<Vec<NodeStatus>> {
     Ok(Json(cluster.facts().await?.nodes()))
+}
+
+async fn get_node(State(cluster): Cluster, Path(name): Path<String>) -> Answer<NodeDetails> {
+    Ok(Json(cluster.node_details(&name).await?))
 }
 
 async fn stop_node(

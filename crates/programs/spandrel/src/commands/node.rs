@@ -1,6 +1,11 @@
 //! `spandrel node`.
 
-use crate::admin::api::{self, NodeStatus, NodeStop};
+use std::fmt::Write as _;
+
+use spandrel_shared::size::format_size;
+
+use crate::admin::administration::unix_ms;
+use crate::admin::api::{self, NodeDetails, NodeStatus, NodeStop, PathStatus, PeerStatus, StateRole};
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{NodeCommand, Output};
 use crate::commands::cluster::{join, remove};
@@ -8,7 +13,7 @@ use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome};
 use crate::server::run;
 use crate::table::Table;
-use crate::text::{json, say};
+use crate::text::{age_text, json, percent, say};
 
 /// Carries out a command about nodes.
 pub fn node(directory: Directory, command: &NodeCommand) -> Outcome {
@@ -22,6 +27,13 @@ pub fn node(directory: Directory, command: &NodeCommand) -> Outcome {
             say(&match arguments.output {
                 Output::Table => format!("{}\n{}", render_list(&nodes), render_state_requests(&nodes)),
                 Output::Json => json(&nodes),
+            });
+        }
+        NodeCommand::Get(arguments) => {
+            let node: NodeDetails = client()?.get(&path_with(api::NODE, &arguments.name))?;
+            say(&match arguments.output.output {
+                Output::Table => render_one(&node, unix_ms()),
+                Output::Json => json(&node),
             });
         }
         NodeCommand::Stop(arguments) => {
@@ -60,6 +72,86 @@ pub fn render_list(nodes: &[NodeStatus]) -> String {
     table.render()
 }
 
+/// Everything about a node, a line each, and then how it reaches the others.
+fn render_one(details: &NodeDetails, now_unix_ms: u64) -> String {
+    let node = &details.node;
+    let since = |unix_ms: u64| format!("for {}", age_text(now_unix_ms.saturating_sub(unix_ms)));
+    let lines = |words: &[String]| if words.is_empty() { "none".to_owned() } else { words.join(" ") };
+    // No table: nothing here is cut off, however long it is.
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<15} {value}");
+    };
+    line("node", format!("{} ({})", node.name, node.id));
+    line("status", node.status.to_string());
+    line(
+        "runs",
+        match (details.started_unix_ms, details.incarnation) {
+            (Some(started), _) => since(started),
+            (None, Some(_)) => "yes".to_owned(),
+            (None, None) => "no".to_owned(),
+        },
+    );
+    line("in the cluster", details.joined_unix_ms.map_or("not yet".to_owned(), since));
+    line("listens at", lines(&details.addresses));
+    line("NBD at", lines(&node.nbd_addresses));
+    line("clients", node.connections.to_string());
+    if let Some(role) = details.state_role {
+        line(
+            "cluster's state",
+            match role {
+                StateRole::Leads => "kept here, leads",
+                StateRole::Keeps => "kept here",
+                StateRole::Learns => "about to be kept here",
+                StateRole::None => "kept by others",
+            }
+            .to_owned(),
+        );
+    }
+    let asked = &node.state_requests;
+    line(
+        "asked of it",
+        format!(
+            "{} reads, {} transactions, {} lease renewals",
+            asked.reads, asked.transactions, asked.lease_renewals
+        ),
+    );
+    line("drives", format!("{} of {} can be used", node.drives_usable, node.drives));
+    line(
+        "room",
+        format!(
+            "{} of {} promised to volumes ({})",
+            format_size(details.promised_bytes),
+            format_size(details.promisable_bytes),
+            percent(details.promised_bytes, details.promisable_bytes)
+        ),
+    );
+    line("used", format_size(details.used_bytes));
+    line("volumes owned", lines(&node.volumes_owned));
+    let _ = write!(text, "\n{}", render_peers(&details.peers));
+    text
+}
+
+/// How a node reaches the others.
+fn render_peers(peers: &[PeerStatus]) -> String {
+    if peers.is_empty() {
+        return "it has told of no connection to another node\n".to_owned();
+    }
+    let mut table = Table::new(&["OTHER NODE", ">HEARD", "PATH", ">CARRIED"]);
+    for peer in peers {
+        let heard = peer.silent_ms.map_or("never".to_owned(), |silent| format!("{silent} ms ago"));
+        let path = |path: &PathStatus| [path.address.clone(), format_size(path.carried_bytes)];
+        let mut paths: Vec<[String; 2]> = peer.paths.iter().map(path).collect();
+        if paths.is_empty() {
+            paths.push(["no connection".to_owned(), String::new()]);
+        }
+        for [address, carried] in paths {
+            table.row([peer.node.clone(), heard.clone(), address, carried]);
+        }
+    }
+    table.render()
+}
+
 /// What the nodes have asked of the cluster's state, as a table.
 fn render_state_requests(nodes: &[NodeStatus]) -> String {
     let mut table = Table::new(&["STATE REQUESTS", ">READS", ">TRANSACTIONS", ">LEASE RENEWALS"]);
@@ -69,3 +161,7 @@ fn render_state_requests(nodes: &[NodeStatus]) -> String {
     }
     table.render()
 }
+
+#[cfg(test)]
+#[path = "node_tests.rs"]
+mod tests;
