@@ -446,7 +446,7 @@ pub struct AccessCreateArguments {
 pub enum RoleArgument {
     /// Look at everything
     Read,
-    /// Also make and check volumes
+    /// Also make, move and check volumes, drain and resume nodes
     Operate,
     /// Everything
     Administer,
@@ -477,6 +477,13 @@ pub enum NodeCommand {
     Stop(NodeStopArguments),
     /// Start a node that was stopped
     Start(NodeArguments),
+    /// Put a node into maintenance: it hands its volumes over, and takes none until it is resumed
+    ///
+    /// Clients go on. Refused if no other running node has all data of its volumes. Waits until the last volume is
+    /// handed over; interrupted, the node goes on with it by itself. It stays in maintenance when it starts anew.
+    Drain(NodeDrainArguments),
+    /// Take a node out of maintenance
+    Resume(NodeArguments),
     /// Take a node out of the cluster for good; asked on another server
     ///
     /// Refused while it runs and has drives, and while copies of volumes are to be on its drives.
@@ -507,6 +514,21 @@ pub struct NodeStopArguments {
     /// Without warning, as if its power had failed
     #[arg(long)]
     pub abrupt: bool,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
+/// `spandrel node drain`.
+#[derive(Clone, Debug, Args)]
+pub struct NodeDrainArguments {
+    /// The node's name
+    pub name: String,
+
+    /// Only say what would be done, or what stands against it
+    #[arg(long)]
+    pub dry_run: bool,
 
     /// How to print it.
     #[command(flatten)]

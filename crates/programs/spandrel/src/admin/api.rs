@@ -33,6 +33,10 @@ pub const NODE: &str = "/v1/nodes/{name}";
 pub const NODE_STOP: &str = "/v1/nodes/{name}/stop";
 /// `POST`: [`NodeStatus`].
 pub const NODE_START: &str = "/v1/nodes/{name}/start";
+/// `POST` of a [`NodeDrain`]: [`NodeDrained`], at once. The node itself hands its volumes over then.
+pub const NODE_DRAIN: &str = "/v1/nodes/{name}/drain";
+/// `POST`: [`NodeStatus`].
+pub const NODE_RESUME: &str = "/v1/nodes/{name}/resume";
 /// `GET`: a list of [`DriveStatus`]. `POST` of a [`DriveAdd`]: [`DriveAdded`], for the node that is asked.
 pub const DRIVES: &str = "/v1/drives";
 /// `GET`: a list of [`CheckReport`], the last of each volume. `POST`: lines of [`CheckLine`].
@@ -308,11 +312,23 @@ pub struct NodeStatus {
     pub drives: u32,
     /// The names of the volumes that it owns.
     pub volumes_owned: Vec<String>,
+    /// Its maintenance; absent if it is in none.
+    #[serde(default)]
+    pub maintenance: Option<Maintenance>,
     /// NBD connections that are open.
     pub connections: u64,
     /// What it has asked of the cluster's state since it started. Reads and transactions stand still between changes
     /// of membership, however much is read and written.
     pub state_requests: StateRequests,
+}
+
+/// The maintenance of a node: it owns no volume that another node can own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Maintenance {
+    /// Since when.
+    pub since_unix_ms: u64,
+    /// The names of volumes that it owns all the same: not handed over yet, or no other node can take them.
+    pub volumes_left: Vec<String>,
 }
 
 /// Everything that is known of a node.
@@ -570,6 +586,23 @@ pub struct NodeStop {
     /// Without warning.
     #[serde(default)]
     pub abrupt: bool,
+}
+
+/// How to put a node into maintenance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDrain {
+    /// Only say what would be done, or what stands against it.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A node that is in maintenance, or would be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeDrained {
+    /// The node.
+    pub node: NodeStatus,
+    /// The names of the volumes that it hands over.
+    pub volumes: Vec<String>,
 }
 
 /// How to delete a volume.

@@ -1,5 +1,7 @@
 //! The client of the admin API, for commands, which wait for what they ask.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use spandrel_shared::Error;
@@ -46,6 +48,12 @@ impl Client {
     /// Asks for something to be removed.
     pub fn delete(&self, path: &str) -> Result<(), Error> {
         self.runtime.block_on(self.http.delete(path))
+    }
+
+    /// Lets some time pass before the same is asked again. For what the admin API does not tell by itself.
+    pub fn pause(&self, time: Duration) {
+        // The timer is the runtime's, so it can only be made within it.
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
     /// Asks for something that tells how it gets on: calls `on_line` with each line of the answer.

@@ -51,6 +51,8 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", api::NODE, READ),
     ("POST", api::NODE_STOP, OPERATE),
     ("POST", api::NODE_START, OPERATE),
+    ("POST", api::NODE_DRAIN, OPERATE),
+    ("POST", api::NODE_RESUME, OPERATE),
     ("GET", api::DRIVES, READ),
     ("POST", api::DRIVES, ADMINISTER),
     ("GET", api::SCRUB, READ),
@@ -152,8 +154,13 @@ impl Api {
             generation: 0,
         };
         state.create_cluster(record.clone()).await.expect("it is empty");
-        let node =
-            NodeRecord { name: "n1".to_owned(), addresses: Vec::new(), joined_unix_ms: 0, key_digest: None };
+        let node = NodeRecord {
+            name: "n1".to_owned(),
+            addresses: Vec::new(),
+            joined_unix_ms: 0,
+            key_digest: None,
+            maintenance_since_unix_ms: None,
+        };
         state.put(&StateKey::Node(known_node()), Expected::Absent, node).await.expect("it is not there yet");
         let process = ProcessFacts { directory: String::new(), memory: true, flush_us: None };
         let cluster = Administration::new(process, record, state, Arc::new(NoNodes), None);

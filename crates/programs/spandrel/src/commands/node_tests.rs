@@ -15,6 +15,7 @@ fn details() -> NodeDetails {
             drives_usable: 1,
             drives: 2,
             volumes_owned: (0..50).map(|number| format!("volume-{number}")).collect(),
+            maintenance: None,
             connections: 3,
             state_requests: StateRequests { reads: 20, ..StateRequests::default() },
         },

@@ -368,6 +368,7 @@ async fn found(
         addresses: settings.listen.iter().map(ToString::to_string).collect(),
         joined_unix_ms: founding.created_unix_ms,
         key_digest: Some(founding.key_digest.clone()),
+        maintenance_since_unix_ms: None,
     };
     // The token before the node: with the node the cluster is whole, and a token that was revoked does not come back.
     let time_left = founding.join_expires_unix_ms.saturating_sub(unix_ms());
