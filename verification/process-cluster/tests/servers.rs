@@ -335,6 +335,25 @@ fn a_drive_that_fails_lies_or_has_no_room_costs_nobody_anything() {
 }
 
 #[test]
+fn a_drive_that_carried_something_is_taken_once_it_was_cleaned() {
+    let servers = servers(1, false);
+    let (own, other) = (servers.drive_file("n1"), servers.drive_file("other"));
+    let own = own.to_str().expect("a plain name");
+    let refused = servers.run("n1", &["drive", "clean", own, "--yes"]);
+    assert!(refused.errors.contains("DRIVE_OF_NODE"), "{refused:?}");
+
+    std::fs::write(&other, vec![0x5A; 64 << 20]).expect("there is room");
+    let other = other.to_str().expect("a plain name");
+    let refused = servers.run("n1", &["drive", "add", other]);
+    assert!(refused.errors.contains("DRIVE_IN_FOREIGN_USE"), "{refused:?}");
+    assert!(refused.errors.contains("spandrel drive clean"), "it says what to do next: {refused:?}");
+    servers.must_run("n1", &["drive", "clean", other, "--yes"]);
+    servers.must_run("n1", &["drive", "add", other]);
+    let refused = servers.run("n1", &["drive", "clean", other, "--yes"]);
+    assert!(refused.errors.contains("DRIVE_OF_NODE"), "{refused:?}");
+}
+
+#[test]
 fn a_drive_that_is_in_use_is_not_taken_a_second_time() {
     let servers = servers(1, false);
     let (drive, copy) = (servers.drive_file("n1"), servers.drive_file("copy"));

@@ -17,7 +17,8 @@ struct Kind {
 }
 
 /// What lies within a partition table comes before it.
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
+    Kind { offset: 4, mark: b"SpandrelDisk", describe: |_| "a Spandrel drive".to_owned() },
     Kind { offset: 0x438, mark: &[0x53, 0xEF], describe: extended },
     Kind { offset: 0, mark: b"XFSB", describe: xfs },
     Kind { offset: 0x1_0040, mark: b"_BHRfS_M", describe: btrfs },

@@ -558,6 +558,11 @@ pub enum DriveCommand {
     ///
     /// A drive that carries anything is refused with what that is, and left as it is.
     Add(DriveAddArguments),
+    /// Wipe a block device or a file of this server, so that `drive add` takes it
+    ///
+    /// Says what stands there, and asks. Refused while anybody uses it, and if it is a drive of the node in --dir. What
+    /// is not discarded by the drive itself may still be read from it: this is no way to destroy secrets.
+    Clean(DriveCleanArguments),
     /// Read a drive that no node has open, check everything on it, and show what it holds
     Inspect(InspectArguments),
 }
@@ -572,6 +577,22 @@ pub struct DriveAddArguments {
     /// What they are made of, where the kernel does not know or is wrong
     #[arg(long, value_enum)]
     pub media: Option<Media>,
+}
+
+/// `spandrel drive clean`.
+#[derive(Clone, Debug, Args)]
+pub struct DriveCleanArguments {
+    /// The block device or file
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+
+    /// Only say what stands there and would be lost, or what stands against it
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not ask whether this is meant
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `spandrel drive get`.

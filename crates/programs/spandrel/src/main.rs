@@ -29,6 +29,7 @@ mod random;
 mod server;
 mod table;
 mod text;
+mod wipe;
 
 use std::process::ExitCode;
 
@@ -71,7 +72,7 @@ fn run(arguments: Arguments) -> Outcome {
         Command::Access(command) => commands::access(&client()?, command),
         Command::Volume(command) => commands::volume(&client()?, command),
         Command::Node(command) => commands::node(directory()?, command),
-        Command::Drive(command) => commands::drive(client, command),
+        Command::Drive(command) => commands::drive(directory, client, command),
         Command::Scrub(arguments) => commands::scrub(&client()?, *arguments),
         Command::Fleet(arguments) => commands::fleet(&client()?, arguments),
         Command::Demo(arguments) => demo::run(*arguments),

@@ -5,12 +5,15 @@ use spandrel_shared::size::format_size;
 use crate::admin::api::{self, DriveAdd, DriveAdded, DriveStatus};
 use crate::admin::client::Client;
 use crate::arguments::{DriveAddArguments, DriveCommand, DriveGetArguments, Output, OutputArguments};
+use crate::commands::clean::clean;
+use crate::directory::Directory;
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome, render, system_error};
 use crate::table::Table;
 use crate::text::{json, percent, say};
 
 /// Carries out a command about drives. `client` is made only if the cluster has to be asked.
 pub fn drive(
+    directory: impl FnOnce() -> Result<Directory, spandrel_shared::Error>,
     client: impl FnOnce() -> Result<Client, spandrel_shared::Error>,
     command: &DriveCommand,
 ) -> Outcome {
@@ -18,6 +21,7 @@ pub fn drive(
         DriveCommand::List(arguments) => list(&client()?, *arguments),
         DriveCommand::Get(arguments) => get(&client()?, arguments),
         DriveCommand::Add(arguments) => add(&client()?, arguments),
+        DriveCommand::Clean(arguments) => clean(&directory()?, arguments),
         DriveCommand::Inspect(arguments) => {
             let outcome = arguments.run(&mut std::io::stdout().lock())?;
             Ok(if outcome.exit_status() == 0 { EXIT_OK } else { EXIT_DAMAGE })
