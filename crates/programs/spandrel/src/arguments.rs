@@ -21,19 +21,46 @@ Exit status:
   130  interrupted
 
 The cluster's directory is --dir, else $SPANDREL_DIR, else $XDG_DATA_HOME/spandrel, else
-~/.local/share/spandrel.";
+~/.local/share/spandrel. With --server a server elsewhere is asked instead.";
 
 /// Spandrel: storage of a few servers as one, every write on two or three of them
 #[derive(Debug, Parser)]
 #[command(name = "spandrel", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Arguments {
-    /// The cluster's directory
-    #[arg(long, global = true, env = "SPANDREL_DIR", value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub reach: ReachArguments,
 
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Which cluster is asked, and how.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ReachArguments {
+    /// The cluster's directory
+    #[arg(long, global = true, env = "SPANDREL_DIR", value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// Ask a server elsewhere instead, with an access token: its address or name, as in its --listen
+    #[arg(long, global = true, value_name = "ADDRESS[:PORT]")]
+    pub server: Option<String>,
+
+    /// What `spandrel access create` has printed. Other users of this machine can see what stands here
+    #[arg(
+        long = "token",
+        global = true,
+        env = "SPANDREL_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
+    pub access_token: Option<String>,
+
+    /// A file that holds the token
+    // The same identity as the option of `join`, which takes its place there.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// The commands.

@@ -15,8 +15,8 @@ use crate::admin::api::{
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{NodeCommand, NodeDrainArguments, Output};
 use crate::commands::cluster::{join, remove};
-use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome};
+use crate::reach::Reach;
 use crate::server::run;
 use crate::table::Table;
 use crate::text::{age_text, counted, json, percent, say};
@@ -28,11 +28,11 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(200);
 const DRAIN_STALL: Duration = Duration::from_secs(15);
 
 /// Carries out a command about nodes.
-pub fn node(directory: Directory, command: &NodeCommand) -> Outcome {
-    let client = || Client::new(directory.clone());
+pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
+    let client = || reach.client();
     match command {
-        NodeCommand::Join(arguments) => return join(&directory, arguments, false),
-        NodeCommand::Run(arguments) => return run::run(directory, false, arguments.verbose),
+        NodeCommand::Join(arguments) => return join(&reach.directory()?, arguments, false),
+        NodeCommand::Run(arguments) => return run::run(reach.directory()?, false, arguments.verbose),
         NodeCommand::Remove(arguments) => return remove(&client()?, arguments, false),
         NodeCommand::List(arguments) => {
             let nodes: Vec<NodeStatus> = client()?.get(api::NODES)?;
