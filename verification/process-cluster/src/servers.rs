@@ -313,6 +313,11 @@ impl Servers {
         self.server(name).daemon.signal(signal);
     }
 
+    /// Has a server's process see a variable of its environment from its next start on.
+    pub fn set_variable(&mut self, name: &str, variable: &str, value: &str) {
+        self.server_mut(name).daemon.set_variable(variable, value);
+    }
+
     /// Runs a command on a server.
     pub fn run(&self, name: &str, arguments: &[&str]) -> CommandOutput {
         self.server(name).daemon.run(arguments)

@@ -335,6 +335,28 @@ fn a_drive_that_fails_lies_or_has_no_room_costs_nobody_anything() {
 }
 
 #[test]
+fn a_node_logs_for_programs_if_it_is_told_to() {
+    let mut servers = servers(1, false);
+    servers.stop("n1");
+    let log = servers.directory("n1").join("log/spandrel.log");
+    std::fs::remove_file(&log).expect("it has logged");
+    servers.set_variable("n1", "SPANDREL_LOG_FORMAT", "json");
+    servers.restart("n1");
+    servers.create_volume("n1", "v", &["--size", "4M", "--copies", "1"]);
+    servers.stop("n1");
+    let text = std::fs::read_to_string(&log).expect("it has logged");
+    let mut taken = false;
+    for line in text.lines() {
+        let line: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert_eq!(line["node"], "n1", "{line}");
+        assert!(["time", "level", "target", "message"].iter().all(|key| line[key].is_string()), "{line}");
+        taken |= line["fields"]["volume"] == "v" && line["fields"]["epoch"] == 1;
+    }
+    assert!(taken, "{text}");
+}
+
+#[test]
 fn a_drive_that_carried_something_is_taken_once_it_was_cleaned() {
     let servers = servers(1, false);
     let (own, other) = (servers.drive_file("n1"), servers.drive_file("other"));

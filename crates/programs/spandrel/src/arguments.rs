@@ -144,9 +144,31 @@ pub struct UpArguments {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub nbd_port: Option<u16>,
 
+    /// How to log.
+    #[command(flatten)]
+    pub log: LogArguments,
+}
+
+/// How a cluster's or a server's process logs.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct LogArguments {
     /// Log to standard error instead of DIR/log/spandrel.log, and more
     #[arg(short, long)]
     pub verbose: bool,
+
+    /// How a line of the log looks
+    #[arg(long, value_enum, env = "SPANDREL_LOG_FORMAT", value_name = "FORMAT", default_value_t)]
+    pub log_format: LogFormat,
+}
+
+/// The forms of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs: one JSON object a line, with time, level, target, node, message and fields
+    Json,
 }
 
 /// How to print a result.
@@ -439,9 +461,9 @@ pub struct JoinArguments {
 /// `spandrel node run` and `spandrel witness run`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct RunArguments {
-    /// Log to standard error instead of DIR/log/spandrel.log, and more
-    #[arg(short, long)]
-    pub verbose: bool,
+    /// How to log.
+    #[command(flatten)]
+    pub log: LogArguments,
 }
 
 /// `spandrel access`.

@@ -32,7 +32,7 @@ pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
     let client = || reach.client();
     match command {
         NodeCommand::Join(arguments) => return join(&reach.directory()?, arguments, false),
-        NodeCommand::Run(arguments) => return run::run(reach.directory()?, false, arguments.verbose),
+        NodeCommand::Run(arguments) => return run::run(reach.directory()?, false, arguments.log),
         NodeCommand::Remove(arguments) => return remove(&client()?, arguments, false),
         NodeCommand::List(arguments) => {
             let nodes: Vec<NodeStatus> = client()?.get(api::NODES)?;

@@ -11,6 +11,6 @@ pub fn witness(reach: &Reach, command: &WitnessCommand) -> Outcome {
     match command {
         WitnessCommand::Join(arguments) => join(&reach.directory()?, arguments, true),
         WitnessCommand::Remove(arguments) => remove(&reach.client()?, arguments, true),
-        WitnessCommand::Run(arguments) => run::run(reach.directory()?, true, arguments.verbose),
+        WitnessCommand::Run(arguments) => run::run(reach.directory()?, true, arguments.log),
     }
 }
