@@ -328,6 +328,11 @@ impl Servers {
         self.server(name).daemon.signal(signal);
     }
 
+    /// Has a server's process see a variable of its environment from its next start on.
+    pub fn set_variable(&mut self, name: &str, variable: &str, value: &str) {
+        self.server_mut(name).daemon.set_variable(variable, value);
+    }
+
     /// Runs a command on a server.
     pub fn run(&self, name: &str, arguments: &[&str]) -> CommandOutput {
         self.server(name).daemon.run(arguments)
@@ -374,6 +379,24 @@ impl Servers {
         let command = ["cluster", "state", "-o", "json"];
         let answer = self.server(name).daemon.await_answer(&command, "led", |state| leader(state).is_some());
         leader(&answer).expect("that was waited for")
+    }
+
+    /// Makes a volume as soon as that can be done: the cluster hears of a drive a moment after it was added.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be done for long, or is refused for another reason.
+    pub fn create_volume(&self, server: &str, name: &str, arguments: &[&str]) {
+        let deadline = Instant::now() + RELEASE_TIME_MAX;
+        let command = [&["volume", "create", name], arguments].concat();
+        loop {
+            let made = self.run(server, &command);
+            if made.status == Some(0) {
+                return;
+            }
+            let may_come = made.errors.contains("TOO_FEW_NODES") && Instant::now() < deadline;
+            assert!(may_come, "{made:?}");
+        }
     }
 
     /// The name of the node that owns a volume, as a server sees it.

@@ -223,6 +223,77 @@ fn all_nodes_are_restarted_one_after_the_other_under_a_client_that_moves_along()
     assert!(end.is_faultless(), "{end:?}");
 }
 
+/// How long a node's client has to write until its volume follows it there, and more.
+const FOLLOWS_FOR_SURE: Duration = Duration::from_secs(8);
+
+#[test]
+fn a_node_that_is_drained_under_load_owns_nothing_until_it_is_resumed() {
+    let mut servers = servers(3, false);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
+    for number in 1..=5 {
+        let name = format!("w{number}");
+        servers
+            .must_run("n1", &["volume", "create", &name, "--size", "4M", "--copies", "3", "--owner", "n1"]);
+    }
+    let owns_nothing = |servers: &Servers| {
+        let details = servers.must_run("n3", &["node", "get", "n1", "-o", "json"]).json();
+        assert_eq!(details["volumes_owned"], serde_json::json!([]), "{details}");
+        assert_eq!(details["maintenance"]["volumes_left"], serde_json::json!([]), "{details}");
+    };
+    let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 12, LoadOptions::default());
+    load.await_answers(500);
+
+    let would = servers.must_run("n2", &["node", "drain", "n1", "--dry-run"]);
+    assert!(would.output.contains("6 volumes: v w1 w2 w3 w4 w5"), "{would:?}");
+    assert_eq!(servers.owner("n2", "v").as_deref(), Some("n1"), "nothing was done");
+    servers.must_run("n2", &["node", "drain", "n1"]);
+    owns_nothing(&servers);
+    let others = ["n2", "n3"].map(|node| {
+        let details = servers.must_run("n2", &["node", "get", node, "-o", "json"]).json();
+        details["volumes_owned"].as_array().map_or(0, Vec::len)
+    });
+    assert!(others.iter().all(|owned| *owned >= 2), "they share what there is: {others:?}");
+    let list = servers.must_run("n2", &["node", "list"]);
+    assert!(list.output.contains("Paused"), "{list:?}");
+
+    // Its client goes on writing there, which would have the volume come back.
+    let drained_at = Instant::now();
+    while drained_at.elapsed() < FOLLOWS_FOR_SURE {
+        load.await_answers(200);
+        owns_nothing(&servers);
+    }
+    let refused = servers.run("n2", &["volume", "move", "v", "--owner", "n1"]);
+    assert!(refused.errors.contains("NODE_IN_MAINTENANCE"), "{refused:?}");
+    let refused = servers.run("n2", &["volume", "create", "x", "--size", "4M", "--owner", "n1"]);
+    assert!(refused.errors.contains("NODE_IN_MAINTENANCE"), "{refused:?}");
+    servers.must_run("n2", &["volume", "create", "x", "--size", "4M"]);
+    owns_nothing(&servers);
+
+    // It stays so over a start anew, and when another node is lost.
+    load.move_to(servers.nbd_address("n3"));
+    servers.stop("n1");
+    load.await_answers(500);
+    servers.restart("n1");
+    servers.await_health("n3");
+    servers.kill("n2");
+    let refused = servers.run("n3", &["node", "drain", "n3"]);
+    assert!(refused.errors.contains("NODE_NEEDED") && refused.errors.contains("n2 is down"), "{refused:?}");
+    let all_at_n3 = |status: &serde_json::Value| {
+        let volumes = status["volumes"].as_array();
+        volumes.is_some_and(|volumes| volumes.iter().all(|volume| volume["owner"] == "n3"))
+    };
+    servers.await_status("n3", "owned by n3", all_at_n3);
+    owns_nothing(&servers);
+    servers.restart("n2");
+    servers.await_health("n3");
+
+    servers.must_run("n2", &["node", "resume", "n1"]);
+    servers.must_run("n2", &["volume", "move", "v", "--owner", "n1"]);
+    assert_eq!(servers.owner("n3", "v").as_deref(), Some("n1"));
+    let end = load.end(&["n1", "n2", "n3"].map(|node| servers.nbd_address(node)));
+    assert!(end.is_faultless(), "{end:?}");
+}
+
 /// What signals cannot do to a node: its drive fails, is full, or says it has flushed and has not.
 #[test]
 fn a_drive_that_fails_lies_or_has_no_room_costs_nobody_anything() {
@@ -256,6 +327,47 @@ fn a_drive_that_fails_lies_or_has_no_room_costs_nobody_anything() {
         let verified = servers.run("n1", &["volume", "verify", "v"]);
         assert_eq!(verified.status, Some(0), "{fault}: {verified:#?}");
     }
+}
+
+#[test]
+fn a_node_logs_for_programs_if_it_is_told_to() {
+    let mut servers = servers(1, false);
+    servers.stop("n1");
+    let log = servers.directory("n1").join("log/spandrel.log");
+    std::fs::remove_file(&log).expect("it has logged");
+    servers.set_variable("n1", "SPANDREL_LOG_FORMAT", "json");
+    servers.restart("n1");
+    servers.create_volume("n1", "v", &["--size", "4M", "--copies", "1"]);
+    servers.stop("n1");
+    let text = std::fs::read_to_string(&log).expect("it has logged");
+    let mut taken = false;
+    for line in text.lines() {
+        let line: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert_eq!(line["node"], "n1", "{line}");
+        assert!(["time", "level", "target", "message"].iter().all(|key| line[key].is_string()), "{line}");
+        taken |= line["fields"]["volume"] == "v" && line["fields"]["epoch"] == 1;
+    }
+    assert!(taken, "{text}");
+}
+
+#[test]
+fn a_drive_that_carried_something_is_taken_once_it_was_cleaned() {
+    let servers = servers(1, false);
+    let (own, other) = (servers.drive_file("n1"), servers.drive_file("other"));
+    let own = own.to_str().expect("a plain name");
+    let refused = servers.run("n1", &["drive", "clean", own, "--yes"]);
+    assert!(refused.errors.contains("DRIVE_OF_NODE"), "{refused:?}");
+
+    std::fs::write(&other, vec![0x5A; 64 << 20]).expect("there is room");
+    let other = other.to_str().expect("a plain name");
+    let refused = servers.run("n1", &["drive", "add", other]);
+    assert!(refused.errors.contains("DRIVE_IN_FOREIGN_USE"), "{refused:?}");
+    assert!(refused.errors.contains("spandrel drive clean"), "it says what to do next: {refused:?}");
+    servers.must_run("n1", &["drive", "clean", other, "--yes"]);
+    servers.must_run("n1", &["drive", "add", other]);
+    let refused = servers.run("n1", &["drive", "clean", other, "--yes"]);
+    assert!(refused.errors.contains("DRIVE_OF_NODE"), "{refused:?}");
 }
 
 #[test]

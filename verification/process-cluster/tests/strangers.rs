@@ -101,3 +101,74 @@ fn a_server_that_may_not_join_is_told_why() {
     assert!(refused.contains("CLUSTER_NOT_REACHED") && refused.contains("certificate"), "{refused}");
     assert!(!directory.join("node.json").exists(), "nothing is left of it");
 }
+
+/// From a machine without any server's directory, with a token alone.
+#[test]
+fn who_has_an_access_token_uses_the_cluster_from_elsewhere() {
+    let program = Program::with_test_faults();
+    let servers = Servers::start(&program, &one_node());
+    let other = servers.start_another(&program, &one_node());
+    let create = |servers: &Servers, role: &str| {
+        let made = servers.must_run("n1", &["access", "create", role, "--role", role]);
+        made.output.trim().to_owned()
+    };
+    let (read, operate, administer) =
+        (create(&servers, "read"), create(&servers, "operate"), create(&servers, "administer"));
+    let at = settings(&servers.directory("n1"))["listen"][0].as_str().expect("a text").to_owned();
+    let home = tempfile::tempdir().expect("temporary directories can be made");
+    // Exit status, standard output and standard error.
+    let run = |server: &str, token: Option<&str>, arguments: &[&str]| {
+        let mut command = std::process::Command::new(program.path());
+        command.env_clear().env("HOME", home.path()).args(["--server", server]).args(arguments);
+        if let Some(token) = token {
+            command.env("SPANDREL_TOKEN", token);
+        }
+        let output = command.output().expect("the program can be started");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let refused = |token: Option<&str>, arguments: &[&str], code: &str| {
+        let (status, _, errors) = run(&at, token, arguments);
+        assert_eq!(status, Some(1), "{errors}");
+        assert!(errors.starts_with(&format!("error[{code}]")), "{errors}");
+    };
+    let done = |token: &str, arguments: &[&str]| {
+        let (status, output, errors) = run(&at, Some(token), arguments);
+        assert_eq!(status, Some(0), "{errors}");
+        output
+    };
+    assert!(done(&read, &["status"]).contains("n1"));
+    let made = ["volume", "create", "v", "--size", "8M", "--copies", "1"];
+    refused(Some(&read), &made, "ACCESS_DENIED");
+    servers.create_volume("n1", "first", &["--size", "4M", "--copies", "1"]);
+    done(&operate, &made);
+    assert!(done(&operate, &["volume", "verify", "v"]).contains("whole"), "an answer that is a stream");
+    refused(Some(&operate), &["volume", "delete", "v"], "ACCESS_DENIED");
+    done(&administer, &["volume", "delete", "v"]);
+    let node: serde_json::Value =
+        serde_json::from_str(&done(&read, &["node", "get", "n1", "-o", "json"])).expect("it is JSON");
+    assert_eq!(node["name"], "n1");
+    let file = home.path().join("token");
+    std::fs::write(&file, format!("{read}\n")).expect("there is room");
+    done("", &["status", "--token-file", file.to_str().expect("a plain name")]);
+
+    refused(None, &["status"], "TOKEN_MISSING");
+    refused(Some("nonsense"), &["status"], "TOKEN_INVALID");
+    // Of another cluster's authority: who answers is not trusted, and is told nothing.
+    let foreign = create(&other, "read");
+    refused(Some(&foreign), &["status"], "CLUSTER_NOT_REACHED");
+    // The authority's, with another secret; its last character is the secret's.
+    let mut wrong = read.clone().into_bytes();
+    let last = wrong.last_mut().expect("it is not empty");
+    *last = if *last == b'A' { b'Q' } else { b'A' };
+    refused(Some(&String::from_utf8(wrong).expect("it is text")), &["status"], "TOKEN_REFUSED");
+    servers.must_run("n1", &["access", "delete", "read"]);
+    refused(Some(&read), &["status"], "TOKEN_REFUSED");
+    // What belongs to a server's directory.
+    refused(Some(&administer), &["node", "run"], "ONLY_ON_SERVER");
+    refused(Some(&administer), &["drive", "clean", "/nowhere"], "ONLY_ON_SERVER");
+    refused(Some(&administer), &["drive", "add", "here.drive"], "DRIVE_PATH_INVALID");
+    let (_, _, nobody) = run("127.0.0.1:1", Some(&administer), &["status"]);
+    assert!(nobody.contains("CLUSTER_NOT_REACHED"), "{nobody}");
+    assert!(!home.path().join(".local").exists(), "nothing is kept");
+}

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_cluster::simulated::{Faults, SimulatedState, SimulatedStore};
-use spandrel_cluster::{ClusterRecord, ClusterState};
+use spandrel_cluster::{ClusterRecord, ClusterState, StateError};
 use spandrel_node::{Node, NodeConfig, VolumeCreated, VolumeCreation};
 use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
@@ -279,6 +279,22 @@ impl NodesWorld {
             assert_eq!(stopped, Ok(()), "a stop comes to its end");
         }
         self.stop(index, false);
+    }
+
+    /// Puts a server into maintenance, or takes it out again.
+    pub fn set_maintenance(&self, index: usize, is_on: bool) {
+        let state = ClusterState::new(self.state.client(u64::MAX, self.clients.platform()));
+        let changed = self.clients.block_on(async move {
+            let since_unix_ms = is_on.then_some(1);
+            loop {
+                let seen = state.nodes().await.expect("a state that answers");
+                match state.set_maintenance(node_id(index), since_unix_ms, &seen).await {
+                    Err(StateError::Conflict) => {}
+                    outcome => return outcome,
+                }
+            }
+        });
+        assert_eq!(changed, Ok(Ok(())), "a server that the state knows");
     }
 
     /// Makes a volume, on a node that is up.

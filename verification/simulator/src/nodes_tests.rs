@@ -1,7 +1,7 @@
 use std::cell::Cell;
 
 use spandrel_cluster::store::Expected;
-use spandrel_cluster::{StateError, StateKey, VolumeRecord, VolumeState};
+use spandrel_cluster::{StateKey, VolumeRecord, VolumeState};
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports, ScrubReport};
 
 use super::*;
@@ -176,6 +176,91 @@ fn a_volume_is_handed_over_in_less_time_than_promises_last() {
         node.hand_over(created.volume, node_id(owner)).await.expect_err("it is not its owner")
     });
     assert_eq!(refused.code, "NOT_OWNER");
+}
+
+/// Has a client write to the only volume at a node again and again. How many writes were answered, and how many failed.
+fn write_at(nodes: &NodesWorld, index: usize) -> (Rc<Cell<u64>>, Rc<Cell<u64>>) {
+    let device = on(nodes, index, async |node, _| node.exports().open("v").await.expect("it is there"));
+    let (written, failed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let counts = (Rc::clone(&written), Rc::clone(&failed));
+    let platform = nodes.process(index).expect("up").platform();
+    nodes.process(index).expect("up").spawn(async move {
+        loop {
+            let outcome = device.write(0, content(platform.buffers(), written.get(), BLOCK_SECTORS)).await;
+            failed.set(failed.get() + u64::from(outcome.is_err()));
+            written.set(written.get() + 1);
+            platform.sleep(Duration::from_millis(1)).await;
+        }
+    });
+    counts
+}
+
+/// With a client that writes at the node itself, so that the volume would follow it there, and with a start anew.
+#[test]
+fn a_node_in_maintenance_owns_nothing_that_others_can_own() {
+    for seed in 30..36 {
+        let nodes = NodesWorld::new(seed, 3);
+        let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+        let drained = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+        let (written, failed) = write_at(&nodes, drained);
+        let goes_on = |more| {
+            let before = written.get();
+            let end = nodes.world.run_until_within(PATIENCE, || written.get() >= before + more);
+            assert_eq!(end, RunEnd::ConditionMet, "seed {seed}");
+        };
+        goes_on(100);
+        nodes.set_maintenance(drained, true);
+        let began = nodes.world.now();
+        let is_elsewhere = || serving(&nodes).is_some_and(|index| index != drained);
+        assert_eq!(nodes.run_until(is_elsewhere), RunEnd::ConditionMet, "seed {seed}");
+        let took = nodes.world.now() - began;
+        assert!(took < Duration::from_secs(1), "seed {seed}: {took:?} is no hand-over");
+        // Longer than a volume takes to follow its client.
+        for _ in 0..100 {
+            goes_on(100);
+            assert!(ownerships(&nodes).get(&drained).is_none_or(|owned| owned.is_empty()), "seed {seed}");
+        }
+        assert_eq!(failed.get(), 0, "seed {seed}");
+        let owner = serving(&nodes).expect("it is served");
+        let volume = created.volume;
+        let refused = on(&nodes, owner, async move |node, _| node.hand_over(volume, node_id(drained)).await);
+        assert_eq!(refused.expect_err("it takes none").code, "NODE_IN_MAINTENANCE", "seed {seed}");
+
+        nodes.stop(drained, true);
+        nodes.start(drained);
+        assert_eq!(nodes.run_until(|| nodes.all_see_all()), RunEnd::ConditionMet, "seed {seed}");
+        // It holds copies, and others own nothing that it would not have to share with the third node.
+        nodes.stop(owner, true);
+        let third = 3 - drained - owner;
+        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(third)), RunEnd::ConditionMet, "seed {seed}");
+
+        nodes.set_maintenance(drained, false);
+        nodes.start(owner);
+        await_health(&nodes, seed);
+        let back = on(&nodes, third, async move |node, _| node.hand_over(volume, node_id(drained)).await);
+        assert_eq!(back, Ok(()), "seed {seed}");
+        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(drained)), RunEnd::ConditionMet, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_node_in_maintenance_serves_what_nobody_else_can_until_somebody_can() {
+    for seed in 40..46 {
+        let nodes = NodesWorld::new(seed, 2);
+        let created = nodes.create_volume(0, "v", VOLUME_BYTES, 2).expect("there is room");
+        let drained = (0..2).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+        let other = 1 - drained;
+        nodes.set_maintenance(drained, true);
+        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(other)), RunEnd::ConditionMet, "seed {seed}");
+        nodes.stop(other, true);
+        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(drained)), RunEnd::ConditionMet, "seed {seed}");
+        let (written, failed) = write_at(&nodes, drained);
+        nodes.start(other);
+        // Only when the other one has everything in sync again is it a better owner.
+        let is_back = || serving(&nodes) == Some(other) && written.get() > 100;
+        assert_eq!(nodes.run_until(is_back), RunEnd::ConditionMet, "seed {seed}");
+        assert_eq!(failed.get(), 0, "seed {seed}");
+    }
 }
 
 #[test]

@@ -45,8 +45,13 @@ fn a_state_that_was_made_of_a_backup_trusts_nobody_who_used_the_former_one() {
         state.clear().await.unwrap();
         assert_eq!(state.backup(1).await, Ok(None));
         // What an attempt that was interrupted has left.
-        let record =
-            NodeRecord { name: "x".to_owned(), addresses: Vec::new(), joined_unix_ms: 0, key_digest: None };
+        let record = NodeRecord {
+            name: "x".to_owned(),
+            addresses: Vec::new(),
+            joined_unix_ms: 0,
+            key_digest: None,
+            maintenance_since_unix_ms: None,
+        };
         state.put(&StateKey::Node(node(9)), Expected::Absent, record).await.unwrap();
         let generation = 4096 + 4;
         state.restore(&backup, generation).await.unwrap();

@@ -24,8 +24,13 @@ fn it_shows_what_changes() {
         let first = mirror.changed().await;
         assert_eq!(first, BTreeSet::from([1, 2].map(|number| StateKey::Node(node(number)).key())));
         let key = StateKey::Node(node(3));
-        let record =
-            NodeRecord { name: "n3".to_owned(), addresses: Vec::new(), joined_unix_ms: 1, key_digest: None };
+        let record = NodeRecord {
+            name: "n3".to_owned(),
+            addresses: Vec::new(),
+            joined_unix_ms: 1,
+            key_digest: None,
+            maintenance_since_unix_ms: None,
+        };
         let stored = state.put(&key, Expected::Absent, record).await.unwrap();
         assert_eq!(mirror.changed().await, BTreeSet::from([key.key()]));
         assert_eq!(mirror.get(&key), Ok(Some(stored.clone())));

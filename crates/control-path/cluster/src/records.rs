@@ -154,6 +154,9 @@ pub struct NodeRecord {
     /// process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_digest: Option<String>,
+    /// Since when it is in maintenance; none if it is not. It owns no volume then that another node can own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance_since_unix_ms: Option<u64>,
 }
 record!(NodeRecord, "node", 1);
 

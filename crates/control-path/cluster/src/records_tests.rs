@@ -46,8 +46,19 @@ fn the_stored_forms_never_change() {
             addresses: vec!["10.0.0.1:7400".to_owned()],
             joined_unix_ms: 7,
             key_digest: None,
+            maintenance_since_unix_ms: None,
         },
         r#"{"format":1,"name":"n1","addresses":["10.0.0.1:7400"],"joined_unix_ms":7}"#,
+    );
+    check(
+        &NodeRecord {
+            name: "n1".to_owned(),
+            addresses: vec![],
+            joined_unix_ms: 7,
+            key_digest: None,
+            maintenance_since_unix_ms: Some(8),
+        },
+        r#"{"format":1,"name":"n1","addresses":[],"joined_unix_ms":7,"maintenance_since_unix_ms":8}"#,
     );
     check(
         &AliveRecord { incarnation, drives: vec![] },

@@ -16,7 +16,7 @@ use crate::records::{
     NodeRecord, ServersRecord, Stored, TombstoneRecord, VolumeRecord, VolumeRoomRecord, WitnessRecord,
     decode, encode,
 };
-use crate::state::{ClusterState, PoolRoom, StateError, decode_group, expected_of, tombstone};
+use crate::state::{ClusterState, PoolRoom, StateError, decode_group, expected_of, tombstone, unknown_node};
 use crate::store::{Entry, Expected, Key, Selection, StateStore, Transaction, Value};
 
 /// A server that wants to become part of the cluster.
@@ -113,6 +113,30 @@ impl<S: StateStore> ClusterState<S> {
             .expect(&key, expected)
             .put(&key, encode(&record));
         self.commit(transaction).await.map(drop)
+    }
+
+    /// Puts a node into maintenance, since the time of day that is given, or takes it out again. `seen` are all nodes as
+    /// whoever decided that has seen them.
+    ///
+    /// Errors besides the store's: `NODE_UNKNOWN`; a conflict if any node has changed since: two nodes that are put into
+    /// maintenance at once could each count on the other one.
+    pub async fn set_maintenance(
+        &self,
+        node: NodeId,
+        since_unix_ms: Option<u64>,
+        seen: &BTreeMap<NodeId, Stored<NodeRecord>>,
+    ) -> Result<(), StateError> {
+        let stored = seen.get(&node).ok_or_else(|| unknown_node(&node.to_string()))?;
+        if stored.record.maintenance_since_unix_ms == since_unix_ms {
+            return Ok(());
+        }
+        let mut transaction = Transaction::new();
+        for (other, stored) in seen {
+            transaction =
+                transaction.expect(&StateKey::Node(*other).key(), Expected::ModifiedAt(stored.revision));
+        }
+        let record = NodeRecord { maintenance_since_unix_ms: since_unix_ms, ..stored.record.clone() };
+        self.commit(transaction.put(&StateKey::Node(node).key(), encode(&record))).await.map(drop)
     }
 
     /// Whether a server has left the cluster.
@@ -215,7 +239,13 @@ impl NewServer {
             let record = WitnessRecord { name, addresses, joined_unix_ms, key_digest };
             (StateKey::Witness(self.id).key(), encode(&record))
         } else {
-            let record = NodeRecord { name, addresses, joined_unix_ms, key_digest: Some(key_digest) };
+            let record = NodeRecord {
+                name,
+                addresses,
+                joined_unix_ms,
+                key_digest: Some(key_digest),
+                maintenance_since_unix_ms: None,
+            };
             (StateKey::Node(self.id).key(), encode(&record))
         }
     }

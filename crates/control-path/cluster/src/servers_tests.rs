@@ -104,12 +104,37 @@ fn who_has_left_does_not_come_back() {
             assert_eq!(state.remove_server(gone, 7, false).await, Ok(None), "again is no error");
         }
         assert_eq!(code(state.admit_server(&witness, PORTS).await), "SERVER_REFUSED");
-        let record =
-            NodeRecord { name: "n2".to_owned(), addresses: Vec::new(), joined_unix_ms: 0, key_digest: None };
+        let record = NodeRecord {
+            name: "n2".to_owned(),
+            addresses: Vec::new(),
+            joined_unix_ms: 0,
+            key_digest: None,
+            maintenance_since_unix_ms: None,
+        };
         let started = state.put_node(node(2), Expected::Absent, record).await;
         assert_eq!(code(started), "SERVER_REMOVED", "by a start neither");
         let same_name = server(4, "w", "10.0.0.2:7440");
         state.admit_server(&same_name, PORTS).await.expect("its name and address are free");
+    });
+}
+
+/// Each of them would count on the other one.
+#[test]
+fn of_two_nodes_that_go_into_maintenance_at_once_one_has_to_look_again() {
+    let cluster = TestCluster::new(1, 3, 0, 0);
+    let state = cluster.state(1);
+    cluster.platform.run(async move {
+        let seen = state.nodes().await.unwrap();
+        state.set_maintenance(node(1), Some(7), &seen).await.unwrap();
+        assert_eq!(state.set_maintenance(node(2), Some(8), &seen).await, Err(StateError::Conflict));
+        let seen = state.nodes().await.unwrap();
+        assert_eq!(seen[&node(1)].record.maintenance_since_unix_ms, Some(7));
+        assert_eq!(seen[&node(2)].record.maintenance_since_unix_ms, None);
+        state.set_maintenance(node(2), Some(8), &seen).await.expect("it was looked again");
+        let seen = state.nodes().await.unwrap();
+        state.set_maintenance(node(1), None, &seen).await.unwrap();
+        assert_eq!(state.nodes().await.unwrap()[&node(1)].record.maintenance_since_unix_ms, None);
+        assert_eq!(code(state.set_maintenance(node(9), None, &seen).await), "NODE_UNKNOWN");
     });
 }
 

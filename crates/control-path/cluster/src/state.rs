@@ -452,7 +452,7 @@ pub(crate) fn next_configuration(configuration: ConfigurationVersion) -> Configu
     ConfigurationVersion(configuration.0 + 1)
 }
 
-fn unknown_node(node: &str) -> Error {
+pub(crate) fn unknown_node(node: &str) -> Error {
     Error::new(
         "NODE_UNKNOWN",
         format!("{node} does not belong to this cluster"),

@@ -92,6 +92,7 @@ impl TestCluster {
                     addresses: Vec::new(),
                     joined_unix_ms: 0,
                     key_digest: None,
+                    maintenance_since_unix_ms: None,
                 };
                 state.put(&StateKey::Node(node(number)), Expected::Absent, record).await.expect("a new node");
                 for one in 0..drives {

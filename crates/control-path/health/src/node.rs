@@ -11,17 +11,26 @@ pub struct NodeFacts {
     pub nodes_reached: usize,
     /// How many other nodes run.
     pub nodes_running: usize,
+    /// Whether it is in maintenance.
+    pub is_in_maintenance: bool,
+    /// Whether it owns volumes.
+    pub owns_volumes: bool,
 }
 
 /// The status of a node.
 pub fn status(facts: &NodeFacts) -> Status {
+    let mut findings = Vec::new();
     if !facts.is_running {
-        return Status::new(HealthStatus::Unhealthy, OperationalStatus::Down);
+        findings.push((HealthStatus::Unhealthy, OperationalStatus::Down));
+    } else if facts.nodes_running > 0 && facts.nodes_reached == 0 {
+        findings.push((HealthStatus::Warning, OperationalStatus::Isolated));
     }
-    if facts.nodes_running > 0 && facts.nodes_reached == 0 {
-        return Status::new(HealthStatus::Warning, OperationalStatus::Isolated);
+    if facts.is_in_maintenance {
+        let maintenance =
+            if facts.owns_volumes { OperationalStatus::Draining } else { OperationalStatus::Paused };
+        findings.push((HealthStatus::Warning, maintenance));
     }
-    Status::new(HealthStatus::Healthy, OperationalStatus::Up)
+    Status::worst_of(findings, OperationalStatus::Up)
 }
 
 #[cfg(test)]

@@ -83,6 +83,10 @@ operational! {
     Down = "Down",
     /// A node: it runs and reaches no other.
     Isolated = "Isolated",
+    /// A node: it is in maintenance, and still owns volumes.
+    Draining = "Draining",
+    /// A node: it is in maintenance, and owns no volume.
+    Paused = "Paused",
     /// A volume, drive or node: it is about to be ready.
     Starting = "Starting",
 }

@@ -35,7 +35,13 @@ fn example() -> PoolView {
     let mut view = PoolView { geometry, nodes: Vec::new(), drives: Vec::new() };
     for number in 1..=4 {
         let node = NodeId::from_bytes([number; 16]);
-        view.nodes.push(NodeRoom { node, name: format!("node-{number}"), is_online: true, volumes_owned: 0 });
+        view.nodes.push(NodeRoom {
+            node,
+            name: format!("node-{number}"),
+            is_online: true,
+            volumes_owned: 0,
+            is_in_maintenance: false,
+        });
         for place in 1..=2 {
             let drive = DriveId::from_bytes([number * 16 + place; 16]);
             let (slabs_total, slabs_used) = (EXAMPLE_SLABS, 0);

@@ -119,7 +119,7 @@ impl fmt::Display for Warning {
 
 /// Places a new volume.
 ///
-/// Errors: `SIZE_ZERO`, `SIZE_UNALIGNED`, `COPIES_INVALID`, `OWNER_UNKNOWN`, `OWNER_OFFLINE`,
+/// Errors: `SIZE_ZERO`, `SIZE_UNALIGNED`, `COPIES_INVALID`, `OWNER_UNKNOWN`, `OWNER_OFFLINE`, `NODE_IN_MAINTENANCE`,
 /// `TOO_FEW_NODES`, `POOL_FULL`.
 pub fn plan_volume(view: &PoolView, request: &VolumeRequest<'_>) -> Result<Plan, Error> {
     check_size(request)?;
@@ -261,7 +261,9 @@ fn choose_owner(request: &VolumeRequest<'_>, nodes: &[NodeDrives<'_>], slabs: u6
         let candidates = (0..nodes.len()).filter(|index| nodes[*index].slabs_free() > 0);
         let chosen = candidates.min_by_key(|index| {
             let node = &nodes[*index];
-            (node.slabs_free() < slabs, node.room.volumes_owned, Reverse(node.slabs_free()))
+            // One in maintenance only if there is no other: a volume that is served is better than none.
+            let last = node.room.is_in_maintenance;
+            (last, node.slabs_free() < slabs, node.room.volumes_owned, Reverse(node.slabs_free()))
         });
         return Ok(chosen.expect("there is room for a slab, so a node has some"));
     };
@@ -269,6 +271,11 @@ fn choose_owner(request: &VolumeRequest<'_>, nodes: &[NodeDrives<'_>], slabs: u6
     let online = nodes.iter().filter(|node| node.room.is_online).map(|node| node.room.name.as_str());
     let next = format!("name another owner, or none; online are: {}", list_or_none(online));
     match nodes.iter().position(|node| node.room.node == asked) {
+        Some(index) if nodes[index].room.is_in_maintenance => {
+            let why = format!("it was to be owned by {}, which is in maintenance", nodes[index].room.name);
+            let next = "name another owner, or none; or take the node out of maintenance with `spandrel node resume`";
+            Err(Error::new("NODE_IN_MAINTENANCE", what, why, next))
+        }
         Some(index) if nodes[index].room.is_online => Ok(index),
         Some(index) => {
             let why = format!("it was to be owned by {}, which is offline", nodes[index].room.name);

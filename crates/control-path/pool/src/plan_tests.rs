@@ -24,7 +24,13 @@ fn pool<Drives: AsRef<[u32]>>(nodes: &[Drives]) -> PoolView {
     let mut view = PoolView { geometry, nodes: Vec::new(), drives: Vec::new() };
     for (number, drives) in (1..).zip(nodes) {
         let node = node_id(number);
-        view.nodes.push(NodeRoom { node, name: format!("node-{number}"), is_online: true, volumes_owned: 0 });
+        view.nodes.push(NodeRoom {
+            node,
+            name: format!("node-{number}"),
+            is_online: true,
+            volumes_owned: 0,
+            is_in_maintenance: false,
+        });
         for (place, slabs_total) in (1..).zip(drives.as_ref()) {
             let drive = drive_id(number, place);
             view.drives.push(DriveRoom {
@@ -97,7 +103,13 @@ fn any_pool() -> impl Strategy<Value = PoolView> {
         let mut view = pool::<&[u32]>(&[]);
         for (number, (drives, is_online, volumes_owned)) in (1..).zip(nodes) {
             let node = node_id(number);
-            view.nodes.push(NodeRoom { node, name: format!("node-{number}"), is_online, volumes_owned });
+            view.nodes.push(NodeRoom {
+                node,
+                name: format!("node-{number}"),
+                is_online,
+                volumes_owned,
+                is_in_maintenance: false,
+            });
             for (place, (slabs_total, slabs_used, is_online)) in (1..).zip(drives) {
                 let drive = drive_id(number, place);
                 view.drives.push(DriveRoom { drive, node, slabs_total, slabs_used, is_online });
@@ -257,6 +269,10 @@ fn the_owner_is_who_owns_fewest_and_has_room() {
     assert_eq!(owner(&view, 5), node_id(1), "fewest, most room");
     view.nodes[0].is_online = false;
     assert_eq!(owner(&view, 5), node_id(4));
+    view.nodes[3].is_in_maintenance = true;
+    assert_eq!(owner(&view, 5), node_id(2), "however much it owns");
+    view.nodes.iter_mut().for_each(|node| node.is_in_maintenance = true);
+    assert_eq!(owner(&view, 5), node_id(4), "there is no other");
 }
 
 #[test]
@@ -357,6 +373,8 @@ fn an_owner_that_cannot_be_is_refused() {
     assert_eq!(offline.code, "OWNER_OFFLINE");
     assert!(offline.next.ends_with("node-1, node-2, node-4"), "{offline}");
     assert_eq!(refusal(&view, &owned_by(9)).code, "OWNER_UNKNOWN");
+    view.nodes[0].is_in_maintenance = true;
+    assert_eq!(refusal(&view, &owned_by(1)).code, "NODE_IN_MAINTENANCE");
 }
 
 #[test]

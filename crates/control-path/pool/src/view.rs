@@ -16,6 +16,9 @@ pub struct NodeRoom {
     pub is_online: bool,
     /// How many volumes it owns.
     pub volumes_owned: u32,
+    /// Whether it should own no volumes. Copies are placed on it all the same: it runs.
+    #[serde(default)]
+    pub is_in_maintenance: bool,
 }
 
 /// A capacity drive of the pool.

@@ -17,7 +17,8 @@ struct Kind {
 }
 
 /// What lies within a partition table comes before it.
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
+    Kind { offset: 4, mark: b"SpandrelDisk", describe: |_| "a Spandrel drive".to_owned() },
     Kind { offset: 0x438, mark: &[0x53, 0xEF], describe: extended },
     Kind { offset: 0, mark: b"XFSB", describe: xfs },
     Kind { offset: 0x1_0040, mark: b"_BHRfS_M", describe: btrfs },
@@ -62,6 +63,12 @@ pub fn recognize_path(path: &Path) -> Option<String> {
     let file = DriveFile::open(path, true).ok()?;
     let reader = Reader::new(&file);
     known(&reader.bytes(0, head_bytes(reader)).ok()?)
+}
+
+/// What stands in a file or on a block device, in words, whatever it is. `None` if it cannot be read.
+pub fn describe_path(path: &Path) -> Option<String> {
+    let file = DriveFile::open(path, true).ok()?;
+    Some(recognize(Reader::new(&file)))
 }
 
 /// What stands there, in words.

@@ -32,6 +32,8 @@ fn nothing_is_said_of_a_path_where_nothing_is_known() {
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
     file.write_all(b"#!/bin/sh").expect("there is room");
     assert_eq!(recognize_path(file.path()), None);
+    assert_eq!(describe_path(file.path()).as_deref(), Some("it carries something unknown"));
+    assert_eq!(describe_path(Path::new("/nowhere")), None);
     assert_eq!(recognize_path(Path::new("/nowhere")), None);
 }
 

@@ -19,6 +19,7 @@ mod data;
 mod export;
 mod fields;
 mod foreign;
+mod identity;
 mod inspect;
 mod inspection;
 mod journal;
@@ -36,7 +37,8 @@ mod testing;
 
 pub use arguments::{ExportedSlab, InspectArguments, InspectFormat, Outcome};
 pub use export::{ExportOptions, ExportReport, export};
-pub use foreign::recognize_path;
+pub use foreign::{describe_path, recognize_path};
+pub use identity::{DriveIdentity, identify_path, store_end_bytes_max};
 pub use inspect::{InspectOptions, inspect, inspect_source, inspect_with};
 pub use inspection::{
     CopyReport, Damage, DamageKind, Inspection, JournalReport, ListedWrite, LiveBlock, PageReport, Phase,

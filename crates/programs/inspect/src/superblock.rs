@@ -16,7 +16,7 @@ const INCOMPATIBLE_FEATURES_KNOWN: u64 = 0;
 pub const ROOT_SLOTS: u32 = 4;
 
 /// The block numbers that map entries reserve, so that a store has fewer blocks.
-const SIZE_BLOCKS_MAX: u32 = u32::MAX - 1;
+pub const SIZE_BLOCKS_MAX: u32 = u32::MAX - 1;
 
 /// What a superblock says.
 #[derive(Clone, Debug, PartialEq, Eq)]

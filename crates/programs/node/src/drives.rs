@@ -417,8 +417,7 @@ fn refusal(location: &str, error: &AttachError) -> Error {
         AttachError::Empty | AttachError::Drive(_) => ("DRIVE_FAILED", "replace the drive, or leave it out"),
         AttachError::Foreign(_) => (
             "DRIVE_IN_FOREIGN_USE",
-            "choose another drive; if nothing on this one is needed any more, wipe it first (wipefs --all, or delete \
-             the file)",
+            "choose another drive; if nothing on this one is needed any more, wipe it first with `spandrel drive clean`",
         ),
         AttachError::WrongIdentity(_) => ("DRIVE_OF_OTHER_NODE", "give the node its own drives"),
         AttachError::Newer(_) => ("DRIVE_FORMAT_NEWER", "run the newer version of spandrel on this node"),

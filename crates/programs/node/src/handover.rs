@@ -1,5 +1,5 @@
 //! Moving a volume from its owner to another node, without waiting for promises to run out: when somebody wants it, when
-//! the owner's node is stopped, and when a client elsewhere writes to it.
+//! the owner's node is stopped or goes into maintenance, and when a client elsewhere writes to it.
 //!
 //! The owner stops first: from then on it answers nothing of the volume. Then it tells the others that what they have
 //! promised it counts no more, and asks one of them to take the volume, which does so by the usual transaction. Front-ends
@@ -10,16 +10,21 @@
 //! - Nobody is told that a volume was given up before its owner here is deposed.
 //! - While a hand-over is under way, this node does not take the volume itself.
 
+use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::future::{join_all, select};
+use futures_util::stream;
 use spandrel_bus::{BusRequest, BusResponse, GivenUp, OwnedVolume};
 use spandrel_cluster::promises::Peer;
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{VolumeMembership, VolumeWriter};
-use spandrel_platform::{Platform, before};
+use spandrel_platform::{Instant, Platform, before};
 use spandrel_shared::knob::{self, Knob};
 use spandrel_shared::{Error, NodeId, VolumeId};
 
@@ -32,6 +37,28 @@ const FOLLOW_AFTER_MS: u64 = 5000;
 
 /// How long a node may take to take a volume. It needs one transaction for it.
 const TAKE_TIME_MAX: Duration = Duration::from_secs(3);
+
+/// How many volumes a node in maintenance hands over at a time: each pauses for a transaction.
+const DRAINED_AT_ONCE: usize = 8;
+
+/// How long a node in maintenance keeps a volume that it could not hand over before it tries again: each attempt lets
+/// its clients wait.
+const DRAIN_PAUSE_MIN: Duration = Duration::from_secs(1);
+const DRAIN_PAUSE_MAX: Duration = Duration::from_secs(16);
+
+/// How many volumes each node is being given, which the state does not show yet.
+#[derive(Default)]
+struct Given(RefCell<BTreeMap<NodeId, u64>>);
+
+impl Given {
+    fn count(&self, to: NodeId) {
+        *self.0.borrow_mut().entry(to).or_default() += 1;
+    }
+
+    fn to(&self, node: NodeId) -> u64 {
+        self.0.borrow().get(&node).copied().unwrap_or(0)
+    }
+}
 
 /// A volume that is being taken, or handed over, by this node: nobody else here begins to take it.
 pub(crate) struct BeingTaken<P: Platform, S: StateStore> {
@@ -56,7 +83,8 @@ impl<P: Platform, S: StateStore> Drop for BeingTaken<P, S> {
 impl<P: Platform, S: StateStore> Node<P, S> {
     /// Hands a volume that this node owns over to another node, and returns when that one owns it. Clients go on.
     ///
-    /// Errors: `NOT_OWNER`, `OWNER_OFFLINE` if the other node does not answer; nothing has changed then.
+    /// Errors: `NOT_OWNER`, `NODE_IN_MAINTENANCE`, `OWNER_OFFLINE` if the other node does not answer; nothing has changed
+    /// then.
     /// `VOLUME_NOT_MOVED` if it did not take the volume; then whoever can takes it, this node most likely.
     pub async fn hand_over(&self, volume: VolumeId, to: NodeId) -> Result<(), Error> {
         self.inner.hand_over(volume, to).await
@@ -65,6 +93,22 @@ impl<P: Platform, S: StateStore> Node<P, S> {
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
     async fn hand_over(self: &Rc<Self>, volume: VolumeId, to: NodeId) -> Result<(), Error> {
+        if to != self.parts.own.node && self.parts.view.is_in_maintenance(to) {
+            let name = self.parts.name_of(to);
+            return Err(Error::new(
+                "NODE_IN_MAINTENANCE",
+                format!("volume {volume} is not moved to node {name}"),
+                "the node is in maintenance, and takes no volumes",
+                format!(
+                    "choose another node, or take it out of maintenance with `spandrel node resume {name}`"
+                ),
+            ));
+        }
+        self.pass_on(volume, to).await
+    }
+
+    /// Hands a volume over, also to a node in maintenance.
+    async fn pass_on(self: &Rc<Self>, volume: VolumeId, to: NodeId) -> Result<(), Error> {
         let refuse = |code: &str, why: String, next: &str| {
             let what = format!("volume {volume} is not moved to node {}", self.parts.name_of(to));
             Error::new(code, what, why, next)
@@ -120,6 +164,12 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         if !seen.record.owner.is_some_and(is_former) || seen.record.epoch != epoch {
             return false;
         }
+        // The former owner may not know yet that this node is in maintenance. One that nobody else can take is taken.
+        let view = &self.parts.view;
+        let could_take = |node: &NodeId| *node != from.node && !view.is_in_maintenance(*node);
+        if view.is_in_maintenance(self.parts.own.node) && self.copies_in_sync(&seen).keys().any(could_take) {
+            return false;
+        }
         self.reaches_every_slab(&seen) && self.take_seen(seen).await.is_some()
     }
 
@@ -137,6 +187,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         self.parts.platform.spawn(async move {
             let while_ms = knob::value(Knob::FollowAfter, FOLLOW_AFTER_MS);
             node.parts.platform.sleep(Duration::from_millis(while_ms)).await;
+            if node.parts.view.is_in_maintenance(writer.node) {
+                return;
+            }
             let is_owned = node.ownership(volume).is_some_and(|present| Rc::ptr_eq(&present, &ownership));
             if !is_owned || ownership.writer() != Some(writer) || node.stopping.get() {
                 return;
@@ -158,11 +211,13 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// that nobody takes now is taken when this node is gone.
     pub(crate) async fn hand_all_over(self: &Rc<Self>) {
         let volumes: Vec<VolumeId> = self.ownerships.borrow().keys().copied().collect();
+        let given = Given::default();
         let moves = volumes.into_iter().map(async |volume| {
             let seen = self.parts.state.membership(volume).await;
             let Ok(Some(seen)) = seen else { return };
-            let Some(to) = self.successor(&seen) else { return };
-            if let Err(error) = self.hand_over(volume, to).await {
+            let Some(to) = self.successor(&seen, &given) else { return };
+            given.count(to);
+            if let Err(error) = self.pass_on(volume, to).await {
                 tracing::warn!("{error}");
             }
         });
@@ -170,13 +225,62 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         before(&self.parts.platform, deadline, join_all(moves)).await;
     }
 
-    /// The node that serves a volume best after this one: the one with its writer, else the one with the most
-    /// copies in sync.
-    fn successor(&self, seen: &VolumeMembership) -> Option<NodeId> {
+    /// Hands over what this node owns, for as long as the state shows it in maintenance. Never completes.
+    pub(crate) async fn stay_drained(self: Rc<Self>) {
+        let (platform, view) = (&self.parts.platform, &self.parts.view);
+        // When to try again, and how long to wait after that.
+        let mut kept: BTreeMap<VolumeId, (Instant, Duration)> = BTreeMap::new();
+        loop {
+            let seen = view.changed.notified();
+            let owned = self.ownerships_changed.notified();
+            if !view.is_in_maintenance(self.parts.own.node) {
+                kept.clear();
+                seen.await;
+                continue;
+            }
+            let now = platform.now();
+            let is_due = |volume: &VolumeId| kept.get(volume).is_none_or(|(again, _)| *again <= now);
+            let volumes: Vec<VolumeId> = self.ownerships.borrow().keys().copied().filter(is_due).collect();
+            let given = Given::default();
+            let moves = volumes.into_iter().map(async |volume| (volume, self.drain(volume, &given).await));
+            let mut moves = stream::iter(moves).buffer_unordered(DRAINED_AT_ONCE);
+            while let Some((volume, is_gone)) = moves.next().await {
+                let pause = kept.remove(&volume).map_or(DRAIN_PAUSE_MIN, |(_, pause)| pause);
+                if !is_gone {
+                    kept.insert(volume, (platform.now() + pause, (pause * 2).min(DRAIN_PAUSE_MAX)));
+                }
+            }
+            drop(moves);
+            let (seen, owned) = (pin!(seen), pin!(owned));
+            let _ = before(platform, platform.now() + DRAIN_PAUSE_MIN, select(seen, owned)).await;
+        }
+    }
+
+    /// Hands a volume over to a node that is not in maintenance. Whether it is gone from here.
+    async fn drain(self: &Rc<Self>, volume: VolumeId, given: &Given) -> bool {
+        let Ok(Some(seen)) = self.parts.state.membership(volume).await else { return false };
+        let successor = self.successor(&seen, given).filter(|node| !self.parts.view.is_in_maintenance(*node));
+        let Some(to) = successor else {
+            tracing::warn!(volume = seen.record.name, "the volume stays here: no other node can take it");
+            return false;
+        };
+        given.count(to);
+        let passed = self.pass_on(volume, to).await;
+        passed.inspect_err(|error| tracing::warn!("{error}")).is_ok()
+    }
+
+    /// The node that serves a volume best after this one: one that is not in maintenance if there is any, the one with
+    /// its writer, else the one with the most copies in sync, and of these the one that owns the fewest volumes.
+    fn successor(&self, seen: &VolumeMembership, given: &Given) -> Option<NodeId> {
         let mut copies = self.copies_in_sync(seen);
         copies.remove(&self.parts.own.node);
         let writer = seen.record.writer.map(|writer| writer.node);
-        copies.into_iter().max_by_key(|(node, count)| (Some(*node) == writer, *count)).map(|(node, _)| node)
+        let (view, owned) = (&self.parts.view, self.parts.view.volumes_owned());
+        let rank = |(node, count): &(NodeId, u64)| {
+            let owned = owned.get(node).copied().unwrap_or(0) + given.to(*node);
+            (!view.is_in_maintenance(*node), Some(*node) == writer, *count, Reverse(owned))
+        };
+        copies.into_iter().max_by_key(rank).map(|(node, _)| node)
     }
 
     /// How many copies in sync each node has that can be reached.

@@ -24,5 +24,7 @@ mod writers;
 
 pub use device::{NodeDevice, NodeExports};
 pub use node::{Node, NodeConfig};
-pub use report::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, ScrubProgress};
+pub use report::{
+    DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport, ScrubProgress,
+};
 pub use volumes::{VolumeCreated, VolumeCreation};

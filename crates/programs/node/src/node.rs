@@ -16,7 +16,7 @@ use spandrel_cluster::{
 };
 use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::sync::Signal;
-use spandrel_platform::{Address, LinkError, Listener, Platform, TaskHandle};
+use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHandle};
 use spandrel_replica::Replica;
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
 
@@ -68,6 +68,8 @@ impl<P: Platform, S: StateStore> Clone for Node<P, S> {
 pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) parts: NodeParts<P, S>,
     pub(crate) config: NodeConfig,
+    /// When this run began.
+    pub(crate) started_unix_ms: u64,
     /// Where clients of each address find it, ports filled in.
     pub(crate) nbd_addresses: Vec<Address>,
     pub(crate) drives: RefCell<Vec<Rc<NodeDrive<P>>>>,
@@ -76,6 +78,8 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) ownerships_changed: Signal,
     /// Volumes that are being taken.
     pub(crate) being_taken: RefCell<BTreeSet<VolumeId>>,
+    /// Since when volumes could be taken that a node in maintenance leaves to others.
+    pub(crate) held_back: RefCell<BTreeMap<VolumeId, Instant>>,
     /// The attachments of this node's own clients.
     pub(crate) attachments: RefCell<BTreeMap<VolumeId, Weak<Attachment<P, S>>>>,
     pub(crate) stopping: Cell<bool>,
@@ -111,6 +115,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         }
         drives.iter().for_each(|drive| drives::offer(&parts, drive));
         let inner = Rc::new(NodeInner {
+            started_unix_ms: platform.unix_time().0,
             parts,
             config,
             nbd_addresses: nbd_listeners.iter().map(Listener::address).collect(),
@@ -118,6 +123,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             ownerships: RefCell::default(),
             ownerships_changed: Signal::new(),
             being_taken: RefCell::default(),
+            held_back: RefCell::default(),
             attachments: RefCell::default(),
             stopping: Cell::new(false),
             adding_drive: Cell::new(false),
@@ -145,6 +151,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(drives::tell_damage(Rc::clone(&self.inner)));
         self.spawn(Rc::clone(&self.inner).give_way());
         self.spawn(Rc::clone(&self.inner).keep_ownerships());
+        self.spawn(Rc::clone(&self.inner).stay_drained());
         self.spawn(Rc::clone(&self.inner).drop_deleted_copies());
         for listener in nbd_listeners {
             let nbd = self.nbd.clone();
@@ -325,6 +332,9 @@ async fn know_node<P: Platform, S: StateStore>(
                 .as_ref()
                 .map_or_else(|| parts.platform.unix_time().0, |known| known.record.joined_unix_ms),
             key_digest: known.as_ref().and_then(|known| known.record.key_digest.clone()),
+            maintenance_since_unix_ms: known
+                .as_ref()
+                .and_then(|known| known.record.maintenance_since_unix_ms),
         };
         let expected = match known {
             Some(known) if known.record == record => return Ok(()),

@@ -4,7 +4,7 @@
 //! The rules are few: a volume is taken by its preferred owner if it has none, by the node whose
 //! former process owned it, and by any node if its owner has been silent for 1.5 s; each time only
 //! by a node that reaches an in-sync copy of every slab. Of several that try at once the cluster's
-//! state lets one succeed, and the others then see its epoch.
+//! state lets one succeed, and the others then see its epoch. A node in maintenance lets all others go first.
 //!
 //! Invariants:
 //! - An owner begins with what the state shows after it was taken, read linearizably.
@@ -48,6 +48,15 @@ const FORMER_WRITER_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// How long a front-end that wants to write waits for a sign of life of the one that may, before it has to ask again.
 const WRITER_ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// How long a node in maintenance waits for others to take a volume that nobody serves. They need to see its owner
+/// silent, their own delays, and one transaction.
+///
+/// A volume that no other node can take is served by this one after all: whoever put it into maintenance saw that the
+/// others could do without it, so something else has been lost since, and clients that wait for as long as the
+/// maintenance lasts would be worse off than with an owner that is about to go. It is handed over as soon as another
+/// node can take it.
+const MAINTENANCE_DELAY: Duration = Duration::from_secs(3);
 
 /// An ownership of this process.
 pub(crate) struct Ownership<P: Platform, S: StateStore> {
@@ -272,6 +281,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Ends the ownerships of volumes that are gone or being deleted.
     fn drop_deleted(&self) {
         let volumes = self.parts.view.volumes.borrow();
+        self.held_back.borrow_mut().retain(|volume, _| volumes.contains_key(volume));
         let seen_up_to = self.parts.view.revision();
         for (volume, ownership) in self.ownerships.borrow().iter() {
             let stored = volumes.get(volume);
@@ -309,6 +319,27 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             }
             ownership.owner.depose();
         }
+        let view = &self.parts.view;
+        if !view.knows_nodes() {
+            return None;
+        }
+        let delay = self.delay_of_claim(volume, record);
+        // An ownership of this process that ended is taken up again also in maintenance: it could not be handed over.
+        let lets_others_go_first = view.is_in_maintenance(own.node) && record.owner != Some(own);
+        let mut held_back = self.held_back.borrow_mut();
+        if delay.is_none() || !lets_others_go_first {
+            held_back.remove(&volume);
+            return delay;
+        }
+        // Nothing is begun meanwhile: whoever hands the volume to this node need not wait for that.
+        let now = self.parts.platform.now();
+        let since = *held_back.entry(volume).or_insert(now);
+        delay.filter(|_| now.since(since) >= MAINTENANCE_DELAY)
+    }
+
+    /// After which delay this node takes a volume that it does not own, if it should: as if it were not in maintenance.
+    fn delay_of_claim(&self, volume: VolumeId, record: &VolumeRecord) -> Option<Duration> {
+        let own = self.parts.own;
         match record.owner {
             // A former process of this node, or this one after an ownership that ended.
             Some(owner) if owner.node == own.node => Some(Duration::ZERO),

@@ -11,6 +11,7 @@ use spandrel_volume::{LegState, Phase};
 use crate::drives::NodeDrive;
 use crate::node::Node;
 use crate::ownership::Ownership;
+use crate::parts::NodeParts;
 
 /// A node and what it does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +26,12 @@ pub struct NodeReport {
     pub nbd_addresses: Vec<String>,
     /// NBD connections that are open.
     pub nbd_connections: u64,
+    /// When this run of its process began, by the clock of its server. Absent if its version does not say.
+    #[serde(default)]
+    pub started_unix_ms: Option<u64>,
+    /// How it asks each of the other nodes. Empty if its version does not say.
+    #[serde(default)]
+    pub peers: Vec<PeerReport>,
     /// Other nodes that answer.
     pub reachable: Vec<NodeId>,
     /// Nodes that the cluster's state shows alive, this one included.
@@ -36,6 +43,26 @@ pub struct NodeReport {
     pub drives: Vec<DriveReport>,
     /// The volumes that it owns.
     pub owned: Vec<OwnedVolumeReport>,
+}
+
+/// How a node asks another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerReport {
+    /// The other node.
+    pub node: NodeId,
+    /// For how long nothing was heard of it; absent if nothing was ever.
+    pub silent_ms: Option<u64>,
+    /// The connections of the present session, none if there is no session.
+    pub paths: Vec<PathReport>,
+}
+
+/// A connection to another node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathReport {
+    /// Where it leads.
+    pub address: String,
+    /// What was sent on it or asked for, in bytes, since it was made.
+    pub carried_bytes: u64,
 }
 
 /// A drive of a node. What is counted is counted since the node started.
@@ -157,12 +184,24 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             incarnation: self.incarnation(),
             nbd_addresses: inner.nbd_addresses.iter().map(ToString::to_string).collect(),
             nbd_connections: self.nbd_connections(),
+            started_unix_ms: Some(inner.started_unix_ms),
+            peers: inner.parts.bus.peers().into_iter().map(|peer| report_peer(&inner.parts, peer)).collect(),
             reachable: inner.parts.liveness.reachable().into_iter().collect(),
             alive: inner.parts.view.alive_nodes().into_iter().collect(),
             state_requests: self.state_requests(),
             drives: inner.drives.borrow().iter().map(|drive| report_drive(drive)).collect(),
             owned: ownerships.iter().map(|(volume, ownership)| report_volume(*volume, ownership)).collect(),
         }
+    }
+}
+
+fn report_peer<P: Platform, S: StateStore>(parts: &NodeParts<P, S>, node: NodeId) -> PeerReport {
+    let silent = parts.bus.last_received(node).map(|heard| parts.platform.now().since(heard));
+    let path = |(address, carried_bytes)| PathReport { address, carried_bytes };
+    PeerReport {
+        node,
+        silent_ms: silent.map(|silent| u64::try_from(silent.as_millis()).unwrap_or(u64::MAX)),
+        paths: parts.bus.paths(node).into_iter().map(path).collect(),
     }
 }
 

@@ -57,6 +57,27 @@ impl ClusterView {
         self.alive.borrow().keys().copied().collect()
     }
 
+    /// Whether the state shows a node in maintenance. Nobody is before this view has read the nodes; see
+    /// [`Self::knows_nodes`].
+    pub(crate) fn is_in_maintenance(&self, node: NodeId) -> bool {
+        let nodes = self.nodes.borrow();
+        nodes.get(&node).is_some_and(|stored| stored.record.maintenance_since_unix_ms.is_some())
+    }
+
+    /// Whether the nodes have been read. This node is one of them, so there are some.
+    pub(crate) fn knows_nodes(&self) -> bool {
+        !self.nodes.borrow().is_empty()
+    }
+
+    /// How many volumes the state shows each node to own.
+    pub(crate) fn volumes_owned(&self) -> BTreeMap<NodeId, u64> {
+        let mut owned = BTreeMap::new();
+        for owner in self.volumes.borrow().values().filter_map(|stored| stored.record.owner) {
+            *owned.entry(owner.node).or_default() += 1;
+        }
+        owned
+    }
+
     /// Whether the state shows this entry of a node that is alive.
     pub(crate) fn shows_alive(&self, node: NodeId, entry: &AliveRecord) -> bool {
         self.alive.borrow().get(&node).is_some_and(|stored| stored.record == *entry)

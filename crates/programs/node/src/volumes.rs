@@ -86,7 +86,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// Makes a volume, and returns when it can be used.
     ///
     /// Errors: `NAME_INVALID`, `VOLUME_EXISTS`, those of the plan (`SIZE_ZERO`, `SIZE_UNALIGNED`,
-    /// `COPIES_INVALID`, `TOO_FEW_NODES`, `POOL_FULL`, `OWNER_UNKNOWN`, `OWNER_OFFLINE`),
+    /// `COPIES_INVALID`, `TOO_FEW_NODES`, `POOL_FULL`, `OWNER_UNKNOWN`, `OWNER_OFFLINE`, `NODE_IN_MAINTENANCE`),
     /// `COPY_NOT_MADE` if a node did not do its part, `STATE_UNAVAILABLE`. Nothing remains then.
     pub async fn create_volume(&self, creation: &VolumeCreation) -> Result<VolumeCreated, Error> {
         let parts = &self.inner.parts;
@@ -338,6 +338,7 @@ async fn plan<P: Platform, S: StateStore>(
                 name: stored.record.name.clone(),
                 is_online: alive.contains_key(node),
                 volumes_owned: owned(*node),
+                is_in_maintenance: stored.record.maintenance_since_unix_ms.is_some(),
             })
             .collect(),
         drives: room

@@ -21,19 +21,46 @@ Exit status:
   130  interrupted
 
 The cluster's directory is --dir, else $SPANDREL_DIR, else $XDG_DATA_HOME/spandrel, else
-~/.local/share/spandrel.";
+~/.local/share/spandrel. With --server a server elsewhere is asked instead.";
 
 /// Spandrel: storage of a few servers as one, every write on two or three of them
 #[derive(Debug, Parser)]
 #[command(name = "spandrel", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Arguments {
-    /// The cluster's directory
-    #[arg(long, global = true, env = "SPANDREL_DIR", value_name = "DIR")]
-    pub dir: Option<PathBuf>,
+    /// Which cluster.
+    #[command(flatten)]
+    pub reach: ReachArguments,
 
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Which cluster is asked, and how.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ReachArguments {
+    /// The cluster's directory
+    #[arg(long, global = true, env = "SPANDREL_DIR", value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// Ask a server elsewhere instead, with an access token: its address or name, as in its --listen
+    #[arg(long, global = true, value_name = "ADDRESS[:PORT]")]
+    pub server: Option<String>,
+
+    /// What `spandrel access create` has printed. Other users of this machine can see what stands here
+    #[arg(
+        long = "token",
+        global = true,
+        env = "SPANDREL_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
+    pub access_token: Option<String>,
+
+    /// A file that holds the token
+    // The same identity as the option of `join`, which takes its place there.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// The commands.
@@ -117,9 +144,31 @@ pub struct UpArguments {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub nbd_port: Option<u16>,
 
+    /// How to log.
+    #[command(flatten)]
+    pub log: LogArguments,
+}
+
+/// How a cluster's or a server's process logs.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct LogArguments {
     /// Log to standard error instead of DIR/log/spandrel.log, and more
     #[arg(short, long)]
     pub verbose: bool,
+
+    /// How a line of the log looks
+    #[arg(long, value_enum, env = "SPANDREL_LOG_FORMAT", value_name = "FORMAT", default_value_t)]
+    pub log_format: LogFormat,
+}
+
+/// The forms of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs: one JSON object a line, with time, level, target, node, message and fields
+    Json,
 }
 
 /// How to print a result.
@@ -412,9 +461,9 @@ pub struct JoinArguments {
 /// `spandrel node run` and `spandrel witness run`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct RunArguments {
-    /// Log to standard error instead of DIR/log/spandrel.log, and more
-    #[arg(short, long)]
-    pub verbose: bool,
+    /// How to log.
+    #[command(flatten)]
+    pub log: LogArguments,
 }
 
 /// `spandrel access`.
@@ -446,7 +495,7 @@ pub struct AccessCreateArguments {
 pub enum RoleArgument {
     /// Look at everything
     Read,
-    /// Also make and check volumes
+    /// Also make, move and check volumes, drain and resume nodes
     Operate,
     /// Everything
     Administer,
@@ -471,10 +520,19 @@ pub enum NodeCommand {
     /// List the nodes
     #[command(alias = "ls")]
     List(OutputArguments),
+    /// Show everything about a node: its drives, its volumes, how it reaches the others
+    Get(NodeArguments),
     /// Stop a node: its volumes move to other nodes, its clients lose their connections
     Stop(NodeStopArguments),
     /// Start a node that was stopped
     Start(NodeArguments),
+    /// Put a node into maintenance: it hands its volumes over, and takes none until it is resumed
+    ///
+    /// Clients go on. Refused if no other running node has all data of its volumes. Waits until the last volume is
+    /// handed over; interrupted, the node goes on with it by itself. It stays in maintenance when it starts anew.
+    Drain(NodeDrainArguments),
+    /// Take a node out of maintenance
+    Resume(NodeArguments),
     /// Take a node out of the cluster for good; asked on another server
     ///
     /// Refused while it runs and has drives, and while copies of volumes are to be on its drives.
@@ -511,6 +569,21 @@ pub struct NodeStopArguments {
     pub output: OutputArguments,
 }
 
+/// `spandrel node drain`.
+#[derive(Clone, Debug, Args)]
+pub struct NodeDrainArguments {
+    /// The node's name
+    pub name: String,
+
+    /// Only say what would be done, or what stands against it
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
 /// A node's name and how to print the result.
 #[derive(Clone, Debug, Args)]
 pub struct NodeArguments {
@@ -534,6 +607,11 @@ pub enum DriveCommand {
     ///
     /// A drive that carries anything is refused with what that is, and left as it is.
     Add(DriveAddArguments),
+    /// Wipe a block device or a file of this server, so that `drive add` takes it
+    ///
+    /// Says what stands there, and asks. Refused while anybody uses it, and if it is a drive of the node in --dir. What
+    /// is not discarded by the drive itself may still be read from it: this is no way to destroy secrets.
+    Clean(DriveCleanArguments),
     /// Read a drive that no node has open, check everything on it, and show what it holds
     Inspect(InspectArguments),
 }
@@ -548,6 +626,22 @@ pub struct DriveAddArguments {
     /// What they are made of, where the kernel does not know or is wrong
     #[arg(long, value_enum)]
     pub media: Option<Media>,
+}
+
+/// `spandrel drive clean`.
+#[derive(Clone, Debug, Args)]
+pub struct DriveCleanArguments {
+    /// The block device or file
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+
+    /// Only say what stands there and would be lost, or what stands against it
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not ask whether this is meant
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `spandrel drive get`.

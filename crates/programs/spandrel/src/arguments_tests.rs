@@ -33,8 +33,26 @@ fn sizes_have_units() {
 fn the_directory_may_stand_anywhere() {
     for line in ["spandrel --dir /x status", "spandrel status --dir /x -o json"] {
         let arguments = parse(line).expect("it is well-formed");
-        assert_eq!(arguments.dir, Some(PathBuf::from("/x")), "{line}");
+        assert_eq!(arguments.reach.dir, Some(PathBuf::from("/x")), "{line}");
     }
+}
+
+#[test]
+fn a_server_elsewhere_may_be_named_anywhere_and_joins_keep_their_token() {
+    for line in ["spandrel --server a --token t status", "spandrel status --token t --server a"] {
+        let ReachArguments { server, access_token, .. } = parse(line).expect("it is well-formed").reach;
+        assert_eq!((server.as_deref(), access_token.as_deref()), (Some("a"), Some("t")), "{line}");
+    }
+    let arguments = parse("spandrel status --server a --token-file f").expect("it is well-formed");
+    assert_eq!(arguments.reach.token_file, Some(PathBuf::from("f")));
+    let join = |line| match parse(line).expect("it is well-formed").command {
+        Command::Node(NodeCommand::Join(join)) => join,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(join("spandrel node join t --listen 10.0.0.1").token.as_deref(), Some("t"));
+    let from_file = join("spandrel node join --token-file f --listen 10.0.0.1");
+    assert_eq!((from_file.token, from_file.token_file), (None, Some(PathBuf::from("f"))));
+    assert!(parse("spandrel node join --listen 10.0.0.1").is_err(), "a token is needed");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod access;
 mod checks;
+mod clean;
 mod cluster;
 mod drive;
 mod fleet;

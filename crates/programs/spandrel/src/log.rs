@@ -1,15 +1,24 @@
 //! Where the log goes: everything to a file in the cluster's directory, and what a person should
-//! see at once to standard error.
+//! see at once to standard error. As lines of text, or with one JSON object a line, for programs.
 
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io::IsTerminal;
 use std::sync::Mutex;
 
+use serde_json::{Map, Value, json};
 use spandrel_shared::Error;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{EnvFilter, Layer, Registry};
 
+use crate::arguments::{LogArguments, LogFormat};
 use crate::directory::Directory;
 
 /// The variable that says what is logged, in tracing's words; `info` if it is not set.
@@ -22,15 +31,18 @@ const LOG_BYTES_MAX: u64 = 16 << 20;
 /// which tell what happened to nodes and volumes.
 const SHOWN_TARGET: &str = "spandrel::";
 
-/// Starts to log. With `verbose` all of it goes to standard error.
-pub fn start(directory: &Directory, verbose: bool) -> Result<(), Error> {
+/// Starts to log, in the name of the server or the nodes that run in this process: with several, each logs on a thread
+/// of its name. With `verbose` all of it goes to standard error.
+pub fn start(directory: &Directory, arguments: LogArguments, names: Vec<String>) -> Result<(), Error> {
+    let LogArguments { verbose, log_format } = arguments;
     let filter = || {
         let builder = EnvFilter::builder().with_env_var(FILTER_VARIABLE);
         builder.with_default_directive(LevelFilter::INFO.into()).from_env_lossy()
     };
+    let lines = JsonLines { names };
     if verbose {
-        let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(is_terminal()).with_filter(filter());
-        set(Registry::default().with(layer));
+        let to_screen = layer(std::io::stderr, is_terminal(), true, log_format, &lines);
+        set(Registry::default().with(to_screen.with_filter(filter())));
         return Ok(());
     }
     let folder = directory.log_directory();
@@ -45,25 +57,141 @@ pub fn start(directory: &Directory, verbose: bool) -> Result<(), Error> {
         let what = format!("the log {} cannot be written", path.display());
         Error::new("LOG_NOT_WRITABLE", what, error.to_string(), "make it writable, or log elsewhere with -v")
     })?;
-    let to_file = fmt::layer().with_writer(Mutex::new(file)).with_ansi(false).with_filter(filter());
+    let to_file = layer(Mutex::new(file), false, true, log_format, &lines).with_filter(filter());
     let shown = tracing_subscriber::filter::filter_fn(|metadata| {
         let is_own = metadata.target().starts_with(SHOWN_TARGET);
         *metadata.level() == tracing::Level::ERROR || is_own && *metadata.level() <= tracing::Level::WARN
     });
-    let to_screen = fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(is_terminal())
-        .with_target(false)
-        .with_filter(shown);
+    let to_screen = layer(std::io::stderr, is_terminal(), false, log_format, &lines).with_filter(shown);
     set(Registry::default().with(to_file).with(to_screen));
     Ok(())
+}
+
+/// What writes events down.
+fn layer<S, W>(
+    writer: W,
+    with_colours: bool,
+    with_target: bool,
+    format: LogFormat,
+    lines: &JsonLines,
+) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    match format {
+        LogFormat::Text => layer.with_ansi(with_colours).with_target(with_target).boxed(),
+        LogFormat::Json => layer.with_ansi(false).event_format(lines.clone()).boxed(),
+    }
+}
+
+/// Events as JSON objects, each in a line: `time` (UTC, RFC 3339), `level`, `target`, `node` (the server's name, absent
+/// for what concerns no single node), `message`, and `fields`, which are the event's own.
+#[derive(Clone, Debug)]
+struct JsonLines {
+    /// The server's name, or those of all nodes in this process.
+    names: Vec<String>,
+}
+
+impl JsonLines {
+    /// The node in whose name this thread speaks.
+    fn node(&self) -> Option<String> {
+        if let [only] = &self.names[..] {
+            return Some(only.clone());
+        }
+        let thread = std::thread::current();
+        thread.name().filter(|name| self.names.iter().any(|known| known == name)).map(str::to_owned)
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for JsonLines
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+{
+    fn format_event(
+        &self,
+        _context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut time = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let metadata = event.metadata();
+        let mut line = Map::new();
+        line.insert("time".to_owned(), time.into());
+        line.insert("level".to_owned(), metadata.level().as_str().into());
+        line.insert("target".to_owned(), metadata.target().into());
+        if let Some(node) = self.node() {
+            line.insert("node".to_owned(), node.into());
+        }
+        line.insert("message".to_owned(), fields.message.into());
+        line.insert("fields".to_owned(), Value::Object(fields.others));
+        writeln!(writer, "{}", Value::Object(line))
+    }
+}
+
+/// What an event says.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    others: Map<String, Value>,
+}
+
+impl Fields {
+    fn take(&mut self, field: &Field, value: Value) {
+        match (field.name(), value) {
+            ("message", Value::String(message)) => self.message = message,
+            (name, value) => {
+                self.others.insert(name.to_owned(), value);
+            }
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.take(field, format!("{value:?}").into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.take(field, value.into());
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.take(field, value.to_string().into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.take(field, value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.take(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.take(field, value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        // What is no number in JSON becomes null.
+        self.take(field, json!(value));
+    }
 }
 
 fn is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 
-fn set(subscriber: impl tracing::Subscriber + Send + Sync) {
+fn set(subscriber: impl Subscriber + Send + Sync) {
     // Fails only if there is one already, which then serves as well.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
+
+#[cfg(test)]
+#[path = "log_tests.rs"]
+mod tests;

@@ -1,6 +1,6 @@
 //! The program `spandrel`: a cluster on one machine, and the commands that ask it.
 //!
-//! Reading order: [`arguments`] (what can be asked for), [`local`] (running a cluster of several nodes in this
+//! Reading order: [`arguments`] (what can be asked for), [`reach`] (of whom), [`local`] (running a cluster of several nodes in this
 //! process, each in a [`node_thread`] with its [`node_state`]), [`server`] (running one node as a server of its own),
 //! [`admin`] (what a cluster can be asked), [`commands`]
 //! (asking it), [`demo`].
@@ -27,9 +27,11 @@ mod node_thread;
 mod notify;
 mod open_files;
 mod random;
+mod reach;
 mod server;
 mod table;
 mod text;
+mod wipe;
 
 use std::process::ExitCode;
 
@@ -41,8 +43,8 @@ use crate::arguments::{Arguments, Command};
 // Tests may be built together with the simulator, which plants bugs; what people run may not.
 #[cfg(not(debug_assertions))]
 const _: () = assert!(!spandrel_shared::canary::CAN_PLANT, "build the program alone, without the simulator");
-use crate::directory::Directory;
 use crate::failure::{EXIT_OK, EXIT_USAGE, Outcome};
+use crate::reach::Reach;
 
 fn main() -> ExitCode {
     match Arguments::try_parse() {
@@ -61,20 +63,21 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Outcome {
-    let Arguments { dir, command } = arguments;
-    let directory = || Directory::choose(dir.as_deref());
-    let client = || Client::new(directory()?);
+    let Arguments { reach, command } = arguments;
+    let reach = Reach::new(reach);
+    let (directory, client) = (|| reach.directory(), || reach.client());
     match &command {
         Command::Up(up) => local::up::run(directory()?, up),
         Command::Status(arguments) => commands::status(&client()?, *arguments),
-        Command::Cluster(command) => commands::cluster(directory()?, command),
-        Command::Witness(command) => commands::witness(directory()?, command),
+        Command::Cluster(command) => commands::cluster(&reach, command),
+        Command::Witness(command) => commands::witness(&reach, command),
         Command::Access(command) => commands::access(&client()?, command),
         Command::Volume(command) => commands::volume(&client()?, command),
-        Command::Node(command) => commands::node(directory()?, command),
-        Command::Drive(command) => commands::drive(client, command),
+        Command::Node(command) => commands::node(&reach, command),
+        Command::Drive(command) => commands::drive(&reach, command),
         Command::Scrub(arguments) => commands::scrub(&client()?, *arguments),
-        Command::Fleet(arguments) => commands::fleet(&client()?, arguments),
+        // Its clients use the nodes' sockets.
+        Command::Fleet(arguments) => commands::fleet(&Client::new(directory()?)?, arguments),
         Command::Demo(arguments) => demo::run(*arguments),
         Command::Completions(arguments) => {
             clap_complete::generate(

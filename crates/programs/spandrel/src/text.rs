@@ -41,6 +41,17 @@ pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.0} %", part as f64 * 100.0 / whole as f64) }
 }
 
+/// How long ago something was, in the unit that people would choose: `5 s`, `3 min`, `7 h`, `12 d`.
+pub fn age_text(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
 /// A text for a shell, in quotes if it needs them.
 pub fn quoted(text: &str) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=+,@%".contains(letter);

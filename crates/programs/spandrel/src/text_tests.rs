@@ -8,6 +8,14 @@ fn times_have_a_fitting_unit() {
 }
 
 #[test]
+fn ages_have_a_fitting_unit() {
+    let cases = [(119_999, "119 s"), (120_000, "2 min"), (7_200_000, "2 h"), (172_800_000, "2 d")];
+    for (ms, expected) in cases {
+        assert_eq!(age_text(ms), expected);
+    }
+}
+
+#[test]
 fn things_are_counted() {
     assert_eq!(counted(1, "node"), "1 node");
     assert_eq!(counted(0, "node"), "0 nodes");

@@ -4,7 +4,7 @@ use rustls::{ClientConnection, Connection, ServerConnection};
 use spandrel_shared::NodeId;
 
 use super::*;
-use crate::{Authority, Holder, pinned_client};
+use crate::{Authority, Holder, pinned_client, pinned_client_of_any_name};
 
 fn cluster() -> ClusterId {
     ClusterId::from_random(1, 2)
@@ -79,6 +79,19 @@ fn who_knows_only_the_fingerprint_is_let_in_as_a_stranger() {
     // Somebody who shows the true authority's certificate beside one that it has not signed.
     let forged = Credentials { authority_pem: member.authority_pem.clone(), ..impostor };
     assert!(speak(pinned(), forged.server(true).unwrap(), name).is_err());
+}
+
+#[test]
+fn who_does_not_know_the_name_trusts_the_authority_alone() {
+    let authority = Authority::create(cluster()).unwrap();
+    let member = holder(&authority, cluster());
+    let address = ServerName::try_from("192.0.2.7").unwrap();
+    let pinned = || pinned_client_of_any_name(member.fingerprint().unwrap()).unwrap();
+    assert_eq!(speak(pinned(), member.server(true).unwrap(), address.clone()), Ok(false));
+    let impostor = holder(&Authority::create(cluster()).unwrap(), cluster());
+    assert!(speak(pinned(), impostor.server(true).unwrap(), address.clone()).is_err());
+    let forged = Credentials { authority_pem: member.authority_pem.clone(), ..impostor };
+    assert!(speak(pinned(), forged.server(true).unwrap(), address).is_err());
 }
 
 #[test]

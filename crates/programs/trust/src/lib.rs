@@ -22,7 +22,7 @@ pub use access::AccessToken;
 pub use authority::{Authority, Holder};
 pub use credentials::{Credentials, HolderKey};
 pub use join_token::JoinToken;
-pub use pinned::pinned_client;
+pub use pinned::{pinned_client, pinned_client_of_any_name};
 pub use revocation::revocation_list;
 pub use secret::{Fingerprint, Secret, SecretDigest};
 

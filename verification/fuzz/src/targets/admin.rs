@@ -113,7 +113,13 @@ fn pool() -> PoolView {
     for number in 1..=4 {
         let node = NodeId::from_bytes([number; 16]);
         let name = format!("n{number}");
-        view.nodes.push(NodeRoom { node, name, is_online: true, volumes_owned: u32::from(number) });
+        view.nodes.push(NodeRoom {
+            node,
+            name,
+            is_online: true,
+            volumes_owned: u32::from(number),
+            is_in_maintenance: number == 1,
+        });
         for place in 0..2 {
             let drive = DriveId::from_bytes([number + 16 * place; 16]);
             let slabs_used = if (number, place) == (2, 1) { 60 } else { u32::from(number) };

@@ -116,6 +116,7 @@ fn seeds() -> Vec<Vec<u8>> {
             addresses: vec!["a:1".to_owned()],
             joined_unix_ms: 1,
             key_digest: None,
+            maintenance_since_unix_ms: Some(2),
         }),
         encode(&AliveRecord {
             incarnation: ProcessIncarnation::from_bytes([2; 16]),

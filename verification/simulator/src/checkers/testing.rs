@@ -200,6 +200,8 @@ pub(crate) fn report(node: usize, owned: Vec<OwnedVolumeReport>) -> NodeReport {
         incarnation: ProcessIncarnation::from_random(1, 1),
         nbd_addresses: Vec::new(),
         nbd_connections: 0,
+        started_unix_ms: None,
+        peers: Vec::new(),
         reachable: Vec::new(),
         alive: Vec::new(),
         state_requests: StateRequests::default(),

@@ -23,8 +23,9 @@ use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
 
 use super::api::{
     Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdd, DriveAdded,
-    JoinAnswer, JoinRequest, JoinTokenStatus, NodeStatus, Progress, ServerRemove, ServerRemoved, Settle,
-    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeStatus,
+    JoinAnswer, JoinRequest, JoinTokenStatus, NodeDetails, NodeDrain, NodeDrained, NodeStatus, Progress,
+    ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateRole, StateStatus, Usage, VolumeCreate,
+    VolumeCreateAnswer, VolumeStatus,
 };
 use super::counters::Counters;
 use super::nodes::{NodeAccess, NodeEntry, Nodes};
@@ -41,6 +42,9 @@ const OWNER_PAUSE: Duration = Duration::from_millis(100);
 /// How often, and with what pause, it is looked whether a client that leaves is gone.
 const LEAVE_TRIES: u32 = 20;
 const LEAVE_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often a change of a node's maintenance is begun anew when something else changes at the same time.
+const MAINTENANCE_TRIES: u32 = 16;
 
 /// Digits of a join token's digest by which people name it.
 const JOIN_ID_DIGITS: usize = 8;
@@ -325,6 +329,49 @@ impl Administration {
         self.node(name).await
     }
 
+    /// Puts a node into maintenance, or only says whether that could be done. It hands its volumes over by itself from
+    /// then on, and keeps to that when it starts anew.
+    ///
+    /// Errors: `NODE_NOT_FOUND`, `NODE_NEEDED` if volumes could not do without it.
+    pub async fn drain_node(&self, name: &str, drain: NodeDrain) -> Result<NodeDrained, Error> {
+        for _ in 0..MAINTENANCE_TRIES {
+            // Before the facts: what changes after this is seen by the transaction.
+            let seen = self.state.nodes().await.map_err(state_error)?;
+            let facts = self.facts().await?;
+            let known = facts.known_node(name)?;
+            let volumes = facts.volumes_with(known);
+            if known.maintenance_since_unix_ms().is_none() {
+                facts.check_drain(known)?;
+                if !drain.dry_run {
+                    match self.state.set_maintenance(known.id, Some(unix_ms()), &seen).await {
+                        Ok(()) => tracing::warn!("node {name} goes into maintenance"),
+                        Err(StateError::Conflict) => continue,
+                        Err(error) => return Err(state_error(error)),
+                    }
+                }
+            }
+            return Ok(NodeDrained { node: self.node(name).await?, volumes });
+        }
+        Err(state_error(StateError::Conflict))
+    }
+
+    /// Takes a node out of maintenance. One that is in none is left as it is.
+    pub async fn resume_node(&self, name: &str) -> Result<NodeStatus, Error> {
+        for _ in 0..MAINTENANCE_TRIES {
+            let seen = self.state.nodes().await.map_err(state_error)?;
+            let entry = self.entry(name).await?;
+            match self.state.set_maintenance(entry.id, None, &seen).await {
+                Ok(()) => {
+                    tracing::warn!("node {name} is not in maintenance any more");
+                    return self.node(name).await;
+                }
+                Err(StateError::Conflict) => {}
+                Err(error) => return Err(state_error(error)),
+            }
+        }
+        Err(state_error(StateError::Conflict))
+    }
+
     async fn entry(&self, name: &str) -> Result<NodeEntry, Error> {
         let nodes = self.nodes.list().await?;
         let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
@@ -367,17 +414,23 @@ impl Administration {
                 memberships.extend(self.state.membership(id).await.map_err(state_error)?);
             }
         }
-        let nodes = join_all(self.nodes.list().await?.into_iter().map(|node| self.know(node))).await;
+        let records = self.state.nodes().await.map_err(state_error)?;
+        let know = |node: NodeEntry| {
+            let record = records.get(&node.id).map(|stored| stored.record.clone());
+            self.know(node, record)
+        };
+        let nodes = join_all(self.nodes.list().await?.into_iter().map(know)).await;
         Ok(Facts {
             nodes,
             drive_names: locked(&self.drive_names).clone(),
             room,
             volumes: memberships,
             geometry: self.cluster.slab_bytes,
+            generation: self.cluster.generation,
         })
     }
 
-    async fn know(&self, entry: NodeEntry) -> KnownNode {
+    async fn know(&self, entry: NodeEntry, record: Option<NodeRecord>) -> KnownNode {
         let NodeEntry { name, id, mut nbd_addresses, access } = entry;
         let report = match access {
             Some(access) => self.report(access).await,
@@ -389,7 +442,7 @@ impl Administration {
                 nbd_addresses = report.nbd_addresses.iter().filter_map(|text| text.parse().ok()).collect();
             }
         }
-        KnownNode { name, id, nbd_addresses, report }
+        KnownNode { name, id, record, nbd_addresses, report }
     }
 
     fn learn_drive_names(&self, node: &str, report: &NodeReport) {
@@ -428,6 +481,25 @@ impl Administration {
         let nodes = self.facts().await?.nodes();
         let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
         nodes.into_iter().find(|node| node.name == name).ok_or_else(|| node_not_found(name, &names))
+    }
+
+    /// Everything that is known of a node.
+    pub async fn node_details(&self, name: &str) -> Result<NodeDetails, Error> {
+        let facts = self.facts().await?;
+        Ok(facts.node_details(facts.known_node(name)?, self.state_role(name).await))
+    }
+
+    /// How the server called `name` takes part in keeping the state, if anybody can say.
+    async fn state_role(&self, name: &str) -> Option<StateRole> {
+        let server = self.server.as_ref()?;
+        let asked = tokio::time::timeout(REPORT_TIMEOUT, server.state_status()).await.ok()?;
+        let member = asked.ok()?.members.into_iter().find(|member| member.name == name);
+        Some(match member {
+            None => StateRole::None,
+            Some(member) if member.leads => StateRole::Leads,
+            Some(member) if member.votes => StateRole::Keeps,
+            Some(_) => StateRole::Learns,
+        })
     }
 
     /// Makes a volume.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use spandrel_cluster::{MediaClass, Role, StateRequests};
 use spandrel_health::Status;
 use spandrel_node::ScrubProgress;
-use spandrel_shared::{ClusterId, DriveId, Error, NodeId, VolumeId};
+use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
 use spandrel_trust::Secret;
 use spandrel_volume::ScrubReport;
 
@@ -27,10 +27,16 @@ pub const VOLUME_CHECK: &str = "/v1/volumes/{name}/check";
 pub const VOLUME_MOVE: &str = "/v1/volumes/{name}/move";
 /// `GET`: a list of [`NodeStatus`].
 pub const NODES: &str = "/v1/nodes";
+/// `GET`: [`NodeDetails`].
+pub const NODE: &str = "/v1/nodes/{name}";
 /// `POST` of a [`NodeStop`]: [`NodeStatus`].
 pub const NODE_STOP: &str = "/v1/nodes/{name}/stop";
 /// `POST`: [`NodeStatus`].
 pub const NODE_START: &str = "/v1/nodes/{name}/start";
+/// `POST` of a [`NodeDrain`]: [`NodeDrained`], at once. The node itself hands its volumes over then.
+pub const NODE_DRAIN: &str = "/v1/nodes/{name}/drain";
+/// `POST`: [`NodeStatus`].
+pub const NODE_RESUME: &str = "/v1/nodes/{name}/resume";
 /// `GET`: a list of [`DriveStatus`]. `POST` of a [`DriveAdd`]: [`DriveAdded`], for the node that is asked.
 pub const DRIVES: &str = "/v1/drives";
 /// `GET`: a list of [`CheckReport`], the last of each volume. `POST`: lines of [`CheckLine`].
@@ -306,11 +312,84 @@ pub struct NodeStatus {
     pub drives: u32,
     /// The names of the volumes that it owns.
     pub volumes_owned: Vec<String>,
+    /// Its maintenance; absent if it is in none.
+    #[serde(default)]
+    pub maintenance: Option<Maintenance>,
     /// NBD connections that are open.
     pub connections: u64,
     /// What it has asked of the cluster's state since it started. Reads and transactions stand still between changes
     /// of membership, however much is read and written.
     pub state_requests: StateRequests,
+}
+
+/// The maintenance of a node: it owns no volume that another node can own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Maintenance {
+    /// Since when.
+    pub since_unix_ms: u64,
+    /// The names of volumes that it owns all the same: not handed over yet, or no other node can take them.
+    pub volumes_left: Vec<String>,
+}
+
+/// Everything that is known of a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeDetails {
+    /// What the list of nodes says.
+    #[serde(flatten)]
+    pub node: NodeStatus,
+    /// Where it listens for other nodes: one address in each network.
+    pub addresses: Vec<String>,
+    /// When it joined the cluster; absent before its first start.
+    pub joined_unix_ms: Option<u64>,
+    /// Since when it runs; absent while it does not, or if its version does not say.
+    pub started_unix_ms: Option<u64>,
+    /// This run of its process; absent while it does not run.
+    pub incarnation: Option<ProcessIncarnation>,
+    /// Whether its server keeps the cluster's state; absent where all nodes are in one process, and while the state
+    /// does not say.
+    pub state_role: Option<StateRole>,
+    /// What can be promised to volumes on its drives, in bytes.
+    pub promisable_bytes: u64,
+    /// Of this, what is promised.
+    pub promised_bytes: u64,
+    /// What is stored on its drives, in bytes; 0 while it does not run.
+    pub used_bytes: u64,
+    /// How it asks the other nodes, as it says itself.
+    pub peers: Vec<PeerStatus>,
+}
+
+/// How a server takes part in keeping the cluster's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StateRole {
+    /// It keeps it, and the others follow it.
+    Leads,
+    /// It keeps it.
+    Keeps,
+    /// It is being brought up to date, and has no vote yet.
+    Learns,
+    /// Others keep it.
+    None,
+}
+
+/// How a node asks another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// The other node's name.
+    pub node: String,
+    /// For how long nothing was heard of it; absent if nothing was ever.
+    pub silent_ms: Option<u64>,
+    /// The connections of the present session; none if there is no session.
+    pub paths: Vec<PathStatus>,
+}
+
+/// A connection between two nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathStatus {
+    /// Where it leads.
+    pub address: String,
+    /// What was sent on it or asked for, in bytes, since it was made.
+    pub carried_bytes: u64,
 }
 
 /// A drive. What is counted is counted since its node started.
@@ -507,6 +586,23 @@ pub struct NodeStop {
     /// Without warning.
     #[serde(default)]
     pub abrupt: bool,
+}
+
+/// How to put a node into maintenance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDrain {
+    /// Only say what would be done, or what stands against it.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A node that is in maintenance, or would be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeDrained {
+    /// The node.
+    pub node: NodeStatus,
+    /// The names of the volumes that it hands over.
+    pub volumes: Vec<String>,
 }
 
 /// How to delete a volume.

@@ -29,6 +29,8 @@ fn report(run: u64, drive_written_bytes: u64, owned: &[(u64, u32, u64)]) -> Node
         incarnation: ProcessIncarnation::from_random(0, run),
         nbd_addresses: Vec::new(),
         nbd_connections: 0,
+        started_unix_ms: None,
+        peers: Vec::new(),
         alive: Vec::new(),
         state_requests: StateRequests::default(),
         reachable: Vec::new(),

@@ -53,7 +53,7 @@ pub enum Place {
         addresses: Vec<SocketAddr>,
         /// What is trusted, and with what this side proves who it is.
         tls: Arc<ClientConfig>,
-        /// The name in the other side's certificate.
+        /// The name in the other side's certificate, or any where that is not looked at.
         name: ServerName<'static>,
     },
 }
@@ -171,7 +171,7 @@ impl HttpClient {
             Place::Addresses { addresses, tls, name } => (addresses, tls, name),
         };
         let connector = TlsConnector::from(Arc::clone(tls));
-        let mut failures = Vec::new();
+        let (mut failures, mut is_other) = (Vec::new(), false);
         for address in addresses {
             let attempt = async {
                 let stream = TcpStream::connect(address).await?;
@@ -179,7 +179,10 @@ impl HttpClient {
             };
             match tokio::time::timeout(CONNECT_TIMEOUT, attempt).await {
                 Ok(Ok(stream)) => return self.begin(stream).await,
-                Ok(Err(error)) => failures.push(format!("{address}: {error}")),
+                Ok(Err(error)) => {
+                    is_other |= is_untrusted(&error);
+                    failures.push(format!("{address}: {error}"));
+                }
                 Err(_) => failures.push(format!("{address}: no answer")),
             }
         }
@@ -187,7 +190,13 @@ impl HttpClient {
             "CLUSTER_NOT_REACHED",
             format!("{} cannot be reached", self.place),
             failures.join("; "),
-            "look whether the node runs there, whether its ports are open, and whether this is the right cluster",
+            match is_other {
+                false => "look whether the node runs there, and whether its ports are open",
+                true => {
+                    "what answers shows no certificate of the cluster that has given the token, so nothing was told \
+                         to it: look whether address and token belong together"
+                }
+            },
         ))
     }
 
@@ -244,6 +253,12 @@ impl HttpClient {
             "use the version of spandrel that the cluster was started with",
         )
     }
+}
+
+/// Whether the other side has not shown what was to be shown.
+fn is_untrusted(error: &std::io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented))
 }
 
 /// The response, or the error that it carries.

@@ -5,18 +5,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use spandrel_cluster::{DriveRecord, DriveState, PoolRoom, VolumeMembership};
+use spandrel_cluster::{DriveRecord, DriveState, Member, NodeRecord, PoolRoom, VolumeMembership};
 use spandrel_fleet::Target;
 use spandrel_health::{
     CopyFacts, DriveFacts, DriveTrouble, NodeFacts, PoolFacts, Status, VolumeFacts, drive, node, pool, volume,
 };
-use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport};
+use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport};
 use spandrel_platform::Address;
 use spandrel_pool::{DriveRoom, NodeRoom, PoolView, Space};
-use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, SlabGeometry, VolumeId};
+use spandrel_shared::{BLOCK_BYTES, DriveId, Error, NodeId, SlabGeometry, VolumeId};
 
+use crate::admin::administration::node_not_found;
 use crate::admin::api::{
-    DriveStatus, Export, LegStatus, NodeStatus, PoolStatus, Progress, Traffic, VolumeStatus,
+    DriveStatus, Export, LegStatus, Maintenance, NodeDetails, NodeStatus, PathStatus, PeerStatus, PoolStatus,
+    Progress, StateRole, Traffic, VolumeStatus,
 };
 
 /// All that is known at one moment.
@@ -31,6 +33,8 @@ pub struct Facts {
     pub volumes: Vec<VolumeMembership>,
     /// The pool's slab size.
     pub geometry: SlabGeometry,
+    /// The generation of the cluster's state. The marks of a volume of an older one say nothing yet.
+    pub generation: u32,
 }
 
 /// A node, and what it says of itself.
@@ -39,10 +43,19 @@ pub struct KnownNode {
     pub name: String,
     /// Its identity.
     pub id: NodeId,
+    /// What the cluster's state holds of it; none before its first start.
+    pub record: Option<NodeRecord>,
     /// Where it serves NBD: the unix socket first.
     pub nbd_addresses: Vec<Address>,
     /// `None` if it does not run or did not answer.
     pub report: Option<NodeReport>,
+}
+
+impl KnownNode {
+    /// Since when it is in maintenance, if it is.
+    pub fn maintenance_since_unix_ms(&self) -> Option<u64> {
+        self.record.as_ref().and_then(|record| record.maintenance_since_unix_ms)
+    }
 }
 
 impl Facts {
@@ -77,6 +90,7 @@ impl Facts {
             name: known.name.clone(),
             is_online: known.report.is_some(),
             volumes_owned: known.report.as_ref().map_or(0, |report| report.owned.len() as u32),
+            is_in_maintenance: known.maintenance_since_unix_ms().is_some(),
         };
         let drive = |(drive, record): (&DriveId, &DriveRecord)| DriveRoom {
             drive: *drive,
@@ -124,10 +138,15 @@ impl Facts {
 
     fn node(&self, known: &KnownNode) -> NodeStatus {
         let running = |node: &&KnownNode| node.report.is_some() && node.id != known.id;
+        let maintenance = known
+            .maintenance_since_unix_ms()
+            .map(|since_unix_ms| Maintenance { since_unix_ms, volumes_left: self.volumes_with(known) });
         let facts = NodeFacts {
             is_running: known.report.is_some(),
             nodes_reached: known.report.as_ref().map_or(0, |report| report.reachable.len()),
             nodes_running: self.nodes.iter().filter(running).count(),
+            is_in_maintenance: maintenance.is_some(),
+            owns_volumes: maintenance.as_ref().is_some_and(|left| !left.volumes_left.is_empty()),
         };
         let drives = self.room.drives.iter().filter(|(_, record)| record.node == known.id);
         let owned = known.report.iter().flat_map(|report| &report.owned);
@@ -143,11 +162,120 @@ impl Facts {
                 .filter_map(|owned| name_of(owned.volume))
                 .map(|volume| volume.record.name.clone())
                 .collect(),
+            maintenance,
             connections: known.report.as_ref().map_or(0, |report| report.nbd_connections),
             state_requests: known
                 .report
                 .as_ref()
                 .map_or_else(Default::default, |report| report.state_requests),
+        }
+    }
+
+    /// The names of volumes that a node owns, by what it says or by what the cluster's state says: that one has died
+    /// does not mean that another one has taken its volumes.
+    pub fn volumes_with(&self, known: &KnownNode) -> Vec<String> {
+        let says = |volume: VolumeId| {
+            let mut owned = known.report.iter().flat_map(|report| &report.owned);
+            owned.any(|owned| owned.volume == volume)
+        };
+        let has = |volume: &&VolumeMembership| {
+            volume.record.owner.is_some_and(|owner| owner.node == known.id) || says(volume.volume)
+        };
+        let mut names: Vec<String> =
+            self.volumes.iter().filter(has).map(|volume| volume.record.name.clone()).collect();
+        names.sort_by_key(|name| natural_order(name));
+        names
+    }
+
+    /// What stands against draining a node: parts of volumes of which no other node that runs, and is not in
+    /// maintenance itself, has a copy in sync. Whoever drains a node is about to switch it off.
+    pub fn check_drain(&self, node: &KnownNode) -> Result<(), Error> {
+        let can_serve = |known: &KnownNode| {
+            known.id != node.id && known.report.is_some() && known.maintenance_since_unix_ms().is_none()
+        };
+        let others: BTreeSet<NodeId> =
+            self.nodes.iter().filter(|known| can_serve(known)).map(|known| known.id).collect();
+        let needs = |volume: &&VolumeMembership| {
+            let is_settled = volume.record.generation == self.generation;
+            let has_other = |member: &Member| {
+                is_settled
+                    && volume.is_in_sync(member)
+                    && volume.nodes.get(&member.drive).is_some_and(|holder| others.contains(holder))
+                    && self.is_reachable(member.drive)
+            };
+            !volume.sets.iter().all(|set| set.members.iter().any(has_other))
+        };
+        let mut volumes: Vec<&str> =
+            self.volumes.iter().filter(needs).map(|volume| volume.record.name.as_str()).collect();
+        if volumes.is_empty() {
+            return Ok(());
+        }
+        volumes.sort_by_key(|name| natural_order(name));
+        let mut why = format!(
+            "no other node that runs and is not in maintenance has a copy in sync of all parts of {}",
+            volumes.join(", ")
+        );
+        for known in self.nodes.iter().filter(|known| known.id != node.id) {
+            if known.report.is_none() {
+                why += &format!("; {} is down", known.name);
+            } else if known.maintenance_since_unix_ms().is_some() {
+                why += &format!("; {} is in maintenance", known.name);
+            }
+        }
+        Err(Error::new(
+            "NODE_NEEDED",
+            format!("node {} is not drained", node.name),
+            why,
+            "bring the other nodes and their drives back, or out of maintenance (`spandrel node resume`), and wait until \
+             `spandrel volume list` shows these volumes healthy; a volume that keeps one copy cannot do without its node",
+        ))
+    }
+
+    /// The node called `name`.
+    pub fn known_node(&self, name: &str) -> Result<&KnownNode, Error> {
+        self.nodes.iter().find(|node| node.name == name).ok_or_else(|| {
+            let names: Vec<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
+            node_not_found(name, &names)
+        })
+    }
+
+    /// Everything that is known of a node, and how it takes part in keeping the state.
+    pub fn node_details(&self, known: &KnownNode, state_role: Option<StateRole>) -> NodeDetails {
+        let (record, report) = (known.record.as_ref(), known.report.as_ref());
+        let drives = self.drives().into_iter().filter(|drive| drive.node == known.name);
+        let (mut promisable_bytes, mut promised_bytes, mut used_bytes) = (0, 0, 0);
+        for drive in drives {
+            promisable_bytes += drive.promisable_bytes;
+            promised_bytes += drive.promised_bytes;
+            used_bytes += drive.used_bytes;
+        }
+        let mut peers: Vec<PeerStatus> =
+            report.iter().flat_map(|report| &report.peers).map(|peer| self.peer(peer)).collect();
+        peers.sort_by_key(|peer| natural_order(&peer.node));
+        NodeDetails {
+            node: self.node(known),
+            addresses: record.map_or_else(Vec::new, |record| record.addresses.clone()),
+            joined_unix_ms: record.map(|record| record.joined_unix_ms),
+            started_unix_ms: report.and_then(|report| report.started_unix_ms),
+            incarnation: report.map(|report| report.incarnation),
+            state_role,
+            promisable_bytes,
+            promised_bytes,
+            used_bytes,
+            peers,
+        }
+    }
+
+    fn peer(&self, peer: &PeerReport) -> PeerStatus {
+        let paths = peer.paths.iter();
+        let path = |path: &PathReport| PathStatus {
+            address: path.address.clone(),
+            carried_bytes: path.carried_bytes,
+        };
+        PeerStatus {
+            node: self.node_name(peer.node),
+            silent_ms: peer.silent_ms,
+            paths: paths.map(path).collect(),
         }
     }
 

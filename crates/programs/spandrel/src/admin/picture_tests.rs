@@ -69,11 +69,27 @@ fn node_report(number: u64) -> NodeReport {
         incarnation: incarnation(number),
         nbd_addresses: Vec::new(),
         nbd_connections: 5,
+        started_unix_ms: Some(1000),
+        peers: vec![PeerReport {
+            node: node_id(number % 3 + 1),
+            silent_ms: Some(7),
+            paths: vec![PathReport { address: "10.0.0.9:7440".to_owned(), carried_bytes: 11 }],
+        }],
         state_requests: StateRequests { reads: 7, ..StateRequests::default() },
         alive: Vec::new(),
         reachable: (1..=3).filter(|other| *other != number).map(node_id).collect(),
         drives: vec![drive_report(number)],
         owned: if number == 1 { vec![owned()] } else { Vec::new() },
+    }
+}
+
+fn node_record(number: u64) -> NodeRecord {
+    NodeRecord {
+        name: format!("n{number}"),
+        addresses: vec![format!("10.0.0.{number}:7440")],
+        joined_unix_ms: 500,
+        key_digest: None,
+        maintenance_since_unix_ms: None,
     }
 }
 
@@ -129,6 +145,7 @@ async fn facts() -> Facts {
             .map(|number| KnownNode {
                 name: format!("n{number}"),
                 id: node_id(number),
+                record: Some(node_record(number)),
                 nbd_addresses: vec![Address::Unix(format!("/x/n{number}/nbd.sock"))],
                 report: Some(node_report(number)),
             })
@@ -147,6 +164,7 @@ async fn facts() -> Facts {
             read_at: Revision(1),
         }],
         geometry,
+        generation: 0,
     }
 }
 
@@ -175,6 +193,21 @@ async fn all_is_well() {
 }
 
 #[tokio::test]
+async fn a_node_is_told_with_its_room_and_its_paths() {
+    let facts = facts().await;
+    let known = facts.known_node("n3").expect("there is one");
+    let details = facts.node_details(known, Some(StateRole::Leads));
+    assert_eq!((details.joined_unix_ms, details.started_unix_ms), (Some(500), Some(1000)));
+    assert_eq!((details.promisable_bytes, details.promised_bytes), (14 * (4 << 20), 2 * (4 << 20)));
+    assert_eq!(details.used_bytes, 10 * 4096);
+    assert_eq!((details.peers[0].node.as_str(), details.peers[0].paths[0].carried_bytes), ("n1", 11));
+    let json = serde_json::to_value(&details).expect("plain data");
+    assert_eq!((&json["name"], &json["state_role"]), (&"n3".into(), &"leads".into()), "one flat object");
+    assert_eq!(serde_json::from_value::<NodeDetails>(json).expect("the same form"), details);
+    assert!(facts.known_node("n4").is_err_and(|error| error.code == "NODE_NOT_FOUND"));
+}
+
+#[tokio::test]
 async fn a_node_that_is_down() {
     let mut facts = facts().await;
     facts.nodes[2].report = None;
@@ -186,6 +219,56 @@ async fn a_node_that_is_down() {
     assert!(!volume(&facts).exports[2].is_up);
     facts.volumes[0].marks.insert(drive_id(3), Version::ZERO);
     assert_eq!(volume(&facts).status.to_string(), "Warning (Degraded)");
+}
+
+fn pause(facts: &mut Facts, index: usize) {
+    facts.nodes[index].record.as_mut().expect("it has one").maintenance_since_unix_ms = Some(9);
+}
+
+#[tokio::test]
+async fn a_node_in_maintenance_drains_until_nobody_says_that_it_owns_anything() {
+    let mut facts = facts().await;
+    pause(&mut facts, 0);
+    let left = |facts: &Facts| facts.nodes()[0].maintenance.clone().expect("it is").volumes_left;
+    assert_eq!(facts.nodes()[0].status.to_string(), "Warning (Draining)");
+    assert_eq!(left(&facts), ["v1"]);
+    facts.volumes[0].record.owner = Some(VolumeOwner { node: node_id(2), incarnation: incarnation(2) });
+    assert_eq!(left(&facts), ["v1"], "it does not know yet");
+    facts.nodes[0].report.as_mut().expect("it runs").owned.clear();
+    assert!(left(&facts).is_empty());
+    assert_eq!(facts.nodes()[0].status.to_string(), "Warning (Paused)");
+    facts.nodes[0].report = None;
+    facts.volumes[0].record.owner = Some(VolumeOwner { node: node_id(1), incarnation: incarnation(1) });
+    assert_eq!(left(&facts), ["v1"], "it has died, and nobody has taken it yet");
+}
+
+#[tokio::test]
+async fn a_node_is_drained_only_if_others_have_everything_in_sync() {
+    let refused = |facts: &Facts| facts.check_drain(&facts.nodes[0]).err();
+    assert!(refused(&facts().await).is_none());
+
+    let mut without_one = facts().await;
+    without_one.nodes[1].report = None;
+    assert!(refused(&without_one).is_none(), "n3 has everything");
+    without_one.volumes[0].marks.insert(drive_id(3), Version::ZERO);
+    let error = refused(&without_one).expect("n3 is stale");
+    assert_eq!(error.code, "NODE_NEEDED");
+    assert!(error.why.contains("v1") && error.why.contains("n2 is down"), "{error}");
+
+    let mut paused = facts().await;
+    pause(&mut paused, 1);
+    paused.nodes[2].report.as_mut().expect("it runs").drives[0].failure = Some("no answer".to_owned());
+    let error = refused(&paused).expect("n3 has no drive");
+    assert!(error.why.contains("n2 is in maintenance") && !error.why.contains("n3"), "{error}");
+
+    let mut unsettled = facts().await;
+    unsettled.generation = 1;
+    assert!(refused(&unsettled).is_some(), "nobody knows which copies are in sync");
+
+    // Each part counts by itself.
+    let mut parts = facts().await;
+    parts.volumes[0].sets[1].members.truncate(1);
+    assert!(refused(&parts).is_some());
 }
 
 #[tokio::test]

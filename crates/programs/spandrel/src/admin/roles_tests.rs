@@ -48,8 +48,11 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("POST", api::VOLUME_CHECK, OPERATE),
     ("POST", api::VOLUME_MOVE, OPERATE),
     ("GET", api::NODES, READ),
+    ("GET", api::NODE, READ),
     ("POST", api::NODE_STOP, OPERATE),
     ("POST", api::NODE_START, OPERATE),
+    ("POST", api::NODE_DRAIN, OPERATE),
+    ("POST", api::NODE_RESUME, OPERATE),
     ("GET", api::DRIVES, READ),
     ("POST", api::DRIVES, ADMINISTER),
     ("GET", api::SCRUB, READ),
@@ -151,8 +154,13 @@ impl Api {
             generation: 0,
         };
         state.create_cluster(record.clone()).await.expect("it is empty");
-        let node =
-            NodeRecord { name: "n1".to_owned(), addresses: Vec::new(), joined_unix_ms: 0, key_digest: None };
+        let node = NodeRecord {
+            name: "n1".to_owned(),
+            addresses: Vec::new(),
+            joined_unix_ms: 0,
+            key_digest: None,
+            maintenance_since_unix_ms: None,
+        };
         state.put(&StateKey::Node(known_node()), Expected::Absent, node).await.expect("it is not there yet");
         let process = ProcessFacts { directory: String::new(), memory: true, flush_us: None };
         let cluster = Administration::new(process, record, state, Arc::new(NoNodes), None);

@@ -32,8 +32,9 @@ use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
     DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer,
-    JoinTokenStatus, NodeHandOver, NodeScrubLine, NodeStatus, NodeStop, ServerRemove, ServerRemoved, Settle,
-    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
+    JoinTokenStatus, NodeDetails, NodeDrain, NodeDrained, NodeHandOver, NodeScrubLine, NodeStatus, NodeStop,
+    ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate,
+    VolumeCreateAnswer, VolumeMove, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -125,6 +126,8 @@ fn status_of(code: &str) -> StatusCode {
         | "TOO_FEW_NODES"
         | "OWNER_OFFLINE"
         | "NODE_HOLDS_COPIES"
+        | "NODE_IN_MAINTENANCE"
+        | "NODE_NEEDED"
         | "LAST_NODE"
         | "SERVER_IS_THIS_ONE"
         | "SERVER_REMOVED"
@@ -146,6 +149,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::VOLUMES, get(list_volumes))
         .route(api::VOLUME, get(get_volume))
         .route(api::NODES, get(list_nodes))
+        .route(api::NODE, get(get_node))
         .route(api::DRIVES, get(list_drives))
         .route(api::SCRUB, get(list_checks))
         .route(api::USAGE, get(get_usage))
@@ -158,6 +162,8 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::SCRUB, post(scrub))
         .route(api::NODE_STOP, post(stop_node))
         .route(api::NODE_START, post(start_node))
+        .route(api::NODE_DRAIN, post(drain_node))
+        .route(api::NODE_RESUME, post(resume_node))
         .route_layer(allowed(Role::Operate));
     let administer = Router::new()
         .route(api::VOLUME, delete(delete_volume))
@@ -288,6 +294,10 @@ async fn list_nodes(State(cluster): Cluster) -> Answer<Vec<NodeStatus>> {
     Ok(Json(cluster.facts().await?.nodes()))
 }
 
+async fn get_node(State(cluster): Cluster, Path(name): Path<String>) -> Answer<NodeDetails> {
+    Ok(Json(cluster.node_details(&name).await?))
+}
+
 async fn stop_node(
     State(cluster): Cluster,
     Path(name): Path<String>,
@@ -299,6 +309,19 @@ async fn stop_node(
 
 async fn start_node(State(cluster): Cluster, Path(name): Path<String>) -> Answer<NodeStatus> {
     Ok(Json(cluster.start_node(&name).await?))
+}
+
+async fn drain_node(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    drain: Result<Json<NodeDrain>, JsonRejection>,
+) -> Answer<NodeDrained> {
+    let Json(drain) = drain.map_err(invalid)?;
+    Ok(Json(cluster.drain_node(&name, drain).await?))
+}
+
+async fn resume_node(State(cluster): Cluster, Path(name): Path<String>) -> Answer<NodeStatus> {
+    Ok(Json(cluster.resume_node(&name).await?))
 }
 
 async fn list_drives(State(cluster): Cluster) -> Answer<Vec<DriveStatus>> {

@@ -12,7 +12,7 @@ use crate::admin::client::{Client, path_with};
 use crate::arguments::{Output, ScrubArguments, VerifyArguments};
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome};
 use crate::table::{Table, count_text};
-use crate::text::{json, say};
+use crate::text::{age_text, json, say};
 
 /// Checks a volume.
 pub fn verify(client: &Client, arguments: &VerifyArguments) -> Outcome {
@@ -125,12 +125,7 @@ fn render_list(reports: &[CheckReport], now_unix_ms: u64) -> String {
         "RESULT",
     ]);
     for report in reports {
-        let seconds = now_unix_ms.saturating_sub(report.ended_unix_ms) / 1000;
-        let ago = match seconds {
-            0..120 => format!("{seconds} s"),
-            120..7200 => format!("{} min", seconds / 60),
-            _ => format!("{} h", seconds / 3600),
-        };
+        let ago = age_text(now_unix_ms.saturating_sub(report.ended_unix_ms));
         table.row([
             report.volume.clone(),
             ago,

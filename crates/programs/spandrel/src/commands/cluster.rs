@@ -17,24 +17,25 @@ use crate::commands::status;
 use crate::confirm::confirm;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
+use crate::reach::Reach;
 use crate::server::found::{NewCluster, found};
 use crate::server::join::{self, NewServer};
 use crate::table::Table;
 use crate::text::{json, say};
 
 /// Carries out a command about the cluster as a whole.
-pub fn cluster(directory: Directory, command: &ClusterCommand) -> Outcome {
+pub fn cluster(reach: &Reach, command: &ClusterCommand) -> Outcome {
     match command {
-        ClusterCommand::Init(arguments) => return init(&directory, arguments),
-        ClusterCommand::Backup(arguments) => return backup(&Client::new(directory)?, &arguments.file),
-        ClusterCommand::Recover(arguments) => return recover(&directory, arguments),
-        ClusterCommand::Settle(arguments) => return settle(&Client::new(directory)?, arguments),
-        ClusterCommand::Status(arguments) => return status(&Client::new(directory)?, *arguments),
+        ClusterCommand::Init(arguments) => return init(&reach.directory()?, arguments),
+        ClusterCommand::Backup(arguments) => return backup(&reach.client()?, &arguments.file),
+        ClusterCommand::Recover(arguments) => return recover(&reach.directory()?, arguments),
+        ClusterCommand::Settle(arguments) => return settle(&reach.client()?, arguments),
+        ClusterCommand::Status(arguments) => return status(&reach.client()?, *arguments),
         ClusterCommand::JoinToken(arguments) => {
-            return join_token(&Client::new(directory)?, arguments.command.as_ref());
+            return join_token(&reach.client()?, arguments.command.as_ref());
         }
         ClusterCommand::State(arguments) => {
-            let state: StateStatus = Client::new(directory)?.get(api::STATE)?;
+            let state: StateStatus = reach.client()?.get(api::STATE)?;
             say(&match arguments.output {
                 Output::Table => render_state(&state),
                 Output::Json => json(&state),

@@ -5,19 +5,20 @@ use spandrel_shared::size::format_size;
 use crate::admin::api::{self, DriveAdd, DriveAdded, DriveStatus};
 use crate::admin::client::Client;
 use crate::arguments::{DriveAddArguments, DriveCommand, DriveGetArguments, Output, OutputArguments};
+use crate::commands::clean::clean;
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome, render, system_error};
+use crate::reach::Reach;
 use crate::table::Table;
 use crate::text::{json, percent, say};
 
-/// Carries out a command about drives. `client` is made only if the cluster has to be asked.
-pub fn drive(
-    client: impl FnOnce() -> Result<Client, spandrel_shared::Error>,
-    command: &DriveCommand,
-) -> Outcome {
+/// Carries out a command about drives.
+pub fn drive(reach: &Reach, command: &DriveCommand) -> Outcome {
+    let client = || reach.client();
     match command {
         DriveCommand::List(arguments) => list(&client()?, *arguments),
         DriveCommand::Get(arguments) => get(&client()?, arguments),
-        DriveCommand::Add(arguments) => add(&client()?, arguments),
+        DriveCommand::Add(arguments) => add(reach, arguments),
+        DriveCommand::Clean(arguments) => clean(&reach.directory()?, arguments),
         DriveCommand::Inspect(arguments) => {
             let outcome = arguments.run(&mut std::io::stdout().lock())?;
             Ok(if outcome.exit_status() == 0 { EXIT_OK } else { EXIT_DAMAGE })
@@ -79,10 +80,13 @@ pub fn render_one(drive: &DriveStatus) -> String {
 }
 
 /// Gives drives to the pool, one after the other. One that is refused keeps none of the others out.
-fn add(client: &Client, arguments: &DriveAddArguments) -> Outcome {
+fn add(reach: &Reach, arguments: &DriveAddArguments) -> Outcome {
+    let client = reach.client()?;
     let mut refused = None;
     for path in &arguments.paths {
-        let added = std::path::absolute(path)
+        // This machine's folders are none of a server's elsewhere, which wants whole paths.
+        let whole = if reach.is_elsewhere() { Ok(path.clone()) } else { std::path::absolute(path) };
+        let added = whole
             .map_err(|error| system_error(format!("{} cannot become a drive", path.display()), &error))
             .and_then(|path| {
                 let media = arguments.media.map(Into::into);

@@ -1,27 +1,51 @@
 //! `spandrel node`.
 
-use crate::admin::api::{self, NodeStatus, NodeStop};
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use spandrel_shared::Error;
+use spandrel_shared::size::format_size;
+
+use crate::admin::administration::unix_ms;
+use crate::admin::api::{
+    self, NodeDetails, NodeDrain, NodeDrained, NodeStatus, NodeStop, PathStatus, PeerStatus, StateRole,
+};
 use crate::admin::client::{Client, path_with};
-use crate::arguments::{NodeCommand, Output};
+use crate::arguments::{NodeCommand, NodeDrainArguments, Output};
 use crate::commands::cluster::{join, remove};
-use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome};
+use crate::reach::Reach;
 use crate::server::run;
 use crate::table::Table;
-use crate::text::{json, say};
+use crate::text::{age_text, counted, json, percent, say};
+
+/// How often it is looked how far a drain is. There is nothing to wait for but the next look.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(200);
+
+/// After how long without progress a drain says which volumes stay.
+const DRAIN_STALL: Duration = Duration::from_secs(15);
 
 /// Carries out a command about nodes.
-pub fn node(directory: Directory, command: &NodeCommand) -> Outcome {
-    let client = || Client::new(directory.clone());
+pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
+    let client = || reach.client();
     match command {
-        NodeCommand::Join(arguments) => return join(&directory, arguments, false),
-        NodeCommand::Run(arguments) => return run::run(directory, false, arguments.verbose),
+        NodeCommand::Join(arguments) => return join(&reach.directory()?, arguments, false),
+        NodeCommand::Run(arguments) => return run::run(reach.directory()?, false, arguments.log),
         NodeCommand::Remove(arguments) => return remove(&client()?, arguments, false),
         NodeCommand::List(arguments) => {
             let nodes: Vec<NodeStatus> = client()?.get(api::NODES)?;
             say(&match arguments.output {
                 Output::Table => format!("{}\n{}", render_list(&nodes), render_state_requests(&nodes)),
                 Output::Json => json(&nodes),
+            });
+        }
+        NodeCommand::Get(arguments) => {
+            let node: NodeDetails = client()?.get(&path_with(api::NODE, &arguments.name))?;
+            say(&match arguments.output.output {
+                Output::Table => render_one(&node, unix_ms()),
+                Output::Json => json(&node),
             });
         }
         NodeCommand::Stop(arguments) => {
@@ -39,8 +63,88 @@ pub fn node(directory: Directory, command: &NodeCommand) -> Outcome {
                 Output::Json => json(&node),
             });
         }
+        NodeCommand::Drain(arguments) => return drain(&client()?, arguments),
+        NodeCommand::Resume(arguments) => {
+            let node: NodeStatus = client()?.post(&path_with(api::NODE_RESUME, &arguments.name), &())?;
+            say(&match arguments.output.output {
+                Output::Table => format!("node {} takes volumes again\n", node.name),
+                Output::Json => json(&node),
+            });
+        }
     }
     Ok(EXIT_OK)
+}
+
+/// Puts a node into maintenance, and waits until it owns no volume.
+fn drain(client: &Client, arguments: &NodeDrainArguments) -> Outcome {
+    let name = &arguments.name;
+    let request = NodeDrain { dry_run: arguments.dry_run };
+    let drained: NodeDrained = client.post(&path_with(api::NODE_DRAIN, name), &request)?;
+    if arguments.dry_run {
+        say(&match arguments.output.output {
+            Output::Table if drained.volumes.is_empty() => {
+                format!("node {name} would have no volume to hand over\n")
+            }
+            Output::Table => format!(
+                "node {name} would hand over {}: {}\n",
+                counted(drained.volumes.len() as u64, "volume"),
+                drained.volumes.join(" ")
+            ),
+            Output::Json => json(&drained),
+        });
+        return Ok(EXIT_OK);
+    }
+    let node = await_drained(client, drained)?;
+    say(&match arguments.output.output {
+        Output::Table => format!(
+            "node {name} is in maintenance and owns no volume; `spandrel node resume {name}` ends that\n"
+        ),
+        Output::Json => json(&node),
+    });
+    Ok(EXIT_OK)
+}
+
+/// Shows how a node hands its volumes over, until it owns none.
+fn await_drained(client: &Client, drained: NodeDrained) -> Result<NodeStatus, Error> {
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    let style =
+        ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos} of {len} volumes handed over {msg}");
+    bar.set_style(style.expect("the template is well-formed").progress_chars("=> "));
+    let mut node = drained.node;
+    let mut total = drained.volumes.len();
+    let (mut least, mut since) = (usize::MAX, Instant::now());
+    loop {
+        let Some(maintenance) = &node.maintenance else {
+            bar.finish_and_clear();
+            let what = format!("node {} is not drained", node.name);
+            let why = "somebody has taken it out of maintenance meanwhile";
+            return Err(Error::new("NODE_RESUMED", what, why, "do it again if it is still meant"));
+        };
+        let left = &maintenance.volumes_left;
+        if left.is_empty() {
+            bar.finish_and_clear();
+            return Ok(node);
+        }
+        // What it was taking when it was asked comes on top.
+        total = total.max(left.len());
+        bar.set_length(total as u64);
+        bar.set_position((total - left.len()) as u64);
+        bar.set_message(left.iter().take(3).cloned().collect::<Vec<_>>().join(" "));
+        if left.len() < least {
+            (least, since) = (left.len(), Instant::now());
+        } else if since.elapsed() > DRAIN_STALL {
+            since = Instant::now();
+            let stays = left.join(" ");
+            bar.suspend(|| {
+                eprintln!(
+                    "no other node takes {stays} at present: `spandrel volume get` shows how their copies are"
+                );
+            });
+        }
+        client.pause(DRAIN_INTERVAL);
+        let details: NodeDetails = client.get(&path_with(api::NODE, &node.name))?;
+        node = details.node;
+    }
 }
 
 /// The nodes as a table.
@@ -60,6 +164,89 @@ pub fn render_list(nodes: &[NodeStatus]) -> String {
     table.render()
 }
 
+/// Everything about a node, a line each, and then how it reaches the others.
+fn render_one(details: &NodeDetails, now_unix_ms: u64) -> String {
+    let node = &details.node;
+    let since = |unix_ms: u64| format!("for {}", age_text(now_unix_ms.saturating_sub(unix_ms)));
+    let lines = |words: &[String]| if words.is_empty() { "none".to_owned() } else { words.join(" ") };
+    // No table: nothing here is cut off, however long it is.
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<15} {value}");
+    };
+    line("node", format!("{} ({})", node.name, node.id));
+    line("status", node.status.to_string());
+    line(
+        "runs",
+        match (details.started_unix_ms, details.incarnation) {
+            (Some(started), _) => since(started),
+            (None, Some(_)) => "yes".to_owned(),
+            (None, None) => "no".to_owned(),
+        },
+    );
+    if let Some(maintenance) = &node.maintenance {
+        line("in maintenance", since(maintenance.since_unix_ms));
+    }
+    line("in the cluster", details.joined_unix_ms.map_or("not yet".to_owned(), since));
+    line("listens at", lines(&details.addresses));
+    line("NBD at", lines(&node.nbd_addresses));
+    line("clients", node.connections.to_string());
+    if let Some(role) = details.state_role {
+        line(
+            "cluster's state",
+            match role {
+                StateRole::Leads => "kept here, leads",
+                StateRole::Keeps => "kept here",
+                StateRole::Learns => "about to be kept here",
+                StateRole::None => "kept by others",
+            }
+            .to_owned(),
+        );
+    }
+    let asked = &node.state_requests;
+    line(
+        "asked of it",
+        format!(
+            "{} reads, {} transactions, {} lease renewals",
+            asked.reads, asked.transactions, asked.lease_renewals
+        ),
+    );
+    line("drives", format!("{} of {} can be used", node.drives_usable, node.drives));
+    line(
+        "room",
+        format!(
+            "{} of {} promised to volumes ({})",
+            format_size(details.promised_bytes),
+            format_size(details.promisable_bytes),
+            percent(details.promised_bytes, details.promisable_bytes)
+        ),
+    );
+    line("used", format_size(details.used_bytes));
+    line("volumes owned", lines(&node.volumes_owned));
+    let _ = write!(text, "\n{}", render_peers(&details.peers));
+    text
+}
+
+/// How a node reaches the others.
+fn render_peers(peers: &[PeerStatus]) -> String {
+    if peers.is_empty() {
+        return "it has told of no connection to another node\n".to_owned();
+    }
+    let mut table = Table::new(&["OTHER NODE", ">HEARD", "PATH", ">CARRIED"]);
+    for peer in peers {
+        let heard = peer.silent_ms.map_or("never".to_owned(), |silent| format!("{silent} ms ago"));
+        let path = |path: &PathStatus| [path.address.clone(), format_size(path.carried_bytes)];
+        let mut paths: Vec<[String; 2]> = peer.paths.iter().map(path).collect();
+        if paths.is_empty() {
+            paths.push(["no connection".to_owned(), String::new()]);
+        }
+        for [address, carried] in paths {
+            table.row([peer.node.clone(), heard.clone(), address, carried]);
+        }
+    }
+    table.render()
+}
+
 /// What the nodes have asked of the cluster's state, as a table.
 fn render_state_requests(nodes: &[NodeStatus]) -> String {
     let mut table = Table::new(&["STATE REQUESTS", ">READS", ">TRANSACTIONS", ">LEASE RENEWALS"]);
@@ -69,3 +256,7 @@ fn render_state_requests(nodes: &[NodeStatus]) -> String {
     }
     table.render()
 }
+
+#[cfg(test)]
+#[path = "node_tests.rs"]
+mod tests;

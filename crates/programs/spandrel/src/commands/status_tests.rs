@@ -24,6 +24,7 @@ fn node(number: u32) -> NodeStatus {
         drives_usable: 24,
         drives: 24,
         volumes_owned: (0..300).map(|number| format!("volume-{number}")).collect(),
+        maintenance: None,
         connections: 300,
         state_requests: StateRequests { reads: 20, transactions: 10, ..StateRequests::default() },
     }

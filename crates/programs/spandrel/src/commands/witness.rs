@@ -1,17 +1,16 @@
 //! `spandrel witness`.
 
-use crate::admin::client::Client;
 use crate::arguments::WitnessCommand;
 use crate::commands::cluster::{join, remove};
-use crate::directory::Directory;
 use crate::failure::Outcome;
+use crate::reach::Reach;
 use crate::server::run;
 
 /// Carries out a command about a witness.
-pub fn witness(directory: Directory, command: &WitnessCommand) -> Outcome {
+pub fn witness(reach: &Reach, command: &WitnessCommand) -> Outcome {
     match command {
-        WitnessCommand::Join(arguments) => join(&directory, arguments, true),
-        WitnessCommand::Remove(arguments) => remove(&Client::new(directory)?, arguments, true),
-        WitnessCommand::Run(arguments) => run::run(directory, true, arguments.verbose),
+        WitnessCommand::Join(arguments) => join(&reach.directory()?, arguments, true),
+        WitnessCommand::Remove(arguments) => remove(&reach.client()?, arguments, true),
+        WitnessCommand::Run(arguments) => run::run(reach.directory()?, true, arguments.log),
     }
 }

@@ -35,7 +35,8 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Runs a cluster until it is told to end.
 pub fn run(directory: Directory, arguments: &UpArguments) -> Outcome {
     let claim = claim(directory, arguments)?;
-    log::start(&claim.directory, arguments.verbose)?;
+    let names = claim.settings.nodes.iter().map(|node| node.name.clone()).collect();
+    log::start(&claim.directory, arguments.log, names)?;
     open_files::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;

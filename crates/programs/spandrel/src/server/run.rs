@@ -37,6 +37,7 @@ use crate::admin::api::{
 };
 use crate::admin::nodes::Nodes;
 use crate::admin::server::{self, Caller};
+use crate::arguments::LogArguments;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::node_state::NodeState;
@@ -56,14 +57,14 @@ const STANDING_INTERVAL: Duration = Duration::from_secs(2);
 const STOP_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Runs the server in `directory` until it is told to end. `witness` says which kind the command is for.
-pub fn run(directory: Directory, witness: bool, verbose: bool) -> Outcome {
+pub fn run(directory: Directory, witness: bool, log_arguments: LogArguments) -> Outcome {
     directory.check_socket_lengths("n")?;
     // Nothing is touched in a directory that is no server's; what counts is what stands there once it is locked.
     ServerSettings::read(&directory)?;
     let _lock = lock(&directory)?;
     let settings = ServerSettings::read(&directory)?;
     check_kind(&settings, witness)?;
-    log::start(&directory, verbose)?;
+    log::start(&directory, log_arguments, vec![settings.name.clone()])?;
     open_files::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
@@ -390,6 +391,7 @@ async fn found(
         addresses: settings.listen.iter().map(ToString::to_string).collect(),
         joined_unix_ms: founding.created_unix_ms,
         key_digest: Some(founding.key_digest.clone()),
+        maintenance_since_unix_ms: None,
     };
     // The token before the node: with the node the cluster is whole, and a token that was revoked does not come back.
     let time_left = founding.join_expires_unix_ms.saturating_sub(unix_ms());

@@ -1,0 +1,48 @@
+//! Whose drive something is, and where it keeps what makes it one: for whoever is about to wipe it.
+
+use std::path::Path;
+
+use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, NodeId};
+
+use crate::source::{DriveFile, Reader, offset_of};
+use crate::superblock::{ROOT_SLOTS, SIZE_BLOCKS_MAX, Superblock};
+
+/// A drive of a cluster, as one of its superblocks says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveIdentity {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The node.
+    pub node: NodeId,
+    /// The drive.
+    pub drive: DriveId,
+    /// The byte behind the last root slot: superblock and roots stand before it.
+    pub roots_end_bytes: u64,
+    /// The byte at which the second superblock begins. That is not at the end of a drive that has grown.
+    pub second_superblock_bytes: u64,
+}
+
+/// Whose drive a file or block device is; none if it carries no superblock that is whole.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn identify_path(path: &Path) -> Result<Option<DriveIdentity>, String> {
+    let file = DriveFile::open(path, true).map_err(|error| error.to_string())?;
+    let reader = Reader::new(&file);
+    let blocks = reader.size_bytes() / BLOCK_BYTES as u64;
+    let last =
+        u32::try_from(blocks.min(u64::from(SIZE_BLOCKS_MAX))).unwrap_or(SIZE_BLOCKS_MAX).saturating_sub(1);
+    let at = |block| Superblock::parse(&reader.block(block).ok()?).ok();
+    Ok(at(0).or_else(|| at(last)).map(|superblock| DriveIdentity {
+        cluster: superblock.cluster,
+        node: superblock.node,
+        drive: superblock.drive,
+        roots_end_bytes: offset_of(superblock.root_slot(ROOT_SLOTS)),
+        second_superblock_bytes: offset_of(superblock.last_block()),
+    }))
+}
+
+/// The byte at which a store ends at the latest, however large its drive is.
+pub fn store_end_bytes_max() -> u64 {
+    offset_of(SIZE_BLOCKS_MAX)
+}
