@@ -14,12 +14,17 @@ const ALL: [&str; 3] = ["n1", "n2", "n3"];
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn servers() -> Servers {
-    let options = ServersOptions::new(3, false);
+    servers_of(3)
+}
+
+fn servers_of(nodes: usize) -> Servers {
+    let options = ServersOptions::new(nodes, false);
     Servers::start(&Program::with_test_faults(), &options)
 }
 
 fn client_of(servers: &Servers, seed: u64) -> HistoryClient {
-    servers.must_run("n1", &["volume", "create", "v", "--size", "32M", "--copies", "3", "--owner", "n1"]);
+    let copies = servers.names().len().min(3).to_string();
+    servers.must_run("n1", &["volume", "create", "v", "--size", "32M", "--copies", &copies, "--owner", "n1"]);
     HistoryClient::new(servers.nbd_address("n1"), "v", VOLUME_BYTES, seed)
 }
 
@@ -212,4 +217,35 @@ fn servers_that_go_on_with_the_former_state_end_when_they_see_the_recovered_one(
     let mut names = put_aside
         .map(|entry| entry.expect("it can be read").file_name().into_string().expect("a plain name"));
     assert!(names.any(|name| name.starts_with("data.before-recovery-")), "it may be all that is left");
+}
+
+/// The second of two nodes keeps a copy of the state without a vote, for the day on which the first is lost. If that one
+/// comes back after all, it has a majority by itself, and must not go by it.
+#[test]
+fn of_two_nodes_the_one_that_was_lost_follows_when_it_comes_back() {
+    let mut servers = servers_of(2);
+    let mut client = client_of(&servers, 5);
+    load(&mut client, 500);
+    await_that("a copy of the state", || {
+        let state = servers.run("n2", &["cluster", "state", "-o", "json"]);
+        let state: serde_json::Value = serde_json::from_str(&state.output).unwrap_or_default();
+        state["members"].as_array().map_or(0, Vec::len) == 2
+    });
+    servers.kill("n1");
+    servers.kill("n2");
+    servers.must_run("n2", &["cluster", "recover", "--from-member", "--yes"]);
+    servers.restart("n2");
+    let waits = servers.must_run("n2", &["cluster", "settle"]);
+    assert!(waits.output.contains("volumes that wait: v"), "{waits:#?}");
+    servers.restart("n1");
+    for node in ["n1", "n2"] {
+        servers.await_health(node);
+        client.use_address(servers.nbd_address(node));
+        assert_nothing_is_lost(&mut client);
+    }
+    load(&mut client, 500);
+    let state = servers.must_run("n1", &["cluster", "state", "-o", "json"]).json();
+    let voters: Vec<_> =
+        state["members"].as_array().into_iter().flatten().filter(|one| one["votes"] == true).collect();
+    assert!(voters.len() == 1 && voters[0]["name"] == "n2", "{state}");
 }

@@ -402,17 +402,23 @@ impl<P: Platform> DriveStore<P> {
     /// owner is about to bring them up to date, and gives them newer writes before older ones. Durable when it
     /// returns.
     pub async fn doubt(&self, volume: VolumeId, version: Version) -> Result<(), StoreError> {
-        let in_doubt: Vec<Record> = {
-            let state = self.inner.state.borrow();
-            let volume_slot = state.volume_slot(volume);
-            let copies = state.slabs.iter().filter(|(_, slab)| Some(slab.volume_slot) == volume_slot);
-            let surer = copies.filter(|(_, slab)| slab.proven.is_none_or(|proven| proven > version));
-            surer.map(|(slab_slot, _)| Record::Doubted { slab_slot, version }).collect()
-        };
-        for some in in_doubt.chunks(DOUBTED_AT_ONCE) {
-            self.commit_records(some.to_vec()).await?;
+        loop {
+            // Anew each time: slots may have come to other copies meanwhile.
+            let surer: Vec<Record> = {
+                let state = self.inner.state.borrow();
+                let volume_slot = state.volume_slot(volume);
+                let copies = state.slabs.iter().filter(|(_, slab)| Some(slab.volume_slot) == volume_slot);
+                let surer = copies.filter(|(_, slab)| slab.proven.is_none_or(|proven| proven > version));
+                surer
+                    .take(DOUBTED_AT_ONCE)
+                    .map(|(slab_slot, _)| Record::Doubted { slab_slot, version })
+                    .collect()
+            };
+            if surer.is_empty() {
+                return Ok(());
+            }
+            self.commit_records(surer).await?;
         }
-        Ok(())
     }
 
     /// A resync has made a slab copy whole: what recoveries found before counts no more. Durable when it

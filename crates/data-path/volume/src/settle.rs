@@ -99,6 +99,9 @@ impl<C: OwnerContext> OwnerInner<C> {
             Some(unsettled) => unsettled.lost.clone(),
             None => return Ok(()),
         };
+        // Others' drives are nothing to this volume.
+        let drives = self.membership.borrow().drives();
+        let lost: BTreeSet<DriveId> = lost.into_iter().filter(|drive| drives.contains_key(drive)).collect();
         let gathered = self.fence_all(&lost).await?;
         let mut out = lost;
         let mut damaged = self.drives_without_all_copies(&gathered);
@@ -182,7 +185,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                  are gone for good, go on without them (`spandrel cluster settle --without NODE`)"
             );
         }
-        Interrupted::Retry
+        Interrupted::Unsettled
     }
 
     /// Whether the volume counts on a copy.

@@ -41,6 +41,10 @@ use crate::write::Content;
 /// How long a take-over waits before it asks again a leg that did not answer.
 const RETRY: Duration = Duration::from_millis(50);
 
+/// How long one waits whose copies could not be compared, or differ so that nothing can be decided: all of them are read
+/// again then.
+const UNSETTLED_RETRY: Duration = Duration::from_secs(2);
+
 /// Slabs whose copies are compared at the same time: one after the other, a large volume would wait for thousands of
 /// round trips.
 const SLABS_AT_ONCE: usize = 32;
@@ -60,6 +64,7 @@ pub(crate) async fn run<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
             }
             Err(Interrupted::Deposed) => return,
             Err(Interrupted::Retry) => owner.context.platform().sleep(RETRY).await,
+            Err(Interrupted::Unsettled) => owner.context.platform().sleep(UNSETTLED_RETRY).await,
         }
     }
 }
@@ -70,6 +75,8 @@ pub(crate) enum Interrupted {
     Deposed,
     /// A leg did not answer, and could not be marked stale yet.
     Retry,
+    /// The cluster's state was set back, and what the copies hold does not say yet which of them count.
+    Unsettled,
 }
 
 /// What the in-sync legs answered.

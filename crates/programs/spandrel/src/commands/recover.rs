@@ -66,10 +66,10 @@ pub fn recover(directory: &Directory, arguments: &RecoverArguments) -> Outcome {
     let picture = describe(&backup, seen, unix_ms())?;
     if arguments.dry_run {
         say(&picture);
-        runtime.block_on(check_stopped(&settings, &backup))?;
+        runtime.block_on(check_stopped(&settings, Some(&backup)))?;
         return Ok(EXIT_OK);
     }
-    runtime.block_on(check_stopped(&settings, &backup))?;
+    runtime.block_on(check_stopped(&settings, Some(&backup)))?;
     confirm(&picture, &settings.cluster_name, arguments.yes)?;
     let is_witness = settings.witness;
     let generation = runtime.block_on(recover::recover(directory, settings, &backup, seen))?;
@@ -116,8 +116,8 @@ fn describe(backup: &StateBackup, seen: StateStamp, now_unix_ms: u64) -> Result<
         - Access given or taken back since is as it was. Join tokens are not valid any more.\n\
         - No volume is served before all its copies were compared, so all drives must be there. Copies that lack\n  \
           something are brought up to date.\n\
-        - Every server must be started anew. One that goes on with the former state, because it is cut off from this\n  \
-          one, must never come back: delete its directory.\n";
+        - Every server must be stopped now, and be started anew then. One that goes on with the former state all the same\n  \
+          ends once it sees the new one.\n";
     let half_made = backup.half_made()?;
     if !half_made.is_empty() {
         let names = half_made.into_values().collect::<Vec<_>>().join(", ");

@@ -91,6 +91,7 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
             join_expires_unix_ms: created_unix_ms + JOIN_TIME.as_millis() as u64,
         }),
         generation: 0,
+        servers: Default::default(),
         drives: Vec::new(),
         listen: new.listen,
     };

@@ -4,6 +4,7 @@
 //! that has seen a former generation, and knows at which revisions what was changed there, finds nothing where it
 //! looks: no transaction of its can be made by chance, for none of its conditions holds.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -58,20 +59,24 @@ pub async fn set_generation(etcd: &EtcdState, cluster: ClusterId, generation: u3
     Ok(())
 }
 
-/// Where a state of a later generation is kept than the one that this server has gone by. Who goes by the former one
+/// Where a state of a later generation is kept than the one that this server has gone by: all servers are asked, since it
+/// may have been put back on one that kept no part of the former one. Who goes by the former one
 /// must end, and a part of the former one must not go on: with others that come back as well it could be taken for the
 /// state.
 pub async fn later_elsewhere(settings: &ServerSettings, credentials: &Credentials) -> Option<Vec<String>> {
     let StatePlace::Own { endpoints, .. } = &settings.state else { return None };
-    let own: Vec<String> = settings.addresses(Port::StateClients).iter().map(secured_url).collect();
-    let others = endpoints.iter().filter(|endpoint| !own.contains(endpoint));
+    let of_servers = settings.servers.iter().map(|listen| secured_url(&Port::StateClients.at(*listen)));
+    let mut others: BTreeSet<String> = endpoints.iter().cloned().chain(of_servers).collect();
+    for own in settings.addresses(Port::StateClients) {
+        others.remove(&secured_url(&own));
+    }
     // Each alone: some may still have the former state.
-    let asked = others.map(|endpoint| async move {
+    let asked = others.into_iter().map(|endpoint| async move {
         let options =
             EtcdOptions { endpoints: vec![endpoint.clone()], ..etcd_options(settings, credentials) };
         let etcd = EtcdState::connect(&options).ok()?;
         let answer = tokio::time::timeout(ANSWER_TIME_MAX, generation(&etcd, settings.cluster)).await;
-        Some((answer.ok()?.ok()??, endpoint.clone()))
+        Some((answer.ok()?.ok()??, endpoint))
     });
     let mut latest = (settings.generation, Vec::new());
     for (generation, endpoint) in join_all(asked).await.into_iter().flatten() {

@@ -99,6 +99,7 @@ pub async fn join(directory: &Directory, token: &JoinToken, new: NewServer) -> R
         state,
         founding: None,
         generation: 0,
+        servers: Default::default(),
         drives: Vec::new(),
     };
     settings.write(directory)?;

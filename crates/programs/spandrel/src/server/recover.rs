@@ -44,6 +44,8 @@ const ANSWER_PAUSE: Duration = Duration::from_millis(100);
 
 /// What this server's own member of etcd still has, as a backup.
 pub async fn read_member(directory: &Directory, settings: &ServerSettings) -> Result<StateBackup, Error> {
+    // A member that others may need is not ended for nothing.
+    check_stopped(settings, None).await?;
     let StatePlace::Own { program, .. } = &settings.state else {
         return Err(no_member("others keep the state"));
     };
@@ -122,8 +124,21 @@ pub async fn recover(
     backup: &StateBackup,
     seen: StateStamp,
 ) -> Result<u32, Error> {
-    check_stopped(&settings, backup).await?;
-    keep_for_good(directory, backup)?;
+    check_stopped(&settings, Some(backup)).await?;
+    let kept = keep_for_good(directory, backup)?;
+    make_it_count(directory, settings, backup, seen).await.map_err(|error| Error {
+        // What a member had is put aside by now.
+        next: format!("{}; then recover with --from {}", error.next, kept.display()),
+        ..error
+    })
+}
+
+async fn make_it_count(
+    directory: &Directory,
+    settings: ServerSettings,
+    backup: &StateBackup,
+    seen: StateStamp,
+) -> Result<u32, Error> {
     let known = settings.generation.max(backup.generation).max(seen.generation());
     match &settings.state {
         StatePlace::Own { .. } => recover_own(directory, settings, backup, known).await,
@@ -201,10 +216,13 @@ async fn make_state(
     backup: &StateBackup,
     next: u32,
 ) -> Result<(), Error> {
-    let state = in_generation(etcd, cluster, next);
-    // Nobody uses it before it is said to count.
-    answered(|| state.clear()).await?;
-    answered(|| state.restore(backup, next)).await?;
+    let state = &in_generation(etcd, cluster, next);
+    // Nobody uses it before it is said to count. What an attempt without an answer has left goes first.
+    answered(|| async move {
+        state.clear().await?;
+        state.restore(backup, next).await
+    })
+    .await?;
     answered(|| set_generation(etcd, cluster, next)).await
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use spandrel_cluster::servers::removed;
 use spandrel_cluster::store::StoreErrorKind;
-use spandrel_cluster::{ClusterState, StateError};
+use spandrel_cluster::{ClusterState, NodeRecord, StateError, StateKey, WitnessRecord};
 use spandrel_shared::{Error, NodeId};
 use spandrel_state_etcd::EtcdState;
 use spandrel_trust::Credentials;
@@ -75,19 +75,21 @@ async fn remove_member(etcd: &EtcdState, server: NodeId, name: &str) -> Result<(
     let members = etcd.list_members().await.map_err(|error| state_error(error.into()))?;
     let is_its = |member: &&spandrel_state_etcd::MemberDescription| member.name.parse() == Ok(server);
     let Some(member) = members.iter().find(is_its) else { return Ok(()) };
-    let refuse = |why: String| {
-        let next =
-            "start the servers that are away, and wait until `spandrel cluster state` shows a vote for each";
+    let refuse = |why: String, next: &str| {
         Err(Error::new("STATE_MAJORITY_NEEDED", format!("the server {name} is not removed"), why, next))
     };
     let votes_left = members.iter().filter(|other| !other.is_learner && other.id != member.id).count();
     if votes_left == 0 {
-        return refuse("it alone keeps the cluster's state".to_owned());
+        let next = "add another node or a witness first: of three servers each has a vote";
+        return refuse("it alone keeps the cluster's state".to_owned(), next);
     }
     match etcd.remove_member(member.id).await {
-        Err(error) if error.kind == StoreErrorKind::Unavailable => refuse(format!(
-            "it votes on the cluster's state, and of the {votes_left} others that do too few run ({error})"
-        )),
+        Err(error) if error.kind == StoreErrorKind::Unavailable => refuse(
+            format!(
+                "it votes on the cluster's state, and of the {votes_left} others that do too few run ({error})"
+            ),
+            "start the servers that vote and are away (`spandrel cluster state`), and do it again",
+        ),
         removed => removed.map_err(|error| state_error(error.into())),
     }
 }
@@ -113,15 +115,31 @@ async fn find(state: &ClusterState<NodeState>, name: &str, witness: bool) -> Res
     })
 }
 
-/// Refuses to run a server that the state says has left.
+/// Refuses to run a server that the state says has left, or does not know.
 pub async fn check_belongs(
     state: &ClusterState<NodeState>,
     settings: &ServerSettings,
 ) -> Result<(), StateError> {
-    match state.is_removed(settings.node).await? {
-        true => Err(removed(&settings.name).into()),
-        false => Ok(()),
+    if state.is_removed(settings.node).await? {
+        return Err(removed(&settings.name).into());
     }
+    let is_known = match settings.witness {
+        true => state.get::<WitnessRecord>(&StateKey::Witness(settings.node)).await?.is_some(),
+        false => state.get::<NodeRecord>(&StateKey::Node(settings.node)).await?.is_some(),
+    };
+    match is_known {
+        true => Ok(()),
+        false => Err(unknown(&settings.name).into()),
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::new(
+        "SERVER_UNKNOWN",
+        format!("the server {name} cannot be started"),
+        "the cluster's state does not know it: it has joined after the backup was made of which the state was recovered",
+        "let it join anew, with a new directory; its drives need `spandrel drive clean` before",
+    )
 }
 
 /// Refuses to run a server of which the others say that it has left: etcd does not speak with it any more. Nothing

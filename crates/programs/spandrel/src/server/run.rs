@@ -25,7 +25,7 @@ use super::Port;
 use super::admission::Admission;
 use super::backups::keep_backups;
 use super::drives::add_drive;
-use super::generation::{later_elsewhere, namespace, present};
+use super::generation::{namespace, present};
 use super::listener::TlsListener;
 use super::peers::Peers;
 use super::removal::{check_belongs, check_others_know, remove};
@@ -164,12 +164,7 @@ impl Running {
     ) -> Result<Self, Error> {
         let pki = Pki(&directory);
         let credentials = pki.credentials(settings.cluster)?;
-        if let Some(endpoints) = later_elsewhere(&settings, &credentials).await {
-            tracing::warn!(
-                "the state was put back while this server was off: what it kept of the former one is put aside"
-            );
-            keeper.follow(endpoints).await?;
-        }
+        keeper.follow_later(&credentials).await?;
         keeper.start().await?;
         let settings = keeper.settings();
         let etcd = EtcdState::connect(&etcd_options(&settings, &credentials))?;
@@ -225,10 +220,11 @@ impl Running {
         }
         let (backed_up, directory_of_backups) = (state.clone(), directory.clone());
         tasks.push(tokio::spawn(async move { keep_backups(directory_of_backups, backed_up).await }));
-        if matches!(settings.state, StatePlace::Own { .. }) {
-            let keeping = Arc::clone(&keeper);
-            tasks.push(tokio::spawn(async move { keeping.keep(etcd, state).await }));
-        }
+        let keeping = Arc::clone(&keeper);
+        tasks.push(match settings.state {
+            StatePlace::Own { .. } => tokio::spawn(async move { keeping.keep(etcd, state).await }),
+            StatePlace::External { .. } => tokio::spawn(async move { keeping.watch_generation(etcd).await }),
+        });
         Ok(Self { settings, directory, keeper, node, tasks })
     }
 
@@ -283,11 +279,18 @@ async fn await_cluster(
     keeper: &StateMemberKeeper,
     credentials: &Credentials,
 ) -> Result<(EtcdState, ClusterRecord), Error> {
-    let mut told = false;
+    let (mut told, mut followed) = (false, false);
     let mut asked = Instant::now();
     loop {
         let settings = keeper.settings();
         match find_cluster(etcd, &settings).await {
+            // It was put back after this server had looked.
+            Ok((_, Some(record))) if record.generation > settings.generation && !followed => {
+                followed = true;
+                if let Some(endpoints) = keeper.follow_later(credentials).await? {
+                    etcd.set_endpoints(&endpoints).await?;
+                }
+            }
             Ok((etcd, Some(record))) => {
                 check_not_displaced(&settings, record.generation)?;
                 keeper.change(|settings| settings.founding = None)?;
@@ -310,6 +313,9 @@ async fn await_cluster(
                 }
                 if asked.elapsed() >= STANDING_INTERVAL {
                     check_others_know(&settings, credentials).await?;
+                    if let Some(endpoints) = keeper.follow_later(credentials).await? {
+                        etcd.set_endpoints(&endpoints).await?;
+                    }
                     asked = Instant::now();
                 }
                 tokio::time::sleep(STATE_PAUSE).await;

@@ -66,6 +66,10 @@ pub struct ServerSettings {
     /// The generation of the state that it has gone by last.
     #[serde(default)]
     pub generation: u32,
+    /// The first ports of all servers of the cluster, as far as this one has seen: where a state may be kept that was
+    /// put back meanwhile.
+    #[serde(default)]
+    pub servers: BTreeSet<SocketAddr>,
     /// The node's drives: paths of block devices or files.
     #[serde(default)]
     pub drives: Vec<String>,

@@ -11,27 +11,34 @@ use spandrel_shared::Error;
 use tokio::net::TcpStream;
 
 use super::Port;
-use super::settings::ServerSettings;
+use super::settings::{ServerSettings, StatePlace};
 
 /// How long a server may take to accept a connection. One on the other end of a slow line takes a tenth of that.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The servers that still accept connections, of those that `backup` knows and of those with which this one has kept
-/// the state: their names, or else addresses. One that has hung counts as well: it may go on.
-pub async fn running_servers(
+/// The servers that still accept connections, of those that `backup` or this one knows: their names, or else addresses.
+/// One that has hung counts as well: it may go on.
+async fn running_servers(
     settings: &ServerSettings,
-    backup: &StateBackup,
+    backup: Option<&StateBackup>,
 ) -> Result<BTreeSet<String>, Error> {
     let mut places: BTreeMap<SocketAddr, String> = BTreeMap::new();
-    for endpoint in settings.state.endpoints() {
-        let address = endpoint.rsplit_once("//").and_then(|(_, address)| address.parse().ok());
-        places.extend(address.map(|address| (address, endpoint.clone())));
-    }
-    for (name, addresses) in backup.servers()? {
-        for listen in addresses.iter().filter_map(|address| address.parse().ok()) {
-            let ports = [Port::Bus, Port::Admin, Port::StateClients, Port::StateMembers];
-            places.extend(ports.map(|port| (port.at(listen), name.clone())));
+    // An etcd that others keep must run.
+    if let StatePlace::Own { endpoints, .. } = &settings.state {
+        for endpoint in endpoints {
+            let address = endpoint.rsplit_once("//").and_then(|(_, address)| address.parse().ok());
+            places.extend(address.map(|address| (address, endpoint.clone())));
         }
+    }
+    let mut servers: Vec<(String, SocketAddr)> =
+        settings.servers.iter().map(|listen| (listen.to_string(), *listen)).collect();
+    for (name, addresses) in backup.map(StateBackup::servers).transpose()?.unwrap_or_default() {
+        let listens = addresses.iter().filter_map(|address| address.parse().ok());
+        servers.extend(listens.map(|listen| (name.clone(), listen)));
+    }
+    for (name, listen) in servers {
+        let ports = [Port::Bus, Port::Admin, Port::StateClients, Port::StateMembers];
+        places.extend(ports.map(|port| (port.at(listen), name.clone())));
     }
     places.retain(|address, _| settings.listen.iter().all(|own| !is_of(*own, *address)));
     let asked = places.into_iter().map(|(address, name)| async move {
@@ -47,8 +54,8 @@ fn is_of(listen: SocketAddr, address: SocketAddr) -> bool {
     address.ip() == listen.ip() && ports.contains(&address.port())
 }
 
-/// Refuses to go on while others run.
-pub async fn check_stopped(settings: &ServerSettings, backup: &StateBackup) -> Result<(), Error> {
+/// Refuses to go on while others run, of which this server knows, or `backup` if there is one.
+pub async fn check_stopped(settings: &ServerSettings, backup: Option<&StateBackup>) -> Result<(), Error> {
     let running = running_servers(settings, backup).await?;
     if running.is_empty() {
         return Ok(());

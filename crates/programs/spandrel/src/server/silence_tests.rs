@@ -31,6 +31,7 @@ fn settings(listen: SocketAddr, endpoints: Vec<String>) -> ServerSettings {
         state: StatePlace::Own { program: PathBuf::from("etcd"), endpoints, is_member: true },
         founding: None,
         generation: 0,
+        servers: Default::default(),
         drives: Vec::new(),
     }
 }
@@ -57,7 +58,7 @@ fn who_accepts_connections_at_any_of_its_ports_runs() {
     let backup = backup(&[("n1", own), ("n2", other)]);
     let running = |endpoints: &[String]| {
         let settings = settings(own, endpoints.to_vec());
-        runtime.block_on(running_servers(&settings, &backup)).expect("it can be read")
+        runtime.block_on(running_servers(&settings, Some(&backup))).expect("it can be read")
     };
     assert_eq!(running(&[]), BTreeSet::from(["n2".to_owned()]), "this one does not count");
     for (port, listener) in other_ports.into_iter().enumerate().rev() {
@@ -68,7 +69,14 @@ fn who_accepts_connections_at_any_of_its_ports_runs() {
     // One that has joined since the backup was made.
     let (later, _later_ports) = server();
     let endpoint = format!("https://{}", Port::StateClients.at(later));
-    assert_eq!(running(std::slice::from_ref(&endpoint)), BTreeSet::from([endpoint]));
+    assert_eq!(running(std::slice::from_ref(&endpoint)), BTreeSet::from([endpoint.clone()]));
+    let knows = ServerSettings { servers: BTreeSet::from([own, later]), ..settings(own, Vec::new()) };
+    let known = runtime.block_on(running_servers(&knows, None)).expect("there is nothing to be read");
+    assert_eq!(known, BTreeSet::from([later.to_string()]));
+    // An etcd of others runs, and must.
+    let external = StatePlace::External { endpoints: vec![endpoint] };
+    let external = ServerSettings { state: external, ..settings(own, Vec::new()) };
+    assert_eq!(runtime.block_on(running_servers(&external, None)), Ok(BTreeSet::new()));
 }
 
 #[test]
@@ -77,9 +85,9 @@ fn nothing_is_put_back_while_others_run() {
     let (own, _own_ports) = server();
     let (other, other_ports) = server();
     let (settings, backup) = (settings(own, Vec::new()), backup(&[("n1", own), ("n2", other)]));
-    let error = runtime.block_on(check_stopped(&settings, &backup)).expect_err("n2 runs");
+    let error = runtime.block_on(check_stopped(&settings, Some(&backup))).expect_err("n2 runs");
     assert_eq!(error.code, "SERVERS_RUNNING");
     assert!(error.why.ends_with(": n2"), "{error}");
     drop(other_ports);
-    assert_eq!(runtime.block_on(check_stopped(&settings, &backup)), Ok(()));
+    assert_eq!(runtime.block_on(check_stopped(&settings, Some(&backup))), Ok(()));
 }

@@ -10,6 +10,7 @@
 //! - A member votes only when it has all that the others have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use spandrel_cluster::{ClusterState, StateError};
 use spandrel_shared::{Error, NodeId};
 use spandrel_state_etcd::member::{self, Beginning, Member, MemberIdentity, MemberSettings, MemberStatus};
 use spandrel_state_etcd::{EtcdState, MemberDescription, client_endpoints};
+use spandrel_trust::Credentials;
 use tokio::sync::watch;
 
 use super::Port;
@@ -254,6 +256,18 @@ impl StateMemberKeeper {
         }
     }
 
+    /// Ends this server when the state that it goes by is displaced, where others keep the state. Never completes.
+    pub async fn watch_generation(&self, etcd: EtcdState) {
+        loop {
+            tokio::time::sleep(LATER_INTERVAL).await;
+            let settings = self.settings();
+            let present = generation(&etcd, settings.cluster).await;
+            if present.is_ok_and(|present| present.unwrap_or_default() != settings.generation) {
+                self.must_end.send_replace(Some(set_back(&settings.name)));
+            }
+        }
+    }
+
     /// Ends this server if it goes by a state that another one has displaced. Those who keep the former one, and reach
     /// each other, would not notice otherwise.
     async fn look_elsewhere(&self) {
@@ -293,10 +307,8 @@ impl StateMemberKeeper {
     /// Takes the next step, and says which it was.
     async fn look(&self, etcd: &EtcdState, state: &ClusterState<NodeState>) -> Result<Step, Error> {
         let settings = self.settings();
-        let known = settings.generation;
-        if let Some(now) = generation(etcd, settings.cluster).await.map_err(state_error)?
-            && now != known
-        {
+        let present = generation(etcd, settings.cluster).await.map_err(state_error)?;
+        if present.unwrap_or_default() != settings.generation {
             self.must_end.send_replace(Some(set_back(&settings.name)));
             return Ok(Step::Wait);
         }
@@ -311,6 +323,7 @@ impl StateMemberKeeper {
             })?;
         }
         let servers = Servers::read(state).await.map_err(state_error)?;
+        self.change(|settings| settings.servers = servers.listen.clone())?;
         self.note_removed(&servers.removed)?;
         let Some(settings) = self.member_settings(Beginning::Member) else { return Ok(Step::Wait) };
         let urls: Vec<String> = settings.peer_addresses.iter().map(|address| settings.url(address)).collect();
@@ -441,8 +454,18 @@ impl StateMemberKeeper {
         }
     }
 
+    /// Follows a state that was put back elsewhere, if there is one. Where that is kept.
+    pub async fn follow_later(&self, credentials: &Credentials) -> Result<Option<Vec<String>>, Error> {
+        let Some(endpoints) = later_elsewhere(&self.settings(), credentials).await else { return Ok(None) };
+        tracing::warn!(
+            "the state was put back elsewhere: what this server kept of the former one is put aside"
+        );
+        self.follow(endpoints.clone()).await?;
+        Ok(Some(endpoints))
+    }
+
     /// From now on the state is the one that is kept at `endpoints`. This server's part of the former one is put aside.
-    pub async fn follow(&self, endpoints: Vec<String>) -> Result<(), Error> {
+    async fn follow(&self, endpoints: Vec<String>) -> Result<(), Error> {
         self.leave_former_state().await?;
         self.change(|settings| {
             if let StatePlace::Own { endpoints: known, is_member, .. } = &mut settings.state {
@@ -496,6 +519,8 @@ pub struct Servers {
     planned: Vec<PlannedServer>,
     /// The names of all.
     pub names: BTreeMap<NodeId, String>,
+    /// The first ports of all.
+    listen: BTreeSet<SocketAddr>,
     /// Those that have left.
     removed: BTreeSet<NodeId>,
 }
@@ -504,9 +529,13 @@ impl Servers {
     /// The servers that `state` knows.
     pub async fn read(state: &ClusterState<NodeState>) -> Result<Self, StateError> {
         let awake = state.awake().await?;
-        let nodes = state.nodes().await?.into_iter();
+        let (nodes, witnesses) = (state.nodes().await?, state.witnesses().await?);
+        let of_nodes = nodes.values().flat_map(|stored| &stored.record.addresses);
+        let of_witnesses = witnesses.values().flat_map(|stored| &stored.record.addresses);
+        let listen = of_nodes.chain(of_witnesses).filter_map(|address| address.parse().ok()).collect();
+        let nodes = nodes.into_iter();
         let nodes = nodes.map(|(id, stored)| (stored.record.joined_unix_ms, id, stored.record.name, false));
-        let witnesses = state.witnesses().await?.into_iter();
+        let witnesses = witnesses.into_iter();
         let witnesses =
             witnesses.map(|(id, stored)| (stored.record.joined_unix_ms, id, stored.record.name, true));
         let mut servers: Vec<_> = nodes.chain(witnesses).collect();
@@ -518,6 +547,6 @@ impl Servers {
         });
         let planned = planned.collect();
         let names = servers.into_iter().map(|(_, id, name, _)| (id, name)).collect();
-        Ok(Self { planned, names, removed: state.removed_nodes().await? })
+        Ok(Self { planned, names, listen, removed: state.removed_nodes().await? })
     }
 }
