@@ -160,7 +160,7 @@ fn a_server_that_is_gone_is_replaced_and_hears_so_when_it_comes_back() {
     await_members(&servers, "n1", &["n1", "n2", "n3"]);
     let runs = servers.run("n1", &["node", "remove", "n3", "--yes"]);
     assert!(runs.errors.contains("NODE_RUNNING"), "{runs:#?}");
-    servers.must_run("n1", &["volume", "create", "v", "--size", "128M", "--copies", "3"]);
+    servers.create_volume("n1", "v", &["--size", "128M", "--copies", "3"]);
     servers.kill("n3");
     let unconfirmed = servers.run("n1", &["node", "remove", "n3"]);
     assert_eq!(unconfirmed.status, Some(1), "{unconfirmed:#?}");

@@ -107,10 +107,7 @@ fn is_taken_over(servers: &Servers, lost: &[&str], cut: impl FnOnce(&Networks)) 
     let inside = load(servers, "inside", owner, used);
     let outside = load(servers, "outside", owner, elsewhere);
     // A volume that is only read, where its owner is: that needs nobody else's copy.
-    servers.must_run(
-        owner,
-        &["volume", "create", "read", "--size", "16M", "--copies", &copies(servers), "--owner", owner],
-    );
+    servers.create_volume(owner, "read", &["--size", "16M", "--copies", &copies(servers), "--owner", owner]);
     let reads = LoadOptions { in_flight: 1, read_percent: 100, ..LOAD };
     let read = LoadThread::start(servers.nbd_address(owner), "read", VOLUME_BYTES, 1, reads);
     read.await_answers(200);

@@ -143,7 +143,7 @@ fn clients_go_on_after_every_loss() {
         None => Servers::start(&program, &options),
     };
     let mut servers = Arc::new(started);
-    servers.must_run("n1", &["volume", "create", "v", "--size", "32M", "--copies", "3", "--owner", "n1"]);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
     let mut client = HistoryClient::new(servers.nbd_address("n1"), "v", VOLUME_BYTES, 8);
     println!("{:<14}  {:>9}  {:>9}", "LOSS", "MEDIAN ms", "WORST ms");
     for loss in LOSSES.into_iter().filter(|loss| in_networks || !loss.needs_networks()) {

@@ -225,7 +225,7 @@ impl Drop for Qemu {
 fn qemu_waits_for_its_node_that_was_killed() {
     let options = ServersOptions::new(3, false);
     let mut servers = Servers::start(&Program::with_test_faults(), &options);
-    servers.must_run("n1", &["volume", "create", "v", "--size", "32M", "--copies", "3", "--owner", "n1"]);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
     let qemu = Qemu::start(&servers, "n1", "v");
     let load = LoadThread::start(qemu.address(), "v", 32 << 20, 11, LoadOptions::default());
     for _ in 0..3 {

@@ -24,7 +24,7 @@ fn servers_of(nodes: usize) -> Servers {
 
 fn client_of(servers: &Servers, seed: u64) -> HistoryClient {
     let copies = servers.names().len().min(3).to_string();
-    servers.must_run("n1", &["volume", "create", "v", "--size", "32M", "--copies", &copies, "--owner", "n1"]);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", &copies, "--owner", "n1"]);
     HistoryClient::new(servers.nbd_address("n1"), "v", VOLUME_BYTES, seed)
 }
 

@@ -26,7 +26,7 @@ fn servers(nodes: usize, witness: bool) -> Servers {
 
 /// A new volume, owned by a node, and a client of it there.
 fn client_of(servers: &Servers, node: &str, copies: &str, seed: u64) -> HistoryClient {
-    servers.must_run(node, &["volume", "create", "v", "--size", "32M", "--copies", copies, "--owner", node]);
+    servers.create_volume(node, "v", &["--size", "32M", "--copies", copies, "--owner", node]);
     HistoryClient::new(servers.nbd_address(node), "v", VOLUME_BYTES, seed)
 }
 
@@ -208,7 +208,7 @@ fn a_volume_moves_while_it_is_written_and_when_its_node_is_stopped() {
 #[test]
 fn all_nodes_are_restarted_one_after_the_other_under_a_client_that_moves_along() {
     let mut servers = servers(3, false);
-    servers.must_run("n1", &["volume", "create", "v", "--size", "32M", "--copies", "3", "--owner", "n1"]);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
     let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 8, LoadOptions::default());
     load.await_answers(500);
     for (node, next) in [("n1", "n2"), ("n2", "n3"), ("n3", "n1")] {
@@ -266,7 +266,7 @@ fn a_node_that_is_drained_under_load_owns_nothing_until_it_is_resumed() {
     assert!(refused.errors.contains("NODE_IN_MAINTENANCE"), "{refused:?}");
     let refused = servers.run("n2", &["volume", "create", "x", "--size", "4M", "--owner", "n1"]);
     assert!(refused.errors.contains("NODE_IN_MAINTENANCE"), "{refused:?}");
-    servers.must_run("n2", &["volume", "create", "x", "--size", "4M"]);
+    servers.create_volume("n2", "x", &["--size", "4M"]);
     owns_nothing(&servers);
 
     // It stays so over a start anew, and when another node is lost.
