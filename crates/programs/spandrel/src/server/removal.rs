@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spandrel_cluster::servers::removed;
 use spandrel_cluster::store::StoreErrorKind;
@@ -24,6 +24,13 @@ use crate::node_state::NodeState;
 
 /// How often a removal is begun anew when something else changes at the same time.
 const REMOVAL_TRIES: u32 = 16;
+
+/// How long it may take until etcd counts on members that have just started: it wants to have seen them for five
+/// seconds.
+const MEMBERS_SETTLED_AFTER: Duration = Duration::from_secs(8);
+
+/// How often it is asked until then.
+const MEMBERS_PAUSE: Duration = Duration::from_millis(250);
 
 /// How long the others may take to say whether this server still belongs to them.
 const STANDING_TIME_MAX: Duration = Duration::from_secs(3);
@@ -83,7 +90,16 @@ async fn remove_member(etcd: &EtcdState, server: NodeId, name: &str) -> Result<(
         let next = "add another node or a witness first: of three servers each has a vote";
         return refuse("it alone keeps the cluster's state".to_owned(), next);
     }
-    match etcd.remove_member(member.id).await {
+    let deadline = Instant::now() + MEMBERS_SETTLED_AFTER;
+    let removed = loop {
+        match etcd.remove_member(member.id).await {
+            Err(error) if error.kind == StoreErrorKind::Unavailable && Instant::now() < deadline => {
+                tokio::time::sleep(MEMBERS_PAUSE).await;
+            }
+            removed => break removed,
+        }
+    };
+    match removed {
         Err(error) if error.kind == StoreErrorKind::Unavailable => refuse(
             format!(
                 "it votes on the cluster's state, and of the {votes_left} others that do too few run ({error})"
