@@ -79,7 +79,8 @@ pub async fn read_member(directory: &Directory, settings: &ServerSettings) -> Re
     let read = read_state(settings.cluster, &options).await;
     member.stop().await;
     remove_folder(&folder).map_err(failed)?;
-    read
+    // One without a vote gets none when it is alone, and answers nobody.
+    read.map_err(|error| no_member(&format!("etcd does not answer from it: {}", error.why)))
 }
 
 async fn read_state(cluster: ClusterId, options: &EtcdOptions) -> Result<StateBackup, Error> {

@@ -167,8 +167,14 @@ impl Running {
         keeper.follow_later(&credentials).await?;
         keeper.start().await?;
         let settings = keeper.settings();
-        let etcd = EtcdState::connect(&etcd_options(&settings, &credentials))?;
-        let (etcd, cluster) = await_cluster(&etcd, &keeper, &credentials).await?;
+        let connected = EtcdState::connect(&etcd_options(&settings, &credentials))?;
+        let (mut etcd, mut cluster) = await_cluster(&connected, &keeper, &credentials).await?;
+        // Nothing is served before all servers were asked of which this one can know.
+        keeper.learn_servers(&ClusterState::new(NodeState::Etcd(etcd.clone()))).await?;
+        if let Some(endpoints) = keeper.follow_later(&credentials).await? {
+            connected.set_endpoints(&endpoints).await?;
+            (etcd, cluster) = await_cluster(&connected, &keeper, &credentials).await?;
+        }
         let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
         retry_unavailable(|| check_belongs(&state, &settings)).await?;
         let node = match settings.witness {
@@ -358,7 +364,7 @@ async fn find_cluster(
 }
 
 /// Asks the state something until it answers.
-async fn retry_unavailable<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
+pub(super) async fn retry_unavailable<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, StateError>>,
 {

@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use super::Port;
 use super::generation::{generation, later_elsewhere};
 use super::removal::check_others_know;
+use super::run::retry_unavailable;
 use super::settings::{Pki, ServerSettings, StatePlace, not_writable};
 use super::state_plan::{OwnMember, PlannedMember, PlannedServer, Step, next_step};
 use crate::admin::administration::{state_error, unix_ms};
@@ -452,6 +453,12 @@ impl StateMemberKeeper {
             Some(settings) => member::stop_running(&settings).await,
             None => Ok(()),
         }
+    }
+
+    /// Takes note of where all servers are that `state` knows.
+    pub async fn learn_servers(&self, state: &ClusterState<NodeState>) -> Result<(), Error> {
+        let servers = retry_unavailable(|| Servers::read(state)).await?;
+        self.change(|settings| settings.servers = servers.listen)
     }
 
     /// Follows a state that was put back elsewhere, if there is one. Where that is kept.
