@@ -85,7 +85,7 @@ pub fn voters(servers: &[PlannedServer], members: &[PlannedMember]) -> BTreeSet<
     candidates.into_iter().take(votes).map(|server| server.id).collect()
 }
 
-/// Who keeps a copy without a vote: the second of two nodes, with which a person can go on if the first is lost.
+/// Who keeps a copy without a vote: the second of two nodes, so that a third server has a vote at once when it joins.
 fn learner(servers: &[PlannedServer], voters: &BTreeSet<NodeId>) -> Option<NodeId> {
     let two_nodes = servers.len() == 2 && servers.iter().all(|server| !server.witness);
     let other = servers.iter().find(|server| !voters.contains(&server.id));
