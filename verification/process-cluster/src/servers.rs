@@ -381,22 +381,13 @@ impl Servers {
         leader(&answer).expect("that was waited for")
     }
 
-    /// Makes a volume as soon as that can be done: the cluster hears of a drive a moment after it was added.
+    /// Makes a volume.
     ///
     /// # Panics
     ///
-    /// If it cannot be done for long, or is refused for another reason.
+    /// If it is refused.
     pub fn create_volume(&self, server: &str, name: &str, arguments: &[&str]) {
-        let deadline = Instant::now() + RELEASE_TIME_MAX;
-        let command = [&["volume", "create", name], arguments].concat();
-        loop {
-            let made = self.run(server, &command);
-            if made.status == Some(0) {
-                return;
-            }
-            let may_come = made.errors.contains("TOO_FEW_NODES") && Instant::now() < deadline;
-            assert!(may_come, "{made:?}");
-        }
+        self.must_run(server, &[&["volume", "create", name], arguments].concat());
     }
 
     /// The name of the node that owns a volume, as a server sees it.

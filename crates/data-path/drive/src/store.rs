@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_platform::sync::{OneshotReceiver, Queue, Signal};
-use spandrel_platform::{Buffer, Drive, Platform};
+use spandrel_platform::{Buffer, Drive, Platform, before};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
 
@@ -35,6 +35,9 @@ use crate::statistics::StoreStatistics;
 
 /// Copies of a volume whose doubt is recorded in one change: a group holds several of these.
 const DOUBTED_AT_ONCE: usize = 1024;
+
+/// How long a store with the planted bug [`Bug::AnswerBeforeDurable`] waits: less than a drive takes.
+const CANARY_PATIENCE: Duration = Duration::from_micros(10);
 
 /// The longest single write: 4 MiB. Its records fit one journal group even if no two of its blocks
 /// find places behind each other.
@@ -555,10 +558,15 @@ impl<P: Platform> DriveStore<P> {
 
     async fn commit(&self, change: Change) -> Result<(), StoreError> {
         let durable = self.inner.submit(change)?;
-        if canary::is_planted(Bug::AnswerBeforeDurable) {
-            return Ok(());
-        }
-        durable.await.unwrap_or_else(|| {
+        let outcome = if canary::is_planted(Bug::AnswerBeforeDurable) {
+            // Time passes all the same: somebody may ask again until the change has had its effect.
+            let platform = &self.inner.platform;
+            let patience = platform.now() + CANARY_PATIENCE;
+            before(platform, patience, durable).await.unwrap_or(Some(Ok(())))
+        } else {
+            durable.await
+        };
+        outcome.unwrap_or_else(|| {
             Err(self.failure().unwrap_or_else(|| StoreError::Failed("the store has stopped".to_owned())))
         })
     }

@@ -16,7 +16,7 @@ use spandrel_cluster::{
 };
 use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::sync::Signal;
-use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHandle};
+use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHandle, before};
 use spandrel_replica::Replica;
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
 
@@ -34,6 +34,9 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long to wait before the cluster's state is told again.
 const ALIVE_RETRY: Duration = Duration::from_millis(200);
+
+/// How long adding a drive waits for the cluster's state to show it. It is in use all the same where that takes longer.
+const DRIVE_SHOWN_MAX: Duration = Duration::from_secs(5);
 
 /// What a node needs to know to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +89,8 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     /// Whether a drive is being added, and what is told when that is over.
     pub(crate) adding_drive: Cell<bool>,
     pub(crate) drive_added: Signal,
+    /// Notified when the node has one more drive that copies may be placed on.
+    pub(crate) drives_changed: Signal,
     /// What the cluster's state was told of each drive's damage.
     pub(crate) damage_told: RefCell<BTreeMap<DriveId, u64>>,
 }
@@ -128,6 +133,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             stopping: Cell::new(false),
             adding_drive: Cell::new(false),
             drive_added: Signal::new(),
+            drives_changed: Signal::new(),
             damage_told: RefCell::default(),
         });
         let exports = NodeExports { node: Rc::clone(&inner) };
@@ -147,7 +153,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         let view = Rc::clone(&parts.view);
         self.spawn(view.follow(parts.platform.clone(), parts.state.store().clone()));
         self.spawn(know_peers(parts.clone()));
-        self.spawn(stay_alive(parts.clone()));
+        self.spawn(stay_alive(Rc::clone(&self.inner)));
         self.spawn(drives::tell_damage(Rc::clone(&self.inner)));
         self.spawn(Rc::clone(&self.inner).give_way());
         self.spawn(Rc::clone(&self.inner).keep_ownerships());
@@ -187,7 +193,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         drives::detach_all(&attached).await;
     }
 
-    /// Takes one more drive into use, formatted if it is empty.
+    /// Takes one more drive into use, formatted if it is empty. Volumes that are made from then on may be placed on it.
     ///
     /// Errors: `DRIVE_…` as at a start, `DRIVE_IN_USE` if the node has it already, `NODE_STOPPING`. Nothing was changed
     /// on a drive that was refused.
@@ -220,11 +226,20 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         }
         drives::offer(&inner.parts, &drive);
         let report = report_drive(&drive);
-        let mut attached = inner.drives.borrow_mut();
-        // One that did not work before is there, too.
-        attached.retain(|known| known.location != location);
-        attached.push(drive);
-        attached.sort_by(|one, other| one.location.cmp(&other.location));
+        {
+            let mut attached = inner.drives.borrow_mut();
+            // One that did not work before is there, too.
+            attached.retain(|known| known.location != location);
+            attached.push(drive);
+            attached.sort_by(|one, other| one.location.cmp(&other.location));
+        }
+        inner.drives_changed.notify_all();
+        if let Some(drive) = report.drive {
+            let parts = &inner.parts;
+            let is_shown = || parts.view.shows_drive(parts.own.node, drive);
+            let deadline = parts.platform.now() + DRIVE_SHOWN_MAX;
+            before(&parts.platform, deadline, parts.view.changed.wait_until(is_shown)).await;
+        }
         Ok(report)
     }
 
@@ -375,7 +390,8 @@ async fn know_peers<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
 }
 
 /// Keeps the entry in the cluster's state that says that this node lives, and which drives it can use.
-async fn stay_alive<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
+async fn stay_alive<P: Platform, S: StateStore>(inner: Rc<NodeInner<P, S>>) {
+    let parts = &inner.parts;
     let store = parts.state.store();
     let alive = || {
         let usable = parts.replica.drives().into_iter().filter(|drive| drive.failure().is_none());
@@ -386,6 +402,7 @@ async fn stay_alive<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
         if let Ok(lease) = store.grant_lease(ALIVE_TIME_TO_LIVE).await {
             let mut told: Option<AliveRecord> = None;
             loop {
+                let changed = inner.drives_changed.notified();
                 let now = alive();
                 // What was told may have been undone by an earlier request that arrived late, with a lease
                 // that has ended since.
@@ -393,7 +410,8 @@ async fn stay_alive<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
                 if !stands && parts.state.announce(parts.own.node, &now, lease).await.is_ok() {
                     told = Some(now);
                 }
-                parts.platform.sleep(if told.is_some() { ALIVE_INTERVAL } else { ALIVE_RETRY }).await;
+                let pause = if told.is_some() { ALIVE_INTERVAL } else { ALIVE_RETRY };
+                before(&parts.platform, parts.platform.now() + pause, changed).await;
                 if let Err(error) = store.keep_alive(lease).await {
                     tracing::warn!("the entry that says that this node lives is not renewed: {error}");
                     break;
