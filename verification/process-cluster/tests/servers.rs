@@ -269,6 +269,16 @@ fn a_node_that_is_drained_under_load_owns_nothing_until_it_is_resumed() {
     servers.create_volume("n2", "x", &["--size", "4M"]);
     owns_nothing(&servers);
 
+    // The volume comes back to the client that has been there all the time.
+    servers.must_run("n2", &["node", "resume", "n1"]);
+    let is_back = |status: &serde_json::Value| {
+        let volumes = status["volumes"].as_array();
+        volumes.is_some_and(|volumes| volumes.iter().any(|v| v["name"] == "v" && v["owner"] == "n1"))
+    };
+    servers.await_status("n2", "back at n1", is_back);
+    servers.must_run("n2", &["node", "drain", "n1"]);
+    owns_nothing(&servers);
+
     // It stays so over a start anew, and when another node is lost.
     load.move_to(servers.nbd_address("n3"));
     servers.stop("n1");

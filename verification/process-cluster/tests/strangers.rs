@@ -143,8 +143,8 @@ fn who_has_an_access_token_uses_the_cluster_from_elsewhere() {
     servers.create_volume("n1", "first", &["--size", "4M", "--copies", "1"]);
     done(&operate, &made);
     assert!(done(&operate, &["volume", "verify", "v"]).contains("whole"), "an answer that is a stream");
-    refused(Some(&operate), &["volume", "delete", "v"], "ACCESS_DENIED");
-    done(&administer, &["volume", "delete", "v"]);
+    refused(Some(&operate), &["volume", "delete", "v", "--yes"], "ACCESS_DENIED");
+    done(&administer, &["volume", "delete", "v", "--yes"]);
     let node: serde_json::Value =
         serde_json::from_str(&done(&read, &["node", "get", "n1", "-o", "json"])).expect("it is JSON");
     assert_eq!(node["name"], "n1");

@@ -82,6 +82,11 @@ pub enum Warning {
         /// Their names.
         names: Vec<String>,
     },
+    /// Copies are placed on nodes in maintenance: the others do not suffice.
+    NodesInMaintenance {
+        /// Their names.
+        names: Vec<String>,
+    },
 }
 
 impl Warning {
@@ -91,6 +96,7 @@ impl Warning {
             Warning::SingleCopy => "SINGLE_COPY",
             Warning::BelowReserve { .. } => "BELOW_RESERVE",
             Warning::NodesOffline { .. } => "NODES_OFFLINE",
+            Warning::NodesInMaintenance { .. } => "NODES_IN_MAINTENANCE",
         }
     }
 }
@@ -113,16 +119,31 @@ impl fmt::Display for Warning {
                 "no copies are placed on nodes that are offline ({}): the volume will not be spread evenly",
                 names.join(", ")
             ),
+            Warning::NodesInMaintenance { names } => write!(
+                formatter,
+                "copies are placed on nodes in maintenance ({}), because the others do not suffice: the volume has \
+                 fewer while these are away",
+                names.join(", ")
+            ),
         }
     }
 }
 
-/// Places a new volume.
+/// Places a new volume, on nodes in maintenance only if the others do not suffice.
 ///
 /// Errors: `SIZE_ZERO`, `SIZE_UNALIGNED`, `COPIES_INVALID`, `OWNER_UNKNOWN`, `OWNER_OFFLINE`, `NODE_IN_MAINTENANCE`,
 /// `TOO_FEW_NODES`, `POOL_FULL`.
 pub fn plan_volume(view: &PoolView, request: &VolumeRequest<'_>) -> Result<Plan, Error> {
     check_size(request)?;
+    let without = view.without_maintenance();
+    let placed = without.and_then(|view| plan_among(&view, request).ok());
+    let mut plan = placed.map_or_else(|| plan_among(view, request), Ok)?;
+    plan.warnings = warnings(view, &plan);
+    Ok(plan)
+}
+
+/// Places a volume on nodes that are online. Warns of nothing.
+fn plan_among(view: &PoolView, request: &VolumeRequest<'_>) -> Result<Plan, Error> {
     let nodes = view.by_node();
     let space = Space::of(view);
     let copies = choose_copies(request, &nodes)?;
@@ -138,7 +159,7 @@ pub fn plan_volume(view: &PoolView, request: &VolumeRequest<'_>) -> Result<Plan,
         copies,
         slabs: place(&nodes, owner, &quotas, copies),
         slabs_local,
-        warnings: warnings(view, &nodes, &space, slabs, copies),
+        warnings: Vec::new(),
     })
 }
 
@@ -349,26 +370,29 @@ fn salt(identity: [u8; 16]) -> u64 {
     mix(mix(identity as u64) ^ (identity >> 64) as u64)
 }
 
-fn warnings(
-    view: &PoolView,
-    nodes: &[NodeDrives<'_>],
-    space: &Space,
-    slabs: u64,
-    copies: u8,
-) -> Vec<Warning> {
+fn warnings(view: &PoolView, plan: &Plan) -> Vec<Warning> {
+    let (nodes, space) = (view.by_node(), Space::of(view));
     let mut warnings = Vec::new();
-    if copies == 1 {
+    if plan.copies == 1 {
         warnings.push(Warning::SingleCopy);
     }
-    let free_after = space.free() - slabs * u64::from(copies);
+    let free_after = space.free() - plan.slabs.len() as u64 * u64::from(plan.copies);
     if free_after < space.reserve {
         let slab_bytes = view.geometry.slab_bytes();
         warnings.push(Warning::BelowReserve { free_after, reserve: space.reserve, slab_bytes });
     }
-    let is_missed = |node: &&NodeDrives<'_>| !node.room.is_online && !node.drives.is_empty();
-    let names: Vec<String> = nodes.iter().filter(is_missed).map(|node| node.room.name.clone()).collect();
+    let names_of = |is_meant: &dyn Fn(&NodeDrives<'_>) -> bool| -> Vec<String> {
+        nodes.iter().filter(|node| is_meant(node)).map(|node| node.room.name.clone()).collect()
+    };
+    let names = names_of(&|node| !node.room.is_online && !node.drives.is_empty());
     if !names.is_empty() {
         warnings.push(Warning::NodesOffline { names });
+    }
+    let used = plan.copies_per_drive();
+    let is_used = |node: &NodeDrives<'_>| node.drives.iter().any(|drive| used.contains_key(&drive.drive));
+    let names = names_of(&|node| node.room.is_in_maintenance && is_used(node));
+    if !names.is_empty() {
+        warnings.push(Warning::NodesInMaintenance { names });
     }
     warnings
 }

@@ -271,6 +271,7 @@ fn the_owner_is_who_owns_fewest_and_has_room() {
     assert_eq!(owner(&view, 5), node_id(4));
     view.nodes[3].is_in_maintenance = true;
     assert_eq!(owner(&view, 5), node_id(2), "however much it owns");
+    view.nodes[3].is_in_maintenance = false;
     view.nodes.iter_mut().for_each(|node| node.is_in_maintenance = true);
     assert_eq!(owner(&view, 5), node_id(4), "there is no other");
 }
@@ -385,6 +386,26 @@ fn sizes_can_be_typed_in_again() {
         assert_eq!(exact_size(bytes), text);
     }
     assert_eq!(spandrel_shared::size::parse_size(&exact_size(6304 << 20)), Some(6304 << 20));
+}
+
+#[test]
+fn nodes_in_maintenance_get_copies_only_where_the_others_do_not_suffice() {
+    let mut view = pool(&[&[100]; 4]);
+    view.nodes[1].is_in_maintenance = true;
+    let with_room = plan_volume(&view, &request(30, 3)).unwrap();
+    assert_eq!(with_room.copies_per_drive().len(), 3, "{with_room:?}");
+    let needed = Warning::NodesInMaintenance { names: vec!["node-2".to_owned()] };
+    assert!(!with_room.warnings.contains(&needed), "{with_room:?}");
+    let unasked = VolumeRequest { copies: None, ..request(30, 3) };
+    assert_eq!(plan_volume(&view, &unasked).unwrap().copies, 3);
+
+    let without_room = plan_volume(&view, &request(110, 3)).unwrap();
+    assert_eq!(without_room.copies_per_drive().len(), 4, "{without_room:?}");
+    assert!(without_room.warnings.contains(&needed), "{without_room:?}");
+    view.nodes[0].is_online = false;
+    let too_few = plan_volume(&view, &unasked).unwrap();
+    assert_eq!(too_few.copies, 3, "maintenance is no reason for fewer copies");
+    assert!(too_few.warnings.contains(&needed), "{too_few:?}");
 }
 
 #[test]

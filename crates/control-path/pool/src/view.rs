@@ -16,7 +16,8 @@ pub struct NodeRoom {
     pub is_online: bool,
     /// How many volumes it owns.
     pub volumes_owned: u32,
-    /// Whether it should own no volumes. Copies are placed on it all the same: it runs.
+    /// Whether it is about to be switched off: it should own no volumes, and copies are placed on it only where the
+    /// other nodes do not suffice.
     #[serde(default)]
     pub is_in_maintenance: bool,
 }
@@ -76,6 +77,16 @@ impl NodeDrives<'_> {
 }
 
 impl PoolView {
+    /// The same pool without room on nodes that are in maintenance; none if no node is.
+    pub(crate) fn without_maintenance(&self) -> Option<Self> {
+        if !self.nodes.iter().any(|node| node.is_in_maintenance) {
+            return None;
+        }
+        let mut view = self.clone();
+        view.nodes.iter_mut().for_each(|node| node.is_online &= !node.is_in_maintenance);
+        Some(view)
+    }
+
     /// The nodes with their drives.
     pub(crate) fn by_node(&self) -> Vec<NodeDrives<'_>> {
         let mut nodes: BTreeMap<NodeId, NodeDrives<'_>> = BTreeMap::new();

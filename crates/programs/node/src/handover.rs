@@ -12,14 +12,14 @@
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::future::{join_all, select};
 use futures_util::stream;
+use futures_util::{FutureExt as _, StreamExt as _};
 use spandrel_bus::{BusRequest, BusResponse, GivenUp, OwnedVolume};
 use spandrel_cluster::promises::Peer;
 use spandrel_cluster::store::StateStore;
@@ -27,6 +27,7 @@ use spandrel_cluster::{VolumeMembership, VolumeWriter};
 use spandrel_platform::{Instant, Platform, before};
 use spandrel_shared::knob::{self, Knob};
 use spandrel_shared::{Error, NodeId, VolumeId};
+use spandrel_volume::{Leg, LegState};
 
 use crate::node::{Node, NodeInner};
 use crate::ownership::Ownership;
@@ -34,6 +35,9 @@ use crate::ownership::Ownership;
 /// How long a node has had a client that writes when its volumes come to it: not every client that looks in is worth a
 /// move.
 const FOLLOW_AFTER_MS: u64 = 5000;
+
+/// The longest pause between attempts to have a volume follow its client.
+const FOLLOW_PAUSE_MAX: Duration = Duration::from_secs(600);
 
 /// How long a node may take to take a volume. It needs one transaction for it.
 const TAKE_TIME_MAX: Duration = Duration::from_secs(3);
@@ -58,6 +62,15 @@ impl Given {
     fn to(&self, node: NodeId) -> u64 {
         self.0.borrow().get(&node).copied().unwrap_or(0)
     }
+}
+
+/// A volume that a node in maintenance could not hand over.
+struct Kept {
+    again_at: Instant,
+    /// How long to wait after the next attempt.
+    pause: Duration,
+    /// The nodes that did not take it. They are tried when there is no other.
+    refused_by: BTreeSet<NodeId>,
 }
 
 /// A volume that is being taken, or handed over, by this node: nobody else here begins to take it.
@@ -97,7 +110,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let name = self.parts.name_of(to);
             return Err(Error::new(
                 "NODE_IN_MAINTENANCE",
-                format!("volume {volume} is not moved to node {name}"),
+                format!("volume {} is not moved to node {name}", self.volume_name(volume)),
                 "the node is in maintenance, and takes no volumes",
                 format!(
                     "choose another node, or take it out of maintenance with `spandrel node resume {name}`"
@@ -107,10 +120,20 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         self.pass_on(volume, to).await
     }
 
+    /// What people call a volume.
+    fn volume_name(&self, volume: VolumeId) -> String {
+        let volumes = self.parts.view.volumes.borrow();
+        volumes.get(&volume).map_or_else(|| volume.to_string(), |stored| stored.record.name.clone())
+    }
+
     /// Hands a volume over, also to a node in maintenance.
     async fn pass_on(self: &Rc<Self>, volume: VolumeId, to: NodeId) -> Result<(), Error> {
         let refuse = |code: &str, why: String, next: &str| {
-            let what = format!("volume {volume} is not moved to node {}", self.parts.name_of(to));
+            let what = format!(
+                "volume {} is not moved to node {}",
+                self.volume_name(volume),
+                self.parts.name_of(to)
+            );
             Error::new(code, what, why, next)
         };
         let not_owner = || {
@@ -122,7 +145,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             return Ok(());
         }
         if !self.parts.liveness.is_reachable(to) {
-            let why = "the node does not answer this one".to_owned();
+            let why = format!("it does not answer node {}, which owns the volume", self.config.name);
             return Err(refuse("OWNER_OFFLINE", why, "start the node, or choose another one"));
         }
         let _being_taken = BeingTaken::begin(self, volume).ok_or_else(not_owner)?;
@@ -185,26 +208,39 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
         let (node, ownership) = (Rc::clone(self), Rc::clone(ownership));
         self.parts.platform.spawn(async move {
-            let while_ms = knob::value(Knob::FollowAfter, FOLLOW_AFTER_MS);
-            node.parts.platform.sleep(Duration::from_millis(while_ms)).await;
-            if node.parts.view.is_in_maintenance(writer.node) {
-                return;
-            }
-            let is_owned = node.ownership(volume).is_some_and(|present| Rc::ptr_eq(&present, &ownership));
-            if !is_owned || ownership.writer() != Some(writer) || node.stopping.get() {
-                return;
-            }
-            let Ok(Some(seen)) = node.parts.state.membership(volume).await else { return };
-            let copies = node.copies_in_sync(&seen);
-            let of = |node: NodeId| copies.get(&node).copied().unwrap_or(0);
-            // Reads are as near there as here.
-            if of(writer.node) < of(node.parts.own.node) {
-                return;
-            }
-            if let Err(error) = node.hand_over(volume, writer.node).await {
-                tracing::info!("{error}");
+            let mut pause = Duration::from_millis(knob::value(Knob::FollowAfter, FOLLOW_AFTER_MS));
+            loop {
+                node.parts.platform.sleep(pause).await;
+                let is_owned = node.ownership(volume).is_some_and(|present| Rc::ptr_eq(&present, &ownership));
+                if !is_owned || ownership.writer() != Some(writer) || node.stopping.get() {
+                    return;
+                }
+                // Its copies are brought up to date, or it comes back from maintenance: later, then.
+                if !node.can_follow(&ownership, writer.node) {
+                    continue;
+                }
+                let Ok(Some(seen)) = node.parts.state.membership(volume).await else { continue };
+                let copies = node.copies_in_sync(&seen);
+                let of = |node: NodeId| copies.get(&node).copied().unwrap_or(0);
+                // Reads are as near there as here.
+                if of(writer.node) < of(node.parts.own.node) {
+                    return;
+                }
+                match node.hand_over(volume, writer.node).await {
+                    Ok(()) => return,
+                    Err(error) => tracing::info!("{error}"),
+                }
+                // Each attempt lets the clients wait.
+                pause = (pause * 2).min(FOLLOW_PAUSE_MAX);
             }
         });
+    }
+
+    /// Whether a volume may go to a node now, as far as is known here: without asking the cluster's state, since this is
+    /// looked at again and again.
+    fn can_follow(&self, ownership: &Ownership<P, S>, to: NodeId) -> bool {
+        let lags = |leg: &Leg| leg.node == to && leg.state != LegState::InSync;
+        !self.parts.view.is_in_maintenance(to) && !ownership.owner.legs().values().any(lags)
     }
 
     /// Hands all volumes over that this node owns, each to the node that is best for it. For a stop in order: one
@@ -215,7 +251,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let moves = volumes.into_iter().map(async |volume| {
             let seen = self.parts.state.membership(volume).await;
             let Ok(Some(seen)) = seen else { return };
-            let Some(to) = self.successor(&seen, &given) else { return };
+            let Some(to) = self.successor(&seen, &given, |_| true) else { return };
             given.count(to);
             if let Err(error) = self.pass_on(volume, to).await {
                 tracing::warn!("{error}");
@@ -228,8 +264,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Hands over what this node owns, for as long as the state shows it in maintenance. Never completes.
     pub(crate) async fn stay_drained(self: Rc<Self>) {
         let (platform, view) = (&self.parts.platform, &self.parts.view);
-        // When to try again, and how long to wait after that.
-        let mut kept: BTreeMap<VolumeId, (Instant, Duration)> = BTreeMap::new();
+        let mut kept: BTreeMap<VolumeId, Kept> = BTreeMap::new();
         loop {
             let seen = view.changed.notified();
             let owned = self.ownerships_changed.notified();
@@ -239,16 +274,17 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 continue;
             }
             let now = platform.now();
-            let is_due = |volume: &VolumeId| kept.get(volume).is_none_or(|(again, _)| *again <= now);
+            let is_due = |volume: &VolumeId| kept.get(volume).is_none_or(|kept| kept.again_at <= now);
             let volumes: Vec<VolumeId> = self.ownerships.borrow().keys().copied().filter(is_due).collect();
             let given = Given::default();
-            let moves = volumes.into_iter().map(async |volume| (volume, self.drain(volume, &given).await));
+            let moves = volumes.into_iter().map(|volume| {
+                let earlier = kept.remove(&volume);
+                self.drain(volume, earlier, &given).map(move |kept| (volume, kept))
+            });
+            let moves: Vec<_> = moves.collect();
             let mut moves = stream::iter(moves).buffer_unordered(DRAINED_AT_ONCE);
-            while let Some((volume, is_gone)) = moves.next().await {
-                let pause = kept.remove(&volume).map_or(DRAIN_PAUSE_MIN, |(_, pause)| pause);
-                if !is_gone {
-                    kept.insert(volume, (platform.now() + pause, (pause * 2).min(DRAIN_PAUSE_MAX)));
-                }
+            while let Some((volume, still)) = moves.next().await {
+                kept.extend(still.map(|still| (volume, still)));
             }
             drop(moves);
             let (seen, owned) = (pin!(seen), pin!(owned));
@@ -256,24 +292,50 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
-    /// Hands a volume over to a node that is not in maintenance. Whether it is gone from here.
-    async fn drain(self: &Rc<Self>, volume: VolumeId, given: &Given) -> bool {
-        let Ok(Some(seen)) = self.parts.state.membership(volume).await else { return false };
-        let successor = self.successor(&seen, given).filter(|node| !self.parts.view.is_in_maintenance(*node));
-        let Some(to) = successor else {
-            tracing::warn!(volume = seen.record.name, "the volume stays here: no other node can take it");
-            return false;
-        };
-        given.count(to);
-        let passed = self.pass_on(volume, to).await;
-        passed.inspect_err(|error| tracing::warn!("{error}")).is_ok()
+    /// Hands a volume over to a node that is not in maintenance: the best one of those that have not refused it. Returns
+    /// when to try again, if it is not gone from here.
+    async fn drain(self: &Rc<Self>, volume: VolumeId, kept: Option<Kept>, given: &Given) -> Option<Kept> {
+        let (platform, view) = (&self.parts.platform, &self.parts.view);
+        let is_first = kept.is_none();
+        let mut kept = kept.unwrap_or(Kept {
+            again_at: platform.now(),
+            pause: DRAIN_PAUSE_MIN,
+            refused_by: BTreeSet::new(),
+        });
+        // It may have been taken out of maintenance while others were handed over.
+        if !view.is_in_maintenance(self.parts.own.node) {
+            return None;
+        }
+        if let Ok(Some(seen)) = self.parts.state.membership(volume).await {
+            let may_take = |node: NodeId| !view.is_in_maintenance(node);
+            let untried = |node: NodeId| may_take(node) && !kept.refused_by.contains(&node);
+            let successor = self.successor(&seen, given, untried);
+            if let Some(to) = successor.or_else(|| self.successor(&seen, given, may_take)) {
+                given.count(to);
+                match self.pass_on(volume, to).await {
+                    Ok(()) => return None,
+                    Err(error) => tracing::warn!("{error}"),
+                }
+                kept.refused_by.insert(to);
+            } else if is_first {
+                tracing::warn!(volume = seen.record.name, "the volume stays here: no other node can take it");
+            }
+        }
+        kept.again_at = platform.now() + kept.pause;
+        kept.pause = (kept.pause * 2).min(DRAIN_PAUSE_MAX);
+        Some(kept)
     }
 
     /// The node that serves a volume best after this one: one that is not in maintenance if there is any, the one with
     /// its writer, else the one with the most copies in sync, and of these the one that owns the fewest volumes.
-    fn successor(&self, seen: &VolumeMembership, given: &Given) -> Option<NodeId> {
+    fn successor(
+        &self,
+        seen: &VolumeMembership,
+        given: &Given,
+        may_take: impl Fn(NodeId) -> bool,
+    ) -> Option<NodeId> {
         let mut copies = self.copies_in_sync(seen);
-        copies.remove(&self.parts.own.node);
+        copies.retain(|node, _| *node != self.parts.own.node && may_take(*node));
         let writer = seen.record.writer.map(|writer| writer.node);
         let (view, owned) = (&self.parts.view, self.parts.view.volumes_owned());
         let rank = |(node, count): &(NodeId, u64)| {

@@ -47,7 +47,7 @@ pub struct ReachArguments {
     #[arg(long, global = true, value_name = "ADDRESS[:PORT]")]
     pub server: Option<String>,
 
-    /// What `spandrel access create` has printed. Other users of this machine can see what stands here
+    /// The access token: what `spandrel access create` has printed. Other users of this machine can see what stands here
     #[arg(
         long = "token",
         global = true,
@@ -57,7 +57,7 @@ pub struct ReachArguments {
     )]
     pub access_token: Option<String>,
 
-    /// A file that holds the token
+    /// A file that holds the access token
     // The same identity as the option of `join`, which takes its place there.
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -271,6 +271,10 @@ pub struct VolumeDeleteArguments {
     /// Also if a client has it open for writing
     #[arg(long)]
     pub force: bool,
+
+    /// Do not ask whether this is meant
+    #[arg(long)]
+    pub yes: bool,
 
     /// How to print it.
     #[command(flatten)]
@@ -579,6 +583,14 @@ pub struct NodeDrainArguments {
     #[arg(long)]
     pub dry_run: bool,
 
+    /// Also if volumes, or the cluster's state, cannot do without the node: they stand while it is away
+    #[arg(long)]
+    pub force: bool,
+
+    /// Wait no longer than this for the volumes to be handed over; without it as long as it takes
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+
     /// How to print it.
     #[command(flatten)]
     pub output: OutputArguments,
@@ -609,8 +621,9 @@ pub enum DriveCommand {
     Add(DriveAddArguments),
     /// Wipe a block device or a file of this server, so that `drive add` takes it
     ///
-    /// Says what stands there, and asks. Refused while anybody uses it, and if it is a drive of the node in --dir. What
-    /// is not discarded by the drive itself may still be read from it: this is no way to destroy secrets.
+    /// Says what stands there, and asks. Refused while anybody uses it, if it is a drive of the node in --dir, and if it is
+    /// one of the cluster's. What is not emptied by the drive itself may still be read from it: this is no way to destroy
+    /// secrets.
     Clean(DriveCleanArguments),
     /// Read a drive that no node has open, check everything on it, and show what it holds
     Inspect(InspectArguments),
@@ -639,9 +652,13 @@ pub struct DriveCleanArguments {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Do not ask whether this is meant
+    /// Do not ask whether this is meant. If a Spandrel drive stands there, --drive-id must say which
     #[arg(long)]
     pub yes: bool,
+
+    /// The identity of the Spandrel drive that may be lost; of each one, if there are several
+    #[arg(long = "drive-id", value_name = "IDENTITY")]
+    pub drive_ids: Vec<spandrel_shared::DriveId>,
 }
 
 /// `spandrel drive get`.

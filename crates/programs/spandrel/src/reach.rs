@@ -3,6 +3,7 @@
 //! From elsewhere the token is all that is needed: it carries the fingerprint of the cluster's authority, so that who
 //! answers is known to be one of its servers before anything is told to it, the token least of all.
 
+use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 
@@ -50,8 +51,10 @@ impl Reach {
 
     /// Who asks the cluster.
     ///
-    /// Errors: `TOKEN_MISSING`, `TOKEN_UNREADABLE`, `TOKEN_INVALID`, `SERVER_UNKNOWN`; those of [`Self::directory`].
+    /// Errors: `ARGUMENTS_CONTRADICT`, `TOKEN_MISSING`, `TOKEN_UNREADABLE`, `TOKEN_INVALID`, `SERVER_UNKNOWN`; those of
+    /// [`Self::directory`].
     pub fn client(&self) -> Result<Client, Error> {
+        self.check_arguments()?;
         let Some(server) = &self.arguments.server else { return Client::new(self.directory()?) };
         let token = self.token(server)?;
         let addresses: Vec<SocketAddr> =
@@ -59,6 +62,31 @@ impl Reach {
         let name = ServerName::IpAddress(addresses[0].ip().into());
         let tls = Arc::new(pinned_client_of_any_name(token.authority)?);
         Client::elsewhere(Place::Addresses { addresses, tls, name }, token.to_string())
+    }
+
+    /// Refuses what would be ignored: whoever forgets --server and gives a token means another cluster than the one in
+    /// the usual directory. What stands in the environment is there for other commands, too.
+    fn check_arguments(&self) -> Result<(), Error> {
+        let ReachArguments { dir, server, access_token, token_file } = &self.arguments;
+        let is_given =
+            |variable: &str, value: &OsStr| std::env::var_os(variable).is_none_or(|known| known != value);
+        let contradicts = |why: &str, next: &str| {
+            Err(Error::new("ARGUMENTS_CONTRADICT", "it is not clear which cluster is meant", why, next))
+        };
+        match server {
+            Some(_) if dir.as_ref().is_some_and(|dir| is_given("SPANDREL_DIR", dir.as_os_str())) => {
+                contradicts("both --server and --dir are given", "leave one of them out")
+            }
+            None if token_file.is_some()
+                || access_token.as_ref().is_some_and(|token| is_given("SPANDREL_TOKEN", token.as_ref())) =>
+            {
+                contradicts(
+                    "an access token is given, which is for a server elsewhere, and no server is",
+                    "name the server with --server, or leave the token out to use the directory on this machine",
+                )
+            }
+            _ => Ok(()),
+        }
     }
 
     fn token(&self, server: &str) -> Result<AccessToken, Error> {

@@ -66,7 +66,7 @@ fn volumes_and_nodes() {
     create("x", &["--size", "8M", "--owner", "n9"]).refused("NODE_NOT_FOUND");
     for arguments in [
         &["volume", "get", "nothing"][..],
-        &["volume", "delete", "nothing"],
+        &["volume", "delete", "nothing", "--yes"],
         &["volume", "verify", "nothing"],
         &["volume", "get", "../good"],
     ] {

@@ -78,7 +78,7 @@ fn data_outlive_nodes_and_the_process() {
     let blocks = [3, 4, 5, 6].map(|block| read(&cluster, "n1", "v1", block));
     assert_eq!(blocks, [7, 8, 9, 0]);
     cluster.run(&["volume", "verify", "v1"]).good();
-    cluster.run(&["volume", "delete", "v1"]).good();
+    cluster.run(&["volume", "delete", "v1", "--yes"]).good();
     cluster.run(&["volume", "get", "v1"]).refused("VOLUME_NOT_FOUND");
     assert_eq!(cluster.stop(Signal::INT).status, Some(0));
 }
@@ -208,7 +208,7 @@ fn a_sweep_that_is_interrupted_leaves_nothing() {
     assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(2));
     let name = cluster.run(&["volume", "list", "-o", "json"]).json()[0]["name"].clone();
     let name = name.as_str().expect("it has a name").to_owned();
-    cluster.run(&["volume", "delete", &name]).refused("VOLUME_IN_USE");
+    cluster.run(&["volume", "delete", &name, "--yes"]).refused("VOLUME_IN_USE");
     interrupt(&process);
     assert_eq!(process.wait().expect("it is a child").code(), Some(130));
     assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(0));

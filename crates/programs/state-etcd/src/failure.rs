@@ -117,7 +117,11 @@ fn causes<'e>(error: Option<&'e (dyn Error + 'static)>) -> impl Iterator<Item = 
 
 /// The error with its causes.
 fn chain(error: &EtcdError) -> String {
-    let mut text = error.to_string();
+    let mut text = match error {
+        // Its own text is written for who debugs it.
+        EtcdError::GRpcStatus(status) if !status.message().is_empty() => status.message().to_owned(),
+        error => error.to_string(),
+    };
     let cause = match error {
         EtcdError::GRpcStatus(status) => status.source(),
         EtcdError::TransportError(error) => error.source(),

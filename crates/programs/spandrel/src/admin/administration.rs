@@ -14,7 +14,7 @@ use rustix::time::ClockId;
 use spandrel_cluster::backup::StateBackup;
 use spandrel_cluster::{
     AccessRecord, ClusterRecord, ClusterState, NodeRecord, Role, StateError, StateKey, Stored,
-    VolumeMembership, VolumeState,
+    VolumeMembership, VolumeState, WitnessRecord,
 };
 use spandrel_node::{NodeReport, VolumeCreation};
 use spandrel_shared::name::validate_name;
@@ -23,9 +23,9 @@ use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
 
 use super::api::{
     Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdd, DriveAdded,
-    JoinAnswer, JoinRequest, JoinTokenStatus, NodeDetails, NodeDrain, NodeDrained, NodeStatus, Progress,
-    ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateRole, StateStatus, Usage, VolumeCreate,
-    VolumeCreateAnswer, VolumeStatus,
+    JoinAnswer, JoinRequest, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeStatus,
+    Progress, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateRole, StateStatus, Usage,
+    VolumeCreate, VolumeCreateAnswer, VolumeStatus,
 };
 use super::counters::Counters;
 use super::nodes::{NodeAccess, NodeEntry, Nodes};
@@ -158,6 +158,13 @@ impl Administration {
         Ok(known.is_some())
     }
 
+    /// Whether a server, node or witness, belongs to the cluster.
+    pub async fn has_server(&self, server: NodeId) -> Result<bool, Error> {
+        let witness: Option<Stored<WitnessRecord>> =
+            self.state.get(&StateKey::Witness(server)).await.map_err(state_error)?;
+        Ok(witness.is_some() || self.has_node(server).await?)
+    }
+
     /// Whether a server has left the cluster.
     pub async fn standing(&self, server: NodeId) -> Result<Standing, Error> {
         let is_removed = self.state.is_removed(server).await.map_err(state_error)?;
@@ -234,8 +241,8 @@ impl Administration {
     /// Errors: `TOKEN_MISSING`, `TOKEN_INVALID`, `TOKEN_REFUSED`.
     pub async fn role_of(&self, token: Option<&str>) -> Result<Role, Error> {
         let refuse = |code: &str, why: &str| {
-            let next = "have one made on a node of the cluster (`spandrel access create`), and give it with --token \
-                        or SPANDREL_TOKEN";
+            let next = "have one made on a node of the cluster (`spandrel access create`), and give it with \
+                        --token-file or SPANDREL_TOKEN";
             Error::new(code, "the cluster does not know who asks", why, next)
         };
         let token = token.ok_or_else(|| refuse("TOKEN_MISSING", "no token was shown"))?;
@@ -330,9 +337,11 @@ impl Administration {
     }
 
     /// Puts a node into maintenance, or only says whether that could be done. It hands its volumes over by itself from
-    /// then on, and keeps to that when it starts anew.
+    /// then on, and keeps to that when it starts anew. Of one that is in maintenance already it says whether it may be
+    /// switched off now: that may have changed since.
     ///
-    /// Errors: `NODE_NOT_FOUND`, `NODE_NEEDED` if volumes could not do without it.
+    /// Errors, but with `force`: `NODE_NEEDED` if volumes could not do without it, `STATE_MAJORITY_NEEDED` if the
+    /// cluster's state could not. Others: `NODE_NOT_FOUND`.
     pub async fn drain_node(&self, name: &str, drain: NodeDrain) -> Result<NodeDrained, Error> {
         for _ in 0..MAINTENANCE_TRIES {
             // Before the facts: what changes after this is seen by the transaction.
@@ -340,19 +349,42 @@ impl Administration {
             let facts = self.facts().await?;
             let known = facts.known_node(name)?;
             let volumes = facts.volumes_with(known);
-            if known.maintenance_since_unix_ms().is_none() {
-                facts.check_drain(known)?;
-                if !drain.dry_run {
-                    match self.state.set_maintenance(known.id, Some(unix_ms()), &seen).await {
-                        Ok(()) => tracing::warn!("node {name} goes into maintenance"),
-                        Err(StateError::Conflict) => continue,
-                        Err(error) => return Err(state_error(error)),
-                    }
+            let members = match &self.server {
+                Some(server) => server.state_status().await?.members,
+                None => Vec::new(),
+            };
+            let mut warnings = Vec::new();
+            for checked in [facts.check_drain(known), facts.check_votes(known, &members)] {
+                match checked {
+                    Err(needed) if drain.force => warnings.push(needed.why),
+                    checked => checked?,
                 }
             }
-            return Ok(NodeDrained { node: self.node(name).await?, volumes });
+            if known.maintenance_since_unix_ms().is_none() && !drain.dry_run {
+                match self.state.set_maintenance(known.id, Some(unix_ms()), &seen).await {
+                    Ok(()) => tracing::warn!("node {name} goes into maintenance"),
+                    Err(StateError::Conflict) => continue,
+                    Err(error) => return Err(state_error(error)),
+                }
+            }
+            return Ok(NodeDrained { node: self.node(name).await?, volumes, warnings });
         }
         Err(state_error(StateError::Conflict))
+    }
+
+    /// How far a node is with leaving its volumes to others, if it is in maintenance. Reads little, so that it can be
+    /// asked again and again.
+    ///
+    /// Errors: `NODE_NOT_FOUND`.
+    pub async fn maintenance(&self, name: &str) -> Result<Option<Maintenance>, Error> {
+        let entry = self.entry(name).await?;
+        let records = self.state.nodes().await.map_err(state_error)?;
+        let known = self.know(entry, None).await;
+        let since_unix_ms = records.get(&known.id).and_then(|stored| stored.record.maintenance_since_unix_ms);
+        let Some(since_unix_ms) = since_unix_ms else { return Ok(None) };
+        let volumes = self.state.volumes().await.map_err(state_error)?;
+        let records = volumes.iter().map(|(volume, stored)| (*volume, &stored.record));
+        Ok(Some(Maintenance { since_unix_ms, volumes_left: known.volumes_of(records) }))
     }
 
     /// Takes a node out of maintenance. One that is in none is left as it is.

@@ -35,6 +35,8 @@ pub const NODE_STOP: &str = "/v1/nodes/{name}/stop";
 pub const NODE_START: &str = "/v1/nodes/{name}/start";
 /// `POST` of a [`NodeDrain`]: [`NodeDrained`], at once. The node itself hands its volumes over then.
 pub const NODE_DRAIN: &str = "/v1/nodes/{name}/drain";
+/// `GET`: a [`Maintenance`], or nothing if the node is in none.
+pub const NODE_MAINTENANCE: &str = "/v1/nodes/{name}/maintenance";
 /// `POST`: [`NodeStatus`].
 pub const NODE_RESUME: &str = "/v1/nodes/{name}/resume";
 /// `GET`: a list of [`DriveStatus`]. `POST` of a [`DriveAdd`]: [`DriveAdded`], for the node that is asked.
@@ -233,6 +235,12 @@ pub struct StateStatus {
 pub struct StateMember {
     /// The server's name, or what etcd calls it if it is none of the cluster's.
     pub name: String,
+    /// The server, if it is one of the cluster's.
+    #[serde(default)]
+    pub server: Option<NodeId>,
+    /// Whether the server has said within the last seconds that it runs.
+    #[serde(default)]
+    pub runs: bool,
     /// Whether it has a vote.
     pub votes: bool,
     /// Whether the others follow it.
@@ -594,6 +602,9 @@ pub struct NodeDrain {
     /// Only say what would be done, or what stands against it.
     #[serde(default)]
     pub dry_run: bool,
+    /// Also if volumes, or the cluster's state, cannot do without it.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// A node that is in maintenance, or would be.
@@ -603,6 +614,9 @@ pub struct NodeDrained {
     pub node: NodeStatus,
     /// The names of the volumes that it hands over.
     pub volumes: Vec<String>,
+    /// What will stand while it is away: none unless it was forced.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// How to delete a volume.

@@ -1,14 +1,19 @@
 //! The client of the admin API, for commands, which wait for what they ask.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use spandrel_shared::Error;
 
-use super::http::{HttpClient, Place};
+use super::http::{HttpClient, NOT_RUNNING, Place};
 use crate::directory::Directory;
 use crate::failure::system_error;
+use crate::server::settings::{ServerSettings, lock};
+
+/// After how long without an answer whoever waits is told so.
+const SLOW_AFTER: Duration = Duration::from_secs(5);
 
 /// Asks the cluster that runs in a directory, or one elsewhere.
 pub struct Client {
@@ -43,17 +48,17 @@ impl Client {
 
     /// Asks for something.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        self.runtime.block_on(self.http.get(path))
+        self.wait_for(self.http.get(path))
     }
 
     /// Asks for something to be done.
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {
-        self.runtime.block_on(self.http.post(path, body))
+        self.wait_for(self.http.post(path, body))
     }
 
     /// Asks for something to be removed.
     pub fn delete(&self, path: &str) -> Result<(), Error> {
-        self.runtime.block_on(self.http.delete(path))
+        self.wait_for(self.http.delete(path))
     }
 
     /// Lets some time pass before the same is asked again. For what the admin API does not tell by itself.
@@ -64,7 +69,52 @@ impl Client {
 
     /// Asks for something that tells how it gets on: calls `on_line` with each line of the answer.
     pub fn stream<T: DeserializeOwned>(&self, path: &str, on_line: impl FnMut(T)) -> Result<(), Error> {
-        self.runtime.block_on(self.http.stream(path, on_line))
+        let streamed = self.runtime.block_on(self.http.stream(path, on_line));
+        streamed.map_err(|error| self.explained(error))
+    }
+
+    /// Waits for an answer, and says so if that takes long.
+    fn wait_for<T>(&self, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let answered = self.runtime.block_on(async {
+            let mut answer = pin!(answer);
+            match tokio::time::timeout(SLOW_AFTER, answer.as_mut()).await {
+                Ok(answered) => answered,
+                Err(_) => {
+                    eprintln!("no answer from {} yet; Ctrl-C ends the waiting", self.http.place());
+                    answer.await
+                }
+            }
+        });
+        answered.map_err(|error| self.explained(error))
+    }
+
+    /// Nobody listens in the directory: with what is known of it, if it is a server's.
+    fn explained(&self, error: Error) -> Error {
+        let known = self.directory.as_ref().filter(|_| error.code == NOT_RUNNING);
+        let settings = known.and_then(|directory| Some((directory, ServerSettings::read(directory).ok()?)));
+        let Some((directory, settings)) = settings else { return error };
+        let name = &settings.name;
+        let path = directory.path().display();
+        match lock(directory) {
+            Err(held) if held.code == "DIR_IN_USE" => Error::new(
+                "SERVER_NOT_READY",
+                format!("the server {name} cannot be asked"),
+                "it runs, and serves nobody: it waits for the cluster's state, or is being stopped",
+                format!(
+                    "see what it waits for: it says so where it was started, and in {path}/log/spandrel.log; most of the \
+                     servers that keep the state must run"
+                ),
+            ),
+            _ => Error::new(
+                NOT_RUNNING,
+                format!("the server {name} does not run"),
+                error.why,
+                format!(
+                    "start it with `spandrel {} run --dir {path}`, or name another server with --dir or SPANDREL_DIR",
+                    if settings.witness { "witness" } else { "node" }
+                ),
+            ),
+        }
     }
 }
 

@@ -29,6 +29,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The error that nobody listens in a directory.
+pub const NOT_RUNNING: &str = "CLUSTER_NOT_RUNNING";
+
 /// Asks an admin API. Cheap to clone.
 #[derive(Clone)]
 pub struct HttpClient {
@@ -74,6 +77,11 @@ impl HttpClient {
     /// Asks at `place`, with `bearer` as what proves who asks.
     pub fn new(place: Place, bearer: Option<String>) -> Self {
         Self { place, bearer }
+    }
+
+    /// Where it asks.
+    pub fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Asks for something.
@@ -194,7 +202,8 @@ impl HttpClient {
                 false => "look whether the node runs there, and whether its ports are open",
                 true => {
                     "what answers shows no certificate of the cluster that has given the token, so nothing was told \
-                         to it: look whether address and token belong together"
+                     to it: look whether address and token belong together, and whether the port is the first of the \
+                     server's four, as in its --listen"
                 }
             },
         ))
@@ -218,7 +227,7 @@ impl HttpClient {
         let directory = directory.display();
         match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::NotADirectory => Error::new(
-                "CLUSTER_NOT_RUNNING",
+                NOT_RUNNING,
                 format!("no cluster runs in {directory}"),
                 format!("nobody listens on {}", socket.display()),
                 format!(

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use spandrel_cluster::{DriveRecord, DriveState, Member, NodeRecord, PoolRoom, VolumeMembership};
+use spandrel_cluster::{
+    DriveRecord, DriveState, Member, NodeRecord, PoolRoom, VolumeMembership, VolumeRecord,
+};
 use spandrel_fleet::Target;
 use spandrel_health::{
     CopyFacts, DriveFacts, DriveTrouble, NodeFacts, PoolFacts, Status, VolumeFacts, drive, node, pool, volume,
@@ -18,8 +20,9 @@ use spandrel_shared::{BLOCK_BYTES, DriveId, Error, NodeId, SlabGeometry, VolumeI
 use crate::admin::administration::node_not_found;
 use crate::admin::api::{
     DriveStatus, Export, LegStatus, Maintenance, NodeDetails, NodeStatus, PathStatus, PeerStatus, PoolStatus,
-    Progress, StateRole, Traffic, VolumeStatus,
+    Progress, StateMember, StateRole, Traffic, VolumeStatus,
 };
+use crate::text::counted;
 
 /// All that is known at one moment.
 pub struct Facts {
@@ -55,6 +58,20 @@ impl KnownNode {
     /// Since when it is in maintenance, if it is.
     pub fn maintenance_since_unix_ms(&self) -> Option<u64> {
         self.record.as_ref().and_then(|record| record.maintenance_since_unix_ms)
+    }
+
+    /// The names of those volumes that it owns, by what it says or by what the cluster's state says: that one has died
+    /// does not mean that another one has taken its volumes.
+    pub fn volumes_of<'a>(&self, volumes: impl Iterator<Item = (VolumeId, &'a VolumeRecord)>) -> Vec<String> {
+        let reported = self.report.iter().flat_map(|report| &report.owned);
+        let reported: BTreeSet<VolumeId> = reported.map(|owned| owned.volume).collect();
+        let has = |volume: &VolumeId, record: &VolumeRecord| {
+            record.owner.is_some_and(|owner| owner.node == self.id) || reported.contains(volume)
+        };
+        let owned = volumes.filter(|(volume, record)| has(volume, record));
+        let mut names: Vec<String> = owned.map(|(_, record)| record.name.clone()).collect();
+        names.sort_by_key(|name| natural_order(name));
+        names
     }
 }
 
@@ -171,24 +188,13 @@ impl Facts {
         }
     }
 
-    /// The names of volumes that a node owns, by what it says or by what the cluster's state says: that one has died
-    /// does not mean that another one has taken its volumes.
+    /// The names of the volumes that a node owns.
     pub fn volumes_with(&self, known: &KnownNode) -> Vec<String> {
-        let says = |volume: VolumeId| {
-            let mut owned = known.report.iter().flat_map(|report| &report.owned);
-            owned.any(|owned| owned.volume == volume)
-        };
-        let has = |volume: &&VolumeMembership| {
-            volume.record.owner.is_some_and(|owner| owner.node == known.id) || says(volume.volume)
-        };
-        let mut names: Vec<String> =
-            self.volumes.iter().filter(has).map(|volume| volume.record.name.clone()).collect();
-        names.sort_by_key(|name| natural_order(name));
-        names
+        known.volumes_of(self.volumes.iter().map(|volume| (volume.volume, &volume.record)))
     }
 
-    /// What stands against draining a node: parts of volumes of which no other node that runs, and is not in
-    /// maintenance itself, has a copy in sync. Whoever drains a node is about to switch it off.
+    /// What stands against draining a node: parts of volumes of which it has a copy that counts, and no other node that
+    /// runs and is not in maintenance itself has one in sync. Whoever drains a node is about to switch it off.
     pub fn check_drain(&self, node: &KnownNode) -> Result<(), Error> {
         let can_serve = |known: &KnownNode| {
             known.id != node.id && known.report.is_some() && known.maintenance_since_unix_ms().is_none()
@@ -196,14 +202,22 @@ impl Facts {
         let others: BTreeSet<NodeId> =
             self.nodes.iter().filter(|known| can_serve(known)).map(|known| known.id).collect();
         let needs = |volume: &&VolumeMembership| {
+            // Until it is settled which copies hold what was written, each may be the one that does.
             let is_settled = volume.record.generation == self.generation;
+            let holder = |member: &Member| volume.nodes.get(&member.drive);
+            let has_own = |member: &Member| {
+                holder(member) == Some(&node.id) && (!is_settled || volume.is_in_sync(member))
+            };
             let has_other = |member: &Member| {
                 is_settled
                     && volume.is_in_sync(member)
-                    && volume.nodes.get(&member.drive).is_some_and(|holder| others.contains(holder))
+                    && holder(member).is_some_and(|holder| others.contains(holder))
                     && self.is_reachable(member.drive)
             };
-            !volume.sets.iter().all(|set| set.members.iter().any(has_other))
+            volume
+                .sets
+                .iter()
+                .any(|set| set.members.iter().any(has_own) && !set.members.iter().any(has_other))
         };
         let mut volumes: Vec<&str> =
             self.volumes.iter().filter(needs).map(|volume| volume.record.name.as_str()).collect();
@@ -224,10 +238,46 @@ impl Facts {
         }
         Err(Error::new(
             "NODE_NEEDED",
-            format!("node {} is not drained", node.name),
+            not_to_be_switched_off(node),
             why,
             "bring the other nodes and their drives back, or out of maintenance (`spandrel node resume`), and wait until \
-             `spandrel volume list` shows these volumes healthy; a volume that keeps one copy cannot do without its node",
+             `spandrel volume list` shows these volumes healthy; a volume that keeps one copy cannot do without its \
+             node; with --force it is done all the same, and these volumes stand while the node is away",
+        ))
+    }
+
+    /// What stands against draining a node, if it is one of those who vote on the cluster's state: too few would be
+    /// left that run and are not in maintenance.
+    pub fn check_votes(&self, node: &KnownNode, members: &[StateMember]) -> Result<(), Error> {
+        let voters: Vec<&StateMember> = members.iter().filter(|member| member.votes).collect();
+        let is_away = |member: &StateMember| {
+            let known = self.nodes.iter().find(|known| Some(known.id) == member.server);
+            let is_idle =
+                |known: &KnownNode| known.report.is_none() || known.maintenance_since_unix_ms().is_some();
+            !member.runs || known.is_some_and(is_idle)
+        };
+        let others = voters.iter().copied().filter(|member| member.server != Some(node.id));
+        let (away, left): (Vec<&StateMember>, Vec<&StateMember>) = others.partition(|member| is_away(member));
+        let has_vote = away.len() + left.len() < voters.len();
+        if !has_vote || left.len() > voters.len() / 2 {
+            return Ok(());
+        }
+        let mut why = format!(
+            "it is one of {} that vote on the cluster's state, and without it {} would be left: fewer than a majority, \
+             without which no volume finds another owner and none goes on that has a copy on the node",
+            counted(voters.len() as u64, "server"),
+            if left.is_empty() { "none".to_owned() } else { left.len().to_string() },
+        );
+        let names: Vec<&str> = away.iter().map(|member| member.name.as_str()).collect();
+        if !names.is_empty() {
+            why += &format!("; away or in maintenance: {}", names.join(", "));
+        }
+        Err(Error::new(
+            "STATE_MAJORITY_NEEDED",
+            not_to_be_switched_off(node),
+            why,
+            "start the servers that vote and are away, or end their maintenance (`spandrel cluster state`); of two nodes \
+             only one votes, until a witness or a third node is there; with --force it is done all the same",
         ))
     }
 
@@ -513,6 +563,14 @@ fn natural_order(name: &str) -> Vec<(String, u64)> {
         rest = after;
     }
     parts
+}
+
+/// What is said of a node that is needed, in maintenance or not.
+fn not_to_be_switched_off(node: &KnownNode) -> String {
+    match node.maintenance_since_unix_ms() {
+        None => format!("node {} is not drained", node.name),
+        Some(_) => format!("node {} is in maintenance, and must not be switched off", node.name),
+    }
 }
 
 #[cfg(test)]

@@ -269,6 +269,54 @@ async fn a_node_is_drained_only_if_others_have_everything_in_sync() {
     let mut parts = facts().await;
     parts.volumes[0].sets[1].members.truncate(1);
     assert!(refused(&parts).is_some());
+    let holder = parts.volumes[0].sets[1].members[0].drive;
+    for (node, drive) in [(0, 1), (1, 2), (2, 3)] {
+        let is_needed = parts.check_drain(&parts.nodes[node]).is_err();
+        assert_eq!(is_needed, drive_id(drive) == holder, "only of what a node has itself it may be the last");
+    }
+
+    // Somebody may ask again whether it can be switched off by now.
+    let mut lost_since = without_one;
+    pause(&mut lost_since, 0);
+    let error = refused(&lost_since).expect("n3 is stale");
+    assert!(
+        error.what.contains("in maintenance") && error.what.contains("must not be switched off"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_node_is_drained_only_if_a_majority_of_the_votes_stays() {
+    let facts = facts().await;
+    let member = |number: u64, runs: bool| StateMember {
+        name: format!("n{number}"),
+        server: Some(node_id(number)),
+        runs,
+        votes: true,
+        leads: number == 1,
+        endpoints: Vec::new(),
+    };
+    let check = |facts: &Facts, members: &[StateMember]| facts.check_votes(&facts.nodes[0], members);
+    let three = [member(1, true), member(2, true), member(3, true)];
+    assert_eq!(check(&facts, &three), Ok(()));
+    assert_eq!(check(&facts, &[]), Ok(()), "others keep the state");
+
+    let alone = check(&facts, &three[..1]).expect_err("nobody else has a vote");
+    assert_eq!(alone.code, "STATE_MAJORITY_NEEDED");
+    let without_vote = [member(2, true), StateMember { votes: false, ..member(1, true) }];
+    assert_eq!(check(&facts, &without_vote), Ok(()), "it has none itself");
+
+    // A witness is no node, and only says that it runs.
+    let with_witness =
+        |runs| [member(1, true), member(2, true), StateMember { name: "w".into(), ..member(9, runs) }];
+    assert_eq!(check(&facts, &with_witness(true)), Ok(()));
+    let error = check(&facts, &with_witness(false)).expect_err("only n2 would be left");
+    assert!(error.why.contains("1 would be left") && error.why.ends_with(": w"), "{error}");
+
+    let mut paused = facts;
+    pause(&mut paused, 1);
+    let error = check(&paused, &three).expect_err("n2 may be switched off at any time");
+    assert!(error.why.ends_with(": n2"), "{error}");
 }
 
 #[tokio::test]

@@ -52,6 +52,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("POST", api::NODE_STOP, OPERATE),
     ("POST", api::NODE_START, OPERATE),
     ("POST", api::NODE_DRAIN, OPERATE),
+    ("GET", api::NODE_MAINTENANCE, READ),
     ("POST", api::NODE_RESUME, OPERATE),
     ("GET", api::DRIVES, READ),
     ("POST", api::DRIVES, ADMINISTER),

@@ -32,9 +32,9 @@ use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
     DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer,
-    JoinTokenStatus, NodeDetails, NodeDrain, NodeDrained, NodeHandOver, NodeScrubLine, NodeStatus, NodeStop,
-    ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate,
-    VolumeCreateAnswer, VolumeMove, VolumeStatus,
+    JoinTokenStatus, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeHandOver, NodeScrubLine,
+    NodeStatus, NodeStop, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage,
+    VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -132,6 +132,7 @@ fn status_of(code: &str) -> StatusCode {
         | "SERVER_IS_THIS_ONE"
         | "SERVER_REMOVED"
         | "STATE_PROGRAM_NEEDED"
+        | "STATE_MAJORITY_NEEDED"
         | "LAST_COPY" => StatusCode::CONFLICT,
         "POOL_FULL" => StatusCode::INSUFFICIENT_STORAGE,
         "NODE_STOPPED" | "STATE_UNAVAILABLE" | "COPY_NOT_MADE" | "VOLUME_NOT_SERVED" | "NOT_OWNER" => {
@@ -154,6 +155,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::SCRUB, get(list_checks))
         .route(api::USAGE, get(get_usage))
         .route(api::STATE, get(get_state))
+        .route(api::NODE_MAINTENANCE, get(get_maintenance))
         .route_layer(allowed(Role::Read));
     let operate = Router::new()
         .route(api::VOLUMES, post(create_volume))
@@ -176,14 +178,16 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::ACCESS, get(list_access).post(create_access))
         .route(api::ACCESS_OF, delete(delete_access))
         .route_layer(allowed(Role::Administer));
-    let among_nodes = Router::new()
+    let among_servers = Router::new()
         .route(api::NODE_REPORT, get(report_node))
+        .route_layer(from_fn_with_state(Arc::clone(&cluster), check_server));
+    let among_nodes = Router::new()
         .route(api::NODE_SCRUB, post(scrub_here))
         .route(api::NODE_HAND_OVER, post(hand_over_here))
         .route_layer(from_fn_with_state(Arc::clone(&cluster), check_node));
     // Whoever wants to join has no role yet, but a secret; whoever has left has none any more.
     let anybody = Router::new().route(api::JOIN, post(admit)).route(api::STANDING, get(get_standing));
-    let all = read.merge(operate).merge(administer).merge(among_nodes).merge(anybody);
+    let all = read.merge(operate).merge(administer).merge(among_servers).merge(among_nodes).merge(anybody);
     all.fallback(unknown_path).with_state(cluster)
 }
 
@@ -223,6 +227,24 @@ async fn check_node(
     let may_ask = match caller {
         Caller::Here => true,
         Caller::Server(server) => cluster.has_node(server).await?,
+        Caller::Stranger(_) => false,
+    };
+    if may_ask {
+        return Ok(next.run(request).await);
+    }
+    Err(Refusal(not_for_strangers()))
+}
+
+/// Lets a request pass that nodes and witnesses send to nodes.
+async fn check_server(
+    State(cluster): State<Arc<Administration>>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let may_ask = match caller {
+        Caller::Here => true,
+        Caller::Server(server) => cluster.has_server(server).await?,
         Caller::Stranger(_) => false,
     };
     if may_ask {
@@ -318,6 +340,10 @@ async fn drain_node(
 ) -> Answer<NodeDrained> {
     let Json(drain) = drain.map_err(invalid)?;
     Ok(Json(cluster.drain_node(&name, drain).await?))
+}
+
+async fn get_maintenance(State(cluster): Cluster, Path(name): Path<String>) -> Answer<Option<Maintenance>> {
+    Ok(Json(cluster.maintenance(&name).await?))
 }
 
 async fn resume_node(State(cluster): Cluster, Path(name): Path<String>) -> Answer<NodeStatus> {

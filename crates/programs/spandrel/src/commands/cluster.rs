@@ -182,14 +182,19 @@ fn name_of(arguments: &ServerArguments) -> Result<String, Error> {
 }
 
 fn render_state(state: &StateStatus) -> String {
-    let mut table = Table::new(&["SERVER", "VOTE", "ETCD"]);
+    let mut table = Table::new(&["SERVER", "RUNS", "VOTE", "ETCD"]);
     for member in &state.members {
         let vote = match (member.votes, member.leads) {
             (_, true) => "yes, leads",
             (true, false) => "yes",
             (false, false) => "no",
         };
-        table.row([member.name.clone(), vote.to_owned(), member.endpoints.join(" ")]);
+        let runs = match (member.server, member.runs) {
+            (None, _) => "not known",
+            (_, true) => "yes",
+            (_, false) => "no",
+        };
+        table.row([member.name.clone(), runs.to_owned(), vote.to_owned(), member.endpoints.join(" ")]);
     }
     table.render()
 }

@@ -10,7 +10,8 @@ use spandrel_shared::size::format_size;
 
 use crate::admin::administration::unix_ms;
 use crate::admin::api::{
-    self, NodeDetails, NodeDrain, NodeDrained, NodeStatus, NodeStop, PathStatus, PeerStatus, StateRole,
+    self, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeStatus, NodeStop, PathStatus, PeerStatus,
+    StateRole,
 };
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{NodeCommand, NodeDrainArguments, Output};
@@ -22,10 +23,13 @@ use crate::table::Table;
 use crate::text::{age_text, counted, json, percent, say};
 
 /// How often it is looked how far a drain is. There is nothing to wait for but the next look.
-const DRAIN_INTERVAL: Duration = Duration::from_millis(200);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// After how long without progress a drain says which volumes stay.
 const DRAIN_STALL: Duration = Duration::from_secs(15);
+
+/// How long the cluster may be silent while a drain is waited for: it may be finding itself a new leader.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Carries out a command about nodes.
 pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
@@ -78,52 +82,65 @@ pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
 /// Puts a node into maintenance, and waits until it owns no volume.
 fn drain(client: &Client, arguments: &NodeDrainArguments) -> Outcome {
     let name = &arguments.name;
-    let request = NodeDrain { dry_run: arguments.dry_run };
-    let drained: NodeDrained = client.post(&path_with(api::NODE_DRAIN, name), &request)?;
-    if arguments.dry_run {
-        say(&match arguments.output.output {
-            Output::Table if drained.volumes.is_empty() => {
-                format!("node {name} would have no volume to hand over\n")
+    let path = path_with(api::NODE_DRAIN, name);
+    let ask =
+        |dry_run: bool| client.post::<NodeDrained>(&path, &NodeDrain { dry_run, force: arguments.force });
+    let mut drained = ask(arguments.dry_run)?;
+    let text = if arguments.dry_run {
+        match &drained.volumes[..] {
+            [] => format!("node {name} would have no volume to hand over\n"),
+            volumes => {
+                let count = counted(volumes.len() as u64, "volume");
+                format!("node {name} would hand over {count}: {}\n", volumes.join(" "))
             }
-            Output::Table => format!(
-                "node {name} would hand over {}: {}\n",
-                counted(drained.volumes.len() as u64, "volume"),
-                drained.volumes.join(" ")
-            ),
-            Output::Json => json(&drained),
-        });
-        return Ok(EXIT_OK);
+        }
+    } else {
+        await_drained(client, name, drained.volumes.len(), arguments.timeout.map(Duration::from_secs))?;
+        // Others may have gone meanwhile.
+        drained = ask(true)?;
+        format!("node {name} is in maintenance and owns no volume; `spandrel node resume {name}` ends that\n")
+    };
+    for warning in &drained.warnings {
+        eprintln!("warning: {warning}");
     }
-    let node = await_drained(client, drained)?;
     say(&match arguments.output.output {
-        Output::Table => format!(
-            "node {name} is in maintenance and owns no volume; `spandrel node resume {name}` ends that\n"
-        ),
-        Output::Json => json(&node),
+        Output::Table => text,
+        Output::Json => json(&drained),
     });
     Ok(EXIT_OK)
 }
 
 /// Shows how a node hands its volumes over, until it owns none.
-fn await_drained(client: &Client, drained: NodeDrained) -> Result<NodeStatus, Error> {
+fn await_drained(
+    client: &Client,
+    name: &str,
+    volumes: usize,
+    patience: Option<Duration>,
+) -> Result<(), Error> {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
     let style =
         ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos} of {len} volumes handed over {msg}");
     bar.set_style(style.expect("the template is well-formed").progress_chars("=> "));
-    let mut node = drained.node;
-    let mut total = drained.volumes.len();
+    let path = path_with(api::NODE_MAINTENANCE, name);
+    let (begun, mut total) = (Instant::now(), volumes);
     let (mut least, mut since) = (usize::MAX, Instant::now());
+    let mut answered = Instant::now();
     loop {
-        let Some(maintenance) = &node.maintenance else {
-            bar.finish_and_clear();
-            let what = format!("node {} is not drained", node.name);
-            let why = "somebody has taken it out of maintenance meanwhile";
-            return Err(Error::new("NODE_RESUMED", what, why, "do it again if it is still meant"));
+        let left = match client.get::<Option<Maintenance>>(&path) {
+            Ok(maintenance) => maintenance.ok_or_else(|| resumed(name))?.volumes_left,
+            Err(_) if answered.elapsed() < SILENCE_MAX => {
+                client.pause(DRAIN_INTERVAL);
+                continue;
+            }
+            Err(error) => return Err(still_draining(error, name)),
         };
-        let left = &maintenance.volumes_left;
+        answered = Instant::now();
         if left.is_empty() {
             bar.finish_and_clear();
-            return Ok(node);
+            return Ok(());
+        }
+        if patience.is_some_and(|patience| begun.elapsed() >= patience) {
+            return Err(not_drained_yet(name, &left));
         }
         // What it was taking when it was asked comes on top.
         total = total.max(left.len());
@@ -142,9 +159,38 @@ fn await_drained(client: &Client, drained: NodeDrained) -> Result<NodeStatus, Er
             });
         }
         client.pause(DRAIN_INTERVAL);
-        let details: NodeDetails = client.get(&path_with(api::NODE, &node.name))?;
-        node = details.node;
     }
+}
+
+fn resumed(name: &str) -> Error {
+    Error::new(
+        "NODE_RESUMED",
+        format!("node {name} is not drained"),
+        "somebody has taken it out of maintenance meanwhile",
+        "do it again if it is still meant",
+    )
+}
+
+/// The cluster has not answered for long while a drain was waited for.
+fn still_draining(mut error: Error, name: &str) -> Error {
+    error.next = format!(
+        "{}; node {name} is in maintenance, and goes on handing its volumes over: `spandrel node drain {name}` waits for \
+         that again, `spandrel node resume {name}` ends it",
+        error.next
+    );
+    error
+}
+
+fn not_drained_yet(name: &str, left: &[String]) -> Error {
+    Error::new(
+        "NODE_NOT_DRAINED_YET",
+        format!("node {name} still owns {}", counted(left.len() as u64, "volume")),
+        format!("in the time that was given no other node has taken {}", left.join(" ")),
+        format!(
+            "node {name} stays in maintenance, and goes on handing them over: do this again to wait for that, or end it \
+             with `spandrel node resume {name}`"
+        ),
+    )
 }
 
 /// The nodes as a table.

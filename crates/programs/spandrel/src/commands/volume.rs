@@ -13,6 +13,7 @@ use crate::arguments::{
     VolumeMoveArguments,
 };
 use crate::commands::verify;
+use crate::confirm::confirm;
 use crate::failure::{EXIT_OK, Outcome};
 use crate::table::{Table, count_text};
 use crate::text::{copies_text, json, percent, quoted, say};
@@ -89,6 +90,13 @@ fn move_to(client: &Client, arguments: &VolumeMoveArguments) -> Outcome {
 
 fn delete(client: &Client, arguments: &VolumeDeleteArguments) -> Outcome {
     let path = path_with(api::VOLUME, &arguments.name);
+    let volume: VolumeStatus = client.get(&path)?;
+    let what = format!(
+        "All that stands on the volume {}, of {}, is lost.",
+        volume.name,
+        format_size(volume.size_bytes)
+    );
+    confirm(&what, &volume.name, arguments.yes)?;
     client.delete(&format!("{path}?force={}", arguments.force))?;
     say(&match arguments.output.output {
         Output::Table => format!("volume {} deleted\n", arguments.name),

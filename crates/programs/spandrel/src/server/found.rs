@@ -2,7 +2,7 @@
 //!
 //! Only files are made here. The node's first start puts the cluster into its state.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,6 +47,7 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
         member::check_program(&new.etcd)?;
     }
     check_listen(&new.listen)?;
+    check_local(&new.listen)?;
     let _lock = claim_new(directory)?;
     PendingJoin::check_none(directory)?;
     let cluster = ClusterId::from_random(random(), random());
@@ -112,6 +113,21 @@ pub fn holder_addresses(listen: &[SocketAddr]) -> Vec<std::net::IpAddr> {
     addresses.sort();
     addresses.dedup();
     addresses
+}
+
+/// Refuses addresses that this machine does not have. Later it would be too late: they stand in its certificate.
+pub fn check_local(listen: &[SocketAddr]) -> Result<(), Error> {
+    for address in listen {
+        if let Err(error) = TcpListener::bind((address.ip(), 0)) {
+            return Err(Error::new(
+                "LISTEN_INVALID",
+                "a server cannot listen like this",
+                format!("{}: {error}", address.ip()),
+                "name an address that this machine has (`ip address` lists them)",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses addresses at which a server cannot listen, or others not find it.

@@ -9,7 +9,7 @@ use spandrel_shared::Error;
 use spandrel_state_etcd::member;
 use spandrel_trust::{Credentials, HolderKey, JoinToken, common_name, pinned_client};
 
-use super::found::check_listen;
+use super::found::{check_listen, check_local};
 use super::pending::PendingJoin;
 use super::settings::{Pki, ServerSettings, StatePlace, claim_new};
 use crate::admin::api::{self, JoinAnswer, JoinRequest};
@@ -48,6 +48,7 @@ pub struct NewServer {
 /// same again goes on where it was.
 pub async fn join(directory: &Directory, token: &JoinToken, new: NewServer) -> Result<ServerSettings, Error> {
     check_listen(&new.listen)?;
+    check_local(&new.listen)?;
     let _lock = claim_new(directory)?;
     let (pending, is_first) = match PendingJoin::read(directory)? {
         Some(pending) => (pending, false),

@@ -71,11 +71,16 @@ impl Nodes for Peers {
     }
 
     fn start<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
-        ready(Err(elsewhere(name, "started", "start it on its server: `systemctl start spandrel`"))).boxed()
+        ready(Err(elsewhere(
+            name,
+            "started",
+            "start it on its server: `spandrel node run`, or the service that does that",
+        )))
+        .boxed()
     }
 
     fn stop<'a>(&'a self, name: &'a str, _: bool) -> BoxFuture<'a, Result<Option<NodeReport>, Error>> {
-        ready(Err(elsewhere(name, "stopped", "stop it on its server: `systemctl stop spandrel`"))).boxed()
+        ready(Err(elsewhere(name, "stopped", "end it on its server, with Ctrl-C or SIGTERM or by the service that runs it; it hands its volumes over first"))).boxed()
     }
 }
 
@@ -89,7 +94,7 @@ fn elsewhere(name: &str, what: &str, next: &str) -> Error {
     Error::new(
         "NODE_IS_A_PROCESS",
         format!("node {name} cannot be {what} by this command"),
-        "it is a process of its own, which its server's service manager looks after",
+        "it is a process of its own, on its own server",
         next,
     )
 }

@@ -68,7 +68,9 @@ pub fn run(directory: Directory, witness: bool, log_arguments: LogArguments) -> 
     open_files::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
-    runtime.block_on(serve(directory, settings))
+    let ended = runtime.block_on(serve(directory, settings));
+    // Whoever reads only the log learns of it, too.
+    ended.inspect_err(|error| tracing::error!(code = %error.code, "the server ends: {error}"))
 }
 
 fn check_kind(settings: &ServerSettings, witness: bool) -> Result<(), Error> {
@@ -552,9 +554,11 @@ impl Server for OwnServer {
             let leader = self.etcd.leader().await.map_err(|error| state_error(error.into()))?;
             let servers = Servers::read(&self.state).await.map_err(state_error)?;
             let member = |member: spandrel_state_etcd::MemberDescription| {
-                let server = member.name.parse().ok().and_then(|id| servers.names.get(&id).cloned());
+                let server = member.name.parse().ok().filter(|id| servers.names.contains_key(id));
                 StateMember {
-                    name: server.unwrap_or(member.name),
+                    name: server.and_then(|id| servers.names.get(&id).cloned()).unwrap_or(member.name),
+                    server,
+                    runs: server.is_some_and(|id| servers.is_awake(id)),
                     votes: !member.is_learner,
                     leads: leader == Some(member.id),
                     endpoints: member.client_urls,

@@ -366,8 +366,7 @@ impl StateMemberKeeper {
 
     /// Whether a member without a vote has not run for long.
     fn is_given_up(&self, member: &MemberDescription, server: Option<NodeId>, servers: &Servers) -> bool {
-        let is_awake = server
-            .is_some_and(|server| servers.planned.iter().any(|known| known.id == server && known.is_awake));
+        let is_awake = server.is_some_and(|server| servers.is_awake(server));
         let mut asleep_since = locked(&self.asleep_since);
         if !member.is_learner || is_awake {
             asleep_since.remove(&member.id);
@@ -533,6 +532,11 @@ pub struct Servers {
 }
 
 impl Servers {
+    /// Whether a server has said lately that it runs.
+    pub fn is_awake(&self, server: NodeId) -> bool {
+        self.planned.iter().any(|known| known.id == server && known.is_awake)
+    }
+
     /// The servers that `state` knows.
     pub async fn read(state: &ClusterState<NodeState>) -> Result<Self, StateError> {
         let awake = state.awake().await?;
