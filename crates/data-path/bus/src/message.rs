@@ -43,6 +43,8 @@ pub struct GivenUp {
     pub ownership: OwnedVolume,
     /// Whether the receiver is to take it, at once.
     pub take: bool,
+    /// Whether it is to stay there although its present client is elsewhere: somebody has said where it is to be.
+    pub stay: bool,
 }
 
 /// A volume and the ownership under which its sender serves it.

@@ -100,12 +100,12 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// then.
     /// `VOLUME_NOT_MOVED` if it did not take the volume; then whoever can takes it, this node most likely.
     pub async fn hand_over(&self, volume: VolumeId, to: NodeId) -> Result<(), Error> {
-        self.inner.hand_over(volume, to).await
+        self.inner.hand_over(volume, to, true).await
     }
 }
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
-    async fn hand_over(self: &Rc<Self>, volume: VolumeId, to: NodeId) -> Result<(), Error> {
+    async fn hand_over(self: &Rc<Self>, volume: VolumeId, to: NodeId, stay: bool) -> Result<(), Error> {
         if to != self.parts.own.node && self.parts.view.is_in_maintenance(to) {
             let name = self.parts.name_of(to);
             return Err(Error::new(
@@ -117,7 +117,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 ),
             ));
         }
-        self.pass_on(volume, to).await
+        self.pass_on(volume, to, stay).await
     }
 
     /// What people call a volume.
@@ -127,7 +127,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 
     /// Hands a volume over, also to a node in maintenance.
-    async fn pass_on(self: &Rc<Self>, volume: VolumeId, to: NodeId) -> Result<(), Error> {
+    async fn pass_on(self: &Rc<Self>, volume: VolumeId, to: NodeId, stay: bool) -> Result<(), Error> {
         let refuse = |code: &str, why: String, next: &str| {
             let what = format!(
                 "volume {} is not moved to node {}",
@@ -149,12 +149,13 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             return Err(refuse("OWNER_OFFLINE", why, "start the node, or choose another one"));
         }
         let _being_taken = BeingTaken::begin(self, volume).ok_or_else(not_owner)?;
-        let given_up = OwnedVolume { volume, epoch: ownership.owner.epoch() };
+        let ended = OwnedVolume { volume, epoch: ownership.owner.epoch() };
         self.end_ownership(volume, &ownership);
-        tracing::info!(%volume, epoch = given_up.epoch.0, to = self.parts.name_of(to), "handing the volume over");
+        tracing::info!(%volume, epoch = ended.epoch.0, to = self.parts.name_of(to), "handing the volume over");
         let others = self.parts.bus.peers().into_iter().filter(|peer| *peer != to);
-        let telling = join_all(others.map(|peer| self.tell_given_up(peer, given_up, false)));
-        let taking = self.tell_given_up(to, given_up, true);
+        let given_up = |take: bool| GivenUp { ownership: ended, take, stay };
+        let telling = join_all(others.map(|peer| self.tell_given_up(peer, given_up(false))));
+        let taking = self.tell_given_up(to, given_up(true));
         let (taken, _) = futures_util::future::join(taking, telling).await;
         if taken {
             return Ok(());
@@ -165,9 +166,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 
     /// Tells a node that a volume was given up. Whether it has taken it.
-    async fn tell_given_up(&self, peer: NodeId, ownership: OwnedVolume, take: bool) -> bool {
+    async fn tell_given_up(&self, peer: NodeId, given_up: GivenUp) -> bool {
         let deadline = self.parts.platform.now() + TAKE_TIME_MAX;
-        let call = self.parts.bus.call(peer, BusRequest::GivenUp(GivenUp { ownership, take }), Vec::new());
+        let call = self.parts.bus.call(peer, BusRequest::GivenUp(given_up), Vec::new());
         let answer = before(&self.parts.platform, deadline, call).await;
         matches!(answer, Some(Ok((BusResponse::GivenUp { taken: true }, _))))
     }
@@ -193,7 +194,15 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         if view.is_in_maintenance(self.parts.own.node) && self.copies_in_sync(&seen).keys().any(could_take) {
             return false;
         }
-        self.reaches_every_slab(&seen) && self.take_seen(seen).await.is_some()
+        if !self.reaches_every_slab(&seen) || self.take_seen(seen).await.is_none() {
+            return false;
+        }
+        if given_up.stay
+            && let Some(ownership) = self.ownership(volume)
+        {
+            ownership.left.set(ownership.writer());
+        }
+        true
     }
 
     /// Has a volume come to the node whose client may write to it from now on, unless it leaves again soon.
@@ -203,7 +212,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         volume: VolumeId,
         writer: VolumeWriter,
     ) {
-        if ownership.followed.replace(Some(writer)) == Some(writer) {
+        if writer.node == self.parts.own.node || ownership.followed.replace(Some(writer)) == Some(writer) {
             return;
         }
         let (node, ownership) = (Rc::clone(self), Rc::clone(ownership));
@@ -212,11 +221,12 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             loop {
                 node.parts.platform.sleep(pause).await;
                 let is_owned = node.ownership(volume).is_some_and(|present| Rc::ptr_eq(&present, &ownership));
-                if !is_owned || ownership.writer() != Some(writer) || node.stopping.get() {
+                let is_meant = ownership.writer() == Some(writer) && ownership.left.get() != Some(writer);
+                if !is_owned || !is_meant || node.stopping.get() {
                     return;
                 }
                 // Its copies are brought up to date, or it comes back from maintenance: later, then.
-                if !node.can_follow(&ownership, writer.node) {
+                if !node.can_follow(&ownership, writer) {
                     continue;
                 }
                 let Ok(Some(seen)) = node.parts.state.membership(volume).await else { continue };
@@ -226,7 +236,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 if of(writer.node) < of(node.parts.own.node) {
                     return;
                 }
-                match node.hand_over(volume, writer.node).await {
+                match node.hand_over(volume, writer.node, false).await {
                     Ok(()) => return,
                     Err(error) => tracing::info!("{error}"),
                 }
@@ -236,11 +246,14 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         });
     }
 
-    /// Whether a volume may go to a node now, as far as is known here: without asking the cluster's state, since this is
-    /// looked at again and again.
-    fn can_follow(&self, ownership: &Ownership<P, S>, to: NodeId) -> bool {
-        let lags = |leg: &Leg| leg.node == to && leg.state != LegState::InSync;
-        !self.parts.view.is_in_maintenance(to) && !ownership.owner.legs().values().any(lags)
+    /// Whether a volume may go to its client's node now, as far as is known here: without asking the cluster's state,
+    /// since this is looked at again and again.
+    fn can_follow(&self, ownership: &Ownership<P, S>, writer: VolumeWriter) -> bool {
+        let view = &self.parts.view;
+        let lags = |leg: &Leg| leg.node == writer.node && leg.state != LegState::InSync;
+        view.shows_process(writer.node, writer.incarnation)
+            && !view.is_in_maintenance(writer.node)
+            && !ownership.owner.legs().values().any(lags)
     }
 
     /// Hands all volumes over that this node owns, each to the node that is best for it. For a stop in order: one
@@ -253,7 +266,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let Ok(Some(seen)) = seen else { return };
             let Some(to) = self.successor(&seen, &given, |_| true) else { return };
             given.count(to);
-            if let Err(error) = self.pass_on(volume, to).await {
+            if let Err(error) = self.pass_on(volume, to, false).await {
                 tracing::warn!("{error}");
             }
         });
@@ -312,7 +325,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let successor = self.successor(&seen, given, untried);
             if let Some(to) = successor.or_else(|| self.successor(&seen, given, may_take)) {
                 given.count(to);
-                match self.pass_on(volume, to).await {
+                match self.pass_on(volume, to, false).await {
                     Ok(()) => return None,
                     Err(error) => tracing::warn!("{error}"),
                 }

@@ -65,6 +65,8 @@ pub(crate) struct Ownership<P: Platform, S: StateStore> {
     writers: Writers,
     /// The front-end elsewhere that the volume is about to follow.
     pub(crate) followed: Cell<Option<VolumeWriter>>,
+    /// The front-end that the volume does not follow: it was moved here while that one could write.
+    pub(crate) left: Cell<Option<VolumeWriter>>,
     /// What the state's revision was when it began.
     since: Revision,
 }
@@ -445,6 +447,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             context,
             writers: Writers::default(),
             followed: Cell::default(),
+            left: Cell::default(),
             since,
         });
         let former = self.ownerships.borrow_mut().insert(volume, Rc::clone(&ownership));
@@ -453,6 +456,10 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
         self.parts.liveness.set_owned(volume, Some(epoch));
         self.ownerships_changed.notify_all();
+        // It may have come here because its client's node could not have it for a while.
+        if let Some(writer) = ownership.writer() {
+            self.follow(&ownership, volume, writer);
+        }
         self.parts.platform.spawn(Rc::clone(self).see_it_end(volume, ownership));
     }
 

@@ -15,7 +15,7 @@ use spandrel_cluster::store::{Revision, StateStore};
 use spandrel_cluster::{AliveRecord, Mirror, NodeRecord, Stored, VolumeRecord, keys};
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
-use spandrel_shared::{DriveId, Epoch, NodeId, VolumeId};
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
 
 /// A part of the cluster's state, as this node saw it last.
 pub(crate) struct ClusterView {
@@ -81,6 +81,11 @@ impl ClusterView {
     /// Whether the state shows this entry of a node that is alive.
     pub(crate) fn shows_alive(&self, node: NodeId, entry: &AliveRecord) -> bool {
         self.alive.borrow().get(&node).is_some_and(|stored| stored.record == *entry)
+    }
+
+    /// Whether the state shows this process of a node alive.
+    pub(crate) fn shows_process(&self, node: NodeId, incarnation: ProcessIncarnation) -> bool {
+        self.alive.borrow().get(&node).is_some_and(|stored| stored.record.incarnation == incarnation)
     }
 
     /// Whether the state shows that a node is alive and can use this drive.

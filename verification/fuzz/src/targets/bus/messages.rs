@@ -43,7 +43,7 @@ pub fn requests() -> Vec<(BusRequest, Vec<u8>)> {
     let owned = vec![OwnedVolume { volume: VOLUME, epoch: Epoch(7) }; 2];
     let heartbeat = BusRequest::Heartbeat(Heartbeat { number: 9, owned, exclusions_seen: 4 });
     let ownership = OwnedVolume { volume: VOLUME, epoch: Epoch(7) };
-    let given_up = BusRequest::GivenUp(GivenUp { ownership, take: true });
+    let given_up = BusRequest::GivenUp(GivenUp { ownership, take: true, stay: false });
     replica.chain(client).chain([(heartbeat, Vec::new()), (given_up, Vec::new())]).collect()
 }
 
