@@ -8,7 +8,7 @@
 //! | Warning | In Service | copies are being brought up to date |
 //! | Unknown | Detached - Incomplete | a slab has whole copies, but none of them can be reached: I/O waits |
 //! | Unhealthy | No Redundancy | a slab has no whole copy left: data is lost |
-//! | Warning | Starting | all is there, but no node serves the volume at the moment |
+//! | Warning | Starting | no node serves the volume at the moment, though it could be served: I/O waits |
 
 use crate::status::{HealthStatus, OperationalStatus, Status};
 
@@ -42,7 +42,9 @@ pub fn status(facts: &VolumeFacts) -> Status {
     for slab in &facts.slabs {
         findings.extend(slab_findings(slab, facts.copies));
     }
-    if findings.is_empty() && !facts.is_served {
+    let is_served_or_cannot_be =
+        facts.is_served || findings.iter().any(|(health, _)| *health != HealthStatus::Warning);
+    if !is_served_or_cannot_be {
         findings.push((HealthStatus::Warning, OperationalStatus::Starting));
     }
     Status::worst_of(findings, OperationalStatus::Ok)

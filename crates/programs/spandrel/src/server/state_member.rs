@@ -66,6 +66,8 @@ pub struct StateMemberKeeper {
     has_lost_data: AtomicBool,
     /// Since when members without a vote were not seen to run, by their numbers.
     asleep_since: Mutex<BTreeMap<u64, Instant>>,
+    /// The servers that ran at the last look, if there was one.
+    running: Mutex<Option<BTreeSet<NodeId>>>,
     /// Since when etcd does not add this server's member.
     not_added_since: Mutex<Option<Instant>>,
     /// The servers that have left, as etcd was told of them; none before it was.
@@ -87,6 +89,7 @@ impl StateMemberKeeper {
             member: Mutex::default(),
             has_lost_data: AtomicBool::new(false),
             asleep_since: Mutex::default(),
+            running: Mutex::default(),
             not_added_since: Mutex::default(),
             told_removed: Mutex::default(),
             must_end: watch::Sender::new(None),
@@ -326,6 +329,7 @@ impl StateMemberKeeper {
         let servers = Servers::read(state).await.map_err(state_error)?;
         self.change(|settings| settings.servers = servers.listen.clone())?;
         self.note_removed(&servers.removed)?;
+        self.tell_changes(&servers);
         let Some(settings) = self.member_settings(Beginning::Member) else { return Ok(Step::Wait) };
         let urls: Vec<String> = settings.peer_addresses.iter().map(|address| settings.url(address)).collect();
         let own_server = self.settings().node;
@@ -362,6 +366,25 @@ impl StateMemberKeeper {
         }
         self.take(step, etcd, &members, &settings, &urls).await?;
         Ok(step)
+    }
+
+    /// Says which servers have fallen silent, or run again, since the last look.
+    fn tell_changes(&self, servers: &Servers) {
+        let running = servers.planned.iter().filter(|server| server.is_awake).map(|server| server.id);
+        let running: BTreeSet<NodeId> = running.collect();
+        let Some(before) = locked(&self.running).replace(running.clone()) else { return };
+        let own = self.settings().node;
+        let others = servers.names.iter().filter(|(server, _)| **server != own);
+        for (server, name) in others {
+            match (before.contains(server), running.contains(server)) {
+                (true, false) => tracing::warn!(
+                    "{name} has not said for {} seconds that it runs; `spandrel status` shows what that means",
+                    AWAKE_TIME.as_secs()
+                ),
+                (false, true) => tracing::warn!("{name} runs"),
+                _ => {}
+            }
+        }
     }
 
     /// Whether a member without a vote has not run for long.
