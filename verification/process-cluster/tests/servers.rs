@@ -381,6 +381,35 @@ fn a_drive_that_carried_something_is_taken_once_it_was_cleaned() {
 }
 
 #[test]
+fn a_drive_that_another_server_uses_is_not_cleaned() {
+    let mut servers = servers(2, false);
+    let listed: serde_json::Value =
+        serde_json::from_str(&servers.must_run("n1", &["drive", "list", "-o", "json"]).output).expect("JSON");
+    let drives = listed.as_array().expect("a list");
+    let drive = drives.iter().find(|drive| drive["node"] == "n2").expect("each node has one");
+    let id = drive["id"].as_str().expect("it is known").to_owned();
+    servers.stop("n2");
+    // What nobody has open, and no settings of n1 name.
+    let path = servers.drive_file("n2");
+    let path = path.to_str().expect("a plain name");
+    for options in [&["--yes"][..], &["--dry-run"], &["--yes", "--drive-id", &id]] {
+        let refused = servers.run("n1", &[&["drive", "clean", path], options].concat());
+        assert!(refused.errors.contains("DRIVE_IN_CLUSTER"), "{refused:?}");
+        assert!(refused.errors.contains(&id) && refused.errors.contains("node remove n2"), "{refused:?}");
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while servers.run("n1", &["node", "remove", "n2", "--dry-run"]).status != Some(0) {
+        assert!(Instant::now() < deadline, "its sign of life runs out");
+    }
+    servers.must_run("n1", &["node", "remove", "n2", "--yes"]);
+    let refused = servers.run("n1", &["drive", "clean", path, "--yes"]);
+    assert!(refused.errors.contains("DRIVE_ID_NEEDED"), "{refused:?}");
+    assert!(refused.errors.contains("does not count on"), "{refused:?}");
+    servers.must_run("n1", &["drive", "clean", path, "--yes", "--drive-id", &id]);
+    servers.must_run("n1", &["drive", "add", path]);
+}
+
+#[test]
 fn a_drive_that_is_in_use_is_not_taken_a_second_time() {
     let servers = servers(1, false);
     let (drive, copy) = (servers.drive_file("n1"), servers.drive_file("copy"));

@@ -25,7 +25,11 @@ fn every_row_of_the_table() {
     let unserved = VolumeFacts { slabs: vec![vec![GOOD; 3]], copies: 3, is_served: false };
     assert_eq!(status(&unserved).to_string(), "Warning (Starting)");
     let after_a_loss = VolumeFacts { slabs: vec![vec![GOOD, GOOD, AWAY]], ..unserved.clone() };
-    assert!(status(&after_a_loss).to_string().contains("Starting"), "its clients wait: {}", status(&after_a_loss));
+    assert!(
+        status(&after_a_loss).to_string().contains("Starting"),
+        "its clients wait: {}",
+        status(&after_a_loss)
+    );
     let detached = VolumeFacts { slabs: vec![vec![AWAY]], ..unserved };
     assert!(!status(&detached).to_string().contains("Starting"), "{}", status(&detached));
 }

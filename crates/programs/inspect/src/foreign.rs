@@ -16,9 +16,15 @@ struct Kind {
     describe: fn(&Head<'_>) -> String,
 }
 
+impl Kind {
+    fn text(&self, head: &[u8]) -> String {
+        format!("it carries {}", (self.describe)(&Head(head)))
+    }
+}
+
 /// What lies within a partition table comes before it.
 const KINDS: [Kind; 14] = [
-    Kind { offset: 4, mark: b"SpandrelDisk", describe: |_| "a Spandrel drive".to_owned() },
+    Kind { offset: 4, mark: OURS, describe: |_| "a Spandrel drive".to_owned() },
     Kind { offset: 0x438, mark: &[0x53, 0xEF], describe: extended },
     Kind { offset: 0, mark: b"XFSB", describe: xfs },
     Kind { offset: 0x1_0040, mark: b"_BHRfS_M", describe: btrfs },
@@ -30,14 +36,14 @@ const KINDS: [Kind; 14] = [
     Kind { offset: 0, mark: b"bluestore block device", describe: |_| "a Ceph BlueStore device".to_owned() },
     Kind { offset: 0xFF6, mark: b"SWAPSPACE2", describe: |_| "swap space".to_owned() },
     Kind { offset: 0, mark: b"QFI\xFB", describe: |_| "a qcow2 image".to_owned() },
-    Kind { offset: 0x200, mark: b"EFI PART", describe: |_| PARTITIONS.to_owned() },
+    Kind { offset: 0x200, mark: b"EFI PART", describe: |_| "a GPT partition table".to_owned() },
     Kind { offset: 0x1FE, mark: &[0x55, 0xAA], describe: |_| "a boot sector or partition table".to_owned() },
 ];
 
+const OURS: &[u8] = b"SpandrelDisk";
+
 const BCACHE: &[u8] =
     &[0xC6, 0x85, 0x73, 0xF6, 0x4E, 0x1A, 0x45, 0xCA, 0x82, 0x65, 0xF5, 0x7F, 0x48, 0xBA, 0x6D, 0x81];
-
-const PARTITIONS: &str = "a GPT partition table: name a partition or another drive";
 
 /// The first bytes of a drive.
 struct Head<'a>(&'a [u8]);
@@ -57,12 +63,13 @@ impl Head<'_> {
     }
 }
 
-/// What stands in a file or on a block device that cannot be a drive, in words. `None` if it cannot be read, or if it is
-/// nothing that is known here.
+/// What others have left in a file or on a block device, in words. `None` if it cannot be read, if it is nothing that is
+/// known here, or if a drive of ours stands there, whole or not.
 pub fn recognize_path(path: &Path) -> Option<String> {
     let file = DriveFile::open(path, true).ok()?;
     let reader = Reader::new(&file);
-    known(&reader.bytes(0, head_bytes(reader)).ok()?)
+    let head = reader.bytes(0, head_bytes(reader)).ok()?;
+    kind(&head).filter(|kind| kind.mark != OURS).map(|kind| kind.text(&head))
 }
 
 /// What stands in a file or on a block device, in words, whatever it is. `None` if it cannot be read.
@@ -77,8 +84,8 @@ pub(crate) fn recognize(reader: Reader<'_>) -> String {
         Ok(head) => head,
         Err(why) => return format!("its start cannot be had: {why}"),
     };
-    match known(&head) {
-        Some(text) => text,
+    match kind(&head) {
+        Some(kind) => kind.text(&head),
         None if head.is_empty() => "it is empty".to_owned(),
         None if head.iter().all(|byte| *byte == 0) => {
             "it holds only zeros at its start: it was never formatted, or was wiped".to_owned()
@@ -91,12 +98,12 @@ fn head_bytes(reader: Reader<'_>) -> usize {
     reader.size_bytes().min(HEAD_BYTES) as usize
 }
 
-/// What is known by its mark, in words.
-fn known(head: &[u8]) -> Option<String> {
+/// What is known by its mark.
+fn kind(head: &[u8]) -> Option<&'static Kind> {
     let stands = |kind: &&Kind| {
         head.get(kind.offset..kind.offset + kind.mark.len()).is_some_and(|found| found == kind.mark)
     };
-    KINDS.iter().find(stands).map(|kind| format!("it carries {}", (kind.describe)(&Head(head))))
+    KINDS.iter().find(stands)
 }
 
 /// A file system of the ext family: its superblock stands 1 KiB from the start.

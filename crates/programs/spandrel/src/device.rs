@@ -6,18 +6,56 @@ use std::path::{Path, PathBuf};
 
 use spandrel_cluster::MediaClass;
 
-/// Where the kernel tells of devices.
+/// Where the kernel tells of devices and of processes.
 #[derive(Clone, Debug)]
 pub struct System {
     sys: PathBuf,
     mounts: PathBuf,
     swaps: PathBuf,
+    processes: PathBuf,
+    devices: PathBuf,
+}
+
+/// A block device or a file, whatever paths lead to it: hard links and second device nodes are the same thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thing {
+    /// The number of the device.
+    Device(u64),
+    /// The file system that the file is on, and its number there.
+    File(u64, u64),
+}
+
+impl Thing {
+    /// What something is that was looked at.
+    pub fn of(metadata: &Metadata) -> Self {
+        match metadata.file_type().is_block_device() {
+            true => Self::Device(metadata.rdev()),
+            false => Self::File(metadata.dev(), metadata.ino()),
+        }
+    }
+}
+
+/// Another process that has something open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opener {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub number: u32,
+    /// Whether it may write.
+    pub writes: bool,
 }
 
 impl System {
     /// This machine.
     pub fn here() -> Self {
-        Self { sys: "/sys".into(), mounts: "/proc/self/mountinfo".into(), swaps: "/proc/swaps".into() }
+        Self {
+            sys: "/sys".into(),
+            mounts: "/proc/self/mountinfo".into(),
+            swaps: "/proc/swaps".into(),
+            processes: "/proc".into(),
+            devices: "/dev".into(),
+        }
     }
 
     /// What a device, or the one that a file is on, is made of; none if there is no device or the kernel does not
@@ -80,6 +118,64 @@ impl System {
         names_in(&device).into_iter().filter(is_partition).collect()
     }
 
+    /// The paths of a device's partitions, with their names.
+    ///
+    /// # Errors
+    /// Why one of them cannot be had.
+    pub fn partition_paths(&self, path: &Path) -> Result<Vec<(String, PathBuf)>, String> {
+        let device = fs::metadata(path).ok().and_then(|metadata| self.device(&metadata));
+        let path_of = |name: String| {
+            let wanted = device.as_ref().and_then(|device| number_in(&device.join(&name)));
+            let path = self.devices.join(&name);
+            let found = fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            match wanted.is_some_and(|wanted| Thing::of(&found) == wanted) {
+                true => Ok((name, path)),
+                false => Err(format!("{} is something else", path.display())),
+            }
+        };
+        self.partitions(path).into_iter().map(path_of).collect()
+    }
+
+    /// The other processes that have a device, a partition of it, the disk that it is a part of, or a file open: those
+    /// that this user may look at. The kernel itself, which mounts, is none of them.
+    pub fn openers(&self, path: &Path) -> Vec<Opener> {
+        let things = self.things(path);
+        let own = fs::read_link(self.processes.join("self")).ok();
+        let numbers = names_in(&self.processes).into_iter().filter_map(|name| name.parse().ok());
+        let others = numbers.filter(|number: &u32| own.as_deref() != Some(Path::new(&number.to_string())));
+        others.filter_map(|number| self.opener(number, &things)).collect()
+    }
+
+    fn opener(&self, number: u32, things: &[Thing]) -> Option<Opener> {
+        let folder = self.processes.join(number.to_string());
+        let is_meant = |name: &String| {
+            let opened = fs::metadata(folder.join("fd").join(name));
+            opened.is_ok_and(|opened| things.contains(&Thing::of(&opened)))
+        };
+        let mut opened = names_in(&folder.join("fd")).into_iter().filter(is_meant).peekable();
+        opened.peek()?;
+        let writes = opened.any(|name| {
+            let text = fs::read_to_string(folder.join("fdinfo").join(name)).unwrap_or_default();
+            may_write(&text)
+        });
+        let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
+        Some(Opener { name: name.trim().to_owned(), number, writes })
+    }
+
+    /// What is changed together with a device or a file: its partitions, and the disk that it is a part of.
+    fn things(&self, path: &Path) -> Vec<Thing> {
+        let Ok(metadata) = fs::metadata(path) else { return Vec::new() };
+        let mut things = vec![Thing::of(&metadata)];
+        let Some(device) = self.device(&metadata).filter(|_| metadata.file_type().is_block_device()) else {
+            return things;
+        };
+        things.extend(self.partitions(path).iter().filter_map(|name| number_in(&device.join(name))));
+        if device.join("partition").exists() {
+            things.extend(device.parent().and_then(number_in));
+        }
+        things
+    }
+
     fn holder_of_device(&self, device: &Path, number: &str) -> Option<String> {
         let mounts = fs::read_to_string(&self.mounts).unwrap_or_default();
         let mounted = mounts.lines().find_map(|line| {
@@ -98,14 +194,15 @@ impl System {
     }
 
     fn holder_of_file(&self, path: &Path) -> Option<String> {
-        let path = fs::canonicalize(path).ok()?;
-        if self.swaps().iter().any(|swap| Path::new(swap) == path) {
+        let file = Thing::of(&fs::metadata(path).ok()?);
+        let is_it = |path: &str| fs::metadata(path).is_ok_and(|metadata| Thing::of(&metadata) == file);
+        if self.swaps().iter().any(|swap| is_it(swap)) {
             return Some("it is swap space in use".to_owned());
         }
         let devices = names_in(&self.sys.join("block"));
         let is_behind = |device: &&String| {
             let backing = fs::read_to_string(self.sys.join("block").join(device).join("loop/backing_file"));
-            backing.is_ok_and(|backing| Path::new(backing.trim_end_matches('\n')) == path)
+            backing.is_ok_and(|backing| is_it(backing.trim_end_matches('\n')))
         };
         devices.iter().find(is_behind).map(|device| format!("it is behind the loop device {device}"))
     }
@@ -128,6 +225,20 @@ impl System {
 /// A device's number as the kernel writes it.
 fn number(device: u64) -> String {
     format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
+}
+
+/// The device whose folder this is in the kernel's tree.
+fn number_in(folder: &Path) -> Option<Thing> {
+    let text = fs::read_to_string(folder.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(Thing::Device(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?)))
+}
+
+/// Whether a process may write to what it has open, as the kernel tells of it. If that cannot be read it may.
+fn may_write(text: &str) -> bool {
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_none_or(|flags| flags & rustix::fs::OFlags::RWMODE.bits() != rustix::fs::OFlags::RDONLY.bits())
 }
 
 fn names_in(folder: &Path) -> Vec<String> {

@@ -56,13 +56,13 @@ fn the_drives_of_a_cluster_are_left_alone_while_it_is_there() {
     let drive = lab.directory().join("n1/d1.drive");
     let text = drive.to_str().expect("a plain name");
     cluster.run(&["drive", "clean", text, "--yes"]).refused("DRIVE_OF_NODE");
-    // A copy of it is none of the cluster's, but what it is a copy of the cluster knows.
+    // A copy of it is the node's, too, by what stands on it.
     let copy = lab.directory().with_extension("copy");
     fs::copy(&drive, &copy).expect("there is room");
-    let would = cluster.run(&["drive", "clean", copy.to_str().expect("a plain name"), "--dry-run"]).good();
+    let copy = copy.to_str().expect("a plain name");
     let drives = cluster.run(&["drive", "list", "-o", "json"]).json();
-    let id = drives[0]["id"].as_str().expect("a text");
-    assert!(would.contains(&format!("it is the drive n1/d1 ({id}) of the cluster in")), "{would}");
+    let id = drives[0]["id"].as_str().expect("a text").to_owned();
+    cluster.run(&["drive", "clean", copy, "--dry-run"]).refused("DRIVE_OF_NODE");
     // Somebody who knows of no node: the running one has it open.
     let elsewhere = Lab::new();
     elsewhere.run(&["drive", "clean", text, "--yes"]).refused("DRIVE_IN_USE");
@@ -71,6 +71,8 @@ fn the_drives_of_a_cluster_are_left_alone_while_it_is_there() {
     let link = elsewhere.directory().with_extension("link");
     std::os::unix::fs::symlink(&drive, &link).expect("there is room");
     lab.run(&["drive", "clean", link.to_str().expect("a plain name"), "--yes"]).refused("DRIVE_OF_NODE");
+    // No other directory makes it less of a drive.
+    elsewhere.run(&["drive", "clean", text, "--yes"]).refused("DRIVE_ID_NEEDED");
 
     let copy = elsewhere.directory().with_extension("copy");
     fs::copy(&drive, &copy).expect("there is room");
@@ -85,7 +87,9 @@ fn the_drives_of_a_cluster_are_left_alone_while_it_is_there() {
         .expect("it is there");
     let would = elsewhere.run(&["drive", "clean", text, "--dry-run"]).good();
     assert!(would.contains("of the Spandrel cluster"), "{would}");
-    elsewhere.run(&["drive", "clean", text, "--yes"]).good();
+    assert!(would.contains(&format!("it is the drive {id}")) && would.contains("is not known"), "{would}");
+    elsewhere.run(&["drive", "clean", text, "--yes"]).refused("DRIVE_ID_NEEDED");
+    elsewhere.run(&["drive", "clean", text, "--yes", "--drive-id", &id]).good();
     let bytes = fs::read(&copy).expect("it is there");
     assert!(!bytes.windows(12).any(|window| window == b"SpandrelDisk"));
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::Errno;
 use spandrel_platform::{DriveError, DriveErrorKind, DriveGeometry, DriveOperation};
 
@@ -29,12 +29,13 @@ const CACHED_SECTOR_BYTES: u32 = 512;
 /// What direct I/O is taken to demand where the kernel does not say: the larger, which suits all.
 const UNKNOWN_SECTOR_BYTES: u32 = 4096;
 
-/// How often, and with what pause, a block device is claimed. A claim that was given up lasts for
-/// as long as a child process that is just being started has a copy of the descriptor.
+/// How often a block device is claimed and locked, and with what pause. A claim that was given up
+/// lasts for as long as a child process that is just being started has a copy of the descriptor.
+/// And systemd-udevd locks a device while it looks at it: for moments after it was plugged in, or
+/// closed by somebody who has written to it.
 const CLAIM_TRIES: u32 = 10;
-const CLAIM_PAUSE: Duration = Duration::from_millis(5);
-
-const IN_USE: &str = "it is in use by another program, or open already";
+const LOCK_TRIES: u32 = 500;
+const TRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// What direct I/O demands of a file.
 #[derive(Clone, Copy)]
@@ -53,6 +54,9 @@ pub(super) async fn open(shard: &Rc<Shard>, path: &str) -> Result<OpenDrive, Dri
         return Err(unavailable("neither a file nor a block device".to_string()));
     }
     let file = if is_block_device { claim_device(shard, path).await? } else { open_file(path)? };
+    if is_block_device {
+        await_lock(shard, &file, path, LOCK_TRIES).await?;
+    }
     let locked = lock(file, path)?;
     let mut file = locked.file();
     let size_bytes = file.seek(SeekFrom::End(0)).map_err(system)?;
@@ -89,16 +93,36 @@ pub(super) fn open_error(kind: DriveErrorKind, path: &str, detail: &str) -> Driv
 async fn claim_device(shard: &Rc<Shard>, path: &str) -> Result<File, DriveError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_EXCL);
-    for _ in 0..CLAIM_TRIES {
-        match options.open(path) {
-            Ok(file) => return Ok(file),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                Sleep::until(shard, shard.now() + CLAIM_PAUSE).await;
-            }
-            Err(error) => return Err(open_error(DriveErrorKind::Unavailable, path, &error.to_string())),
+    let claim = || match options.open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EBUSY) => None,
+        opened => Some(opened),
+    };
+    let opened = tried(shard, CLAIM_TRIES, claim).await.ok_or_else(|| in_use(path))?;
+    opened.map_err(|error| open_error(DriveErrorKind::Unavailable, path, &error.to_string()))
+}
+
+/// Locks a block device as soon as nobody else has locked it. Always with the same opening: to close
+/// one that may write is what has systemd-udevd look at the device, and lock it anew.
+async fn await_lock(shard: &Rc<Shard>, file: &File, path: &str, tries: u32) -> Result<(), DriveError> {
+    let lock = || match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => None,
+        locked => Some(locked),
+    };
+    let locked = tried(shard, tries, lock).await.ok_or_else(|| in_use(path))?;
+    locked.map_err(|error| not_locked(path, error))
+}
+
+/// Does something until it gives anything, with pauses between.
+async fn tried<T>(shard: &Rc<Shard>, tries: u32, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    for number in 0..tries {
+        if number > 0 {
+            Sleep::until(shard, shard.now() + TRY_PAUSE).await;
+        }
+        if let Some(done) = attempt() {
+            return Some(done);
         }
     }
-    Err(open_error(DriveErrorKind::InUse, path, IN_USE))
+    None
 }
 
 fn open_file(path: &str) -> Result<File, DriveError> {
@@ -106,11 +130,20 @@ fn open_file(path: &str) -> Result<File, DriveError> {
     file.map_err(|error| open_error(DriveErrorKind::Unavailable, path, &error.to_string()))
 }
 
+/// Locks a file. One that this very opening has locked already stays locked.
 fn lock(file: File, path: &str) -> Result<LockedFile, DriveError> {
     LockedFile::lock(file).map_err(|error| match error {
-        Errno::WOULDBLOCK => open_error(DriveErrorKind::InUse, path, IN_USE),
-        error => open_error(DriveErrorKind::Unavailable, path, &format!("it cannot be locked: {error}")),
+        Errno::WOULDBLOCK => in_use(path),
+        error => not_locked(path, error),
     })
+}
+
+fn in_use(path: &str) -> DriveError {
+    open_error(DriveErrorKind::InUse, path, "it is in use by another program, or open already")
+}
+
+fn not_locked(path: &str, error: Errno) -> DriveError {
+    open_error(DriveErrorKind::Unavailable, path, &format!("it cannot be locked: {error}"))
 }
 
 fn is_in_memory(file: &File) -> rustix::io::Result<bool> {
@@ -161,3 +194,7 @@ fn writes_through(device: u64) -> bool {
         content.is_ok_and(|content| content.trim() == "write through")
     })
 }
+
+#[cfg(test)]
+#[path = "open_tests.rs"]
+mod tests;
