@@ -36,8 +36,8 @@ use crate::ownership::Ownership;
 /// move.
 const FOLLOW_AFTER_MS: u64 = 5000;
 
-/// The longest pause between attempts to have a volume follow its client.
-const FOLLOW_PAUSE_MAX: Duration = Duration::from_secs(600);
+/// The longest pause between attempts to have a volume follow its client: each lets the client wait.
+const FOLLOW_PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// How long a node may take to take a volume. It needs one transaction for it.
 const TAKE_TIME_MAX: Duration = Duration::from_secs(3);
@@ -217,8 +217,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
         let (node, ownership) = (Rc::clone(self), Rc::clone(ownership));
         self.parts.platform.spawn(async move {
-            let mut pause = Duration::from_millis(knob::value(Knob::FollowAfter, FOLLOW_AFTER_MS));
+            let first = Duration::from_millis(knob::value(Knob::FollowAfter, FOLLOW_AFTER_MS));
             loop {
+                let pause = node.follow_pauses.borrow().get(&volume).copied().unwrap_or(first);
                 node.parts.platform.sleep(pause).await;
                 let is_owned = node.ownership(volume).is_some_and(|present| Rc::ptr_eq(&present, &ownership));
                 let is_meant = ownership.writer() == Some(writer) && ownership.left.get() != Some(writer);
@@ -236,12 +237,14 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 if of(writer.node) < of(node.parts.own.node) {
                     return;
                 }
-                match node.hand_over(volume, writer.node, false).await {
-                    Ok(()) => return,
-                    Err(error) => tracing::info!("{error}"),
+                if let Err(error) = node.hand_over(volume, writer.node, false).await {
+                    tracing::info!("{error}");
+                    let longer = (pause * 2).min(FOLLOW_PAUSE_MAX);
+                    node.follow_pauses.borrow_mut().insert(volume, longer);
+                    continue;
                 }
-                // Each attempt lets the clients wait.
-                pause = (pause * 2).min(FOLLOW_PAUSE_MAX);
+                node.follow_pauses.borrow_mut().remove(&volume);
+                return;
             }
         });
     }

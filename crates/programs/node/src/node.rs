@@ -83,6 +83,8 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) being_taken: RefCell<BTreeSet<VolumeId>>,
     /// Since when volumes could be taken that a node in maintenance leaves to others.
     pub(crate) held_back: RefCell<BTreeMap<VolumeId, Instant>>,
+    /// How long volumes stay that were refused where their client is: each attempt is an ownership of its own.
+    pub(crate) follow_pauses: RefCell<BTreeMap<VolumeId, Duration>>,
     /// The attachments of this node's own clients.
     pub(crate) attachments: RefCell<BTreeMap<VolumeId, Weak<Attachment<P, S>>>>,
     pub(crate) stopping: Cell<bool>,
@@ -129,6 +131,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             ownerships_changed: Signal::new(),
             being_taken: RefCell::default(),
             held_back: RefCell::default(),
+            follow_pauses: RefCell::default(),
             attachments: RefCell::default(),
             stopping: Cell::new(false),
             adding_drive: Cell::new(false),
