@@ -304,6 +304,28 @@ fn a_node_that_is_drained_under_load_owns_nothing_until_it_is_resumed() {
     assert!(end.is_faultless(), "{end:?}");
 }
 
+#[test]
+fn a_node_that_is_needed_is_drained_by_force_alone_and_a_witness_knows_how_it_is() {
+    let servers = servers(2, true);
+    servers.create_volume("n1", "one", &["--size", "4M", "--copies", "1", "--owner", "n1"]);
+    servers.create_volume("n1", "two", &["--size", "4M", "--copies", "2", "--owner", "n1"]);
+    let refused = servers.run("n2", &["node", "drain", "n1"]);
+    assert!(refused.errors.contains("NODE_NEEDED"), "{refused:?}");
+    let forced = servers.must_run("n2", &["node", "drain", "n1", "--force", "--timeout", "60"]);
+    assert!(forced.output.contains("owns only what cannot do without it (one)"), "{forced:?}");
+    assert!(forced.errors.contains("of all parts of one"), "{forced:?}");
+    assert_eq!(servers.owner("n2", "two").as_deref(), Some("n2"));
+    let unforced = servers.run("n2", &["node", "drain", "n1"]);
+    assert!(unforced.errors.contains("must not be switched off"), "{unforced:?}");
+
+    let drained = |status: &serde_json::Value| {
+        let operational = |node: usize| &status["nodes"][node]["status"]["operational"];
+        *operational(0) == serde_json::json!(["Draining"]) && *operational(1) == serde_json::json!(["Up"])
+    };
+    servers.await_status("w", "known to the witness", drained);
+    servers.must_run("w", &["node", "resume", "n1"]);
+}
+
 /// What signals cannot do to a node: its drive fails, is full, or says it has flushed and has not.
 #[test]
 fn a_drive_that_fails_lies_or_has_no_room_costs_nobody_anything() {

@@ -71,6 +71,8 @@ struct Kept {
     pause: Duration,
     /// The nodes that did not take it. They are tried when there is no other.
     refused_by: BTreeSet<NodeId>,
+    /// Whether it was said that there is no other.
+    is_told: bool,
 }
 
 /// A volume that is being taken, or handed over, by this node: nobody else here begins to take it.
@@ -142,6 +144,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         };
         let ownership = self.ownership(volume).ok_or_else(not_owner)?;
         if to == self.parts.own.node {
+            if stay {
+                ownership.left.set(ownership.writer());
+            }
             return Ok(());
         }
         if !self.parts.liveness.is_reachable(to) {
@@ -219,7 +224,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         self.parts.platform.spawn(async move {
             let first = Duration::from_millis(knob::value(Knob::FollowAfter, FOLLOW_AFTER_MS));
             loop {
-                let pause = node.follow_pauses.borrow().get(&volume).copied().unwrap_or(first);
+                let refused = node.follow_pauses.borrow().get(&volume).copied();
+                let pause = refused.filter(|(client, _)| *client == writer).map_or(first, |(_, pause)| pause);
                 node.parts.platform.sleep(pause).await;
                 let is_owned = node.ownership(volume).is_some_and(|present| Rc::ptr_eq(&present, &ownership));
                 let is_meant = ownership.writer() == Some(writer) && ownership.left.get() != Some(writer);
@@ -237,14 +243,20 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 if of(writer.node) < of(node.parts.own.node) {
                     return;
                 }
-                if let Err(error) = node.hand_over(volume, writer.node, false).await {
-                    tracing::info!("{error}");
-                    let longer = (pause * 2).min(FOLLOW_PAUSE_MAX);
-                    node.follow_pauses.borrow_mut().insert(volume, longer);
-                    continue;
+                match node.hand_over(volume, writer.node, false).await {
+                    Err(error) if error.code == "VOLUME_NOT_MOVED" => {
+                        tracing::info!("{error}");
+                        let longer = (pause * 2).min(FOLLOW_PAUSE_MAX);
+                        // Whoever owns it next looks for the client again.
+                        node.follow_pauses.borrow_mut().insert(volume, (writer, longer));
+                        return;
+                    }
+                    Err(error) => tracing::info!("{error}"),
+                    Ok(()) => {
+                        node.follow_pauses.borrow_mut().remove(&volume);
+                        return;
+                    }
                 }
-                node.follow_pauses.borrow_mut().remove(&volume);
-                return;
             }
         });
     }
@@ -254,7 +266,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     fn can_follow(&self, ownership: &Ownership<P, S>, writer: VolumeWriter) -> bool {
         let view = &self.parts.view;
         let lags = |leg: &Leg| leg.node == writer.node && leg.state != LegState::InSync;
-        view.shows_process(writer.node, writer.incarnation)
+        self.parts.liveness.is_reachable(writer.node)
+            && view.shows_process(writer.node, writer.incarnation)
             && !view.is_in_maintenance(writer.node)
             && !ownership.owner.legs().values().any(lags)
     }
@@ -312,11 +325,11 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// when to try again, if it is not gone from here.
     async fn drain(self: &Rc<Self>, volume: VolumeId, kept: Option<Kept>, given: &Given) -> Option<Kept> {
         let (platform, view) = (&self.parts.platform, &self.parts.view);
-        let is_first = kept.is_none();
         let mut kept = kept.unwrap_or(Kept {
             again_at: platform.now(),
             pause: DRAIN_PAUSE_MIN,
             refused_by: BTreeSet::new(),
+            is_told: false,
         });
         // It may have been taken out of maintenance while others were handed over.
         if !view.is_in_maintenance(self.parts.own.node) {
@@ -325,15 +338,20 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         if let Ok(Some(seen)) = self.parts.state.membership(volume).await {
             let may_take = |node: NodeId| !view.is_in_maintenance(node);
             let untried = |node: NodeId| may_take(node) && !kept.refused_by.contains(&node);
-            let successor = self.successor(&seen, given, untried);
-            if let Some(to) = successor.or_else(|| self.successor(&seen, given, may_take)) {
+            let successor = self.successor(&seen, given, untried).or_else(|| {
+                // All have refused it: from the best one on again.
+                kept.refused_by.clear();
+                self.successor(&seen, given, may_take)
+            });
+            if let Some(to) = successor {
                 given.count(to);
                 match self.pass_on(volume, to, false).await {
                     Ok(()) => return None,
                     Err(error) => tracing::warn!("{error}"),
                 }
                 kept.refused_by.insert(to);
-            } else if is_first {
+            } else if !kept.is_told {
+                kept.is_told = true;
                 tracing::warn!(volume = seen.record.name, "the volume stays here: no other node can take it");
             }
         }

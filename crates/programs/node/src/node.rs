@@ -13,6 +13,7 @@ use spandrel_cluster::liveness::ALIVE_TIME_TO_LIVE;
 use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{
     AliveRecord, ClusterState, CountedStore, NodeRecord, StateError, StateKey, Stored, VolumeOwner,
+    VolumeWriter,
 };
 use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::sync::Signal;
@@ -83,8 +84,8 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) being_taken: RefCell<BTreeSet<VolumeId>>,
     /// Since when volumes could be taken that a node in maintenance leaves to others.
     pub(crate) held_back: RefCell<BTreeMap<VolumeId, Instant>>,
-    /// How long volumes stay that were refused where their client is: each attempt is an ownership of its own.
-    pub(crate) follow_pauses: RefCell<BTreeMap<VolumeId, Duration>>,
+    /// How long volumes stay that were refused where this client of theirs is: each attempt ends an ownership.
+    pub(crate) follow_pauses: RefCell<BTreeMap<VolumeId, (VolumeWriter, Duration)>>,
     /// The attachments of this node's own clients.
     pub(crate) attachments: RefCell<BTreeMap<VolumeId, Weak<Attachment<P, S>>>>,
     pub(crate) stopping: Cell<bool>,

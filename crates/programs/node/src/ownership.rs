@@ -284,6 +284,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     fn drop_deleted(&self) {
         let volumes = self.parts.view.volumes.borrow();
         self.held_back.borrow_mut().retain(|volume, _| volumes.contains_key(volume));
+        self.follow_pauses.borrow_mut().retain(|volume, _| volumes.contains_key(volume));
         let seen_up_to = self.parts.view.revision();
         for (volume, ownership) in self.ownerships.borrow().iter() {
             let stored = volumes.get(volume);

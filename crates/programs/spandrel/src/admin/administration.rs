@@ -160,9 +160,12 @@ impl Administration {
 
     /// Whether a server, node or witness, belongs to the cluster.
     pub async fn has_server(&self, server: NodeId) -> Result<bool, Error> {
+        if self.has_node(server).await? {
+            return Ok(true);
+        }
         let witness: Option<Stored<WitnessRecord>> =
             self.state.get(&StateKey::Witness(server)).await.map_err(state_error)?;
-        Ok(witness.is_some() || self.has_node(server).await?)
+        Ok(witness.is_some())
     }
 
     /// Whether a server has left the cluster.
@@ -367,7 +370,8 @@ impl Administration {
                     Err(error) => return Err(state_error(error)),
                 }
             }
-            return Ok(NodeDrained { node: self.node(name).await?, volumes, warnings });
+            let needing = facts.volumes_needing(known);
+            return Ok(NodeDrained { node: self.node(name).await?, volumes, needing, warnings });
         }
         Err(state_error(StateError::Conflict))
     }

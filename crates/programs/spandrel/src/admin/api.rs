@@ -614,7 +614,10 @@ pub struct NodeDrained {
     pub node: NodeStatus,
     /// The names of the volumes that it hands over.
     pub volumes: Vec<String>,
-    /// What will stand while it is away: none unless it was forced.
+    /// The names of the volumes that cannot do without it, and that it may keep: none unless it was forced.
+    #[serde(default)]
+    pub needing: Vec<String>,
+    /// What will stand while it is away, in words: nothing unless it was forced.
     #[serde(default)]
     pub warnings: Vec<String>,
 }

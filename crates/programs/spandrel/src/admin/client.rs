@@ -10,7 +10,7 @@ use spandrel_shared::Error;
 use super::http::{HttpClient, NOT_RUNNING, Place};
 use crate::directory::Directory;
 use crate::failure::system_error;
-use crate::server::settings::{ServerSettings, lock};
+use crate::server::settings::{ServerSettings, is_locked};
 
 /// After how long without an answer whoever waits is told so.
 const SLOW_AFTER: Duration = Duration::from_secs(5);
@@ -95,8 +95,8 @@ impl Client {
         let Some((directory, settings)) = settings else { return error };
         let name = &settings.name;
         let path = directory.path().display();
-        match lock(directory) {
-            Err(held) if held.code == "DIR_IN_USE" => Error::new(
+        match is_locked(directory) {
+            true => Error::new(
                 "SERVER_NOT_READY",
                 format!("the server {name} cannot be asked"),
                 "it runs, and serves nobody: it waits for the cluster's state, or is being stopped",
@@ -105,7 +105,7 @@ impl Client {
                      servers that keep the state must run"
                 ),
             ),
-            _ => Error::new(
+            false => Error::new(
                 NOT_RUNNING,
                 format!("the server {name} does not run"),
                 error.why,

@@ -193,9 +193,9 @@ impl Facts {
         known.volumes_of(self.volumes.iter().map(|volume| (volume.volume, &volume.record)))
     }
 
-    /// What stands against draining a node: parts of volumes of which it has a copy that counts, and no other node that
-    /// runs and is not in maintenance itself has one in sync. Whoever drains a node is about to switch it off.
-    pub fn check_drain(&self, node: &KnownNode) -> Result<(), Error> {
+    /// The names of the volumes that cannot do without a node: it has a copy that counts of some part, and no other node
+    /// that runs and is not in maintenance itself has one in sync.
+    pub fn volumes_needing(&self, node: &KnownNode) -> Vec<String> {
         let can_serve = |known: &KnownNode| {
             known.id != node.id && known.report.is_some() && known.maintenance_since_unix_ms().is_none()
         };
@@ -219,12 +219,18 @@ impl Facts {
                 .iter()
                 .any(|set| set.members.iter().any(has_own) && !set.members.iter().any(has_other))
         };
-        let mut volumes: Vec<&str> =
-            self.volumes.iter().filter(needs).map(|volume| volume.record.name.as_str()).collect();
+        let mut volumes: Vec<String> =
+            self.volumes.iter().filter(needs).map(|volume| volume.record.name.clone()).collect();
+        volumes.sort_by_key(|name| natural_order(name));
+        volumes
+    }
+
+    /// What stands against draining a node: volumes that need it. Whoever drains a node is about to switch it off.
+    pub fn check_drain(&self, node: &KnownNode) -> Result<(), Error> {
+        let volumes = self.volumes_needing(node);
         if volumes.is_empty() {
             return Ok(());
         }
-        volumes.sort_by_key(|name| natural_order(name));
         let mut why = format!(
             "no other node that runs and is not in maintenance has a copy in sync of all parts of {}",
             volumes.join(", ")

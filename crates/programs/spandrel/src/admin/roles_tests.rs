@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use spandrel_cluster::store::Expected;
-use spandrel_cluster::{ClusterRecord, ClusterState, NodeRecord, StateKey};
+use spandrel_cluster::{ClusterRecord, ClusterState, NodeRecord, StateKey, WitnessRecord};
 use spandrel_shared::{ClusterId, SlabGeometry};
 use spandrel_state_redb::RedbState;
 use spandrel_trust::Fingerprint;
@@ -27,13 +27,15 @@ enum Needs {
     Role(Role),
     /// To be a node of the cluster.
     Node,
+    /// To be a node of the cluster, or a witness.
+    Server,
     /// A certificate of the cluster, whether the state knows its holder or not.
     Certificate,
     /// Nothing that is asked for here: what is asked says it.
     Nothing,
 }
 
-use Needs::{Certificate, Node, Nothing};
+use Needs::{Certificate, Node, Nothing, Server};
 const READ: Needs = Needs::Role(Role::Read);
 const OPERATE: Needs = Needs::Role(Role::Operate);
 const ADMINISTER: Needs = Needs::Role(Role::Administer);
@@ -59,7 +61,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", api::SCRUB, READ),
     ("POST", api::SCRUB, OPERATE),
     ("GET", api::USAGE, READ),
-    ("GET", api::NODE_REPORT, Node),
+    ("GET", api::NODE_REPORT, Server),
     ("POST", api::NODE_SCRUB, Node),
     ("POST", api::NODE_HAND_OVER, Node),
     ("POST", api::JOIN, Nothing),
@@ -163,6 +165,14 @@ impl Api {
             maintenance_since_unix_ms: None,
         };
         state.put(&StateKey::Node(known_node()), Expected::Absent, node).await.expect("it is not there yet");
+        let witness = WitnessRecord {
+            name: "w".to_owned(),
+            addresses: Vec::new(),
+            joined_unix_ms: 0,
+            key_digest: String::new(),
+        };
+        let key = StateKey::Witness(known_witness());
+        state.put(&key, Expected::Absent, witness).await.expect("it is not there yet");
         let process = ProcessFacts { directory: String::new(), memory: true, flush_us: None };
         let cluster = Administration::new(process, record, state, Arc::new(NoNodes), None);
         let (callers, incoming) = queue::channel(1);
@@ -205,6 +215,10 @@ impl Api {
 
 fn known_node() -> NodeId {
     NodeId::from_random(1, 1)
+}
+
+fn known_witness() -> NodeId {
+    NodeId::from_random(2, 2)
 }
 
 fn stranger() -> Caller {
@@ -267,7 +281,14 @@ fn everybody_may_do_what_the_table_says_and_nothing_else() {
                 assert_eq!(asked, may(is_enough), "{}", what(&role.to_string()));
             }
             let node = api.ask(Caller::Server(known_node()), None, method, path).await;
-            assert_eq!(node, may(is_open || matches!(needs, Node | Certificate)), "{}", what("node"));
+            assert_eq!(
+                node,
+                may(is_open || matches!(needs, Node | Server | Certificate)),
+                "{}",
+                what("node")
+            );
+            let witness = api.ask(Caller::Server(known_witness()), None, method, path).await;
+            assert_eq!(witness, may(is_open || matches!(needs, Server | Certificate)), "{}", what("witness"));
             let former = Caller::Server(NodeId::from_random(9, 9));
             let former = api.ask(former, None, method, path).await;
             assert_eq!(former, may(is_open || *needs == Certificate), "{}", what("former node"));

@@ -95,14 +95,18 @@ fn drain(client: &Client, arguments: &NodeDrainArguments) -> Outcome {
             }
         }
     } else {
-        await_drained(client, name, drained.volumes.len(), arguments.timeout.map(Duration::from_secs))?;
+        warn(&drained.warnings);
+        let kept = await_drained(client, &drained, arguments.timeout.map(Duration::from_secs))?;
         // Others may have gone meanwhile.
-        drained = ask(true)?;
-        format!("node {name} is in maintenance and owns no volume; `spandrel node resume {name}` ends that\n")
+        let before = std::mem::replace(&mut drained, ask(true)?);
+        drained.warnings.retain(|warning| !before.warnings.contains(warning));
+        let owns = match &kept[..] {
+            [] => "no volume".to_owned(),
+            kept => format!("only what cannot do without it ({})", kept.join(" ")),
+        };
+        format!("node {name} is in maintenance and owns {owns}; `spandrel node resume {name}` ends that\n")
     };
-    for warning in &drained.warnings {
-        eprintln!("warning: {warning}");
-    }
+    warn(&drained.warnings);
     say(&match arguments.output.output {
         Output::Table => text,
         Output::Json => json(&drained),
@@ -110,36 +114,43 @@ fn drain(client: &Client, arguments: &NodeDrainArguments) -> Outcome {
     Ok(EXIT_OK)
 }
 
-/// Shows how a node hands its volumes over, until it owns none.
+fn warn(warnings: &[String]) {
+    for warning in warnings {
+        eprintln!("warning: {warning}");
+    }
+}
+
+/// Shows how a node hands its volumes over, until it owns none but those that nobody else can have. Returns these.
 fn await_drained(
     client: &Client,
-    name: &str,
-    volumes: usize,
+    drained: &NodeDrained,
     patience: Option<Duration>,
-) -> Result<(), Error> {
+) -> Result<Vec<String>, Error> {
+    let name = &drained.node.name;
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
     let style =
         ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos} of {len} volumes handed over {msg}");
     bar.set_style(style.expect("the template is well-formed").progress_chars("=> "));
     let path = path_with(api::NODE_MAINTENANCE, name);
-    let (begun, mut total) = (Instant::now(), volumes);
+    let (begun, mut total) = (Instant::now(), drained.volumes.len());
+    let is_over = || patience.is_some_and(|patience| begun.elapsed() >= patience);
     let (mut least, mut since) = (usize::MAX, Instant::now());
     let mut answered = Instant::now();
     loop {
         let left = match client.get::<Option<Maintenance>>(&path) {
             Ok(maintenance) => maintenance.ok_or_else(|| resumed(name))?.volumes_left,
-            Err(_) if answered.elapsed() < SILENCE_MAX => {
+            Err(error) if is_passing(&error) && answered.elapsed() < SILENCE_MAX && !is_over() => {
                 client.pause(DRAIN_INTERVAL);
                 continue;
             }
             Err(error) => return Err(still_draining(error, name)),
         };
         answered = Instant::now();
-        if left.is_empty() {
+        if left.iter().all(|volume| drained.needing.contains(volume)) {
             bar.finish_and_clear();
-            return Ok(());
+            return Ok(left);
         }
-        if patience.is_some_and(|patience| begun.elapsed() >= patience) {
+        if is_over() {
             return Err(not_drained_yet(name, &left));
         }
         // What it was taking when it was asked comes on top.
@@ -160,6 +171,18 @@ fn await_drained(
         }
         client.pause(DRAIN_INTERVAL);
     }
+}
+
+/// Whether the cluster may answer the same question in a moment.
+fn is_passing(error: &Error) -> bool {
+    let codes = [
+        "STATE_UNAVAILABLE",
+        "ANSWER_BROKEN",
+        "CLUSTER_NOT_RUNNING",
+        "CLUSTER_NOT_REACHED",
+        "SERVER_NOT_READY",
+    ];
+    codes.contains(&&*error.code)
 }
 
 fn resumed(name: &str) -> Error {

@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -296,6 +296,16 @@ fn check_contents(directory: &Directory) -> Result<(), Error> {
         ));
     }
     Ok(())
+}
+
+/// Whether a process has the directory in use, as far as the kernel tells. Locks nothing: a server that starts at this
+/// moment is not in the way of anybody.
+pub fn is_locked(directory: &Directory) -> bool {
+    let Ok(metadata) = fs::metadata(directory.join("lock")) else { return false };
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let file = format!(":{}", metadata.ino());
+    let is_its = |line: &str| line.contains("FLOCK") && line.split(' ').any(|word| word.ends_with(&file));
+    locks.lines().any(is_its)
 }
 
 /// Takes the directory for this process, until the file is dropped, and closes it to other users.

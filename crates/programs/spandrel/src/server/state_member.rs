@@ -381,7 +381,7 @@ impl StateMemberKeeper {
                     "{name} has not said for {} seconds that it runs; `spandrel status` shows what that means",
                     AWAKE_TIME.as_secs()
                 ),
-                (false, true) => tracing::warn!("{name} runs"),
+                (false, true) => tracing::warn!("{name} says that it runs"),
                 _ => {}
             }
         }
