@@ -5,6 +5,7 @@
 //!   that falls silent holds up nobody for long.
 //! - A change is sent to one member at most, unless it is sure that an earlier one did nothing with it.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use etcd_client::{
     Certificate, Client, ClusterClient, ConnectOptions, Error as EtcdError, Identity, KvClient, LeaseClient,
     MaintenanceClient, TlsOptions, WatchClient,
 };
+use futures_util::future::join_all;
 use spandrel_cluster::store::{StoreError, StoreErrorKind};
 use spandrel_shared::Error;
 use tokio::sync::watch;
@@ -152,6 +154,18 @@ impl Members {
 
     fn all(&self) -> Arc<[Connections]> {
         Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Those of the endpoints where a member answers that follows a leader, or leads.
+    pub async fn answering(&self) -> BTreeSet<String> {
+        let members = self.all();
+        let asked = members.iter().map(async |connections| {
+            let member = Member { turn: 0, connections: connections.clone() };
+            let status = timeout(ATTEMPT_TIME, member.maintenance().status()).await;
+            let answers = status.is_ok_and(|status| status.is_ok_and(|status| status.leader() != 0));
+            answers.then_some(member.connections.endpoint)
+        });
+        join_all(asked).await.into_iter().flatten().collect()
     }
 
     /// Asks for something that is the same when it is done twice. `silence` is what no answer means.

@@ -3,6 +3,8 @@
 //! A new member begins as a learner: it gets the data and has no vote, so that one which never comes up costs nobody
 //! the majority. etcd lets one learner be there at a time.
 
+use std::collections::BTreeSet;
+
 use etcd_client::{Member as EtcdMember, MemberAddOptions};
 use spandrel_cluster::store::{StoreError, StoreErrorKind};
 
@@ -73,6 +75,12 @@ impl EtcdState {
             Ok(Some(leader).filter(|leader| *leader != 0))
         };
         self.call(StoreErrorKind::Unavailable, work).await
+    }
+
+    /// Those of the endpoints where a member answers, within a second, that follows a leader or leads.
+    pub async fn answering_endpoints(&self) -> Result<BTreeSet<String>, StoreError> {
+        let members = self.members();
+        self.call(StoreErrorKind::Unavailable, async move { Ok(members.answering().await) }).await
     }
 
     /// Adds a member that answers others at `peer_urls`, as a learner. All members, the new one included: it has the

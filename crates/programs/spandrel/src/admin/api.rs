@@ -238,7 +238,7 @@ pub struct StateMember {
     /// The server, if it is one of the cluster's.
     #[serde(default)]
     pub server: Option<NodeId>,
-    /// Whether the server has said within the last seconds that it runs.
+    /// Whether it answers and knows who leads. Of one without a vote whether its server has lately said that it runs.
     #[serde(default)]
     pub runs: bool,
     /// Whether it has a vote.

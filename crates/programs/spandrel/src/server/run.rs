@@ -552,13 +552,19 @@ impl Server for OwnServer {
         let asked = async move {
             let members = self.etcd.list_members().await.map_err(|error| state_error(error.into()))?;
             let leader = self.etcd.leader().await.map_err(|error| state_error(error.into()))?;
+            let answering =
+                self.etcd.answering_endpoints().await.map_err(|error| state_error(error.into()))?;
             let servers = Servers::read(&self.state).await.map_err(state_error)?;
             let member = |member: spandrel_state_etcd::MemberDescription| {
                 let server = member.name.parse().ok().filter(|id| servers.names.contains_key(id));
                 StateMember {
                     name: server.and_then(|id| servers.names.get(&id).cloned()).unwrap_or(member.name),
                     server,
-                    runs: server.is_some_and(|id| servers.is_awake(id)),
+                    // One without a vote is not asked for anything.
+                    runs: match member.is_learner {
+                        false => member.client_urls.iter().any(|url| answering.contains(url)),
+                        true => server.is_some_and(|id| servers.is_awake(id)),
+                    },
                     votes: !member.is_learner,
                     leads: leader == Some(member.id),
                     endpoints: member.client_urls,
