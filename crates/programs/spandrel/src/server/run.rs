@@ -16,7 +16,7 @@ use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, Stat
 use spandrel_node::NodeConfig;
 use spandrel_platform::Address;
 use spandrel_shared::Error;
-use spandrel_state_etcd::{EtcdIdentity, EtcdOptions, EtcdState};
+use spandrel_state_etcd::{EtcdIdentity, EtcdOptions, EtcdState, client_endpoints};
 use spandrel_trust::{Credentials, Fingerprint, JoinToken, common_name};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -552,6 +552,11 @@ impl Server for OwnServer {
         let asked = async move {
             let members = self.etcd.list_members().await.map_err(|error| state_error(error.into()))?;
             let leader = self.etcd.leader().await.map_err(|error| state_error(error.into()))?;
+            // One that has had its vote for a moment is asked, too.
+            let endpoints = client_endpoints(&members);
+            if matches!(self.keeper.settings().state, StatePlace::Own { .. }) && !endpoints.is_empty() {
+                self.etcd.set_endpoints(&endpoints).await?;
+            }
             let answering =
                 self.etcd.answering_endpoints().await.map_err(|error| state_error(error.into()))?;
             let servers = Servers::read(&self.state).await.map_err(state_error)?;
