@@ -383,9 +383,9 @@ impl Administration {
     pub async fn maintenance(&self, name: &str) -> Result<Option<Maintenance>, Error> {
         let entry = self.entry(name).await?;
         let records = self.state.nodes().await.map_err(state_error)?;
-        let known = self.know(entry, None).await;
-        let since_unix_ms = records.get(&known.id).and_then(|stored| stored.record.maintenance_since_unix_ms);
-        let Some(since_unix_ms) = since_unix_ms else { return Ok(None) };
+        let record = records.get(&entry.id).map(|stored| stored.record.clone());
+        let known = self.know(entry, record).await;
+        let Some(since_unix_ms) = known.maintenance_since_unix_ms() else { return Ok(None) };
         let volumes = self.state.volumes().await.map_err(state_error)?;
         let records = volumes.iter().map(|(volume, stored)| (*volume, &stored.record));
         Ok(Some(Maintenance { since_unix_ms, volumes_left: known.volumes_of(records) }))

@@ -178,13 +178,14 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::ACCESS, get(list_access).post(create_access))
         .route(api::ACCESS_OF, delete(delete_access))
         .route_layer(allowed(Role::Administer));
+    let from_server = |asker| from_fn_with_state((Arc::clone(&cluster), asker), check_server);
     let among_servers = Router::new()
         .route(api::NODE_REPORT, get(report_node))
-        .route_layer(from_fn_with_state(Arc::clone(&cluster), check_server));
+        .route_layer(from_server(Asker::NodeOrWitness));
     let among_nodes = Router::new()
         .route(api::NODE_SCRUB, post(scrub_here))
         .route(api::NODE_HAND_OVER, post(hand_over_here))
-        .route_layer(from_fn_with_state(Arc::clone(&cluster), check_node));
+        .route_layer(from_server(Asker::Node));
     // Whoever wants to join has no role yet, but a secret; whoever has left has none any more.
     let anybody = Router::new().route(api::JOIN, post(admit)).route(api::STANDING, get(get_standing));
     let all = read.merge(operate).merge(administer).merge(among_servers).merge(among_nodes).merge(anybody);
@@ -217,34 +218,26 @@ async fn check_role(
     Ok(next.run(request).await)
 }
 
-/// Lets a request pass that nodes send each other.
-async fn check_node(
-    State(cluster): State<Arc<Administration>>,
-    ConnectInfo(caller): ConnectInfo<Caller>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Refusal> {
-    let may_ask = match caller {
-        Caller::Here => true,
-        Caller::Server(server) => cluster.has_node(server).await?,
-        Caller::Stranger(_) => false,
-    };
-    if may_ask {
-        return Ok(next.run(request).await);
-    }
-    Err(Refusal(not_for_strangers()))
+/// Which of the cluster's servers may ask for something that is not for people.
+#[derive(Clone, Copy)]
+enum Asker {
+    Node,
+    NodeOrWitness,
 }
 
-/// Lets a request pass that nodes and witnesses send to nodes.
+/// Lets a request pass that servers send to nodes.
 async fn check_server(
-    State(cluster): State<Arc<Administration>>,
+    State((cluster, asker)): State<(Arc<Administration>, Asker)>,
     ConnectInfo(caller): ConnectInfo<Caller>,
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
     let may_ask = match caller {
         Caller::Here => true,
-        Caller::Server(server) => cluster.has_server(server).await?,
+        Caller::Server(server) => match asker {
+            Asker::Node => cluster.has_node(server).await?,
+            Asker::NodeOrWitness => cluster.has_server(server).await?,
+        },
         Caller::Stranger(_) => false,
     };
     if may_ask {
