@@ -151,20 +151,14 @@ impl Administration {
         })
     }
 
-    /// Whether a node belongs to the cluster.
-    pub async fn has_node(&self, node: NodeId) -> Result<bool, Error> {
-        let known: Option<Stored<NodeRecord>> =
-            self.state.get(&StateKey::Node(node)).await.map_err(state_error)?;
-        Ok(known.is_some())
-    }
-
     /// Whether a server, node or witness, belongs to the cluster.
     pub async fn has_server(&self, server: NodeId) -> Result<bool, Error> {
-        if self.has_node(server).await? {
-            return Ok(true);
-        }
-        let witness: Option<Stored<WitnessRecord>> =
-            self.state.get(&StateKey::Witness(server)).await.map_err(state_error)?;
+        let node: Option<Stored<NodeRecord>> =
+            self.state.get(&StateKey::Node(server)).await.map_err(state_error)?;
+        let witness: Option<Stored<WitnessRecord>> = match node {
+            Some(_) => return Ok(true),
+            None => self.state.get(&StateKey::Witness(server)).await.map_err(state_error)?,
+        };
         Ok(witness.is_some())
     }
 
@@ -212,16 +206,20 @@ impl Administration {
         let id = self.state.volume_by_name(name).await.map_err(state_error)?;
         let id = id.ok_or_else(|| volume_not_found(name))?;
         for _ in 0..OWNER_TRIES {
-            let Some(access) = self.owner_of(name, id).await? else {
-                tokio::time::sleep(OWNER_PAUSE).await;
-                continue;
-            };
-            match access.hand_over(id, to.id).await {
-                Ok(()) => break,
-                Err(error) if is_of_a_lost_owner(&error) => tokio::time::sleep(OWNER_PAUSE).await,
-                Err(error) => return Err(error),
+            if let Some(access) = self.owner_of(name, id).await? {
+                match access.hand_over(id, to.id).await {
+                    Ok(()) => return self.volume(name).await,
+                    Err(error) if is_of_a_lost_owner(&error) => {}
+                    Err(error) => return Err(error),
+                }
             }
+            tokio::time::sleep(OWNER_PAUSE).await;
         }
+        Err(volume_not_served(name, "moved"))
+    }
+
+    /// What is known of a volume.
+    pub async fn volume(&self, name: &str) -> Result<VolumeStatus, Error> {
         let volumes = self.facts().await?.volumes();
         volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| volume_not_found(name))
     }
@@ -468,6 +466,7 @@ impl Administration {
 
     async fn know(&self, entry: NodeEntry, record: Option<NodeRecord>) -> KnownNode {
         let NodeEntry { name, id, mut nbd_addresses, access } = entry;
+        let is_alive = access.is_some();
         let report = match access {
             Some(access) => self.report(access).await,
             None => None,
@@ -478,7 +477,7 @@ impl Administration {
                 nbd_addresses = report.nbd_addresses.iter().filter_map(|text| text.parse().ok()).collect();
             }
         }
-        KnownNode { name, id, record, nbd_addresses, report }
+        KnownNode { name, id, record, nbd_addresses, is_alive, report }
     }
 
     fn learn_drive_names(&self, node: &str, report: &NodeReport) {
@@ -548,11 +547,8 @@ impl Administration {
             VolumeCreation { name: create.name, size_bytes: create.size_bytes, copies: create.copies, owner };
         let name = creation.name.clone();
         let created = self.any_node().await?.create_volume(creation).await?;
-        let volumes = self.facts().await?.volumes();
-        let volume =
-            volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| volume_not_found(&name))?;
         Ok(VolumeCreateAnswer {
-            volume,
+            volume: self.volume(&name).await?,
             warnings: created.warnings.iter().map(ToString::to_string).collect(),
         })
     }
@@ -571,16 +567,25 @@ impl Administration {
     async fn await_unused(&self, name: &str) -> Result<(), Error> {
         let mut tries = 0;
         loop {
-            let volumes = self.facts().await?.volumes();
-            let volume = volumes.into_iter().find(|volume| volume.name == name);
+            let facts = self.facts().await?;
+            let volume = facts.volumes().into_iter().find(|volume| volume.name == name);
             let Some(writer) = volume.ok_or_else(|| volume_not_found(name))?.writer else { return Ok(()) };
             if tries == LEAVE_TRIES {
-                return Err(Error::new(
-                    "VOLUME_IN_USE",
-                    format!("volume {name} is not deleted"),
-                    format!("a client of node {writer} has it open for writing"),
-                    "disconnect the client, or delete it all the same with --force",
-                ));
+                let (why, next) = match facts.known_node(&writer)?.report {
+                    Some(_) => (
+                        format!("a client of node {writer} has it open for writing"),
+                        "disconnect the client, or delete it all the same with --force",
+                    ),
+                    None => (
+                        format!(
+                            "a client of node {writer} may write to it: that node runs, or has run until some \
+                                 seconds ago, and does not answer"
+                        ),
+                        "try again when the node answers or is known to be gone (`spandrel node list`), or delete it \
+                         all the same with --force",
+                    ),
+                };
+                return Err(Error::new("VOLUME_IN_USE", format!("volume {name} is not deleted"), why, next));
             }
             tries += 1;
             tokio::time::sleep(LEAVE_PAUSE).await;
@@ -598,11 +603,7 @@ impl Administration {
         let id = self.state.volume_by_name(name).await.map_err(state_error)?;
         let id = id.ok_or_else(|| volume_not_found(name))?;
         for _ in 0..OWNER_TRIES {
-            let membership = self.state.membership(id).await.map_err(state_error)?;
-            let owner = membership.ok_or_else(|| volume_not_found(name))?.record.owner;
-            let nodes = self.nodes.list().await?;
-            let access = owner.and_then(|owner| nodes.into_iter().find(|node| node.id == owner.node)?.access);
-            let Some(access) = access else {
+            let Some(access) = self.owner_of(name, id).await? else {
                 tokio::time::sleep(OWNER_PAUSE).await;
                 continue;
             };
@@ -642,12 +643,7 @@ impl Administration {
             locked(&self.checks).insert(name.to_owned(), report.clone());
             return Ok(report);
         }
-        Err(Error::new(
-            "VOLUME_NOT_SERVED",
-            format!("volume {name} cannot be checked"),
-            format!("for {} s no node served it", (OWNER_PAUSE * OWNER_TRIES).as_secs()),
-            "look at it with `spandrel volume get`, and start the nodes that hold its copies",
-        ))
+        Err(volume_not_served(name, "checked"))
     }
 
     /// The names of all volumes.
@@ -679,6 +675,16 @@ impl Administration {
 fn is_of_a_lost_owner(error: &Error) -> bool {
     let codes = ["NOT_OWNER", "NODE_STOPPED", "NODE_NOT_RUNNING", "ANSWER_BROKEN", "CLUSTER_NOT_REACHED"];
     codes.contains(&error.code.as_str())
+}
+
+/// The error that an owner was waited for in vain.
+fn volume_not_served(name: &str, wanted: &str) -> Error {
+    Error::new(
+        "VOLUME_NOT_SERVED",
+        format!("volume {name} cannot be {wanted}"),
+        format!("for {} s no node served it", (OWNER_PAUSE * OWNER_TRIES).as_secs()),
+        "look at it with `spandrel volume get`, and start the nodes that hold its copies",
+    )
 }
 
 /// The time of day.

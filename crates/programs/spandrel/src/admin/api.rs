@@ -53,6 +53,10 @@ pub const NODE_SCRUB: &str = "/v1/node/scrub/{volume}";
 
 /// `POST` of a [`NodeHandOver`], of a volume that the node that is asked owns.
 pub const NODE_HAND_OVER: &str = "/v1/node/hand-over";
+/// `POST` of a [`spandrel_node::VolumeCreation`]: [`spandrel_node::VolumeCreated`], made by the node that is asked.
+pub const NODE_VOLUMES: &str = "/v1/node/volumes";
+/// `DELETE`: by the node that is asked, whoever uses the volume.
+pub const NODE_VOLUME: &str = "/v1/node/volumes/{name}";
 /// `POST` of a [`JoinRequest`]: [`JoinAnswer`]. Whoever has a join token's secret may ask.
 pub const JOIN: &str = "/v1/join";
 /// `GET`: a list of [`JoinTokenStatus`]. `POST`: [`JoinTokenAnswer`].

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -28,6 +30,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long one address is waited for before the next is tried beside it: what RFC 8305 recommends. A server whose
+/// first network is cut is so reached over its second without anybody noticing.
+const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 
 /// The error that nobody listens in a directory.
 pub const NOT_RUNNING: &str = "CLUSTER_NOT_RUNNING";
@@ -50,7 +56,7 @@ pub enum Place {
         /// The cluster's or node's directory.
         directory: PathBuf,
     },
-    /// Elsewhere: at the first of these addresses that answers.
+    /// Elsewhere: at whichever of these addresses answers first, of which the earlier ones have a head start.
     Addresses {
         /// Where it listens.
         addresses: Vec<SocketAddr>,
@@ -179,19 +185,36 @@ impl HttpClient {
             Place::Addresses { addresses, tls, name } => (addresses, tls, name),
         };
         let connector = TlsConnector::from(Arc::clone(tls));
-        let (mut failures, mut is_other) = (Vec::new(), false);
-        for address in addresses {
-            let attempt = async {
+        let attempt = async |address: SocketAddr| {
+            let connected = async {
                 let stream = TcpStream::connect(address).await?;
                 connector.connect(name.clone(), stream).await
             };
-            match tokio::time::timeout(CONNECT_TIMEOUT, attempt).await {
-                Ok(Ok(stream)) => return self.begin(stream).await,
-                Ok(Err(error)) => {
+            let timed = tokio::time::timeout(CONNECT_TIMEOUT, connected).await;
+            timed.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map_err(|error| (address, error))
+        };
+        let (mut attempts, mut addresses) = (FuturesUnordered::new(), addresses.iter());
+        let (mut failures, mut is_other) = (Vec::new(), false);
+        loop {
+            match addresses.next() {
+                Some(address) => attempts.push(attempt(*address)),
+                None if attempts.is_empty() => break,
+                None => {}
+            }
+            let ended = match addresses.len() {
+                0 => Ok(attempts.next().await),
+                _ => tokio::time::timeout(NEXT_ADDRESS_AFTER, attempts.next()).await,
+            };
+            match ended {
+                Ok(Some(Ok(stream))) => return self.begin(stream).await,
+                Ok(Some(Err((address, error)))) if error.kind() == ErrorKind::TimedOut => {
+                    failures.push(format!("{address}: no answer"));
+                }
+                Ok(Some(Err((address, error)))) => {
                     is_other |= is_untrusted(&error);
                     failures.push(format!("{address}: {error}"));
                 }
-                Err(_) => failures.push(format!("{address}: no answer")),
+                Ok(None) | Err(_) => {}
             }
         }
         Err(Error::new(
@@ -286,3 +309,7 @@ async fn checked(response: Response<Incoming>) -> Result<Response<Incoming>, Err
         )
     }))
 }
+
+#[cfg(test)]
+#[path = "http_tests.rs"]
+mod tests;

@@ -9,6 +9,7 @@ use spandrel_shared::{Error, NodeId, VolumeId};
 use spandrel_volume::ScrubReport;
 
 use super::api::{self, NodeHandOver, NodeScrubLine};
+use super::client::path_with;
 use super::http::HttpClient;
 use crate::node_thread::NodeHandle;
 
@@ -62,7 +63,7 @@ impl NodeAccess {
     pub async fn create_volume(&self, creation: VolumeCreation) -> Result<VolumeCreated, Error> {
         match self {
             Self::Here(node) => node.ask(|node| async move { node.create_volume(&creation).await }).await?,
-            Self::There(_) => Err(only_here()),
+            Self::There(client) => client.post(api::NODE_VOLUMES, &creation).await,
         }
     }
 
@@ -70,7 +71,7 @@ impl NodeAccess {
     pub async fn delete_volume(&self, name: String) -> Result<(), Error> {
         match self {
             Self::Here(node) => node.ask(|node| async move { node.delete_volume(&name).await }).await?,
-            Self::There(_) => Err(only_here()),
+            Self::There(client) => client.delete(&path_with(api::NODE_VOLUME, &name)).await,
         }
     }
 
@@ -108,14 +109,4 @@ impl NodeAccess {
             }
         }
     }
-}
-
-/// Every node can do this, so nobody else need be asked.
-fn only_here() -> Error {
-    Error::new(
-        "NODE_NOT_RUNNING",
-        "this process cannot do this",
-        "no node runs in it",
-        "ask a node that runs",
-    )
 }

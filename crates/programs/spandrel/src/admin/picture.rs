@@ -50,6 +50,8 @@ pub struct KnownNode {
     pub record: Option<NodeRecord>,
     /// Where it serves NBD: the unix socket first.
     pub nbd_addresses: Vec<Address>,
+    /// Whether it runs as far as is known without asking it.
+    pub is_alive: bool,
     /// `None` if it does not run or did not answer.
     pub report: Option<NodeReport>,
 }
@@ -433,12 +435,15 @@ impl Facts {
         }
     }
 
-    /// The node whose client may write now: the one that the cluster's state names, if that run of it
-    /// still goes on.
+    /// The node whose client may write now: the one that the cluster's state names, unless that run of it is
+    /// known to be over.
     fn writer(&self, membership: &VolumeMembership) -> Option<String> {
         let writer = membership.record.writer?;
         let node = self.nodes.iter().find(|node| node.id == writer.node)?;
-        let runs = node.report.as_ref().is_some_and(|report| report.incarnation == writer.incarnation);
+        let runs = match &node.report {
+            Some(report) => report.incarnation == writer.incarnation,
+            None => node.is_alive,
+        };
         runs.then(|| node.name.clone())
     }
 

@@ -147,6 +147,7 @@ async fn facts() -> Facts {
                 id: node_id(number),
                 record: Some(node_record(number)),
                 nbd_addresses: vec![Address::Unix(format!("/x/n{number}/nbd.sock"))],
+                is_alive: true,
                 report: Some(node_report(number)),
             })
             .collect(),
@@ -345,6 +346,15 @@ async fn an_owner_that_the_state_does_not_name_does_not_count() {
 async fn a_writer_of_an_earlier_run_is_gone() {
     let mut facts = facts().await;
     facts.nodes[2].report.as_mut().expect("it runs").incarnation = incarnation(99);
+    assert_eq!(volume(&facts).writer, None);
+}
+
+#[tokio::test]
+async fn a_writer_whose_node_does_not_answer_may_write_until_the_node_is_known_to_be_gone() {
+    let mut facts = facts().await;
+    facts.nodes[2].report = None;
+    assert_eq!(volume(&facts).writer.as_deref(), Some("n3"));
+    facts.nodes[2].is_alive = false;
     assert_eq!(volume(&facts).writer, None);
 }
 

@@ -25,8 +25,6 @@ use crate::node_state::NodeState;
 enum Needs {
     /// A token of this role, or of one that may do more.
     Role(Role),
-    /// To be a node of the cluster.
-    Node,
     /// To be a node of the cluster, or a witness.
     Server,
     /// A certificate of the cluster, whether the state knows its holder or not.
@@ -35,7 +33,7 @@ enum Needs {
     Nothing,
 }
 
-use Needs::{Certificate, Node, Nothing, Server};
+use Needs::{Certificate, Nothing, Server};
 const READ: Needs = Needs::Role(Role::Read);
 const OPERATE: Needs = Needs::Role(Role::Operate);
 const ADMINISTER: Needs = Needs::Role(Role::Administer);
@@ -62,8 +60,10 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("POST", api::SCRUB, OPERATE),
     ("GET", api::USAGE, READ),
     ("GET", api::NODE_REPORT, Server),
-    ("POST", api::NODE_SCRUB, Node),
-    ("POST", api::NODE_HAND_OVER, Node),
+    ("POST", api::NODE_SCRUB, Server),
+    ("POST", api::NODE_HAND_OVER, Server),
+    ("POST", api::NODE_VOLUMES, Server),
+    ("DELETE", api::NODE_VOLUME, Server),
     ("POST", api::JOIN, Nothing),
     ("GET", api::JOIN_TOKEN, ADMINISTER),
     ("POST", api::JOIN_TOKEN, ADMINISTER),
@@ -280,15 +280,10 @@ fn everybody_may_do_what_the_table_says_and_nothing_else() {
                 let asked = api.ask(stranger(), Some(token), method, path).await;
                 assert_eq!(asked, may(is_enough), "{}", what(&role.to_string()));
             }
-            let node = api.ask(Caller::Server(known_node()), None, method, path).await;
-            assert_eq!(
-                node,
-                may(is_open || matches!(needs, Node | Server | Certificate)),
-                "{}",
-                what("node")
-            );
-            let witness = api.ask(Caller::Server(known_witness()), None, method, path).await;
-            assert_eq!(witness, may(is_open || matches!(needs, Server | Certificate)), "{}", what("witness"));
+            for (who, server) in [("node", known_node()), ("witness", known_witness())] {
+                let asked = api.ask(Caller::Server(server), None, method, path).await;
+                assert_eq!(asked, may(is_open || matches!(needs, Server | Certificate)), "{}", what(who));
+            }
             let former = Caller::Server(NodeId::from_random(9, 9));
             let former = api.ask(former, None, method, path).await;
             assert_eq!(former, may(is_open || *needs == Certificate), "{}", what("former node"));

@@ -1,7 +1,7 @@
 //! The admin API over HTTP.
 //!
 //! Who may ask for what is decided before anything else: whoever has reached the unix socket may do everything; the
-//! cluster's other nodes may ask what nodes ask each other; everybody else shows a token, and may do what its role
+//! cluster's other servers may ask what servers ask each other; everybody else shows a token, and may do what its role
 //! allows.
 
 use std::pin::pin;
@@ -24,7 +24,7 @@ use futures_util::future::{Either, join, select};
 use serde::Serialize;
 use spandrel_cluster::Role;
 use spandrel_cluster::backup::StateBackup;
-use spandrel_node::NodeReport;
+use spandrel_node::{NodeReport, VolumeCreated, VolumeCreation};
 use spandrel_shared::{Error, NodeId, VolumeId};
 use tokio::net::UnixListener;
 
@@ -100,6 +100,7 @@ fn status_of(code: &str) -> StatusCode {
         | "JOIN_TOKEN_NOT_FOUND"
         | "SERVER_NOT_FOUND" => StatusCode::NOT_FOUND,
         "DRIVE_IN_USE"
+        | "DRIVE_NAME_TAKEN"
         | "DRIVE_NOT_OPENED"
         | "DRIVE_IN_FOREIGN_USE"
         | "DRIVE_OF_OTHER_NODE"
@@ -178,17 +179,16 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::ACCESS, get(list_access).post(create_access))
         .route(api::ACCESS_OF, delete(delete_access))
         .route_layer(allowed(Role::Administer));
-    let from_server = |asker| from_fn_with_state((Arc::clone(&cluster), asker), check_server);
     let among_servers = Router::new()
         .route(api::NODE_REPORT, get(report_node))
-        .route_layer(from_server(Asker::NodeOrWitness));
-    let among_nodes = Router::new()
         .route(api::NODE_SCRUB, post(scrub_here))
         .route(api::NODE_HAND_OVER, post(hand_over_here))
-        .route_layer(from_server(Asker::Node));
+        .route(api::NODE_VOLUMES, post(create_volume_here))
+        .route(api::NODE_VOLUME, delete(delete_volume_here))
+        .route_layer(from_fn_with_state(Arc::clone(&cluster), check_server));
     // Whoever wants to join has no role yet, but a secret; whoever has left has none any more.
     let anybody = Router::new().route(api::JOIN, post(admit)).route(api::STANDING, get(get_standing));
-    let all = read.merge(operate).merge(administer).merge(among_servers).merge(among_nodes).merge(anybody);
+    let all = read.merge(operate).merge(administer).merge(among_servers).merge(anybody);
     all.fallback(unknown_path).with_state(cluster)
 }
 
@@ -218,26 +218,16 @@ async fn check_role(
     Ok(next.run(request).await)
 }
 
-/// Which of the cluster's servers may ask for something that is not for people.
-#[derive(Clone, Copy)]
-enum Asker {
-    Node,
-    NodeOrWitness,
-}
-
 /// Lets a request pass that servers send to nodes.
 async fn check_server(
-    State((cluster, asker)): State<(Arc<Administration>, Asker)>,
+    State(cluster): Cluster,
     ConnectInfo(caller): ConnectInfo<Caller>,
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
     let may_ask = match caller {
         Caller::Here => true,
-        Caller::Server(server) => match asker {
-            Asker::Node => cluster.has_node(server).await?,
-            Asker::NodeOrWitness => cluster.has_server(server).await?,
-        },
+        Caller::Server(server) => cluster.has_server(server).await?,
         Caller::Stranger(_) => false,
     };
     if may_ask {
@@ -249,7 +239,7 @@ async fn check_server(
 fn not_for_strangers() -> Error {
     Error::new(
         "ACCESS_DENIED",
-        "this is what only the cluster's nodes ask each other",
+        "this is what only the cluster's servers ask each other",
         "the sender is none of them, as far as the cluster's state knows",
         "use the requests that are for everybody",
     )
@@ -272,9 +262,7 @@ async fn create_volume(
 }
 
 async fn get_volume(State(cluster): Cluster, Path(name): Path<String>) -> Answer<VolumeStatus> {
-    let volumes = cluster.facts().await?.volumes();
-    let volume = volumes.into_iter().find(|volume| volume.name == name);
-    Ok(Json(volume.ok_or_else(|| volume_not_found(&name))?))
+    Ok(Json(cluster.volume(&name).await?))
 }
 
 async fn delete_volume(
@@ -411,6 +399,18 @@ async fn hand_over_here(
 ) -> Answer<()> {
     let Json(hand_over) = hand_over.map_err(invalid)?;
     Ok(Json(cluster.node_here().await?.hand_over(hand_over.volume, hand_over.to).await?))
+}
+
+async fn create_volume_here(
+    State(cluster): Cluster,
+    creation: Result<Json<VolumeCreation>, JsonRejection>,
+) -> Answer<VolumeCreated> {
+    let Json(creation) = creation.map_err(invalid)?;
+    Ok(Json(cluster.node_here().await?.create_volume(creation).await?))
+}
+
+async fn delete_volume_here(State(cluster): Cluster, Path(name): Path<String>) -> Answer<()> {
+    Ok(Json(cluster.node_here().await?.delete_volume(name).await?))
 }
 
 async fn move_volume(

@@ -13,6 +13,9 @@ use crate::drive_prefix;
 use crate::node_state::NodeState;
 use crate::node_thread::NodeHandle;
 
+/// Errors of a node that stops meanwhile. The cluster may know the drive by then, so the next start must take it.
+const WHILE_STOPPING: [&str; 2] = ["NODE_STOPPING", "NODE_STOPPED"];
+
 /// Has a node take a drive into use. It is written down before, so that no copy ever comes to be on a drive that the
 /// next start does not know.
 pub async fn add_drive(
@@ -22,14 +25,19 @@ pub async fn add_drive(
     drive: &DriveAdd,
 ) -> Result<DriveAdded, Error> {
     let path = &drive.path;
-    let was_known = keeper.settings().drives.iter().any(|known| known == path);
+    let settings = keeper.settings();
+    check_name(&settings.name, &settings.drives, path)?;
+    let was_known = settings.drives.iter().any(|known| known == path);
     if !was_known {
         keeper.change(|settings| settings.drives.push(path.to_owned()))?;
     }
     let location = format!("{}{path}", drive_prefix());
     let report =
         node.ask(|node| async move { node.add_drive(&location).await }).await.and_then(|report| report);
-    if report.is_err() && !was_known {
+    if let Err(error) = &report
+        && !was_known
+        && !WHILE_STOPPING.contains(&error.code.as_str())
+    {
         keeper.change(|settings| settings.drives.retain(|known| known != path))?;
     }
     let report = report.map_err(|error| explained(error, Path::new(path)))?;
@@ -37,9 +45,22 @@ pub async fn add_drive(
     if let (Some(id), Some(media)) = (report.drive, media) {
         note_media(state, id, media).await;
     }
-    let name = drive_name(&keeper.settings().name, path).unwrap_or_else(|| path.to_owned());
+    let name = drive_name(&settings.name, path).unwrap_or_else(|| path.to_owned());
     tracing::warn!("drive {name} was added");
     Ok(DriveAdded { name, size_bytes: report.size_bytes, media })
+}
+
+/// Refuses a drive whose name another drive of the node has.
+fn check_name(node: &str, drives: &[String], path: &str) -> Result<(), Error> {
+    let name = drive_name(node, path);
+    let other = drives.iter().find(|known| *known != path && drive_name(node, known) == name);
+    let (Some(name), Some(other)) = (name, other) else { return Ok(()) };
+    Err(Error::new(
+        "DRIVE_NAME_TAKEN",
+        format!("{path} cannot become a drive"),
+        format!("it would be called {name}, and that is what {other} is called"),
+        "name it by another path, such as a link under /dev/disk/by-id, or rename the file",
+    ))
 }
 
 /// Why a drive was refused, with what this machine knows of it. Where it knows no more, the store's own words stay.
@@ -47,6 +68,10 @@ fn explained(mut error: Error, path: &Path) -> Error {
     let known = match &error.code[..] {
         "DRIVE_IN_FOREIGN_USE" => spandrel_inspect::recognize_path(path),
         "DRIVE_NOT_OPENED" => System::here().user(path),
+        code if WHILE_STOPPING.contains(&code) => {
+            error.next = "nothing: the node takes the drive into use when it starts again".to_owned();
+            None
+        }
         _ => None,
     };
     if let Some(known) = known {
@@ -61,3 +86,7 @@ async fn note_media(state: &ClusterState<NodeState>, drive: spandrel_shared::Dri
         tracing::warn!(%drive, "it could not be noted that the drive is {media}: {error}");
     }
 }
+
+#[cfg(test)]
+#[path = "drives_tests.rs"]
+mod tests;
