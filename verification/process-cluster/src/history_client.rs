@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use spandrel_fleet::{NbdClient, NbdError};
 use spandrel_platform::{Address, Instant, Platform};
 use spandrel_platform_linux::{LinuxPlatform, Runtime, RuntimeConfig};
@@ -30,6 +30,9 @@ const FAILURES_MAX: usize = 100;
 const OPEN_TIME_MAX: Duration = Duration::from_secs(60);
 const OPEN_PAUSE: Duration = Duration::from_millis(20);
 
+/// How long requests take at most to reach the kernel of the server's machine, which is this one.
+const SENT_AFTER: Duration = Duration::from_millis(5);
+
 /// A client of one volume, with the history of its blocks.
 pub struct HistoryClient {
     runtime: Runtime,
@@ -37,6 +40,18 @@ pub struct HistoryClient {
     export: String,
     history: Rc<RefCell<History>>,
     random: Rc<Random>,
+}
+
+/// What happens between the opening of a volume and the reading of it.
+pub struct Meanwhile {
+    /// What is done as soon as it is open.
+    pub begin: Box<dyn FnOnce()>,
+    /// Where the volume is loaded then, over another connection.
+    pub address: Address,
+    /// Asked after each answer, with their number: until when.
+    pub next: Box<dyn FnMut(u64) -> Next>,
+    /// What is done when the first reads have been sent over the first connection.
+    pub end: Box<dyn FnOnce()>,
 }
 
 /// What a load does.
@@ -124,33 +139,8 @@ impl HistoryClient {
         options: LoadOptions,
         next: impl FnMut(u64) -> Next + 'static,
     ) -> Result<LoadEnd, NbdError> {
-        let platform = self.runtime.platform();
-        let (address, export) = (self.address.clone(), self.export.clone());
-        let (history, random) = (Rc::clone(&self.history), Rc::clone(&self.random));
-        self.runtime.block_on(async move {
-            let client = open(&platform, &address, &export).await?;
-            let began = platform.now();
-            let load = Load {
-                platform,
-                client,
-                history,
-                random,
-                options,
-                next: RefCell::new(next),
-                ending: Cell::new(false),
-                end: RefCell::new(LoadEnd {
-                    answered: 0,
-                    failures: Vec::new(),
-                    violations: Vec::new(),
-                    unanswered: 0,
-                    broken: None,
-                    pause_max: Duration::ZERO,
-                }),
-                answered_at: Cell::new(began),
-            };
-            join_all((0..options.in_flight).map(|_| load.work())).await;
-            Ok(load.end.into_inner())
-        })
+        let (volume, address) = (self.volume(), self.address.clone());
+        self.runtime.block_on(async move { volume.load(&address, options, next).await })
     }
 
     /// Reads every block and judges it. What was found holds from then on.
@@ -159,35 +149,105 @@ impl HistoryClient {
     ///
     /// If the volume could not be read.
     pub fn check(&mut self) -> Result<Vec<Violation>, NbdError> {
-        let platform = self.runtime.platform();
-        let (address, export) = (self.address.clone(), self.export.clone());
-        let history = Rc::clone(&self.history);
+        let (volume, address) = (self.volume(), self.address.clone());
         self.runtime.block_on(async move {
-            let client = open(&platform, &address, &export).await?;
-            let next = Cell::new(0);
-            let violations = RefCell::new(Vec::new());
-            let readers = (0..READS_AT_ONCE).map(|_| read_all(&client, &history, &next, &violations));
-            join_all(readers).await.into_iter().collect::<Result<(), NbdError>>()?;
-            let mut violations = violations.into_inner();
-            violations.sort_by_key(|violation: &Violation| violation.block);
-            Ok(violations)
+            let client = volume.open(&address).await?;
+            volume.check(&client).await
         })
+    }
+
+    /// Opens the volume, has something else happen, and only then reads every block over that connection and judges
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// If the volume could not be opened or read.
+    pub fn check_after(&mut self, meanwhile: Meanwhile) -> Result<(LoadEnd, Vec<Violation>), NbdError> {
+        let (volume, address) = (self.volume(), self.address.clone());
+        let Meanwhile { begin, address: elsewhere, next, end } = meanwhile;
+        self.runtime.block_on(async move {
+            let client = volume.open(&address).await?;
+            begin();
+            let load = volume.load(&elsewhere, LoadOptions::default(), next).await?;
+            let end = async {
+                volume.platform.sleep(SENT_AFTER).await;
+                end();
+            };
+            let (violations, ()) = join(volume.check(&client), end).await;
+            Ok((load, violations?))
+        })
+    }
+
+    fn volume(&self) -> Volume {
+        Volume {
+            platform: self.runtime.platform(),
+            export: self.export.clone(),
+            history: Rc::clone(&self.history),
+            random: Rc::clone(&self.random),
+        }
     }
 }
 
-/// Opens an export, as soon as the server is there and lets it be opened.
-async fn open(
-    platform: &LinuxPlatform,
-    address: &Address,
-    export: &str,
-) -> Result<NbdClient<LinuxPlatform>, NbdError> {
-    let deadline = platform.now() + OPEN_TIME_MAX;
-    loop {
-        match NbdClient::open(platform, address, export).await {
-            Ok(client) => return Ok(client),
-            Err(error) if platform.now() >= deadline => return Err(error),
-            Err(_) => platform.sleep(OPEN_PAUSE).await,
+/// The volume, as tasks of the client's runtime use it.
+struct Volume {
+    platform: LinuxPlatform,
+    export: String,
+    history: Rc<RefCell<History>>,
+    random: Rc<Random>,
+}
+
+impl Volume {
+    /// Opens it, as soon as the server is there and lets it be opened.
+    async fn open(&self, address: &Address) -> Result<NbdClient<LinuxPlatform>, NbdError> {
+        let platform = &self.platform;
+        let deadline = platform.now() + OPEN_TIME_MAX;
+        loop {
+            match NbdClient::open(platform, address, &self.export).await {
+                Ok(client) => return Ok(client),
+                Err(error) if platform.now() >= deadline => return Err(error),
+                Err(_) => platform.sleep(OPEN_PAUSE).await,
+            }
         }
+    }
+
+    async fn load(
+        &self,
+        address: &Address,
+        options: LoadOptions,
+        next: impl FnMut(u64) -> Next,
+    ) -> Result<LoadEnd, NbdError> {
+        let client = self.open(address).await?;
+        let began = self.platform.now();
+        let load = Load {
+            platform: self.platform.clone(),
+            client,
+            history: Rc::clone(&self.history),
+            random: Rc::clone(&self.random),
+            options,
+            next: RefCell::new(next),
+            ending: Cell::new(false),
+            end: RefCell::new(LoadEnd {
+                answered: 0,
+                failures: Vec::new(),
+                violations: Vec::new(),
+                unanswered: 0,
+                broken: None,
+                pause_max: Duration::ZERO,
+            }),
+            answered_at: Cell::new(began),
+        };
+        join_all((0..options.in_flight).map(|_| load.work())).await;
+        Ok(load.end.into_inner())
+    }
+
+    async fn check(&self, client: &NbdClient<LinuxPlatform>) -> Result<Vec<Violation>, NbdError> {
+        let next = Cell::new(0);
+        let violations = RefCell::new(Vec::new());
+        let readers = (0..READS_AT_ONCE).map(|_| read_all(client, &self.history, &next, &violations));
+        join_all(readers).await.into_iter().collect::<Result<(), NbdError>>()?;
+        let mut violations = violations.into_inner();
+        violations.sort_by_key(|violation: &Violation| violation.block);
+        Ok(violations)
     }
 }
 

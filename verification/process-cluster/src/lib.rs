@@ -28,7 +28,7 @@ mod turn;
 pub use cluster::{Cluster, ClusterOptions};
 pub use daemon::{CommandOutput, Daemon, KillSwitch};
 pub use history::{History, Violation, ViolationKind};
-pub use history_client::{HistoryClient, LoadEnd, LoadOptions, Next};
+pub use history_client::{HistoryClient, LoadEnd, LoadOptions, Meanwhile, Next};
 pub use load_thread::LoadThread;
 pub use network::{Network, Networks};
 pub use program::Program;

@@ -381,6 +381,22 @@ impl Servers {
         leader(&answer).expect("that was waited for")
     }
 
+    /// Waits until all members of etcd run and one of them leads, as a server sees it.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that.
+    pub fn await_state_members(&self, name: &str) {
+        let all_run = |state: &serde_json::Value| {
+            let members = state["members"].as_array();
+            members.is_some_and(|members| {
+                members.iter().all(|member| member["runs"] == true)
+                    && members.iter().any(|member| member["leads"] == true)
+            })
+        };
+        self.server(name).daemon.await_answer(&["cluster", "state", "-o", "json"], "all there", all_run);
+    }
+
     /// Makes a volume.
     ///
     /// # Panics

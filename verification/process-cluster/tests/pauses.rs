@@ -29,10 +29,10 @@ enum Loss {
     Owner,
     /// The same, when its member of etcd leads.
     OwnerAndLeader,
-    /// Two nodes at once, the owner's among them.
+    /// Two nodes at once, the owner's and that of etcd's leader among them.
     TwoNodes,
-    /// A member of etcd.
-    StateMember,
+    /// The member of etcd that leads.
+    StateLeader,
     /// Nothing: the volume is handed over.
     HandOver,
     /// One of the two networks, for a node with copies.
@@ -49,7 +49,7 @@ const LOSSES: [Loss; 10] = [
     Loss::Owner,
     Loss::OwnerAndLeader,
     Loss::TwoNodes,
-    Loss::StateMember,
+    Loss::StateLeader,
     Loss::HandOver,
     Loss::PathOfCopy,
     Loss::PathOfOwner,
@@ -69,7 +69,11 @@ fn others(node: &str) -> Vec<&'static str> {
 
 /// Has a loss happen in the middle of a load; of this network, if it is of one. The longest pause.
 fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss, network: Network) -> Duration {
-    let leader = servers.state_leader("n1");
+    let leader = match loss {
+        // The witness is no node.
+        Loss::TwoNodes => lead_on_a_node(servers),
+        _ => servers.state_leader("n1"),
+    };
     if loss == Loss::OwnerAndLeader && leader != "w" {
         servers.must_run("n1", &["volume", "move", "v", "--owner", &leader]);
     }
@@ -79,12 +83,15 @@ fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss, netwo
         panic!("there are four nodes, and {owner} is one")
     };
     let (used, lost) = match loss {
-        Loss::Copy | Loss::SilentCopy | Loss::StateMember => (&*owner, vec![first]),
+        Loss::Copy | Loss::SilentCopy => (&*owner, vec![first]),
+        Loss::StateLeader => (&*owner, vec![]),
         Loss::Owner => (first, vec![&*owner]),
         // Two servers, if it is the witness that leads.
         Loss::OwnerAndLeader if leader == "w" => (first, vec![&*owner, "w"]),
         Loss::OwnerAndLeader => (first, vec![&*owner]),
-        Loss::TwoNodes => (first, vec![&*owner, second]),
+        Loss::TwoNodes if leader == owner => (first, vec![&*owner, second]),
+        Loss::TwoNodes if leader == first => (second, vec![&*owner, first]),
+        Loss::TwoNodes => (first, vec![&*owner, &*leader]),
         Loss::HandOver | Loss::PathOfCopy | Loss::Path => (&*owner, vec![]),
         Loss::PathOfOwner => (first, vec![]),
     };
@@ -95,7 +102,7 @@ fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss, netwo
         Loss::Copy => at.kill_now(first),
         Loss::SilentCopy => at.signal(first, "-STOP"),
         Loss::Owner | Loss::OwnerAndLeader | Loss::TwoNodes => switch.cut(),
-        Loss::StateMember => at.kill_etcd(first),
+        Loss::StateLeader => at.kill_etcd(&leader),
         Loss::PathOfCopy => at.networks().cut_off(&[first], &[network]),
         Loss::PathOfOwner => at.networks().cut_off(&[&owner], &[network]),
         Loss::Path => at.networks().cut_whole(network),
@@ -117,9 +124,28 @@ fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss, netwo
         servers.signal(first, "-CONT");
     }
     if loss.needs_networks() {
+        // Nor does anybody who asks how it is see a node as lost.
+        for node in ["n1", "n4"] {
+            let nodes = servers.must_run(node, &["node", "list", "-o", "json"]).json();
+            let states = nodes.as_array().expect("a list").iter().map(|node| &node["status"]["operational"]);
+            let up = serde_json::json!(["Up"]);
+            assert_eq!(states.collect::<Vec<_>>(), [&up; 4], "{loss:?} of {network:?} as {node} sees it");
+        }
         servers.networks().heal();
     }
     end.pause_max
+}
+
+/// Has a node's member of etcd lead, and none of a witness: which one.
+fn lead_on_a_node(servers: &Servers) -> String {
+    loop {
+        let leader = servers.state_leader("n1");
+        if leader != "w" {
+            return leader;
+        }
+        servers.kill_etcd("w");
+        servers.await_state_members("n1");
+    }
 }
 
 fn median(sorted: &[Duration]) -> Duration {

@@ -3,11 +3,13 @@
 //!
 //! `SPANDREL_TEST_FULL=1` loses all pairs of nodes, and has an owner stand still for ten times its promises.
 
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use spandrel_process_cluster::{
-    HistoryClient, LoadOptions, LoadThread, Next, Program, Random, Servers, ServersOptions,
+    HistoryClient, LoadOptions, LoadThread, Meanwhile, Next, Program, Random, Servers, ServersOptions,
 };
 
 const VOLUME_BYTES: u64 = 32 << 20;
@@ -164,6 +166,33 @@ fn an_owner_that_is_silent_for_long_completes_nothing_when_it_comes_back() {
         assert_nothing_is_lost(&mut client);
         load(&mut client, 500);
     }
+    servers.await_health("n1");
+    assert_nothing_is_lost(&mut client);
+}
+
+/// What is asked of the former owner while it stands still, it reads when it goes on; by then another one has answered
+/// writes.
+#[test]
+fn an_owner_that_was_silent_for_long_reads_nothing_stale() {
+    let servers = Arc::new(servers(3, false));
+    let mut client = client_of(&servers, "n1", "3", 10);
+    load(&mut client, 1000);
+    assert_eq!(servers.owner("n2", "v").as_deref(), Some("n1"));
+
+    let (stop, wake) = (Arc::clone(&servers), Arc::clone(&servers));
+    let stopped_at = Instant::now();
+    let meanwhile = Meanwhile {
+        begin: Box::new(move || stop.signal("n1", "-STOP")),
+        address: servers.nbd_address("n2"),
+        next: Box::new(move |answered| {
+            let is_long = !is_full() || stopped_at.elapsed() >= TEN_PROMISES;
+            if answered >= 4000 && is_long { Next::End } else { Next::GoOn }
+        }),
+        end: Box::new(move || wake.signal("n1", "-CONT")),
+    };
+    let (end, violations) = client.check_after(meanwhile).expect("a cluster that serves");
+    assert!(end.is_faultless(), "{end:?}");
+    assert!(violations.is_empty(), "{violations:?}");
     servers.await_health("n1");
     assert_nothing_is_lost(&mut client);
 }
@@ -338,24 +367,34 @@ fn a_drive_that_fails_lies_or_has_no_room_costs_nobody_anything() {
     let mut servers = servers(3, false);
     let mut client = client_of(&servers, "n1", "3", 9);
     load(&mut client, 1000);
-    // The maps, journal and superblocks at the start are left alone, so that the drive can be taken up again.
-    let data = format!("{}-{}", 32_u64 << 20, 256_u64 << 20);
+    // Superblocks, roots and journal at the start are left alone, so that the drive can be taken up again.
+    let data = format!("{}-{}", 4_u64 << 20, 256_u64 << 20);
     let faults = [
-        format!("volatile,fail-read={data}:"),
-        format!("volatile,fail-write={data}:"),
-        format!("volatile,no-room={data}:"),
-        "volatile,skip-flush=50:".to_owned(),
+        ("fail-read", format!("fail-read={data}")),
+        ("fail-write", format!("fail-write={data}")),
+        ("no-room", format!("no-room={data}")),
+        ("skip-flush", "skip-flush=50".to_owned()),
     ];
-    for fault in faults {
+    for (name, fault) in faults {
         servers.stop("n2");
-        servers.set_drive_prefix("n2", &fault);
+        let log = servers.directory("n2").join("log/spandrel.log");
+        std::fs::remove_file(&log).expect("it has logged");
+        servers.set_drive_prefix("n2", &format!("volatile,{fault}:"));
         servers.restart("n2");
-        // At the node whose drive it is, and at another one.
-        for used in ["n2", "n3"] {
+        let has_struck = || {
+            let logged = std::fs::read_to_string(&log).expect("it logs");
+            logged.contains(&format!("planted fault: {name}"))
+        };
+        // A copy's drive, and the owner's own; once its node's start is got over, as far as the fault lets it.
+        for (owner, used) in [("n1", "n3"), ("n2", "n2")] {
+            let is_whole = |status: &serde_json::Value| status["volumes"][0]["status"]["health"] == "Healthy";
+            servers.await_status("n1", "whole or hit", |status| is_whole(status) || has_struck());
+            servers.must_run("n3", &["volume", "move", "v", "--owner", owner]);
             client.use_address(servers.nbd_address(used));
             load(&mut client, 1000);
             assert_nothing_is_lost(&mut client);
         }
+        assert!(has_struck(), "{name} had no effect");
         servers.kill("n2");
         servers.set_drive_prefix("n2", "volatile:");
         servers.restart("n2");
@@ -363,8 +402,43 @@ fn a_drive_that_fails_lies_or_has_no_room_costs_nobody_anything() {
         client.use_address(servers.nbd_address("n2"));
         assert_nothing_is_lost(&mut client);
         let verified = servers.run("n1", &["volume", "verify", "v"]);
-        assert_eq!(verified.status, Some(0), "{fault}: {verified:#?}");
+        assert_eq!(verified.status, Some(0), "{name}: {verified:#?}");
     }
+}
+
+#[test]
+fn a_service_manager_is_told_when_a_node_serves_and_when_it_stops() {
+    let mut servers = servers(1, false);
+    servers.stop("n1");
+    let directory = servers.directory("n1");
+    let told = UnixDatagram::bind(directory.join("notify.sock")).expect("a new socket");
+    servers.set_variable(
+        "n1",
+        "NOTIFY_SOCKET",
+        directory.join("notify.sock").to_str().expect("a plain name"),
+    );
+    let (ready, is_ready) = channel();
+    let manager = std::thread::spawn(move || {
+        let mut message = [0; 1024];
+        loop {
+            let length = told.recv(&mut message).expect("it can be received");
+            match &message[..length] {
+                // Whoever waited for that may come now.
+                b"READY=1" => {
+                    let sockets = ["admin.sock", "nbd.sock"].map(|name| directory.join(name));
+                    let _ = ready.send(sockets.map(|socket| UnixStream::connect(socket).is_ok()));
+                }
+                b"STOPPING=1" => return,
+                _ => {}
+            }
+        }
+    });
+    servers.restart("n1");
+    let serves = is_ready.recv_timeout(Duration::from_secs(60)).expect("it has said that it is ready");
+    assert_eq!(serves, [true; 2], "it serves when it says so");
+    assert!(!manager.is_finished(), "it does not stop yet");
+    servers.stop("n1");
+    manager.join().expect("it has said that it stops");
 }
 
 #[test]

@@ -1,12 +1,12 @@
-//! Whoever reads and writes a volume asks the cluster's state nothing: what all nodes ask of it is counted while a
-//! client has many requests under way.
+//! Whoever reads and writes a volume asks the cluster's state nothing: what all nodes of a cluster with etcd ask of it
+//! is counted while a client has many requests under way.
 //!
 //! `SPANDREL_TEST_FULL=1` counts for a minute.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use spandrel_process_cluster::{Cluster, ClusterOptions, HistoryClient, LoadOptions, Next, Program};
+use spandrel_process_cluster::{HistoryClient, LoadOptions, Next, Program, Servers, ServersOptions};
 
 const VOLUME_BYTES: u64 = 16 << 20;
 
@@ -21,8 +21,8 @@ struct Asked {
     lease_renewals: u64,
 }
 
-fn asked(cluster: &Cluster) -> Asked {
-    let nodes = cluster.must_run(&["node", "list", "-o", "json"]).json();
+fn asked(servers: &Servers) -> Asked {
+    let nodes = servers.must_run("n1", &["node", "list", "-o", "json"]).json();
     let of_all = |what: &str| {
         let nodes = nodes.as_array().expect("a list").iter();
         nodes.map(|node| node["state_requests"][what].as_u64().expect("a number")).sum()
@@ -37,19 +37,16 @@ fn asked(cluster: &Cluster) -> Asked {
 #[test]
 fn a_load_asks_the_clusters_state_nothing() {
     let seconds = if std::env::var_os("SPANDREL_TEST_FULL").is_some() { 60 } else { 4 };
-    let arguments = ["--nodes", "3", "--drives", "1", "--drive-size", "256M", "--memory"];
-    let options =
-        ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
-    let cluster = Rc::new(Cluster::start(Program::with_test_faults(), options));
-    let new = asked(&cluster);
-    cluster.must_run(&["volume", "create", "v", "--size", "16M", "--copies", "3", "--owner", "n1"]);
-    cluster.await_health();
-    let created = asked(&cluster);
+    let servers = Rc::new(Servers::start(&Program::with_test_faults(), &ServersOptions::new(3, false)));
+    let new = asked(&servers);
+    servers.create_volume("n1", "v", &["--size", "16M", "--copies", "3", "--owner", "n1"]);
+    servers.await_health("n1");
+    let created = asked(&servers);
     assert!(created.reads > new.reads && created.transactions > new.transactions, "{new:?}, {created:?}");
 
-    let mut client = HistoryClient::new(cluster.nbd_address("n1"), "v", VOLUME_BYTES, 1);
+    let mut client = HistoryClient::new(servers.nbd_address("n1"), "v", VOLUME_BYTES, 1);
     let counted = Rc::new(std::cell::RefCell::new(Vec::new()));
-    let (counts, of) = (Rc::clone(&counted), Rc::clone(&cluster));
+    let (counts, of) = (Rc::clone(&counted), Rc::clone(&servers));
     let mut began = None;
     // Within one load: a client that comes or goes asks who may write.
     let next = move |answered| {

@@ -8,6 +8,8 @@
 //! - `fail-read=START-END`, `fail-write=START-END`: reads or writes that touch these bytes (END not
 //!   among them) fail as a broken medium does.
 //! - `no-room=START-END`: writes that touch these bytes fail as a full file system does.
+//!
+//! The first time that one of them has an effect it says so in the log, so that a test knows it was one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,10 +33,12 @@ pub(super) struct VolatileCache {
     /// Flushes that are still carried out; none of them is skipped if absent.
     flushes_left: Option<Cell<u64>>,
     faults: Vec<Fault>,
+    has_struck: Cell<bool>,
     sectors: Rc<Sectors>,
 }
 
 struct Fault {
+    name: String,
     operation: DriveOperation,
     bytes: Range<u64>,
     kind: DriveErrorKind,
@@ -68,6 +72,7 @@ pub(super) fn parse(location: &str) -> Result<Option<VolatileCache>, DriveError>
         path: path.to_string(),
         flushes_left: None,
         faults: Vec::new(),
+        has_struck: Cell::new(false),
         sectors: Rc::default(),
     };
     for option in options {
@@ -101,7 +106,7 @@ fn parse_option(option: &str) -> Option<ParsedOption> {
         "no-room" => (DriveOperation::Write, DriveErrorKind::NoRoom),
         _ => return None,
     };
-    Some(ParsedOption::Fault(Fault { operation, bytes, kind }))
+    Some(ParsedOption::Fault(Fault { name: name.to_owned(), operation, bytes, kind }))
 }
 
 impl VolatileCache {
@@ -118,8 +123,15 @@ impl VolatileCache {
         match self.faults.iter().find(touched) {
             None => Ok(()),
             Some(fault) => {
+                self.strike(&fault.name);
                 Err(DriveError { kind: fault.kind, operation, offset, detail: "a planted fault".to_string() })
             }
+        }
+    }
+
+    fn strike(&self, fault: &str) {
+        if !self.has_struck.replace(true) {
+            tracing::warn!("planted fault: {fault}");
         }
     }
 
@@ -164,7 +176,10 @@ impl VolatileCache {
         if let Some(left) = &self.flushes_left {
             match left.get().checked_sub(1) {
                 Some(fewer) => left.set(fewer),
-                None => return Ok(()),
+                None => {
+                    self.strike("skip-flush");
+                    return Ok(());
+                }
             }
         }
         // A task of its own: a flush that has begun ends, even if nobody waits for it any more.

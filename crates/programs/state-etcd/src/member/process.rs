@@ -112,8 +112,11 @@ impl MemberProcess {
         command.args(arguments(settings)).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         // What a terminal says to this process is not for that one.
         command.process_group(0);
-        // What is set for another etcd on this machine is not for this one.
-        let is_foreign = |name: &OsStr| name.as_bytes().starts_with(b"ETCD_") && name != UNSUPPORTED_ARCH;
+        // What is set for another etcd on this machine is not for this one. Nor may it tell the service manager, as
+        // it would by itself, that this process is ready.
+        let is_foreign = |name: &OsStr| {
+            name.as_bytes().starts_with(b"ETCD_") && name != UNSUPPORTED_ARCH || name == "NOTIFY_SOCKET"
+        };
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_foreign(name)) {
             command.env_remove(name);
         }
