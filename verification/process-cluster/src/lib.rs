@@ -15,6 +15,7 @@
 
 mod cluster;
 mod daemon;
+mod external_etcd;
 mod history;
 mod history_client;
 mod load_thread;
@@ -27,6 +28,7 @@ mod turn;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use daemon::{CommandOutput, Daemon, KillSwitch};
+pub use external_etcd::ExternalEtcd;
 pub use history::{History, Violation, ViolationKind};
 pub use history_client::{HistoryClient, LoadEnd, LoadOptions, Meanwhile, Next};
 pub use load_thread::LoadThread;

@@ -41,6 +41,8 @@ pub struct ServersOptions {
     pub drive_size: String,
     /// What stands before the location of each drive, as `volatile:`; empty for plain files.
     pub drive_prefix: String,
+    /// What `cluster init` is told besides.
+    pub init_arguments: Vec<String>,
 }
 
 impl ServersOptions {
@@ -52,7 +54,13 @@ impl ServersOptions {
 
     /// So many nodes with drives that lose what was not flushed, and a witness if there is to be one.
     pub fn new(nodes: usize, witness: bool) -> Self {
-        Self { nodes, witness, drive_size: "256M".to_owned(), drive_prefix: "volatile:".to_owned() }
+        Self {
+            nodes,
+            witness,
+            drive_size: "256M".to_owned(),
+            drive_prefix: "volatile:".to_owned(),
+            init_arguments: Vec::new(),
+        }
     }
 }
 
@@ -118,7 +126,8 @@ impl Servers {
             match &token {
                 None => {
                     let made = ["cluster", "init", "--name", "test", "--slab-size", "4M"];
-                    let made = daemon.must_run(&[&made[..], &own[..]].concat());
+                    let besides: Vec<&str> = options.init_arguments.iter().map(String::as_str).collect();
+                    let made = daemon.must_run(&[&made[..], &own[..], &besides[..]].concat());
                     token = Some(made.output.lines().last().expect("it prints a token").to_owned());
                 }
                 Some(token) => {
@@ -131,7 +140,9 @@ impl Servers {
                 servers.add_drive(&name, &options.drive_size);
             }
         }
-        servers.await_state();
+        if options.init_arguments.is_empty() {
+            servers.await_state();
+        }
         servers.await_drives(options.nodes as u64);
         servers
     }
@@ -295,6 +306,20 @@ impl Servers {
     /// Whether a server's process runs.
     pub fn is_running(&mut self, name: &str) -> bool {
         self.server_mut(name).daemon.is_running()
+    }
+
+    /// Waits until a server's process has ended by itself.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    pub fn await_end(&mut self, name: &str) {
+        let deadline = Instant::now() + RELEASE_TIME_MAX;
+        while self.is_running(name) {
+            assert!(Instant::now() < deadline, "{name} goes on");
+            // tidy-allow(sleep): its end can only be asked for.
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// What a server's process has said.

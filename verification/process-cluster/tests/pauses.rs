@@ -2,7 +2,8 @@
 //! under way, and the longest time in which none of them is answered.
 //!
 //! `SPANDREL_TEST_FULL=1 cargo test -p spandrel-process-cluster --test pauses -- --nocapture` measures each loss
-//! twenty times and prints a table; otherwise each happens once. No time is judged: machines differ.
+//! twenty times and prints a table; otherwise each happens once. `SPANDREL_TEST_LOSS=TwoNodes` measures that one alone.
+//! No time is judged: machines differ.
 //!
 //! Each server is in two networks, where namespaces can be made; else the loss of a network is left out.
 
@@ -160,6 +161,7 @@ fn clients_go_on_after_every_loss() {
         witness: true,
         drive_size: "256M".to_owned(),
         drive_prefix: String::new(),
+        init_arguments: Vec::new(),
     };
     let program = Program::with_test_faults();
     let networks = Networks::between(&options.names(), &Network::BOTH, "the loss of a network");
@@ -172,7 +174,12 @@ fn clients_go_on_after_every_loss() {
     servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
     let mut client = HistoryClient::new(servers.nbd_address("n1"), "v", VOLUME_BYTES, 8);
     println!("{:<14}  {:>9}  {:>9}", "LOSS", "MEDIAN ms", "WORST ms");
-    for loss in LOSSES.into_iter().filter(|loss| in_networks || !loss.needs_networks()) {
+    let only = std::env::var("SPANDREL_TEST_LOSS").ok();
+    let is_wanted = |loss: &Loss| {
+        (in_networks || !loss.needs_networks())
+            && only.as_ref().is_none_or(|only| *only == format!("{loss:?}"))
+    };
+    for loss in LOSSES.into_iter().filter(is_wanted) {
         let mut pauses = Vec::new();
         // Each network in turn: nodes use one of them at a time.
         let runs = if loss.needs_networks() { runs.max(2) } else { runs };

@@ -14,7 +14,11 @@ use spandrel_trust::Credentials;
 const SILENCE: Duration = Duration::from_secs(1);
 
 fn one_node() -> ServersOptions {
-    ServersOptions { nodes: 1, witness: false, drive_size: "64M".to_owned(), drive_prefix: String::new() }
+    ServersOptions {
+        drive_size: "64M".to_owned(),
+        drive_prefix: String::new(),
+        ..ServersOptions::new(1, false)
+    }
 }
 
 fn settings(directory: &Path) -> serde_json::Value {

@@ -412,9 +412,22 @@ pub struct ClusterInitArguments {
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_slab_size)]
     pub slab_size: SlabGeometry,
 
-    /// Keep the cluster's state in an etcd that others look after: addresses of its members
+    /// Keep the cluster's state in an etcd that others look after: its members, like
+    /// etcd://10.0.0.5:2379. Those on other machines need the three files below
     #[arg(long, value_name = "URL,...", value_delimiter = ',', value_parser = parse_state)]
     pub state: Vec<String>,
+
+    /// The certificate of the authority that has signed for the members of that etcd, in PEM
+    #[arg(long, value_name = "FILE", requires_all = ["state", "state_certificate", "state_key"])]
+    pub state_authority: Option<PathBuf>,
+
+    /// A certificate that they let in. All servers of the cluster use it, and get it when they join
+    #[arg(long, value_name = "FILE", requires_all = ["state", "state_authority", "state_key"])]
+    pub state_certificate: Option<PathBuf>,
+
+    /// Its private key
+    #[arg(long, value_name = "FILE", requires_all = ["state", "state_authority", "state_certificate"])]
+    pub state_key: Option<PathBuf>,
 }
 
 /// What a new server is and where it listens.
@@ -736,27 +749,13 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 }
 
 fn parse_state(text: &str) -> Result<String, String> {
-    match text.strip_prefix("etcd://") {
-        Some(address) if !address.is_empty() => {
-            check_loopback(address)?;
-            Ok(format!("http://{address}"))
+    let address = text.strip_prefix("etcd://").unwrap_or_default();
+    match address.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok() => {
+            Ok(address.to_owned())
         }
-        _ => Err(format!("{text:?} is no etcd: write for example etcd://127.0.0.1:2379")),
+        _ => Err(format!("{text:?} is no etcd: write for example etcd://10.0.0.5:2379")),
     }
-}
-
-/// Refuses an etcd on another machine: nothing between it and this one would be encrypted, and whoever can read along
-/// or write there owns the cluster.
-fn check_loopback(address: &str) -> Result<(), String> {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    if host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback()) {
-        return Ok(());
-    }
-    Err(format!(
-        "{address:?} is another machine, and nothing between it and this one would be encrypted: let the cluster keep \
-         its state itself (without --state), or name a loopback address at which something encrypted listens"
-    ))
 }
 
 fn parse_size_argument(text: &str) -> Result<u64, String> {

@@ -56,19 +56,21 @@ fn a_server_elsewhere_may_be_named_anywhere_and_joins_keep_their_token() {
 }
 
 #[test]
-fn an_etcd_of_others_is_spoken_to_on_this_machine_alone() {
-    for good in ["etcd://127.0.0.1:2379", "etcd://[::1]:2379", "etcd://localhost:2379", "etcd://127.9.0.1:1"]
-    {
-        assert!(parse_state(good).is_ok_and(|url| url.starts_with("http://")), "{good}");
+fn an_etcd_of_others_is_named_by_address_and_port() {
+    for good in ["127.0.0.1:2379", "[::1]:2379", "localhost:2379", "etcd.example:2379"] {
+        assert_eq!(parse_state(&format!("etcd://{good}")).as_deref(), Ok(good));
     }
-    for bad in [
-        "etcd://10.0.0.1:2379",
-        "etcd://etcd.example:2379",
-        "etcd://[2001:db8::1]:2379",
-        "etcd://",
-        "http://127.0.0.1:2379",
-        "etcd://localhost.example:2379",
-    ] {
+    for bad in
+        ["etcd://", "http://127.0.0.1:2379", "etcd://10.0.0.1", "etcd://:2379", "etcd://a/b:1", "etcd://a:b"]
+    {
         assert!(parse_state(bad).is_err(), "{bad}");
     }
+}
+
+#[test]
+fn what_proves_to_an_etcd_who_one_is_comes_whole() {
+    let init = "spandrel cluster init --name t --listen 10.0.0.1 --state etcd://10.0.0.5:2379";
+    assert!(parse(&format!("{init} --state-authority a --state-certificate c --state-key k")).is_ok());
+    assert!(parse(&format!("{init} --state-authority a --state-certificate c")).is_err());
+    assert!(parse(&format!("{init} --state-key k")).is_err());
 }

@@ -50,7 +50,7 @@ pub fn secured_url(address: &SocketAddr) -> String {
 /// Where the state is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdOptions {
-    /// Where each member answers clients, like `http://127.0.0.1:2379`. They are tried in turn, the first one
+    /// Where each member answers clients, like `http://127.0.0.1:2379` or `https://etcd.example:2379`. They are tried in turn, the first one
     /// first.
     pub endpoints: Vec<String>,
     /// What each key begins with, in etcd alone.
@@ -68,14 +68,15 @@ pub struct EtcdIdentity {
     pub certificate_pem: String,
     /// Its private key.
     pub key_pem: String,
-    /// A name that every member's certificate carries.
-    pub member_name: String,
+    /// A name that every member's certificate carries; if absent, each member's carries the name or address by which
+    /// it is reached.
+    pub member_name: Option<String>,
 }
 
 /// Keys are in no log.
 impl std::fmt::Debug for EtcdIdentity {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "EtcdIdentity({})", self.member_name)
+        write!(formatter, "EtcdIdentity({:?})", self.member_name)
     }
 }
 

@@ -170,7 +170,7 @@ fn a_member_with_certificates_lets_nobody_in_without() {
         authority_pem: authority.certificate_pem().to_owned(),
         certificate_pem: authority.issue(&holder).unwrap(),
         key_pem: key.pem(),
-        member_name: common_name(cluster),
+        member_name: Some(common_name(cluster)),
     };
     let file = |name: &str, content: &[u8]| {
         let path = folder.path().join(name);

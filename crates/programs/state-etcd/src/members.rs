@@ -290,17 +290,21 @@ async fn silence_of(member: &Member) {
 
 /// How this side and the members show each other who they are.
 fn tls_options(identity: &EtcdIdentity) -> TlsOptions {
-    TlsOptions::new()
-        .domain_name(identity.member_name.clone())
+    let options = match &identity.member_name {
+        Some(name) => TlsOptions::new().domain_name(name.clone()),
+        None => TlsOptions::new(),
+    };
+    options
         .ca_certificate(Certificate::from_pem(&identity.authority_pem))
         .identity(Identity::from_pem(&identity.certificate_pem, &identity.key_pem))
         .timeout(CONNECT_TIME)
 }
 
-/// Whether a text is a URL with an address and a port.
+/// Whether a text is a URL with an address or a name, and a port.
 fn is_address(endpoint: &str) -> bool {
     let address = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix("https://"));
-    address.is_some_and(|address| address.parse::<std::net::SocketAddr>().is_ok())
+    let parts = address.and_then(|address| address.rsplit_once(':'));
+    parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
 /// Connections to the members at `endpoints`: those that are `known`, and new ones.

@@ -113,12 +113,33 @@ pub struct JoinAnswer {
     pub state_is_own: bool,
     /// Where the members that keep it answer clients.
     pub state_endpoints: Vec<String>,
+    /// With what servers prove who they are to members that others keep.
+    #[serde(default)]
+    pub state_identity: Option<StateIdentity>,
 }
 
 /// The authority's key is in no log.
 impl fmt::Debug for JoinAnswer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "JoinAnswer({})", self.cluster_name)
+    }
+}
+
+/// With what servers prove who they are to an etcd that others keep, and know its members. All in PEM.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateIdentity {
+    /// The certificate of the authority that has signed for the members.
+    pub authority_pem: String,
+    /// A certificate that the members let in.
+    pub certificate_pem: String,
+    /// Its private key.
+    pub key_pem: String,
+}
+
+/// Keys are in no log.
+impl fmt::Debug for StateIdentity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("StateIdentity")
     }
 }
 

@@ -9,6 +9,7 @@ fn secrets_are_in_no_log() {
         authority_key_pem: Some(text.clone()),
         certificate_pem: String::new(),
         state_is_own: true,
+        state_identity: None,
         state_endpoints: Vec::new(),
     };
     let told = format!(

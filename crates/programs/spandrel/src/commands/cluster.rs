@@ -6,7 +6,9 @@ use spandrel_shared::Error;
 use spandrel_trust::JoinToken;
 
 use crate::admin::administration::unix_ms;
-use crate::admin::api::{self, JoinTokenAnswer, JoinTokenStatus, ServerRemove, ServerRemoved, StateStatus};
+use crate::admin::api::{
+    self, JoinTokenAnswer, JoinTokenStatus, ServerRemove, ServerRemoved, StateIdentity, StateStatus,
+};
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{
     ClusterCommand, ClusterInitArguments, JoinArguments, JoinTokenCommand, Output, ServerArguments,
@@ -18,7 +20,7 @@ use crate::confirm::confirm;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::reach::Reach;
-use crate::server::found::{NewCluster, found};
+use crate::server::found::{ExternalState, NewCluster, found};
 use crate::server::join::{self, NewServer};
 use crate::table::Table;
 use crate::text::{json, say};
@@ -52,7 +54,7 @@ fn init(directory: &Directory, arguments: &ClusterInitArguments) -> Outcome {
         listen: arguments.server.listen.clone(),
         slab_bytes: Some(arguments.slab_size),
         etcd: program_path(&arguments.server.etcd)?,
-        state_endpoints: (!arguments.state.is_empty()).then(|| arguments.state.clone()),
+        state: external_state(arguments)?,
     };
     let token = found(directory, new)?;
     let dir = directory.path().display();
@@ -64,6 +66,34 @@ fn init(directory: &Directory, arguments: &ClusterInitArguments) -> Outcome {
         arguments.name
     ));
     Ok(EXIT_OK)
+}
+
+/// The etcd of others that is to hold the state, if one was named.
+fn external_state(arguments: &ClusterInitArguments) -> Result<Option<ExternalState>, Error> {
+    if arguments.state.is_empty() {
+        return Ok(None);
+    }
+    let read = |path: &PathBuf| {
+        std::fs::read_to_string(path).map_err(|error| {
+            Error::new(
+                "STATE_CREDENTIALS_UNREADABLE",
+                "the cluster is not made",
+                format!("{}: {error}", path.display()),
+                "name a file in PEM that you may read",
+            )
+        })
+    };
+    let files = [&arguments.state_authority, &arguments.state_certificate, &arguments.state_key];
+    let identity = match files.map(Option::as_ref) {
+        [Some(authority), Some(certificate), Some(key)] => Some(StateIdentity {
+            authority_pem: read(authority)?,
+            certificate_pem: read(certificate)?,
+            key_pem: read(key)?,
+        }),
+        // One needs the others.
+        _ => None,
+    };
+    Ok(Some(ExternalState { addresses: arguments.state.clone(), identity }))
 }
 
 fn join_token(client: &Client, command: Option<&JoinTokenCommand>) -> Outcome {

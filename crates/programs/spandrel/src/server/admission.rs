@@ -12,7 +12,7 @@ use spandrel_trust::{Authority, Fingerprint, Holder, JoinToken, Secret};
 use super::Port;
 use super::found::{JOIN_TIME, check_listen, holder_addresses};
 use crate::admin::administration::{state_error, unix_ms};
-use crate::admin::api::{JoinAnswer, JoinRequest};
+use crate::admin::api::{JoinAnswer, JoinRequest, StateIdentity};
 use crate::node_state::NodeState;
 
 /// The bytes of a point on the curve P-256, uncompressed.
@@ -31,6 +31,8 @@ pub struct Admission {
     pub authority: Authority,
     /// Whether the servers keep the state themselves.
     pub state_is_own: bool,
+    /// If not, with what they prove who they are to those who do.
+    pub state_identity: Option<StateIdentity>,
 }
 
 impl Admission {
@@ -66,6 +68,7 @@ impl Admission {
             certificate_pem,
             state_is_own: self.state_is_own,
             state_endpoints,
+            state_identity: self.state_identity.clone(),
         })
     }
 

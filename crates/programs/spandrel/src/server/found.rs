@@ -2,19 +2,21 @@
 //!
 //! Only files are made here. The node's first start puts the cluster into its state.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use spandrel_shared::geometry::SLAB_BYTES_MAX;
 use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
-use spandrel_state_etcd::{member, secured_url};
+use spandrel_state_etcd::{EtcdState, member, secured_url};
 use spandrel_trust::{Authority, Credentials, Fingerprint, Holder, HolderKey, JoinToken, Secret};
 
 use super::Port;
 use super::pending::PendingJoin;
+use super::run::etcd_options;
 use super::settings::{Founding, Pki, ServerSettings, StatePlace, claim_new};
 use crate::admin::administration::unix_ms;
+use crate::admin::api::StateIdentity;
 use crate::directory::Directory;
 use crate::random::random;
 
@@ -37,15 +39,66 @@ pub struct NewCluster {
     pub slab_bytes: Option<SlabGeometry>,
     /// etcd, a path or a name in `PATH`.
     pub etcd: PathBuf,
-    /// Where an etcd is that others keep, if that is to hold the state.
-    pub state_endpoints: Option<Vec<String>>,
+    /// An etcd that others keep, if that is to hold the state.
+    pub state: Option<ExternalState>,
+}
+
+/// An etcd that others keep.
+#[derive(Clone, Debug)]
+pub struct ExternalState {
+    /// Where its members answer clients: addresses or names, with ports.
+    pub addresses: Vec<String>,
+    /// With what servers prove who they are; without, nothing is encrypted.
+    pub identity: Option<StateIdentity>,
+}
+
+impl ExternalState {
+    /// Where its members answer clients.
+    ///
+    /// Error: `STATE_NOT_ENCRYPTED` if one is on another machine and nothing would be encrypted on the way: whoever can
+    /// read along or write there owns the cluster.
+    fn endpoints(&self) -> Result<Vec<String>, Error> {
+        if self.identity.is_some() {
+            return Ok(self.addresses.iter().map(|address| format!("https://{address}")).collect());
+        }
+        if let Some(other) = self.addresses.iter().find(|address| !is_on_this_machine(address)) {
+            return Err(Error::new(
+                "STATE_NOT_ENCRYPTED",
+                "the cluster is not made",
+                format!(
+                    "the etcd at {other} is on another machine, and nothing on the way there would be encrypted"
+                ),
+                "say with what servers prove who they are there: --state-authority, --state-certificate, --state-key; \
+                 or let the cluster keep its state itself (without --state)",
+            ));
+        }
+        Ok(self.addresses.iter().map(|address| format!("http://{address}")).collect())
+    }
+}
+
+fn is_on_this_machine(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 /// Makes a cluster whose first node is in `directory`. What lets others join.
 pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error> {
-    if new.state_endpoints.is_none() {
-        member::check_program(&new.etcd)?;
-    }
+    let state = match &new.state {
+        Some(state) => StatePlace::External { endpoints: state.endpoints()? },
+        None => {
+            member::check_program(&new.etcd)?;
+            StatePlace::Own {
+                program: new.etcd,
+                endpoints: new
+                    .listen
+                    .iter()
+                    .map(|listen| secured_url(&Port::StateClients.at(*listen)))
+                    .collect(),
+                is_member: false,
+            }
+        }
+    };
     check_listen(&new.listen)?;
     check_local(&new.listen)?;
     let _lock = claim_new(directory)?;
@@ -65,14 +118,6 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
     Pki(directory).write(&credentials, Some(&authority.key_pem()))?;
     let secret = Secret::random();
     let created_unix_ms = unix_ms();
-    let state = match new.state_endpoints {
-        Some(endpoints) => StatePlace::External { endpoints },
-        None => StatePlace::Own {
-            program: new.etcd,
-            endpoints: new.listen.iter().map(|listen| secured_url(&Port::StateClients.at(*listen))).collect(),
-            is_member: false,
-        },
-    };
     let settings = ServerSettings {
         format: ServerSettings::format(),
         cluster,
@@ -96,6 +141,11 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
         drives: Vec::new(),
         listen: new.listen,
     };
+    if let Some(identity) = new.state.and_then(|state| state.identity) {
+        Pki(directory).write_state_identity(&identity)?;
+        // What cannot be used is said now, and not when the node starts.
+        drop(EtcdState::connect(&etcd_options(directory, &settings, &credentials)?)?);
+    }
     settings.write(directory)?;
     Ok(JoinToken {
         cluster,

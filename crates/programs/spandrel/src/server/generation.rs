@@ -15,7 +15,7 @@ use spandrel_state_etcd::{EtcdOptions, EtcdState, secured_url};
 use spandrel_trust::Credentials;
 
 use super::Port;
-use super::run::etcd_options;
+use super::run::own_identity;
 use super::settings::{ServerSettings, StatePlace};
 
 /// How long another server may take to say which generation counts.
@@ -72,8 +72,11 @@ pub async fn later_elsewhere(settings: &ServerSettings, credentials: &Credential
     }
     // Each alone: some may still have the former state.
     let asked = others.into_iter().map(|endpoint| async move {
-        let options =
-            EtcdOptions { endpoints: vec![endpoint.clone()], ..etcd_options(settings, credentials) };
+        let options = EtcdOptions {
+            endpoints: vec![endpoint.clone()],
+            namespace: namespace(settings.cluster, 0),
+            identity: Some(own_identity(credentials)),
+        };
         let etcd = EtcdState::connect(&options).ok()?;
         let answer = tokio::time::timeout(ANSWER_TIME_MAX, generation(&etcd, settings.cluster)).await;
         Some((answer.ok()?.ok()??, endpoint))

@@ -89,6 +89,9 @@ pub async fn join(directory: &Directory, token: &JoinToken, new: NewServer) -> R
     } else {
         StatePlace::External { endpoints: answer.state_endpoints }
     };
+    if let Some(identity) = &answer.state_identity {
+        Pki(directory).write_state_identity(identity)?;
+    }
     let settings = ServerSettings {
         format: ServerSettings::format(),
         cluster: token.cluster,

@@ -73,7 +73,7 @@ pub async fn read_member(directory: &Directory, settings: &ServerSettings) -> Re
     };
     let options = EtcdOptions {
         endpoints: vec![member.url(&client)],
-        ..etcd_options(settings, &pki.credentials(settings.cluster)?)
+        ..etcd_options(directory, settings, &pki.credentials(settings.cluster)?)?
     };
     let member = Member::start(member).await?;
     let read = read_state(settings.cluster, &options).await;
@@ -144,8 +144,8 @@ async fn make_it_count(
     match &settings.state {
         StatePlace::Own { .. } => recover_own(directory, settings, backup, known).await,
         StatePlace::External { .. } => {
-            let etcd =
-                EtcdState::connect(&etcd_options(&settings, &Pki(directory).credentials(settings.cluster)?))?;
+            let credentials = Pki(directory).credentials(settings.cluster)?;
+            let etcd = EtcdState::connect(&etcd_options(directory, &settings, &credentials)?)?;
             let former = answered(|| generation(&etcd, settings.cluster)).await?.unwrap_or_default();
             let next = later_generation(known.max(former))?;
             make_state(&etcd, settings.cluster, backup, next).await?;
@@ -184,7 +184,8 @@ async fn recover_own(
     // Members of the former etcd look for it at the very address where this one answers.
     keeper.begin(Beginning::First(format!("{}.{next}", settings.cluster))).await?;
     let made = async {
-        let etcd = EtcdState::connect(&etcd_options(&settings, &pki.credentials(settings.cluster)?))?;
+        let credentials = pki.credentials(settings.cluster)?;
+        let etcd = EtcdState::connect(&etcd_options(directory, &settings, &credentials)?)?;
         make_state(&etcd, settings.cluster, backup, next).await
     };
     let made = made.await;

@@ -33,7 +33,8 @@ use super::settings::{Founding, Pki, ServerSettings, StatePlace, lock};
 use super::state_member::{Servers, StateMemberKeeper};
 use crate::admin::administration::{Administration, ProcessFacts, Server, state_error, unix_ms};
 use crate::admin::api::{
-    DriveAdd, DriveAdded, JoinAnswer, JoinRequest, ServerRemove, ServerRemoved, StateMember, StateStatus,
+    DriveAdd, DriveAdded, JoinAnswer, JoinRequest, ServerRemove, ServerRemoved, StateIdentity, StateMember,
+    StateStatus,
 };
 use crate::admin::nodes::Nodes;
 use crate::admin::server::{self, Caller};
@@ -169,7 +170,7 @@ impl Running {
         keeper.follow_later(&credentials).await?;
         keeper.start().await?;
         let settings = keeper.settings();
-        let connected = EtcdState::connect(&etcd_options(&settings, &credentials))?;
+        let connected = EtcdState::connect(&etcd_options(&directory, &settings, &credentials)?)?;
         let (mut etcd, mut cluster) = await_cluster(&connected, &keeper, &credentials).await?;
         // Nothing is served before all servers were asked of which this one can know.
         keeper.learn_servers(&ClusterState::new(NodeState::Etcd(etcd.clone()))).await?;
@@ -196,6 +197,7 @@ impl Running {
                 state: state.clone(),
                 authority: pki.load_authority(settings.cluster)?,
                 state_is_own: matches!(settings.state, StatePlace::Own { .. }),
+                state_identity: external_identity(&directory, &settings)?,
             }),
         };
         let process =
@@ -229,10 +231,7 @@ impl Running {
         let (backed_up, directory_of_backups) = (state.clone(), directory.clone());
         tasks.push(tokio::spawn(async move { keep_backups(directory_of_backups, backed_up).await }));
         let keeping = Arc::clone(&keeper);
-        tasks.push(match settings.state {
-            StatePlace::Own { .. } => tokio::spawn(async move { keeping.keep(etcd, state).await }),
-            StatePlace::External { .. } => tokio::spawn(async move { keeping.watch_generation(etcd).await }),
-        });
+        tasks.push(tokio::spawn(async move { keeping.keep(etcd, state).await }));
         Ok(Self { settings, directory, keeper, node, tasks })
     }
 
@@ -266,19 +265,46 @@ impl Running {
     }
 }
 
-/// How the state is reached.
-pub fn etcd_options(settings: &ServerSettings, credentials: &Credentials) -> EtcdOptions {
-    let identity = EtcdIdentity {
+/// How the state is reached by the server in `directory`.
+pub fn etcd_options(
+    directory: &Directory,
+    settings: &ServerSettings,
+    credentials: &Credentials,
+) -> Result<EtcdOptions, Error> {
+    let identity = match &settings.state {
+        StatePlace::Own { .. } => Some(own_identity(credentials)),
+        StatePlace::External { .. } => external_identity(directory, settings)?.map(
+            |StateIdentity { authority_pem, certificate_pem, key_pem }| EtcdIdentity {
+                authority_pem,
+                certificate_pem,
+                key_pem,
+                member_name: None,
+            },
+        ),
+    };
+    Ok(EtcdOptions {
+        endpoints: settings.state.endpoints().to_vec(),
+        namespace: namespace(settings.cluster, 0),
+        identity,
+    })
+}
+
+/// With what a server proves who it is to the cluster's own etcd.
+pub fn own_identity(credentials: &Credentials) -> EtcdIdentity {
+    EtcdIdentity {
         authority_pem: credentials.authority_pem.clone(),
         certificate_pem: credentials.certificate_pem.clone(),
         key_pem: credentials.key_pem.clone(),
-        member_name: common_name(settings.cluster),
-    };
-    EtcdOptions {
-        endpoints: settings.state.endpoints().to_vec(),
-        namespace: namespace(settings.cluster, 0),
-        identity: matches!(settings.state, StatePlace::Own { .. }).then_some(identity),
+        member_name: Some(common_name(credentials.cluster)),
     }
+}
+
+/// With what the server in `directory` proves who it is to an etcd that others keep, if it must.
+fn external_identity(
+    directory: &Directory,
+    settings: &ServerSettings,
+) -> Result<Option<StateIdentity>, Error> {
+    settings.state.is_external_with_tls().then(|| Pki(directory).state_identity()).transpose()
 }
 
 /// Waits until the state answers, and puts a new cluster into it. The state, and the cluster that it holds.

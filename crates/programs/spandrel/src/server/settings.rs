@@ -4,7 +4,8 @@
 //! DIR/node.json        what the server is, see below
 //! DIR/join.json        what it has asked for, until it is answered; see `pending`
 //! DIR/lock             locked by the process that sets it up or runs it
-//! DIR/pki/             the authority's certificate (and its key, on nodes), the server's own certificate and key
+//! DIR/pki/             the authority's certificate (and its key, on nodes), the server's own certificate and key, and
+//!                      those for an etcd of others
 //! DIR/etcd/            its member of etcd, if it has one
 //! DIR/admin.sock       where commands on this machine reach it
 //! DIR/nbd.sock         where clients on this machine reach volumes
@@ -28,6 +29,7 @@ use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
 use spandrel_trust::{Authority, Credentials, HolderKey, revocation_list};
 
 use super::Port;
+use crate::admin::api::StateIdentity;
 use crate::directory::Directory;
 
 /// The format of `node.json` that this version writes, and the newest that it knows.
@@ -90,7 +92,7 @@ pub enum StatePlace {
     },
     /// In an etcd that others keep.
     External {
-        /// Where its members answer clients.
+        /// Where its members answer clients: all of them with TLS (`https://`), or none.
         endpoints: Vec<String>,
     },
 }
@@ -101,6 +103,12 @@ impl StatePlace {
         match self {
             Self::Own { endpoints, .. } | Self::External { endpoints } => endpoints,
         }
+    }
+
+    /// Whether it is in an etcd that others keep, and servers must prove to it who they are.
+    pub fn is_external_with_tls(&self) -> bool {
+        let Self::External { endpoints } = self else { return false };
+        endpoints.iter().any(|endpoint| endpoint.starts_with("https://"))
     }
 }
 
@@ -188,6 +196,29 @@ impl Pki<'_> {
     /// The server's private key.
     pub fn key(&self) -> PathBuf {
         self.0.join("pki/node.key")
+    }
+
+    /// With what servers prove who they are to an etcd that others keep.
+    pub fn state_identity(&self) -> Result<StateIdentity, Error> {
+        let [authority, certificate, key] = self.state_files();
+        Ok(StateIdentity {
+            authority_pem: read(&authority)?,
+            certificate_pem: read(&certificate)?,
+            key_pem: read(&key)?,
+        })
+    }
+
+    /// Writes it.
+    pub fn write_state_identity(&self, identity: &StateIdentity) -> Result<(), Error> {
+        let texts = [&identity.authority_pem, &identity.certificate_pem, &identity.key_pem];
+        for (path, text) in self.state_files().into_iter().zip(texts) {
+            write_durably(&path, text.as_bytes()).map_err(|error| not_writable(self.0, &error))?;
+        }
+        Ok(())
+    }
+
+    fn state_files(&self) -> [PathBuf; 3] {
+        ["pki/state-authority.pem", "pki/state.pem", "pki/state.key"].map(|file| self.0.join(file))
     }
 
     /// The list of certificates that count no more, for etcd.

@@ -260,18 +260,6 @@ impl StateMemberKeeper {
         }
     }
 
-    /// Ends this server when the state that it goes by is displaced, where others keep the state. Never completes.
-    pub async fn watch_generation(&self, etcd: EtcdState) {
-        loop {
-            tokio::time::sleep(LATER_INTERVAL).await;
-            let settings = self.settings();
-            let present = generation(&etcd, settings.cluster).await;
-            if present.is_ok_and(|present| present.unwrap_or_default() != settings.generation) {
-                self.must_end.send_replace(Some(set_back(&settings.name)));
-            }
-        }
-    }
-
     /// Ends this server if it goes by a state that another one has displaced. Those who keep the former one, and reach
     /// each other, would not notice otherwise.
     async fn look_elsewhere(&self) {
@@ -316,6 +304,11 @@ impl StateMemberKeeper {
             self.must_end.send_replace(Some(set_back(&settings.name)));
             return Ok(Step::Wait);
         }
+        let servers = Servers::read(state).await.map_err(state_error)?;
+        self.change(|settings| settings.servers = servers.listen.clone())?;
+        self.note_removed(&servers.removed)?;
+        self.tell_changes(&servers);
+        let Some(settings) = self.member_settings(Beginning::Member) else { return Ok(Step::Wait) };
         let members = etcd.list_members().await.map_err(|error| state_error(error.into()))?;
         let endpoints = client_endpoints(&members);
         if !endpoints.is_empty() {
@@ -326,11 +319,6 @@ impl StateMemberKeeper {
                 }
             })?;
         }
-        let servers = Servers::read(state).await.map_err(state_error)?;
-        self.change(|settings| settings.servers = servers.listen.clone())?;
-        self.note_removed(&servers.removed)?;
-        self.tell_changes(&servers);
-        let Some(settings) = self.member_settings(Beginning::Member) else { return Ok(Step::Wait) };
         let urls: Vec<String> = settings.peer_addresses.iter().map(|address| settings.url(address)).collect();
         let own_server = self.settings().node;
         let server_of = |member: &MemberDescription| {
