@@ -99,7 +99,7 @@ fn a_key_that_is_none_is_no_wrong_address() {
         authority_pem: String::new(),
         certificate_pem: "no certificate".to_owned(),
         key_pem: "no key".to_owned(),
-        member_name: "x".to_owned(),
+        member_name: Some("x".to_owned()),
     };
     let endpoints = vec!["https://127.0.0.1:2379".to_owned()];
     let options = EtcdOptions { endpoints, namespace: String::new(), identity: Some(identity) };

@@ -144,7 +144,9 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
     if let Some(identity) = new.state.and_then(|state| state.identity) {
         Pki(directory).write_state_identity(&identity)?;
         // What cannot be used is said now, and not when the node starts.
-        drop(EtcdState::connect(&etcd_options(directory, &settings, &credentials)?)?);
+        let connected = EtcdState::connect(&etcd_options(directory, &settings, &credentials)?);
+        let next = "look at what --state, --state-authority, --state-certificate and --state-key name";
+        connected.map_err(|error| Error { next: next.to_owned(), ..error })?;
     }
     settings.write(directory)?;
     Ok(JoinToken {

@@ -3,7 +3,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use spandrel_trust::Authority;
 
 use super::*;
-use crate::server::found::{NewCluster, found};
+use crate::server::found::{ExternalState, NewCluster, found};
 use crate::server::settings::claim_new;
 
 fn token() -> JoinToken {
@@ -59,7 +59,7 @@ fn what_was_asked_for_is_asked_for_again_and_nothing_else() {
         listen: new.listen,
         slab_bytes: None,
         etcd: "etcd".into(),
-        state_endpoints: Some(vec!["http://127.0.0.1:2379".to_owned()]),
+        state: Some(ExternalState { addresses: vec!["127.0.0.1:2379".to_owned()], identity: None }),
     };
     assert_eq!(found(&directory, cluster.clone()).expect_err("it is taken").code, "JOIN_PENDING");
     PendingJoin::remove(&directory).expect("it can be removed");

@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 use crate::arguments::LogArguments;
-use crate::server::found::{NewCluster, found};
+use crate::server::found::{ExternalState, NewCluster, found};
 
 fn directory(parent: &tempfile::TempDir, name: &str) -> Directory {
     Directory::choose(Some(&parent.path().join(name))).expect("it is a good path")
@@ -18,7 +18,7 @@ fn new_cluster() -> NewCluster {
         ],
         slab_bytes: None,
         etcd: "etcd".into(),
-        state_endpoints: Some(vec!["http://127.0.0.1:2379".to_owned()]),
+        state: Some(ExternalState { addresses: vec!["127.0.0.1:2379".to_owned()], identity: None }),
     }
 }
 
@@ -141,4 +141,30 @@ fn addresses_that_others_cannot_use_are_refused() {
     ] {
         assert_eq!(refused(listen), "LISTEN_INVALID", "{listen:?}");
     }
+}
+
+#[test]
+fn an_etcd_of_others_on_another_machine_is_spoken_to_with_tls_alone() {
+    let parent = tempfile::tempdir().expect("a temporary directory");
+    let found_with = |name: &str, address: &str, identity: Option<StateIdentity>| {
+        let state = Some(ExternalState { addresses: vec![address.to_owned()], identity });
+        let made = found(&directory(&parent, name), NewCluster { state, ..new_cluster() });
+        made.map(drop).map_err(|error| error.code)
+    };
+    for (name, near) in ["127.0.0.1:2379", "[::1]:2379", "localhost:2379", "127.9.0.1:1"].iter().enumerate() {
+        assert_eq!(found_with(&format!("near{name}"), near, None), Ok(()), "{near}");
+    }
+    let none = |name: &str| !directory(&parent, name).join(SETTINGS_FILE).exists();
+    for far in ["10.0.0.1:2379", "etcd.example:2379", "[2001:db8::1]:2379", "localhost.example:2379"] {
+        assert_eq!(found_with("far", far, None), Err("STATE_NOT_ENCRYPTED".to_owned()), "{far}");
+    }
+    assert!(none("far"));
+    let no_pem = StateIdentity {
+        authority_pem: "no".to_owned(),
+        certificate_pem: "PEM".to_owned(),
+        key_pem: String::new(),
+    };
+    let refused = found_with("broken", "etcd.example:2379", Some(no_pem));
+    assert_eq!(refused, Err("STATE_IDENTITY_INVALID".to_owned()));
+    assert!(none("broken"));
 }
