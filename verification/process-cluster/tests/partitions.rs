@@ -6,11 +6,13 @@
 //!
 //! They need network namespaces, which only root may make; they say so where they are left out.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use spandrel_platform::Address;
 use spandrel_process_cluster::{
-    LoadOptions, LoadThread, Network, Networks, Program, Servers, ServersOptions,
+    HistoryClient, LoadOptions, LoadThread, Meanwhile, Network, Networks, Next, Program, Servers,
+    ServersOptions,
 };
 
 const VOLUME_BYTES: u64 = 16 << 20;
@@ -149,6 +151,42 @@ fn an_owner_that_is_cut_off_completes_nothing_and_others_go_on() {
     if is_full() {
         is_taken_over(&servers, &["n3"], |networks| networks.cut(&["n1", "n2"], &["n3"], &A));
     }
+}
+
+/// It stands still meanwhile, so that it cannot see its promises run out, and nobody's fence reaches it.
+#[test]
+fn an_owner_that_wakes_up_cut_off_reads_nothing_that_others_have_written_over() {
+    let Some(servers) = servers(3, false, "an owner that wakes up cut off") else { return };
+    let servers = Arc::new(servers);
+    servers.create_volume("n1", "v", &["--size", "16M", "--copies", "3", "--owner", "n1"]);
+    let mut client = HistoryClient::new(servers.nbd_address("n1"), "v", VOLUME_BYTES, 3);
+    let until = |writes| move |answered| if answered < writes { Next::GoOn } else { Next::End };
+    let end = client.load(LoadOptions::default(), until(1000)).expect("a cluster that serves");
+    assert!(end.is_faultless(), "{end:?}");
+
+    let (cut, woken) = (Arc::clone(&servers), Arc::clone(&servers));
+    let meanwhile = Meanwhile {
+        begin: Box::new(move || {
+            cut.signal("n1", "-STOP");
+            cut.networks().cut_off(&["n1"], &A);
+        }),
+        address: servers.nbd_address("n2"),
+        next: Box::new(until(4000)),
+        end: Box::new(move || {
+            woken.signal("n1", "-CONT");
+            // It answers when it is reached again, and whoever asks it hears what the others have.
+            std::thread::spawn(move || {
+                let woken_at = Instant::now();
+                let for_long = |_: &serde_json::Value| woken_at.elapsed() >= silence();
+                woken.await_status("n2", "awake for long", for_long);
+                woken.networks().heal();
+            });
+        }),
+    };
+    let (end, violations) = client.check_after(meanwhile).expect("a cluster that serves");
+    assert!(end.is_faultless(), "{end:?}");
+    assert!(violations.is_empty(), "{violations:?}");
+    servers.await_health("n1");
 }
 
 #[test]
