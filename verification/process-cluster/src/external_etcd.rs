@@ -5,7 +5,6 @@
 //! - When it is dropped, its process is dead.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -14,6 +13,11 @@ use spandrel_trust::{Authority, Holder, HolderKey};
 use tempfile::TempDir;
 
 use crate::daemon::new_directory;
+use crate::servers::new_address;
+
+/// Where it answers clients, and would answer other members.
+const CLIENTS_PORT: u16 = 2379;
+const MEMBERS_PORT: u16 = 2380;
 
 /// An etcd of others.
 pub struct ExternalEtcd {
@@ -30,19 +34,20 @@ impl ExternalEtcd {
     /// If there is no etcd.
     pub fn start() -> Self {
         let directory = new_directory();
+        let address = new_address();
         let authority = Authority::create(ClusterId::from_random(9, 9)).expect("it can be made");
         fs::write(directory.path().join("authority.pem"), authority.certificate_pem())
             .expect("there is room");
+        // What is connected to over the loopback interface sees clients at the first of these.
+        let addresses = ["127.0.0.1", &address].map(|text| text.parse().expect("an address"));
         for (number, name) in [(1, "member"), (2, "client")] {
             let key = HolderKey::generate().expect("it can be made");
-            let addresses = ["127.0.0.1".parse().expect("an address")];
             let holder =
                 Holder { node: NodeId::from_random(9, number), key: &key.public(), addresses: &addresses };
             let certificate = authority.issue(&holder).expect("it can sign");
             fs::write(directory.path().join(format!("{name}.pem")), certificate).expect("there is room");
             fs::write(directory.path().join(format!("{name}.key")), key.pem()).expect("there is room");
         }
-        let address = free_address();
         let child = run(&directory, &address);
         Self { child, directory, address }
     }
@@ -51,27 +56,27 @@ impl ExternalEtcd {
     pub fn init_arguments(&self) -> Vec<String> {
         let file = |name: &str| self.path(name).to_str().expect("a plain name").to_owned();
         vec![
-            format!("--state=etcd://{}", self.address),
+            format!("--state=etcd://{}:{CLIENTS_PORT}", self.address),
             format!("--state-authority={}", file("authority.pem")),
             format!("--state-certificate={}", file("client.pem")),
             format!("--state-key={}", file("client.key")),
         ]
     }
 
-    /// Kills it, and starts it again with what it had.
-    pub fn restart(&mut self) {
-        self.kill();
+    /// Kills it.
+    pub fn kill(&mut self) {
+        // That it is dead already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again, with what it had when it was killed.
+    pub fn start_again(&mut self) {
         self.child = run(&self.directory, &self.address);
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
-    }
-
-    fn kill(&mut self) {
-        // That it is dead already is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -82,8 +87,8 @@ impl Drop for ExternalEtcd {
 }
 
 fn run(directory: &TempDir, address: &str) -> Child {
-    let peers = format!("http://{}", free_address());
-    let clients = format!("https://{address}");
+    let peers = format!("http://{address}:{MEMBERS_PORT}");
+    let clients = format!("https://{address}:{CLIENTS_PORT}");
     let log = File::options().append(true).create(true).open(directory.path().join("log"));
     Command::new("etcd")
         .current_dir(directory.path())
@@ -97,10 +102,4 @@ fn run(directory: &TempDir, address: &str) -> Child {
         .stderr(log.expect("there is room"))
         .spawn()
         .expect("etcd is installed")
-}
-
-/// An address on this machine where nothing listens.
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("it is bound").to_string()
 }

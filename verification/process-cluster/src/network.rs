@@ -76,8 +76,10 @@ impl Networks {
     pub fn between(servers: &[String], networks: &[Network], what: &str) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         if let Err(why) = check_permitted() {
-            let may_be_left_out = std::env::var_os("CI").is_none()
-                || std::env::var_os("SPANDREL_TEST_WITHOUT_NETWORKS").is_some();
+            let on_build_machine =
+                std::env::var("CI").is_ok_and(|value| !value.is_empty() && value != "false");
+            let may_be_left_out =
+                !on_build_machine || std::env::var_os("SPANDREL_TEST_WITHOUT_NETWORKS").is_some();
             assert!(may_be_left_out, "{what} cannot be tested, no network namespaces: {why}");
             // Not by `println!`, which cargo hides.
             let _ = writeln!(std::io::stdout(), "LEFT OUT: {what}: no network namespaces: {why}");

@@ -490,7 +490,7 @@ impl Drop for Server {
 
 /// An address on this machine where nothing else listens: one of the many of the loopback interface, by the number of
 /// this process.
-fn new_address() -> String {
+pub(crate) fn new_address() -> String {
     static COUNT: AtomicU8 = AtomicU8::new(1);
     let [_, _, third, fourth] = std::process::id().to_be_bytes();
     let server = COUNT.fetch_add(1, Ordering::Relaxed);

@@ -19,8 +19,9 @@ fn a_cluster_keeps_its_state_in_an_etcd_of_others() {
     let load = LoadThread::start(servers.nbd_address("n2"), "v", VOLUME_BYTES, 1, LoadOptions::default());
     load.await_answers(500);
     // Who only reads and writes needs no state.
-    etcd.restart();
+    etcd.kill();
     load.await_answers(1000);
+    etcd.start_again();
     servers.await_health("n2");
     servers.kill("n1");
     load.await_answers(1000);

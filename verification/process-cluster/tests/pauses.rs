@@ -179,6 +179,7 @@ fn clients_go_on_after_every_loss() {
         (in_networks || !loss.needs_networks())
             && only.as_ref().is_none_or(|only| *only == format!("{loss:?}"))
     };
+    assert!(only.is_none() || LOSSES.iter().any(is_wanted), "no such loss: {only:?}");
     for loss in LOSSES.into_iter().filter(is_wanted) {
         let mut pauses = Vec::new();
         // Each network in turn: nodes use one of them at a time.

@@ -412,6 +412,7 @@ fn a_service_manager_is_told_when_a_node_serves_and_when_it_stops() {
     servers.stop("n1");
     let directory = servers.directory("n1");
     let told = UnixDatagram::bind(directory.join("notify.sock")).expect("a new socket");
+    told.set_read_timeout(Some(Duration::from_secs(60))).expect("it is a socket");
     servers.set_variable(
         "n1",
         "NOTIFY_SOCKET",

@@ -10,12 +10,12 @@ use spandrel_shared::{Epoch, VolumeId};
 
 use crate::promises::Peer;
 
-/// How long an entry in the cluster's state that says that a node lives outlasts its node. It is renewed every second,
-/// and a renewal may fail once.
+/// How long an entry in the cluster's state that says that a node lives outlasts its node.
 ///
 /// If so many nodes are lost at once that those left cannot mark copies before the entries of the others expire, clients
-/// wait for that. When etcd's leader is among the lost, the next one gives every entry this time anew, and one election
-/// timeout (1 s) more; with the election itself (1 to 2 s, twice that if votes are split) the wait stays below 8 s.
+/// wait for that. When etcd's leader is among the lost, there is an election first (1 to 2 s, unless votes are split); then
+/// the new leader gives every entry this time anew, and one election timeout (1 s) more, and looks every 0.5 s which have
+/// expired. So this is as short as renewals allow.
 pub const ALIVE_TIME_TO_LIVE: Duration = Duration::from_secs(3);
 
 /// How long an owner must be silent before another node may take its volume.

@@ -31,7 +31,15 @@ use crate::service::NodeService;
 use crate::view::ClusterView;
 
 /// How often the entry that says that this node lives is renewed.
-const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const ALIVE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long a renewal may take: so long that two of etcd's members can be silent, one after the other, and so short that
+/// the entry has not expired then.
+const ALIVE_RENEWAL_MAX: Duration = Duration::from_millis(2200);
+const _: () = assert!(
+    ALIVE_INTERVAL.as_millis() + ALIVE_RENEWAL_MAX.as_millis() < ALIVE_TIME_TO_LIVE.as_millis(),
+    "an entry outlasts a renewal that fails"
+);
 
 /// How long to wait before the cluster's state is told again.
 const ALIVE_RETRY: Duration = Duration::from_millis(200);
@@ -225,7 +233,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
                 "NODE_STOPPING",
                 location,
                 why,
-                "add the drive when the node runs again",
+                "nothing: the node takes the drive into use when it starts again",
             ));
         }
         drives::offer(&inner.parts, &drive);
@@ -416,10 +424,14 @@ async fn stay_alive<P: Platform, S: StateStore>(inner: Rc<NodeInner<P, S>>) {
                 }
                 let pause = if told.is_some() { ALIVE_INTERVAL } else { ALIVE_RETRY };
                 before(&parts.platform, parts.platform.now() + pause, changed).await;
-                if let Err(error) = store.keep_alive(lease).await {
-                    tracing::warn!("the entry that says that this node lives is not renewed: {error}");
-                    break;
-                }
+                let renewed_by = parts.platform.now() + ALIVE_RENEWAL_MAX;
+                let failure = match before(&parts.platform, renewed_by, store.keep_alive(lease)).await {
+                    Some(Ok(())) => continue,
+                    Some(Err(error)) => error.to_string(),
+                    None => "no answer".to_owned(),
+                };
+                tracing::warn!("the entry that says that this node lives is not renewed: {failure}");
+                break;
             }
         }
         parts.platform.sleep(ALIVE_RETRY).await;

@@ -750,11 +750,14 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 
 fn parse_state(text: &str) -> Result<String, String> {
     let address = text.strip_prefix("etcd://").unwrap_or_default();
-    match address.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok() => {
-            Ok(address.to_owned())
-        }
-        _ => Err(format!("{text:?} is no etcd: write for example etcd://10.0.0.5:2379")),
+    let is_name = |host: &str| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        !host.is_empty() && host.bytes().all(is_part)
+    };
+    let is_named = |(host, port): (&str, &str)| is_name(host) && port.parse::<u16>().is_ok();
+    match address.parse::<SocketAddr>().is_ok() || address.rsplit_once(':').is_some_and(is_named) {
+        true => Ok(address.to_owned()),
+        false => Err(format!("{text:?} is no etcd: write for example etcd://10.0.0.5:2379")),
     }
 }
 

@@ -60,9 +60,15 @@ fn an_etcd_of_others_is_named_by_address_and_port() {
     for good in ["127.0.0.1:2379", "[::1]:2379", "localhost:2379", "etcd.example:2379"] {
         assert_eq!(parse_state(&format!("etcd://{good}")).as_deref(), Ok(good));
     }
-    for bad in
-        ["etcd://", "http://127.0.0.1:2379", "etcd://10.0.0.1", "etcd://:2379", "etcd://a/b:1", "etcd://a:b"]
-    {
+    for bad in [
+        "etcd://",
+        "http://127.0.0.1:2379",
+        "etcd://10.0.0.1",
+        "etcd://:2379",
+        "etcd://a/b:1",
+        "etcd://a:b",
+        "etcd://::1:2379",
+    ] {
         assert!(parse_state(bad).is_err(), "{bad}");
     }
 }

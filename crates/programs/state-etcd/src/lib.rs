@@ -102,7 +102,7 @@ impl EtcdState {
     /// The state that the members at `options.endpoints` hold. They need not be there yet: requests fail until one
     /// is.
     ///
-    /// Errors: `STATE_ADDRESS_INVALID`, `STATE_THREAD_FAILED`.
+    /// Errors: `STATE_ADDRESS_INVALID`, `STATE_IDENTITY_INVALID`, `STATE_THREAD_FAILED`.
     pub fn connect(options: &EtcdOptions) -> Result<Self, Error> {
         let (stop, stopped) = oneshot::channel();
         let (ready, started) = mpsc::channel();

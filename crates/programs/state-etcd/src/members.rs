@@ -156,14 +156,13 @@ impl Members {
         Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Those of the endpoints where a member answers that follows a leader, or leads.
-    pub async fn answering(&self) -> BTreeSet<String> {
+    /// The numbers of the members that answer at the endpoints and follow a leader, or lead.
+    pub async fn answering(&self) -> BTreeSet<u64> {
         let members = self.all();
         let asked = members.iter().map(async |connections| {
             let member = Member { turn: 0, connections: connections.clone() };
-            let status = timeout(ATTEMPT_TIME, member.maintenance().status()).await;
-            let answers = status.is_ok_and(|status| status.is_ok_and(|status| status.leader() != 0));
-            answers.then_some(member.connections.endpoint)
+            let status = timeout(ATTEMPT_TIME, member.maintenance().status()).await.ok()?.ok()?;
+            (status.leader() != 0).then(|| status.header().map(|header| header.member_id()))?
         });
         join_all(asked).await.into_iter().flatten().collect()
     }

@@ -77,8 +77,8 @@ impl EtcdState {
         self.call(StoreErrorKind::Unavailable, work).await
     }
 
-    /// Those of the endpoints where a member answers, within a second, that follows a leader or leads.
-    pub async fn answering_endpoints(&self) -> Result<BTreeSet<String>, StoreError> {
+    /// The numbers of the members that answer, within a second, and follow a leader or lead.
+    pub async fn answering_members(&self) -> Result<BTreeSet<u64>, StoreError> {
         let members = self.members();
         self.call(StoreErrorKind::Unavailable, async move { Ok(members.answering().await) }).await
     }

@@ -120,10 +120,10 @@ fn members_are_added_and_replaced_and_the_state_stays() {
     await_answer(&state);
     let leader = nodes.wait(async || Ok(state.leader().await?.filter(|leader| *leader != lost)));
     let of_all = connect(&[&first, &second, &third]);
-    let others = BTreeSet::from([&second, &third].map(|member| url(&member.client_addresses[0])));
-    nodes.wait(async || {
-        Ok(Some(of_all.answering_endpoints().await?).filter(|answering| *answering == others))
-    });
+    let members = nodes.wait(async || state.list_members().await.map(Some));
+    let others: BTreeSet<u64> = members.iter().map(|member| member.id).filter(|id| *id != lost).collect();
+    assert_eq!(others.len(), 2, "{members:?}");
+    nodes.wait(async || Ok(Some(of_all.answering_members().await?).filter(|answering| *answering == others)));
     let members = nodes.wait(async || state.list_members().await.map(Some));
     assert!(members.iter().any(|member| member.id == leader && !member.is_learner), "{leader}: {members:?}");
     nodes.wait(async || state.remove_member(lost).await.map(Some));

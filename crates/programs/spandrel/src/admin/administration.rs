@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_channel::mpsc;
 use futures_util::StreamExt;
@@ -39,8 +39,8 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 const OWNER_TRIES: u32 = 100;
 const OWNER_PAUSE: Duration = Duration::from_millis(100);
 
-/// How often, and with what pause, it is looked whether a client that leaves is gone.
-const LEAVE_TRIES: u32 = 20;
+/// For how long, and with what pause, it is looked whether a client that leaves is gone.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
 const LEAVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// How often a change of a node's maintenance is begun anew when something else changes at the same time.
@@ -176,13 +176,11 @@ impl Administration {
 
     /// Gives the drives of nodes up for lost, so that volumes go on that wait for what these hold.
     pub async fn settle(&self, settle: &Settle) -> Result<SettleStatus, Error> {
-        let nodes = self.nodes.list().await?;
-        let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+        let facts = self.facts().await?;
         let mut given_up = BTreeSet::new();
         for name in &settle.without {
-            let node = nodes.iter().find(|node| node.name == *name);
-            let node = node.ok_or_else(|| node_not_found(name, &names))?;
-            if node.access.is_some() {
+            let node = facts.known_node(name)?;
+            if facts.may_run(node) {
                 return Err(Error::new(
                     "NODE_RUNNING",
                     format!("the drives of {name} are not given up"),
@@ -196,7 +194,7 @@ impl Administration {
         if !settle.dry_run && !volumes.is_empty() {
             self.state.give_up_drives(&given_up, self.cluster.generation).await.map_err(state_error)?;
         }
-        let away = nodes.into_iter().filter(|node| node.access.is_none()).map(|node| node.name);
+        let away = facts.nodes.iter().filter(|node| !facts.may_run(node)).map(|node| node.name.clone());
         Ok(SettleStatus { volumes, nodes_away: away.collect() })
     }
 
@@ -412,19 +410,28 @@ impl Administration {
         nodes.into_iter().find(|node| node.name == name).ok_or_else(|| node_not_found(name, &names))
     }
 
-    /// The first node that can be asked, one of this process if there is one.
-    async fn any_node(&self) -> Result<NodeAccess, Error> {
+    /// Has the first node do something that can be reached, one of this process if there is one.
+    async fn by_any_node<T, F>(&self, ask: impl Fn(NodeAccess) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         let mut running: Vec<NodeAccess> =
             self.nodes.list().await?.into_iter().filter_map(|node| node.access).collect();
         running.sort_by_key(|access| matches!(access, NodeAccess::There(_)));
-        running.into_iter().next().ok_or_else(|| {
-            Error::new(
-                "NODE_NOT_RUNNING",
-                "no node can do this",
-                "all of them are stopped",
-                "start one with `spandrel node start`",
-            )
-        })
+        let mut outcome = Err(Error::new(
+            "NODE_NOT_RUNNING",
+            "no node can do this",
+            "all of them are stopped",
+            "start one with `spandrel node start`",
+        ));
+        for access in running {
+            outcome = ask(access).await;
+            // Nothing was sent to one that is not reached.
+            if !outcome.as_ref().is_err_and(|error| error.code == "CLUSTER_NOT_REACHED") {
+                break;
+            }
+        }
+        outcome
     }
 
     /// Takes in what a node says, for the totals.
@@ -546,7 +553,11 @@ impl Administration {
         let creation =
             VolumeCreation { name: create.name, size_bytes: create.size_bytes, copies: create.copies, owner };
         let name = creation.name.clone();
-        let created = self.any_node().await?.create_volume(creation).await?;
+        let ask = |node: NodeAccess| {
+            let creation = creation.clone();
+            async move { node.create_volume(creation).await }
+        };
+        let created = self.by_any_node(ask).await?;
         Ok(VolumeCreateAnswer {
             volume: self.volume(&name).await?,
             warnings: created.warnings.iter().map(ToString::to_string).collect(),
@@ -558,19 +569,23 @@ impl Administration {
         if !force {
             self.await_unused(name).await?;
         }
-        self.any_node().await?.delete_volume(name.to_owned()).await?;
+        let ask = |node: NodeAccess| {
+            let name = name.to_owned();
+            async move { node.delete_volume(name).await }
+        };
+        self.by_any_node(ask).await?;
         locked(&self.checks).remove(name);
         Ok(())
     }
 
     /// Waits a moment for a client that is just leaving the volume. An error if one stays.
     async fn await_unused(&self, name: &str) -> Result<(), Error> {
-        let mut tries = 0;
+        let deadline = Instant::now() + LEAVE_TIME_MAX;
         loop {
             let facts = self.facts().await?;
             let volume = facts.volumes().into_iter().find(|volume| volume.name == name);
             let Some(writer) = volume.ok_or_else(|| volume_not_found(name))?.writer else { return Ok(()) };
-            if tries == LEAVE_TRIES {
+            if Instant::now() >= deadline {
                 let (why, next) = match facts.known_node(&writer)?.report {
                     Some(_) => (
                         format!("a client of node {writer} has it open for writing"),
@@ -587,7 +602,6 @@ impl Administration {
                 };
                 return Err(Error::new("VOLUME_IN_USE", format!("volume {name} is not deleted"), why, next));
             }
-            tries += 1;
             tokio::time::sleep(LEAVE_PAUSE).await;
         }
     }

@@ -442,9 +442,17 @@ impl Facts {
         let node = self.nodes.iter().find(|node| node.id == writer.node)?;
         let runs = match &node.report {
             Some(report) => report.incarnation == writer.incarnation,
-            None => node.is_alive,
+            None => self.may_run(node),
         };
         runs.then(|| node.name.clone())
+    }
+
+    /// Whether a node runs, as far as anybody knows: the cluster's state, or the nodes that reach it over the bus.
+    pub fn may_run(&self, node: &KnownNode) -> bool {
+        let reports = self.nodes.iter().filter_map(|known| known.report.as_ref());
+        node.is_alive
+            || node.report.is_some()
+            || reports.into_iter().any(|report| report.reachable.contains(&node.id))
     }
 
     /// What the owner says, if it is the one that the cluster's state names.

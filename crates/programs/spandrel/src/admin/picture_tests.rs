@@ -355,6 +355,10 @@ async fn a_writer_whose_node_does_not_answer_may_write_until_the_node_is_known_t
     facts.nodes[2].report = None;
     assert_eq!(volume(&facts).writer.as_deref(), Some("n3"));
     facts.nodes[2].is_alive = false;
+    assert_eq!(volume(&facts).writer.as_deref(), Some("n3"), "the others reach it");
+    for known in &mut facts.nodes[..2] {
+        known.report.as_mut().expect("it runs").reachable.retain(|node| *node != node_id(3));
+    }
     assert_eq!(volume(&facts).writer, None);
 }
 

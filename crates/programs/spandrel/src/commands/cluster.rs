@@ -220,9 +220,9 @@ fn render_state(state: &StateStatus) -> String {
             (false, false) => "no",
         };
         let runs = match (member.server, member.runs) {
-            (None, _) => "not known",
             (_, true) => "yes",
-            (_, false) => "no",
+            (None, false) => "not known",
+            (Some(_), false) => "no",
         };
         table.row([member.name.clone(), runs.to_owned(), vote.to_owned(), member.endpoints.join(" ")]);
     }

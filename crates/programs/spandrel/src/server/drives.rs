@@ -6,15 +6,13 @@ use spandrel_cluster::{ClusterState, MediaClass};
 use spandrel_shared::Error;
 
 use super::peers::drive_name;
+use super::settings::ServerSettings;
 use super::state_member::StateMemberKeeper;
 use crate::admin::api::{DriveAdd, DriveAdded};
 use crate::device::System;
 use crate::drive_prefix;
 use crate::node_state::NodeState;
 use crate::node_thread::NodeHandle;
-
-/// Errors of a node that stops meanwhile. The cluster may know the drive by then, so the next start must take it.
-const WHILE_STOPPING: [&str; 2] = ["NODE_STOPPING", "NODE_STOPPED"];
 
 /// Has a node take a drive into use. It is written down before, so that no copy ever comes to be on a drive that the
 /// next start does not know.
@@ -26,18 +24,19 @@ pub async fn add_drive(
 ) -> Result<DriveAdded, Error> {
     let path = &drive.path;
     let settings = keeper.settings();
-    check_name(&settings.name, &settings.drives, path)?;
     let was_known = settings.drives.iter().any(|known| known == path);
-    if !was_known {
-        keeper.change(|settings| settings.drives.push(path.to_owned()))?;
-    }
+    let mut checked = Ok(());
+    keeper.change(|settings| {
+        checked = check_name(&settings.name, &settings.drives, path);
+        if checked.is_ok() && !was_known {
+            settings.drives.push(path.to_owned());
+        }
+    })?;
+    checked?;
     let location = format!("{}{path}", drive_prefix());
     let report =
         node.ask(|node| async move { node.add_drive(&location).await }).await.and_then(|report| report);
-    if let Err(error) = &report
-        && !was_known
-        && !WHILE_STOPPING.contains(&error.code.as_str())
-    {
+    if report.is_err() && !was_known && !is_drive_of(&settings, Path::new(path)) {
         keeper.change(|settings| settings.drives.retain(|known| known != path))?;
     }
     let report = report.map_err(|error| explained(error, Path::new(path)))?;
@@ -63,15 +62,18 @@ fn check_name(node: &str, drives: &[String], path: &str) -> Result<(), Error> {
     ))
 }
 
+/// Whether what stands at a path is a drive of this server's node. One that the node has begun with, and not come to
+/// the end of because it stops, may be known to the cluster; so the next start must take it.
+fn is_drive_of(settings: &ServerSettings, path: &Path) -> bool {
+    let identity = spandrel_inspect::identify_path(path).ok().flatten();
+    identity.is_some_and(|identity| (identity.cluster, identity.node) == (settings.cluster, settings.node))
+}
+
 /// Why a drive was refused, with what this machine knows of it. Where it knows no more, the store's own words stay.
 fn explained(mut error: Error, path: &Path) -> Error {
     let known = match &error.code[..] {
         "DRIVE_IN_FOREIGN_USE" => spandrel_inspect::recognize_path(path),
         "DRIVE_NOT_OPENED" => System::here().user(path),
-        code if WHILE_STOPPING.contains(&code) => {
-            error.next = "nothing: the node takes the drive into use when it starts again".to_owned();
-            None
-        }
         _ => None,
     };
     if let Some(known) = known {

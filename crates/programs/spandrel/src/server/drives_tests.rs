@@ -11,11 +11,3 @@ fn no_two_drives_of_a_node_have_one_name() {
         assert_eq!(code(other), None, "{other}");
     }
 }
-
-#[test]
-fn a_drive_that_a_stopping_node_has_begun_with_is_said_to_come_at_its_next_start() {
-    for code in WHILE_STOPPING {
-        let error = explained(Error::new(code, "what", "why", "next"), Path::new("/a/d1.drive"));
-        assert!(error.next.contains("when it starts again"), "{code}: {}", error.next);
-    }
-}

@@ -6,14 +6,16 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use spandrel_shared::geometry::SLAB_BYTES_MAX;
 use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
-use spandrel_state_etcd::{EtcdState, member, secured_url};
+use spandrel_state_etcd::{EtcdOptions, EtcdState, member, secured_url};
 use spandrel_trust::{Authority, Credentials, Fingerprint, Holder, HolderKey, JoinToken, Secret};
 
 use super::Port;
 use super::pending::PendingJoin;
-use super::run::etcd_options;
+use super::run::external_identity;
 use super::settings::{Founding, Pki, ServerSettings, StatePlace, claim_new};
 use crate::admin::administration::unix_ms;
 use crate::admin::api::StateIdentity;
@@ -76,6 +78,31 @@ impl ExternalState {
     }
 }
 
+impl ExternalState {
+    /// Refuses certificates and keys that cannot be used: they are looked at now, and not only when the node starts.
+    ///
+    /// Error: `STATE_IDENTITY_INVALID`.
+    fn check_identity(&self) -> Result<(), Error> {
+        let Some(identity) = &self.identity else { return Ok(()) };
+        let next = "look at what --state-authority, --state-certificate and --state-key name";
+        let mut authority = CertificateDer::pem_slice_iter(identity.authority_pem.as_bytes());
+        if !authority.next().is_some_and(|certificate| certificate.is_ok()) {
+            return Err(Error::new(
+                "STATE_IDENTITY_INVALID",
+                "the cluster is not made",
+                "the authority's file holds no certificate in PEM",
+                next,
+            ));
+        }
+        let connected = EtcdState::connect(&EtcdOptions {
+            endpoints: self.endpoints()?,
+            namespace: String::new(),
+            identity: Some(external_identity(identity.clone())),
+        });
+        connected.map(drop).map_err(|error| Error { next: next.to_owned(), ..error })
+    }
+}
+
 fn is_on_this_machine(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -85,7 +112,10 @@ fn is_on_this_machine(address: &str) -> bool {
 /// Makes a cluster whose first node is in `directory`. What lets others join.
 pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error> {
     let state = match &new.state {
-        Some(state) => StatePlace::External { endpoints: state.endpoints()? },
+        Some(state) => {
+            state.check_identity()?;
+            StatePlace::External { endpoints: state.endpoints()? }
+        }
         None => {
             member::check_program(&new.etcd)?;
             StatePlace::Own {
@@ -143,10 +173,6 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
     };
     if let Some(identity) = new.state.and_then(|state| state.identity) {
         Pki(directory).write_state_identity(&identity)?;
-        // What cannot be used is said now, and not when the node starts.
-        let connected = EtcdState::connect(&etcd_options(directory, &settings, &credentials)?);
-        let next = "look at what --state, --state-authority, --state-certificate and --state-key name";
-        connected.map_err(|error| Error { next: next.to_owned(), ..error })?;
     }
     settings.write(directory)?;
     Ok(JoinToken {

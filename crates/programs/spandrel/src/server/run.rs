@@ -197,7 +197,7 @@ impl Running {
                 state: state.clone(),
                 authority: pki.load_authority(settings.cluster)?,
                 state_is_own: matches!(settings.state, StatePlace::Own { .. }),
-                state_identity: external_identity(&directory, &settings)?,
+                state_identity: state_identity(&directory, &settings)?,
             }),
         };
         let process =
@@ -273,14 +273,7 @@ pub fn etcd_options(
 ) -> Result<EtcdOptions, Error> {
     let identity = match &settings.state {
         StatePlace::Own { .. } => Some(own_identity(credentials)),
-        StatePlace::External { .. } => external_identity(directory, settings)?.map(
-            |StateIdentity { authority_pem, certificate_pem, key_pem }| EtcdIdentity {
-                authority_pem,
-                certificate_pem,
-                key_pem,
-                member_name: None,
-            },
-        ),
+        StatePlace::External { .. } => state_identity(directory, settings)?.map(external_identity),
     };
     Ok(EtcdOptions {
         endpoints: settings.state.endpoints().to_vec(),
@@ -299,11 +292,14 @@ pub fn own_identity(credentials: &Credentials) -> EtcdIdentity {
     }
 }
 
-/// With what the server in `directory` proves who it is to an etcd that others keep, if it must.
-fn external_identity(
-    directory: &Directory,
-    settings: &ServerSettings,
-) -> Result<Option<StateIdentity>, Error> {
+/// With what a server proves who it is to an etcd that others keep.
+pub fn external_identity(identity: StateIdentity) -> EtcdIdentity {
+    let StateIdentity { authority_pem, certificate_pem, key_pem } = identity;
+    EtcdIdentity { authority_pem, certificate_pem, key_pem, member_name: None }
+}
+
+/// What the server in `directory` has for that, if it needs it.
+fn state_identity(directory: &Directory, settings: &ServerSettings) -> Result<Option<StateIdentity>, Error> {
     settings.state.is_external_with_tls().then(|| Pki(directory).state_identity()).transpose()
 }
 
@@ -583,8 +579,7 @@ impl Server for OwnServer {
             if matches!(self.keeper.settings().state, StatePlace::Own { .. }) && !endpoints.is_empty() {
                 self.etcd.set_endpoints(&endpoints).await?;
             }
-            let answering =
-                self.etcd.answering_endpoints().await.map_err(|error| state_error(error.into()))?;
+            let answering = self.etcd.answering_members().await.map_err(|error| state_error(error.into()))?;
             let servers = Servers::read(&self.state).await.map_err(state_error)?;
             let member = |member: spandrel_state_etcd::MemberDescription| {
                 let server = member.name.parse().ok().filter(|id| servers.names.contains_key(id));
@@ -593,7 +588,7 @@ impl Server for OwnServer {
                     server,
                     // One without a vote is not asked for anything.
                     runs: match member.is_learner {
-                        false => member.client_urls.iter().any(|url| answering.contains(url)),
+                        false => answering.contains(&member.id),
                         true => server.is_some_and(|id| servers.is_awake(id)),
                     },
                     votes: !member.is_learner,
