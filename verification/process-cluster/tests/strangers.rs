@@ -71,9 +71,13 @@ fn what_belongs_to_another_cluster_is_refused() {
         assert!(is_refused(at, &credentials(&own, &foreign)), "{at}: another cluster's");
     }
     other.stop("n1");
-    let drive = other.drive_file("n1");
-    let refused = servers.run("n1", &["drive", "add", drive.to_str().expect("a plain name")]);
-    assert!(refused.errors.contains("DRIVE_OF_OTHER_CLUSTER"), "{refused:?}");
+    let (drive, link) = (other.drive_file("n1"), servers.drive_file("foreign"));
+    std::fs::hard_link(&drive, &link).expect("it can have two names");
+    // By its own name it would be called like the drive that is there.
+    for (path, code) in [(drive, "DRIVE_NAME_TAKEN"), (link, "DRIVE_OF_OTHER_CLUSTER")] {
+        let refused = servers.run("n1", &["drive", "add", path.to_str().expect("a plain name")]);
+        assert!(refused.errors.contains(code), "{refused:?}");
+    }
 }
 
 #[test]

@@ -14,6 +14,9 @@ use crate::drive_prefix;
 use crate::node_state::NodeState;
 use crate::node_thread::NodeHandle;
 
+/// Errors of a node that stops meanwhile. It may have begun with the drive by then.
+const WHILE_STOPPING: [&str; 2] = ["NODE_STOPPING", "NODE_STOPPED"];
+
 /// Has a node take a drive into use. It is written down before, so that no copy ever comes to be on a drive that the
 /// next start does not know.
 pub async fn add_drive(
@@ -36,7 +39,10 @@ pub async fn add_drive(
     let location = format!("{}{path}", drive_prefix());
     let report =
         node.ask(|node| async move { node.add_drive(&location).await }).await.and_then(|report| report);
-    if report.is_err() && !was_known && !is_drive_of(&settings, Path::new(path)) {
+    if let Err(error) = &report
+        && !was_known
+        && !(WHILE_STOPPING.contains(&error.code.as_str()) && is_drive_of(&settings, Path::new(path)))
+    {
         keeper.change(|settings| settings.drives.retain(|known| known != path))?;
     }
     let report = report.map_err(|error| explained(error, Path::new(path)))?;
@@ -62,8 +68,8 @@ fn check_name(node: &str, drives: &[String], path: &str) -> Result<(), Error> {
     ))
 }
 
-/// Whether what stands at a path is a drive of this server's node. One that the node has begun with, and not come to
-/// the end of because it stops, may be known to the cluster; so the next start must take it.
+/// Whether what stands at a path is a drive of this server's node. The cluster may know it then, so the next start must
+/// take it.
 fn is_drive_of(settings: &ServerSettings, path: &Path) -> bool {
     let identity = spandrel_inspect::identify_path(path).ok().flatten();
     identity.is_some_and(|identity| (identity.cluster, identity.node) == (settings.cluster, settings.node))

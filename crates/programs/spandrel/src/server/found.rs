@@ -86,7 +86,7 @@ impl ExternalState {
         let Some(identity) = &self.identity else { return Ok(()) };
         let next = "look at what --state-authority, --state-certificate and --state-key name";
         let mut authority = CertificateDer::pem_slice_iter(identity.authority_pem.as_bytes());
-        if !authority.next().is_some_and(|certificate| certificate.is_ok()) {
+        if authority.next().is_none_or(|certificate| certificate.is_err()) {
             return Err(Error::new(
                 "STATE_IDENTITY_INVALID",
                 "the cluster is not made",
@@ -111,24 +111,7 @@ fn is_on_this_machine(address: &str) -> bool {
 
 /// Makes a cluster whose first node is in `directory`. What lets others join.
 pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error> {
-    let state = match &new.state {
-        Some(state) => {
-            state.check_identity()?;
-            StatePlace::External { endpoints: state.endpoints()? }
-        }
-        None => {
-            member::check_program(&new.etcd)?;
-            StatePlace::Own {
-                program: new.etcd,
-                endpoints: new
-                    .listen
-                    .iter()
-                    .map(|listen| secured_url(&Port::StateClients.at(*listen)))
-                    .collect(),
-                is_member: false,
-            }
-        }
-    };
+    let state = state_place(&new)?;
     check_listen(&new.listen)?;
     check_local(&new.listen)?;
     let _lock = claim_new(directory)?;
@@ -181,6 +164,17 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
         secret,
         addresses: settings.addresses(Port::Admin),
     })
+}
+
+/// Where the state of a new cluster is to be. What would be in the way of that is said before anything is made.
+fn state_place(new: &NewCluster) -> Result<StatePlace, Error> {
+    if let Some(state) = &new.state {
+        state.check_identity()?;
+        return Ok(StatePlace::External { endpoints: state.endpoints()? });
+    }
+    member::check_program(&new.etcd)?;
+    let endpoints = new.listen.iter().map(|listen| secured_url(&Port::StateClients.at(*listen)));
+    Ok(StatePlace::Own { program: new.etcd.clone(), endpoints: endpoints.collect(), is_member: false })
 }
 
 /// The addresses that stand in a server's certificate.
