@@ -14,7 +14,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Where `ip` keeps the names of namespaces.
 const NAMES: &str = "/run/netns";
@@ -210,8 +210,14 @@ fn router_link(server: &str, network: Network) -> String {
     format!("{server}-{}", network.link())
 }
 
-/// Whether this user may make namespaces on this machine.
+/// Whether this user may make namespaces on this machine. It is tried once: what two tests tried beside each other would
+/// have one name.
 fn check_permitted() -> Result<(), String> {
+    static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
+    TRIED.get_or_init(try_one).clone()
+}
+
+fn try_one() -> Result<(), String> {
     let is_root = fs::read_to_string("/proc/self/status")
         .is_ok_and(|status| status.lines().any(|line| line.starts_with("Uid:\t0\t0\t")));
     if !is_root {
