@@ -125,12 +125,14 @@ fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss, netwo
         servers.signal(first, "-CONT");
     }
     if loss.needs_networks() {
-        // Nor does anybody who asks how it is see a node as lost.
+        // Nor does anybody who asks how it is see a node as lost, once its server asks etcd over the other network.
         for node in ["n1", "n4"] {
-            let nodes = servers.must_run(node, &["node", "list", "-o", "json"]).json();
-            let states = nodes.as_array().expect("a list").iter().map(|node| &node["status"]["operational"]);
-            let up = serde_json::json!(["Up"]);
-            assert_eq!(states.collect::<Vec<_>>(), [&up; 4], "{loss:?} of {network:?} as {node} sees it");
+            let all_up = |status: &serde_json::Value| {
+                let nodes = status["nodes"].as_array();
+                let up = serde_json::json!(["Up"]);
+                nodes.is_some_and(|nodes| nodes.iter().all(|node| node["status"]["operational"] == up))
+            };
+            servers.await_status(node, "of all nodes while a network is cut", all_up);
         }
         servers.networks().heal();
     }
