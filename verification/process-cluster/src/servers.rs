@@ -317,7 +317,7 @@ impl Servers {
         let deadline = Instant::now() + RELEASE_TIME_MAX;
         while self.is_running(name) {
             assert!(Instant::now() < deadline, "{name} goes on");
-            // tidy-allow(sleep): its end can only be asked for.
+            // tidy-allow(sleep): until a deadline, the end of a child can only be asked for.
             std::thread::sleep(Duration::from_millis(20));
         }
     }

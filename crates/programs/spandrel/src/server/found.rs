@@ -76,13 +76,12 @@ impl ExternalState {
         }
         Ok(self.addresses.iter().map(|address| format!("http://{address}")).collect())
     }
-}
 
-impl ExternalState {
-    /// Refuses certificates and keys that cannot be used: they are looked at now, and not only when the node starts.
+    /// Refuses certificates and keys that cannot be used at `endpoints`: they are looked at now, and not only when the
+    /// node starts.
     ///
     /// Error: `STATE_IDENTITY_INVALID`.
-    fn check_identity(&self) -> Result<(), Error> {
+    fn check_identity(&self, endpoints: &[String]) -> Result<(), Error> {
         let Some(identity) = &self.identity else { return Ok(()) };
         let next = "look at what --state-authority, --state-certificate and --state-key name";
         let mut authority = CertificateDer::pem_slice_iter(identity.authority_pem.as_bytes());
@@ -95,7 +94,7 @@ impl ExternalState {
             ));
         }
         let connected = EtcdState::connect(&EtcdOptions {
-            endpoints: self.endpoints()?,
+            endpoints: endpoints.to_vec(),
             namespace: String::new(),
             identity: Some(external_identity(identity.clone())),
         });
@@ -169,8 +168,9 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
 /// Where the state of a new cluster is to be. What would be in the way of that is said before anything is made.
 fn state_place(new: &NewCluster) -> Result<StatePlace, Error> {
     if let Some(state) = &new.state {
-        state.check_identity()?;
-        return Ok(StatePlace::External { endpoints: state.endpoints()? });
+        let endpoints = state.endpoints()?;
+        state.check_identity(&endpoints)?;
+        return Ok(StatePlace::External { endpoints });
     }
     member::check_program(&new.etcd)?;
     let endpoints = new.listen.iter().map(|listen| secured_url(&Port::StateClients.at(*listen)));
