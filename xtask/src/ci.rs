@@ -2,8 +2,9 @@
 //! machine alike.
 //!
 //! The steps stand in the order in which they are likely to fail and cheap to run. Each leaves
-//! what it compiled to the later ones: lints and documentation share one set of artifacts, tests
-//! and programs another.
+//! what it compiled to the later ones: lints and documentation share one set of artifacts. Programs
+//! have no step of their own: the tests build those that they start, and features of tests alone
+//! make other artifacts of half of the crates.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,12 +46,11 @@ impl From<bool> for Outcome {
 
 type Step = (&'static str, fn(&Context<'_>) -> Result<Outcome, String>);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 7] = [
     ("format", check_format),
     ("lints", check_lints),
     ("tidy", check_rules),
     ("third-party crates", check_third_party),
-    ("programs", build_programs),
     ("tests", run_tests),
     ("documentation", check_documentation),
     ("release build", build_release),
@@ -179,11 +179,6 @@ fn cargo_deny(context: &Context<'_>) -> Result<Option<PathBuf>, String> {
         return Err("cargo-deny cannot be installed, so third-party crates cannot be checked".to_owned());
     }
     Ok(Some(find().ok_or_else(|| format!("{} does not hold cargo-deny", tools.display()))?))
-}
-
-/// Builds the programs that the process tests start.
-fn build_programs(context: &Context<'_>) -> Result<Outcome, String> {
-    Ok(commands::run(context.cargo("build").args(["--workspace", "--bins"]))?.into())
 }
 
 fn run_tests(context: &Context<'_>) -> Result<Outcome, String> {

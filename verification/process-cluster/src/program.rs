@@ -37,12 +37,15 @@ impl Program {
 fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    // One program, with the features that its crates have within the whole workspace: those of the
+    // program alone would have half of what the tests were built from built once more.
     let arguments = [
         "build",
-        "--package",
+        "--workspace",
+        "--bin",
         "spandrel",
         "--features",
-        "test-faults",
+        "spandrel/test-faults",
         "--message-format",
         "json-render-diagnostics",
     ];
