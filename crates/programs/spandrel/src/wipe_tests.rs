@@ -1,3 +1,6 @@
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+
 use spandrel_shared::{ClusterId, DriveId, NodeId};
 
 use super::*;
@@ -129,6 +132,11 @@ fn the_image_of_a_virtual_machine_is_left_alone() {
         assert_eq!(ended, None, "it serves the file");
         std::thread::yield_now();
     }
+    // It listens before it opens the image, and greets afterwards.
+    let mut greeting = [0; 8];
+    let mut client = UnixStream::connect(&socket).expect("it listens");
+    client.read_exact(&mut greeting).expect("it greets");
+    assert_eq!(&greeting, b"NBDMAGIC");
     let refused = Wiping::begin(file.path(), &System::here()).expect_err("somebody has it");
     let number = server.0.id();
     assert_eq!(
