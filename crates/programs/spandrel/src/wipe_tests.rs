@@ -127,14 +127,16 @@ fn the_image_of_a_virtual_machine_is_left_alone() {
         Ok(server) => Running(server),
         Err(_) => return println!("left out: there is no qemu-nbd here"),
     };
-    while !socket.exists() {
+    let mut client = loop {
+        if let Ok(client) = UnixStream::connect(&socket) {
+            break client;
+        }
         let ended = server.0.try_wait().expect("it is a child of this process");
         assert_eq!(ended, None, "it serves the file");
         std::thread::yield_now();
-    }
+    };
     // It listens before it opens the image, and greets afterwards.
     let mut greeting = [0; 8];
-    let mut client = UnixStream::connect(&socket).expect("it listens");
     client.read_exact(&mut greeting).expect("it greets");
     assert_eq!(&greeting, b"NBDMAGIC");
     let refused = Wiping::begin(file.path(), &System::here()).expect_err("somebody has it");
