@@ -289,6 +289,25 @@ impl Daemon {
         output
     }
 
+    /// Runs a command that changes the cluster's state, and that must succeed: again, as its error says, as long as those
+    /// who keep the state have no leader, since a busy machine may have them elect one at any time.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    pub fn must_run_once_led(&self, arguments: &[&str]) -> CommandOutput {
+        let deadline = Instant::now() + HEALING_TIME_MAX;
+        loop {
+            let output = self.run(arguments);
+            if !output.errors.contains("no leader") || Instant::now() >= deadline {
+                assert_eq!(output.status, Some(0), "{arguments:?}: {output:#?}\n{}", self.log());
+                return output;
+            }
+            // tidy-allow(sleep): the condition is other processes', which can only be asked again.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Waits until a command, which may fail meanwhile, says in JSON what is asked for.
     ///
     /// # Panics

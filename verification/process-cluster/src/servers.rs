@@ -428,7 +428,16 @@ impl Servers {
     ///
     /// If it is refused.
     pub fn create_volume(&self, server: &str, name: &str, arguments: &[&str]) {
-        self.must_run(server, &[&["volume", "create", name], arguments].concat());
+        self.server(server).daemon.must_run_once_led(&[&["volume", "create", name], arguments].concat());
+    }
+
+    /// Deletes a volume.
+    ///
+    /// # Panics
+    ///
+    /// If it is refused.
+    pub fn delete_volume(&self, server: &str, name: &str) {
+        self.server(server).daemon.must_run_once_led(&["volume", "delete", name, "--yes"]);
     }
 
     /// The name of the node that owns a volume, as a server sees it.

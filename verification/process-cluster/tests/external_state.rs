@@ -54,7 +54,7 @@ fn a_cluster_keeps_its_state_in_an_etcd_of_others() {
 
     // Through the witness everything can be asked for that a node does.
     servers.must_run("w", &["volume", "move", "v", "--owner", "n1"]);
-    servers.must_run("w", &["volume", "delete", "v", "--yes"]);
+    servers.delete_volume("w", "v");
     assert!(servers.owner("n1", "v").is_none());
 
     // Who is removed learns of it, though no server keeps the state.

@@ -166,7 +166,7 @@ fn a_server_that_is_gone_is_replaced_and_hears_so_when_it_comes_back() {
     assert_eq!(unconfirmed.status, Some(1), "{unconfirmed:#?}");
     let holds = servers.run("n1", &["node", "remove", "n3", "--yes"]);
     assert!(holds.errors.contains("NODE_HOLDS_COPIES") && holds.errors.contains(" v\n"), "{holds:#?}");
-    servers.must_run("n1", &["volume", "delete", "v", "--yes"]);
+    servers.delete_volume("n1", "v");
     await_that("its sign of life running out", || {
         servers.run("n1", &["node", "remove", "n3", "--dry-run"]).status == Some(0)
     });

@@ -94,7 +94,7 @@ fn heal(servers: &Servers, volumes: Vec<Volume>) {
             nodes_of(servers).iter().map(|node| servers.nbd_address(node)).collect();
         let end = load.end(&addresses);
         assert_eq!((end.failures, end.violations, end.broken), (vec![], vec![], None), "{name}");
-        servers.must_run("n1", &["volume", "delete", name, "--yes"]);
+        servers.delete_volume("n1", name);
     }
 }
 

@@ -21,7 +21,9 @@ use crate::records::{
 };
 use crate::stamp::recoveries_between;
 use crate::state::{ClusterState, StateError};
-use crate::store::{Entry, Expected, Key, Revision, Selection, StateStore, Transaction, Value};
+use crate::store::{
+    Entry, Expected, Key, Revision, Selection, StateStore, TRANSACTION_OPERATIONS_MAX, Transaction, Value,
+};
 use crate::volumes::in_batches;
 
 /// The format that this version writes, and the newest that it knows.
@@ -32,7 +34,7 @@ const FORMAT: u32 = 1;
 const EPOCHS_SKIPPED: u32 = 1 << 16;
 
 /// Prefixes of what is left out.
-const LEFT_OUT: [&str; 3] = [keys::ALIVE, keys::AWAKE, keys::JOINS];
+const LEFT_OUT: [&str; 4] = [keys::ALIVE, keys::AWAKE, keys::JOINS, keys::CHANGED];
 
 /// The whole state at one revision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -250,10 +252,7 @@ impl<S: StateStore> ClusterState<S> {
             )
             .into());
         }
-        for some in present.chunks(100) {
-            let delete = some.iter().fold(Transaction::new(), |transaction, key| transaction.delete(key));
-            self.commit(delete).await?;
-        }
+        self.erase(&present).await?;
         let restored = backup.restored(generation)?;
         let (cluster, others): (Vec<_>, Vec<_>) =
             restored.into_iter().partition(|(key, _)| *key == StateKey::Cluster.key());
@@ -302,9 +301,15 @@ impl<S: StateStore> ClusterState<S> {
         // Without the cluster's own record the rest counts for nothing.
         let (cluster, others): (Vec<Key>, Vec<Key>) =
             keys.into_iter().partition(|key| *key == StateKey::Cluster.key());
-        for some in cluster.chunks(100).chain(others.chunks(100)) {
+        self.erase(&cluster).await?;
+        self.erase(&others).await
+    }
+
+    /// Deletes keys, and makes nothing newer by that: the key that says how new the state is may be among them.
+    async fn erase(&self, keys: &[Key]) -> Result<(), StateError> {
+        for some in keys.chunks(TRANSACTION_OPERATIONS_MAX) {
             let delete = some.iter().fold(Transaction::new(), |transaction, key| transaction.delete(key));
-            self.commit(delete).await?;
+            self.store().transact(delete).await?;
         }
         Ok(())
     }

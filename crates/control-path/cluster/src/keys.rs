@@ -14,6 +14,7 @@
 //! awake/<node>                   a server runs that could help to keep this state; vanishes with its lease
 //! witnesses/<node>               a server without drives that helps to keep this state
 //! servers                        changes with every server that comes or goes
+//! changed                        changes with everything that does not vanish by itself
 //! joins/<digest>                 lets whoever knows the secret of this digest join
 //! access/<digest>                lets whoever knows the secret of this digest use the admin API
 //! access-by-name/<name>          the access that was given to somebody
@@ -55,6 +56,8 @@ pub enum StateKey {
     Awake(NodeId),
     /// What every coming and going of servers changes.
     Servers,
+    /// What every change of what does not vanish by itself changes.
+    Changed,
     /// Lets whoever knows the secret of this digest join.
     Join(String),
     /// Lets whoever knows the secret of this digest use the admin API.
@@ -94,6 +97,7 @@ impl StateKey {
             ["witnesses", node] => Self::Witness(node.parse().ok()?),
             ["awake", node] => Self::Awake(node.parse().ok()?),
             ["servers"] => Self::Servers,
+            [CHANGED] => Self::Changed,
             ["joins", digest] => Self::Join(digest.to_owned()),
             ["access", digest] => Self::Access(digest.to_owned()),
             ["access-by-name", name] => Self::AccessName(name.to_owned()),
@@ -123,6 +127,7 @@ impl fmt::Display for StateKey {
             Self::Witness(node) => write!(formatter, "witnesses/{node}"),
             Self::Awake(node) => write!(formatter, "awake/{node}"),
             Self::Servers => formatter.write_str("servers"),
+            Self::Changed => formatter.write_str(CHANGED),
             Self::Join(digest) => write!(formatter, "joins/{digest}"),
             Self::Access(digest) => write!(formatter, "access/{digest}"),
             Self::AccessName(name) => write!(formatter, "access-by-name/{name}"),
@@ -151,6 +156,8 @@ pub const ACCESS: &str = "access/";
 pub const NODE_TOMBSTONES: &str = "tombstones/nodes/";
 /// The prefix of the room promised to volumes.
 pub const ROOMS: &str = "rooms/";
+/// What every change of what does not vanish by itself changes.
+pub const CHANGED: &str = "changed";
 /// The prefix of join tokens.
 pub const JOINS: &str = "joins/";
 

@@ -15,6 +15,7 @@ fn keys_are_taken_apart_as_they_were_put_together() {
         (StateKey::Stale(volume, drive), &stale_of(volume)),
         (StateKey::Room, "room"),
         (StateKey::Servers, "servers"),
+        (StateKey::Changed, CHANGED),
         (StateKey::AccessName("grafana".to_owned()), "access-by-name/"),
         (StateKey::VolumeRoom(volume), ROOMS),
         (StateKey::NodeTombstone(node), "tombstones/nodes/"),

@@ -4,6 +4,10 @@
 //! on it could bring back copies that lack writes. So every drive remembers the newest state that
 //! its node has seen, and a state that is older than that is refused, until somebody says on
 //! purpose that it counts. That raises the state's *generation*, which outweighs every revision.
+//!
+//! A state's revision here is that of its last change for good, not the store's own: that one also rises when entries
+//! vanish with their leases, so an older state that somebody has put in the place of the newest one would soon seem to
+//! be newer than what drives have seen, with nobody having changed anything.
 
 use std::fmt;
 

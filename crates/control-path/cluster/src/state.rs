@@ -24,8 +24,8 @@ use crate::records::{
 };
 use crate::stamp::StateStamp;
 use crate::store::{
-    Entry, Expected, LeaseId, Outcome, Revision, Selection, Snapshot, StateStore, StoreError, StoreErrorKind,
-    Transaction,
+    Entry, Expected, LeaseId, Operation, Outcome, Revision, Selection, Snapshot, StateStore, StoreError,
+    StoreErrorKind, Transaction,
 };
 
 /// Why a change of the state was not made, or is not known to be.
@@ -141,8 +141,14 @@ impl<S: StateStore> ClusterState<S> {
         Ok(self.store.read(selections).await?)
     }
 
-    /// The revision of a transaction that was committed.
+    /// The revision of a transaction that was committed. What it changes for good makes the state newer: see
+    /// [`Self::stamp`].
     pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Revision, StateError> {
+        let vanishes = |operation: &Operation| matches!(operation, Operation::Put { lease: Some(_), .. });
+        let transaction = match transaction.operations.iter().all(vanishes) {
+            true => transaction,
+            false => transaction.put(&StateKey::Changed.key(), Vec::new()),
+        };
         match self.store.transact(transaction).await? {
             Outcome::Committed { revision } => Ok(revision),
             Outcome::Conflict { .. } => Err(StateError::Conflict),
@@ -191,11 +197,16 @@ impl<S: StateStore> ClusterState<S> {
         }
     }
 
-    /// How new the state is: what drives remember, and are compared with.
+    /// How new the state is: what drives remember, and are compared with. Its revision is that of the last change for
+    /// good. The store's own also rises by itself, when leases expire, and an older state would be taken for a newer
+    /// one after a while.
     pub async fn stamp(&self) -> Result<Option<StateStamp>, StateError> {
-        let snapshot = self.snapshot(&[Selection::key(&StateKey::Cluster.key())]).await?;
+        let keys = [StateKey::Cluster.key(), StateKey::Changed.key()];
+        let snapshot = self.snapshot(&keys.each_ref().map(Selection::key)).await?;
         let cluster: Option<Stored<ClusterRecord>> = snapshot.entry(0).map(decode).transpose()?;
-        Ok(cluster.map(|cluster| StateStamp::new(cluster.record.generation, snapshot.revision)))
+        // Nothing was changed since a version that did not know better: drives remember the store's revision.
+        let revision = snapshot.entry(1).map_or(snapshot.revision, |entry| entry.modified);
+        Ok(cluster.map(|cluster| StateStamp::new(cluster.record.generation, revision)))
     }
 
     /// All nodes.

@@ -171,3 +171,27 @@ fn a_restored_backup_counts_only_when_recovered() {
         assert_eq!(recovered.check_not_older(seen), Ok(()));
     });
 }
+
+#[test]
+fn a_state_is_newer_after_a_change_for_good_alone() {
+    let cluster = TestCluster::new(1, 2, 1, 1);
+    let (state, platform) = (cluster.state(1), cluster.platform.clone());
+    cluster.platform.run(async move {
+        let stamp = async || state.stamp().await.unwrap().unwrap();
+        let revision = async || state.snapshot(&[]).await.unwrap().revision;
+        let before = (stamp().await, revision().await);
+        assert_eq!(before.0.revision(), before.1, "the cluster was made for good");
+        let lease = state.store().grant_lease(Duration::from_secs(5)).await.unwrap();
+        let alive = AliveRecord { incarnation: owner(1).incarnation, drives: Vec::new() };
+        state.announce(node(1), &alive, lease).await.unwrap();
+        state.stay_awake(node(2), lease).await.unwrap();
+        platform.sleep(Duration::from_secs(6)).await;
+        assert!(state.alive().await.unwrap().is_empty());
+        assert!(revision().await > before.1, "the store itself has gone on");
+        assert_eq!(stamp().await, before.0);
+        state.note_attach(drive(1, 0), node(1), 5).await.unwrap();
+        assert_eq!(stamp().await.revision(), revision().await);
+        state.remove(&StateKey::Drive(drive(1, 0))).await.unwrap();
+        assert_eq!(stamp().await.revision(), revision().await);
+    });
+}

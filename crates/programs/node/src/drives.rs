@@ -365,7 +365,8 @@ pub(crate) async fn tell_damage<P: Platform, S: StateStore>(node: Rc<NodeInner<P
     loop {
         parts.platform.sleep(DAMAGE_INTERVAL).await;
         tell_damage_once(parts, &node.damage_told).await;
-        let stamp = StateStamp::new(parts.cluster.generation, parts.view.revision());
+        let Some(revision) = parts.view.changed_for_good() else { continue };
+        let stamp = StateStamp::new(parts.cluster.generation, revision);
         for store in parts.replica.drives() {
             store.note_state_revision(stamp.0);
         }

@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use spandrel_cluster::records::{Record, decode};
 use spandrel_cluster::store::{Revision, StateStore};
-use spandrel_cluster::{AliveRecord, Mirror, NodeRecord, Stored, VolumeRecord, keys};
+use spandrel_cluster::{AliveRecord, Mirror, NodeRecord, StateKey, Stored, VolumeRecord, keys};
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
 use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
@@ -28,6 +28,8 @@ pub(crate) struct ClusterView {
     shown_since: RefCell<BTreeMap<VolumeId, (Epoch, Instant)>>,
     changed_volumes: RefCell<BTreeSet<VolumeId>>,
     revision: Cell<Revision>,
+    /// The revision of the last change for good that was seen; `None` before there was any.
+    changed_for_good: Cell<Option<Revision>>,
     /// Notified when anything here changes.
     pub(crate) changed: Signal,
 }
@@ -43,6 +45,7 @@ impl ClusterView {
             shown_since: RefCell::default(),
             changed_volumes: RefCell::default(),
             revision: Cell::new(Revision::ZERO),
+            changed_for_good: Cell::new(None),
             changed: Signal::new(),
         }
     }
@@ -50,6 +53,11 @@ impl ClusterView {
     /// The newest revision that was seen.
     pub(crate) fn revision(&self) -> Revision {
         self.revision.get()
+    }
+
+    /// The revision of the last change for good that was seen: see [`StateStamp`](spandrel_cluster::StateStamp).
+    pub(crate) fn changed_for_good(&self) -> Option<Revision> {
+        self.changed_for_good.get()
     }
 
     /// The nodes that the state shows alive.
@@ -117,7 +125,17 @@ impl ClusterView {
             self.note_volumes(platform.now(), changes);
             self.note_change(revision);
         });
-        futures_util::future::join3(nodes, alive, volumes).await;
+        let changed_for_good = self.follow_changes_for_good(&platform, &store);
+        futures_util::future::join4(nodes, alive, volumes, changed_for_good).await;
+    }
+
+    async fn follow_changes_for_good<P: Platform, S: StateStore>(&self, platform: &P, store: &S) {
+        let mut mirror = Mirror::new(platform.clone(), store.clone(), keys::CHANGED);
+        loop {
+            mirror.changed().await;
+            let last = mirror.entry(&StateKey::Changed.key()).map(|entry| entry.modified);
+            self.changed_for_good.set(self.changed_for_good.get().max(last));
+        }
     }
 
     fn note_volumes(&self, now: Instant, changes: Changes<VolumeId, VolumeRecord>) {

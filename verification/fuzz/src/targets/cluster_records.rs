@@ -147,6 +147,7 @@ fn seeds() -> Vec<Vec<u8>> {
         StateKey::Stale(volume, drive),
         StateKey::VolumeName("vm-01".to_owned()),
         StateKey::Room,
+        StateKey::Changed,
     ];
     let keys = keys.iter().map(|key| (KINDS - 1, key.to_string().into_bytes()));
     let records = (0..).zip(records.iter().map(|value| value.to_vec()));

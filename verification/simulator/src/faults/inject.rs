@@ -134,7 +134,10 @@ impl Injector {
             return None;
         }
         let known = (0..nodes.count()).map(|node| self.state_known(nodes, node)).min()??;
-        let is_older = |state: &&StateImage| StateStamp::new(0, state.revision) < known;
+        let is_older = |state: &&StateImage| {
+            let changed = state.entries.iter().find(|entry| entry.key == StateKey::Changed.key());
+            changed.is_some_and(|entry| StateStamp::new(0, entry.modified) < known)
+        };
         let older: Vec<&StateImage> = self.states.iter().filter(is_older).collect();
         older.get(self.random.index(older.len())).map(|state| (*state).clone())
     }
