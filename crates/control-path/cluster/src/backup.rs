@@ -19,8 +19,8 @@ use crate::records::{
     ClusterRecord, DriveRecord, DriveState, NodeRecord, Stored, VolumeRecord, VolumeState, WitnessRecord,
     decode, encode,
 };
-use crate::stamp::recoveries_between;
-use crate::state::{ClusterState, StateError};
+use crate::stamp::{StateStamp, recoveries_between};
+use crate::state::{ClusterState, StateError, changed_for_good};
 use crate::store::{
     Entry, Expected, Key, Revision, Selection, StateStore, TRANSACTION_OPERATIONS_MAX, Transaction, Value,
 };
@@ -46,7 +46,7 @@ pub struct StateBackup {
     pub name: String,
     /// The state's generation.
     pub generation: u32,
-    /// Its revision.
+    /// Its revision: that of the last change for good, as in [`StateBackup::stamp`].
     pub revision: u64,
     /// When it was made.
     pub taken_unix_ms: u64,
@@ -90,6 +90,11 @@ impl StateBackup {
         let mut bytes = serde_json::to_vec_pretty(self).expect("it is plain text");
         bytes.push(b'\n');
         bytes
+    }
+
+    /// How new the state is, to be compared with what drives have seen.
+    pub fn stamp(&self) -> StateStamp {
+        StateStamp::new(self.generation, Revision(self.revision))
     }
 
     /// How many volumes it knows.
@@ -150,6 +155,9 @@ impl StateBackup {
         let mut restored = Vec::with_capacity(self.entries.len());
         for (key, value) in &self.entries {
             let entry = self.entry(key, value);
+            if is_left_out(&entry.key) {
+                continue;
+            }
             let value = match StateKey::parse(&entry.key) {
                 Some(key) if is_of(&key, &half_made) => continue,
                 Some(StateKey::Cluster) => {
@@ -170,6 +178,12 @@ impl StateBackup {
         }
         Ok(restored)
     }
+}
+
+/// Whether a key has no place in a backup, nor in a state that is made of one: that of a version that knew less may
+/// hold it all the same.
+fn is_left_out(key: &Key) -> bool {
+    LEFT_OUT.iter().any(|prefix| key.as_str().starts_with(prefix))
 }
 
 /// Whether a key belongs to one of some volumes.
@@ -210,11 +224,15 @@ impl<S: StateStore> ClusterState<S> {
         let snapshot = self.snapshot(&[Selection::prefix("")]).await?;
         let mut entries = BTreeMap::new();
         let mut cluster: Option<Stored<ClusterRecord>> = None;
+        let mut changed = None;
         for entry in snapshot.groups.iter().flatten() {
             if entry.key == StateKey::Cluster.key() {
                 cluster = Some(decode(entry)?);
             }
-            if LEFT_OUT.iter().any(|prefix| entry.key.as_str().starts_with(prefix)) {
+            if entry.key == StateKey::Changed.key() {
+                changed = Some(entry);
+            }
+            if is_left_out(&entry.key) {
                 continue;
             }
             let text = String::from_utf8(entry.value.to_vec());
@@ -229,7 +247,7 @@ impl<S: StateStore> ClusterState<S> {
             cluster: cluster.record.id,
             name: cluster.record.name,
             generation: cluster.record.generation,
-            revision: snapshot.revision.0,
+            revision: changed_for_good(changed, snapshot.revision).0,
             taken_unix_ms: now_unix_ms,
             checksum: checksum(&entries),
             entries,

@@ -31,6 +31,35 @@ fn a_backup_is_read_back_and_one_that_was_changed_is_not() {
     );
 }
 
+/// Or an operator who puts it back was told that drives have seen nothing newer, since entries have expired meanwhile.
+#[test]
+fn a_backup_is_as_new_as_the_state_that_it_was_made_of() {
+    let cluster = TestCluster::new(1, 3, 1, 8);
+    let state = cluster.state(1);
+    cluster.platform.run(async move {
+        let lease = state.store().grant_lease(std::time::Duration::from_secs(100)).await.unwrap();
+        state.stay_awake(node(1), lease).await.unwrap();
+        let stamp = state.stamp().await.unwrap().expect("it holds a cluster");
+        let read_at = state.snapshot(&[]).await.unwrap().revision;
+        assert!(stamp.revision() < read_at, "the store itself has gone on");
+        assert_eq!(state.backup(77).await.unwrap().map(|backup| backup.stamp()), Some(stamp));
+    });
+}
+
+/// What such a version wrote would be put twice in one transaction, which etcd refuses.
+#[test]
+fn a_backup_of_a_version_that_left_less_out_can_be_restored() {
+    let mut backup = backup_of(&TestCluster::new(1, 3, 1, 8));
+    backup.entries.insert("changed".to_owned(), String::new());
+    let other = TestCluster::new(2, 0, 0, 0);
+    let state = other.state(1);
+    other.platform.run(async move {
+        state.clear().await.unwrap();
+        state.restore(&backup, 1).await.unwrap();
+        assert!(state.cluster().await.unwrap().is_some());
+    });
+}
+
 #[test]
 fn a_state_that_was_made_of_a_backup_trusts_nobody_who_used_the_former_one() {
     let backup = backup_of(&TestCluster::new(1, 3, 1, 8));

@@ -120,6 +120,13 @@ pub(crate) fn expected_of<T>(stored: Option<&Stored<T>>) -> Expected {
     stored.map_or(Expected::Absent, |stored| Expected::ModifiedAt(stored.revision))
 }
 
+/// The revision of the last change for good of a state that was read at the store's revision `read_at`. The store's
+/// own also rises by itself, when leases expire, and an older state would be taken for a newer one after a while.
+pub(crate) fn changed_for_good(changed: Option<&Entry>, read_at: Revision) -> Revision {
+    // Without the key no version that knows it has changed anything, and drives remember the store's revision.
+    changed.map_or(read_at, |entry| entry.modified)
+}
+
 /// The cluster's state. Cheap to clone.
 #[derive(Clone)]
 pub struct ClusterState<S: StateStore> {
@@ -198,14 +205,12 @@ impl<S: StateStore> ClusterState<S> {
     }
 
     /// How new the state is: what drives remember, and are compared with. Its revision is that of the last change for
-    /// good. The store's own also rises by itself, when leases expire, and an older state would be taken for a newer
-    /// one after a while.
+    /// good.
     pub async fn stamp(&self) -> Result<Option<StateStamp>, StateError> {
         let keys = [StateKey::Cluster.key(), StateKey::Changed.key()];
         let snapshot = self.snapshot(&keys.each_ref().map(Selection::key)).await?;
         let cluster: Option<Stored<ClusterRecord>> = snapshot.entry(0).map(decode).transpose()?;
-        // Nothing was changed since a version that did not know better: drives remember the store's revision.
-        let revision = snapshot.entry(1).map_or(snapshot.revision, |entry| entry.modified);
+        let revision = changed_for_good(snapshot.entry(1), snapshot.revision);
         Ok(cluster.map(|cluster| StateStamp::new(cluster.record.generation, revision)))
     }
 

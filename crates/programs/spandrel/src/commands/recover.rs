@@ -8,7 +8,6 @@ use std::path::Path;
 
 use spandrel_cluster::StateStamp;
 use spandrel_cluster::backup::StateBackup;
-use spandrel_cluster::store::Revision;
 use spandrel_shared::Error;
 
 use crate::admin::administration::unix_ms;
@@ -104,8 +103,7 @@ fn describe(backup: &StateBackup, seen: StateStamp, now_unix_ms: u64) -> Result<
         minutes,
         backup.volumes()
     );
-    let own = StateStamp::new(backup.generation, Revision(backup.revision));
-    let _ = match seen > own {
+    let _ = match seen > backup.stamp() {
         true => writeln!(text, "This server's drives have seen {seen}: what has changed since is lost."),
         false => writeln!(text, "This server's drives have seen nothing newer; those of others may have."),
     };

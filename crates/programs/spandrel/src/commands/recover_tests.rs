@@ -1,3 +1,5 @@
+use spandrel_cluster::store::Revision;
+
 use super::*;
 
 fn backup() -> StateBackup {
