@@ -17,6 +17,14 @@ fn what_was_found_once_is_not_there_again() {
     }
 }
 
+/// An older state takes the place of the newest one only if all servers' drives know better by then.
+#[test]
+fn every_server_refuses_the_older_state_that_outlives_its_leases() {
+    let plan = named("older-state-outlives-its-leases").expect("there is one of that name").plan;
+    let outcome = run_caught(&plan, RunOptions::default(), None).expect("it passes");
+    assert_eq!(outcome.starts_refused, plan.shape.nodes() as u64, "{:?}", outcome.faults);
+}
+
 #[test]
 fn a_scenario_is_found_by_its_name() {
     let known = &all().expect("all files are scenarios")[0];

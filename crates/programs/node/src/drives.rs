@@ -25,7 +25,7 @@ use crate::node::NodeInner;
 use crate::parts::NodeParts;
 
 /// How often what was found on the drives is told to the cluster's state.
-const DAMAGE_INTERVAL: Duration = Duration::from_secs(1);
+const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long to wait before the cluster's state is asked again.
 const STATE_RETRY: Duration = Duration::from_millis(100);
@@ -358,24 +358,28 @@ pub(crate) fn state_error(error: StateError) -> Error {
     }
 }
 
-/// Tells the cluster's state, now and then, what damage was found on the drives, and the drives how
-/// new the state is. Never completes.
-pub(crate) async fn tell_damage<P: Platform, S: StateStore>(node: Rc<NodeInner<P, S>>) {
+/// Tells the cluster's state what the drives know, and the drives what the state knows, now and then. Never completes.
+pub(crate) async fn keep_told<P: Platform, S: StateStore>(node: Rc<NodeInner<P, S>>) {
     let parts = &node.parts;
     loop {
-        parts.platform.sleep(DAMAGE_INTERVAL).await;
-        tell_damage_once(parts, &node.damage_told).await;
-        let Some(revision) = parts.view.changed_for_good() else { continue };
-        let stamp = StateStamp::new(parts.cluster.generation, revision);
-        for store in parts.replica.drives() {
-            store.note_state_revision(stamp.0);
-        }
+        parts.platform.sleep(TELL_INTERVAL).await;
+        tell_damage(parts, &node.damage_told).await;
+        tell_stamp(parts);
+    }
+}
+
+/// Tells the drives how new the state is.
+pub(crate) fn tell_stamp<P: Platform, S: StateStore>(parts: &NodeParts<P, S>) {
+    let Some(revision) = parts.view.changed_for_good() else { return };
+    let stamp = StateStamp::new(parts.cluster.generation, revision);
+    for store in parts.replica.drives() {
+        store.note_state_revision(stamp.0);
     }
 }
 
 /// Adds what was found since the last time to what the state counts. `told` is what was added so
 /// far, by drive.
-pub(crate) async fn tell_damage_once<P: Platform, S: StateStore>(
+pub(crate) async fn tell_damage<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     told: &RefCell<BTreeMap<DriveId, u64>>,
 ) {

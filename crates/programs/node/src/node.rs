@@ -166,7 +166,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(view.follow(parts.platform.clone(), parts.state.store().clone()));
         self.spawn(know_peers(parts.clone()));
         self.spawn(stay_alive(Rc::clone(&self.inner)));
-        self.spawn(drives::tell_damage(Rc::clone(&self.inner)));
+        self.spawn(drives::keep_told(Rc::clone(&self.inner)));
         self.spawn(Rc::clone(&self.inner).give_way());
         self.spawn(Rc::clone(&self.inner).keep_ownerships());
         self.spawn(Rc::clone(&self.inner).stay_drained());
@@ -200,7 +200,8 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         for task in self.tasks.borrow_mut().drain(..) {
             task.abort();
         }
-        drives::tell_damage_once(&inner.parts, &inner.damage_told).await;
+        drives::tell_damage(&inner.parts, &inner.damage_told).await;
+        drives::tell_stamp(&inner.parts);
         let attached = inner.drives.borrow().clone();
         drives::detach_all(&attached).await;
     }

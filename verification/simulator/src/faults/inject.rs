@@ -143,7 +143,7 @@ impl Injector {
     }
 
     /// The newest state that a server's drives remember whatever a power cut takes from them.
-    fn state_known(&self, nodes: &NodesWorld, node: usize) -> Option<StateStamp> {
+    pub fn state_known(&self, nodes: &NodesWorld, node: usize) -> Option<StateStamp> {
         let works = |place: DrivePlace| {
             !self.undos.values().any(|undo| matches!(undo, Undo::DriveWorks(other) if *other == place))
         };

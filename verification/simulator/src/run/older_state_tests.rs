@@ -1,3 +1,5 @@
+use spandrel_cluster::{StateKey, StateStamp};
+
 use super::*;
 use crate::faults::plan::{Plan, PlannedFault};
 use crate::run::{RunOptions, run};
@@ -39,6 +41,24 @@ fn a_state_that_is_older_than_the_drives_know_is_refused_until_the_true_one_is_b
         }
     }
     assert!(runs > 0 && refused > runs, "{refused} starts were refused in {runs} runs");
+}
+
+/// The volumes were made so shortly before that no drive was told of it in between.
+#[test]
+fn who_stops_in_order_leaves_drives_that_know_the_newest_state() {
+    for seed in 0..10 {
+        let plan = plan(seed, &[]);
+        let mut run = Run::new(&plan, RunOptions::default());
+        // Long enough for all to have seen it.
+        assert!(run.make_volumes().is_ok() && run.advance(100).is_ok());
+        let changed = run.entries().into_iter().find(|entry| entry.key == StateKey::Changed.key());
+        let newest = StateStamp::new(0, changed.expect("volumes were made").modified);
+        run.stop_in_order();
+        for node in 0..run.nodes.count() {
+            let known = run.injector.state_known(&run.nodes, node);
+            assert!(known >= Some(newest), "seed {seed}, n{}: {known:?}, not {newest:?}", node + 1);
+        }
+    }
 }
 
 #[test]
