@@ -296,11 +296,22 @@ impl Daemon {
     ///
     /// If it does not.
     pub fn must_run_once_led(&self, arguments: &[&str]) -> CommandOutput {
+        let output = self.run_again_while("no leader", arguments);
+        assert_eq!(output.status, Some(0), "{arguments:?}: {output:#?}\n{}", self.log());
+        output
+    }
+
+    /// Runs a command, and again as long as the cluster's state does not answer: one that may have been carried out, and
+    /// then does and says the same once more.
+    pub fn run_once_available(&self, arguments: &[&str]) -> CommandOutput {
+        self.run_again_while("STATE_UNAVAILABLE", arguments)
+    }
+
+    fn run_again_while(&self, error: &str, arguments: &[&str]) -> CommandOutput {
         let deadline = Instant::now() + HEALING_TIME_MAX;
         loop {
             let output = self.run(arguments);
-            if !output.errors.contains("no leader") || Instant::now() >= deadline {
-                assert_eq!(output.status, Some(0), "{arguments:?}: {output:#?}\n{}", self.log());
+            if !output.errors.contains(error) || Instant::now() >= deadline {
                 return output;
             }
             // tidy-allow(sleep): the condition is other processes', which can only be asked again.

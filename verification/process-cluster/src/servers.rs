@@ -363,6 +363,11 @@ impl Servers {
         self.server(name).daemon.run(arguments)
     }
 
+    /// Runs a command on a server once the cluster's state answers: those who keep it may be electing a leader.
+    pub fn run_once_available(&self, name: &str, arguments: &[&str]) -> CommandOutput {
+        self.server(name).daemon.run_once_available(arguments)
+    }
+
     /// Runs a command on a server that must succeed.
     ///
     /// # Panics

@@ -315,7 +315,7 @@ fn a_node_that_is_drained_under_load_owns_nothing_until_it_is_resumed() {
     servers.restart("n1");
     servers.await_health("n3");
     servers.kill("n2");
-    let refused = servers.run("n3", &["node", "drain", "n3"]);
+    let refused = servers.run_once_available("n3", &["node", "drain", "n3"]);
     assert!(refused.errors.contains("NODE_NEEDED") && refused.errors.contains("n2 is down"), "{refused:?}");
     let all_at_n3 = |status: &serde_json::Value| {
         let volumes = status["volumes"].as_array();

@@ -43,7 +43,8 @@ fn a_state_that_is_older_than_the_drives_know_is_refused_until_the_true_one_is_b
     assert!(runs > 0 && refused > runs, "{refused} starts were refused in {runs} runs");
 }
 
-/// The volumes were made so shortly before that no drive was told of it in between.
+/// What stood there when they began to stop: their own last changes may come after it. The volumes were made so shortly
+/// before that no drive was told of it in between.
 #[test]
 fn who_stops_in_order_leaves_drives_that_know_the_newest_state() {
     for seed in 0..10 {
