@@ -2,9 +2,9 @@
 //! machine alike.
 //!
 //! The steps stand in the order in which they are likely to fail and cheap to run. Each leaves
-//! what it compiled to the later ones: lints and documentation share one set of artifacts. Programs
-//! have no step of their own: the tests build those that they start, and features of tests alone
-//! make other artifacts of half of the crates.
+//! what it compiled to the later ones: lints and documentation share one set of artifacts, and so do
+//! the program as it ships and the one that the tests of processes start, which differ in a feature
+//! of two crates.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,9 +51,9 @@ const STEPS: [Step; 7] = [
     ("lints", check_lints),
     ("tidy", check_rules),
     ("third-party crates", check_third_party),
+    ("release build", build_release),
     ("tests", run_tests),
     ("documentation", check_documentation),
-    ("release build", build_release),
 ];
 
 /// Runs all steps; after a failure the later ones only with `keep_going`. `install` lets cargo-deny
@@ -118,10 +118,21 @@ impl Context<'_> {
         cargo
     }
 
-    /// Where this step's own tools are kept.
-    fn tools(&self) -> PathBuf {
+    /// Where everything that is built goes.
+    fn target(&self) -> PathBuf {
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-        self.root.join(target).join("tools")
+        self.root.join(target)
+    }
+
+    /// Where this command's own tools are kept.
+    fn tools(&self) -> PathBuf {
+        self.target().join("tools")
+    }
+
+    /// The program that the tests of processes start: what ships, on drives that lose what was not
+    /// flushed.
+    fn program_with_test_faults(&self) -> PathBuf {
+        self.target().join("release").join("spandrel-with-test-faults")
     }
 }
 
@@ -181,21 +192,35 @@ fn cargo_deny(context: &Context<'_>) -> Result<Option<PathBuf>, String> {
     Ok(Some(find().ok_or_else(|| format!("{} does not hold cargo-deny", tools.display()))?))
 }
 
+/// Builds what ships as it ships: other optimisation, other panics. Before that the same with the
+/// feature that the tests of processes need, kept under a name of its own.
+fn build_release(context: &Context<'_>) -> Result<Outcome, String> {
+    let build = |features: &[&str]| {
+        let mut build = context.cargo("build");
+        build.args(["--release", "--package", "spandrel"]).args(features);
+        commands::run(&mut build)
+    };
+    if !build(&["--features", "test-faults"])? {
+        return Ok(Outcome::Failed);
+    }
+    let kept = context.program_with_test_faults();
+    let built = kept.with_file_name("spandrel");
+    std::fs::copy(&built, &kept)
+        .map_err(|error| format!("{} cannot be copied to {}: {error}", built.display(), kept.display()))?;
+    Ok(build(&[])?.into())
+}
+
 fn run_tests(context: &Context<'_>) -> Result<Outcome, String> {
-    Ok(commands::run(context.cargo("test").arg("--workspace"))?.into())
+    let mut tests = context.cargo("test");
+    // Tests of processes would build a program of their own, with every crate that it needs once more.
+    tests.arg("--workspace").env("SPANDREL_TEST_PROGRAM", context.program_with_test_faults());
+    Ok(commands::run(&mut tests)?.into())
 }
 
 fn check_documentation(context: &Context<'_>) -> Result<Outcome, String> {
     let mut doc = context.cargo("doc");
     doc.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings");
     Ok(commands::run(&mut doc)?.into())
-}
-
-/// Builds what ships as it ships: other optimisation, other panics.
-fn build_release(context: &Context<'_>) -> Result<Outcome, String> {
-    let mut build = context.cargo("build");
-    build.args(["--release", "--package", "spandrel"]);
-    Ok(commands::run(&mut build)?.into())
 }
 
 #[cfg(test)]
