@@ -275,6 +275,9 @@ impl Servers {
             .filter_map(|server| (!server.daemon.is_running()).then(|| server.name.clone()));
         let dead: Vec<String> = dead.collect();
         servers.restart_together(&dead.iter().map(String::as_str).collect::<Vec<_>>());
+        for name in servers.names() {
+            servers.await_state_members(&name);
+        }
         servers.await_health("n1");
         let all_up = |status: &serde_json::Value| {
             let nodes = status["nodes"].as_array();
@@ -445,17 +448,26 @@ impl Servers {
         self.server(server).daemon.must_run_once_led(&["volume", "delete", name, "--yes"]);
     }
 
-    /// The name of the node that owns a volume, as a server sees it.
+    /// The name of the node that owns a volume, as a server sees it. None if nobody does, or there is no such volume.
+    ///
+    /// # Panics
+    ///
+    /// If the server cannot say.
     pub fn owner(&self, name: &str, volume: &str) -> Option<String> {
-        let answer = self.run(name, &["volume", "get", volume, "-o", "json"]);
-        (answer.status == Some(0)).then(|| answer.json()["owner"].as_str().map(str::to_owned)).flatten()
+        let daemon = &self.server(name).daemon;
+        let answer = daemon.run_once_available(&["volume", "get", volume, "-o", "json"]);
+        if answer.status != Some(0) {
+            assert!(answer.errors.contains("VOLUME_NOT_FOUND"), "{answer:#?}\n{}", daemon.log());
+            return None;
+        }
+        answer.json()["owner"].as_str().map(str::to_owned)
     }
 }
 
 impl Server {
     /// What the command line of its member of etcd holds, and no other process's.
     fn etcd_pattern(&self) -> String {
-        format!("--data-dir {}", self.daemon.directory().join("etcd/data").display())
+        format!("--data-dir={}", self.daemon.directory().join("etcd/data").display())
     }
 
     /// Kills the member of etcd, if it runs: the process with its data.

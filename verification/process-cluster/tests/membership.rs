@@ -41,7 +41,7 @@ struct EtcdOf<'d>(&'d Path);
 
 impl Drop for EtcdOf<'_> {
     fn drop(&mut self) {
-        let pattern = format!("--data-dir {}", self.0.join("etcd/data").display());
+        let pattern = format!("--data-dir={}", self.0.join("etcd/data").display());
         let _ = Command::new("pkill").args(["-KILL", "-f", "--", &pattern]).status();
     }
 }

@@ -18,24 +18,25 @@ const REVISIONS_KEPT: &str = "10000";
 /// The most bytes that etcd's database may take: ten times what the largest cluster's state takes.
 const DATABASE_BYTES_MAX: &str = "2147483648";
 
-/// What the member's process is started with.
+/// What the member's process is started with: a word for each setting.
 pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: OsString| {
-        arguments.push(name.into());
-        arguments.push(value);
+        let mut word = OsString::from(format!("--{name}="));
+        word.push(value);
+        arguments.push(word);
     };
     let clients = urls(settings, &settings.client_addresses);
     let peers = urls(settings, &settings.peer_addresses);
-    add("--name", settings.name.as_str().into());
-    add("--data-dir", Paths(&settings.folder).data().into());
-    add("--listen-client-urls", clients.as_str().into());
-    add("--advertise-client-urls", clients.as_str().into());
-    add("--listen-peer-urls", peers.as_str().into());
-    add("--initial-advertise-peer-urls", peers.as_str().into());
+    add("name", settings.name.as_str().into());
+    add("data-dir", Paths(&settings.folder).data().into());
+    add("listen-client-urls", clients.as_str().into());
+    add("advertise-client-urls", clients.as_str().into());
+    add("listen-peer-urls", peers.as_str().into());
+    add("initial-advertise-peer-urls", peers.as_str().into());
     let (members, state) = match &settings.beginning {
         Beginning::First(token) => {
-            add("--initial-cluster-token", token.into());
+            add("initial-cluster-token", token.into());
             (vec![(settings.name.clone(), settings.peer_addresses.clone())], "new")
         }
         Beginning::Added(members) => (members.clone(), "existing"),
@@ -48,39 +49,40 @@ pub fn arguments(settings: &MemberSettings) -> Vec<OsString> {
             addresses.iter().map(|address| format!("{name}={}", settings.url(address))).collect();
         each.join(",")
     };
-    add("--initial-cluster", members.iter().map(member).collect::<Vec<_>>().join(",").into());
-    add("--initial-cluster-state", state.into());
+    add("initial-cluster", members.iter().map(member).collect::<Vec<_>>().join(",").into());
+    add("initial-cluster-state", state.into());
     if let Some(identity) = &settings.identity {
         for prefix in ["", "peer-"] {
-            add(&format!("--{prefix}cert-file"), identity.certificate.clone().into());
-            add(&format!("--{prefix}key-file"), identity.key.clone().into());
-            add(&format!("--{prefix}trusted-ca-file"), identity.authority.clone().into());
+            add(&format!("{prefix}cert-file"), identity.certificate.clone().into());
+            add(&format!("{prefix}key-file"), identity.key.clone().into());
+            add(&format!("{prefix}trusted-ca-file"), identity.authority.clone().into());
+            add(&format!("{prefix}client-cert-auth"), "true".into());
         }
-        add("--client-crl-file", identity.revoked.clone().into());
-        add("--peer-crl-file", identity.revoked.clone().into());
-        // Switches take no value. They stand in the place of a name and of its value, so that all are pairs.
-        add("--client-cert-auth=true", "--peer-client-cert-auth=true".into());
+        add("client-crl-file", identity.revoked.clone().into());
+        add("peer-crl-file", identity.revoked.clone().into());
         // A server with several networks may speak from an address that is not in its certificate. Who it is stands there
         // all the same, and the authority vouches for that.
-        add("--experimental-peer-skip-client-san-verification=true", "--enable-pprof=false".into());
+        add("experimental-peer-skip-client-san-verification", "true".into());
     }
     if settings.beginning == Beginning::Alone {
-        // A switch; the other one is what it is anyway, and makes a pair of it.
-        add("--force-new-cluster=true", "--strict-reconfig-check=true".into());
+        add("force-new-cluster", "true".into());
     }
-    add("--heartbeat-interval", HEARTBEAT_MS.into());
-    add("--election-timeout", ELECTION_MS.into());
-    add("--auto-compaction-mode", "revision".into());
-    add("--auto-compaction-retention", REVISIONS_KEPT.into());
-    add("--quota-backend-bytes", DATABASE_BYTES_MAX.into());
-    add("--logger", "zap".into());
-    add("--log-level", "warn".into());
+    add("heartbeat-interval", HEARTBEAT_MS.into());
+    add("election-timeout", ELECTION_MS.into());
+    // A member that was cut off asks whether it could be elected before it calls an election. Otherwise the election that
+    // it has called alone meanwhile ends the leader's term when it comes back, and nobody answers for seconds.
+    add("pre-vote", "true".into());
+    add("auto-compaction-mode", "revision".into());
+    add("auto-compaction-retention", REVISIONS_KEPT.into());
+    add("quota-backend-bytes", DATABASE_BYTES_MAX.into());
+    add("logger", "zap".into());
+    add("log-level", "warn".into());
     arguments
 }
 
-/// Whether an argument only says how a process becomes a member.
-pub fn is_of_the_beginning(name: &OsStr) -> bool {
-    name.as_encoded_bytes().starts_with(b"--initial-cluster")
+/// Whether a word only says how a process becomes a member.
+pub fn is_of_the_beginning(word: &OsStr) -> bool {
+    word.as_encoded_bytes().starts_with(b"--initial-cluster")
 }
 
 fn urls(settings: &MemberSettings, addresses: &[SocketAddr]) -> String {

@@ -15,8 +15,9 @@ fn settings(beginning: Beginning) -> MemberSettings {
 }
 
 fn value(arguments: &[OsString], name: &str) -> String {
-    let place = arguments.iter().position(|argument| argument == name).expect("it is there");
-    arguments[place + 1].to_str().unwrap().to_owned()
+    let beginning = format!("{name}=");
+    let mut words = arguments.iter().map(|word| word.to_str().unwrap());
+    words.find_map(|word| word.strip_prefix(&beginning)).expect("it is there").to_owned()
 }
 
 #[test]

@@ -181,16 +181,16 @@ fn line_of(id: Pid) -> IoResult<Option<Vec<OsString>>> {
 
 /// Whether a process is an etcd that was started with the member's data.
 fn is_of_member(line: &[OsString], settings: &MemberSettings) -> bool {
-    let data = Paths(&settings.folder).data();
-    let has = |name: &str, value: &OsStr| line.windows(2).any(|pair| pair[0] == name && pair[1] == value);
-    has("--data-dir", data.as_os_str()) && line.iter().any(|word| word == "--listen-peer-urls")
+    let mut data = OsString::from("--data-dir=");
+    data.push(Paths(&settings.folder).data());
+    let is_of_a_member = |word: &OsString| word.as_encoded_bytes().starts_with(b"--listen-peer-urls=");
+    line.contains(&data) && line.iter().any(is_of_a_member)
 }
 
 /// Whether a process runs as `settings` say. How it became a member is of no matter any more.
 fn runs_as_wanted(line: &[OsString], settings: &MemberSettings) -> bool {
     let lasting = |words: &[OsString]| {
-        let pairs = words.chunks(2).filter(|pair| !is_of_the_beginning(&pair[0]));
-        pairs.flatten().cloned().collect::<Vec<_>>()
+        words.iter().filter(|word| !is_of_the_beginning(word)).cloned().collect::<Vec<_>>()
     };
     let Some((program, words)) = line.split_first() else { return false };
     program == settings.program.as_os_str() && lasting(words) == lasting(&arguments(settings))
