@@ -222,15 +222,16 @@ impl Drop for Qemu {
 }
 
 #[test]
-fn qemu_waits_for_its_node_that_was_killed() {
+fn qemu_waits_for_its_node_that_was_killed_or_is_restarted_in_order() {
     let options = ServersOptions::new(3, false);
     let mut servers = Servers::start(&Program::with_test_faults(), &options);
     servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
     let qemu = Qemu::start(&servers, "n1", "v");
     let load = LoadThread::start(qemu.address(), "v", 32 << 20, 11, LoadOptions::default());
-    for _ in 0..3 {
+    let ends: [fn(&mut Servers, &str); 2] = [Servers::kill_process, Servers::stop];
+    for end in ends.iter().cycle().take(6) {
         load.await_answers(1000);
-        servers.kill_process("n1");
+        end(&mut servers, "n1");
         servers.restart("n1");
     }
     load.await_answers(1000);

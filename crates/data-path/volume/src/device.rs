@@ -100,7 +100,8 @@ pub enum DeviceErrorKind {
     NoRoom,
     /// The request failed; a change may have happened or not.
     Failed,
-    /// The node is stopping; a change may have happened or not.
+    /// The node is stopping; a change may have happened or not. Only said while the front-end's server is being stopped,
+    /// which closes its connections: requests are not answered with it.
     Stopping,
 }
 

@@ -168,7 +168,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         let receiver = &mut *self.receiver;
         let filled = before(self.platform, self.deadline, async {
             room.await.map_err(Ending::Broken)?;
-            receiver.fill_unless_stopping(count).await
+            receiver.fill(count).await
         });
         match filled.await {
             Some(filled) => filled.map_err(NegotiationEnd::from),

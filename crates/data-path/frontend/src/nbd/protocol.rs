@@ -139,7 +139,6 @@ pub(super) enum ErrorNumber {
     NoSpace = 28,
     Overflow = 75,
     NotSupported = 95,
-    Shutdown = 108,
 }
 
 /// What a request asks for.

@@ -68,17 +68,8 @@ impl<C: Connection> Receiver<C> {
         self.start += count;
     }
 
-    /// Completes when at least `count` bytes are received.
+    /// Completes when at least `count` bytes are received. Ends when the server stops before they are there.
     pub(super) async fn fill(&mut self, count: usize) -> Result<(), Ending> {
-        assert!(count <= BUFFER_BYTES, "a message of {count} bytes is never received whole");
-        while self.received().len() < count {
-            self.receive(false).await?;
-        }
-        Ok(())
-    }
-
-    /// As [`Receiver::fill`], but ends when the server stops before the bytes are there.
-    pub(super) async fn fill_unless_stopping(&mut self, count: usize) -> Result<(), Ending> {
         assert!(count <= BUFFER_BYTES, "a message of {count} bytes is never received whole");
         while self.received().len() < count {
             self.receive(true).await?;

@@ -5,6 +5,8 @@
 //!   enough, so that the device never sees what it could not do.
 //! - Every request is answered exactly once, a change not before the device has answered it.
 //!   The device answers only what is on stable storage, so FUA asks for nothing more.
+//! - A request to which the device says that its node stops is not answered: the server closes the connection
+//!   then, and the client can ask again elsewhere, or later.
 
 use std::rc::Rc;
 
@@ -56,8 +58,6 @@ impl Refusal {
     const fn new(error: ErrorNumber, reason: &'static str) -> Self {
         Self { error, reason }
     }
-
-    pub(super) const STOPPING: Refusal = Refusal::new(ErrorNumber::Shutdown, "the server is stopping");
 }
 
 impl<C: Connection, D: BlockDevice> Session<C, D> {
@@ -166,7 +166,9 @@ impl<C: Connection, D: BlockDevice> Session<C, D> {
         if let Err(error) = result {
             tracing::debug!(?header, %error, "request failed");
             self.counters.count(|statistics| statistics.requests_failed += 1);
-            self.answer_error(header.cookie, error_number(error.kind), &error.detail);
+            if let Some(number) = error_number(error.kind) {
+                self.answer_error(header.cookie, number, &error.detail);
+            }
         }
     }
 
@@ -293,13 +295,14 @@ fn describe(extents: &[Extent], length: u32, count_max: usize) -> Vec<(u32, u32)
     descriptors
 }
 
-fn error_number(kind: DeviceErrorKind) -> ErrorNumber {
+/// What a client is told; nothing if it is not answered.
+fn error_number(kind: DeviceErrorKind) -> Option<ErrorNumber> {
     match kind {
-        DeviceErrorKind::Invalid => ErrorNumber::Invalid,
-        DeviceErrorKind::ReadOnly | DeviceErrorKind::Busy => ErrorNumber::NotPermitted,
-        DeviceErrorKind::NoRoom => ErrorNumber::NoSpace,
-        DeviceErrorKind::NotFound | DeviceErrorKind::Failed => ErrorNumber::InputOutput,
-        DeviceErrorKind::Stopping => ErrorNumber::Shutdown,
+        DeviceErrorKind::Invalid => Some(ErrorNumber::Invalid),
+        DeviceErrorKind::ReadOnly | DeviceErrorKind::Busy => Some(ErrorNumber::NotPermitted),
+        DeviceErrorKind::NoRoom => Some(ErrorNumber::NoSpace),
+        DeviceErrorKind::NotFound | DeviceErrorKind::Failed => Some(ErrorNumber::InputOutput),
+        DeviceErrorKind::Stopping => None,
     }
 }
 

@@ -84,9 +84,9 @@ impl<P: Platform, E: Exports> NbdServer<P, E> {
         }
     }
 
-    /// Stops: no more connections are accepted, requests in flight end, later ones are answered
-    /// with "shutting down", then the connections are closed. Completes when all are, which takes
-    /// at most [`NbdConfig::stop_grace`].
+    /// Stops: no more connections are accepted, requests in flight end, then the connections are closed, with
+    /// whatever was asked for later unanswered: a client that waits for the next server asks that for it. Completes
+    /// when all are closed, which takes at most [`NbdConfig::stop_grace`].
     pub async fn stop(&self) {
         self.inner.stop.raise();
         self.inner.ended.wait_until(|| self.inner.live.get() == 0).await;

@@ -181,7 +181,7 @@ fn connections_beyond_the_limit_are_closed_at_once() {
 }
 
 #[test]
-fn a_stop_lets_requests_end_and_refuses_later_ones() {
+fn a_stop_lets_requests_end_and_leaves_later_ones_unanswered() {
     let fixture = Fixture::new(SIZE);
     fixture.run(async |fixture| {
         let client = fixture.attach(true).await;
@@ -201,8 +201,9 @@ fn a_stop_lets_requests_end_and_refuses_later_ones() {
             Request::new(Request::FLUSH, 5, 0, 0),
         ];
         for request in late {
-            assert_eq!(client.ask(&request).await.error, 108);
+            client.send(&request);
         }
+        fixture.quiet().await;
         assert!(!stopping.is_finished());
         fixture.disk.release();
         for cookie in [1, 2] {
@@ -216,6 +217,24 @@ fn a_stop_lets_requests_end_and_refuses_later_ones() {
     });
     fixture.platform.settle();
     assert_eq!(fixture.platform.live_tasks(), 0);
+}
+
+#[test]
+fn a_request_that_a_stopping_node_cannot_do_is_left_unanswered() {
+    let fixture = Fixture::new(SIZE);
+    fixture.run(async |fixture| {
+        let client = fixture.attach(true).await;
+        fixture.disk.hold();
+        client.send(&Request::write(1, 0, vec![9; 4096]));
+        fixture.until(|fixture| fixture.disk.waiting() == 1).await;
+        let server = fixture.server.clone();
+        let stopping = fixture.platform.spawn(async move { server.stop().await });
+        fixture.quiet().await;
+        fixture.disk.fail(Some(DeviceErrorKind::Stopping));
+        fixture.disk.release();
+        assert!(client.reply().await.is_none());
+        fixture.until(|_| stopping.is_finished()).await;
+    });
 }
 
 #[test]

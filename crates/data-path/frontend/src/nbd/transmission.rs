@@ -9,10 +9,8 @@
 //!
 //! Memory for a write's data is taken after the write has been checked and admitted.
 
-use std::pin::pin;
 use std::rc::Rc;
 
-use futures_util::future::{Either, select};
 use spandrel_platform::{Buffer, Connection, Platform, before};
 use spandrel_volume::BlockDevice;
 
@@ -50,12 +48,10 @@ impl<P: Platform, D: BlockDevice> Transmission<P, D> {
             Err(ending) => ending,
         };
         match ending {
-            Ending::Disconnected => {
+            // What a client asks for while its server stops is not refused: a guest would take that for a broken disk.
+            // A connection that ends has it ask again, of the next server.
+            Ending::Disconnected | Ending::Stopping => {
                 self.in_flight.drained().await;
-                self.send_rest().await;
-            }
-            Ending::Stopping => {
-                self.refuse_until_drained().await;
                 self.send_rest().await;
             }
             Ending::Closed | Ending::Broken(_) | Ending::Violation(_) => {}
@@ -67,7 +63,7 @@ impl<P: Platform, D: BlockDevice> Transmission<P, D> {
 
     async fn serve(&mut self) -> Result<std::convert::Infallible, Ending> {
         loop {
-            self.receiver.fill_unless_stopping(RequestHeader::BYTES).await?;
+            self.receiver.fill(RequestHeader::BYTES).await?;
             let header = self.next_header()?;
             if header.command == Command::Disconnect {
                 return Err(Ending::Disconnected);
@@ -141,29 +137,6 @@ impl<P: Platform, D: BlockDevice> Transmission<P, D> {
         }
         self.session.refuse(header, refusal);
         Ok(())
-    }
-
-    /// Tells a client that goes on asking that the server stops, until all that it had asked
-    /// before is answered.
-    async fn refuse_until_drained(&mut self) {
-        let in_flight = Rc::clone(&self.in_flight);
-        let drained = pin!(in_flight.drained());
-        let refusals = pin!(self.refuse_all());
-        if let Either::Right((_, drained)) = select(drained, refusals).await {
-            drained.await;
-        }
-    }
-
-    async fn refuse_all(&mut self) -> Result<std::convert::Infallible, Ending> {
-        loop {
-            self.receiver.fill(RequestHeader::BYTES).await?;
-            let header = self.next_header()?;
-            if header.command == Command::Disconnect {
-                return Err(Ending::Disconnected);
-            }
-            self.await_reader().await?;
-            self.refuse(&header, Refusal::STOPPING).await?;
-        }
     }
 
     /// Gives a client the time to take the last answers.
