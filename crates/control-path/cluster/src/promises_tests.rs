@@ -440,6 +440,28 @@ fn a_working_link_keeps_the_promise_alive() {
     }
 }
 
+/// A heartbeat that was under way when its sender gave the volume up, and is overtaken by the word of that, does not make
+/// it the owner again: its successor need not wait until a promise runs out on which nobody counts.
+#[test]
+fn a_heartbeat_that_arrives_after_a_volume_was_given_up_delays_nobody() {
+    let (former, next) = (peer(1, 1), peer(2, 1));
+    let mut giver = Giver::new(Instant::default(), peer(200, 1), PromiseTimes::default());
+    let now = Instant::default() + PromiseTimes::default().grace();
+    let (held, higher) = (Epoch(5), Epoch(6));
+    assert!(matches!(giver.fence(now, former, VOLUME, held), Fence::Pending { .. }));
+    giver.epoch_durable(VOLUME, held);
+    assert!(giver.may_answer(now, former, VOLUME, held));
+    assert_eq!(giver.heartbeat(now, former, &[(VOLUME, held)], 0).accepted, [(VOLUME, held)]);
+    giver.handed_over(former, VOLUME, held);
+    assert_eq!(giver.heartbeat(now, former, &[(VOLUME, held)], 0).accepted, []);
+    assert_eq!(giver.fence(now, next, VOLUME, higher), Fence::Pending { at: now, stop_own: false });
+    giver.epoch_durable(VOLUME, higher);
+    assert!(giver.may_answer(now, next, VOLUME, higher));
+    // What was given up was one ownership. A later one of the same process is another matter.
+    giver.handed_over(next, VOLUME, higher);
+    assert!(matches!(giver.fence(now, former, VOLUME, Epoch(7)), Fence::Pending { .. }));
+}
+
 #[test]
 fn nobody_counts_on_a_promise_that_is_over() {
     let (mut promised, mut fenced) = (0, 0);

@@ -50,6 +50,8 @@ struct Ownership {
     answer_at: Instant,
     /// Former owners that may still count a promise for this volume: until when, under which epoch.
     former: BTreeMap<Peer, (Instant, Epoch)>,
+    /// Who has given the volume up last, with every epoch up to this one: what it sent before may come after.
+    given_up: Option<(Peer, Epoch)>,
 }
 
 /// What becomes of a request to be accepted as a volume's owner.
@@ -146,7 +148,10 @@ impl Giver {
     pub fn fence(&mut self, now: Instant, from: Peer, volume: VolumeId, epoch: Epoch) -> Fence {
         let known = self.epoch(volume);
         let usurped = |owner: &Ownership| epoch == known && owner.owner.is_some_and(|owner| owner != from);
-        if epoch < known || epoch == Epoch::ZERO || self.volumes.get(&volume).is_some_and(usurped) {
+        let given_up =
+            |owner: &Ownership| owner.given_up.is_some_and(|(by, up_to)| by == from && epoch <= up_to);
+        let refused = |owner: &Ownership| usurped(owner) || given_up(owner);
+        if epoch < known || epoch == Epoch::ZERO || self.volumes.get(&volume).is_some_and(refused) {
             return Fence::Refused { epoch: known };
         }
         let former = if epoch > known { self.raise(volume, epoch) } else { None };
@@ -187,6 +192,7 @@ impl Giver {
         if ownership.owner == Some(from) && ownership.epoch <= epoch {
             (ownership.owner, ownership.accepted) = (None, false);
         }
+        ownership.given_up = Some((from, epoch));
         ownership.former.retain(|peer, (_, held)| *peer != from || *held > epoch);
         let before = ownership.answer_at;
         let waits = ownership.former.values().map(|(until, _)| *until);
