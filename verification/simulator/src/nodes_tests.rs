@@ -289,6 +289,31 @@ fn a_right_to_write_that_is_given_back_while_nobody_owns_the_volume_is_free() {
 }
 
 #[test]
+fn a_right_to_write_that_is_given_back_while_the_state_is_away_is_waited_for() {
+    let nodes = NodesWorld::new(15, 3);
+    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    let client = (owner + 1) % 3;
+    let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
+    assert!(!device.limits().read_only);
+    nodes.state.set_outage(true);
+    drop(device);
+    assert_eq!(nodes.world.run_for(Duration::from_millis(100)), RunEnd::TimeOver);
+    let opened = Rc::new(Cell::new(None));
+    let (node, found) = (nodes.node(owner).expect("up"), Rc::clone(&opened));
+    nodes.process(owner).expect("up").spawn(async move {
+        let device = node.exports().open("v").await.expect("it is there");
+        found.set(Some(device.limits().read_only));
+    });
+    // Longer than a client waits for another one that keeps it.
+    assert_eq!(nodes.world.run_for(Duration::from_secs(3)), RunEnd::TimeOver);
+    assert_eq!(opened.get(), None, "nobody has it, and nobody can be given it now");
+    nodes.state.set_outage(false);
+    let end = nodes.world.run_until_within(PATIENCE, || opened.get().is_some());
+    assert_eq!((end, opened.get()), (RunEnd::ConditionMet, Some(false)));
+}
+
+#[test]
 fn a_deletion_whose_node_died_is_finished_by_others() {
     let nodes = NodesWorld::new(13, 3);
     let volume = nodes.create_volume(0, "v", SLAB_BYTES, 3).expect("there is room").volume;

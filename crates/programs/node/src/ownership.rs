@@ -133,7 +133,7 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
                 match node.lives(present).await {
                     // It may have left, and could not say so to an owner that was not there.
                     Some(true) if self.owner.phase() != Phase::Serving => return Err(VolumeRefusal::NotNow),
-                    Some(true) if self.writer() == Some(present) => {
+                    Some(true) if self.writer() == Some(present) && !self.writers.has_left(present) => {
                         return Err(VolumeRefusal::Busy(Some(present)));
                     }
                     Some(_) => {}
@@ -163,6 +163,7 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
 
     /// `writer` is gone.
     pub(crate) async fn release(&self, writer: VolumeWriter) -> Result<(), VolumeRefusal> {
+        self.writers.leaves(writer);
         let _turn = self.writers.turn().await;
         while self.writer() == Some(writer) {
             self.replace_writer(Some(writer), None).await?;

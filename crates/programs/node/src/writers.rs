@@ -4,8 +4,9 @@
 //! - The right to write changes hands one change at a time, in the order in which that was asked for.
 //! - Whoever gets the right can wait for what others have begun: a long change of a front-end that was
 //!   replaced must not reach blocks that its successor has written.
+//! - Who has said that it leaves keeps nobody from writing, whether the cluster's state says so yet or not.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use spandrel_cluster::VolumeWriter;
 use spandrel_platform::sync::Signal;
@@ -21,6 +22,8 @@ pub(crate) struct Writers {
     under_way: RefCell<Vec<(VolumeWriter, u64)>>,
     /// Notified when a front-end has no change under way any more.
     ended: Signal,
+    /// Who has said last that it leaves. An attachment never comes back.
+    left: Cell<Option<VolumeWriter>>,
 }
 
 /// A change that is under way, until this is dropped.
@@ -33,6 +36,16 @@ impl Writers {
     /// Waits until nobody else changes who may write.
     pub(crate) async fn turn(&self) -> RangeGuard {
         self.turns.exclusive(BlockRange::new(0, 1)).await
+    }
+
+    /// `writer` says that it leaves.
+    pub(crate) fn leaves(&self, writer: VolumeWriter) {
+        self.left.set(Some(writer));
+    }
+
+    /// Whether `writer` has said that it leaves.
+    pub(crate) fn has_left(&self, writer: VolumeWriter) -> bool {
+        self.left.get() == Some(writer)
     }
 
     /// A change by `writer` begins.
