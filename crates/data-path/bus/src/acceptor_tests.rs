@@ -59,6 +59,29 @@ fn hellos_that_cannot_become_a_session_are_refused_in_words() {
 }
 
 #[test]
+fn who_has_proven_who_he_is_must_be_that_and_be_known() {
+    let world = World::new(1);
+    let node = Node::start(&world, "a");
+    world.host("r").prove_name(&node_id("b").to_string());
+    let greet = || {
+        let peer = RawPeer::connect(&world, "r", "a");
+        peer.send(&hello_frame(&hello_of("r", 1, "a"), 1));
+        let (header, body, _) = peer.receive().expect("an answer");
+        (header.kind, String::from_utf8_lossy(&body).into_owned())
+    };
+    let (kind, reason) = greet();
+    assert_eq!(kind, FrameKind::Refusal);
+    assert!(reason.contains("has the certificate of 62404040-"), "{reason}");
+    world.host("r").prove_name(&node_id("r").to_string());
+    // Its certificate is right, and it was never admitted, or has been removed.
+    let (kind, reason) = greet();
+    assert_eq!(kind, FrameKind::Refusal);
+    assert!(reason.contains("does not know node"), "{reason}");
+    node.dial(&world, "r");
+    assert_eq!(greet().0, FrameKind::Welcome);
+}
+
+#[test]
 fn a_peer_may_speak_more_versions_and_say_more_than_is_known() {
     let world = World::new(1);
     let _node = Node::start(&world, "a");

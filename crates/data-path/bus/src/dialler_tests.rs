@@ -388,6 +388,20 @@ fn a_welcome_is_judged_as_a_hello_is() {
 }
 
 #[test]
+fn a_welcome_from_the_holder_of_another_certificate_counts_for_nothing() {
+    for (proven, accepted) in [("b", true), ("c", false)] {
+        let world = World::new(11);
+        let welcome = hello_of("b", 1, "a");
+        answering(&world, move |header| welcome_frame(&welcome, header.session));
+        world.host("b").prove_name(&node_id(proven).to_string());
+        let a = Node::start(&world, "a");
+        a.dial(&world, "b");
+        run(&world, Duration::from_secs(1));
+        assert_eq!(a.bus.session(node_id("b")).is_some(), accepted, "the certificate of {proven}");
+    }
+}
+
+#[test]
 fn answers_that_nobody_asked_for_end_the_session() {
     let answer = |session, sequence, kind| frame_of(Header::new(kind, 1, session, sequence), &[]);
     type Answer = Box<dyn Fn(&Header) -> Vec<u8>>;

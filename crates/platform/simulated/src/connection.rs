@@ -695,6 +695,10 @@ impl Connection for SimulatedConnection {
     fn peer(&self) -> String {
         self.endpoint().peer.clone()
     }
+
+    fn peer_name(&self) -> Option<String> {
+        self.handle.connection.endpoints[1 - self.handle.side].host.proven_name.borrow().clone()
+    }
 }
 
 impl fmt::Debug for SimulatedConnection {

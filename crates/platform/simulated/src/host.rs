@@ -44,6 +44,8 @@ pub(crate) struct HostState {
     /// Wires whose next segment waits until this host has power.
     blocked: RefCell<Vec<(Rc<ConnectionState>, Side)>>,
     pub(crate) next_port: Cell<u16>,
+    /// Who it has proven to be to whoever has a connection with it.
+    pub(crate) proven_name: RefCell<Option<String>>,
 }
 
 /// A clock of its own rate, anchored where it last changed. Times in nanoseconds.
@@ -100,6 +102,7 @@ impl HostState {
             timers: RefCell::default(),
             blocked: RefCell::default(),
             next_port: Cell::new(49_152),
+            proven_name: RefCell::default(),
         })
     }
 
@@ -282,6 +285,11 @@ impl Host {
     /// what they have kept, and no process runs until one is started.
     pub fn power_on(&self) {
         self.state.power_on();
+    }
+
+    /// From now on it proves to whoever has a connection with it that it is `name`, as with a certificate.
+    pub fn prove_name(&self, name: &str) {
+        self.state.proven_name.replace(Some(name.to_owned()));
     }
 
     /// What its monotonic clock shows.
