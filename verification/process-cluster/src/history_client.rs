@@ -96,6 +96,8 @@ pub struct LoadEnd {
     pub broken: Option<String>,
     /// The longest time in which requests were under way and none was answered.
     pub pause_max: Duration,
+    /// The longest time from a request to its answer.
+    pub wait_max: Duration,
 }
 
 impl LoadEnd {
@@ -233,6 +235,7 @@ impl Volume {
                 unanswered: 0,
                 broken: None,
                 pause_max: Duration::ZERO,
+                wait_max: Duration::ZERO,
             }),
             answered_at: Cell::new(began),
         };
@@ -296,11 +299,15 @@ impl<F: FnMut(u64) -> Next> Load<F> {
         while !self.ending.get() {
             let (first, count) = self.choose();
             let is_read = self.random.below(100) < self.options.read_percent;
+            let asked_at = self.platform.now();
             let result = if is_read { self.read(first).await } else { self.write(first, count).await };
             let now = self.platform.now();
             let pause = now.since(self.answered_at.replace(now));
-            let pause_max = self.end.borrow().pause_max.max(pause);
-            self.end.borrow_mut().pause_max = pause_max;
+            {
+                let mut end = self.end.borrow_mut();
+                end.pause_max = end.pause_max.max(pause);
+                end.wait_max = end.wait_max.max(now.since(asked_at));
+            }
             match result {
                 Ok(()) => self.count(),
                 Err(NbdError::Failed(failure)) => {
