@@ -204,10 +204,17 @@ fn build_release(context: &Context<'_>) -> Result<Outcome, String> {
         return Ok(Outcome::Failed);
     }
     let kept = context.program_with_test_faults();
-    let built = kept.with_file_name("spandrel");
-    std::fs::copy(&built, &kept)
-        .map_err(|error| format!("{} cannot be copied to {}: {error}", built.display(), kept.display()))?;
+    keep(&kept.with_file_name("spandrel"), &kept)
+        .map_err(|error| format!("{} cannot be written: {error}", kept.display()))?;
     Ok(build(&[])?.into())
+}
+
+/// Copies a program that was built to a name of its own. What was there may be another name of the same file, or
+/// run: so it is replaced, not written to.
+fn keep(built: &Path, kept: &Path) -> std::io::Result<()> {
+    let fresh = kept.with_file_name(format!("fresh-program-{}", std::process::id()));
+    std::fs::copy(built, &fresh)?;
+    std::fs::rename(&fresh, kept)
 }
 
 fn run_tests(context: &Context<'_>) -> Result<Outcome, String> {

@@ -53,6 +53,17 @@ fn run_planted(steps: &[Step], keep_going: bool) -> (bool, Vec<String>) {
 }
 
 #[test]
+fn a_program_is_kept_although_the_former_one_is_another_name_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (built, kept) = (folder.path().join("built"), folder.path().join("kept"));
+    std::fs::write(&built, "a program").unwrap();
+    std::fs::hard_link(&built, &kept).unwrap();
+    keep(&built, &kept).unwrap();
+    std::fs::write(&built, "another one").unwrap();
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "a program");
+}
+
+#[test]
 fn the_first_failure_ends_the_run_unless_told_otherwise() {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     assert_eq!(run_planted(&PLANTED[..2], false), (true, names(&["in-part", "passes"])));

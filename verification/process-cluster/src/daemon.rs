@@ -202,7 +202,7 @@ impl Daemon {
     }
 
     /// Whether the process runs.
-    pub fn is_running(&mut self) -> bool {
+    pub fn is_running(&self) -> bool {
         let Some(running) = &self.running else { return false };
         let mut child = running.child.lock().expect("nobody panics with the lock");
         child.try_wait().is_ok_and(|status| status.is_none())

@@ -301,14 +301,14 @@ impl Servers {
         server.kill_etcd();
     }
 
-    /// Kills a server's member of etcd alone.
-    pub fn kill_etcd(&self, name: &str) {
-        self.server(name).kill_etcd();
+    /// Kills a server's member of etcd alone. Whether it ran.
+    pub fn kill_etcd(&self, name: &str) -> bool {
+        self.server(name).kill_etcd()
     }
 
     /// Whether a server's process runs.
-    pub fn is_running(&mut self, name: &str) -> bool {
-        self.server_mut(name).daemon.is_running()
+    pub fn is_running(&self, name: &str) -> bool {
+        self.server(name).daemon.is_running()
     }
 
     /// Waits until a server's process has ended by itself.
@@ -470,9 +470,9 @@ impl Server {
         format!("--data-dir={}", self.daemon.directory().join("etcd/data").display())
     }
 
-    /// Kills the member of etcd, if it runs: the process with its data.
-    fn kill_etcd(&self) {
-        kill_by_pattern(&self.etcd_pattern());
+    /// Kills the member of etcd, if it runs: the process with its data. Whether it did.
+    fn kill_etcd(&self) -> bool {
+        kill_by_pattern(&self.etcd_pattern())
     }
 }
 
@@ -483,13 +483,19 @@ pub struct PowerSwitch {
 
 impl PowerSwitch {
     /// Now.
+    ///
+    /// # Panics
+    ///
+    /// If a server has no member of etcd.
     pub fn cut(self) {
         for (process, _) in &self.servers {
             process.kill();
         }
         // All of them before any is waited for.
-        self.servers.iter().for_each(|(_, pattern)| _ = signal_by_pattern(pattern));
-        self.servers.iter().for_each(|(_, pattern)| kill_by_pattern(pattern));
+        for (_, pattern) in &self.servers {
+            assert!(signal_by_pattern(pattern), "no member of etcd dies: {pattern}");
+        }
+        self.servers.iter().for_each(|(_, pattern)| _ = kill_by_pattern(pattern));
     }
 }
 
@@ -499,12 +505,15 @@ fn signal_by_pattern(pattern: &str) -> bool {
     killed.is_ok_and(|found| found.success())
 }
 
-/// Kills processes by their command lines, and returns when they are gone.
-fn kill_by_pattern(pattern: &str) {
+/// Kills processes by their command lines, and returns when they are gone. Whether there were any.
+fn kill_by_pattern(pattern: &str) -> bool {
+    let mut found = false;
     while signal_by_pattern(pattern) {
+        found = true;
         // tidy-allow(sleep): they are no children of this process, so nothing tells it of their end.
         std::thread::sleep(Duration::from_millis(5));
     }
+    found
 }
 
 impl Drop for Server {

@@ -166,7 +166,7 @@ fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss, netwo
         Loss::Copy => at.kill_now(first),
         Loss::SilentCopy => at.signal(first, "-STOP"),
         Loss::Owner | Loss::OwnerAndLeader | Loss::TwoNodes => switch.cut(),
-        Loss::StateLeader => at.kill_etcd(&leader),
+        Loss::StateLeader => assert!(at.kill_etcd(&leader), "the leader runs"),
         Loss::PathOfCopy => at.networks().cut_off(&[first], &[network]),
         Loss::PathOfOwner => at.networks().cut_off(&[&owner], &[network]),
         Loss::Path => at.networks().cut_whole(network),
@@ -179,6 +179,9 @@ fn measure(servers: &Arc<Servers>, client: &mut HistoryClient, loss: Loss, netwo
     assert_eq!((&end.failures, &end.violations, &end.broken), (&Vec::new(), &Vec::new(), &None), "{loss:?}");
     let happened = thread.take().expect("it has begun");
     happened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    if loss == Loss::Copy {
+        assert!(!servers.is_running(first), "{loss:?}");
+    }
     if loss.changes_owner() {
         assert_ne!(servers.owner(&used, "v"), Some(owner_before), "{loss:?}");
     }

@@ -203,7 +203,7 @@ fn the_loss_of_etcds_members_stops_nobody_who_needs_no_change() {
     let mut client = client_of(&servers, "n1", "3", 6);
     // Its keeper starts each again.
     for name in servers.names() {
-        servers.kill_etcd(&name);
+        assert!(servers.kill_etcd(&name), "{name}");
         load(&mut client, 500);
     }
     for name in servers.names() {
@@ -227,9 +227,12 @@ fn a_volume_moves_while_it_is_written_and_when_its_node_is_stopped() {
     }
     load.await_answers(500);
     servers.stop("n1");
-    // Handed over before it ended: who has to take it over does so only when promises have run out.
+    // It was handed over, as once before: nobody had to take it.
     let owner = servers.owner("n2", "v");
     assert!(owner.as_deref().is_some_and(|owner| owner != "n1"), "{owner:?}");
+    let log = servers.log("n1");
+    assert_eq!(log.matches("handing the volume over").count(), 2, "{log}");
+    assert!(!log.contains("VOLUME_NOT_MOVED"), "{log}");
     load.await_answers(500);
     servers.restart("n1");
     servers.await_health("n2");

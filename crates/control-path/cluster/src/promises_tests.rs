@@ -459,7 +459,8 @@ fn a_heartbeat_that_arrives_after_a_volume_was_given_up_delays_nobody() {
     assert!(giver.may_answer(now, next, VOLUME, higher));
     // What was given up was one ownership. A later one of the same process is another matter.
     giver.handed_over(next, VOLUME, higher);
-    assert!(matches!(giver.fence(now, former, VOLUME, Epoch(7)), Fence::Pending { .. }));
+    assert_eq!(giver.fence(now, next, VOLUME, higher), Fence::Refused { epoch: higher });
+    assert!(matches!(giver.fence(now, next, VOLUME, Epoch(7)), Fence::Pending { .. }));
 }
 
 #[test]

@@ -215,7 +215,7 @@ impl<P: Platform> Liveness<P> {
     }
 
     /// Admits a fence of `from`: from here on the volume is left out of promises to others.
-    /// `Err` is the higher epoch that is known.
+    /// `Err` is the epoch that is known: a higher one, or this one if `from` has given it up.
     pub fn begin_fence(&self, from: Peer, volume: VolumeId, epoch: Epoch) -> Result<(), Epoch> {
         let now = self.inner.platform.now();
         match self.inner.giver.borrow_mut().fence(now, from, volume, epoch) {

@@ -163,7 +163,9 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
 
     /// `writer` is gone.
     pub(crate) async fn release(&self, writer: VolumeWriter) -> Result<(), VolumeRefusal> {
-        self.writers.leaves(writer);
+        if self.writer() == Some(writer) {
+            self.writers.leaves(writer);
+        }
         let _turn = self.writers.turn().await;
         while self.writer() == Some(writer) {
             self.replace_writer(Some(writer), None).await?;

@@ -22,7 +22,7 @@ pub(crate) struct Writers {
     under_way: RefCell<Vec<(VolumeWriter, u64)>>,
     /// Notified when a front-end has no change under way any more.
     ended: Signal,
-    /// Who has said last that it leaves. An attachment never comes back.
+    /// The one that may write, if it has said that it leaves. An attachment never comes back.
     left: Cell<Option<VolumeWriter>>,
 }
 
@@ -38,7 +38,7 @@ impl Writers {
         self.turns.exclusive(BlockRange::new(0, 1)).await
     }
 
-    /// `writer` says that it leaves.
+    /// `writer`, which may write, says that it leaves.
     pub(crate) fn leaves(&self, writer: VolumeWriter) {
         self.left.set(Some(writer));
     }

@@ -45,7 +45,6 @@ const ARE_YOU_THERE: Duration = Duration::from_secs(1);
 mod error_number {
     pub(super) const NOT_PERMITTED: u32 = 1;
     pub(super) const NO_SPACE: u32 = 28;
-    pub(super) const SHUTDOWN: u32 = 108;
 }
 
 type Nbd = NbdClient<SimulatedPlatform>;
@@ -342,7 +341,7 @@ impl Mover {
             NbdError::Link(_) | NbdError::Closed | NbdError::Refused(_) | NbdError::Silent(_) => false,
             NbdError::Failed(failure) => match failure.number {
                 // The right to write went to another server.
-                error_number::NOT_PERMITTED | error_number::SHUTDOWN => false,
+                error_number::NOT_PERMITTED => false,
                 error_number::NO_SPACE => true,
                 _ => {
                     self.volume.complain(format!("sectors {:?}: {error}", asked.sectors));

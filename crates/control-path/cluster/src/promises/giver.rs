@@ -57,7 +57,7 @@ struct Ownership {
 /// What becomes of a request to be accepted as a volume's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
-    /// A higher epoch is known, or another owner under this one.
+    /// A higher epoch is known, or another owner under this one; or who asks has given up this one.
     Refused {
         /// The epoch that is known.
         epoch: Epoch,

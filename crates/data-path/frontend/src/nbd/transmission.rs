@@ -9,8 +9,10 @@
 //!
 //! Memory for a write's data is taken after the write has been checked and admitted.
 
+use std::pin::pin;
 use std::rc::Rc;
 
+use futures_util::future::{Either, select};
 use spandrel_platform::{Buffer, Connection, Platform, before};
 use spandrel_volume::BlockDevice;
 
@@ -51,7 +53,7 @@ impl<P: Platform, D: BlockDevice> Transmission<P, D> {
             // What a client asks for while its server stops is not refused: a guest would take that for a broken disk.
             // A connection that ends has it ask again, of the next server.
             Ending::Disconnected | Ending::Stopping => {
-                self.in_flight.drained().await;
+                self.drained_unheard().await;
                 self.send_rest().await;
             }
             Ending::Closed | Ending::Broken(_) | Ending::Violation(_) => {}
@@ -137,6 +139,17 @@ impl<P: Platform, D: BlockDevice> Transmission<P, D> {
         }
         self.session.refuse(header, refusal);
         Ok(())
+    }
+
+    /// Completes when all that was in flight is answered. What the client asks for meanwhile is taken off the connection
+    /// and forgotten: one that is closed with bytes unread can lose answers that are on their way.
+    async fn drained_unheard(&mut self) {
+        let in_flight = Rc::clone(&self.in_flight);
+        let drained = pin!(in_flight.drained());
+        let unheard = pin!(self.receiver.discard(u64::MAX));
+        if let Either::Right((_, drained)) = select(drained, unheard).await {
+            drained.await;
+        }
     }
 
     /// Gives a client the time to take the last answers.

@@ -29,6 +29,7 @@ fn a_member_is_named_with_all_its_addresses() {
     assert_eq!(value("--initial-cluster-token"), "this one");
     assert_eq!(value("--listen-client-urls"), "http://127.0.0.1:1,http://[::1]:2");
     assert_eq!(value("--data-dir"), "/folder/data");
+    assert_eq!(value("--pre-vote"), "true", "or who was cut off ends the leader's term when it comes back");
 }
 
 #[test]

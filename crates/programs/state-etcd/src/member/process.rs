@@ -181,10 +181,14 @@ fn line_of(id: Pid) -> IoResult<Option<Vec<OsString>>> {
 
 /// Whether a process is an etcd that was started with the member's data.
 fn is_of_member(line: &[OsString], settings: &MemberSettings) -> bool {
-    let mut data = OsString::from("--data-dir=");
-    data.push(Paths(&settings.folder).data());
-    let is_of_a_member = |word: &OsString| word.as_encoded_bytes().starts_with(b"--listen-peer-urls=");
-    line.contains(&data) && line.iter().any(is_of_a_member)
+    let data = Paths(&settings.folder).data();
+    let mut word = OsString::from("--data-dir=");
+    word.push(&data);
+    // As two words, as versions before this one did: such a process is recognised, and started anew.
+    let has_data = line.contains(&word)
+        || line.windows(2).any(|pair| pair[0] == "--data-dir" && pair[1] == data.as_os_str());
+    let is_of_a_member = |word: &OsString| word.as_encoded_bytes().starts_with(b"--listen-peer-urls");
+    has_data && line.iter().any(is_of_a_member)
 }
 
 /// Whether a process runs as `settings` say. How it became a member is of no matter any more.
