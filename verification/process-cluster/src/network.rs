@@ -145,6 +145,11 @@ impl Networks {
         format!("{}.{}", network.prefix(), place + 1)
     }
 
+    /// How many networks there are.
+    pub fn count(&self) -> usize {
+        self.networks.len()
+    }
+
     /// A server's addresses, one in each network.
     pub fn addresses(&self, server: &str) -> Vec<String> {
         let each = self.networks.iter();

@@ -284,6 +284,23 @@ impl Servers {
             nodes.is_some_and(|nodes| nodes.iter().all(|node| node["status"]["health"] == "Healthy"))
         };
         servers.await_status("n1", "of all nodes", all_up);
+        servers.await_paths();
+    }
+
+    /// Waits until every node reaches every other one over each of their networks: a path that was lost is dialled anew
+    /// after some seconds only.
+    fn await_paths(&self) {
+        let networks = self.networks.as_ref().map_or(1, Networks::count);
+        let all_there = |node: &serde_json::Value| {
+            let peers = node["peers"].as_array();
+            peers.is_some_and(|peers| {
+                peers.iter().all(|peer| peer["paths"].as_array().is_some_and(|paths| paths.len() == networks))
+            })
+        };
+        for name in self.names().iter().filter(|name| *name != WITNESS) {
+            let question = ["node", "get", name, "-o", "json"];
+            self.server(name).daemon.await_answer(&question, "connected over all networks", all_there);
+        }
     }
 
     /// Kills the processes of these servers and their members of etcd, from wherever and whenever that is to be.
