@@ -35,6 +35,8 @@ pub enum Bug {
     RollDamageBack,
     /// What a recovery could not prove is forgotten by the next one.
     ForgetUnproven,
+    /// A drive's store does not say which pages have lost blocks.
+    ConcealLost,
     /// A physical block gets other content before the record that replaced it is durable.
     ReuseBeforeDurable,
     /// A take-over leaves what is in question as it is.
@@ -72,7 +74,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -87,6 +89,7 @@ impl Bug {
         Self::RollLastGroupBack,
         Self::RollDamageBack,
         Self::ForgetUnproven,
+        Self::ConcealLost,
         Self::ReuseBeforeDurable,
         Self::SkipRollForward,
         Self::RollForwardBelowMark,

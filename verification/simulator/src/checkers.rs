@@ -9,6 +9,7 @@
 //! | two nodes never both complete changes of a volume | [`one_owner`] |
 //! | copies that are in sync and idle are the same | [`same_copies`] |
 //! | damage is found, healed and reported | [`damage`] |
+//! | what a drive knows to have lost is healed by itself | [`known_lost`] |
 //! | an owner leaves no copy out that counts as in sync | [`counted_in_sync`] |
 //! | the last good copy is never dropped | [`last_copy`] |
 //! | the system comes back to full redundancy by itself | [`redundancy`] |
@@ -18,6 +19,7 @@
 
 pub mod counted_in_sync;
 pub mod damage;
+pub mod known_lost;
 pub mod last_copy;
 pub mod one_owner;
 pub mod performance;

@@ -509,3 +509,7 @@ mod settle_tests;
 #[cfg(test)]
 #[path = "owner_takeover_tests.rs"]
 mod takeover_tests;
+
+#[cfg(test)]
+#[path = "owner_lost_block_tests.rs"]
+mod lost_block_tests;

@@ -729,8 +729,10 @@ fn parts_of(mapping: &MappingRecord, matches: &[bool]) -> Vec<RecordPart> {
 }
 
 fn page_of(leaf: Box<Leaf>, entry: PageEntry, dirty: bool) -> Page {
-    let mapped = leaf.iter().filter(|mapping| **mapping != Mapping::NONE).count() as u16;
-    Page { leaf: (mapped > 0).then_some(leaf), mapped, entry, dirty }
+    let count = |counts: fn(&Mapping) -> bool| leaf.iter().filter(|mapping| counts(mapping)).count() as u16;
+    let mapped = count(|mapping| *mapping != Mapping::NONE);
+    let lost = count(|mapping| *mapping == Mapping::UNKNOWN);
+    Page { leaf: (mapped > 0).then_some(leaf), mapped, lost, entry, dirty }
 }
 
 #[cfg(test)]

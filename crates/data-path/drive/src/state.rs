@@ -28,6 +28,8 @@ pub struct Page {
     pub leaf: Option<Box<Leaf>>,
     /// Blocks of the page that are not unmapped.
     pub mapped: u16,
+    /// Of these, blocks of which it is not known what they were mapped to.
+    pub lost: u16,
     /// What the slab's root page says, or will say, of this page.
     pub entry: PageEntry,
     /// Whether the page differs from what stands on the drive.
@@ -77,6 +79,8 @@ impl SlabCopy {
         let former = std::mem::replace(&mut leaf[(block % PAGE_BLOCKS) as usize], mapping);
         page.mapped += u16::from(mapping != Mapping::NONE);
         page.mapped -= u16::from(former != Mapping::NONE);
+        page.lost += u16::from(mapping == Mapping::UNKNOWN);
+        page.lost -= u16::from(former == Mapping::UNKNOWN);
         if page.mapped == 0 {
             page.leaf = None;
         }

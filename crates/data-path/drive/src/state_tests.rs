@@ -148,14 +148,13 @@ fn random_record(
 }
 
 /// All that a slab's root and leaves say, block by block and page by page.
-type SlabContent = (u32, CopyId, Vec<Mapping>, Vec<(Version, bool, u16)>);
+type SlabContent = (u32, CopyId, Vec<Mapping>, Vec<(Version, bool, u16, u16)>);
 
 fn content(state: &State) -> Vec<SlabContent> {
     let slabs = state.slabs.iter().map(|(slot, slab)| {
         let mappings = (0..1024).map(|block| slab.mapping(block)).collect();
-        let pages =
-            slab.pages.iter().map(|page| (page.entry.version, page.entry.whole, page.mapped)).collect();
-        (slot, slab.copy, mappings, pages)
+        let page = |page: &Page| (page.entry.version, page.entry.whole, page.mapped, page.lost);
+        (slot, slab.copy, mappings, slab.pages.iter().map(page).collect())
     });
     slabs.collect()
 }
@@ -208,6 +207,7 @@ proptest! {
                 let target = &mut recovered.slabs.get_mut(slot).unwrap().pages[page];
                 if let Some(slab) = leaf_state.slabs.get_mut(slot) {
                     target.mapped = slab.pages[page].mapped;
+                    target.lost = slab.pages[page].lost;
                     target.leaf = slab.pages[page].leaf.take();
                 }
                 if let Some(slab) = root_state.slabs.get(slot) {
@@ -230,6 +230,9 @@ fn mapped_blocks_are_named_with_their_places_in_the_slab() {
     assert_eq!(slab.mapping(512), Mapping::UNKNOWN);
     assert_eq!(slab.mapped_blocks(), [(2, 1100), (3, 1101), (511, 1200), (513, 1202)]);
     assert_eq!((slab.pages[0].mapped, slab.pages[1].mapped), (3, 2), "what is lost is not unmapped");
+    assert_eq!((slab.pages[0].lost, slab.pages[1].lost), (0, 1));
+    state.apply(&Record::Write(mapping(0, 512, 1, 3)));
+    assert_eq!(state.slabs.get(0).unwrap().pages[1].lost, 0, "what is written is known again");
 }
 
 #[test]

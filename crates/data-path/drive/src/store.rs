@@ -101,8 +101,10 @@ pub struct PageDescription {
     pub version: Version,
     /// On a copy that is not in sync: whether resync has made the page whole.
     pub whole: bool,
-    /// Blocks of the page that hold data.
+    /// Blocks of the page that hold data, or did: what is lost counts.
     pub mapped_blocks: u16,
+    /// Blocks of which it is not known any more what they held.
+    pub lost_blocks: u16,
 }
 
 /// What the map says of a block.
@@ -441,6 +443,7 @@ impl<P: Platform> DriveStore<P> {
             version: page.entry.version,
             whole: page.entry.whole,
             mapped_blocks: page.mapped,
+            lost_blocks: if canary::is_planted(Bug::ConcealLost) { 0 } else { page.lost },
         };
         Ok(slab.pages.iter().map(describe).collect())
     }

@@ -393,7 +393,12 @@ impl From<&spandrel_drive::ListedWrite> for ListedWrite {
 
 impl From<&spandrel_drive::PageDescription> for PageState {
     fn from(page: &spandrel_drive::PageDescription) -> Self {
-        Self { version: page.version, whole: page.whole, mapped_blocks: page.mapped_blocks }
+        Self {
+            version: page.version,
+            whole: page.whole,
+            mapped_blocks: page.mapped_blocks,
+            lost_blocks: page.lost_blocks,
+        }
     }
 }
 

@@ -301,8 +301,10 @@ pub struct PageState {
     pub version: Version,
     /// On a copy that is not in sync: whether resync has made it whole.
     pub whole: bool,
-    /// Blocks that hold data.
+    /// Blocks that hold data, or did: what is lost counts.
     pub mapped_blocks: u16,
+    /// Blocks of which it is not known any more what they held.
+    pub lost_blocks: u16,
 }
 
 /// What a copy's map says of a block.

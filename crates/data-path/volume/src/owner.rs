@@ -75,6 +75,8 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     /// Why the membership could not be changed last, which is logged once and not at each attempt.
     pub(crate) refusal: ToldOnce,
     pub(crate) resync: RefCell<BTreeMap<DriveId, ResyncProgress>>,
+    /// Pages of which an in-sync copy has lost blocks, until they are healed.
+    pub(crate) lost_pages: RefCell<BTreeSet<(SlabIndex, u32)>>,
     /// Writes that were sent to joining legs and not answered yet.
     pub(crate) unawaited: RefCell<BTreeMap<DriveId, u64>>,
     own: Weak<OwnerInner<C>>,
@@ -167,6 +169,7 @@ impl<C: OwnerContext> Owner<C> {
             membership_turn: Arc::default(),
             refusal: ToldOnce::default(),
             resync: RefCell::default(),
+            lost_pages: RefCell::default(),
             unawaited: RefCell::default(),
             membership: RefCell::new(membership),
             own: own.clone(),

@@ -3,9 +3,9 @@
 //! 1. Its node accepts the epoch; copies that are not there are created empty.
 //! 2. Its drive notes durably that its copies may lack writes below newer ones, until it hears otherwise. The leg
 //!    joins: every new write goes to it too, without being awaited. The older writes drain.
-//! 3. Pages that either side has changed since the leg's mark are copied, 64 KiB at a time, each
-//!    under the blocks' lock, so that no write passes the copying. Then the page gets the source's
-//!    version.
+//! 3. Pages that either side has changed since the leg's mark, and those of which the leg has lost blocks, are
+//!    copied, 64 KiB at a time, each under the blocks' lock, so that no write passes the copying. Then the page
+//!    gets the source's version.
 //! 4. The leg counts as in sync for writes and promises, the older writes drain, what its drive could not prove
 //!    of it counts no more, and the promotion is sent. When it is made, reads may use the leg.
 //!
@@ -223,8 +223,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// The pages that either side has changed since the leg was complete, and those in which the two
-    /// do not even hold the same version.
+    /// The pages that either side has changed since the leg was complete, those in which the two do not even hold
+    /// the same version, and those of which the leg has lost blocks: in sync, it may be the only one that has them.
     async fn pages_to_copy(
         &self,
         members: &[(SlabIndex, Member, u8, u8)],
@@ -238,7 +238,8 @@ impl<C: OwnerContext> OwnerInner<C> {
                 // A copy that has changed since by itself has another version than the source, or the source has
                 // changed as well.
                 let differ = own.version != source.version;
-                if source.version > since || (differ && !canary::is_planted(Bug::ResyncBySourceAlone)) {
+                let lacks = source.version > since || own.lost_blocks > 0;
+                if lacks || (differ && !canary::is_planted(Bug::ResyncBySourceAlone)) {
                     pages.push(PageToCopy { slab: *slab, page, target: *target });
                 }
             }

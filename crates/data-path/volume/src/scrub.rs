@@ -1,15 +1,19 @@
 //! Checking a volume: every block of every in-sync copy is read and checked, the copies are
 //! compared, and what is damaged is healed.
+//!
+//! What a copy is known to have lost, as a drive that has lost a part of its map says, does not wait for that: it is
+//! checked and healed as soon as a take-over has learned of it, since until then one failure more loses it for good.
+//! A leg that joins gets such blocks with its resync.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use spandrel_platform::{Platform, before};
-use spandrel_replica::{PartDescription, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{BlockState, PartDescription, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
-use spandrel_shared::{DriveId, SlabIndex};
+use spandrel_shared::{DriveId, PAGE_BLOCKS, SlabIndex};
 
 use crate::context::{AskError, OwnerContext};
 use crate::membership::{LegState, Member};
@@ -108,19 +112,7 @@ impl<C: OwnerContext> Owner<C> {
         let geometry = inner.membership.borrow().geometry;
         let mut report = ScrubReport::default();
         for first in (0..geometry.slab_blocks()).step_by(PIECE_BLOCKS as usize) {
-            let piece = SlabRange { slab, first, count: PIECE_BLOCKS };
-            let check = async {
-                inner.serving().await?;
-                let lock = inner.locks.shared(piece.in_volume(geometry)).await;
-                inner.promised().await?;
-                let (mut found, damaged) = inner.scrub_piece(piece).await;
-                // No write shall come between the good content's reading and the heal.
-                let _lock = (!canary::is_planted(Bug::HealOverNewer)).then_some(lock);
-                if heal {
-                    found.blocks_healed = inner.heal_all(slab, damaged).await?;
-                }
-                Ok::<_, OwnerError>(found)
-            };
+            let check = inner.scrub_piece(SlabRange { slab, first, count: PIECE_BLOCKS }, heal);
             match before(platform, platform.now() + PIECE_TIME_MAX, check).await {
                 Some(found) => report.add(&found?),
                 None => {
@@ -147,8 +139,51 @@ impl<C: OwnerContext> OwnerInner<C> {
         ScrubReport { pieces_unchecked, gave_up: true, ..ScrubReport::default() }
     }
 
+    /// Checks some blocks on all in-sync copies, while application I/O on them waits.
+    async fn scrub_piece(&self, piece: SlabRange, heal: bool) -> Result<ScrubReport, OwnerError> {
+        self.serving().await?;
+        let geometry = self.membership.borrow().geometry;
+        let lock = self.locks.shared(piece.in_volume(geometry)).await;
+        self.promised().await?;
+        let (mut found, damaged) = self.check_piece(piece).await;
+        // No write shall come between the good content's reading and the heal.
+        let _lock = (!canary::is_planted(Bug::HealOverNewer)).then_some(lock);
+        if heal {
+            found.blocks_healed = self.heal_all(piece.slab, damaged).await?;
+        }
+        Ok(found)
+    }
+
+    /// Heals the pages of which in-sync copies have lost blocks, as far as other ones have them. Application I/O waits
+    /// for the piece that is being healed alone.
+    pub(crate) async fn heal_lost_pages(&self) -> Result<(), OwnerError> {
+        loop {
+            let Some((slab, page)) = self.lost_pages.borrow_mut().pop_first() else { return Ok(()) };
+            let first = page * PAGE_BLOCKS;
+            for first in (first..first + PAGE_BLOCKS).step_by(PIECE_BLOCKS as usize) {
+                let piece = SlabRange { slab, first, count: PIECE_BLOCKS };
+                if self.has_what_another_lost(piece).await {
+                    self.scrub_piece(piece, true).await?;
+                }
+            }
+        }
+    }
+
+    /// Whether a block that one in-sync copy has lost is known to another one, or may be.
+    async fn has_what_another_lost(&self, piece: SlabRange) -> bool {
+        let members = self.in_sync_members(piece.slab);
+        let asked = members.iter().map(|member| self.ask_block_states(member, piece));
+        let asked = futures_util::future::join_all(asked).await;
+        let Ok(states) = asked.into_iter().collect::<Result<Vec<_>, _>>() else { return true };
+        (0..piece.count as usize).any(|block| {
+            let mut lost = states.iter().map(|states| states[block] == BlockState::Lost);
+            let first = lost.next();
+            lost.any(|is_lost| Some(is_lost) != first)
+        })
+    }
+
     /// What the in-sync copies hold of blocks that the caller holds, and what of that can be healed.
-    async fn scrub_piece(&self, piece: SlabRange) -> (ScrubReport, Vec<DamagedCopy>) {
+    async fn check_piece(&self, piece: SlabRange) -> (ScrubReport, Vec<DamagedCopy>) {
         let mut report = ScrubReport::default();
         let (in_sync, others): (Vec<_>, Vec<_>) =
             self.members(piece.slab).into_iter().partition(|(_, state)| *state == LegState::InSync);

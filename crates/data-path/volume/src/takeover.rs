@@ -15,7 +15,7 @@
 //!    content there.
 //! 4. The copies of each slab compare their page versions. One that lacks a version has lost
 //!    something that it once had (a drive that lied, a journal that rotted): it is marked stale
-//!    since zero.
+//!    since zero. Blocks of which one says that it has lost them are healed when the volume is served.
 //!
 //! A leg that joins the marked ones at any step makes no difference to the others.
 
@@ -60,6 +60,8 @@ pub(crate) async fn run<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 owner.phase.set(Phase::Serving);
                 tracing::info!(volume = %owner.volume, epoch = owner.epoch.0, "serving");
                 owner.changed.notify_all();
+                // It ends with the ownership, at the latest; the next one looks anew.
+                let _ = owner.heal_lost_pages().await;
                 return;
             }
             Err(Interrupted::Deposed) => return,
@@ -249,7 +251,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         Ok(())
     }
 
-    fn in_sync_members(&self, slab: SlabIndex) -> Vec<Member> {
+    pub(crate) fn in_sync_members(&self, slab: SlabIndex) -> Vec<Member> {
         let members = self.members(slab).into_iter();
         members.filter(|(_, state)| *state == LegState::InSync).map(|(member, _)| member).collect()
     }
@@ -346,10 +348,15 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.mark_or_retry(lacking).await
     }
 
-    /// The in-sync legs that lack a version of a slab which another one has.
+    /// The in-sync legs that lack a version of a slab which another one has. Pages of which one has lost blocks are
+    /// noted.
     async fn compare_slab_versions(&self, slab: SlabIndex) -> Result<Vec<DriveId>, Interrupted> {
         let members = self.in_sync_members(slab);
         let pages = self.pages_of(slab, &members).await?;
+        for own in &pages {
+            let lost = (0..).zip(own).filter(|(_, page)| page.lost_blocks > 0);
+            self.lost_pages.borrow_mut().extend(lost.map(|(page, _)| (slab, page)));
+        }
         let lacks = |own: &[PageState]| {
             let is_newer = |page: usize| pages.iter().any(|other| other[page].version > own[page].version);
             (0..own.len()).any(is_newer)

@@ -8,7 +8,7 @@ use spandrel_volume::ScrubReport;
 
 use super::{Finding, NOTICED_MS, Run, finding};
 use crate::checkers::same_copies::{self, InspectedDrive};
-use crate::checkers::{damage, structure};
+use crate::checkers::{damage, known_lost, structure};
 use crate::clients;
 use crate::faults::DrivePlace;
 use crate::inspection::{inspect_drive, inspect_image};
@@ -24,6 +24,7 @@ impl Run<'_> {
             self.nodes.stop(node, false);
         }
         self.await_all_servers()?;
+        self.await_nothing_lacking(Self::known_lost)?;
         let present = self.present();
         for volume in self.volume_ids() {
             // The first scrub heals what is left of the faults.
@@ -51,6 +52,18 @@ impl Run<'_> {
         self.advance(NOTICED_MS)?;
         let present = self.present();
         self.await_nothing_lacking(|run| run.lacking(&present))
+    }
+
+    /// What in-sync copies on damaged servers have lost of any volume, as their drives know.
+    fn known_lost(&self) -> Result<Option<String>, Finding> {
+        let is_damaged = |place: &&DrivePlace| self.atlas.damaged().contains_key(&place.node);
+        let mut inspected = BTreeMap::new();
+        for place in self.drives.keys().filter(is_damaged).filter(|place| !self.lost.contains(place)) {
+            let inspection = inspect_drive(&self.nodes.drives(place.node)[place.drive]);
+            inspected.insert(self.drives[place], inspection.map_err(finding("inspection"))?);
+        }
+        let volumes = self.memberships()?;
+        Ok(volumes.iter().find_map(|volume| known_lost::check(volume, &inspected).err()))
     }
 
     pub(super) fn judge_scrub(&mut self, volume: VolumeId, is_healed: bool) -> Result<(), Finding> {

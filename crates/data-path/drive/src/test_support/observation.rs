@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use spandrel_shared::{BLOCK_BYTES, CopyId, Epoch, Version, VolumeId};
 
 use super::{SlabKey, Store};
+use crate::format::map::Mapping;
 use crate::{BlockState, DamagedBlock, ListedWrite, PageDescription, ReadPart, SlabSlot};
 
 /// The content of a block, named by a number that all of its bytes follow from.
@@ -42,6 +43,11 @@ pub enum Seen {
 impl Seen {
     pub fn is_damaged(self) -> bool {
         matches!(self, Seen::Damaged(_))
+    }
+
+    /// Not even the map says what was stored.
+    pub fn is_lost(self) -> bool {
+        matches!(self, Seen::Damaged(block) if block.mapping == Mapping::UNKNOWN)
     }
 }
 
@@ -81,6 +87,10 @@ pub async fn observe(store: &Store) -> Observation {
         let blocks = read_all(store, slab.slot, pages.len() as u32 * spandrel_shared::PAGE_BLOCKS).await;
         let mapped = blocks.iter().filter(|seen| **seen != Seen::Hole).count();
         assert_eq!(slab.mapped_blocks as usize, mapped, "mapped blocks are counted");
+        for (page, blocks) in pages.iter().zip(blocks.chunks(spandrel_shared::PAGE_BLOCKS as usize)) {
+            let lost = blocks.iter().filter(|seen| seen.is_lost()).count();
+            assert_eq!(usize::from(page.lost_blocks), lost, "lost blocks are counted");
+        }
         let observation = SlabObservation { slot: slab.slot, copy: slab.copy, blocks, pages };
         let former = slabs.insert((slab.volume, slab.slab), observation);
         assert!(former.is_none(), "a slab has one copy");

@@ -131,7 +131,7 @@ fn replica_answer(request: &ReplicaRequest) -> (Result<ReplicaResponse, ReplicaE
         }
         ReplicaRequest::Fence { .. } => plain(ReplicaResponse::Gathered(vec![gathered()])),
         ReplicaRequest::Pages { .. } => {
-            let page = PageState { version: version(4), whole: true, mapped_blocks: 9 };
+            let page = PageState { version: version(4), whole: true, mapped_blocks: 9, lost_blocks: 2 };
             plain(ReplicaResponse::Pages(vec![page, PageState::default()]))
         }
         ReplicaRequest::BlockStates { .. } => plain(ReplicaResponse::BlockStates(vec![
