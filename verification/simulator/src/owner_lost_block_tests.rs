@@ -1,7 +1,9 @@
 //! What a copy is known to have lost is brought back by itself: nobody has to read it first.
 
+use std::time::Duration;
+
 use spandrel_replica::{Authority, BlockState};
-use spandrel_volume::LegState;
+use spandrel_volume::{LegState, OwnerError};
 
 use super::rules::Rules;
 use super::*;
@@ -57,7 +59,45 @@ fn copies_that_have_lost_different_blocks_heal_each_other() {
     rules.until("all is healed", || rules.owner().statistics().blocks_healed == 2);
     assert_eq!(rules.state_of(0, 3), rules.state_of(2, 3));
     assert_eq!(rules.state_of(1, 4), rules.state_of(2, 4));
+    rules.run_for(Duration::from_secs(3));
+    assert_eq!(rules.owner().statistics().blocks_healed, 2, "each is healed once");
     assert_eq!((rules.read(3), rules.read(4)), (Ok(5), Ok(6)));
+}
+
+/// The only copy in sync has lost a block, and the one that comes back another one. Nobody has changed the page
+/// meanwhile, so each has the newest content of what the other one lacks.
+#[test]
+fn a_copy_that_comes_back_heals_the_one_that_was_left() {
+    let rules = Rules::with_nodes(1, 2);
+    rules.write(3, 5).unwrap();
+    rules.write(4, 6).unwrap();
+    rules.lose(0, 3);
+    rules.lose(1, 4);
+    rules.make_stale(1);
+    rules.take(0);
+    rules.run_for(Duration::from_secs(5));
+    rules.owners.start(1, false);
+    rules.until("it is promoted", || rules.leg(1) == LegState::InSync);
+    assert_eq!(rules.state_of(1, 4), rules.state_of(0, 4));
+    rules.until("the other one is healed", || rules.state_of(0, 3) != BlockState::Lost);
+    assert_eq!(rules.state_of(0, 3), rules.state_of(1, 3));
+    assert_eq!((rules.read(3), rules.read(4)), (Ok(5), Ok(6)));
+}
+
+/// The only copy in sync has lost a block of a page that was changed while the other one was away. What that has there
+/// may be old.
+#[test]
+fn a_copy_that_comes_back_keeps_nothing_that_may_be_old() {
+    let rules = Rules::with_nodes(1, 2);
+    rules.write(3, 5).unwrap();
+    rules.make_stale(1);
+    rules.write(3, 6).unwrap();
+    rules.lose(0, 3);
+    rules.take(0);
+    rules.owners.start(1, false);
+    rules.until("it is promoted", || rules.leg(1) == LegState::InSync);
+    assert_eq!(rules.state_of(1, 3), BlockState::Lost);
+    assert_eq!(rules.read(3), Err(OwnerError::Lost { block: 3 }));
 }
 
 /// A block that a stale copy has lost lies in a page that nobody has changed meanwhile. If it were counted in sync

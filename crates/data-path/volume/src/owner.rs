@@ -75,7 +75,7 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     /// Why the membership could not be changed last, which is logged once and not at each attempt.
     pub(crate) refusal: ToldOnce,
     pub(crate) resync: RefCell<BTreeMap<DriveId, ResyncProgress>>,
-    /// Pages of which an in-sync copy has lost blocks, until they are healed.
+    /// Pages of which a copy has lost blocks, until what other ones have of them is healed.
     pub(crate) lost_pages: RefCell<BTreeSet<(SlabIndex, u32)>>,
     /// Writes that were sent to joining legs and not answered yet.
     pub(crate) unawaited: RefCell<BTreeMap<DriveId, u64>>,

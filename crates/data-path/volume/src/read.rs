@@ -156,7 +156,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// Reads one block that `first` could not give from another copy, and heals it there.
-    async fn read_elsewhere(
+    pub(crate) async fn read_elsewhere(
         &self,
         slab: SlabIndex,
         block: u32,
@@ -250,14 +250,7 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// Replaces a damaged block. A failure is not the reader's: the scrub finds the block again. A lack
     /// of room for it is no failure of the copy.
-    pub(crate) async fn heal(
-        &self,
-        slab: SlabIndex,
-        block: u32,
-        member: Member,
-        token: u64,
-        good: &BlockPart,
-    ) {
+    async fn heal(&self, slab: SlabIndex, block: u32, member: Member, token: u64, good: &BlockPart) {
         let (payload, checksum) = match good {
             BlockPart::Hole(_) => (None, None),
             BlockPart::Data { data, checksums } => (Some(data.clone()), checksums.first().copied()),

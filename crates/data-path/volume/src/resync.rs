@@ -10,7 +10,8 @@
 //!    of it counts no more, and the promotion is sent. When it is made, reads may use the leg.
 //!
 //! What is copied is no write of the volume and has no version: a page of the leg has the source's
-//! version or its former one. A block that the source has lost is lost on the leg too, rather than old.
+//! version or its former one. A block that the source has lost is lost on the leg too, rather than old; but where nobody
+//! has changed the page, the leg has the newest content, and when it is promoted the source gets it back.
 //!
 //! A leg that misses a message while it joins falls back and begins anew. So does one whose process is not the
 //! one any more that answered the fence of the first step.
@@ -224,7 +225,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// The pages that either side has changed since the leg was complete, those in which the two do not even hold
-    /// the same version, and those of which the leg has lost blocks: in sync, it may be the only one that has them.
+    /// the same version, and those of which the leg has lost blocks: it is to be in sync with all that others have.
     async fn pages_to_copy(
         &self,
         members: &[(SlabIndex, Member, u8, u8)],
@@ -238,9 +239,10 @@ impl<C: OwnerContext> OwnerInner<C> {
                 // A copy that has changed since by itself has another version than the source, or the source has
                 // changed as well.
                 let differ = own.version != source.version;
-                let lacks = source.version > since || own.lost_blocks > 0;
-                if lacks || (differ && !canary::is_planted(Bug::ResyncBySourceAlone)) {
-                    pages.push(PageToCopy { slab: *slab, page, target: *target });
+                let is_changed =
+                    source.version > since || (differ && !canary::is_planted(Bug::ResyncBySourceAlone));
+                if is_changed || own.lost_blocks > 0 {
+                    pages.push(PageToCopy { slab: *slab, page, target: *target, is_changed });
                 }
             }
         }
@@ -295,7 +297,8 @@ impl<C: OwnerContext> OwnerInner<C> {
             let count = part.count();
             let offset = (first - piece.first) as usize;
             let already = &target_states[offset..offset + count as usize];
-            if !is_already(&part, already) {
+            let is_kept = matches!(part, BlockPart::Lost) && !page.is_changed;
+            if !is_kept && !is_already(&part, already) {
                 self.send_part(drive, page, SlabRange { slab: piece.slab, first, count }, part).await?;
             }
             first += count;
@@ -393,6 +396,9 @@ struct PageToCopy {
     slab: SlabIndex,
     page: u32,
     target: Member,
+    /// Whether either side has changed it since the leg was complete. Else the leg only lacks what it has lost, and
+    /// has what the source may have lost.
+    is_changed: bool,
 }
 
 /// Whether the target's map says that it holds the part already.

@@ -1,16 +1,17 @@
 //! Checking a volume: every block of every in-sync copy is read and checked, the copies are
 //! compared, and what is damaged is healed.
 //!
-//! What a copy is known to have lost, as a drive that has lost a part of its map says, does not wait for that: it is
-//! checked and healed as soon as a take-over has learned of it, since until then one failure more loses it for good.
-//! A leg that joins gets such blocks with its resync.
+//! What a copy is known to have lost, as a drive that has lost a part of its map says, does not wait for that, since until
+//! it is healed one failure more loses it for good. A take-over notes the pages of which in-sync copies have lost blocks,
+//! and they are healed at once, and again when legs are back that may have what was lost. A leg that joins gets what
+//! it has lost with its resync.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use spandrel_platform::{Platform, before};
-use spandrel_replica::{BlockState, PartDescription, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{BlockState, PageState, PartDescription, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{DriveId, PAGE_BLOCKS, SlabIndex};
@@ -25,6 +26,9 @@ const PIECE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Blocks that are checked under one lock: 1 MiB.
 const PIECE_BLOCKS: u32 = 256;
+
+/// How long pages are left alone of which not all could be healed.
+const HEAL_RETRY: Duration = Duration::from_secs(2);
 
 /// Blocks that are healed at the same time.
 const HEALS_AT_ONCE: usize = 16;
@@ -154,23 +158,46 @@ impl<C: OwnerContext> OwnerInner<C> {
         Ok(found)
     }
 
-    /// Heals the pages of which in-sync copies have lost blocks, as far as other ones have them. Application I/O waits
-    /// for the piece that is being healed alone.
+    /// Notes the pages of which a copy of a slab has lost blocks.
+    pub(crate) fn note_lost_pages(&self, slab: SlabIndex, pages: &[PageState]) {
+        let lost = (0..).zip(pages).filter(|(_, page)| page.lost_blocks > 0);
+        self.lost_pages.borrow_mut().extend(lost.map(|(page, _)| (slab, page)));
+    }
+
+    /// Heals the pages that were noted, until no copy has anything that another one lacks, or the ownership ends.
     pub(crate) async fn heal_lost_pages(&self) -> Result<(), OwnerError> {
         loop {
-            let Some((slab, page)) = self.lost_pages.borrow_mut().pop_first() else { return Ok(()) };
-            let first = page * PAGE_BLOCKS;
-            for first in (first..first + PAGE_BLOCKS).step_by(PIECE_BLOCKS as usize) {
-                let piece = SlabRange { slab, first, count: PIECE_BLOCKS };
-                if self.has_what_another_lost(piece).await {
-                    self.scrub_piece(piece, true).await?;
+            let pages = self.lost_pages.borrow().clone();
+            for (slab, page) in pages {
+                if self.heal_lost_page(slab, page).await? {
+                    self.lost_pages.borrow_mut().remove(&(slab, page));
                 }
             }
+            if self.lost_pages.borrow().is_empty() {
+                return Ok(());
+            }
+            self.context.platform().sleep(HEAL_RETRY).await;
         }
     }
 
+    /// Heals what in-sync copies have lost of a page. Returns whether all copies are in sync, and none of them has what
+    /// another one has lost. Application I/O waits for the piece that is being healed alone.
+    async fn heal_lost_page(&self, slab: SlabIndex, page: u32) -> Result<bool, OwnerError> {
+        let mut is_healed = self.members(slab).iter().all(|(_, state)| *state == LegState::InSync);
+        let first = page * PAGE_BLOCKS;
+        for first in (first..first + PAGE_BLOCKS).step_by(PIECE_BLOCKS as usize) {
+            let piece = SlabRange { slab, first, count: PIECE_BLOCKS };
+            self.serving().await?;
+            if self.may_heal_lost(piece).await {
+                self.scrub_piece(piece, true).await?;
+                is_healed &= !self.may_heal_lost(piece).await;
+            }
+        }
+        Ok(is_healed)
+    }
+
     /// Whether a block that one in-sync copy has lost is known to another one, or may be.
-    async fn has_what_another_lost(&self, piece: SlabRange) -> bool {
+    async fn may_heal_lost(&self, piece: SlabRange) -> bool {
         let members = self.in_sync_members(piece.slab);
         let asked = members.iter().map(|member| self.ask_block_states(member, piece));
         let asked = futures_util::future::join_all(asked).await;
@@ -217,16 +244,13 @@ impl<C: OwnerContext> OwnerInner<C> {
         healed.try_fold(0, async |count, is_healed| Ok(count + u64::from(is_healed))).await
     }
 
-    /// Reads the block as a user would, which heals the copies that turn out to be damaged, and
-    /// then heals this one.
+    /// Reads the block from another copy, which heals this one, and those that turn out to be damaged as well.
     async fn heal_from_other(&self, slab: SlabIndex, damaged: DamagedCopy) -> Result<bool, OwnerError> {
         let DamagedCopy { block, member, token } = damaged;
-        let piece = SlabRange { slab, first: block, count: 1 };
-        let parts: Vec<BlockPart> = self.read_piece(piece).await?;
-        let Some(good) = parts.first().filter(|part| !matches!(part, BlockPart::Lost)) else {
+        if matches!(self.read_elsewhere(slab, block, token, member).await?, BlockPart::Lost) {
             return Ok(false);
-        };
-        self.heal(slab, block, member, token, good).await;
+        }
+        let piece = SlabRange { slab, first: block, count: 1 };
         let checked = self.ask_check(&member, piece).await;
         Ok(checked.is_ok_and(|checked| !matches!(checked[0], Checked::Damaged(_))))
     }

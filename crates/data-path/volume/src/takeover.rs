@@ -60,7 +60,7 @@ pub(crate) async fn run<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 owner.phase.set(Phase::Serving);
                 tracing::info!(volume = %owner.volume, epoch = owner.epoch.0, "serving");
                 owner.changed.notify_all();
-                // It ends with the ownership, at the latest; the next one looks anew.
+                // It ends with the ownership; the next one looks anew.
                 let _ = owner.heal_lost_pages().await;
                 return;
             }
@@ -353,10 +353,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     async fn compare_slab_versions(&self, slab: SlabIndex) -> Result<Vec<DriveId>, Interrupted> {
         let members = self.in_sync_members(slab);
         let pages = self.pages_of(slab, &members).await?;
-        for own in &pages {
-            let lost = (0..).zip(own).filter(|(_, page)| page.lost_blocks > 0);
-            self.lost_pages.borrow_mut().extend(lost.map(|(page, _)| (slab, page)));
-        }
+        pages.iter().for_each(|own| self.note_lost_pages(slab, own));
         let lacks = |own: &[PageState]| {
             let is_newer = |page: usize| pages.iter().any(|other| other[page].version > own[page].version);
             (0..own.len()).any(is_newer)

@@ -3,10 +3,9 @@
 //! Invariants:
 //! - Every request that gets past [`Session::check`] is within the device, aligned and short
 //!   enough, so that the device never sees what it could not do.
-//! - Every request is answered exactly once, a change not before the device has answered it.
+//! - Every request is answered exactly once, a change not before the device has answered it, unless the device says
+//!   that its node stops: then the server closes the connection, and the client can ask again elsewhere, or later.
 //!   The device answers only what is on stable storage, so FUA asks for nothing more.
-//! - A request to which the device says that its node stops is not answered: the server closes the connection
-//!   then, and the client can ask again elsewhere, or later.
 
 use std::rc::Rc;
 
