@@ -37,3 +37,8 @@ pub use program::Program;
 pub use random::Random;
 pub use servers::{PowerSwitch, Server, Servers, ServersOptions};
 pub use stamp::{Content, Stamp};
+
+/// Whether tests run at full length, as `SPANDREL_TEST_FULL=1` asks. Else at that of continuous integration.
+pub fn is_full() -> bool {
+    std::env::var_os("SPANDREL_TEST_FULL").is_some()
+}

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use spandrel_process_cluster::{HistoryClient, LoadOptions, Next, Program, Servers, ServersOptions};
+use spandrel_process_cluster::{HistoryClient, LoadOptions, Next, Program, Servers, ServersOptions, is_full};
 
 const VOLUME_BYTES: u64 = 16 << 20;
 
@@ -36,7 +36,7 @@ fn asked(servers: &Servers) -> Asked {
 
 #[test]
 fn a_load_asks_the_clusters_state_nothing() {
-    let seconds = if std::env::var_os("SPANDREL_TEST_FULL").is_some() { 60 } else { 4 };
+    let seconds = if is_full() { 60 } else { 4 };
     let servers = Rc::new(Servers::start(&Program::with_test_faults(), &ServersOptions::new(3, false)));
     let new = asked(&servers);
     servers.create_volume("n1", "v", &["--size", "16M", "--copies", "3", "--owner", "n1"]);

@@ -1,8 +1,8 @@
 //! How long clients wait when something is lost: four nodes and a witness, a client that writes with sixteen requests
 //! under way, the longest time in which none of them is answered, and the longest that any of them waits.
 //!
-//! `SPANDREL_TEST_FULL=1 cargo test -p spandrel-process-cluster --test pauses -- --nocapture` measures each loss
-//! twenty times and prints a table; otherwise each happens once. `SPANDREL_TEST_LOSS=TwoNodes` measures that one alone.
+//! `SPANDREL_TEST_FULL=1 cargo test -p spandrel-process-cluster --test process -- pauses:: --nocapture` measures each
+//! loss twenty times and prints a table; otherwise each happens once. `SPANDREL_TEST_LOSS=TwoNodes` measures that one alone.
 //! No time is judged: machines differ. That the loss has happened is.
 //!
 //! Each server is in two networks, where namespaces can be made; else the loss of a network is left out.
@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use spandrel_process_cluster::{
-    HistoryClient, LoadOptions, Network, Networks, Next, Program, Servers, ServersOptions,
+    HistoryClient, LoadOptions, Network, Networks, Next, Program, Servers, ServersOptions, is_full,
 };
 
 const VOLUME_BYTES: u64 = 32 << 20;
@@ -26,10 +26,6 @@ const WRITES: u64 = 1500;
 /// expired, too.
 fn watched() -> Duration {
     if is_full() { Duration::from_secs(4) } else { Duration::from_millis(500) }
-}
-
-fn is_full() -> bool {
-    std::env::var_os("SPANDREL_TEST_FULL").is_some()
 }
 
 /// What is lost.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use spandrel_platform::Address;
 use spandrel_process_cluster::{
     HistoryClient, LoadOptions, LoadThread, Meanwhile, Network, Networks, Next, Program, Servers,
-    ServersOptions,
+    ServersOptions, is_full,
 };
 
 const VOLUME_BYTES: u64 = 16 << 20;
@@ -21,10 +21,6 @@ const VOLUME_BYTES: u64 = 16 << 20;
 /// `SPANDREL_TEST_FULL=1` longer than the entries last that show who is alive, too.
 fn silence() -> Duration {
     Duration::from_secs(if is_full() { 20 } else { 4 })
-}
-
-fn is_full() -> bool {
-    std::env::var_os("SPANDREL_TEST_FULL").is_some()
 }
 
 /// Few requests, since several clients work beside each other.

@@ -10,16 +10,13 @@ use std::time::{Duration, Instant};
 
 use spandrel_process_cluster::{
     HistoryClient, LoadOptions, LoadThread, Meanwhile, Next, Program, Random, Servers, ServersOptions,
+    is_full,
 };
 
 const VOLUME_BYTES: u64 = 32 << 20;
 
 /// Ten times what nodes promise each other.
 const TEN_PROMISES: Duration = Duration::from_secs(15);
-
-fn is_full() -> bool {
-    std::env::var_os("SPANDREL_TEST_FULL").is_some()
-}
 
 fn servers(nodes: usize, witness: bool) -> Servers {
     let options = ServersOptions::new(nodes, witness);

@@ -3,7 +3,7 @@
 //!
 //! `SPANDREL_TEST_FULL=1` writes for so long that every journal turns at least three times.
 
-use spandrel_process_cluster::{Cluster, ClusterOptions, Program};
+use spandrel_process_cluster::{Cluster, ClusterOptions, Program, is_full};
 
 /// Three copies, and at most 3.3 % for journals and maps.
 const AMPLIFICATION_MAX: f64 = 3.10;
@@ -23,8 +23,7 @@ fn status(cluster: &Cluster) -> serde_json::Value {
 
 #[test]
 fn random_writes_cost_little_more_than_their_copies() {
-    let full = std::env::var_os("SPANDREL_TEST_FULL").is_some();
-    let duration = if full { "180s" } else { "5s" };
+    let duration = if is_full() { "180s" } else { "5s" };
     let arguments = ["--nodes", "4", "--drives", "2", "--drive-size", "1G", "--sparse"];
     let options =
         ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
@@ -59,7 +58,7 @@ fn random_writes_cost_little_more_than_their_copies() {
         .iter()
         .map(|drive| drive["journal_laps"].as_u64().expect("a number"));
     let laps_min = laps.min().expect("there are drives");
-    assert!(!full || laps_min >= 3, "the journals have turned only {laps_min} times");
+    assert!(!is_full() || laps_min >= 3, "the journals have turned only {laps_min} times");
     // A node that is stopped in order leaves clean maps.
     for node in ["n1", "n2", "n3", "n4"] {
         cluster.must_run(&["node", "stop", node]);

@@ -8,12 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use spandrel_platform::Address;
 use spandrel_process_cluster::{
-    Cluster, ClusterOptions, LoadOptions, LoadThread, Program, Random, Servers, ServersOptions,
+    Cluster, ClusterOptions, LoadOptions, LoadThread, Program, Random, Servers, ServersOptions, is_full,
 };
-
-fn is_full() -> bool {
-    std::env::var_os("SPANDREL_TEST_FULL").is_some()
-}
 
 fn cluster_of_four() -> Cluster {
     let arguments = ["--nodes", "4", "--drives", "2", "--drive-size", "1G", "--slab-size", "16M", "--sparse"];

@@ -1,0 +1,17 @@
+//! Tests of the real program as processes.
+//!
+//! All are one program: so two of them run beside each other from the first to the last, and it is linked once. A name in
+//! front of `::` picks a module, as in `cargo test -p spandrel-process-cluster --test process -- servers::`.
+
+mod amplification;
+mod crash;
+mod damage;
+mod external_state;
+mod membership;
+mod partitions;
+mod pauses;
+mod real_clients;
+mod recovery;
+mod servers;
+mod state_requests;
+mod strangers;
