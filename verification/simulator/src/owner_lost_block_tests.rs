@@ -84,6 +84,24 @@ fn a_copy_that_comes_back_heals_the_one_that_was_left() {
     assert_eq!((rules.read(3), rules.read(4)), (Ok(5), Ok(6)));
 }
 
+/// The copy that has what another one has lost fails when it is asked, is marked stale, and comes back.
+#[test]
+fn what_could_not_be_healed_is_tried_again() {
+    let rules = Rules::with_nodes(1, 2);
+    rules.write(3, 5).unwrap();
+    rules.lose(0, 3);
+    let fails = Cell::new(true);
+    rules.owners.judge(move |node, request| match request {
+        ReplicaRequest::Check { .. } if node == 1 && fails.replace(false) => Fate::Fails(Duration::ZERO),
+        _ => Fate::Carry,
+    });
+    rules.take(0);
+    rules.until("it is marked", || rules.owner().statistics().legs_marked == 1);
+    rules.until("it is promoted", || rules.leg(1) == LegState::InSync);
+    rules.until("all is healed", || rules.state_of(0, 3) != BlockState::Lost);
+    assert_eq!(rules.read(3), Ok(5));
+}
+
 /// The only copy in sync has lost a block of a page that was changed while the other one was away. What that has there
 /// may be old.
 #[test]

@@ -11,7 +11,7 @@
 //!
 //! What is copied is no write of the volume and has no version: a page of the leg has the source's
 //! version or its former one. A block that the source has lost is lost on the leg too, rather than old; but where nobody
-//! has changed the page, the leg has the newest content, and when it is promoted the source gets it back.
+//! has changed the page, the leg has the newest content, and keeps it: when it is promoted, others are healed from it.
 //!
 //! A leg that misses a message while it joins falls back and begins anew. So does one whose process is not the
 //! one any more that answered the fence of the first step.
@@ -327,6 +327,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             None => {
                 let copy = self.membership.borrow().address(piece.slab, &page.target);
                 let (authority, block) = (self.authority(), piece.first);
+                self.lost_pages.borrow_mut().insert((page.slab, page.page));
                 (ReplicaRequest::Lose { copy, authority, block }, None)
             }
         };

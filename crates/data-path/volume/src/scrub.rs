@@ -1,10 +1,10 @@
 //! Checking a volume: every block of every in-sync copy is read and checked, the copies are
 //! compared, and what is damaged is healed.
 //!
-//! What a copy is known to have lost, as a drive that has lost a part of its map says, does not wait for that, since until
-//! it is healed one failure more loses it for good. A take-over notes the pages of which in-sync copies have lost blocks,
-//! and they are healed at once, and again when legs are back that may have what was lost. A leg that joins gets what
-//! it has lost with its resync.
+//! What a copy is known to have lost, as a drive that has lost a part of its map says, does not wait for that: until it is
+//! healed, one failure more loses it for good. A take-over notes the pages of which in-sync copies have lost blocks, a
+//! resync those of which its leg had to lose some. They are healed at once, and again when something has changed, as long
+//! as a copy lacks anything. A leg that joins gets what it has lost with its resync.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const PIECE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Blocks that are checked under one lock: 1 MiB.
 const PIECE_BLOCKS: u32 = 256;
 
-/// How long pages are left alone of which not all could be healed.
+/// How long pages are left alone of which something could not be healed, when something has changed.
 const HEAL_RETRY: Duration = Duration::from_secs(2);
 
 /// Blocks that are healed at the same time.
@@ -102,6 +102,19 @@ fn judge_block(
     }
 }
 
+fn is_lost(state: &BlockState) -> bool {
+    *state == BlockState::Lost
+}
+
+/// Whether a copy has lost a block that another one knows. `states` are those of the same blocks on each copy.
+fn is_lost_on_some_alone(states: &[Vec<BlockState>]) -> bool {
+    let blocks = states.first().map_or(0, Vec::len);
+    (0..blocks).any(|block| {
+        let lost = states.iter().filter(|states| is_lost(&states[block])).count();
+        lost > 0 && lost < states.len()
+    })
+}
+
 impl<C: OwnerContext> Owner<C> {
     /// Slabs of the volume.
     pub fn slab_count(&self) -> u32 {
@@ -164,49 +177,49 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.lost_pages.borrow_mut().extend(lost.map(|(page, _)| (slab, page)));
     }
 
-    /// Heals the pages that were noted, until no copy has anything that another one lacks, or the ownership ends.
+    /// Heals the pages that are noted until the ownership ends. What cannot be healed is tried again when something has
+    /// changed: a copy that has come back may have it.
     pub(crate) async fn heal_lost_pages(&self) -> Result<(), OwnerError> {
         loop {
+            let changed = self.changed.notified();
             let pages = self.lost_pages.borrow().clone();
             for (slab, page) in pages {
                 if self.heal_lost_page(slab, page).await? {
                     self.lost_pages.borrow_mut().remove(&(slab, page));
                 }
             }
-            if self.lost_pages.borrow().is_empty() {
-                return Ok(());
+            self.serving().await?;
+            changed.await;
+            if !self.lost_pages.borrow().is_empty() {
+                self.context.platform().sleep(HEAL_RETRY).await;
             }
-            self.context.platform().sleep(HEAL_RETRY).await;
         }
     }
 
-    /// Heals what in-sync copies have lost of a page. Returns whether all copies are in sync, and none of them has what
-    /// another one has lost. Application I/O waits for the piece that is being healed alone.
+    /// Heals what in-sync copies have lost of a page and others of them have. Returns whether none of them lacks anything.
+    /// Application I/O waits for the piece that is being healed alone.
     async fn heal_lost_page(&self, slab: SlabIndex, page: u32) -> Result<bool, OwnerError> {
-        let mut is_healed = self.members(slab).iter().all(|(_, state)| *state == LegState::InSync);
+        let platform = self.context.platform();
+        let mut is_whole = true;
         let first = page * PAGE_BLOCKS;
         for first in (first..first + PAGE_BLOCKS).step_by(PIECE_BLOCKS as usize) {
             let piece = SlabRange { slab, first, count: PIECE_BLOCKS };
             self.serving().await?;
-            if self.may_heal_lost(piece).await {
-                self.scrub_piece(piece, true).await?;
-                is_healed &= !self.may_heal_lost(piece).await;
+            if self.in_sync_states(piece).await.is_some_and(|states| is_lost_on_some_alone(&states)) {
+                let healed = before(platform, platform.now() + PIECE_TIME_MAX, self.scrub_piece(piece, true));
+                healed.await.transpose()?;
             }
+            let states = self.in_sync_states(piece).await;
+            is_whole &= states.is_some_and(|states| !states.iter().flatten().any(is_lost));
         }
-        Ok(is_healed)
+        Ok(is_whole)
     }
 
-    /// Whether a block that one in-sync copy has lost is known to another one, or may be.
-    async fn may_heal_lost(&self, piece: SlabRange) -> bool {
+    /// What the maps of all in-sync copies say of some blocks; nothing if one does not answer.
+    async fn in_sync_states(&self, piece: SlabRange) -> Option<Vec<Vec<BlockState>>> {
         let members = self.in_sync_members(piece.slab);
         let asked = members.iter().map(|member| self.ask_block_states(member, piece));
-        let asked = futures_util::future::join_all(asked).await;
-        let Ok(states) = asked.into_iter().collect::<Result<Vec<_>, _>>() else { return true };
-        (0..piece.count as usize).any(|block| {
-            let mut lost = states.iter().map(|states| states[block] == BlockState::Lost);
-            let first = lost.next();
-            lost.any(|is_lost| Some(is_lost) != first)
-        })
+        futures_util::future::join_all(asked).await.into_iter().collect::<Result<_, _>>().ok()
     }
 
     /// What the in-sync copies hold of blocks that the caller holds, and what of that can be healed.
