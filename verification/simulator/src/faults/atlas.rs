@@ -50,6 +50,8 @@ pub struct Atlas {
     damaged: BTreeMap<usize, Damage>,
     /// Servers whose copies may become stale, and until when.
     exposed: BTreeMap<usize, Exposure>,
+    /// Until when the state may show servers as dead that are alive.
+    entries_lapse_until_ms: u64,
 }
 
 /// The damage of one server.
@@ -74,6 +76,8 @@ struct Effect {
     damages: Option<usize>,
     exposes: BTreeSet<usize>,
     acts: bool,
+    /// Whether the entries may run out that show who is alive.
+    entries_lapse: bool,
     lasts_ms: u64,
 }
 
@@ -99,10 +103,12 @@ impl Atlas {
         let exposed: BTreeSet<usize> = active.keys().copied().chain(effect.exposes.iter().copied()).collect();
         let sheltered =
             |node: &usize| surroundings.up[*node] && !damaged.contains(node) && !exposed.contains(node);
-        // A server that acts alone could mark the others: two that it does not reach keep it from that.
+        // A server that acts alone could mark the others: two that it does not reach keep it from that, as long as
+        // the state shows that they are alive.
         let acts = effect.acts || active.values().any(|acts| *acts);
         let others = (0..surroundings.up.len()).filter(sheltered).count();
-        if acts && others < 2 {
+        let entries_lapse = effect.entries_lapse || self.entries_lapse_until_ms > surroundings.now_ms;
+        if acts && (others < 2 || entries_lapse) {
             return false;
         }
         surroundings.volumes.iter().all(|volume| {
@@ -128,6 +134,9 @@ impl Atlas {
             let exposure = self.exposed.entry(node).or_insert(Exposure { until_ms, acts: false });
             exposure.until_ms = exposure.until_ms.max(until_ms);
             exposure.acts |= effect.acts;
+        }
+        if effect.entries_lapse {
+            self.entries_lapse_until_ms = self.entries_lapse_until_ms.max(until_ms);
         }
         self.exposed.retain(|_, exposure| exposure.until_ms > surroundings.now_ms);
     }
@@ -206,15 +215,16 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         }
         Fault::OldImage { place, for_ms, power_cut_all } => {
             let exposed = if power_cut_all { all } else { BTreeSet::from([place.node]) };
-            Effect { damages: Some(place.node), exposes: exposed, acts: false, lasts_ms: for_ms }
+            Effect { damages: Some(place.node), exposes: exposed, lasts_ms: for_ms, ..Effect::default() }
         }
         Fault::LoseDrives { node, away_ms } => {
             Effect { damages: Some(node), ..exposes(&[node], false, away_ms) }
         }
+        Fault::StateOutage { for_ms } | Fault::StateLosses { for_ms, .. } => {
+            Effect { entries_lapse: true, lasts_ms: for_ms, ..Effect::default() }
+        }
         Fault::ClientsCut { .. }
         | Fault::ClientsDropped { .. }
-        | Fault::StateOutage { .. }
-        | Fault::StateLosses { .. }
         | Fault::TimeOfDay { .. }
         | Fault::ClockDrift { .. }
         | Fault::Scrub { .. }
