@@ -84,7 +84,7 @@ fn a_copy_that_comes_back_heals_the_one_that_was_left() {
     assert_eq!((rules.read(3), rules.read(4)), (Ok(5), Ok(6)));
 }
 
-/// The copy that has what another one has lost fails when it is asked, is marked stale, and comes back.
+/// The copy that has what another one has lost fails when it is to be read, is marked stale, and comes back.
 #[test]
 fn what_could_not_be_healed_is_tried_again() {
     let rules = Rules::with_nodes(1, 2);
@@ -92,7 +92,7 @@ fn what_could_not_be_healed_is_tried_again() {
     rules.lose(0, 3);
     let fails = Cell::new(true);
     rules.owners.judge(move |node, request| match request {
-        ReplicaRequest::Check { .. } if node == 1 && fails.replace(false) => Fate::Fails(Duration::ZERO),
+        ReplicaRequest::Read { .. } if node == 1 && fails.replace(false) => Fate::Fails(Duration::ZERO),
         _ => Fate::Carry,
     });
     rules.take(0);
@@ -100,6 +100,26 @@ fn what_could_not_be_healed_is_tried_again() {
     rules.until("it is promoted", || rules.leg(1) == LegState::InSync);
     rules.until("all is healed", || rules.state_of(0, 3) != BlockState::Lost);
     assert_eq!(rules.read(3), Ok(5));
+}
+
+/// A copy had to lose a block in a page that was changed while it was away, since the block had rotted on the one that
+/// was left. One that comes back later has it.
+#[test]
+fn what_a_resync_had_to_lose_is_healed_by_a_copy_that_comes_back_later() {
+    let rules = Rules::new(1);
+    rules.write(3, 5).unwrap();
+    rules.make_stale(1);
+    rules.write(3, 6).unwrap();
+    rules.make_stale(2);
+    rules.rot(0, 6);
+    rules.owners.start(1, false);
+    rules.until("it is promoted", || rules.leg(1) == LegState::InSync);
+    assert_eq!(rules.state_of(1, 3), BlockState::Lost);
+    rules.run_for(Duration::from_secs(5));
+    rules.owners.start(2, false);
+    rules.until("it is healed", || rules.state_of(1, 3) != BlockState::Lost);
+    assert_eq!(rules.state_of(1, 3), rules.state_of(2, 3));
+    assert_eq!(rules.read(3), Ok(6));
 }
 
 /// The only copy in sync has lost a block of a page that was changed while the other one was away. What that has there

@@ -1,5 +1,5 @@
-//! The guardian of an ownership: takes legs out that fail or fall silent, and tells idle copies
-//! the mark.
+//! The guardian of an ownership: takes legs out that fail or fall silent, tells idle copies the mark, and has
+//! brought back what legs lack.
 //!
 //! A leg is marked only when something needs it that it does not give: a write or read its answer, a
 //! request its node's promise. The mark is a transaction of the cluster state; until it is made,
@@ -82,6 +82,7 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 }
                 owner.tell_idle_mark();
                 crate::resync::start_where_needed(&owner);
+                crate::scrub::heal_lost_where_needed(&owner);
             }
         }
         let interval = std::pin::pin!(platform.sleep(INTERVAL));

@@ -33,6 +33,7 @@ use crate::device::{DeviceError, DeviceErrorKind};
 use crate::membership::{Leg, LegState, Member, Membership};
 use crate::range_lock::RangeLocks;
 use crate::resync::ResyncProgress;
+use crate::scrub::LostPages;
 use crate::statistics::OwnerStatistics;
 use crate::told_once::ToldOnce;
 use crate::version_tracker::VersionTracker;
@@ -75,8 +76,7 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     /// Why the membership could not be changed last, which is logged once and not at each attempt.
     pub(crate) refusal: ToldOnce,
     pub(crate) resync: RefCell<BTreeMap<DriveId, ResyncProgress>>,
-    /// Pages of which a copy has lost blocks, until what other ones have of them is healed.
-    pub(crate) lost_pages: RefCell<BTreeSet<(SlabIndex, u32)>>,
+    pub(crate) lost: RefCell<LostPages>,
     /// Writes that were sent to joining legs and not answered yet.
     pub(crate) unawaited: RefCell<BTreeMap<DriveId, u64>>,
     own: Weak<OwnerInner<C>>,
@@ -169,7 +169,7 @@ impl<C: OwnerContext> Owner<C> {
             membership_turn: Arc::default(),
             refusal: ToldOnce::default(),
             resync: RefCell::default(),
-            lost_pages: RefCell::default(),
+            lost: RefCell::default(),
             unawaited: RefCell::default(),
             membership: RefCell::new(membership),
             own: own.clone(),

@@ -297,7 +297,11 @@ impl<C: OwnerContext> OwnerInner<C> {
             let count = part.count();
             let offset = (first - piece.first) as usize;
             let already = &target_states[offset..offset + count as usize];
-            let is_kept = matches!(part, BlockPart::Lost) && !page.is_changed;
+            let is_lost = matches!(part, BlockPart::Lost);
+            if is_lost {
+                self.lost.borrow_mut().pages.insert((page.slab, page.page));
+            }
+            let is_kept = is_lost && !page.is_changed;
             if !is_kept && !is_already(&part, already) {
                 self.send_part(drive, page, SlabRange { slab: piece.slab, first, count }, part).await?;
             }
@@ -327,7 +331,6 @@ impl<C: OwnerContext> OwnerInner<C> {
             None => {
                 let copy = self.membership.borrow().address(piece.slab, &page.target);
                 let (authority, block) = (self.authority(), piece.first);
-                self.lost_pages.borrow_mut().insert((page.slab, page.page));
                 (ReplicaRequest::Lose { copy, authority, block }, None)
             }
         };

@@ -3,10 +3,11 @@
 //!
 //! What a copy is known to have lost, as a drive that has lost a part of its map says, does not wait for that: until it is
 //! healed, one failure more loses it for good. A take-over notes the pages of which in-sync copies have lost blocks, a
-//! resync those of which its leg had to lose some. They are healed at once, and again when something has changed, as long
-//! as a copy lacks anything. A leg that joins gets what it has lost with its resync.
+//! resync those of which its sources have. They are healed at once, and what could not be healed again when another leg
+//! is in sync. A leg that joins gets what it has lost with its resync.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -26,9 +27,6 @@ const PIECE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Blocks that are checked under one lock: 1 MiB.
 const PIECE_BLOCKS: u32 = 256;
-
-/// How long pages are left alone of which something could not be healed, when something has changed.
-const HEAL_RETRY: Duration = Duration::from_secs(2);
 
 /// Blocks that are healed at the same time.
 const HEALS_AT_ONCE: usize = 16;
@@ -100,6 +98,37 @@ fn judge_block(
             damaged.push(DamagedCopy { block, member: *member, token: *token });
         }
     }
+}
+
+/// Pages of which copies have lost blocks.
+#[derive(Default)]
+pub(crate) struct LostPages {
+    pub(crate) pages: BTreeSet<(SlabIndex, u32)>,
+    /// How many legs had been promoted when their healing last began.
+    healed_after: Option<u64>,
+    is_healing: bool,
+}
+
+/// Heals what is known to be lost; again only when another leg is in sync, which has it, or lacks it.
+pub(crate) fn heal_lost_where_needed<C: OwnerContext>(owner: &Rc<OwnerInner<C>>) {
+    let mut lost = owner.lost.borrow_mut();
+    if lost.pages.is_empty() || lost.is_healing {
+        return;
+    }
+    let promoted = Some(owner.statistics.borrow().legs_promoted);
+    if lost.healed_after == promoted {
+        return;
+    }
+    lost.healed_after = promoted;
+    lost.is_healing = true;
+    drop(lost);
+    let owner = Rc::clone(owner);
+    let platform = owner.context.platform().clone();
+    platform.spawn(async move {
+        // The next ownership looks anew.
+        let _ = owner.heal_lost_pages().await;
+        owner.lost.borrow_mut().is_healing = false;
+    });
 }
 
 fn is_lost(state: &BlockState) -> bool {
@@ -174,30 +203,24 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// Notes the pages of which a copy of a slab has lost blocks.
     pub(crate) fn note_lost_pages(&self, slab: SlabIndex, pages: &[PageState]) {
         let lost = (0..).zip(pages).filter(|(_, page)| page.lost_blocks > 0);
-        self.lost_pages.borrow_mut().extend(lost.map(|(page, _)| (slab, page)));
+        self.lost.borrow_mut().pages.extend(lost.map(|(page, _)| (slab, page)));
     }
 
-    /// Heals the pages that are noted until the ownership ends. What cannot be healed is tried again when something has
-    /// changed: a copy that has come back may have it.
-    pub(crate) async fn heal_lost_pages(&self) -> Result<(), OwnerError> {
-        loop {
-            let changed = self.changed.notified();
-            let pages = self.lost_pages.borrow().clone();
-            for (slab, page) in pages {
-                if self.heal_lost_page(slab, page).await? {
-                    self.lost_pages.borrow_mut().remove(&(slab, page));
-                }
-            }
-            self.serving().await?;
-            changed.await;
-            if !self.lost_pages.borrow().is_empty() {
-                self.context.platform().sleep(HEAL_RETRY).await;
+    /// Heals what in-sync copies have lost and others of them have. A page is forgotten when all copies are in sync, and
+    /// none of them lacks any of its blocks.
+    async fn heal_lost_pages(&self) -> Result<(), OwnerError> {
+        let pages = self.lost.borrow().pages.clone();
+        for (slab, page) in pages {
+            let is_whole = self.heal_lost_page(slab, page).await?;
+            if is_whole && self.members(slab).iter().all(|(_, state)| *state == LegState::InSync) {
+                self.lost.borrow_mut().pages.remove(&(slab, page));
             }
         }
+        Ok(())
     }
 
-    /// Heals what in-sync copies have lost of a page and others of them have. Returns whether none of them lacks anything.
-    /// Application I/O waits for the piece that is being healed alone.
+    /// Returns whether no in-sync copy lacks any block of the page. Application I/O waits for the piece that is being
+    /// healed alone.
     async fn heal_lost_page(&self, slab: SlabIndex, page: u32) -> Result<bool, OwnerError> {
         let platform = self.context.platform();
         let mut is_whole = true;

@@ -60,8 +60,6 @@ pub(crate) async fn run<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 owner.phase.set(Phase::Serving);
                 tracing::info!(volume = %owner.volume, epoch = owner.epoch.0, "serving");
                 owner.changed.notify_all();
-                // It ends with the ownership; the next one looks anew.
-                let _ = owner.heal_lost_pages().await;
                 return;
             }
             Err(Interrupted::Deposed) => return,

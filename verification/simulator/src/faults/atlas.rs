@@ -11,7 +11,8 @@
 //! - *Damage*: flipped bits, unreadable blocks, writes that a drive loses or misdirects, drives that
 //!   are lost or come back as they were before their last attach. Promised as long as each slab keeps one good copy. So
 //!   while a server is damaged, every slab must have an in-sync copy on a server that is neither
-//!   damaged nor *exposed* to another fault that may make its copies stale.
+//!   damaged nor *exposed* to another fault that may make its copies stale. And while one is cut off and goes on, the
+//!   state must show as alive those who keep it from marking the others.
 //! - A cluster's state that was restored from an older backup while all servers were off: it is refused, and
 //!   nothing changes, as long as on every server a drive that works has recorded a newer one. Drives record it
 //!   with their checkpoints, so one from directly before the power cut may pass for the newest. What nodes do
@@ -220,11 +221,13 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         Fault::LoseDrives { node, away_ms } => {
             Effect { damages: Some(node), ..exposes(&[node], false, away_ms) }
         }
-        Fault::StateOutage { for_ms } | Fault::StateLosses { for_ms, .. } => {
+        Fault::StateLosses { for_ms, .. } => {
             Effect { entries_lapse: true, lasts_ms: for_ms, ..Effect::default() }
         }
         Fault::ClientsCut { .. }
         | Fault::ClientsDropped { .. }
+        // No entry runs out meanwhile.
+        | Fault::StateOutage { .. }
         | Fault::TimeOfDay { .. }
         | Fault::ClockDrift { .. }
         | Fault::Scrub { .. }
