@@ -69,6 +69,11 @@ fn a_state_whose_majority_is_lost_is_recovered_from_one_member() {
     let mut client = client_of(&servers, 1);
     load(&mut client, 1000);
     ALL.iter().for_each(|name| servers.kill(name));
+    let database = servers.directory("n2").join("etcd/data/member/snap/db");
+    std::fs::write(database, [7; 8192]).expect("it was there");
+    let damaged = servers.run("n2", &["cluster", "recover", "--from-member", "--dry-run"]);
+    assert!(damaged.errors.contains("STATE_MEMBER_UNKNOWN"), "{damaged:#?}");
+    assert!(damaged.errors.contains("etcd ends on it"), "{damaged:#?}");
     for lost in ["n2", "n3"] {
         std::fs::remove_dir_all(servers.directory(lost).join("etcd")).expect("it was there");
     }

@@ -20,7 +20,7 @@ use spandrel_drive::DriveStore;
 use spandrel_platform::Platform as _;
 use spandrel_platform_linux::{Runtime, RuntimeConfig};
 use spandrel_shared::{ClusterId, Error};
-use spandrel_state_etcd::member::{Beginning, Member, MemberSettings};
+use spandrel_state_etcd::member::{Beginning, Member, MemberSettings, MemberStatus};
 use spandrel_state_etcd::{EtcdOptions, EtcdState};
 
 use super::backups::keep_for_good;
@@ -42,6 +42,9 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 /// How often it is asked until it does.
 const ANSWER_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often etcd is started to read what a member has, if it ends by itself.
+const READ_ATTEMPTS: u32 = 3;
+
 /// What this server's own member of etcd still has, as a backup.
 pub async fn read_member(directory: &Directory, settings: &ServerSettings) -> Result<StateBackup, Error> {
     // A member that others may need is not ended for nothing.
@@ -54,33 +57,65 @@ pub async fn read_member(directory: &Directory, settings: &ServerSettings) -> Re
         return Err(no_member("it keeps no part of the state, or its data are gone"));
     }
     StateMemberKeeper::new(directory.clone(), settings.clone()).end_member().await?;
-    let pki = Pki(directory);
-    pki.ensure_revoked(settings.cluster)?;
-    // A copy: whatever is found there, the data stay as they are.
+    Pki(directory).ensure_revoked(settings.cluster)?;
+    let mut attempts = 1;
+    loop {
+        match read_copy_of_member(directory, settings, program, &data).await? {
+            CopyRead::Whole(backup) => return Ok(backup),
+            // Another process may have taken a port that was free.
+            CopyRead::Ended(_) if attempts < READ_ATTEMPTS => attempts += 1,
+            CopyRead::Ended(reason) => return Err(no_member(&format!("etcd ends on it: {reason}"))),
+            // One without a vote gets none when it is alone, and answers nobody.
+            CopyRead::Silent(why) => return Err(no_member(&format!("etcd does not answer from it: {why}"))),
+        }
+    }
+}
+
+/// What an etcd did that was started on a copy of a member's data.
+enum CopyRead {
+    Whole(StateBackup),
+    /// Its process ended, for this reason.
+    Ended(String),
+    /// It ran, and did not give the state.
+    Silent(String),
+}
+
+/// Starts etcd alone on a copy, and has it say what it has: whatever is found there, the data stay as they are.
+async fn read_copy_of_member(
+    directory: &Directory,
+    settings: &ServerSettings,
+    program: &Path,
+    data: &Path,
+) -> Result<CopyRead, Error> {
     let folder = directory.join("etcd/reading");
     let failed = |error: std::io::Error| not_writable(directory, &error);
     remove_folder(&folder).map_err(failed)?;
-    copy_folder(&data, &folder.join("data")).map_err(failed)?;
-    let client = free_address()?;
+    copy_folder(data, &folder.join("data")).map_err(failed)?;
+    let [client, peer] = free_addresses()?;
     let member = MemberSettings {
-        program: program.clone(),
+        program: program.to_owned(),
         folder: folder.clone(),
         name: settings.node.to_string(),
         client_addresses: vec![client],
-        peer_addresses: vec![free_address()?],
+        peer_addresses: vec![peer],
         identity: Some(StateMemberKeeper::identity(directory)),
         beginning: Beginning::Alone,
     };
     let options = EtcdOptions {
         endpoints: vec![member.url(&client)],
-        ..etcd_options(directory, settings, &pki.credentials(settings.cluster)?)?
+        ..etcd_options(directory, settings, &Pki(directory).credentials(settings.cluster)?)?
     };
-    let member = Member::start(member).await?;
-    let read = read_state(settings.cluster, &options).await;
+    let mut member = Member::start(member).await?;
+    let read = tokio::select! {
+        read = read_state(settings.cluster, &options) => match read {
+            Ok(backup) => CopyRead::Whole(backup),
+            Err(error) => CopyRead::Silent(error.why),
+        },
+        Some(MemberStatus::Ended { reason }) = member.changed() => CopyRead::Ended(reason),
+    };
     member.stop().await;
     remove_folder(&folder).map_err(failed)?;
-    // One without a vote gets none when it is alone, and answers nobody.
-    read.map_err(|error| no_member(&format!("etcd does not answer from it: {}", error.why)))
+    Ok(read)
 }
 
 async fn read_state(cluster: ClusterId, options: &EtcdOptions) -> Result<StateBackup, Error> {
@@ -245,9 +280,13 @@ where
     }
 }
 
-fn free_address() -> Result<SocketAddr, Error> {
-    let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    bound.map_err(|error| system_error("no port of the loopback interface is free", &error))
+/// Two addresses that are free now.
+fn free_addresses() -> Result<[SocketAddr; 2], Error> {
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    // Both are held until both are known: else they could be the same.
+    let bound = bind().and_then(|one| Ok((one, bind()?)));
+    let addresses = bound.and_then(|(one, other)| Ok([one.local_addr()?, other.local_addr()?]));
+    addresses.map_err(|error| system_error("no port of the loopback interface is free", &error))
 }
 
 fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
