@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spandrel_replica::{Authority, BlockState};
+use spandrel_replica::BlockState;
 use spandrel_volume::{LegState, OwnerError};
 
 use super::rules::Rules;
@@ -24,12 +24,6 @@ impl Rules {
             panic!("the copy is there");
         };
         states[0]
-    }
-
-    fn copy_of(&self, index: usize) -> (spandrel_replica::CopyAddress, Authority) {
-        let membership = self.owners.membership();
-        let copy = membership.address(SlabIndex(0), &membership.slabs[0][index]);
-        (copy, Authority { epoch: membership.epoch, configuration: membership.configuration })
     }
 }
 

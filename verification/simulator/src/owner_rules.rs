@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use spandrel_replica::{Authority, CopyAddress};
 use spandrel_volume::{LegState, OwnerError, Phase, ScrubReport};
 
 use super::*;
@@ -79,6 +80,13 @@ impl Rules {
         let replica = self.owners.replica(index).expect("it is up");
         let served = self.guests.block_on(async move { replica.serve(request, None).await });
         served.expect("nothing stops it").map(|(response, _)| response)
+    }
+
+    /// A node's copy of the first slab, and the authority of the present owner.
+    pub(super) fn copy_of(&self, index: usize) -> (CopyAddress, Authority) {
+        let membership = self.owners.membership();
+        let copy = membership.address(SlabIndex(0), &membership.slabs[0][index]);
+        (copy, Authority { epoch: membership.epoch, configuration: membership.configuration })
     }
 
     pub(super) fn owner(&self) -> Owner<Context> {

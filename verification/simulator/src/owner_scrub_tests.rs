@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spandrel_replica::{Authority, Mark};
+use spandrel_replica::Mark;
 use spandrel_shared::Version;
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_volume::{OwnerError, ScrubReport};
@@ -23,9 +23,7 @@ impl Rules {
 
     /// Brings other content to one copy behind the owner's back.
     fn change_copy(&self, index: usize, block: u32, value: u64) {
-        let membership = self.owners.membership();
-        let copy = membership.address(SlabIndex(0), &membership.slabs[0][index]);
-        let authority = Authority { epoch: membership.epoch, configuration: membership.configuration };
+        let (copy, authority) = self.copy_of(index);
         let data = content(self.guests.platform().buffers(), value, BLOCK_SECTORS);
         let checksums = vec![BlockChecksum::new(copy.volume, copy.slab).of(block, &data)];
         let (mark, version) = (Mark::default(), Version::ZERO);
