@@ -96,6 +96,49 @@ fn what_could_not_be_healed_is_tried_again() {
     assert_eq!(rules.read(3), Ok(5));
 }
 
+/// The connection to a copy breaks for a moment, just when it is asked what it has lost. It stays in sync: no promotion
+/// follows that would have the owner look again.
+#[test]
+fn a_copy_that_could_not_be_asked_is_asked_again() {
+    let rules = Rules::new(1);
+    rules.write(3, 5).unwrap();
+    rules.lose(2, 3);
+    let failures = Rc::new(Cell::new(0));
+    let failed = Rc::clone(&failures);
+    rules.owners.judge(move |node, request| match request {
+        ReplicaRequest::BlockStates { first: 0, .. } if node == 1 && failed.get() < 2 => {
+            failed.set(failed.get() + 1);
+            Fate::Fails(Duration::ZERO)
+        }
+        _ => Fate::Carry,
+    });
+    rules.take(0);
+    rules.until("it was asked in vain", || failures.get() == 2);
+    rules.until("all is healed", || rules.state_of(2, 3) != BlockState::Lost);
+    let statistics = rules.owner().statistics();
+    assert_eq!((statistics.legs_marked, statistics.legs_promoted), (0, 0));
+}
+
+/// What one copy has lost has rotted on the others: it is looked for again, but more and more rarely, as each look reads
+/// it all.
+#[test]
+fn what_nobody_has_whole_is_not_read_over_and_over() {
+    let rules = Rules::with_nodes(1, 2);
+    rules.write(3, 5).unwrap();
+    rules.lose(0, 3);
+    rules.rot(1, 5);
+    let checks = Rc::new(Cell::new(0));
+    let counted = Rc::clone(&checks);
+    rules.owners.judge(move |node, request| {
+        counted.set(counted.get() + u32::from(node == 1 && matches!(request, ReplicaRequest::Check { .. })));
+        Fate::Carry
+    });
+    rules.take(0);
+    rules.run_for(Duration::from_secs(60));
+    assert!((2..=6).contains(&checks.get()), "it was checked {} times", checks.get());
+    assert_eq!(rules.read(3), Err(OwnerError::Lost { block: 3 }));
+}
+
 /// A copy had to lose a block in a page that was changed while it was away, since the block had rotted on the one that
 /// was left. One that comes back later has it.
 #[test]

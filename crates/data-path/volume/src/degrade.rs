@@ -82,7 +82,7 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 }
                 owner.tell_idle_mark();
                 crate::resync::start_where_needed(&owner);
-                crate::scrub::heal_lost_where_needed(&owner);
+                crate::lost::heal_where_needed(&owner);
             }
         }
         let interval = std::pin::pin!(platform.sleep(INTERVAL));

@@ -1,12 +1,13 @@
 //! The owner of a volume: orders its writes, sends them to all copies, takes over and degrades.
 //!
 //! Reading order: [`BlockDevice`] (what a front-end sees), `owner` (the state and the rules),
-//! `write`, `read`, `takeover`, `settle`, `degrade`, `resync`, `scrub`. [`OwnerContext`] is all that an owner
+//! `write`, `read`, `takeover`, `settle`, `degrade`, `resync`, `scrub`, `lost`. [`OwnerContext`] is all that an owner
 //! knows of the world around it.
 
 mod context;
 mod degrade;
 mod device;
+mod lost;
 mod membership;
 mod owner;
 mod range_lock;

@@ -30,10 +30,10 @@ use spandrel_shared::{
 
 use crate::context::{AskError, OwnerContext};
 use crate::device::{DeviceError, DeviceErrorKind};
+use crate::lost::LostPages;
 use crate::membership::{Leg, LegState, Member, Membership};
 use crate::range_lock::RangeLocks;
 use crate::resync::ResyncProgress;
-use crate::scrub::LostPages;
 use crate::statistics::OwnerStatistics;
 use crate::told_once::ToldOnce;
 use crate::version_tracker::VersionTracker;

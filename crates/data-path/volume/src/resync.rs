@@ -299,7 +299,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             let already = &target_states[offset..offset + count as usize];
             let is_lost = matches!(part, BlockPart::Lost);
             if is_lost {
-                self.lost.borrow_mut().pages.insert((page.slab, page.page));
+                self.note_lost_page(page.slab, page.page);
             }
             let is_kept = is_lost && !page.is_changed;
             if !is_kept && !is_already(&part, already) {

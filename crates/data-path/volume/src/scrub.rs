@@ -1,21 +1,15 @@
 //! Checking a volume: every block of every in-sync copy is read and checked, the copies are
 //! compared, and what is damaged is healed.
-//!
-//! What a copy is known to have lost, as a drive that has lost a part of its map says, does not wait for that: until it is
-//! healed, one failure more loses it for good. A take-over notes the pages of which in-sync copies have lost blocks, a
-//! resync those of which its sources have. They are healed at once, and what could not be healed again when another leg
-//! is in sync. A leg that joins gets what it has lost with its resync.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use spandrel_platform::{Platform, before};
-use spandrel_replica::{BlockState, PageState, PartDescription, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{PartDescription, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
-use spandrel_shared::{DriveId, PAGE_BLOCKS, SlabIndex};
+use spandrel_shared::{DriveId, SlabIndex};
 
 use crate::context::{AskError, OwnerContext};
 use crate::membership::{LegState, Member};
@@ -23,10 +17,10 @@ use crate::owner::{Owner, OwnerError, OwnerInner};
 use crate::read::BlockPart;
 
 /// How long the check of a piece may take before the rest of the slab is left unchecked.
-const PIECE_TIME_MAX: Duration = Duration::from_secs(10);
+pub(crate) const PIECE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Blocks that are checked under one lock: 1 MiB.
-const PIECE_BLOCKS: u32 = 256;
+pub(crate) const PIECE_BLOCKS: u32 = 256;
 
 /// Blocks that are healed at the same time.
 const HEALS_AT_ONCE: usize = 16;
@@ -100,50 +94,6 @@ fn judge_block(
     }
 }
 
-/// Pages of which copies have lost blocks.
-#[derive(Default)]
-pub(crate) struct LostPages {
-    pub(crate) pages: BTreeSet<(SlabIndex, u32)>,
-    /// How many legs had been promoted when their healing last began.
-    healed_after: Option<u64>,
-    is_healing: bool,
-}
-
-/// Heals what is known to be lost; again only when another leg is in sync, which has it, or lacks it.
-pub(crate) fn heal_lost_where_needed<C: OwnerContext>(owner: &Rc<OwnerInner<C>>) {
-    let mut lost = owner.lost.borrow_mut();
-    if lost.pages.is_empty() || lost.is_healing {
-        return;
-    }
-    let promoted = Some(owner.statistics.borrow().legs_promoted);
-    if lost.healed_after == promoted {
-        return;
-    }
-    lost.healed_after = promoted;
-    lost.is_healing = true;
-    drop(lost);
-    let owner = Rc::clone(owner);
-    let platform = owner.context.platform().clone();
-    platform.spawn(async move {
-        // The next ownership looks anew.
-        let _ = owner.heal_lost_pages().await;
-        owner.lost.borrow_mut().is_healing = false;
-    });
-}
-
-fn is_lost(state: &BlockState) -> bool {
-    *state == BlockState::Lost
-}
-
-/// Whether a copy has lost a block that another one knows. `states` are those of the same blocks on each copy.
-fn is_lost_on_some_alone(states: &[Vec<BlockState>]) -> bool {
-    let blocks = states.first().map_or(0, Vec::len);
-    (0..blocks).any(|block| {
-        let lost = states.iter().filter(|states| is_lost(&states[block])).count();
-        lost > 0 && lost < states.len()
-    })
-}
-
 impl<C: OwnerContext> Owner<C> {
     /// Slabs of the volume.
     pub fn slab_count(&self) -> u32 {
@@ -186,7 +136,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// Checks some blocks on all in-sync copies, while application I/O on them waits.
-    async fn scrub_piece(&self, piece: SlabRange, heal: bool) -> Result<ScrubReport, OwnerError> {
+    pub(crate) async fn scrub_piece(&self, piece: SlabRange, heal: bool) -> Result<ScrubReport, OwnerError> {
         self.serving().await?;
         let geometry = self.membership.borrow().geometry;
         let lock = self.locks.shared(piece.in_volume(geometry)).await;
@@ -198,51 +148,6 @@ impl<C: OwnerContext> OwnerInner<C> {
             found.blocks_healed = self.heal_all(piece.slab, damaged).await?;
         }
         Ok(found)
-    }
-
-    /// Notes the pages of which a copy of a slab has lost blocks.
-    pub(crate) fn note_lost_pages(&self, slab: SlabIndex, pages: &[PageState]) {
-        let lost = (0..).zip(pages).filter(|(_, page)| page.lost_blocks > 0);
-        self.lost.borrow_mut().pages.extend(lost.map(|(page, _)| (slab, page)));
-    }
-
-    /// Heals what in-sync copies have lost and others of them have. A page is forgotten when all copies are in sync, and
-    /// none of them lacks any of its blocks.
-    async fn heal_lost_pages(&self) -> Result<(), OwnerError> {
-        let pages = self.lost.borrow().pages.clone();
-        for (slab, page) in pages {
-            let is_whole = self.heal_lost_page(slab, page).await?;
-            if is_whole && self.members(slab).iter().all(|(_, state)| *state == LegState::InSync) {
-                self.lost.borrow_mut().pages.remove(&(slab, page));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns whether no in-sync copy lacks any block of the page. Application I/O waits for the piece that is being
-    /// healed alone.
-    async fn heal_lost_page(&self, slab: SlabIndex, page: u32) -> Result<bool, OwnerError> {
-        let platform = self.context.platform();
-        let mut is_whole = true;
-        let first = page * PAGE_BLOCKS;
-        for first in (first..first + PAGE_BLOCKS).step_by(PIECE_BLOCKS as usize) {
-            let piece = SlabRange { slab, first, count: PIECE_BLOCKS };
-            self.serving().await?;
-            if self.in_sync_states(piece).await.is_some_and(|states| is_lost_on_some_alone(&states)) {
-                let healed = before(platform, platform.now() + PIECE_TIME_MAX, self.scrub_piece(piece, true));
-                healed.await.transpose()?;
-            }
-            let states = self.in_sync_states(piece).await;
-            is_whole &= states.is_some_and(|states| !states.iter().flatten().any(is_lost));
-        }
-        Ok(is_whole)
-    }
-
-    /// What the maps of all in-sync copies say of some blocks; nothing if one does not answer.
-    async fn in_sync_states(&self, piece: SlabRange) -> Option<Vec<Vec<BlockState>>> {
-        let members = self.in_sync_members(piece.slab);
-        let asked = members.iter().map(|member| self.ask_block_states(member, piece));
-        futures_util::future::join_all(asked).await.into_iter().collect::<Result<_, _>>().ok()
     }
 
     /// What the in-sync copies hold of blocks that the caller holds, and what of that can be healed.
