@@ -2,12 +2,11 @@
 //! machine alike.
 //!
 //! The steps stand in the order in which they are likely to fail and cheap to run. Each leaves
-//! what it compiled to the later ones: lints and documentation share one set of artifacts, and so do
-//! the program as it ships and the one that the tests of processes start, which differ in a feature
-//! of two crates.
+//! what it compiled to the later ones. The tests of processes wait most of their time: they run beside
+//! the steps behind them.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::commands::{self, cargo, command, find_program, path_folders, succeeds_silently};
@@ -38,22 +37,48 @@ enum Outcome {
     Failed,
 }
 
+/// A program that has been begun. What it prints is shown when it has ended.
+struct Begun {
+    program: Child,
+    log: PathBuf,
+}
+
+impl Begun {
+    fn end(mut self) -> Result<Outcome, String> {
+        let status = self.program.wait().map_err(|error| format!("it cannot be waited for: {error}"))?;
+        let log = std::fs::read(&self.log);
+        let log = log.map_err(|error| format!("{} cannot be read: {error}", self.log.display()))?;
+        println!("{}", String::from_utf8_lossy(&log));
+        Ok(status.success().into())
+    }
+}
+
 impl From<bool> for Outcome {
     fn from(success: bool) -> Self {
         if success { Self::Passed } else { Self::Failed }
     }
 }
 
-type Step = (&'static str, fn(&Context<'_>) -> Result<Outcome, String>);
+/// What a step does.
+enum Work {
+    /// The next step waits for it.
+    Run(fn(&Context<'_>) -> Result<Outcome, String>),
+    /// The steps behind it run beside it.
+    Begin(fn(&Context<'_>) -> Result<Begun, String>),
+}
 
-const STEPS: [Step; 7] = [
-    ("format", check_format),
-    ("lints", check_lints),
-    ("tidy", check_rules),
-    ("third-party crates", check_third_party),
-    ("release build", build_release),
-    ("tests", run_tests),
-    ("documentation", check_documentation),
+type Step = (&'static str, Work);
+
+const STEPS: [Step; 9] = [
+    ("format", Work::Run(check_format)),
+    ("lints", Work::Run(check_lints)),
+    ("tidy", Work::Run(check_rules)),
+    ("release build", Work::Run(build_release)),
+    ("build of tests", Work::Run(build_tests)),
+    ("tests of processes", Work::Begin(begin_tests_of_processes)),
+    ("third-party crates", Work::Run(check_third_party)),
+    ("tests", Work::Run(run_tests)),
+    ("documentation", Work::Run(check_documentation)),
 ];
 
 /// Runs all steps; after a failure the later ones only with `keep_going`. `install` lets cargo-deny
@@ -67,22 +92,37 @@ pub fn run(root: &Path, keep_going: bool, install: bool) -> bool {
 fn run_steps(steps: &[Step], keep_going: bool, context: &Context<'_>) -> bool {
     let started = Instant::now();
     let mut results = Vec::new();
-    for (number, (name, step)) in steps.iter().enumerate() {
+    let mut begun = Vec::new();
+    for (number, (name, work)) in steps.iter().enumerate() {
         println!("\n==> {}/{} {name}", number + 1, steps.len());
         let step_started = Instant::now();
-        // A step that cannot be run has failed.
-        let outcome = step(context).unwrap_or_else(|error| {
-            println!("error: {error}");
-            Outcome::Failed
-        });
+        let outcome = match work {
+            Work::Run(run) => failed_unless_run(run(context)),
+            Work::Begin(begin) => {
+                begun.push((*name, begin(context), step_started));
+                continue;
+            }
+        };
         let failed = matches!(outcome, Outcome::Failed);
         results.push((*name, outcome, step_started.elapsed()));
         if failed && !keep_going {
             break;
         }
     }
+    for (name, begun, step_started) in begun {
+        println!("\n==> {name}: ran beside the others, now to the end");
+        results.push((name, failed_unless_run(begun.and_then(Begun::end)), step_started.elapsed()));
+    }
     print!("\n{}", summary(&results, steps.len(), started.elapsed()));
     !results.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed))
+}
+
+/// A step that cannot be run has failed.
+fn failed_unless_run(outcome: Result<Outcome, String>) -> Outcome {
+    outcome.unwrap_or_else(|error| {
+        println!("error: {error}");
+        Outcome::Failed
+    })
 }
 
 fn summary(results: &[(&str, Outcome, Duration)], steps: usize, total: Duration) -> String {
@@ -192,21 +232,19 @@ fn cargo_deny(context: &Context<'_>) -> Result<Option<PathBuf>, String> {
     Ok(Some(find().ok_or_else(|| format!("{} does not hold cargo-deny", tools.display()))?))
 }
 
-/// Builds what ships as it ships: other optimisation, other panics. Before that the same with the
-/// feature that the tests of processes need, kept under a name of its own.
+/// Builds what ships as it ships: other optimisation, other panics; with the feature that the tests of processes need,
+/// which two crates know, and kept under a name of its own. That it compiles without the feature is checked, too.
 fn build_release(context: &Context<'_>) -> Result<Outcome, String> {
-    let build = |features: &[&str]| {
-        let mut build = context.cargo("build");
-        build.args(["--release", "--package", "spandrel"]).args(features);
-        commands::run(&mut build)
-    };
-    if !build(&["--features", "test-faults"])? {
+    let package = ["--package", "spandrel"];
+    let mut build = context.cargo("build");
+    build.args(package).args(["--release", "--features", "test-faults"]);
+    if !commands::run(&mut build)? {
         return Ok(Outcome::Failed);
     }
     let kept = context.program_with_test_faults();
     keep(&kept.with_file_name("spandrel"), &kept)
         .map_err(|error| format!("{} cannot be written: {error}", kept.display()))?;
-    Ok(build(&[])?.into())
+    Ok(commands::run(context.cargo("check").args(package))?.into())
 }
 
 /// Copies a program that was built to a name of its own. What was there may be another name of the same file, or
@@ -217,10 +255,27 @@ fn keep(built: &Path, kept: &Path) -> std::io::Result<()> {
     std::fs::rename(&fresh, kept)
 }
 
+fn build_tests(context: &Context<'_>) -> Result<Outcome, String> {
+    Ok(commands::run(context.cargo("test").args(["--workspace", "--no-run"]))?.into())
+}
+
+/// The package whose tests start programs that wait for each other.
+const TESTS_OF_PROCESSES: &str = "spandrel-process-cluster";
+
+fn begin_tests_of_processes(context: &Context<'_>) -> Result<Begun, String> {
+    let mut tests = context.cargo("test");
+    // They would build a program of their own, with every crate that it needs once more.
+    tests.env("SPANDREL_TEST_PROGRAM", context.program_with_test_faults());
+    tests.args(["--package", TESTS_OF_PROCESSES]);
+    let log = context.target().join("tests-of-processes.log");
+    let program = commands::begin(&mut tests, &log)?;
+    println!("runs beside the next steps; what it prints is in {} and shown at the end", log.display());
+    Ok(Begun { program, log })
+}
+
 fn run_tests(context: &Context<'_>) -> Result<Outcome, String> {
     let mut tests = context.cargo("test");
-    // Tests of processes would build a program of their own, with every crate that it needs once more.
-    tests.arg("--workspace").env("SPANDREL_TEST_PROGRAM", context.program_with_test_faults());
+    tests.args(["--workspace", "--exclude", TESTS_OF_PROCESSES]);
     Ok(commands::run(&mut tests)?.into())
 }
 

@@ -30,10 +30,13 @@ fn the_summary_says_what_failed_and_what_was_not_run() {
 
 /// Steps that leave a file when they run, in a folder of their own.
 const PLANTED: [Step; 4] = [
-    ("passes", |context| leave(context, "passes", Ok(Outcome::Passed))),
-    ("in part", |context| leave(context, "in-part", Ok(Outcome::PassedExcept("a reason".to_owned())))),
-    ("fails", |context| leave(context, "fails", Ok(Outcome::Failed))),
-    ("cannot run", |context| leave(context, "cannot-run", Err("no such program".to_owned()))),
+    ("passes", Work::Run(|context| leave(context, "passes", Ok(Outcome::Passed)))),
+    (
+        "in part",
+        Work::Run(|context| leave(context, "in-part", Ok(Outcome::PassedExcept("a reason".to_owned())))),
+    ),
+    ("fails", Work::Run(|context| leave(context, "fails", Ok(Outcome::Failed)))),
+    ("cannot run", Work::Run(|context| leave(context, "cannot-run", Err("no such program".to_owned())))),
 ];
 
 fn leave(context: &Context<'_>, name: &str, result: Result<Outcome, String>) -> Result<Outcome, String> {
@@ -70,4 +73,24 @@ fn the_first_failure_ends_the_run_unless_told_otherwise() {
     assert_eq!(run_planted(&PLANTED, false), (false, names(&["fails", "in-part", "passes"])));
     assert_eq!(run_planted(&PLANTED, true), (false, names(&["cannot-run", "fails", "in-part", "passes"])));
     assert_eq!(run_planted(&PLANTED[3..], false), (false, names(&["cannot-run"])));
+}
+
+/// Begins a shell that ends as it is told, but not before the step behind it has left its file.
+fn begin_shell(context: &Context<'_>, exit: &str) -> Result<Begun, String> {
+    let script = format!("until [ -e passes ]; do sleep 0.01; done; {exit}");
+    let log = context.root.join("log");
+    let program = commands::begin(command("sh").current_dir(context.root).args(["-c", &script]), &log)?;
+    Ok(Begun { program, log })
+}
+
+#[test]
+fn a_step_that_was_begun_runs_beside_the_next_one_and_counts() {
+    let passes = || ("passes", Work::Run(|context| leave(context, "passes", Ok(Outcome::Passed))));
+    let ran = vec!["log".to_owned(), "passes".to_owned()];
+    let succeeds = ("begun", Work::Begin(|context| begin_shell(context, "exit 0")));
+    assert_eq!(run_planted(&[succeeds, passes()], false), (true, ran.clone()));
+    let fails = ("begun", Work::Begin(|context| begin_shell(context, "exit 1")));
+    assert_eq!(run_planted(&[fails, passes()], false), (false, ran));
+    let cannot = ("begun", Work::Begin(|_| Err("no such program".to_owned())));
+    assert_eq!(run_planted(&[cannot, passes()], false), (false, vec!["passes".to_owned()]));
 }

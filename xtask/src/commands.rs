@@ -1,8 +1,9 @@
-//! Running other programs: their output goes straight to the terminal, nothing is read from it.
+//! Running other programs: their output goes straight to the terminal or a file, nothing is read from it.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// A command for `program` that reads nothing.
 ///
@@ -36,6 +37,19 @@ pub fn run(command: &mut Command) -> Result<bool, String> {
     println!("$ {shown}");
     let status = command.status().map_err(|error| format!("`{shown}` cannot be started: {error}"))?;
     Ok(status.success())
+}
+
+/// Begins a command, saying what is begun. All that it prints goes to a file of its own.
+///
+/// # Errors
+/// When it cannot be started, or the file not be written.
+pub fn begin(command: &mut Command, log: &Path) -> Result<Child, String> {
+    let shown = shown(command);
+    println!("$ {shown} &");
+    let unwritable = |error| format!("{} cannot be written: {error}", log.display());
+    let file = File::create(log).map_err(unwritable)?;
+    command.stderr(file.try_clone().map_err(unwritable)?).stdout(file);
+    command.spawn().map_err(|error| format!("`{shown}` cannot be started: {error}"))
 }
 
 /// Runs a command to its end and drops what it prints. False also if it cannot be started.
