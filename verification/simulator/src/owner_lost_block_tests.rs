@@ -14,7 +14,12 @@ impl Rules {
         let (copy, authority) = self.copy_of(index);
         let lost = self.serve(index, ReplicaRequest::Lose { copy, authority, block });
         assert_eq!(lost, Ok(ReplicaResponse::Done));
-        assert_eq!(self.state_of(index, block), BlockState::Lost);
+        assert!(self.is_lost(index, block));
+    }
+
+    /// Whether a node's copy is known to have lost a block.
+    fn is_lost(&self, index: usize, block: u32) -> bool {
+        self.state_of(index, block) == BlockState::Lost
     }
 
     fn state_of(&self, index: usize, block: u32) -> BlockState {
@@ -73,7 +78,7 @@ fn a_copy_that_comes_back_heals_the_one_that_was_left() {
     rules.owners.start(1, false);
     rules.until("it is promoted", || rules.leg(1) == LegState::InSync);
     assert_eq!(rules.state_of(1, 4), rules.state_of(0, 4));
-    rules.until("the other one is healed", || rules.state_of(0, 3) != BlockState::Lost);
+    rules.until("the other one is healed", || !rules.is_lost(0, 3));
     assert_eq!(rules.state_of(0, 3), rules.state_of(1, 3));
     assert_eq!((rules.read(3), rules.read(4)), (Ok(5), Ok(6)));
 }
@@ -92,7 +97,7 @@ fn what_could_not_be_healed_is_tried_again() {
     rules.take(0);
     rules.until("it is marked", || rules.owner().statistics().legs_marked == 1);
     rules.until("it is promoted", || rules.leg(1) == LegState::InSync);
-    rules.until("all is healed", || rules.state_of(0, 3) != BlockState::Lost);
+    rules.until("all is healed", || !rules.is_lost(0, 3));
     assert_eq!(rules.read(3), Ok(5));
 }
 
@@ -114,7 +119,7 @@ fn a_copy_that_could_not_be_asked_is_asked_again() {
     });
     rules.take(0);
     rules.until("it was asked in vain", || failures.get() == 2);
-    rules.until("all is healed", || rules.state_of(2, 3) != BlockState::Lost);
+    rules.until("all is healed", || !rules.is_lost(2, 3));
     let statistics = rules.owner().statistics();
     assert_eq!((statistics.legs_marked, statistics.legs_promoted), (0, 0));
 }
@@ -151,11 +156,40 @@ fn what_a_resync_had_to_lose_is_healed_by_a_copy_that_comes_back_later() {
     rules.rot(0, 6);
     rules.owners.start(1, false);
     rules.until("it is promoted", || rules.leg(1) == LegState::InSync);
-    assert_eq!(rules.state_of(1, 3), BlockState::Lost);
+    assert!(rules.is_lost(1, 3));
     rules.run_for(Duration::from_secs(5));
     rules.owners.start(2, false);
-    rules.until("it is healed", || rules.state_of(1, 3) != BlockState::Lost);
+    rules.until("it is healed", || !rules.is_lost(1, 3));
     assert_eq!(rules.state_of(1, 3), rules.state_of(2, 3));
+    assert_eq!(rules.read(3), Ok(6));
+}
+
+/// The same, but the copy that had to lose the block is promoted just when the others are asked what they have lost: what
+/// they say is no word on it.
+#[test]
+fn a_copy_that_is_promoted_while_the_others_are_asked_is_asked_later() {
+    let rules = Rules::new(1);
+    rules.write(3, 5).unwrap();
+    rules.make_stale(1);
+    rules.write(3, 6).unwrap();
+    rules.make_stale(2);
+    rules.rot(0, 6);
+    rules.owners.judge(|node, request| match request {
+        ReplicaRequest::Prove { .. } if node == 1 => Fate::Late(Duration::from_secs(2)),
+        // A resync asks for less.
+        ReplicaRequest::BlockStates { count: 256, .. } if node == 2 => Fate::Late(Duration::from_secs(2)),
+        _ => Fate::Carry,
+    });
+    rules.owners.start(1, false);
+    rules.until("it joins and has lost the block", || {
+        rules.leg(1) == LegState::Joining && rules.is_lost(1, 3)
+    });
+    rules.owners.start(2, false);
+    rules.until("the whole copy is promoted", || rules.leg(2) == LegState::InSync);
+    assert_ne!(rules.leg(1), LegState::InSync);
+    rules.until("the other one is promoted", || rules.leg(1) == LegState::InSync);
+    assert!(rules.is_lost(1, 3));
+    rules.until("it is healed", || !rules.is_lost(1, 3));
     assert_eq!(rules.read(3), Ok(6));
 }
 
@@ -171,7 +205,7 @@ fn a_copy_that_comes_back_keeps_nothing_that_may_be_old() {
     rules.take(0);
     rules.owners.start(1, false);
     rules.until("it is promoted", || rules.leg(1) == LegState::InSync);
-    assert_eq!(rules.state_of(1, 3), BlockState::Lost);
+    assert!(rules.is_lost(1, 3));
     assert_eq!(rules.read(3), Err(OwnerError::Lost { block: 3 }));
 }
 

@@ -1,10 +1,11 @@
 //! Blocks that copies are known to have lost, as a drive that has lost a part of its map says. They do not wait for a
 //! scrub: until they are healed, one failure more loses them for good.
 //!
-//! A take-over notes the pages of which in-sync copies have lost blocks, a resync those of which its sources have. They
-//! are healed at once. What could not be healed is tried again when another leg is in sync, which has it, or lacks it;
-//! and after a pause if a copy has it but did not answer, or not whole: each time twice as long a pause, as that copy may
-//! have rotted. A leg that joins gets what it has lost with its resync.
+//! A take-over notes the pages of which in-sync copies have lost blocks, a resync those of which no copy in sync has a
+//! block whole. They are healed at once if another copy in sync has it. If none has, that is tried again when another leg
+//! is in sync, which has it, or lacks it; and if one has but could not give it, or the other one not take it, after a
+//! pause: each time twice as long a one, as what it has may be damaged for good. A leg that joins gets what it has lost
+//! with its resync.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -118,18 +119,20 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// Heals what in-sync copies have lost and others of them have, and says what is left. A page is forgotten when all
-    /// copies are in sync, and none of them lacks any of its blocks.
+    /// copies are in sync, and none of them lacks any of its blocks. One that was promoted meanwhile was not asked.
     async fn heal_lost_pages(&self) -> Loss {
         let pages = self.lost.borrow().pages.clone();
         let mut worst = Loss::Nothing;
         for (slab, page) in pages {
+            let legs_promoted = self.statistics.borrow().legs_promoted;
             // One that could not be healed keeps none of the others from it.
             let loss = self.heal_lost_page(slab, page).await.unwrap_or(Loss::Unknown);
-            let is_in_sync = |(_, state)| state == LegState::InSync;
-            if loss == Loss::Nothing && self.members(slab).into_iter().all(is_in_sync) {
+            worst = worst.max(loss);
+            let all_were_asked = self.statistics.borrow().legs_promoted == legs_promoted
+                && self.members(slab).iter().all(|(_, state)| *state == LegState::InSync);
+            if loss == Loss::Nothing && all_were_asked {
                 self.lost.borrow_mut().pages.remove(&(slab, page));
             }
-            worst = worst.max(loss);
         }
         worst
     }

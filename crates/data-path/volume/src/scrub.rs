@@ -16,7 +16,7 @@ use crate::membership::{LegState, Member};
 use crate::owner::{Owner, OwnerError, OwnerInner};
 use crate::read::BlockPart;
 
-/// How long the check of a piece may take before the rest of the slab is left unchecked.
+/// How long the check of a piece may take. A scrub leaves the rest of the slab unchecked then.
 pub(crate) const PIECE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Blocks that are checked under one lock: 1 MiB.
