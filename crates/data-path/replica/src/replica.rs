@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
@@ -32,9 +33,28 @@ impl<P: Platform> Clone for Replica<P> {
 
 struct Inner<P: Platform> {
     drives: BTreeMap<DriveId, DriveStore<P>>,
-    copies: BTreeMap<(VolumeId, SlabIndex), LocalCopy<P>>,
+    /// A slab has at most one copy on a drive; on a node it can have two, while one of them takes the other's place.
+    copies: BTreeMap<(VolumeId, SlabIndex, DriveId), LocalCopy<P>>,
     /// The highest epoch accepted for a volume: durable, or about to be.
     accepted: BTreeMap<VolumeId, Epoch>,
+}
+
+impl<P: Platform> Inner<P> {
+    /// The copies of a volume, in the order of its slabs.
+    fn copies_of(&self, volume: VolumeId) -> impl Iterator<Item = (SlabIndex, &LocalCopy<P>)> {
+        self.copies_in(volume, SlabIndex(0)..=SlabIndex(u32::MAX))
+    }
+
+    /// The copies of some of its slabs.
+    fn copies_in(
+        &self,
+        volume: VolumeId,
+        slabs: RangeInclusive<SlabIndex>,
+    ) -> impl Iterator<Item = (SlabIndex, &LocalCopy<P>)> {
+        let (first, last) = (DriveId::from_bytes([0; 16]), DriveId::from_bytes([0xff; 16]));
+        let copies = self.copies.range((volume, *slabs.start(), first)..=(volume, *slabs.end(), last));
+        copies.map(|((_, slab, _), copy)| (*slab, copy))
+    }
 }
 
 struct LocalCopy<P: Platform> {
@@ -76,7 +96,7 @@ impl<P: Platform> Replica<P> {
         }
         for slab in store.slabs() {
             let local = LocalCopy { store: store.clone(), slot: slab.slot, copy: slab.copy };
-            inner.copies.insert((slab.volume, slab.slab), local);
+            inner.copies.insert((slab.volume, slab.slab, store.drive_id()), local);
         }
         inner.drives.insert(store.drive_id(), store);
     }
@@ -94,8 +114,7 @@ impl<P: Platform> Replica<P> {
     /// The node's copies of a volume, in the order of its slabs.
     pub fn copies_of(&self, volume: VolumeId) -> Vec<CopyDescription> {
         let inner = self.inner.borrow();
-        let copies = inner.copies.range((volume, SlabIndex(0))..=(volume, SlabIndex(u32::MAX)));
-        copies.filter_map(|((volume, slab), copy)| describe(*volume, *slab, copy)).collect()
+        inner.copies_of(volume).filter_map(|(slab, copy)| describe(volume, slab, copy)).collect()
     }
 
     /// Whether a copy is here, in exactly this incarnation.
@@ -183,7 +202,8 @@ impl<P: Platform> Replica<P> {
             ReplicaRequest::AddCopy(new) => self.add_copy(new).await,
             ReplicaRequest::RemoveCopy { copy } => {
                 let local = self.find(copy)?;
-                self.inner.borrow_mut().copies.remove(&(copy.volume, copy.slab));
+                let key = (copy.volume, copy.slab, local.store.drive_id());
+                self.inner.borrow_mut().copies.remove(&key);
                 local.store.remove_slab(local.slot).await?;
                 done()
             }
@@ -204,8 +224,10 @@ impl<P: Platform> Replica<P> {
 
     fn find(&self, address: CopyAddress) -> Result<LocalCopy<P>, ReplicaError> {
         let inner = self.inner.borrow();
-        let copy = inner.copies.get(&(address.volume, address.slab)).ok_or(ReplicaError::NotFound)?;
-        if copy.copy == address.copy { Ok(copy.clone()) } else { Err(ReplicaError::NotFound) }
+        let (volume, slab) = (address.volume, address.slab);
+        let mut copies = inner.copies_in(volume, slab..=slab);
+        let found = copies.find(|(_, local)| local.copy == address.copy);
+        found.map(|(_, local)| local.clone()).ok_or(ReplicaError::NotFound)
     }
 
     /// Accepts an epoch and tells what the copies know. When this returns, every change that was
@@ -240,18 +262,17 @@ impl<P: Platform> Replica<P> {
 
     fn gather(&self, volume: VolumeId, drives: &[DriveId]) -> Vec<GatheredCopy> {
         let inner = self.inner.borrow();
-        let copies = inner.copies.range((volume, SlabIndex(0))..=(volume, SlabIndex(u32::MAX)));
-        let answering = copies.filter(|(_, copy)| drives.contains(&copy.store.drive_id()));
+        let answering = inner.copies_of(volume).filter(|(_, copy)| drives.contains(&copy.store.drive_id()));
         let mut lists: BTreeMap<DriveId, Vec<spandrel_drive::ListedWrite>> = BTreeMap::new();
         answering
-            .map(|((_, slab), copy)| {
+            .map(|(slab, copy)| {
                 let drive = copy.store.drive_id();
                 let list = lists.entry(drive).or_insert_with(|| copy.store.listed(volume));
                 let pages = copy.store.pages(copy.slot).unwrap_or_default();
-                let listed = list.iter().filter(|write| write.slab == *slab);
+                let listed = list.iter().filter(|write| write.slab == slab);
                 let listed = listed.flat_map(|write| what_stands(write, &pages));
                 GatheredCopy {
-                    slab: *slab,
+                    slab,
                     copy: copy.copy,
                     drive,
                     mark: Mark {
@@ -276,12 +297,9 @@ impl<P: Platform> Replica<P> {
             return Err(ReplicaError::Fenced { epoch: accepted });
         }
         let store = self.inner.borrow().drives.get(&new.drive).cloned().ok_or(ReplicaError::NotFound)?;
-        let former = self.inner.borrow_mut().copies.remove(&(volume, slab));
-        if let Some(former) = former
-            && former.store.drive_id() != new.drive
-        {
-            former.store.remove_slab(former.slot).await?;
-        }
+        let key = (volume, slab, new.drive);
+        // In its place on the drive: nothing of it remains.
+        self.inner.borrow_mut().copies.remove(&key);
         let layout = SlabLayout::mirror(new.copies, new.part);
         let birth = Version::new(new.epoch, 0);
         let slot = store.add_slab(volume, slab, layout, new.copy.copy, birth).await?;
@@ -289,7 +307,7 @@ impl<P: Platform> Replica<P> {
         let accepted = self.accepted_epoch(volume);
         store.fence(volume, accepted).await?;
         let local = LocalCopy { store, slot, copy: new.copy.copy };
-        self.inner.borrow_mut().copies.insert((volume, slab), local);
+        self.inner.borrow_mut().copies.insert(key, local);
         done()
     }
 }

@@ -226,23 +226,25 @@ fn a_fence_that_is_overtaken_by_a_higher_one_is_refused() {
     });
 }
 
-/// The room of a copy that is made anew on another drive of the node is given back.
+/// While a copy is moved from one drive of the node to another one, both serve.
 #[test]
-fn a_copy_that_is_replaced_on_another_drive_leaves_nothing_behind() {
+fn two_drives_of_a_node_can_hold_copies_of_one_slab() {
     run(async |platform| {
         let replica = new_replica(&platform).await;
-        let former = replica.drives().remove(0);
-        assert!(former.find_slab(volume(), SLAB).is_some());
         replica.add_drive(new_store(&platform, "other drive", other_drive_id()).await);
+        fence(&replica, 1).await.expect("the first epoch");
         let copy = CopyAddress { copy: CopyId::from_random(7, 7), ..copy_address() };
-        let add = |drive| {
-            let new = NewCopy { copy, drive, copies: 1, part: 0, epoch: Epoch(1) };
-            replica.serve(ReplicaRequest::AddCopy(new), None)
-        };
-        add(other_drive_id()).await.expect("there is room");
-        assert!(former.find_slab(volume(), SLAB).is_none());
+        let new = NewCopy { copy, drive: other_drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+        replica.serve(ReplicaRequest::AddCopy(new), None).await.expect("there is room");
+        write(&platform, &replica, 1, 5, 9).await.expect("the former one takes it");
+        assert!(replica.has_copy(copy_address()) && replica.has_copy(copy));
+        let gathered = fence(&replica, 2).await.expect("the next epoch");
+        let drives: Vec<DriveId> = gathered.iter().map(|copy| copy.drive).collect();
+        assert_eq!(drives, [drive_id(), other_drive_id()]);
+        let remove = ReplicaRequest::RemoveCopy { copy: copy_address() };
+        replica.serve(remove, None).await.expect("the drive works");
         assert_eq!(replica.copies_of(volume()).len(), 1);
-        assert_eq!(replica.copies_of(volume())[0].drive, other_drive_id());
+        assert!(!replica.has_copy(copy_address()) && replica.has_copy(copy));
     });
 }
 

@@ -178,7 +178,7 @@ pub enum ReplicaRequest {
         /// Whether the page is whole now.
         whole: bool,
     },
-    /// Creates an empty copy, in place of any former one of the slab on this node. Answered with
+    /// Creates an empty copy, in place of any former one of the slab on its drive. Answered with
     /// `Done` when durable.
     AddCopy(NewCopy),
     /// Gives a copy and its room up. Answered with `Done` when durable.
