@@ -34,7 +34,11 @@ impl Rules {
 
     /// As many nodes, all in sync; the first one is the owner.
     pub(super) fn with_nodes(seed: u64, nodes: usize) -> Self {
-        let owners = OwnersWorld::new(seed, nodes);
+        Self::in_world(OwnersWorld::new(seed, nodes))
+    }
+
+    /// The first node of a world is the owner.
+    pub(super) fn in_world(owners: OwnersWorld) -> Self {
         let host = owners.world.add_host("guests");
         let guests = owners.world.start_process_on(&host, "guests");
         let rules = Self { owners, guests };
@@ -94,7 +98,7 @@ impl Rules {
     }
 
     pub(super) fn leg(&self, index: usize) -> LegState {
-        self.owner().legs()[&drive_id(index)].state
+        self.owner().legs()[&LegId::standing(drive_id(index))].state
     }
 
     pub(super) fn await_in_sync(&self) {
@@ -118,7 +122,7 @@ impl Rules {
         outcome.take().expect("it was answered")
     }
 
-    pub(super) fn read(&self, block: u64) -> Result<u64, OwnerError> {
+    pub(super) fn begin_read(&self, block: u64) -> Outcome<u64> {
         let (owner, outcome) = (self.owner(), Outcome::default());
         let slot = Rc::clone(&outcome);
         self.guests.spawn(async move {
@@ -126,6 +130,11 @@ impl Rules {
             let result = result.map(|parts| value_of(&parts[0]).expect("no block is torn"));
             *slot.borrow_mut() = Some(result);
         });
+        outcome
+    }
+
+    pub(super) fn read(&self, block: u64) -> Result<u64, OwnerError> {
+        let outcome = self.begin_read(block);
         self.until("the read is answered", || outcome.borrow().is_some());
         outcome.take().expect("it was answered")
     }
@@ -198,9 +207,9 @@ impl Rules {
 
     /// Completes when page 0 is whole on the joining leg of node 2, and page 1 is held up.
     pub(super) fn await_held_up(&self) {
-        let drive = drive_id(2);
+        let leg = LegId::standing(drive_id(2));
         self.until("a page is whole", || {
-            self.owner().resync_progress().get(&drive).is_some_and(|progress| progress.pages_done > 0)
+            self.owner().resync_progress().get(&leg).is_some_and(|progress| progress.pages_done > 0)
         });
         assert_eq!(self.leg(2), LegState::Joining);
     }

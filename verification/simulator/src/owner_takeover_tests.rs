@@ -218,7 +218,7 @@ fn a_resync_tells_how_far_it_is() {
     rules.owners.start(2, false);
     rules.await_held_up();
     rules.run_for(Duration::from_millis(50));
-    let progress = rules.owner().resync_progress()[&drive_id(2)];
+    let progress = rules.owner().resync_progress()[&LegId::standing(drive_id(2))];
     assert_eq!((progress.pages_done, progress.pages_total, progress.bytes_copied), (1, 2, 2 * 4096));
     rules.await_in_sync();
     assert_eq!(rules.owner().resync_progress(), BTreeMap::new());

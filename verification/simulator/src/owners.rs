@@ -19,11 +19,11 @@ use spandrel_platform_simulated::{
 };
 use spandrel_replica::{NewCopy, Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::{
-    ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry,
+    ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, Move, NodeId, ProcessIncarnation, SlabGeometry,
     SlabIndex, Version, VolumeId,
 };
 use spandrel_volume::{
-    AskError, Member, Membership, MembershipChange, MembershipError, Owner, OwnerContext, Unsettled,
+    AskError, LegId, Member, Membership, MembershipChange, MembershipError, Owner, OwnerContext, Unsettled,
 };
 
 /// The slabs of the world's volume.
@@ -99,20 +99,29 @@ impl OwnersWorld {
     /// `node_count` nodes with formatted drives and an empty volume that has a copy on each; all
     /// are up, and nobody owns it.
     pub fn new(seed: u64, node_count: usize) -> Self {
+        Self::with_spares(seed, node_count, 0)
+    }
+
+    /// The same, with as many further nodes that hold no copy.
+    pub fn with_spares(seed: u64, copies: usize, spares: usize) -> Self {
         let world = World::swarm(seed);
+        let node_count = copies + spares;
         let nodes: Vec<Node> = (0..node_count).map(|index| Node::new(&world, index)).collect();
         let member = |index: usize| Member {
             node: node_id(index),
             drive: drive_id(index),
             copy: CopyId::from_random(3, index as u64),
+            part: index as u8,
+            is_building: false,
         };
-        let members: Vec<Member> = (0..node_count).map(member).collect();
+        let members: Vec<Member> = (0..copies).map(member).collect();
         let membership = Membership {
             volume: VolumeId::from_random(1, 1),
             size_bytes: VOLUME_BYTES,
             geometry: geometry(),
             epoch: Epoch::ZERO,
             configuration: ConfigurationVersion(1),
+            copies: copies as u8,
             slabs: vec![members; SLAB_COUNT as usize],
             stale: BTreeMap::new(),
             unsettled: None,
@@ -289,9 +298,10 @@ async fn add_copies(shared: &Shared, index: usize, replica: &Replica<SimulatedPl
     let membership = shared.state.borrow().clone();
     for slab in (0..SLAB_COUNT).map(SlabIndex) {
         let members = &membership.slabs[slab.0 as usize];
-        let copy = membership.address(slab, &members[index]);
-        let (copies, part) = (members.len() as u8, index as u8);
-        let new = NewCopy { copy, drive: drive_id(index), copies, part, epoch: Epoch::ZERO };
+        let Some(member) = members.iter().find(|member| member.drive == drive_id(index)) else { continue };
+        let copy = membership.address(slab, member);
+        let (copies, part) = (membership.copies, member.part);
+        let new = NewCopy { copy, drive: member.drive, copies, part, epoch: Epoch::ZERO };
         let added = replica.serve(ReplicaRequest::AddCopy(new), None).await;
         assert!(added.is_ok(), "an empty drive has room");
     }
@@ -456,6 +466,12 @@ impl OwnerContext for Context {
     }
 }
 
+/// The node of a drive.
+fn node_of(drive: DriveId) -> NodeId {
+    let index = (0..).find(|index| drive_id(*index) == drive);
+    node_id(index.expect("each node has one drive"))
+}
+
 fn apply(state: &mut Membership, change: MembershipChange) -> Result<Membership, MembershipError> {
     match change {
         MembershipChange::MarkStale(marks) => {
@@ -467,8 +483,32 @@ fn apply(state: &mut Membership, change: MembershipChange) -> Result<Membership,
                 *mark = (*mark).min(since);
             }
         }
-        MembershipChange::Promote(drive) => {
-            state.stale.remove(&drive);
+        MembershipChange::Promote(leg) if leg.is_building => {
+            for members in &mut state.slabs {
+                let Some(built) = members.iter().find(|member| member.leg() == leg).copied() else {
+                    continue;
+                };
+                members.retain(|member| member.part != built.part);
+                members.push(Member { is_building: false, ..built });
+            }
+            let legs = state.legs();
+            state.stale.retain(|drive, _| legs.contains_key(&LegId::standing(*drive)));
+        }
+        MembershipChange::Promote(leg) => {
+            state.stale.remove(&leg.drive);
+        }
+        MembershipChange::Build(moves) => {
+            for (number, Move { slab, part, to }) in (0..).zip(moves) {
+                let (node, copy) =
+                    (node_of(to), CopyId::from_random(4, state.configuration.0 << 16 | number));
+                let member = Member { node, drive: to, copy, part, is_building: true };
+                state.slabs[slab.0 as usize].push(member);
+            }
+        }
+        MembershipChange::Abandon(drive) => {
+            for members in &mut state.slabs {
+                members.retain(|member| member.leg() != LegId::building(drive));
+            }
         }
         MembershipChange::Settle(stale) => {
             if !state.may_mark(&stale) {
@@ -493,6 +533,10 @@ mod rules;
 #[cfg(test)]
 #[path = "owner_rules_tests.rs"]
 mod rules_tests;
+
+#[cfg(test)]
+#[path = "owner_moves_tests.rs"]
+mod moves_tests;
 
 #[cfg(test)]
 #[path = "owner_device_tests.rs"]

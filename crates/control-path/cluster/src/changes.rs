@@ -14,7 +14,7 @@ use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, Error, SlabIndex, Version};
 
-use crate::copy_sets::{CopySet, SLABS_PER_CHUNK, SlabChunk, chunk_of};
+use crate::copy_sets::{CopySet, Member, SLABS_PER_CHUNK, SlabChunk, chunk_of};
 use crate::keys::StateKey;
 use crate::membership::{
     VolumeMembership, check_set_change, count_by_drive, last_copy_error, last_copy_lost,
@@ -127,7 +127,7 @@ impl<S: StateStore> ClusterState<S> {
     /// Replaces the copy sets of some slabs: adds copies that are to be built, promotes those that
     /// are built (by taking their flag), removes some. The room by drive follows; if any drive gets
     /// more copies, `room` must have room for them, and nobody may have been promised any since it
-    /// was read.
+    /// was read. The mark of a drive on which no copy stands any more goes, too.
     ///
     /// The changes must fit into one transaction: some 30 chunks. Refused with `LAST_COPY`,
     /// `COPY_SET_INVALID`, `NOT_OWNER` or `POOL_CHANGED`.
@@ -152,6 +152,11 @@ impl<S: StateStore> ClusterState<S> {
             let sets = after.sets[first..end].to_vec();
             let key = StateKey::Slabs(seen.volume, chunk).key();
             transaction = transaction.put(&key, encode(&SlabChunk { chunk, sets }));
+        }
+        let standing: BTreeSet<DriveId> = standing_members(&after.sets).map(|member| member.drive).collect();
+        for drive in seen.marks.keys().filter(|drive| !standing.contains(drive)) {
+            after.marks.remove(drive);
+            transaction = transaction.delete(&StateKey::Stale(seen.volume, *drive).key());
         }
         after.room.slabs = count_by_drive(&after.sets);
         if after.room != seen.room {
@@ -210,6 +215,11 @@ impl<S: StateStore> ClusterState<S> {
         (after.revision, after.read_at) = (revision, revision);
         Ok(after)
     }
+}
+
+/// The members that are not being built.
+fn standing_members(sets: &[CopySet]) -> impl Iterator<Item = &Member> {
+    sets.iter().flat_map(|set| &set.members).filter(|member| !member.building)
 }
 
 /// The membership under the next configuration version.

@@ -119,6 +119,11 @@ pub fn check_set_change(
             Some(former) if !former.building && member.building => {
                 return refuse("a copy that is built is marked stale, not built again".to_owned());
             }
+            Some(former)
+                if former.building && !member.building && membership.marks.contains_key(&member.drive) =>
+            {
+                return refuse(format!("the copies that drive {} holds already are stale", member.drive));
+            }
             Some(_) => {}
             None if !member.building => return refuse("a new copy holds nothing yet".to_owned()),
             None => {

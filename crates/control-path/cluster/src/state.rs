@@ -70,8 +70,8 @@ impl fmt::Display for StateError {
 
 impl std::error::Error for StateError {}
 
-/// The room of the pool, as the state showed it at one revision.
-#[derive(Clone, Debug)]
+/// The room of the pool, as the state showed it at one revision; by default of one without drives.
+#[derive(Clone, Debug, Default)]
 pub struct PoolRoom {
     /// What a promise of room compares: see [`RoomRecord`].
     pub(crate) guard: Option<Stored<RoomRecord>>,

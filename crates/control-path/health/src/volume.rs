@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | Healthy | OK | every copy is whole and can be reached |
 //! | Warning | Incomplete | copies cannot be reached, but nothing was written since: they are still current |
-//! | Warning | Degraded | copies lack writes |
+//! | Warning | Degraded | fewer copies than there should be hold all writes |
 //! | Warning | In Service | copies are being brought up to date |
 //! | Unknown | Detached - Incomplete | a slab has whole copies, but none of them can be reached: I/O waits |
 //! | Unhealthy | No Redundancy | a slab has no whole copy left: data is lost |
@@ -15,7 +15,8 @@ use crate::status::{HealthStatus, OperationalStatus, Status};
 /// One copy of one slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyFacts {
-    /// Whether it holds every answered write: it is not marked stale, and not being built.
+    /// Whether it holds every answered write: it is not marked stale, and not being built. One that is being built stands
+    /// beside the one whose place it is to take, and is no reason to call the volume degraded.
     pub is_in_sync: bool,
     /// Whether its drive works and the drive's node can be reached.
     pub is_reachable: bool,
@@ -58,7 +59,7 @@ fn slab_findings(slab: &[CopyFacts], copies: u8) -> Vec<(HealthStatus, Operation
     } else if !slab.iter().filter(is_whole).any(|copy| copy.is_reachable) {
         findings.push((HealthStatus::Unknown, OperationalStatus::DetachedIncomplete));
     }
-    if slab.len() < usize::from(copies) || slab.iter().any(|copy| !copy.is_in_sync || copy.is_lost) {
+    if slab.iter().filter(is_whole).count() < usize::from(copies) {
         findings.push((HealthStatus::Warning, OperationalStatus::Degraded));
     }
     if slab.iter().any(|copy| is_whole(&copy) && !copy.is_reachable) {

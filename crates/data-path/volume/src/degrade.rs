@@ -22,7 +22,7 @@ use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, NodeId, Version};
 
 use crate::context::OwnerContext;
-use crate::membership::{Leg, LegState, Membership, MembershipChange, MembershipError};
+use crate::membership::{Leg, LegId, LegState, Membership, MembershipChange, MembershipError};
 use crate::owner::{OwnerInner, Phase};
 
 /// How often the guardian looks, if nothing wakes it earlier.
@@ -67,8 +67,8 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 if doubtful.is_empty() {
                     owner.forget_refusal();
                 } else if let Some(turn) = owner.membership_turn.try_lock_owned() {
-                    let marks = owner.marks_for(doubtful);
-                    if owner.must_begin_anew(&silent, |leg| match marks.contains_key(leg) {
+                    let marks = owner.marks_for(owner.fall_back_if_building(doubtful));
+                    if owner.must_begin_anew(&silent, |leg| match marks.contains_key(&leg.drive) {
                         true => CHANGE_MAX,
                         false => LAST_COPY_SILENCE_MAX,
                     }) {
@@ -126,26 +126,37 @@ impl<C: OwnerContext> OwnerInner<C> {
     fn must_begin_anew(
         &self,
         silent: &BTreeMap<NodeId, Duration>,
-        patience: impl Fn(&DriveId) -> Duration,
+        patience: impl Fn(&LegId) -> Duration,
     ) -> bool {
         let legs = self.legs.borrow();
-        legs.iter().filter(|(_, leg)| leg.state.is_needed() && self.context.is_reachable(leg.node)).any(
-            |(drive, leg)| silent.get(&leg.node).is_some_and(|missing_for| *missing_for >= patience(drive)),
-        )
+        legs.iter()
+            .filter(|(_, leg)| leg.state.is_needed() && self.context.is_reachable(leg.node))
+            .any(|(id, leg)| silent.get(&leg.node).is_some_and(|missing_for| *missing_for >= patience(id)))
     }
 
     /// The needed legs that have failed, or whose node is silent.
-    fn doubtful_legs(&self, silent: &BTreeMap<NodeId, Duration>) -> BTreeSet<DriveId> {
+    fn doubtful_legs(&self, silent: &BTreeMap<NodeId, Duration>) -> BTreeSet<LegId> {
         let legs = self.legs.borrow();
         let mut suspects = self.suspects.borrow_mut();
-        suspects.retain(|drive, _| legs.get(drive).is_some_and(|leg| leg.state.is_needed()));
-        let doubtful = legs.iter().filter(|(drive, leg)| {
-            leg.state.is_needed() && (suspects.contains_key(drive) || silent.contains_key(&leg.node))
+        suspects.retain(|id, _| legs.get(id).is_some_and(|leg| leg.state.is_needed()));
+        let doubtful = legs.iter().filter(|(id, leg)| {
+            leg.state.is_needed() && (suspects.contains_key(id) || silent.contains_key(&leg.node))
         });
-        doubtful.map(|(drive, _)| *drive).collect()
+        doubtful.map(|(id, _)| *id).collect()
     }
 
-    /// Which of the legs can be marked stale, and since when: not those that hold the last in-sync copy of a slab.
+    /// Has those of the legs that are being built begin anew, and returns the drives of the others. Whoever calls has the
+    /// turn: no promotion is on its way, so the cluster's state calls them built in no case.
+    fn fall_back_if_building(&self, legs: BTreeSet<LegId>) -> BTreeSet<DriveId> {
+        let (building, standing): (Vec<_>, Vec<_>) = legs.into_iter().partition(|leg| leg.is_building);
+        for leg in building {
+            self.suspects.borrow_mut().remove(&leg);
+            self.set_leg_state(leg, LegState::Stale);
+        }
+        standing.into_iter().map(|leg| leg.drive).collect()
+    }
+
+    /// Which of the drives can be marked stale, and since when: not those that hold the last in-sync copy of a slab.
     fn marks_for(&self, mut drives: BTreeSet<DriveId>) -> BTreeMap<DriveId, Version> {
         let membership = self.membership.borrow();
         let mut by_hope: Vec<DriveId> = drives.iter().copied().collect();
@@ -173,8 +184,9 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// How likely a leg is to answer again soon. If all are in doubt, the best one must stay: the volume
     /// waits for it.
     fn hope_for(&self, drive: DriveId) -> u8 {
-        let drive_failed = self.suspects.borrow().get(&drive).is_some_and(|suspect| suspect.drive_failed);
-        let node = self.legs.borrow().get(&drive).map(|leg| leg.node);
+        let leg = LegId::standing(drive);
+        let node = self.legs.borrow().get(&leg).map(|leg| leg.node);
+        let drive_failed = self.suspects.borrow().get(&leg).is_some_and(|suspect| suspect.drive_failed);
         match node {
             _ if drive_failed => 0,
             Some(node) if node == self.context.node() => 3,
@@ -196,8 +208,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         if self.is_deposed() {
             return false;
         }
-        if let MembershipChange::Promote(drive) = change
-            && !self.may_promote(drive)
+        if let MembershipChange::Promote(leg) = change
+            && !self.may_promote(leg)
         {
             return false;
         }
@@ -208,7 +220,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         if let MembershipChange::MarkStale(marks) = &change
             && canary::is_planted(Bug::AnswerBeforeMark)
         {
-            marks.keys().for_each(|drive| self.set_leg_state(*drive, LegState::Stale));
+            marks.keys().for_each(|drive| self.set_leg_state(LegId::standing(*drive), LegState::Stale));
         }
         match self.context.change_membership(change.clone()).await {
             Ok(membership) => {
@@ -235,47 +247,82 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     fn adopt(&self, membership: Membership, change: &MembershipChange) {
-        match change {
-            MembershipChange::MarkStale(marks) => {
-                marks.keys().for_each(|drive| self.set_leg_state(*drive, LegState::Stale));
-            }
-            MembershipChange::Promote(drive) if self.leg_state(*drive) == LegState::Promoting => {
-                self.set_leg_state(*drive, LegState::InSync);
-            }
-            MembershipChange::Settle(stale) => {
-                for drive in membership.drives().into_keys() {
-                    let state = if stale.contains(&drive) { LegState::Stale } else { LegState::InSync };
-                    self.set_leg_state(drive, state);
-                }
-            }
+        if let MembershipChange::Promote(leg) = change
+            && self.leg_state(*leg) != LegState::Promoting
+        {
             // Writes may have been answered without it. Nothing takes a leg out while its promotion is on its
             // way; if something did, a new ownership has to compare the copies.
-            MembershipChange::Promote(drive) => {
-                tracing::error!(volume = %self.volume, %drive, "promoted, though the leg had fallen out: begins anew");
-                self.depose();
-                return;
-            }
+            tracing::error!(volume = %self.volume, %leg, "promoted, though the leg had fallen out: begins anew");
+            return self.depose();
         }
+        self.tell_change(change);
+        self.adopt_legs(&membership, change);
+        let former = std::mem::replace(&mut *self.membership.borrow_mut(), membership);
+        self.remove_replaced(&former);
+        self.changed.notify_all();
+    }
+
+    fn tell_change(&self, change: &MembershipChange) {
         let mut suspects = self.suspects.borrow_mut();
         let mut statistics = self.statistics.borrow_mut();
         match change {
             MembershipChange::MarkStale(marks) => {
                 for (drive, since) in marks {
-                    let suspicion = suspects.remove(drive);
+                    let suspicion = suspects.remove(&LegId::standing(*drive));
                     let reason = suspicion.map_or("its node is silent".to_owned(), |suspect| suspect.reason);
                     tracing::warn!(volume = %self.volume, %drive, since = %since, "copies marked stale: {reason}");
                 }
                 statistics.legs_marked += marks.len() as u64;
             }
-            MembershipChange::Promote(drive) => {
-                tracing::info!(volume = %self.volume, %drive, "copies in sync again");
+            MembershipChange::Promote(leg) => {
+                let what = if leg.is_building { "copies built" } else { "copies in sync again" };
+                tracing::info!(volume = %self.volume, drive = %leg.drive, "{what}");
                 statistics.legs_promoted += 1;
+            }
+            MembershipChange::Build(moves) => {
+                tracing::info!(volume = %self.volume, copies = moves.len(), "copies are being built");
+            }
+            MembershipChange::Abandon(drive) => {
+                tracing::info!(volume = %self.volume, %drive, "copies that were being built are given up");
             }
             MembershipChange::Settle(_) => {}
         }
-        drop((suspects, statistics));
-        *self.membership.borrow_mut() = membership;
-        self.changed.notify_all();
+    }
+
+    /// Takes over which legs there are now, and how far each takes part.
+    fn adopt_legs(&self, membership: &Membership, change: &MembershipChange) {
+        let present = membership.legs();
+        let mut legs = self.legs.borrow_mut();
+        let mut set = |leg: LegId, state: LegState| {
+            if let Some(node) = present.get(&leg) {
+                legs.insert(leg, Leg { node: *node, state });
+            }
+        };
+        match change {
+            MembershipChange::MarkStale(marks) => {
+                marks.keys().for_each(|drive| set(LegId::standing(*drive), LegState::Stale));
+            }
+            MembershipChange::Promote(leg) => {
+                let standing = LegId::standing(leg.drive);
+                set(standing, LegState::InSync);
+                let mut accepted_by = self.accepted_by.borrow_mut();
+                if let Some(process) = accepted_by.get(leg).copied() {
+                    accepted_by.entry(standing).or_insert(process);
+                }
+            }
+            MembershipChange::Settle(stale) => {
+                for leg in present.keys().filter(|leg| !leg.is_building) {
+                    let is_stale = stale.contains(&leg.drive);
+                    set(*leg, if is_stale { LegState::Stale } else { LegState::InSync });
+                }
+            }
+            MembershipChange::Build(_) | MembershipChange::Abandon(_) => {}
+        }
+        legs.retain(|leg, _| present.contains_key(leg));
+        self.accepted_by.borrow_mut().retain(|leg, _| present.contains_key(leg));
+        for (leg, node) in present {
+            legs.entry(leg).or_insert(Leg { node, state: LegState::Stale });
+        }
     }
 
     /// Tells all copies the mark once the volume has fallen idle. Nobody waits for the answers: one that
@@ -288,10 +335,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.mark_told.set(true);
         let (volume, authority) = (self.volume, self.authority());
         for node in self.needed_nodes() {
-            let is_known = |(drive, leg): (&DriveId, &Leg)| {
-                leg.node != node
-                    || !leg.state.is_needed()
-                    || self.is_accepted_by_present_process(*drive, node)
+            let is_known = |(id, leg): (&LegId, &Leg)| {
+                leg.node != node || !leg.state.is_needed() || self.is_accepted_by_present_process(*id, node)
             };
             if !self.legs.borrow().iter().all(is_known) {
                 continue;

@@ -1,7 +1,7 @@
 //! The owner of a volume: orders its writes, sends them to all copies, takes over and degrades.
 //!
 //! Reading order: [`BlockDevice`] (what a front-end sees), `owner` (the state and the rules),
-//! `write`, `read`, `takeover`, `settle`, `degrade`, `resync`, `scrub`, `lost`. [`OwnerContext`] is all that an owner
+//! `write`, `read`, `takeover`, `settle`, `degrade`, `resync`, `moves`, `scrub`, `lost`. [`OwnerContext`] is all that an owner
 //! knows of the world around it.
 
 mod context;
@@ -9,6 +9,7 @@ mod degrade;
 mod device;
 mod lost;
 mod membership;
+mod moves;
 mod owner;
 mod range_lock;
 mod read;
@@ -23,7 +24,9 @@ mod write;
 
 pub use context::{AskError, OwnerContext};
 pub use device::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent};
-pub use membership::{Leg, LegState, Member, Membership, MembershipChange, MembershipError, Unsettled};
+pub use membership::{
+    Leg, LegId, LegState, Member, Membership, MembershipChange, MembershipError, Unsettled,
+};
 pub use owner::{Owner, OwnerError, Phase};
 pub use range_lock::{RangeGuard, RangeLocks};
 pub use resync::ResyncProgress;

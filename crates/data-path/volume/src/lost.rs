@@ -129,7 +129,10 @@ impl<C: OwnerContext> OwnerInner<C> {
             let loss = self.heal_lost_page(slab, page).await.unwrap_or(Loss::Unknown);
             worst = worst.max(loss);
             let all_were_asked = self.statistics.borrow().legs_promoted == legs_promoted
-                && self.members(slab).iter().all(|(_, state)| *state == LegState::InSync);
+                && self
+                    .members(slab)
+                    .iter()
+                    .all(|(member, state)| member.is_building || *state == LegState::InSync);
             if loss == Loss::Nothing && all_were_asked {
                 self.lost.borrow_mut().pages.remove(&(slab, page));
             }

@@ -3,13 +3,18 @@
 //! The stale mark belongs to a *leg*: all copies of one volume on one drive. The cluster state
 //! knows in sync and stale; that a leg is joining is the owner's knowledge alone, so that an
 //! owner that dies leaves it stale.
+//!
+//! A copy that is *being built* is to take the place of another one, and counts for nothing before it does. All that
+//! are being built on one drive are a leg of their own: it is brought up to date like a stale one that holds nothing,
+//! and its promotion puts its copies into the drive's other leg, and takes those out whose places they take.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use spandrel_replica::CopyAddress;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{
-    ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, SlabGeometry, SlabIndex, Version, VolumeId,
+    ConfigurationVersion, CopyId, DriveId, Epoch, Move, NodeId, SlabGeometry, SlabIndex, Version, VolumeId,
 };
 
 /// One copy of a slab.
@@ -21,6 +26,48 @@ pub struct Member {
     pub drive: DriveId,
     /// The copy's incarnation.
     pub copy: CopyId,
+    /// Which copy of the slab it is, from zero; one that is being built is to take the place of the other one of that
+    /// number.
+    pub part: u8,
+    /// Whether it is being built.
+    pub is_building: bool,
+}
+
+impl Member {
+    /// The leg that it belongs to.
+    pub fn leg(&self) -> LegId {
+        LegId { drive: self.drive, is_building: self.is_building }
+    }
+}
+
+/// Names a leg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LegId {
+    /// The drive of its copies.
+    pub drive: DriveId,
+    /// Whether these are being built.
+    pub is_building: bool,
+}
+
+impl LegId {
+    /// The copies on a drive that are built.
+    pub const fn standing(drive: DriveId) -> Self {
+        Self { drive, is_building: false }
+    }
+
+    /// The copies on a drive that are being built.
+    pub const fn building(drive: DriveId) -> Self {
+        Self { drive, is_building: true }
+    }
+}
+
+impl fmt::Display for LegId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_building {
+            false => write!(formatter, "{}", self.drive),
+            true => write!(formatter, "{} (being built)", self.drive),
+        }
+    }
 }
 
 /// A volume's copies and marks, as the cluster state has them.
@@ -36,9 +83,12 @@ pub struct Membership {
     pub epoch: Epoch,
     /// Raised by every change of copies or marks.
     pub configuration: ConfigurationVersion,
+    /// How many copies each slab should have.
+    pub copies: u8,
     /// The copies of each slab, in order.
     pub slabs: Vec<Vec<Member>>,
-    /// The legs that may lack writes, and the version up to which each is complete.
+    /// The drives whose copies may lack writes, and the version up to which these are complete. Those that are being
+    /// built do not count as them.
     pub stale: BTreeMap<DriveId, Version>,
     /// If the state was set back and nobody has compared the copies since: no mark counts, and no copy.
     pub unsettled: Option<Unsettled>,
@@ -54,13 +104,24 @@ pub struct Unsettled {
 impl Membership {
     /// The drives that hold copies of the volume, with their nodes.
     pub fn drives(&self) -> BTreeMap<DriveId, NodeId> {
-        self.slabs.iter().flatten().map(|member| (member.drive, member.node)).collect()
+        self.legs().into_iter().map(|(leg, node)| (leg.drive, node)).collect()
+    }
+
+    /// The legs of the volume, with their nodes.
+    pub fn legs(&self) -> BTreeMap<LegId, NodeId> {
+        self.slabs.iter().flatten().map(|member| (member.leg(), member.node)).collect()
+    }
+
+    /// The copy as it counts now; none if another one has taken its place.
+    pub fn find(&self, slab: SlabIndex, copy: CopyId) -> Option<&Member> {
+        self.slabs.get(slab.0 as usize)?.iter().find(|member| member.copy == copy)
     }
 
     /// Whether each slab would still have an in-sync copy if `drives` were marked stale too.
     pub fn may_mark(&self, drives: &BTreeSet<DriveId>) -> bool {
-        let stays =
-            |member: &Member| !self.stale.contains_key(&member.drive) && !drives.contains(&member.drive);
+        let stays = |member: &Member| {
+            !member.is_building && !self.stale.contains_key(&member.drive) && !drives.contains(&member.drive)
+        };
         self.slabs.iter().all(|members| members.iter().any(stays)) || canary::is_planted(Bug::DropLastCopy)
     }
 
@@ -95,7 +156,7 @@ impl LegState {
     }
 }
 
-/// All copies of a volume on one drive.
+/// All copies of a volume on one drive that are built, or all that are being built there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leg {
     /// The drive's node.
@@ -107,10 +168,14 @@ pub struct Leg {
 /// A change that an owner asks the cluster state for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MembershipChange {
-    /// These legs may lack writes from now on.
+    /// The copies on these drives may lack writes from now on. Those that are being built are no matter of it.
     MarkStale(BTreeMap<DriveId, Version>),
-    /// This leg is complete.
-    Promote(DriveId),
+    /// This leg is complete. If it was being built, its copies take the places of others, which count no more.
+    Promote(LegId),
+    /// Copies are to be built, each in the place of another one.
+    Build(Vec<Move>),
+    /// The copies that are being built on a drive are given up.
+    Abandon(DriveId),
     /// The copies were compared: these legs may lack any write, and all others lack none.
     Settle(BTreeSet<DriveId>),
 }

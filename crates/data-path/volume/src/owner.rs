@@ -24,14 +24,12 @@ use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{Authority, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{
-    BLOCK_BYTES, BlockRange, DriveId, Epoch, NodeId, ProcessIncarnation, SlabIndex, VolumeId,
-};
+use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, NodeId, ProcessIncarnation, SlabIndex, VolumeId};
 
 use crate::context::{AskError, OwnerContext};
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::lost::LostPages;
-use crate::membership::{Leg, LegState, Member, Membership};
+use crate::membership::{Leg, LegId, LegState, Member, Membership};
 use crate::range_lock::RangeLocks;
 use crate::resync::ResyncProgress;
 use crate::statistics::OwnerStatistics;
@@ -54,9 +52,9 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     pub(crate) volume: VolumeId,
     pub(crate) epoch: Epoch,
     pub(crate) membership: RefCell<Membership>,
-    pub(crate) legs: RefCell<BTreeMap<DriveId, Leg>>,
+    pub(crate) legs: RefCell<BTreeMap<LegId, Leg>>,
     /// Legs that failed to do what a needed leg must: to be marked stale.
-    pub(crate) suspects: RefCell<BTreeMap<DriveId, Suspicion>>,
+    pub(crate) suspects: RefCell<BTreeMap<LegId, Suspicion>>,
     pub(crate) locks: RangeLocks,
     pub(crate) versions: RefCell<VersionTracker>,
     pub(crate) phase: Cell<Phase>,
@@ -70,15 +68,15 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     /// What was said of why the take-over waits.
     pub(crate) obstacle: ToldOnce,
     /// By leg: the process that has told this owner what the leg's copies hold.
-    pub(crate) accepted_by: RefCell<BTreeMap<DriveId, ProcessIncarnation>>,
+    pub(crate) accepted_by: RefCell<BTreeMap<LegId, ProcessIncarnation>>,
     /// Whoever changes the membership holds this until the outcome is known.
     pub(crate) membership_turn: Arc<Mutex<()>>,
     /// Why the membership could not be changed last, which is logged once and not at each attempt.
     pub(crate) refusal: ToldOnce,
-    pub(crate) resync: RefCell<BTreeMap<DriveId, ResyncProgress>>,
+    pub(crate) resync: RefCell<BTreeMap<LegId, ResyncProgress>>,
     pub(crate) lost: RefCell<LostPages>,
     /// Writes that were sent to joining legs and not answered yet.
-    pub(crate) unawaited: RefCell<BTreeMap<DriveId, u64>>,
+    pub(crate) unawaited: RefCell<BTreeMap<LegId, u64>>,
     own: Weak<OwnerInner<C>>,
 }
 
@@ -145,13 +143,14 @@ impl<C: OwnerContext> Owner<C> {
     /// Begins an ownership. `membership` is what the cluster state says now that it names this
     /// node, with the epoch that it gave.
     pub fn start(context: C, membership: Membership) -> Self {
-        let legs = membership.drives().into_iter().map(|(drive, node)| {
+        let legs = membership.legs().into_iter().map(|(leg, node)| {
+            let drive = leg.drive;
             let is_lost =
                 membership.unsettled.as_ref().is_some_and(|unsettled| unsettled.lost.contains(&drive));
-            let stale = is_lost || membership.stale.contains_key(&drive);
-            (drive, Leg { node, state: if stale { LegState::Stale } else { LegState::InSync } })
+            let stale = leg.is_building || is_lost || membership.stale.contains_key(&drive);
+            (leg, Leg { node, state: if stale { LegState::Stale } else { LegState::InSync } })
         });
-        let legs: BTreeMap<DriveId, Leg> = legs.collect();
+        let legs: BTreeMap<LegId, Leg> = legs.collect();
         let inner = Rc::new_cyclic(|own| OwnerInner {
             volume: membership.volume,
             epoch: membership.epoch,
@@ -208,12 +207,12 @@ impl<C: OwnerContext> Owner<C> {
     }
 
     /// The legs and how far each takes part.
-    pub fn legs(&self) -> BTreeMap<DriveId, Leg> {
+    pub fn legs(&self) -> BTreeMap<LegId, Leg> {
         self.inner.legs.borrow().clone()
     }
 
     /// How far the resyncs that are under way are.
-    pub fn resync_progress(&self) -> BTreeMap<DriveId, ResyncProgress> {
+    pub fn resync_progress(&self) -> BTreeMap<LegId, ResyncProgress> {
         self.inner.resync.borrow().clone()
     }
 
@@ -249,7 +248,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         request: ReplicaRequest,
         payload: Option<Buffer>,
     ) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
-        if !self.is_accepted_by_present_process(member.drive, member.node) {
+        if !self.is_accepted_by_present_process(member.leg(), member.node) {
             let what = match self.context.process(member.node) {
                 None => "there is no session with its node",
                 Some(_) => "its node has started anew, and has not told yet what its copies hold",
@@ -259,8 +258,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.context.ask(member.node, request, payload).await
     }
 
-    pub(crate) fn is_accepted_by_present_process(&self, drive: DriveId, node: NodeId) -> bool {
-        let accepted_by = self.accepted_by.borrow().get(&drive).copied();
+    pub(crate) fn is_accepted_by_present_process(&self, leg: LegId, node: NodeId) -> bool {
+        let accepted_by = self.accepted_by.borrow().get(&leg).copied();
         accepted_by.is_some() && accepted_by == self.context.process(node)
     }
 
@@ -336,15 +335,26 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    pub(crate) fn leg_state(&self, drive: DriveId) -> LegState {
-        self.legs.borrow().get(&drive).map_or(LegState::Stale, |leg| leg.state)
+    pub(crate) fn leg_state(&self, leg: LegId) -> LegState {
+        self.legs.borrow().get(&leg).map_or(LegState::Stale, |leg| leg.state)
     }
 
-    pub(crate) fn set_leg_state(&self, drive: DriveId, state: LegState) {
-        if let Some(leg) = self.legs.borrow_mut().get_mut(&drive) {
+    pub(crate) fn set_leg_state(&self, leg: LegId, state: LegState) {
+        if let Some(leg) = self.legs.borrow_mut().get_mut(&leg) {
             leg.state = state;
         }
         self.changed.notify_all();
+    }
+
+    /// The leg that a copy belongs to now: of one that was being built it changes with the promotion. None if another
+    /// one has taken its place.
+    pub(crate) fn leg_of(&self, slab: SlabIndex, member: &Member) -> Option<LegId> {
+        self.membership.borrow().find(slab, member.copy).map(Member::leg)
+    }
+
+    /// How far a copy takes part now.
+    pub(crate) fn state_of(&self, slab: SlabIndex, member: &Member) -> LegState {
+        self.leg_of(slab, member).map_or(LegState::Stale, |leg| self.leg_state(leg))
     }
 
     /// The copies of a slab, with how far each takes part.
@@ -353,31 +363,44 @@ impl<C: OwnerContext> OwnerInner<C> {
         let legs = self.legs.borrow();
         let members = membership.slabs.get(slab.0 as usize);
         let with_state =
-            |member: &Member| (*member, legs.get(&member.drive).map_or(LegState::Stale, |leg| leg.state));
+            |member: &Member| (*member, legs.get(&member.leg()).map_or(LegState::Stale, |leg| leg.state));
         members.into_iter().flatten().map(with_state).collect()
     }
 
-    /// A leg did not do what it was asked. What that means depends on how far it takes part.
-    pub(crate) fn note_failure(&self, drive: DriveId, error: &AskError) {
+    /// A copy did not do what it was asked. What that means depends on how far it takes part; one whose place another
+    /// one has taken need not do anything any more.
+    pub(crate) fn note_failure(&self, slab: SlabIndex, member: &Member, error: &AskError) {
+        match self.leg_of(slab, member) {
+            Some(leg) => self.note_failure_of(leg, error),
+            None => self.depose_if_fenced(error),
+        }
+    }
+
+    fn depose_if_fenced(&self, error: &AskError) {
         if let AskError::Replica(ReplicaError::Fenced { epoch }) = error
             && *epoch > self.epoch
         {
-            return self.depose();
+            self.depose();
         }
+    }
+
+    /// A leg did not do what it was asked.
+    pub(crate) fn note_failure_of(&self, leg: LegId, error: &AskError) {
+        self.depose_if_fenced(error);
         let reason = match error {
             AskError::Replica(error) => error.to_string(),
             AskError::Unreachable(detail) => detail.clone(),
         };
         let drive_failed = matches!(error, AskError::Replica(ReplicaError::DriveFailed(_)));
-        match self.leg_state(drive) {
+        match self.leg_state(leg) {
             LegState::Stale => {}
             // It missed a message: it begins anew.
-            LegState::Joining => self.set_leg_state(drive, LegState::Stale),
+            LegState::Joining => self.set_leg_state(leg, LegState::Stale),
             LegState::InSync | LegState::Promoting => {
                 // Told once: whoever notes the same failure whenever something changes must not be
                 // the change.
                 let mut suspects = self.suspects.borrow_mut();
-                if let Entry::Vacant(place) = suspects.entry(drive) {
+                if let Entry::Vacant(place) = suspects.entry(leg) {
                     place.insert(Suspicion { reason, drive_failed });
                     drop(suspects);
                     self.changed.notify_all();
@@ -411,11 +434,11 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// A leg has missed a write that nobody waits for: it begins anew. That is certain before its
     /// promotion is sent, as that waits for the answers to all such writes; so the cluster state still
     /// calls it stale, and nobody need be asked.
-    pub(crate) fn fall_back(&self, drive: DriveId, error: &AskError) {
-        self.note_failure(drive, error);
-        if matches!(self.leg_state(drive), LegState::Joining | LegState::Promoting) {
-            self.suspects.borrow_mut().remove(&drive);
-            self.set_leg_state(drive, LegState::Stale);
+    pub(crate) fn fall_back(&self, leg: LegId, error: &AskError) {
+        self.note_failure_of(leg, error);
+        if matches!(self.leg_state(leg), LegState::Joining | LegState::Promoting) {
+            self.suspects.borrow_mut().remove(&leg);
+            self.set_leg_state(leg, LegState::Stale);
         }
     }
 

@@ -180,7 +180,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                     Ok(Some(part)) => break part.into_good(),
                     Ok(None) => _ = failed.insert(member.drive),
                     Err(error) => {
-                        self.note_failure(member.drive, &error);
+                        self.note_failure(slab, &member, &error);
                         failed.insert(member.drive);
                     }
                 }
@@ -261,7 +261,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         match self.in_time(self.ask_copy(&member, request, payload)).await {
             Ok(_) => self.statistics.borrow_mut().blocks_healed += 1,
             Err(AskError::Replica(ReplicaError::NoRoom)) => {}
-            Err(error) => self.note_failure(member.drive, &error),
+            Err(error) => self.note_failure(slab, &member, &error),
         }
     }
 
@@ -282,7 +282,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             match self.ask_read_while_in_sync(&member, piece).await {
                 Ok(parts) => return Ok((member, parts)),
                 Err(error) => {
-                    self.note_failure(member.drive, &error);
+                    self.note_failure(piece.slab, &member, &error);
                     failed.insert(member.drive);
                 }
             }
@@ -306,7 +306,9 @@ impl<C: OwnerContext> OwnerInner<C> {
     ) -> Result<Vec<CopyPart>, AskError> {
         let begun = self.looks.get();
         let useless = || {
-            self.is_deposed() || self.leg_state(member.drive) != LegState::InSync || self.is_overdue(begun)
+            self.is_deposed()
+                || self.state_of(piece.slab, member) != LegState::InSync
+                || self.is_overdue(begun)
         };
         let useless = std::pin::pin!(self.changed.wait_until(useless));
         match futures_util::future::select(std::pin::pin!(self.ask_read(member, piece)), useless).await {
@@ -338,7 +340,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             if let Some(member) = self.nearest(piece.slab, |_| true) {
                 match self.ask_block_states(&member, piece).await {
                     Ok(states) => return Ok(states),
-                    Err(error) => self.note_failure(member.drive, &error),
+                    Err(error) => self.note_failure(piece.slab, &member, &error),
                 }
             }
             self.changed_or_later(changed).await;

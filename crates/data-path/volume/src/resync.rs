@@ -1,4 +1,4 @@
-//! Bringing a stale leg back: it joins the new writes, gets what it missed, and is promoted.
+//! Bringing a stale leg back, or building one from nothing: it joins the new writes, gets what it missed, and is promoted.
 //!
 //! 1. Its node accepts the epoch; copies that are not there are created empty.
 //! 2. Its drive notes durably that its copies may lack writes below newer ones, until it hears otherwise. The leg
@@ -28,7 +28,7 @@ use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
-use crate::membership::{LegState, Member, MembershipChange};
+use crate::membership::{LegId, LegState, Member, MembershipChange};
 use crate::owner::{OwnerError, OwnerInner};
 use crate::read::BlockPart;
 use crate::write::Content;
@@ -61,36 +61,37 @@ pub struct ResyncProgress {
 
 /// Starts a resync for every stale leg whose node answers.
 pub(crate) fn start_where_needed<C: OwnerContext>(owner: &Rc<OwnerInner<C>>) {
-    let stale: Vec<(DriveId, NodeId)> = {
+    let stale: Vec<(LegId, NodeId)> = {
         let legs = owner.legs.borrow();
         let running = owner.resync.borrow();
-        let ready = legs.iter().filter(|(drive, leg)| {
+        let ready = legs.iter().filter(|(id, leg)| {
             leg.state == LegState::Stale
-                && !running.contains_key(drive)
+                && !running.contains_key(id)
                 && owner.context.is_reachable(leg.node)
+                && owner.may_be_built(**id)
         });
-        ready.map(|(drive, leg)| (*drive, leg.node)).collect()
+        ready.map(|(id, leg)| (*id, leg.node)).collect()
     };
-    for (drive, node) in stale {
-        owner.resync.borrow_mut().insert(drive, ResyncProgress::default());
+    for (leg, node) in stale {
+        owner.resync.borrow_mut().insert(leg, ResyncProgress::default());
         let owner = Rc::clone(owner);
         let platform = owner.context.platform().clone();
         platform.spawn(async move {
-            let result = owner.resync_leg(drive, node).await;
+            let result = owner.resync_leg(leg, node).await;
             if let Err(stopped) = result {
-                tracing::debug!(volume = %owner.volume, %drive, "resync stopped: {stopped:?}");
+                tracing::debug!(volume = %owner.volume, %leg, "resync stopped: {stopped:?}");
                 if matches!(stopped, Stopped::FellBack) {
                     witness::reached(Rare::JoiningFellBack);
                 }
                 if let Stopped::Leg(error) = &stopped {
-                    owner.note_failure(drive, error);
+                    owner.note_failure_of(leg, error);
                 }
-                if owner.leg_state(drive) == LegState::Joining {
-                    owner.set_leg_state(drive, LegState::Stale);
+                if owner.leg_state(leg) == LegState::Joining {
+                    owner.set_leg_state(leg, LegState::Stale);
                 }
                 owner.context.platform().sleep(REJOIN_DELAY).await;
             }
-            owner.resync.borrow_mut().remove(&drive);
+            owner.resync.borrow_mut().remove(&leg);
             owner.changed.notify_all();
         });
     }
@@ -122,42 +123,52 @@ impl From<OwnerError> for Stopped {
 }
 
 impl<C: OwnerContext> OwnerInner<C> {
-    async fn resync_leg(&self, drive: DriveId, node: NodeId) -> Result<(), Stopped> {
-        let members = self.members_on(drive);
-        self.prepare_copies(drive, node, &members).await?;
-        let since = self.membership.borrow().stale.get(&drive).copied().unwrap_or(Version::ZERO);
-        // From here on it cannot be told by its versions what it lacks. If the cluster's state is lost, the drive must
-        // know that.
-        let authority = self.authority();
-        let doubt = ReplicaRequest::Doubt { volume: self.volume, drive, authority, proven: since };
-        self.in_time(self.context.ask(node, doubt, None)).await?;
-        self.set_leg_state(drive, LegState::Joining);
+    async fn resync_leg(&self, leg: LegId, node: NodeId) -> Result<(), Stopped> {
+        let members = self.members_of(leg);
+        self.prepare_copies(leg, node, &members).await?;
+        let since = self.stale_since(leg);
+        if !leg.is_building {
+            // From here on it cannot be told by its versions what it lacks. If the cluster's state is lost, the drive must
+            // know that. Copies that are being built count in no former state either.
+            let (volume, drive, authority) = (self.volume, leg.drive, self.authority());
+            let doubt = ReplicaRequest::Doubt { volume, drive, authority, proven: since };
+            self.in_time(self.context.ask(node, doubt, None)).await?;
+        }
+        self.set_leg_state(leg, LegState::Joining);
         if !canary::is_planted(Bug::CopyUndrained) {
-            self.drain(drive, LegState::Joining).await?;
+            self.drain(leg, LegState::Joining).await?;
         }
         let pages = self.pages_to_copy(&members, since).await?;
-        self.update_progress(drive, |progress| progress.pages_total = pages.len() as u64);
+        self.update_progress(leg, |progress| progress.pages_total = pages.len() as u64);
         let skipped = usize::from(canary::is_planted(Bug::PromoteBeforeLastPage));
         let pages = &pages[..pages.len().saturating_sub(skipped)];
         for step in pages.chunks(PAGES_AT_ONCE) {
-            let copies = step.iter().map(|page| self.copy_page(drive, page));
+            let copies = step.iter().map(|page| self.copy_page(leg, page));
             for copied in futures_util::future::join_all(copies).await {
                 copied?;
             }
         }
-        self.promote(drive).await
+        self.promote(leg).await
     }
 
-    fn members_on(&self, drive: DriveId) -> Vec<(SlabIndex, Member, u8, u8)> {
+    /// Whether the leg can be promoted when it is complete: copies that were being built join those that their drive
+    /// holds already, which must be in sync.
+    fn may_be_built(&self, leg: LegId) -> bool {
+        let beside = self.legs.borrow().get(&LegId::standing(leg.drive)).map(|leg| leg.state);
+        !leg.is_building || beside.is_none_or(|state| state == LegState::InSync)
+    }
+
+    /// The version up to which the leg is complete.
+    fn stale_since(&self, leg: LegId) -> Version {
+        let since = self.membership.borrow().stale.get(&leg.drive).copied();
+        since.filter(|_| !leg.is_building).unwrap_or(Version::ZERO)
+    }
+
+    fn members_of(&self, leg: LegId) -> Vec<(SlabIndex, Member)> {
         let membership = self.membership.borrow();
         let slabs = (0..).map(SlabIndex).zip(&membership.slabs);
-        slabs
-            .flat_map(|(slab, members)| {
-                let copies = members.len() as u8;
-                let parts = (0..).zip(members).filter(|(_, member)| member.drive == drive);
-                parts.map(move |(part, member)| (slab, *member, copies, part))
-            })
-            .collect()
+        let members = slabs.flat_map(|(slab, members)| members.iter().map(move |member| (slab, *member)));
+        members.filter(|(_, member)| member.leg() == leg).collect()
     }
 
     /// The node accepts the epoch and has every copy of the leg, if only an empty one. What the copies
@@ -165,25 +176,28 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// in the cluster's state before anything else is done with them.
     async fn prepare_copies(
         &self,
-        drive: DriveId,
+        leg: LegId,
         node: NodeId,
-        members: &[(SlabIndex, Member, u8, u8)],
+        members: &[(SlabIndex, Member)],
     ) -> Result<(), Stopped> {
         let (fence, process) = (self.fence_of_stale(node), self.context.process(node));
         let (answer, _) = self.in_time(self.context.ask(node, fence, None)).await?;
         let ReplicaResponse::Gathered(present) = answer else { return Err(Stopped::FellBack) };
-        self.accepted_by.borrow_mut().extend(process.map(|process| (drive, process)));
-        let of_itself = members.iter().filter_map(|(slab, member, ..)| {
+        self.accepted_by.borrow_mut().extend(process.map(|process| (leg, process)));
+        let of_itself = members.iter().filter_map(|(slab, member)| {
             let is_it = |copy: &&GatheredCopy| copy.slab == *slab && copy.copy == member.copy;
             present.iter().find(is_it).map_or(Some(Version::ZERO), |copy| copy.proven)
         });
-        self.lower_mark(drive, of_itself.min()).await?;
-        for (slab, member, copies, part) in members {
+        if !leg.is_building {
+            self.lower_mark(leg.drive, of_itself.min()).await?;
+        }
+        let copies = self.membership.borrow().copies;
+        for (slab, member) in members {
             if present.iter().any(|copy| copy.slab == *slab && copy.copy == member.copy) {
                 continue;
             }
             let copy = self.membership.borrow().address(*slab, member);
-            let new = NewCopy { copy, drive: member.drive, copies: *copies, part: *part, epoch: self.epoch };
+            let new = NewCopy { copy, drive: member.drive, copies, part: member.part, epoch: self.epoch };
             self.in_time(self.ask_copy(member, ReplicaRequest::AddCopy(new), None)).await?;
         }
         Ok(())
@@ -203,17 +217,17 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// Completes when the writes that began before now have ended, if the leg is still in `state`.
-    async fn drain(&self, drive: DriveId, state: LegState) -> Result<(), Stopped> {
+    async fn drain(&self, leg: LegId, state: LegState) -> Result<(), Stopped> {
         let newest = self.versions.borrow().newest();
         loop {
             let changed = self.changed.notified();
             if self.is_deposed() {
                 return Err(Stopped::Owner);
             }
-            if self.leg_state(drive) != state {
+            if self.leg_state(leg) != state {
                 return Err(Stopped::FellBack);
             }
-            let unawaited = self.unawaited.borrow().get(&drive).copied().unwrap_or(0);
+            let unawaited = self.unawaited.borrow().get(&leg).copied().unwrap_or(0);
             let drained = !self.versions.borrow().is_under_way_up_to(newest);
             if drained && (state == LegState::Joining || unawaited == 0) {
                 return Ok(());
@@ -228,11 +242,11 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// the same version, and those of which the leg has lost blocks: it is to be in sync with all that others have.
     async fn pages_to_copy(
         &self,
-        members: &[(SlabIndex, Member, u8, u8)],
+        members: &[(SlabIndex, Member)],
         since: Version,
     ) -> Result<Vec<PageToCopy>, Stopped> {
         let mut pages = Vec::new();
-        for (slab, target, ..) in members {
+        for (slab, target) in members {
             let (_, source_pages) = self.source_pages(*slab).await?;
             let target_pages = self.ask_pages(*slab, target).await?;
             for (page, (source, own)) in (0..).zip(source_pages.iter().zip(&target_pages)) {
@@ -254,24 +268,24 @@ impl<C: OwnerContext> OwnerInner<C> {
         match self.ask_pages(slab, &source).await {
             Ok(pages) => Ok((source, pages)),
             Err(error) => {
-                self.note_failure(source.drive, &error);
+                self.note_failure(slab, &source, &error);
                 Err(Stopped::FellBack)
             }
         }
     }
 
-    async fn copy_page(&self, drive: DriveId, page: &PageToCopy) -> Result<(), Stopped> {
+    async fn copy_page(&self, leg: LegId, page: &PageToCopy) -> Result<(), Stopped> {
         let first = page.page * PAGE_BLOCKS;
         for chunk in 0..PAGE_BLOCKS / CHUNK_BLOCKS {
             let piece =
                 SlabRange { slab: page.slab, first: first + chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS };
-            self.copy_chunk(drive, page, piece).await?;
+            self.copy_chunk(leg, page, piece).await?;
         }
         let whole = SlabRange { slab: page.slab, first, count: PAGE_BLOCKS };
         let geometry = self.membership.borrow().geometry;
         let _lock = self.locks.exclusive(whole.in_volume(geometry)).await;
         let (_, source_pages) = self.source_pages(page.slab).await?;
-        self.check_joining(drive)?;
+        self.check_joining(leg)?;
         let request = ReplicaRequest::SetPageVersion {
             copy: self.membership.borrow().address(page.slab, &page.target),
             authority: self.authority(),
@@ -280,18 +294,18 @@ impl<C: OwnerContext> OwnerInner<C> {
             whole: true,
         };
         self.in_time(self.ask_copy(&page.target, request, None)).await?;
-        self.update_progress(drive, |progress| progress.pages_done += 1);
+        self.update_progress(leg, |progress| progress.pages_done += 1);
         Ok(())
     }
 
     /// Copies blocks that no write can change meanwhile.
-    async fn copy_chunk(&self, drive: DriveId, page: &PageToCopy, piece: SlabRange) -> Result<(), Stopped> {
+    async fn copy_chunk(&self, leg: LegId, page: &PageToCopy, piece: SlabRange) -> Result<(), Stopped> {
         let geometry = self.membership.borrow().geometry;
         let _lock = self.locks.exclusive(piece.in_volume(geometry)).await;
         self.promised().await?;
         let parts = self.read_piece(piece).await?;
         let target_states = self.ask_block_states(&page.target, piece).await?;
-        self.check_joining(drive)?;
+        self.check_joining(leg)?;
         let mut first = piece.first;
         for part in parts {
             let count = part.count();
@@ -303,7 +317,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
             let is_kept = is_lost && !page.is_changed;
             if !is_kept && !is_already(&part, already) {
-                self.send_part(drive, page, SlabRange { slab: piece.slab, first, count }, part).await?;
+                self.send_part(leg, page, SlabRange { slab: piece.slab, first, count }, part).await?;
             }
             first += count;
         }
@@ -312,7 +326,7 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     async fn send_part(
         &self,
-        drive: DriveId,
+        leg: LegId,
         page: &PageToCopy,
         piece: SlabRange,
         part: BlockPart,
@@ -336,26 +350,26 @@ impl<C: OwnerContext> OwnerInner<C> {
         };
         self.in_time(self.ask_copy(&page.target, request, payload)).await?;
         self.statistics.borrow_mut().blocks_resynced += u64::from(piece.count);
-        self.update_progress(drive, |progress| {
+        self.update_progress(leg, |progress| {
             progress.bytes_copied += u64::from(piece.count) * BLOCK_BYTES as u64;
         });
         Ok(())
     }
 
-    fn check_joining(&self, drive: DriveId) -> Result<(), Stopped> {
-        if self.leg_state(drive) == LegState::Joining { Ok(()) } else { Err(Stopped::FellBack) }
+    fn check_joining(&self, leg: LegId) -> Result<(), Stopped> {
+        if self.leg_state(leg) == LegState::Joining { Ok(()) } else { Err(Stopped::FellBack) }
     }
 
-    async fn promote(&self, drive: DriveId) -> Result<(), Stopped> {
-        self.check_joining(drive)?;
-        self.suspects.borrow_mut().remove(&drive);
-        self.set_leg_state(drive, LegState::Promoting);
+    async fn promote(&self, leg: LegId) -> Result<(), Stopped> {
+        self.check_joining(leg)?;
+        self.suspects.borrow_mut().remove(&leg);
+        self.set_leg_state(leg, LegState::Promoting);
         if !canary::is_planted(Bug::PromoteUndrained) {
-            self.drain(drive, LegState::Promoting).await?;
+            self.drain(leg, LegState::Promoting).await?;
         }
-        let members = self.members_on(drive);
+        let members = self.members_of(leg);
         for some in members.chunks(COPIES_AT_ONCE) {
-            let proofs = some.iter().map(|(slab, member, ..)| {
+            let proofs = some.iter().map(|(slab, member)| {
                 let copy = self.membership.borrow().address(*slab, member);
                 let request = ReplicaRequest::Prove { copy, authority: self.authority() };
                 self.in_time(self.ask_copy(member, request, None))
@@ -363,18 +377,18 @@ impl<C: OwnerContext> OwnerInner<C> {
             let proven: Result<Vec<_>, _> =
                 futures_util::future::join_all(proofs).await.into_iter().collect();
             if let Err(error) = proven {
-                self.set_leg_state(drive, LegState::Stale);
+                self.set_leg_state(leg, LegState::Stale);
                 return Err(error.into());
             }
         }
-        while !self.change(MembershipChange::Promote(drive)).await {
+        while !self.change(MembershipChange::Promote(leg)).await {
             // Not made, for certain.
             if self.is_deposed() {
                 return Err(Stopped::Owner);
             }
-            if !self.may_promote(drive) {
-                self.suspects.borrow_mut().remove(&drive);
-                self.set_leg_state(drive, LegState::Stale);
+            if !self.may_promote(leg) {
+                self.suspects.borrow_mut().remove(&leg);
+                self.set_leg_state(leg, LegState::Stale);
                 return Err(Stopped::NotPromoted);
             }
             self.context.platform().sleep(PROMOTION_RETRY).await;
@@ -384,12 +398,14 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// Whether the leg is complete: only as long as nothing suspects it, and the guardian has not marked it
     /// stale.
-    pub(crate) fn may_promote(&self, drive: DriveId) -> bool {
-        self.leg_state(drive) == LegState::Promoting && !self.suspects.borrow().contains_key(&drive)
+    pub(crate) fn may_promote(&self, leg: LegId) -> bool {
+        self.leg_state(leg) == LegState::Promoting
+            && !self.suspects.borrow().contains_key(&leg)
+            && self.may_be_built(leg)
     }
 
-    fn update_progress(&self, drive: DriveId, update: impl FnOnce(&mut ResyncProgress)) {
-        if let Some(progress) = self.resync.borrow_mut().get_mut(&drive) {
+    fn update_progress(&self, leg: LegId, update: impl FnOnce(&mut ResyncProgress)) {
+        if let Some(progress) = self.resync.borrow_mut().get_mut(&leg) {
             update(progress);
         }
     }

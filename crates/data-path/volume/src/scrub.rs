@@ -153,8 +153,11 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// What the in-sync copies hold of blocks that the caller holds, and what of that can be healed.
     async fn check_piece(&self, piece: SlabRange) -> (ScrubReport, Vec<DamagedCopy>) {
         let mut report = ScrubReport::default();
-        let (in_sync, others): (Vec<_>, Vec<_>) =
-            self.members(piece.slab).into_iter().partition(|(_, state)| *state == LegState::InSync);
+        let (in_sync, others): (Vec<_>, Vec<_>) = self
+            .members(piece.slab)
+            .into_iter()
+            .filter(|(member, _)| !member.is_building)
+            .partition(|(_, state)| *state == LegState::InSync);
         report.pieces_unchecked += others.len() as u64;
         let members: Vec<Member> = in_sync.into_iter().map(|(member, _)| member).collect();
         let checks = members.iter().map(|member| self.ask_check(member, piece));
@@ -163,7 +166,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             match checked {
                 Ok(checked) => copies.push((*member, checked)),
                 Err(error) => {
-                    self.note_failure(member.drive, &error);
+                    self.note_failure(piece.slab, member, &error);
                     report.pieces_unchecked += 1;
                 }
             }

@@ -24,7 +24,7 @@ use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{DriveId, Epoch, NodeId, PAGE_BLOCKS, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
-use crate::membership::{Member, MembershipChange};
+use crate::membership::{LegId, Member, MembershipChange};
 use crate::owner::OwnerInner;
 use crate::takeover::Interrupted;
 
@@ -155,7 +155,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             match answer {
                 Ok((ReplicaResponse::Gathered(copies), _)) => {
                     let there = drives.iter().filter(|(_, other)| *other == node);
-                    let accepted = there.filter_map(|(drive, _)| Some((*drive, process?)));
+                    let accepted = there.filter_map(|(drive, _)| Some((LegId::standing(*drive), process?)));
                     self.accepted_by.borrow_mut().extend(accepted);
                     gathered.extend(copies.into_iter().map(|copy| ((copy.drive, copy.slab), copy)));
                 }

@@ -51,6 +51,8 @@ fn what_one_copy_has_lost_or_the_take_over_makes_the_same_is_no_difference() {
         node: NodeId::from_bytes([number; 16]),
         drive: drive(number),
         copy: spandrel_shared::CopyId::from_bytes([number; 16]),
+        part: number,
+        is_building: false,
     };
     let members = [member(2), member(1)];
     let [newer, older] = [Version::new(Epoch(1), 7), Version::new(Epoch(1), 6)];

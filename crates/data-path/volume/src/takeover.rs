@@ -33,7 +33,7 @@ use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
-use crate::membership::{LegState, Member};
+use crate::membership::{LegId, LegState, Member};
 use crate::owner::{OwnerInner, Phase};
 use crate::read::CopyPart;
 use crate::write::Content;
@@ -115,7 +115,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             match answer {
                 Ok((ReplicaResponse::Gathered(copies), _)) => {
                     let legs = self.legs_in(LegState::InSync).into_iter().filter(|(_, other)| other == node);
-                    let accepted = legs.filter_map(|(drive, _)| Some((drive, process?)));
+                    let accepted = legs.filter_map(|(leg, _)| Some((leg, process?)));
                     self.accepted_by.borrow_mut().extend(accepted);
                     for copy in copies {
                         if copy.listed.iter().any(|listed| listed.in_doubt) {
@@ -142,24 +142,24 @@ impl<C: OwnerContext> OwnerInner<C> {
         let known_up_to = gathered.mark.complete_up_to();
         let mut lacking = BTreeMap::new();
         let without_all_copies = self.drives_without_all_copies(&gathered.copies);
-        for (drive, node) in self.legs_in(LegState::InSync) {
+        for (leg, node) in self.legs_in(LegState::InSync) {
             if absent.contains(&node) {
-                lacking.insert(drive, known_up_to);
-            } else if without_all_copies.contains(&drive) {
+                lacking.insert(leg.drive, known_up_to);
+            } else if without_all_copies.contains(&leg.drive) {
                 // The drive is gone from its node, or has lost copies: nothing is known of it.
-                lacking.insert(drive, Version::ZERO);
+                lacking.insert(leg.drive, Version::ZERO);
             }
         }
         self.mark_or_retry(lacking).await?;
         Ok(gathered)
     }
 
-    fn legs_in(&self, state: LegState) -> Vec<(DriveId, NodeId)> {
+    fn legs_in(&self, state: LegState) -> Vec<(LegId, NodeId)> {
         let legs = self.legs.borrow();
-        legs.iter().filter(|(_, leg)| leg.state == state).map(|(drive, leg)| (*drive, leg.node)).collect()
+        legs.iter().filter(|(_, leg)| leg.state == state).map(|(id, leg)| (*id, leg.node)).collect()
     }
 
-    /// The drives of which not every copy was told that should be there.
+    /// The drives of which not every copy was told that should be there. One that is being built may not be made yet.
     pub(crate) fn drives_without_all_copies(
         &self,
         gathered: &BTreeMap<(DriveId, SlabIndex), GatheredCopy>,
@@ -169,7 +169,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let members = slabs.flat_map(|(slab, members)| members.iter().map(move |member| (slab, member)));
         let lacks = |(slab, member): &(SlabIndex, &Member)| {
             let copy = gathered.get(&(member.drive, *slab));
-            copy.is_none_or(|copy| copy.copy != member.copy)
+            !member.is_building && copy.is_none_or(|copy| copy.copy != member.copy)
         };
         members.filter(lacks).map(|(_, member)| member.drive).collect()
     }
@@ -179,8 +179,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         let known_up_to = gathered.mark.complete_up_to();
         let mut unproven: BTreeMap<DriveId, Version> = BTreeMap::new();
         for copy in gathered.copies.values() {
+            let leg = self.membership.borrow().find(copy.slab, copy.copy).map(Member::leg);
             if let Some(proven) = copy.proven
-                && self.leg_state(copy.drive) == LegState::InSync
+                && leg.is_some_and(|leg| self.leg_state(leg) == LegState::InSync)
             {
                 witness::reached(Rare::CopyUnproven);
                 let since = unproven.entry(copy.drive).or_insert(known_up_to);
@@ -289,7 +290,8 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// the others hold.
     async fn give_up_holders(&self, question: &Question) -> Result<(), Interrupted> {
         let since = self.versions.borrow().mark().complete_up_to();
-        let holders = question.holders.iter().filter(|drive| self.leg_state(**drive) == LegState::InSync);
+        let is_in_sync = |drive: &&DriveId| self.leg_state(LegId::standing(**drive)) == LegState::InSync;
+        let holders = question.holders.iter().filter(is_in_sync);
         let holders: BTreeMap<DriveId, Version> = holders.map(|drive| (*drive, since)).collect();
         tracing::warn!(volume = %self.volume, version = %question.version, "a write that may be incomplete is damaged on every copy that lists it");
         self.mark_or_retry(holders).await?;

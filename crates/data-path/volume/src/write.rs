@@ -16,10 +16,10 @@ use spandrel_replica::{ReplicaError, ReplicaRequest};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, Version};
+use spandrel_shared::{BLOCK_BYTES, BlockRange, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
-use crate::membership::{LegState, Member};
+use crate::membership::{LegId, LegState, Member};
 use crate::owner::{Owner, OwnerError, OwnerInner};
 
 /// How long a copy that failed is left alone before it is asked again.
@@ -203,8 +203,8 @@ impl<C: OwnerContext> OwnerInner<C> {
     async fn let_joining_legs_follow(&self) {
         let lagging = || {
             let unawaited = self.unawaited.borrow();
-            let mut drives = unawaited.iter().filter(|(_, count)| **count >= UNAWAITED_WRITES_MAX);
-            drives.find(|(drive, _)| self.leg_state(**drive) == LegState::Joining).map(|(drive, _)| *drive)
+            let mut legs = unawaited.iter().filter(|(_, count)| **count >= UNAWAITED_WRITES_MAX);
+            legs.find(|(leg, _)| self.leg_state(**leg) == LegState::Joining).map(|(leg, _)| *leg)
         };
         if lagging().is_none() {
             return;
@@ -213,8 +213,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         let deadline = platform.now() + LAG_MAX;
         let followed = self.changed.wait_until(|| lagging().is_none() || self.is_deposed());
         if before(platform, deadline, followed).await.is_none() {
-            while let Some(drive) = lagging() {
-                self.set_leg_state(drive, LegState::Stale);
+            while let Some(leg) = lagging() {
+                self.set_leg_state(leg, LegState::Stale);
             }
         }
     }
@@ -235,7 +235,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         // The other nodes first: the message is on its way while the own drive is written.
         members.sort_by_key(|(member, _)| member.node == own_node);
         let joining = members.iter().filter(|(_, state)| *state == LegState::Joining);
-        write.unawaited.extend(joining.map(|(member, _)| member.drive));
+        write.unawaited.extend(joining.map(|(member, _)| member.leg()));
         for (member, state) in members {
             if state == LegState::Joining {
                 let (request, payload) = self.write_request(piece, content, version, &member);
@@ -259,7 +259,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     ) -> (Member, Result<(), AskError>) {
         if delay > Duration::ZERO {
             self.context.platform().sleep(delay).await;
-            if !self.leg_state(member.drive).is_needed() {
+            if !self.state_of(write.piece.slab, &member).is_needed() {
                 return (member, Err(AskError::Unreachable("its leg has fallen out".to_owned())));
             }
         }
@@ -271,14 +271,14 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// Sends a write to a joining leg: nobody waits for its answer but the leg's promotion.
     fn send_unawaited(&self, member: &Member, request: ReplicaRequest, payload: Option<Buffer>) {
         let Some(owner) = self.own_handle() else { return };
-        let member = *member;
-        *self.unawaited.borrow_mut().entry(member.drive).or_insert(0) += 1;
+        let (member, leg) = (*member, member.leg());
+        *self.unawaited.borrow_mut().entry(leg).or_insert(0) += 1;
         self.context.platform().spawn(async move {
             let answer = owner.in_time(owner.ask_copy(&member, request, payload)).await;
             if let Err(error) = answer {
-                owner.fall_back(member.drive, &error);
+                owner.fall_back(leg, &error);
             }
-            if let Some(count) = owner.unawaited.borrow_mut().get_mut(&member.drive) {
+            if let Some(count) = owner.unawaited.borrow_mut().get_mut(&leg) {
                 *count -= 1;
             }
             owner.changed.notify_all();
@@ -321,19 +321,20 @@ impl<C: OwnerContext> OwnerInner<C> {
         F: Future<Output = (Member, Result<(), AskError>)>,
     {
         let mut retries = FuturesUnordered::new();
-        let mut without_room: Vec<DriveId> = Vec::new();
-        let mut durable: Vec<DriveId> = Vec::new();
+        let slab = write.piece.slab;
+        let mut without_room: Vec<Member> = Vec::new();
+        let mut durable: Vec<Member> = Vec::new();
         loop {
             let changed = self.changed.notified();
             if self.is_deposed() {
                 return Err(OwnerError::Deposed);
             }
-            let needed = |drive: DriveId| self.leg_state(drive).is_needed();
+            let needed = |member: &Member| self.state_of(slab, member).is_needed();
             // A leg that has it but does not count any more makes no difference: it gets what the
             // others hold when it comes back.
-            let any_durable = durable.iter().any(|drive| needed(*drive));
-            if !awaited.iter().any(|member| needed(member.drive)) {
-                if !without_room.iter().any(|drive| needed(*drive)) {
+            let any_durable = durable.iter().any(needed);
+            if !awaited.iter().any(needed) {
+                if !without_room.iter().any(needed) {
                     return Ok(());
                 }
                 if !any_durable {
@@ -342,36 +343,34 @@ impl<C: OwnerContext> OwnerInner<C> {
                 }
                 // Some copies have it: those without room must not count any more. One that cannot be
                 // marked, since another slab's last copy is with it, is asked until it has room.
-                for drive in &without_room {
-                    self.note_failure(*drive, &AskError::Replica(ReplicaError::NoRoom));
-                }
-                let again = self.members(write.piece.slab).into_iter().map(|(member, _)| member);
-                for member in again.filter(|member| without_room.contains(&member.drive)) {
+                for member in without_room.drain(..) {
+                    self.note_failure(slab, &member, &AskError::Replica(ReplicaError::NoRoom));
                     awaited.push(member);
                     retries.push(self.ask_write(write, member, RETRY_DELAY));
                 }
-                without_room.clear();
                 continue;
             }
             if any_durable && self.is_overdue(write.begun) {
-                self.suspect_silent(&awaited);
+                self.suspect_silent(slab, &awaited);
             }
             let Some((member, answer)) = next_of(&mut asks, &mut retries, changed).await else { continue };
             match answer {
                 Ok(()) => {
-                    awaited.retain(|other| other.drive != member.drive);
-                    durable.push(member.drive);
-                    self.suspects.borrow_mut().remove(&member.drive);
+                    awaited.retain(|other| other.copy != member.copy);
+                    if let Some(leg) = self.leg_of(slab, &member) {
+                        self.suspects.borrow_mut().remove(&leg);
+                    }
+                    durable.push(member);
                 }
-                Err(AskError::Replica(ReplicaError::NoRoom)) if needed(member.drive) => {
+                Err(AskError::Replica(ReplicaError::NoRoom)) if needed(&member) => {
                     witness::reached(Rare::DriveFull);
-                    awaited.retain(|other| other.drive != member.drive);
-                    without_room.push(member.drive);
+                    awaited.retain(|other| other.copy != member.copy);
+                    without_room.push(member);
                 }
                 // It is not needed again before this write has ended: a resync waits for that.
-                Err(_) if !needed(member.drive) => {}
+                Err(_) if !needed(&member) => {}
                 Err(error) => {
-                    self.note_failure(member.drive, &error);
+                    self.note_failure(slab, &member, &error);
                     retries.push(self.ask_write(write, member, RETRY_DELAY));
                 }
             }
@@ -383,20 +382,20 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// A write that has changed nothing on the copies in sync may have been carried out on those that it was
     /// sent to while they joined. They would differ from then on: they begin anew. Their promotion, if they have
     /// come so far, is not sent before this write has ended.
-    fn undo_on_joining(&self, unawaited: &[DriveId]) {
-        for drive in unawaited {
-            if matches!(self.leg_state(*drive), LegState::Joining | LegState::Promoting) {
-                self.set_leg_state(*drive, LegState::Stale);
+    fn undo_on_joining(&self, unawaited: &[LegId]) {
+        for leg in unawaited {
+            if matches!(self.leg_state(*leg), LegState::Joining | LegState::Promoting) {
+                self.set_leg_state(*leg, LegState::Stale);
             }
         }
     }
 
     /// Suspects the copies that have not answered a write for long while another one has: their drives
     /// hang, though their nodes are alive. (As long as none has answered, it may be this node.)
-    fn suspect_silent(&self, awaited: &[Member]) {
+    fn suspect_silent(&self, slab: SlabIndex, awaited: &[Member]) {
         let silent = AskError::Unreachable("it does not answer a write".to_owned());
         for member in awaited {
-            self.note_failure(member.drive, &silent);
+            self.note_failure(slab, member, &silent);
         }
     }
 }
@@ -432,7 +431,7 @@ struct PieceWrite<'a> {
     /// For [`OwnerInner::is_overdue`].
     begun: u64,
     /// The legs that were joining when it was sent to them.
-    unawaited: Vec<DriveId>,
+    unawaited: Vec<LegId>,
 }
 
 /// A write that is under way. If its future is dropped before its end, nobody knows which copies

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use spandrel_cluster::majority::{Surroundings, Verdict, may_mark};
 use spandrel_cluster::store::StateStore;
-use spandrel_cluster::{StateError, VolumeMembership, VolumeWriter};
+use spandrel_cluster::{CopyBatch, StateError, VolumeMembership, VolumeWriter};
 use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
@@ -69,7 +69,17 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
         let state = &self.parts.state;
         match change {
             MembershipChange::MarkStale(marks) => state.mark_stale(self.parts.own, seen, marks).await,
-            MembershipChange::Promote(drive) => state.promote(self.parts.own, seen, &[*drive].into()).await,
+            MembershipChange::Promote(leg) if leg.is_building => {
+                state.finish_copies(self.parts.own, seen, leg.drive).await
+            }
+            MembershipChange::Promote(leg) => state.promote(self.parts.own, seen, &[leg.drive].into()).await,
+            MembershipChange::Build(moves) => {
+                let room = state.pool_room().await?;
+                let platform = &self.parts.platform;
+                let batch = CopyBatch::from_random(platform.random_u64(), platform.random_u64());
+                state.begin_copies(self.parts.own, seen, moves, batch, &room).await
+            }
+            MembershipChange::Abandon(drive) => state.abandon_copies(self.parts.own, seen, *drive).await,
             MembershipChange::Settle(stale) => {
                 state.settle_copies(self.parts.own, seen, stale, self.parts.cluster.generation).await
             }
@@ -208,6 +218,8 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
 
 /// Whether the state shows what a change asked for.
 fn is_made(now: &VolumeMembership, change: &MembershipChange, generation: u32) -> bool {
+    let builds_on =
+        |drive: DriveId| now.sets.iter().any(|set| set.on(drive).is_some_and(|member| member.building));
     match change {
         MembershipChange::Settle(stale) => {
             now.record.generation == generation && now.marks.keys().eq(stale.iter())
@@ -215,22 +227,27 @@ fn is_made(now: &VolumeMembership, change: &MembershipChange, generation: u32) -
         MembershipChange::MarkStale(marks) => {
             marks.iter().all(|(drive, since)| now.marks.get(drive).is_some_and(|mark| mark <= since))
         }
-        MembershipChange::Promote(drive) => !now.marks.contains_key(drive),
+        MembershipChange::Promote(leg) if leg.is_building => !builds_on(leg.drive),
+        MembershipChange::Promote(leg) => !now.marks.contains_key(&leg.drive),
+        MembershipChange::Build(moves) => moves.iter().all(|copy| {
+            let set = now.sets.get(copy.slab.0 as usize);
+            set.is_some_and(|set| set.on(copy.to).is_some_and(|member| member.part == copy.part))
+        }),
+        MembershipChange::Abandon(drive) => !builds_on(*drive),
     }
 }
 
-/// The membership as the owner uses it. Copies that are still being built are left out: nothing
-/// counts on them yet. If the marks are those of an earlier `generation` of the state, they count for nothing.
+/// The membership as the owner uses it. If the marks are those of an earlier `generation` of the state, they count for
+/// nothing, and copies that were being built are left out.
 pub(crate) fn membership_of(seen: &VolumeMembership, generation: u32) -> Membership {
+    let is_settled = seen.record.generation == generation;
     let member = |member: &spandrel_cluster::Member| {
         let node = seen.nodes.get(&member.drive).copied()?;
-        Some(Member { node, drive: member.drive, copy: member.copy })
+        let counts = is_settled || !member.building;
+        let (drive, copy, part, is_building) = (member.drive, member.copy, member.part, member.building);
+        counts.then_some(Member { node, drive, copy, part, is_building })
     };
-    let slabs = seen
-        .sets
-        .iter()
-        .map(|set| set.members.iter().filter(|member| !member.building).filter_map(member).collect());
-    let is_settled = seen.record.generation == generation;
+    let slabs = seen.sets.iter().map(|set| set.members.iter().filter_map(member).collect());
     let stale: BTreeMap<DriveId, Version> = if is_settled { seen.marks.clone() } else { BTreeMap::new() };
     Membership {
         volume: seen.volume,
@@ -238,6 +255,7 @@ pub(crate) fn membership_of(seen: &VolumeMembership, generation: u32) -> Members
         geometry: seen.record.slab_bytes,
         epoch: seen.record.epoch,
         configuration: seen.record.configuration,
+        copies: seen.record.copies,
         slabs: slabs.collect(),
         stale,
         unsettled: (!is_settled).then(|| Unsettled { lost: seen.lost.clone() }),

@@ -2,6 +2,7 @@ use spandrel_cluster::records::VolumeRoomRecord;
 use spandrel_cluster::store::Revision;
 use spandrel_cluster::{VolumeOwner, VolumeRecord, VolumeState};
 use spandrel_shared::{ConfigurationVersion, ProcessIncarnation, SlabGeometry};
+use spandrel_volume::LegId;
 
 use super::*;
 
@@ -41,7 +42,7 @@ fn a_change_whose_answer_comes_after_that_of_a_later_one_counts_only_if_it_still
     let drive = DriveId::from_random(7, 7);
     let mut seen = membership(1, &[drive]);
     let (promoted, marked_again) = (membership(2, &[]), membership(3, &[drive]));
-    let promote = MembershipChange::Promote(drive);
+    let promote = MembershipChange::Promote(LegId::standing(drive));
     assert!(is_made(&promoted, &promote, 0), "the store has made it");
 
     let newest = adopt(&mut seen, Some(marked_again)).expect("it is the owner");

@@ -148,6 +148,9 @@ pub struct LegReport {
     pub drive: DriveId,
     /// Its node.
     pub node: NodeId,
+    /// Whether its copies are being built, to take the places of others.
+    #[serde(default)]
+    pub is_building: bool,
     /// How far it takes part: `in-sync`, `stale`, `joining` or `promoting`.
     pub state: String,
     /// While it is brought up to date: pages of 2 MiB that are done, and all.
@@ -251,11 +254,12 @@ fn report_volume<P: Platform, S: StateStore>(
     let owner = &ownership.owner;
     let counted = owner.statistics();
     let progress = owner.resync_progress();
-    let legs = owner.legs().into_iter().map(|(drive, leg)| LegReport {
-        drive,
+    let legs = owner.legs().into_iter().map(|(id, leg)| LegReport {
+        drive: id.drive,
         node: leg.node,
+        is_building: id.is_building,
         state: state_name(leg.state).to_owned(),
-        resync_pages: progress.get(&drive).map(|progress| (progress.pages_done, progress.pages_total)),
+        resync_pages: progress.get(&id).map(|progress| (progress.pages_done, progress.pages_total)),
     });
     OwnedVolumeReport {
         volume,

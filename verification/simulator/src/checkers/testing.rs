@@ -168,7 +168,13 @@ pub(crate) fn damage(by_crash: bool) -> Damage {
 
 /// The copies on a server's only drive, as an owner sees them.
 pub(crate) fn leg(node: usize, state: &str) -> LegReport {
-    LegReport { drive: drive_id(node), node: node_id(node), state: state.to_owned(), resync_pages: None }
+    LegReport {
+        drive: drive_id(node),
+        node: node_id(node),
+        is_building: false,
+        state: state.to_owned(),
+        resync_pages: None,
+    }
 }
 
 /// An ownership in epoch 1 of the hand-made volume.

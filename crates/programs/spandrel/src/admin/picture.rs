@@ -16,6 +16,7 @@ use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathR
 use spandrel_platform::Address;
 use spandrel_pool::{DriveRoom, NodeRoom, PoolView, Space};
 use spandrel_shared::{BLOCK_BYTES, DriveId, Error, NodeId, SlabGeometry, VolumeId};
+use spandrel_volume::LegId;
 
 use crate::admin::administration::node_not_found;
 use crate::admin::api::{
@@ -466,19 +467,18 @@ impl Facts {
     }
 
     fn volume_status(&self, membership: &VolumeMembership, owner: Option<&OwnedVolumeReport>) -> Status {
-        let is_repairing = |drive: DriveId| leg_of(owner, drive).is_some_and(is_repairing);
         let mut slabs = BTreeSet::new();
         for set in &membership.sets {
             let members = set.members.iter();
             slabs.insert(
-                members.map(|member| (member.drive, membership.is_in_sync(member))).collect::<Vec<_>>(),
+                members.map(|member| (leg_id(member), membership.is_in_sync(member))).collect::<Vec<_>>(),
             );
         }
-        let copy = |(drive, is_in_sync): (DriveId, bool)| CopyFacts {
+        let copy = |(leg, is_in_sync): (LegId, bool)| CopyFacts {
             is_in_sync,
-            is_reachable: self.is_reachable(drive),
-            is_lost: self.room.drives.get(&drive).is_none_or(|record| record.state == DriveState::Failed),
-            is_repairing: is_repairing(drive),
+            is_reachable: self.is_reachable(leg.drive),
+            is_lost: self.room.drives.get(&leg.drive).is_none_or(|record| record.state == DriveState::Failed),
+            is_repairing: leg_of(owner, leg).is_some_and(is_repairing),
         };
         volume::status(&VolumeFacts {
             slabs: slabs.into_iter().map(|slab| slab.into_iter().map(copy).collect()).collect(),
@@ -488,16 +488,19 @@ impl Facts {
     }
 
     fn legs(&self, membership: &VolumeMembership, owner: Option<&OwnedVolumeReport>) -> Vec<LegStatus> {
-        let mut slabs: BTreeMap<DriveId, (u32, bool)> = BTreeMap::new();
+        let mut slabs: BTreeMap<LegId, (u32, bool)> = BTreeMap::new();
         for member in membership.sets.iter().flat_map(|set| &set.members) {
-            let (count, in_sync) = slabs.entry(member.drive).or_insert((0, true));
+            let (count, in_sync) = slabs.entry(leg_id(member)).or_insert((0, true));
             *count += 1;
             *in_sync &= membership.is_in_sync(member);
         }
-        let leg = |(drive, (slabs, in_sync)): (DriveId, (u32, bool))| {
-            let told = leg_of(owner, drive);
+        let leg = |(id, (slabs, in_sync)): (LegId, (u32, bool))| {
+            let (drive, told) = (id.drive, leg_of(owner, id));
             let by_marks = if in_sync { "in-sync" } else { "stale" };
             let mut state = told.map_or_else(|| by_marks.to_owned(), |leg| leg.state.clone());
+            if id.is_building {
+                state = format!("being built: {state}");
+            }
             if !self.is_reachable(drive) {
                 state += " (away)";
             }
@@ -521,8 +524,13 @@ impl Facts {
     }
 }
 
-fn leg_of(owner: Option<&OwnedVolumeReport>, drive: DriveId) -> Option<&LegReport> {
-    owner.and_then(|owner| owner.legs.iter().find(|leg| leg.drive == drive))
+fn leg_id(member: &Member) -> LegId {
+    LegId { drive: member.drive, is_building: member.building }
+}
+
+fn leg_of(owner: Option<&OwnedVolumeReport>, id: LegId) -> Option<&LegReport> {
+    let is_it = |leg: &&LegReport| (leg.drive, leg.is_building) == (id.drive, id.is_building);
+    owner.and_then(|owner| owner.legs.iter().find(is_it))
 }
 
 fn is_repairing(leg: &LegReport) -> bool {

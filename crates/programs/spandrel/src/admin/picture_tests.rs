@@ -39,7 +39,13 @@ fn drive_report(number: u64) -> DriveReport {
 }
 
 fn leg(number: u64, state: &str) -> LegReport {
-    LegReport { drive: drive_id(number), node: node_id(number), state: state.to_owned(), resync_pages: None }
+    LegReport {
+        drive: drive_id(number),
+        node: node_id(number),
+        is_building: false,
+        state: state.to_owned(),
+        resync_pages: None,
+    }
 }
 
 fn owned() -> OwnedVolumeReport {
