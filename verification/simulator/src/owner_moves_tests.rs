@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use spandrel_replica::{Authority, BlockState};
-use spandrel_volume::LegState;
+use spandrel_volume::{LegState, Phase};
 
 use super::rules::Rules;
 use super::*;
@@ -265,4 +265,40 @@ fn a_copy_that_is_being_built_can_be_given_up() {
     rules.until("nothing remains", || replica.copies_of(rules.owner().volume()).is_empty());
     rules.write(3, 6).unwrap();
     rules.assert_copies_are_the_same();
+}
+
+/// The state is put back to one that knows nothing of a move. The copy that was built since may hold what no other one
+/// does; where the others hold it all, it is not needed.
+#[test]
+fn a_state_from_before_a_move_does_not_bring_old_content_back() {
+    for others_are_stale in [false, true] {
+        let rules = Rules::with_spare(1);
+        rules.write(3, 5).unwrap();
+        let slabs = rules.owners.membership().slabs;
+        rules.build();
+        rules.assert_moved();
+        rules.write(3, 6).unwrap();
+        if others_are_stale {
+            rules.take(SPARE);
+            for index in [0, 1] {
+                rules.owners.stop(index, false);
+                rules.write(3, 7 + index as u64).unwrap();
+            }
+        }
+        (0..=SPARE).for_each(|index| rules.owners.stop(index, true));
+        rules.owners.set_back_to(slabs, &[]);
+        (0..=SPARE).for_each(|index| rules.owners.start(index, false));
+        rules.until("all are up", || (0..=SPARE).all(|index| rules.owners.is_up(index)));
+        if others_are_stale {
+            rules.owners.take(1);
+            rules.until("it begins", || rules.owners.owner().is_some());
+            rules.run_for(Duration::from_secs(20));
+            assert_eq!(rules.owner().phase(), Phase::TakingOver, "node 3 alone has the last write");
+        } else {
+            rules.take(1);
+            assert_eq!(rules.read(3), Ok(6));
+            rules.until("node 2 has it again", || rules.leg(2) == LegState::InSync);
+            assert_eq!(rules.block_state_on(2, 3), rules.block_state_on(0, 3));
+        }
+    }
 }

@@ -144,9 +144,19 @@ impl OwnersWorld {
 
     /// The cluster's state is put back to one that knows of no marks and no owner. `lost` nodes' drives are given up.
     pub fn set_back(&self, lost: &[usize]) {
+        let slabs = self.membership().slabs;
+        self.set_back_to(slabs, lost);
+    }
+
+    /// The same, to one that has these copies.
+    pub fn set_back_to(&self, slabs: Vec<Vec<Member>>, lost: &[usize]) {
         let mut state = self.shared.state.borrow_mut();
+        state.slabs = slabs;
         state.stale.clear();
-        state.unsettled = Some(Unsettled { lost: lost.iter().map(|index| drive_id(*index)).collect() });
+        state.unsettled = Some(Unsettled {
+            lost: lost.iter().map(|index| drive_id(*index)).collect(),
+            pool: (0..self.shared.nodes.len()).map(|index| (drive_id(index), node_id(index))).collect(),
+        });
     }
 
     /// From now on `judge` decides what becomes of each request to a node.

@@ -99,6 +99,8 @@ pub struct Membership {
 pub struct Unsettled {
     /// The drives that are given up for lost: what they hold is not waited for.
     pub lost: BTreeSet<DriveId>,
+    /// All drives of the pool, with their nodes: any may hold copies of the volume that were built since.
+    pub pool: BTreeMap<DriveId, NodeId>,
 }
 
 impl Membership {

@@ -12,19 +12,23 @@
 //! 3. All other blocks are the same on copies that were in sync at the end. If two copies differ, one of them was not:
 //!    the one that no later ownership has written to; within one ownership the one whose differing pages are the
 //!    older ones.
-//! 4. What is out is stale since zero, and is brought up to date from the others.
+//! 4. A copy that the state does not know may have been built since, in the place of one that it knows. If it holds
+//!    something newer than all of these, they do not count, and nothing is decided.
+//! 5. What is out is stale since zero, and is brought up to date from the others.
 //!
 //! Where this gives no answer, nothing is decided: the volume waits, and says for what.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
-use spandrel_replica::{BlockState, GatheredCopy, Mark, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{
+    BlockState, CopyAddress, GatheredCopy, Mark, PageState, ReplicaRequest, ReplicaResponse,
+};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{DriveId, Epoch, NodeId, PAGE_BLOCKS, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
-use crate::membership::{LegId, Member, MembershipChange};
+use crate::membership::{LegId, Member, MembershipChange, Unsettled};
 use crate::owner::OwnerInner;
 use crate::takeover::Interrupted;
 
@@ -95,15 +99,14 @@ impl Comparison {
 impl<C: OwnerContext> OwnerInner<C> {
     /// Finds out which legs are in sync, and has the cluster's state say so.
     pub(crate) async fn settle(&self) -> Result<(), Interrupted> {
-        let lost = match &self.membership.borrow().unsettled {
-            Some(unsettled) => unsettled.lost.clone(),
-            None => return Ok(()),
+        let Some(Unsettled { lost, pool }) = self.membership.borrow().unsettled.clone() else {
+            return Ok(());
         };
+        let gathered = self.fence_all(&lost, &pool).await?;
         // Others' drives are nothing to this volume.
         let drives = self.membership.borrow().drives();
-        let lost: BTreeSet<DriveId> = lost.into_iter().filter(|drive| drives.contains_key(drive)).collect();
-        let gathered = self.fence_all(&lost).await?;
-        let mut out = lost;
+        let mut out: BTreeSet<DriveId> =
+            lost.into_iter().filter(|drive| drives.contains_key(drive)).collect();
         let mut damaged = self.drives_without_all_copies(&gathered);
         let unproven = gathered.values().filter(|copy| copy.proven.is_some() && self.is_member(copy));
         damaged.extend(unproven.map(|copy| copy.drive));
@@ -123,6 +126,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
         };
         out.extend(losers);
+        self.compare_unknown(&gathered, &out).await?;
         if !self.membership.borrow().may_mark(&out) {
             let why = "of some slab every copy is missing, or older than another one of its drive's volume";
             return Err(self.cannot_settle(why));
@@ -135,15 +139,19 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// Fences every node that has copies, stale ones included. All must answer: nobody knows what the others hold.
+    /// Fences every node of the pool, whether it has copies that count or not. All must answer: nobody knows what the
+    /// others hold.
     async fn fence_all(
         &self,
         lost: &BTreeSet<DriveId>,
+        pool: &BTreeMap<DriveId, NodeId>,
     ) -> Result<BTreeMap<(DriveId, SlabIndex), GatheredCopy>, Interrupted> {
+        let is_kept = |drive: &DriveId| !lost.contains(drive);
         let drives = self.membership.borrow().drives();
         let drives: BTreeMap<DriveId, NodeId> =
-            drives.into_iter().filter(|(drive, _)| !lost.contains(drive)).collect();
-        let nodes: Vec<NodeId> = drives.values().copied().collect::<BTreeSet<_>>().into_iter().collect();
+            drives.into_iter().filter(|(drive, _)| is_kept(drive)).collect();
+        let kept = pool.iter().filter(|(drive, _)| is_kept(drive)).chain(&drives);
+        let nodes: Vec<NodeId> = kept.map(|(_, node)| *node).collect::<BTreeSet<_>>().into_iter().collect();
         let processes: Vec<_> = nodes.iter().map(|node| self.context.process(*node)).collect();
         let fences = nodes.iter().map(|node| {
             let request = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch, settles: true };
@@ -168,12 +176,60 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         // A node may be there without a drive that it had.
         let present: BTreeSet<DriveId> = gathered.keys().map(|(drive, _)| *drive).collect();
-        let missing: BTreeSet<DriveId> =
+        let mut missing: BTreeSet<DriveId> =
             drives.keys().filter(|drive| !present.contains(drive)).copied().collect();
         if missing.is_empty() && absent.is_empty() {
             return Ok(gathered);
         }
+        let kept = pool.iter().filter(|(drive, node)| is_kept(drive) && absent.contains(node));
+        missing.extend(kept.map(|(drive, _)| *drive));
         Err(self.cannot_settle(&format!("what is on {} is not known", names(&missing))))
+    }
+
+    /// A copy that the state does not know may have been built since, and count: then those that it knows do not all
+    /// hold what was answered.
+    async fn compare_unknown(
+        &self,
+        gathered: &BTreeMap<(DriveId, SlabIndex), GatheredCopy>,
+        out: &BTreeSet<DriveId>,
+    ) -> Result<(), Interrupted> {
+        let Some(Unsettled { lost, pool }) = self.membership.borrow().unsettled.clone() else {
+            return Ok(());
+        };
+        let unknown = gathered.values().filter(|copy| !self.is_member(copy) && !lost.contains(&copy.drive));
+        for unknown in unknown {
+            let slab = unknown.slab;
+            let members = self.membership.borrow().slabs.get(slab.0 as usize).cloned();
+            let counting = members.into_iter().flatten().filter(|member| !out.contains(&member.drive));
+            let known = self.pages_of(slab, &counting.collect::<Vec<_>>()).await?;
+            let Some(node) = pool.get(&unknown.drive) else { continue };
+            let own = self.pages_of_unknown(unknown, *node).await?;
+            let is_newer = |(page, own): (usize, &PageState)| {
+                known.iter().all(|known| known.get(page).is_none_or(|known| known.version < own.version))
+            };
+            if own.iter().enumerate().any(is_newer) {
+                let why = format!(
+                    "drive {} holds a copy of slab {slab} that the state does not know and that is newer than all that it \
+                     knows",
+                    unknown.drive
+                );
+                return Err(self.cannot_settle(&why));
+            }
+        }
+        Ok(())
+    }
+
+    async fn pages_of_unknown(
+        &self,
+        copy: &GatheredCopy,
+        node: NodeId,
+    ) -> Result<Vec<PageState>, Interrupted> {
+        let address = CopyAddress { volume: self.volume, slab: copy.slab, copy: copy.copy };
+        let request = ReplicaRequest::Pages { copy: address, authority: self.authority() };
+        match self.answered(self.in_time(self.context.ask(node, request, None)).await)? {
+            (ReplicaResponse::Pages(pages), _) => Ok(pages),
+            _ => Err(Interrupted::Retry),
+        }
     }
 
     /// Says once what the volume waits for.

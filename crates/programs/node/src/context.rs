@@ -258,7 +258,7 @@ pub(crate) fn membership_of(seen: &VolumeMembership, generation: u32) -> Members
         copies: seen.record.copies,
         slabs: slabs.collect(),
         stale,
-        unsettled: (!is_settled).then(|| Unsettled { lost: seen.lost.clone() }),
+        unsettled: (!is_settled).then(|| Unsettled { lost: seen.lost.clone(), pool: seen.nodes.clone() }),
     }
 }
 
