@@ -8,13 +8,16 @@
 //! - [`space`] says how much room there is, how much of it volumes of so many copies can use, and
 //!   how much should stay free for repairs.
 //! - [`plan`] places a new volume.
+//! - [`moves`] says which copies should lie elsewhere, and where.
 
 mod apportion;
+pub mod moves;
 pub mod plan;
 pub mod space;
 mod turns;
 pub mod view;
 
+pub use moves::{MovesPlan, PlacedCopy, PlacedVolume, plan_balance, plan_replacements};
 pub use plan::{Plan, VolumeRequest, Warning, plan_volume};
 pub use space::Space;
 pub use view::{DriveRoom, NodeRoom, PoolView};

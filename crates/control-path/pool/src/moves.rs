@@ -1,0 +1,313 @@
+//! Which copies of a volume should lie elsewhere, and where they go: what is on drives that are lost or on their way out
+//! is built anew, and what lies unevenly is spread.
+//!
+//! The copies of a slab stay on different nodes all the time; one may go to another drive of its own node. What a plan
+//! holds to beyond that:
+//!
+//! - Slabs with the fewest whole copies come first.
+//! - A copy on the node of the volume's owner stays on that node, if its drives have room: reads need no network there.
+//! - Any other one goes to the drive that is filled least. So what a lost drive held is rebuilt from many and to many.
+//! - *Where only nodes have room that hold a copy of the slab already,* another slab's copy makes room first: it moves to
+//!   one of these, and the next plan finds its place free. A plan gives up only if no row of such moves helps.
+//!
+//! Plans are made again and again, each with what the last one has changed, until there is nothing left to move.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use spandrel_shared::{DriveId, Move, NodeId, SlabIndex};
+
+use crate::turns::mix;
+use crate::view::{DriveRoom, PoolView};
+
+/// Of so many slabs on one drive one will be found that can be moved, if any can: the others are not looked at.
+const SLABS_LOOKED_AT_MAX: usize = 4096;
+
+/// A copy of a slab, where it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedCopy {
+    /// Which copy of the slab, from zero.
+    pub part: u8,
+    /// The drive that holds it.
+    pub drive: DriveId,
+    /// Whether it holds every answered write.
+    pub is_whole: bool,
+    /// Whether it is being built, to take the place of the other one of its number.
+    pub is_building: bool,
+}
+
+/// A volume with all its copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedVolume {
+    /// The node that should own it.
+    pub owner: Option<NodeId>,
+    /// The copies of each slab.
+    pub slabs: Vec<Vec<PlacedCopy>>,
+}
+
+/// What to move next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MovesPlan {
+    /// The copies to build.
+    pub moves: Vec<Move>,
+    /// Copies that should go away and for which no drive has room, or no other node is there.
+    pub without_place: u64,
+}
+
+/// Moves away what is on drives that are `leaving`: at most `moves_max` copies at a time.
+///
+/// A drive that the pool does not know, or whose node it does not know, is taken for one that leaves.
+pub fn plan_replacements(
+    view: &PoolView,
+    volume: &PlacedVolume,
+    leaving: &BTreeSet<DriveId>,
+    moves_max: usize,
+) -> MovesPlan {
+    let mut planner = Planner::new(view, volume, leaving);
+    let mut plan = MovesPlan::default();
+    let mut pending: Vec<(usize, SlabIndex, PlacedCopy)> = planner.pending();
+    pending.sort_by_key(|(whole, slab, copy)| (*whole, *slab, copy.part));
+    for (_, slab, copy) in pending {
+        if plan.moves.len() >= moves_max {
+            break;
+        }
+        match planner.place(slab, &copy) {
+            Some(next) => plan.moves.push(next),
+            None => plan.without_place += 1,
+        }
+    }
+    plan
+}
+
+/// Moves copies from drives that are filled more to such that are filled less, at most `moves_max` at a time; nothing if
+/// that would bring the pool no nearer to being even. Drives that are not online are left alone.
+pub fn plan_balance(view: &PoolView, volume: &PlacedVolume, moves_max: usize) -> Vec<Move> {
+    let none_leaves = BTreeSet::new();
+    let mut planner = Planner::new(view, volume, &none_leaves);
+    let mut moves = Vec::new();
+    while moves.len() < moves_max {
+        let Some(next) = planner.even_out() else { break };
+        moves.push(next);
+    }
+    moves
+}
+
+/// The pool and the volume as they will be when all that is planned so far is done.
+struct Planner<'a> {
+    drives: BTreeMap<DriveId, &'a DriveRoom>,
+    /// Slab copies on each drive, those included that are promised and not there yet.
+    used: BTreeMap<DriveId, u32>,
+    online: BTreeSet<NodeId>,
+    leaving: &'a BTreeSet<DriveId>,
+    owner: Option<NodeId>,
+    slabs: Vec<Vec<PlacedCopy>>,
+}
+
+/// How full a drive is: slab copies on it, and how many it holds. Compared without rounding.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Fill(u32, u32);
+
+impl Ord for Fill {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (u64::from(self.0) * u64::from(other.1)).cmp(&(u64::from(other.0) * u64::from(self.1)))
+    }
+}
+
+impl PartialOrd for Fill {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<'a> Planner<'a> {
+    fn new(view: &'a PoolView, volume: &PlacedVolume, leaving: &'a BTreeSet<DriveId>) -> Self {
+        let online = view.nodes.iter().filter(|node| node.is_online);
+        Self {
+            drives: view.drives.iter().map(|drive| (drive.drive, drive)).collect(),
+            used: view.drives.iter().map(|drive| (drive.drive, drive.slabs_used)).collect(),
+            online: online.map(|node| node.node).collect(),
+            leaving,
+            owner: volume.owner,
+            slabs: volume.slabs.clone(),
+        }
+    }
+
+    fn node_of(&self, drive: DriveId) -> Option<NodeId> {
+        self.drives.get(&drive).map(|room| room.node)
+    }
+
+    /// Copies that should go away and are not being built elsewhere yet, with how many whole ones of their slab stay.
+    fn pending(&self) -> Vec<(usize, SlabIndex, PlacedCopy)> {
+        let leaves =
+            |copy: &PlacedCopy| self.leaving.contains(&copy.drive) || self.node_of(copy.drive).is_none();
+        let mut pending = Vec::new();
+        for (slab, copies) in (0..).map(SlabIndex).zip(&self.slabs) {
+            let whole = copies.iter().filter(|copy| copy.is_whole && !leaves(copy)).count();
+            let going = copies
+                .iter()
+                .filter(|copy| !copy.is_building && leaves(copy) && !self.is_replaced(slab, copy));
+            pending.extend(going.map(|copy| (whole, slab, *copy)));
+        }
+        pending
+    }
+
+    /// Whether another copy is being built in the place of this one.
+    fn is_replaced(&self, slab: SlabIndex, copy: &PlacedCopy) -> bool {
+        self.slabs[slab.0 as usize].iter().any(|other| other.is_building && other.part == copy.part)
+    }
+
+    /// The nodes on which the copies of a slab are, or will be, but for those of one number.
+    fn nodes_beside(&self, slab: SlabIndex, part: u8) -> BTreeSet<NodeId> {
+        let others = self.slabs[slab.0 as usize].iter().filter(|other| other.part != part);
+        others.filter_map(|other| self.node_of(other.drive)).collect()
+    }
+
+    fn has_room(&self, room: &DriveRoom) -> bool {
+        room.is_online
+            && self.online.contains(&room.node)
+            && !self.leaving.contains(&room.drive)
+            && self.used[&room.drive] < room.slabs_total
+    }
+
+    /// The drive with room that would be filled least, among those of certain nodes. Of equal ones not always the same.
+    fn emptiest(&self, slab: SlabIndex, is_allowed: impl Fn(&DriveRoom) -> bool) -> Option<DriveId> {
+        let candidates = self.drives.values().filter(|room| self.has_room(room) && is_allowed(room));
+        let fill = |room: &&&DriveRoom| {
+            let salt = u128::from_le_bytes(room.drive.to_bytes()) as u64;
+            (Fill(self.used[&room.drive] + 1, room.slabs_total), mix(salt ^ mix(u64::from(slab.0))))
+        };
+        candidates.min_by_key(fill).map(|room| room.drive)
+    }
+
+    /// The next step towards another place for a copy: its move, or that of another slab's copy which makes room.
+    fn place(&mut self, slab: SlabIndex, copy: &PlacedCopy) -> Option<Move> {
+        let beside = self.nodes_beside(slab, copy.part);
+        let own_node = self.node_of(copy.drive);
+        let stays_with_owner = own_node.is_some() && own_node == self.owner;
+        let on_own_node = |room: &DriveRoom| Some(room.node) == own_node && room.drive != copy.drive;
+        let elsewhere = |room: &DriveRoom| !beside.contains(&room.node) && room.drive != copy.drive;
+        let with_owner = if stays_with_owner { self.emptiest(slab, on_own_node) } else { None };
+        match with_owner.or_else(|| self.emptiest(slab, elsewhere)) {
+            Some(to) => Some(self.begin(slab, copy.part, to)),
+            None => self.make_room(&beside),
+        }
+    }
+
+    fn begin(&mut self, slab: SlabIndex, part: u8, to: DriveId) -> Move {
+        *self.used.get_mut(&to).expect("it is a drive of the pool") += 1;
+        let built = PlacedCopy { part, drive: to, is_whole: false, is_building: true };
+        self.slabs[slab.0 as usize].push(built);
+        Move { slab, part, to }
+    }
+
+    /// The last of a row of moves, each into the place that the next one leaves, which begins on a node that is not
+    /// `beside`.
+    fn make_room(&mut self, beside: &BTreeSet<NodeId>) -> Option<Move> {
+        let mut seen: BTreeSet<NodeId> =
+            self.online.iter().filter(|node| !beside.contains(*node)).copied().collect();
+        let by_drive = self.slabs_by_drive();
+        let mut full: VecDeque<NodeId> = seen.iter().copied().collect();
+        while let Some(node) = full.pop_front() {
+            let of_node = by_drive.iter().filter(|(drive, _)| self.node_of(**drive) == Some(node));
+            for slab in of_node.flat_map(|(_, slabs)| slabs).copied() {
+                let Some(copy) = self.movable(slab, node) else { continue };
+                let others = self.nodes_beside(slab, copy.part);
+                let is_allowed = |room: &DriveRoom| room.node != node && !others.contains(&room.node);
+                if let Some(to) = self.emptiest(slab, is_allowed) {
+                    return Some(self.begin(slab, copy.part, to));
+                }
+                let next: Vec<NodeId> = self
+                    .online
+                    .iter()
+                    .filter(|next| !others.contains(*next) && !seen.contains(*next))
+                    .copied()
+                    .collect();
+                seen.extend(&next);
+                full.extend(next);
+            }
+        }
+        None
+    }
+
+    /// A slab's copy on a node that can make room there: it stands, and nothing is being built of the slab.
+    fn movable(&self, slab: SlabIndex, node: NodeId) -> Option<PlacedCopy> {
+        let copies = &self.slabs[slab.0 as usize];
+        let is_there = |copy: &&PlacedCopy| {
+            copy.is_whole && !self.leaving.contains(&copy.drive) && self.node_of(copy.drive) == Some(node)
+        };
+        if copies.iter().any(|copy| copy.is_building) { None } else { copies.iter().find(is_there).copied() }
+    }
+
+    /// The next step towards drives that are filled alike, if any is possible: from the fullest drive that can be
+    /// relieved, or the last of a row of moves that ends there.
+    fn even_out(&mut self) -> Option<Move> {
+        let by_drive = self.slabs_by_drive();
+        let with_room = self.drives.values().filter(|room| self.has_room(room));
+        let least = with_room.map(|room| self.fill(room.drive, 1)).min()?;
+        let mut fullest: Vec<DriveId> = self
+            .drives
+            .values()
+            .filter(|room| room.is_online && self.used[&room.drive] > 0)
+            .map(|room| room.drive)
+            .collect();
+        fullest.sort_by_key(|drive| std::cmp::Reverse((self.fill(*drive, 0), *drive)));
+        // One may not become fuller than the other one is then, or what was moved would go back with the next plan.
+        fullest.retain(|drive| self.fill(*drive, -1) >= least);
+        let (slab, copy, to) = fullest.into_iter().find_map(|from| self.row_of_moves(from, &by_drive))?;
+        *self.used.get_mut(&copy.drive).expect("it is a drive of the pool") -= 1;
+        Some(self.begin(slab, copy.part, to))
+    }
+
+    /// The slabs of which a drive holds a copy that can be moved; of many, some.
+    fn slabs_by_drive(&self) -> BTreeMap<DriveId, Vec<SlabIndex>> {
+        let mut by_drive: BTreeMap<DriveId, Vec<SlabIndex>> = BTreeMap::new();
+        for (slab, copies) in (0..).map(SlabIndex).zip(&self.slabs) {
+            for copy in copies {
+                let slabs = by_drive.entry(copy.drive).or_default();
+                if slabs.len() < SLABS_LOOKED_AT_MAX {
+                    slabs.push(slab);
+                }
+            }
+        }
+        by_drive
+    }
+
+    /// How full a drive is with so many slab copies more.
+    fn fill(&self, drive: DriveId, more: i32) -> Fill {
+        Fill(self.used[&drive].saturating_add_signed(more), self.drives[&drive].slabs_total)
+    }
+
+    /// The last of the shortest row of moves from a drive to one that stays emptier than the first one is then.
+    fn row_of_moves(
+        &self,
+        from: DriveId,
+        by_drive: &BTreeMap<DriveId, Vec<SlabIndex>>,
+    ) -> Option<(SlabIndex, PlacedCopy, DriveId)> {
+        let most = self.fill(from, -1);
+        let (mut seen, mut next) = (BTreeSet::from([from]), VecDeque::from([from]));
+        while let Some(at) = next.pop_front() {
+            let node = self.node_of(at)?;
+            for slab in by_drive.get(&at).into_iter().flatten().copied() {
+                let Some(copy) = self.movable(slab, node).filter(|copy| copy.drive == at) else { continue };
+                let beside = self.nodes_beside(slab, copy.part);
+                // What lies with the owner stays with it.
+                let is_allowed = |room: &DriveRoom| match Some(node) == self.owner {
+                    true => room.node == node,
+                    false => !beside.contains(&room.node),
+                };
+                let is_emptier = |room: &DriveRoom| self.fill(room.drive, 1) <= most;
+                if let Some(to) =
+                    self.emptiest(slab, |room| is_allowed(room) && is_emptier(room) && room.drive != at)
+                {
+                    return Some((slab, copy, to));
+                }
+                let rooms = self.drives.values().filter(|room| self.has_room(room) && is_allowed(room));
+                next.extend(rooms.map(|room| room.drive).filter(|drive| seen.insert(*drive)));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+#[path = "moves_tests.rs"]
+mod tests;

@@ -1,0 +1,256 @@
+use proptest::prelude::*;
+use spandrel_shared::SlabGeometry;
+
+use super::*;
+use crate::plan::{VolumeRequest, plan_volume};
+use crate::space::usable_slabs;
+use crate::view::NodeRoom;
+
+const SLAB_BYTES: u64 = 16 << 20;
+
+fn node_id(number: u8) -> NodeId {
+    NodeId::from_bytes([number; 16])
+}
+
+fn drive_id(node: u8, place: u8) -> DriveId {
+    let mut bytes = [0; 16];
+    (bytes[0], bytes[1]) = (node, place);
+    DriveId::from_bytes(bytes)
+}
+
+/// A pool and a volume in it.
+#[derive(Clone, Debug)]
+struct Lab {
+    view: PoolView,
+    volume: PlacedVolume,
+}
+
+impl Lab {
+    /// Nodes with drives of these many slabs, and a volume as it is placed when it is made.
+    fn new(nodes: &[Vec<u32>], slabs: u64, copies: u8) -> Option<Self> {
+        let geometry = SlabGeometry::new(SLAB_BYTES).unwrap();
+        let mut lab = Lab {
+            view: PoolView { geometry, nodes: Vec::new(), drives: Vec::new() },
+            volume: PlacedVolume { owner: None, slabs: Vec::new() },
+        };
+        nodes.iter().for_each(|drives| lab.add_node(drives));
+        let size_bytes = slabs * SLAB_BYTES;
+        let request = VolumeRequest { name: "data", size_bytes, copies: Some(copies), owner: None };
+        let plan = plan_volume(&lab.view, &request).ok()?;
+        let copy = |(part, drive): (u8, &DriveId)| PlacedCopy {
+            part,
+            drive: *drive,
+            is_whole: true,
+            is_building: false,
+        };
+        lab.volume.slabs = plan.slabs.iter().map(|drives| (0..).zip(drives).map(copy).collect()).collect();
+        for (drive, count) in plan.copies_per_drive() {
+            lab.drive(drive).slabs_used = count;
+        }
+        Some(lab)
+    }
+
+    fn add_node(&mut self, drives: &[u32]) {
+        let number = self.view.nodes.len() as u8 + 1;
+        let (node, name) = (node_id(number), format!("node-{number}"));
+        let room = NodeRoom { node, name, is_online: true, volumes_owned: 0, is_in_maintenance: false };
+        self.view.nodes.push(room);
+        for (place, slabs_total) in (1..).zip(drives) {
+            let drive = drive_id(number, place);
+            let room = DriveRoom { drive, node, slabs_total: *slabs_total, slabs_used: 0, is_online: true };
+            self.view.drives.push(room);
+        }
+    }
+
+    fn drive(&mut self, drive: DriveId) -> &mut DriveRoom {
+        self.view.drives.iter_mut().find(|room| room.drive == drive).expect("it is in the pool")
+    }
+
+    /// Carries a plan out, and checks on the way what must always hold.
+    fn carry_out(&mut self, moves: &[Move]) {
+        let mut built = BTreeSet::new();
+        for next in moves {
+            assert!(built.insert((next.slab, next.part)), "a copy is built once at a time");
+            self.drive(next.to).slabs_used += 1;
+            let copies = &mut self.volume.slabs[next.slab.0 as usize];
+            assert!(copies.iter().any(|copy| copy.part == next.part));
+            copies.push(PlacedCopy { part: next.part, drive: next.to, is_whole: false, is_building: true });
+        }
+        for copies in &self.volume.slabs {
+            for (at, copy) in copies.iter().enumerate() {
+                for other in &copies[at + 1..] {
+                    assert_ne!(copy.drive, other.drive);
+                    assert!(
+                        copy.part == other.part || node_of(copy) != node_of(other),
+                        "two copies of a slab on a node: {copies:?}"
+                    );
+                }
+            }
+        }
+        for room in &self.view.drives {
+            assert!(room.slabs_used <= room.slabs_total || !moves.iter().any(|next| next.to == room.drive));
+        }
+        for next in moves {
+            let copies = &mut self.volume.slabs[next.slab.0 as usize];
+            let former = copies.iter().position(|copy| copy.part == next.part && !copy.is_building).unwrap();
+            let drive = copies.swap_remove(former).drive;
+            let new = copies.iter_mut().find(|copy| copy.is_building && copy.part == next.part).unwrap();
+            (new.is_building, new.is_whole) = (false, true);
+            self.drive(drive).slabs_used -= 1;
+        }
+    }
+
+    /// Moves until there is nothing left to move. Returns how many copies have no place.
+    fn replace_all(&mut self, leaving: &BTreeSet<DriveId>, moves_max: usize) -> u64 {
+        for _ in 0..10_000 {
+            let plan = plan_replacements(&self.view, &self.volume, leaving, moves_max);
+            assert!(plan.moves.len() <= moves_max);
+            assert!(plan.moves.iter().all(|next| !leaving.contains(&next.to)));
+            if plan.moves.is_empty() {
+                return plan.without_place;
+            }
+            self.carry_out(&plan.moves);
+        }
+        panic!("it does not end");
+    }
+
+    fn even_out(&mut self) -> usize {
+        let mut moved = 0;
+        for _ in 0..10_000 {
+            let moves = plan_balance(&self.view, &self.volume, 8);
+            if moves.is_empty() {
+                return moved;
+            }
+            moved += moves.len();
+            self.carry_out(&moves);
+        }
+        panic!("it does not end");
+    }
+
+    fn copies_on(&self, drives: &BTreeSet<DriveId>) -> usize {
+        self.volume.slabs.iter().flatten().filter(|copy| drives.contains(&copy.drive)).count()
+    }
+}
+
+fn node_of(copy: &PlacedCopy) -> u8 {
+    copy.drive.to_bytes()[0]
+}
+
+fn any_nodes() -> impl Strategy<Value = Vec<Vec<u32>>> {
+    prop::collection::vec(prop::collection::vec(0_u32..12, 1..4), 2..6)
+}
+
+proptest! {
+    /// It is moved exactly if the nodes that stay have room for all copies, each of a slab on another one: the planner
+    /// moves others out of the way where that is needed, and gives up only where nothing helps.
+    #[test]
+    fn what_can_be_moved_away_is_moved_away(
+        nodes in any_nodes(),
+        slabs in 1_u64..12,
+        copies in 1_u8..=3,
+        leaving in prop::collection::btree_set((1_u8..6, 1_u8..4), 1..4),
+        moves_max in 1_usize..9,
+    ) {
+        let Some(mut lab) = Lab::new(&nodes, slabs, copies) else { return Ok(()) };
+        let leaving: BTreeSet<DriveId> = leaving.into_iter().map(|(node, place)| drive_id(node, place)).collect();
+        let room = |node: &NodeRoom| -> u64 {
+            let stay = lab.view.drives.iter().filter(|room| room.node == node.node && !leaving.contains(&room.drive));
+            stay.map(|room| u64::from(room.slabs_total)).sum()
+        };
+        let rooms: Vec<u64> = lab.view.nodes.iter().map(room).collect();
+        let is_possible = usable_slabs(&rooms, copies) >= slabs;
+        let without_place = lab.replace_all(&leaving, moves_max);
+        prop_assert_eq!(without_place == 0, is_possible, "{:?}", lab);
+        prop_assert_eq!(lab.copies_on(&leaving) as u64, without_place);
+    }
+
+    #[test]
+    fn evening_out_ends_and_leaves_no_drive_far_behind(
+        nodes in prop::collection::vec(1_usize..4, 4..6),
+        slabs in 1_u64..20,
+        copies in 1_u8..=3,
+        fresh_drives in 1_usize..3,
+    ) {
+        let drives: Vec<Vec<u32>> = nodes.iter().map(|count| vec![40; *count]).collect();
+        let mut lab = Lab::new(&drives, slabs, copies).unwrap();
+        lab.add_node(&vec![40; fresh_drives]);
+        lab.even_out();
+        let used = |room: &DriveRoom| room.slabs_used;
+        let most = lab.view.drives.iter().map(used).max().unwrap();
+        // A node holds at most one copy of each slab.
+        let lacks = |room: &&DriveRoom| {
+            let of_node = lab.view.drives.iter().filter(|other| other.node == room.node).map(used).sum::<u32>();
+            u64::from(of_node) < slabs
+        };
+        let least = lab.view.drives.iter().filter(lacks).map(used).min().unwrap_or(most);
+        prop_assert!(most - least <= 1, "{most} and {least}: {:?}", lab.view.drives);
+    }
+}
+
+#[test]
+fn what_a_lost_drive_held_goes_to_many() {
+    let mut lab = Lab::new(&vec![vec![100, 100, 100]; 4], 100, 3).unwrap();
+    let lost = BTreeSet::from([drive_id(2, 1)]);
+    let held = lab.copies_on(&lost);
+    assert!(held > 20);
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1000);
+    assert_eq!((plan.moves.len(), plan.without_place), (held, 0));
+    let targets: BTreeSet<DriveId> = plan.moves.iter().map(|next| next.to).collect();
+    assert_eq!(targets.len(), 8, "all but those of the owner's node, which has a copy of each slab");
+    lab.carry_out(&plan.moves);
+    assert_eq!(lab.copies_on(&lost), 0);
+    assert_eq!(plan_replacements(&lab.view, &lab.volume, &lost, 1000), MovesPlan::default());
+}
+
+#[test]
+fn what_is_being_built_is_not_begun_again() {
+    let lab = Lab::new(&vec![vec![100, 100]; 4], 20, 2).unwrap();
+    let lost = BTreeSet::from([drive_id(2, 1)]);
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 3);
+    let mut begun = lab.clone();
+    for next in &plan.moves {
+        let built = PlacedCopy { part: next.part, drive: next.to, is_whole: false, is_building: true };
+        begun.volume.slabs[next.slab.0 as usize].push(built);
+    }
+    let rest = plan_replacements(&begun.view, &begun.volume, &lost, 1000);
+    assert_eq!(rest.moves.len() + 3, lab.copies_on(&lost));
+    assert!(rest.moves.iter().all(|next| !plan.moves.iter().any(|other| other.slab == next.slab)));
+}
+
+/// Of two slabs the one with fewer whole copies is in greater danger.
+#[test]
+fn the_most_endangered_come_first() {
+    let mut lab = Lab::new(&vec![vec![100]; 5], 30, 3).unwrap();
+    let lost = BTreeSet::from([drive_id(1, 1)]);
+    let on_lost: Vec<usize> =
+        (0..30).filter(|slab| lab.volume.slabs[*slab].iter().any(|copy| node_of(copy) == 1)).collect();
+    let endangered = *on_lost.last().unwrap();
+    let stale = lab.volume.slabs[endangered].iter_mut().find(|copy| node_of(copy) != 1).unwrap();
+    stale.is_whole = false;
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1);
+    assert_eq!(plan.moves[0].slab, SlabIndex(endangered as u32));
+}
+
+#[test]
+fn what_lies_with_the_owner_stays_with_it() {
+    let mut lab = Lab::new(&vec![vec![100, 100]; 4], 40, 3).unwrap();
+    lab.volume.owner = Some(node_id(1));
+    let leaving = BTreeSet::from([drive_id(1, 1)]);
+    let plan = plan_replacements(&lab.view, &lab.volume, &leaving, 1000);
+    assert!(!plan.moves.is_empty() && plan.moves.iter().all(|next| next.to == drive_id(1, 2)));
+    lab.add_node(&[100, 100]);
+    let moves = plan_balance(&lab.view, &lab.volume, 1000);
+    let from_owner = |next: &Move| {
+        let copies = &lab.volume.slabs[next.slab.0 as usize];
+        node_of(copies.iter().find(|copy| copy.part == next.part).unwrap()) == 1
+    };
+    assert!(!moves.is_empty() && !moves.iter().any(from_owner));
+}
+
+#[test]
+fn without_a_third_node_nothing_can_be_built() {
+    let lab = Lab::new(&vec![vec![100, 100]; 3], 10, 3).unwrap();
+    let lost: BTreeSet<DriveId> = [drive_id(3, 1), drive_id(3, 2)].into();
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1000);
+    assert_eq!((plan.moves.len(), plan.without_place), (0, 10));
+}
