@@ -84,6 +84,15 @@ pub struct PoolRoom {
 }
 
 impl PoolRoom {
+    /// The room that these records show. Nothing can be promised by it: it may lag behind the state.
+    pub fn shown(
+        drives: impl IntoIterator<Item = (DriveId, DriveRecord)>,
+        volumes: impl IntoIterator<Item = (VolumeId, VolumeRoomRecord)>,
+    ) -> Self {
+        let (drives, volumes) = (drives.into_iter().collect(), volumes.into_iter().collect());
+        Self { drives, volumes, ..Self::default() }
+    }
+
     /// Copies of slabs that were promised, on each drive on which any were.
     fn promised_by_drive(&self) -> &BTreeMap<DriveId, u64> {
         self.promised.get_or_init(|| {

@@ -1,6 +1,6 @@
 //! The world around an owner: other nodes over the bus, promises, and the cluster's state.
 
-use std::cell::RefCell;
+use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -84,6 +84,11 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
                 state.settle_copies(self.parts.own, seen, stale, self.parts.cluster.generation).await
             }
         }
+    }
+
+    /// The volume as the state showed it last.
+    pub(crate) fn seen(&self) -> Ref<'_, VolumeMembership> {
+        self.seen.borrow()
     }
 
     /// Who may write, as the state showed it last.

@@ -12,6 +12,7 @@ mod device;
 mod drives;
 mod handover;
 pub mod liveness;
+mod moves;
 mod node;
 mod ownership;
 mod parts;

@@ -10,7 +10,7 @@
 //! - An owner begins with what the state shows after it was taken, read linearizably.
 //! - An ownership that was overtaken, in the state or by a fence here, is deposed.
 
-use std::cell::Cell;
+use std::cell::{Cell, Ref};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -111,6 +111,11 @@ pub(crate) enum VolumeRefusal {
 }
 
 impl<P: Platform, S: StateStore> Ownership<P, S> {
+    /// The volume as the state showed it last.
+    pub(crate) fn seen(&self) -> Ref<'_, VolumeMembership> {
+        self.context.seen()
+    }
+
     /// The front-end that may write.
     pub(crate) fn writer(&self) -> Option<VolumeWriter> {
         self.context.writer()

@@ -1,5 +1,5 @@
-//! What the node knows of the cluster's state: nodes, living processes and volumes, kept up to date
-//! by watches.
+//! What the node knows of the cluster's state: nodes, living processes, volumes, drives and what is promised on them,
+//! kept up to date by watches.
 //!
 //! It may lag behind the state. So it tells where to look and when to try, and every decision is
 //! checked again by a transaction.
@@ -10,9 +10,11 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use spandrel_cluster::records::{Record, decode};
+use spandrel_cluster::records::{Record, VolumeRoomRecord, decode};
 use spandrel_cluster::store::{Revision, StateStore};
-use spandrel_cluster::{AliveRecord, Mirror, NodeRecord, StateKey, Stored, VolumeRecord, keys};
+use spandrel_cluster::{
+    AliveRecord, DriveRecord, Mirror, NodeRecord, PoolRoom, StateKey, Stored, VolumeRecord, keys,
+};
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
 use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
@@ -22,6 +24,9 @@ pub(crate) struct ClusterView {
     pub(crate) nodes: RefCell<BTreeMap<NodeId, Stored<NodeRecord>>>,
     pub(crate) alive: RefCell<BTreeMap<NodeId, Stored<AliveRecord>>>,
     pub(crate) volumes: RefCell<BTreeMap<VolumeId, Stored<VolumeRecord>>>,
+    pub(crate) drives: RefCell<BTreeMap<DriveId, Stored<DriveRecord>>>,
+    /// What each volume was promised.
+    pub(crate) rooms: RefCell<BTreeMap<VolumeId, Stored<VolumeRoomRecord>>>,
     /// Nodes that were alive at any time since this process started.
     pub(crate) seen: RefCell<BTreeSet<NodeId>>,
     /// Since when each volume's ownership has been shown as it is.
@@ -41,6 +46,8 @@ impl ClusterView {
             nodes: RefCell::default(),
             alive: RefCell::default(),
             volumes: RefCell::default(),
+            drives: RefCell::default(),
+            rooms: RefCell::default(),
             seen: RefCell::default(),
             shown_since: RefCell::default(),
             changed_volumes: RefCell::default(),
@@ -101,6 +108,15 @@ impl ClusterView {
         self.alive.borrow().get(&node).is_some_and(|stored| stored.record.drives.contains(&drive))
     }
 
+    /// The room of the pool, to make plans by; whoever carries one out reads it anew.
+    pub(crate) fn room(&self) -> PoolRoom {
+        let (drives, rooms) = (self.drives.borrow(), self.rooms.borrow());
+        PoolRoom::shown(
+            drives.iter().map(|(drive, stored)| (*drive, stored.record.clone())),
+            rooms.iter().map(|(volume, stored)| (*volume, stored.record.clone())),
+        )
+    }
+
     /// Since when the state has shown the volume's ownership of this epoch. `None` if it has shown
     /// another one last: this view may lag behind what was read.
     pub(crate) fn shown_since(&self, volume: VolumeId, epoch: Epoch) -> Option<Instant> {
@@ -125,8 +141,17 @@ impl ClusterView {
             self.note_volumes(platform.now(), changes);
             self.note_change(revision);
         });
+        let drives = follow_part(&platform, &store, keys::DRIVES, |changes, revision| {
+            take_in(&self.drives, changes);
+            self.note_change(revision);
+        });
+        let rooms = follow_part(&platform, &store, keys::ROOMS, |changes, revision| {
+            take_in(&self.rooms, changes);
+            self.note_change(revision);
+        });
         let changed_for_good = self.follow_changes_for_good(&platform, &store);
-        futures_util::future::join4(nodes, alive, volumes, changed_for_good).await;
+        let room = futures_util::future::join(drives, rooms);
+        futures_util::future::join5(nodes, alive, volumes, room, changed_for_good).await;
     }
 
     async fn follow_changes_for_good<P: Platform, S: StateStore>(&self, platform: &P, store: &S) {

@@ -7,7 +7,7 @@
 //! Copies of a volume that the cluster's state remembers as deleted are removed; copies of a volume
 //! that it does not know at all are kept, because it is the state that may have lost something.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use spandrel_cluster::store::{Selection, StateStore};
 use spandrel_cluster::{
-    ClusterState, CopyBatch, CopySet, DriveState, NewVolume, PoolRoom, StateError, StateKey, VolumeState,
-    mirror_sets,
+    AliveRecord, ClusterState, CopyBatch, CopySet, DriveState, NewVolume, NodeRecord, PoolRoom, StateError,
+    StateKey, Stored, VolumeState, mirror_sets,
 };
 use spandrel_platform::{Platform, before};
 use spandrel_pool::{DriveRoom, NodeRoom, Plan, PoolView, VolumeRequest, Warning, plan_volume};
 use spandrel_replica::{CopyAddress, NewCopy, ReplicaError, ReplicaRequest};
 use spandrel_shared::name::validate_name;
-use spandrel_shared::{DriveId, Epoch, Error, NodeId, SlabIndex, VolumeId};
+use spandrel_shared::{DriveId, Epoch, Error, NodeId, SlabGeometry, SlabIndex, VolumeId};
 use spandrel_volume::AskError;
 
 use crate::drives::{retry, retry_store, state_error};
@@ -329,31 +329,7 @@ async fn plan<P: Platform, S: StateStore>(
         });
         owned.count() as u32
     };
-    let view = PoolView {
-        geometry: parts.cluster.slab_bytes,
-        nodes: nodes
-            .iter()
-            .map(|(node, stored)| NodeRoom {
-                node: *node,
-                name: stored.record.name.clone(),
-                is_online: alive.contains_key(node),
-                volumes_owned: owned(*node),
-                is_in_maintenance: stored.record.maintenance_since_unix_ms.is_some(),
-            })
-            .collect(),
-        drives: room
-            .drives
-            .iter()
-            .map(|(drive, record)| DriveRoom {
-                drive: *drive,
-                node: record.node,
-                slabs_total: record.slabs_promised_max,
-                slabs_used: u32::try_from(room.promised(*drive)).unwrap_or(u32::MAX),
-                is_online: record.state == DriveState::Active
-                    && alive.get(&record.node).is_some_and(|alive| alive.record.drives.contains(drive)),
-            })
-            .collect(),
-    };
+    let view = pool_view(parts.cluster.slab_bytes, &nodes, &alive, &room, owned);
     let request = VolumeRequest {
         name: &creation.name,
         size_bytes: creation.size_bytes,
@@ -362,6 +338,32 @@ async fn plan<P: Platform, S: StateStore>(
     };
     let plan = plan_volume(&view, &request)?;
     Ok((room, plan))
+}
+
+/// The pool as these parts of the state show it; `owned` says how many volumes a node should own.
+pub(crate) fn pool_view(
+    geometry: SlabGeometry,
+    nodes: &BTreeMap<NodeId, Stored<NodeRecord>>,
+    alive: &BTreeMap<NodeId, Stored<AliveRecord>>,
+    room: &PoolRoom,
+    owned: impl Fn(NodeId) -> u32,
+) -> PoolView {
+    let nodes = nodes.iter().map(|(node, stored)| NodeRoom {
+        node: *node,
+        name: stored.record.name.clone(),
+        is_online: alive.contains_key(node),
+        volumes_owned: owned(*node),
+        is_in_maintenance: stored.record.maintenance_since_unix_ms.is_some(),
+    });
+    let drives = room.drives.iter().map(|(drive, record)| DriveRoom {
+        drive: *drive,
+        node: record.node,
+        slabs_total: record.slabs_promised_max,
+        slabs_used: u32::try_from(room.promised(*drive)).unwrap_or(u32::MAX),
+        is_online: record.state == DriveState::Active
+            && alive.get(&record.node).is_some_and(|alive| alive.record.drives.contains(drive)),
+    });
+    PoolView { geometry, nodes: nodes.collect(), drives: drives.collect() }
 }
 
 /// All copies of a volume: which, on which drive, which part of how many.
