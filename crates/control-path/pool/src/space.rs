@@ -5,10 +5,12 @@
 //! room that should stay free, so that what a lost drive held can be written anew elsewhere at
 //! once, without waiting for a replacement. It is advice: nothing is refused for its sake.
 
-use serde::{Deserialize, Serialize};
-use spandrel_shared::NodeId;
+use std::collections::BTreeSet;
 
-use crate::view::PoolView;
+use serde::{Deserialize, Serialize};
+use spandrel_shared::{DriveId, NodeId};
+
+use crate::view::{DriveRoom, PoolView};
 
 /// The reserve is the largest drive's room as often as there are nodes, but no more often than
 /// this.
@@ -123,6 +125,88 @@ pub fn usable_slabs(free: &[u64], copies: u8) -> u64 {
         }
     }
     fitting
+}
+
+/// Slabs that need room: how many, each with so many copies on different nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// How many slabs.
+    pub slabs: u64,
+    /// How many copies of each.
+    pub copies: u8,
+}
+
+/// That there is no room for all slabs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortage {
+    /// How many slab copies these slabs have that do not all find room; others may.
+    pub needed: u64,
+    /// The slabs that have them.
+    pub slabs: u64,
+    /// How many copies each of these has at least.
+    pub copies: u8,
+    /// How many slab copies of so many slabs find room, as no node takes two of a slab.
+    pub room: u64,
+    /// How many slab copies each node has room for, those that are there already included.
+    pub nodes: Vec<(String, u64)>,
+}
+
+/// Whether the pool without the drives that are `leaving` has room for all of these slabs. A drive that is not online
+/// keeps what it holds, and takes nothing more.
+///
+/// Slabs with more copies are harder to place, so they are counted first. Each k of them have so many copies in all, and a
+/// node takes no more than k of these, as it holds at most one of each. That all nodes together can take them, for every
+/// k, is not only needed but enough (the theorem of Gale and Ryser). Between the corners of both sides, where the copies of
+/// a further slab are fewer or a node is full, neither bends: so it is looked at there alone.
+///
+/// # Errors
+///
+/// What lacks room.
+pub fn check_room_without(
+    view: &PoolView,
+    leaving: &BTreeSet<DriveId>,
+    demands: &[Demand],
+) -> Result<(), Shortage> {
+    let room = |drive: &DriveRoom| match drive.is_online {
+        true => u64::from(drive.slabs_total),
+        false => u64::from(drive.slabs_used),
+    };
+    let by_node = view.by_node().into_iter().map(|node| {
+        let staying = node.drives.iter().filter(|drive| !leaving.contains(&drive.drive));
+        (node.room.name.clone(), staying.map(|drive| room(drive)).sum::<u64>())
+    });
+    let nodes: Vec<(String, u64)> = by_node.collect();
+    let mut demands: Vec<Demand> = demands.iter().filter(|demand| demand.slabs > 0).copied().collect();
+    demands.sort_by_key(|demand| std::cmp::Reverse(demand.copies));
+    let ends = demands.iter().scan(0, |end, demand| {
+        *end += demand.slabs;
+        Some(*end)
+    });
+    let all: u64 = demands.iter().map(|demand| demand.slabs).sum();
+    let corners = ends.chain(nodes.iter().map(|(_, room)| *room)).filter(|slabs| (1..=all).contains(slabs));
+    for slabs in corners.collect::<BTreeSet<u64>>() {
+        let (needed, copies) = copies_of_first(&demands, slabs);
+        let room = nodes.iter().map(|(_, room)| (*room).min(slabs)).sum();
+        if needed > room {
+            return Err(Shortage { needed, slabs, copies, room, nodes });
+        }
+    }
+    Ok(())
+}
+
+/// How many copies the first so many slabs have in all, and the last one of them.
+fn copies_of_first(demands: &[Demand], slabs: u64) -> (u64, u8) {
+    let (mut left, mut needed, mut copies) = (slabs, 0, 0);
+    for demand in demands {
+        let taken = left.min(demand.slabs);
+        if taken == 0 {
+            break;
+        }
+        needed += taken * u64::from(demand.copies);
+        left -= taken;
+        copies = demand.copies;
+    }
+    (needed, copies)
 }
 
 #[cfg(test)]

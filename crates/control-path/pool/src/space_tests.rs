@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use spandrel_shared::{DriveId, SlabGeometry};
 
@@ -111,4 +113,68 @@ fn what_is_offline_is_there_but_not_free() {
     assert_eq!((space.total(), space.used(), space.free()), (350, 150, 70));
     assert_eq!(space.advised_slabs(1), 0);
     assert_eq!(space.advised_slabs(0), 0);
+}
+
+/// Slabs with the most copies first, each on the nodes with the most room left, which never makes it harder for the rest.
+fn all_fit_by_trying(room: &[u64], demands: &[Demand]) -> bool {
+    let mut room = room.to_vec();
+    let mut demands = demands.to_vec();
+    demands.sort_by_key(|demand| std::cmp::Reverse(demand.copies));
+    for demand in demands {
+        for _ in 0..demand.slabs {
+            room.sort_unstable_by(|one, two| two.cmp(one));
+            let copies = usize::from(demand.copies);
+            if room.len() < copies || room[copies - 1] == 0 {
+                return false;
+            }
+            room[..copies].iter_mut().for_each(|room| *room -= 1);
+        }
+    }
+    true
+}
+
+proptest! {
+    #[test]
+    fn all_find_room_exactly_if_they_can_be_placed(
+        nodes in prop::collection::vec(prop::collection::vec(0_u32..12, 1..3), 0..6),
+        slabs in prop::array::uniform3(0_u64..12),
+        leaving in prop::collection::btree_set((1_u8..6, 1_u8..3), 0..4),
+    ) {
+        let view = pool(&nodes);
+        let leaving: BTreeSet<DriveId> = leaving.into_iter()
+            .map(|(node, place)| DriveId::from_bytes([node, place, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]))
+            .collect();
+        let demands: Vec<Demand> = (1..).zip(slabs).map(|(copies, slabs)| Demand { slabs, copies }).collect();
+        let room = |node: &NodeRoom| -> u64 {
+            let staying = view.drives.iter().filter(|drive| drive.node == node.node && !leaving.contains(&drive.drive));
+            staying.map(|drive| u64::from(drive.slabs_total)).sum()
+        };
+        let rooms: Vec<u64> = view.nodes.iter().map(room).collect();
+        let found = check_room_without(&view, &leaving, &demands);
+        prop_assert_eq!(found.is_ok(), all_fit_by_trying(&rooms, &demands), "{:?} {:?}", found, rooms);
+        if let Err(shortage) = found {
+            prop_assert!(shortage.needed > shortage.room);
+        }
+    }
+}
+
+#[test]
+fn a_shortage_names_what_lacks_room_and_where_there_is_some() {
+    let view = pool(&[[10, 10], [10, 10], [10, 10]]);
+    let third_node: BTreeSet<DriveId> = view.drives[4..].iter().map(|drive| drive.drive).collect();
+    let demand = |slabs, copies| Demand { slabs, copies };
+    assert_eq!(check_room_without(&view, &third_node, &[demand(20, 2)]), Ok(()));
+    let nodes = vec![("node-1".to_owned(), 20), ("node-2".to_owned(), 20), ("node-3".to_owned(), 0)];
+    let too_few_nodes = check_room_without(&view, &third_node, &[demand(5, 3), demand(3, 1)]).unwrap_err();
+    assert_eq!(too_few_nodes, Shortage { needed: 15, slabs: 5, copies: 3, room: 10, nodes: nodes.clone() });
+    let too_full = check_room_without(&view, &third_node, &[demand(15, 2), demand(11, 1)]).unwrap_err();
+    assert_eq!(too_full, Shortage { needed: 41, slabs: 26, copies: 1, room: 40, nodes });
+}
+
+#[test]
+fn what_is_on_a_drive_that_is_not_online_stays_there() {
+    let mut view = pool(&[[10], [10]]);
+    (view.drives[1].is_online, view.drives[1].slabs_used) = (false, 4);
+    let fits = |slabs| check_room_without(&view, &BTreeSet::new(), &[Demand { slabs, copies: 2 }]).is_ok();
+    assert!(fits(4) && !fits(5));
 }
