@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_cluster::simulated::{Faults, SimulatedState, SimulatedStore};
-use spandrel_cluster::{ClusterRecord, ClusterState, StateError};
+use spandrel_cluster::{ClusterRecord, ClusterState, DriveState, StateError};
 use spandrel_node::{Node, NodeConfig, VolumeCreated, VolumeCreation};
 use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
@@ -295,6 +295,19 @@ impl NodesWorld {
             }
         });
         assert_eq!(changed, Ok(Ok(())), "a server that the state knows");
+    }
+
+    /// Gives the drives of a node up for lost.
+    pub fn give_up_drives(&self, index: usize) {
+        let state = ClusterState::new(self.state.client(u64::MAX, self.clients.platform()));
+        let given_up = self.clients.block_on(async move {
+            let drives = state.drives().await?;
+            for (drive, _) in drives.into_iter().filter(|(_, stored)| stored.record.node == node_id(index)) {
+                state.decide_drive(drive, DriveState::Failed).await?;
+            }
+            Ok::<(), StateError>(())
+        });
+        assert_eq!(given_up, Ok(Ok(())), "a state that answers");
     }
 
     /// Makes a volume, on a node that is up.

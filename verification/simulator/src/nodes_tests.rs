@@ -1,4 +1,5 @@
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use spandrel_cluster::store::Expected;
 use spandrel_cluster::{StateKey, VolumeRecord, VolumeState};
@@ -576,4 +577,36 @@ fn volumes_can_be_made_everywhere_at_once() {
     assert_eq!(nodes.run_until(|| made.borrow().len() == creators), RunEnd::ConditionMet);
     let refused: Vec<Error> = made.take().into_iter().filter_map(Result::err).collect();
     assert_eq!(refused, [], "the pool has room for all");
+}
+
+/// A drive that was given up is built anew elsewhere, by itself; what its node still holds counts for nothing.
+#[test]
+fn what_a_lost_drive_held_is_built_anew_elsewhere() {
+    let nodes = NodesWorld::new(17, 4);
+    nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+    await_health(&nodes, 17);
+    on(&nodes, 0, async |node, platform| {
+        let device = node.exports().open("v").await.expect("it is there");
+        device.write(4096, content(platform.buffers(), 7, BLOCK_SECTORS)).await.expect("it serves");
+    });
+    let legs = |nodes: &NodesWorld| -> BTreeSet<(NodeId, bool)> {
+        let owned = ownerships(nodes).into_values().flatten();
+        owned.flat_map(|owned| owned.legs).map(|leg| (leg.node, leg.is_building)).collect()
+    };
+    let lost =
+        (1..4).find(|index| legs(&nodes).contains(&(node_id(*index), false))).expect("it has copies there");
+    nodes.stop(lost, true);
+    nodes.give_up_drives(lost);
+    let is_rebuilt = || {
+        let legs = legs(&nodes);
+        !legs.is_empty() && legs.iter().all(|(node, is_building)| !is_building && *node != node_id(lost))
+    };
+    let end = nodes.world.run_until_within(PATIENCE, is_rebuilt);
+    assert_eq!(end, RunEnd::ConditionMet, "{:#?}", ownerships(&nodes));
+    let reader = (0..4).find(|index| *index != lost && *index != 0).expect("there are four");
+    let read = on(&nodes, reader, async |node, _| {
+        let device = node.exports().open("v").await.expect("it is there");
+        joined(&device.read(4096, 4096).await.expect("it serves"))
+    });
+    assert_eq!(value_of(&read), Ok(7));
 }

@@ -342,6 +342,17 @@ impl<S: StateStore> ClusterState<S> {
         self.put(&key, Expected::ModifiedAt(stored.revision), record).await.map(|_| ())
     }
 
+    /// Decides what a drive is used for from now on.
+    pub async fn decide_drive(&self, drive: DriveId, state: DriveState) -> Result<(), StateError> {
+        let key = StateKey::Drive(drive);
+        let stored: Stored<DriveRecord> = self.get(&key).await?.ok_or_else(|| unknown_drive(drive))?;
+        if stored.record.state == state {
+            return Ok(());
+        }
+        let record = DriveRecord { state, ..stored.record };
+        self.put(&key, Expected::ModifiedAt(stored.revision), record).await.map(|_| ())
+    }
+
     /// The room of the pool.
     pub async fn pool_room(&self) -> Result<PoolRoom, StateError> {
         let selections = [

@@ -11,4 +11,5 @@ pub mod counters;
 pub mod http;
 pub mod nodes;
 pub mod picture;
+pub mod retire;
 pub mod server;

@@ -632,6 +632,11 @@ pub enum DriveCommand {
     ///
     /// A drive that carries anything is refused with what that is, and left as it is.
     Add(DriveAddArguments),
+    /// Empty a drive of the pool: its copies move to others, and it takes no new ones
+    ///
+    /// It serves what it holds until that is elsewhere, so nothing is kept less often meanwhile. Refused if the other
+    /// drives have no room, with what lacks it.
+    Retire(DriveRetireArguments),
     /// Wipe a block device or a file of this server, so that `drive add` takes it
     ///
     /// Says what stands there, and asks. Refused while anybody uses it, if it is a drive of the node in --dir, and if it is
@@ -652,6 +657,25 @@ pub struct DriveAddArguments {
     /// What they are made of, where the kernel does not know or is wrong
     #[arg(long, value_enum)]
     pub media: Option<Media>,
+}
+
+/// `spandrel drive retire`.
+#[derive(Clone, Debug, Args)]
+pub struct DriveRetireArguments {
+    /// The drive's name
+    pub name: String,
+
+    /// Use it again: what is on it stays there
+    #[arg(long)]
+    pub undo: bool,
+
+    /// Only say whether it can be done, and what would be moved
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
 }
 
 /// `spandrel drive clean`.

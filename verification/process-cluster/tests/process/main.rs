@@ -8,6 +8,7 @@ mod crash;
 mod damage;
 mod external_state;
 mod membership;
+mod moves;
 mod partitions;
 mod pauses;
 mod real_clients;

@@ -445,6 +445,11 @@ impl Administration {
         Some(report)
     }
 
+    /// The cluster's state.
+    pub(super) fn state(&self) -> &ClusterState<NodeState> {
+        &self.state
+    }
+
     /// Asks everybody how they are.
     pub async fn facts(&self) -> Result<Facts, Error> {
         let room = self.state.pool_room().await.map_err(state_error)?;

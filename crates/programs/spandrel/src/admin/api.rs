@@ -41,6 +41,8 @@ pub const NODE_MAINTENANCE: &str = "/v1/nodes/{name}/maintenance";
 pub const NODE_RESUME: &str = "/v1/nodes/{name}/resume";
 /// `GET`: a list of [`DriveStatus`]. `POST` of a [`DriveAdd`]: [`DriveAdded`], for the node that is asked.
 pub const DRIVES: &str = "/v1/drives";
+/// `POST` of a [`DriveRetire`]: [`DriveRetired`].
+pub const DRIVE_RETIRE: &str = "/v1/drives/{name}/retire";
 /// `GET`: a list of [`CheckReport`], the last of each volume. `POST`: lines of [`CheckLine`].
 pub const SCRUB: &str = "/v1/scrub";
 /// `GET`: [`Usage`].
@@ -571,6 +573,28 @@ pub struct DriveAdded {
     /// What it is made of, if that is known.
     #[serde(default)]
     pub media: Option<MediaClass>,
+}
+
+/// A drive that is to be emptied, or to be used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRetire {
+    /// It is to be used again.
+    #[serde(default)]
+    pub undo: bool,
+    /// Only say whether it can be done, and what it would move.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What becomes of a drive that is retired, or not any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRetired {
+    /// Its name.
+    pub name: String,
+    /// How many copies of slabs are to go to other drives.
+    pub copies_to_move: u64,
+    /// The slab size: of each no more than this is copied.
+    pub slab_bytes: u64,
 }
 
 /// A volume to be made.

@@ -104,7 +104,8 @@ impl Facts {
         }
     }
 
-    fn pool_view(&self) -> PoolView {
+    /// The pool, to make plans by.
+    pub fn pool_view(&self) -> PoolView {
         let node = |known: &KnownNode| NodeRoom {
             node: known.id,
             name: known.name.clone(),

@@ -56,6 +56,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("POST", api::NODE_RESUME, OPERATE),
     ("GET", api::DRIVES, READ),
     ("POST", api::DRIVES, ADMINISTER),
+    ("POST", api::DRIVE_RETIRE, ADMINISTER),
     ("GET", api::SCRUB, READ),
     ("POST", api::SCRUB, OPERATE),
     ("GET", api::USAGE, READ),

@@ -31,10 +31,10 @@ use tokio::net::UnixListener;
 use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
-    DeleteQuery, DriveAdd, DriveAdded, DriveStatus, JoinAnswer, JoinRequest, JoinTokenAnswer,
-    JoinTokenStatus, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeHandOver, NodeScrubLine,
-    NodeStatus, NodeStop, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage,
-    VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
+    DeleteQuery, DriveAdd, DriveAdded, DriveRetire, DriveRetired, DriveStatus, JoinAnswer, JoinRequest,
+    JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeHandOver,
+    NodeScrubLine, NodeStatus, NodeStop, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing,
+    StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -97,9 +97,11 @@ fn status_of(code: &str) -> StatusCode {
         | "VOLUME_NOT_FOUND"
         | "NODE_NOT_FOUND"
         | "PATH_NOT_FOUND"
+        | "DRIVE_NOT_FOUND"
         | "JOIN_TOKEN_NOT_FOUND"
         | "SERVER_NOT_FOUND" => StatusCode::NOT_FOUND,
         "DRIVE_IN_USE"
+        | "DRIVE_NEEDED"
         | "DRIVE_NAME_TAKEN"
         | "DRIVE_NOT_OPENED"
         | "DRIVE_IN_FOREIGN_USE"
@@ -171,6 +173,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
     let administer = Router::new()
         .route(api::VOLUME, delete(delete_volume))
         .route(api::DRIVES, post(add_drive))
+        .route(api::DRIVE_RETIRE, post(retire_drive))
         .route(api::JOIN_TOKEN, get(list_join_tokens).post(make_join_token))
         .route(api::JOIN_TOKEN_OF, delete(delete_join_token))
         .route(api::SERVER_REMOVE, post(remove_server))
@@ -341,6 +344,15 @@ async fn add_drive(
 ) -> Answer<DriveAdded> {
     let Json(add) = add.map_err(invalid)?;
     Ok(Json(cluster.server()?.add_drive(add).await?))
+}
+
+async fn retire_drive(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    retire: Result<Json<DriveRetire>, JsonRejection>,
+) -> Answer<DriveRetired> {
+    let Json(retire) = retire.map_err(invalid)?;
+    Ok(Json(cluster.retire_drive(&name, retire).await?))
 }
 
 async fn get_usage(State(cluster): Cluster) -> Answer<Usage> {

@@ -2,9 +2,11 @@
 
 use spandrel_shared::size::format_size;
 
-use crate::admin::api::{self, DriveAdd, DriveAdded, DriveStatus};
-use crate::admin::client::Client;
-use crate::arguments::{DriveAddArguments, DriveCommand, DriveGetArguments, Output, OutputArguments};
+use crate::admin::api::{self, DriveAdd, DriveAdded, DriveRetire, DriveRetired, DriveStatus};
+use crate::admin::client::{Client, path_with};
+use crate::arguments::{
+    DriveAddArguments, DriveCommand, DriveGetArguments, DriveRetireArguments, Output, OutputArguments,
+};
 use crate::commands::clean::clean;
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome, render, system_error};
 use crate::reach::Reach;
@@ -18,6 +20,7 @@ pub fn drive(reach: &Reach, command: &DriveCommand) -> Outcome {
         DriveCommand::List(arguments) => list(&client()?, *arguments),
         DriveCommand::Get(arguments) => get(&client()?, arguments),
         DriveCommand::Add(arguments) => add(reach, arguments),
+        DriveCommand::Retire(arguments) => retire(&client()?, arguments),
         DriveCommand::Clean(arguments) => clean(&reach.directory()?, arguments),
         DriveCommand::Inspect(arguments) => {
             let outcome = arguments.run(&mut std::io::stdout().lock())?;
@@ -77,6 +80,35 @@ pub fn render_one(drive: &DriveStatus) -> String {
     line("damage found", drive.damage_found.to_string());
     line("blocks damaged now", drive.blocks_damaged.saturating_sub(drive.blocks_healed).to_string());
     table.render()
+}
+
+fn retire(client: &Client, arguments: &DriveRetireArguments) -> Outcome {
+    let DriveRetireArguments { name, undo, dry_run, output } = arguments;
+    let request = DriveRetire { undo: *undo, dry_run: *dry_run };
+    let retired: DriveRetired = client.post(&path_with(api::DRIVE_RETIRE, name), &request)?;
+    say(&match output.output {
+        Output::Table => render_retired(&retired, request),
+        Output::Json => json(&retired),
+    });
+    Ok(EXIT_OK)
+}
+
+/// What becomes of the drive, in a sentence or two.
+fn render_retired(retired: &DriveRetired, request: DriveRetire) -> String {
+    let DriveRetired { name, copies_to_move, slab_bytes } = retired;
+    let size = format_size(copies_to_move * slab_bytes);
+    match (request.undo, request.dry_run) {
+        (true, true) => format!("drive {name} would be used again\n"),
+        (true, false) => format!("drive {name} is used again\n"),
+        (false, true) => format!(
+            "drive {name} can be retired: {copies_to_move} copies of slabs ({size} at most) would move to other drives\n"
+        ),
+        (false, false) if *copies_to_move == 0 => format!("drive {name} is retired, and empty\n"),
+        (false, false) => format!(
+            "drive {name} is retired: {copies_to_move} copies of slabs ({size} at most) move to other drives\n\
+             `spandrel drive get {name}` shows how much of it is promised yet; `spandrel volume get` what is being built\n"
+        ),
+    }
 }
 
 /// Gives drives to the pool, one after the other. One that is refused keeps none of the others out.

@@ -1,0 +1,104 @@
+//! Retiring a drive: its copies move to others, and it takes no new ones.
+
+use std::collections::BTreeSet;
+
+use spandrel_cluster::{DriveRecord, DriveState, StateError};
+use spandrel_pool::{Demand, Shortage, check_room_without};
+use spandrel_shared::{DriveId, Error};
+
+use super::administration::{Administration, state_error};
+use super::api::{DriveRetire, DriveRetired};
+use super::picture::Facts;
+
+/// How often it is begun anew when something else changes the drive's record at the same time.
+const TRIES: u32 = 16;
+
+impl Administration {
+    /// Has a drive emptied, or used again. It serves what it holds until that is elsewhere.
+    ///
+    /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_FAILED` to use one again that was given up, `DRIVE_NEEDED` if the others have no
+    /// room for its copies.
+    pub async fn retire_drive(&self, name: &str, request: DriveRetire) -> Result<DriveRetired, Error> {
+        let facts = self.facts().await?;
+        let (drive, record) = find(&facts, name)?;
+        let copies_to_move = if request.undo { 0 } else { facts.room.promised(drive) };
+        let retired =
+            DriveRetired { name: name.to_owned(), copies_to_move, slab_bytes: facts.geometry.slab_bytes() };
+        let state = match (record.state, request.undo) {
+            (DriveState::Failed, true) => {
+                return Err(Error::new(
+                    "DRIVE_FAILED",
+                    format!("drive {name} cannot be used again"),
+                    "it was given up for lost, and what was written since may not be on it",
+                    "wipe it and add it as a new one",
+                ));
+            }
+            // It is being emptied already.
+            (DriveState::Failed | DriveState::Retired, false) => return Ok(retired),
+            (_, true) => DriveState::Active,
+            (DriveState::Active, false) => {
+                check_room(&facts, name, drive)?;
+                DriveState::Retired
+            }
+        };
+        if !request.dry_run {
+            self.decide_drive(drive, state).await?;
+        }
+        Ok(retired)
+    }
+
+    async fn decide_drive(&self, drive: DriveId, state: DriveState) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            match self.state().decide_drive(drive, state).await {
+                Err(StateError::Conflict) => {}
+                decided => return decided.map_err(state_error),
+            }
+        }
+        Err(state_error(StateError::Conflict))
+    }
+}
+
+fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), Error> {
+    let drives =
+        || facts.room.drives.iter().map(|(drive, record)| (facts.drive_name(*drive), *drive, record));
+    let found = drives().find(|(known, id, _)| known == name || id.to_string() == name);
+    found.map(|(_, drive, record)| (drive, record)).ok_or_else(|| {
+        let names: Vec<String> = drives().map(|(name, ..)| name).collect();
+        let why = match names.is_empty() {
+            true => "the cluster has no drives".to_owned(),
+            false => format!("the drives are {}", names.join(", ")),
+        };
+        Error::new("DRIVE_NOT_FOUND", format!("there is no drive {name:?}"), why, "name one of them")
+    })
+}
+
+/// Whether the other drives have room for all copies of all volumes.
+fn check_room(facts: &Facts, name: &str, drive: DriveId) -> Result<(), Error> {
+    let drives = facts.room.drives.iter();
+    let going = drives.filter(|(id, record)| **id == drive || record.state != DriveState::Active);
+    let leaving: BTreeSet<DriveId> = going.map(|(id, _)| *id).collect();
+    let demand = |slabs: u32, copies: u8| Demand { slabs: u64::from(slabs), copies };
+    let demands = facts.volumes.iter().map(|volume| demand(volume.record.slab_count(), volume.record.copies));
+    check_room_without(&facts.pool_view(), &leaving, &demands.collect::<Vec<_>>())
+        .map_err(|shortage| needed(name, &shortage))
+}
+
+fn needed(name: &str, shortage: &Shortage) -> Error {
+    let Shortage { needed, slabs, copies, room, nodes } = shortage;
+    let nodes: Vec<String> = nodes.iter().map(|(node, room)| format!("{node} {room}")).collect();
+    Error::new(
+        "DRIVE_NEEDED",
+        format!("drive {name} is not retired"),
+        format!(
+            "the others have no room for what it holds: of {slabs} slabs with {copies} copies or more there are {needed} \
+             copies, no two of a slab on one node; without the drive the nodes have room for {room} of these, counted in \
+             slab copies ({})",
+            nodes.join(", ")
+        ),
+        "add drives to these nodes or add a node, or delete volumes; if the drive has failed, replace it first",
+    )
+}
+
+#[cfg(test)]
+#[path = "retire_tests.rs"]
+mod tests;

@@ -1,0 +1,89 @@
+//! Copies that move to other drives under load, judged by what is kept.
+
+use spandrel_process_cluster::{LoadOptions, LoadThread, Program, Servers, ServersOptions};
+
+const VOLUME_BYTES: u64 = 32 << 20;
+
+fn servers(nodes: usize) -> Servers {
+    Servers::start(&Program::with_test_faults(), &ServersOptions::new(nodes, false))
+}
+
+/// What is promised on the drive of a node, as the whole cluster's status has it.
+fn promised_bytes(status: &serde_json::Value, node: &str) -> u64 {
+    let drives = status["drives"].as_array().expect("a list");
+    let drive = drives.iter().find(|drive| drive["node"] == node).expect("each node has one");
+    drive["promised_bytes"].as_u64().expect("a number")
+}
+
+fn drive_of(servers: &Servers, node: &str) -> String {
+    let drives = servers.must_run("n1", &["drive", "list", "-o", "json"]).json();
+    let drive = drives.as_array().expect("a list").iter().find(|drive| drive["node"] == node).cloned();
+    drive.expect("each node has one")["name"].as_str().expect("it has a name").to_owned()
+}
+
+/// A volume with copies on n1, n2 and n3 alone; n4 has room for them.
+fn volume_beside_an_empty_node() -> Servers {
+    let servers = servers(4);
+    servers.must_run("n1", &["node", "drain", "n4"]);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
+    servers.must_run("n1", &["node", "resume", "n4"]);
+    let status = servers.must_run("n1", &["status", "-o", "json"]).json();
+    assert_eq!(promised_bytes(&status, "n4"), 0, "{status}");
+    servers
+}
+
+#[test]
+fn a_drive_is_emptied_under_load_and_its_server_can_be_lost_then() {
+    let mut servers = volume_beside_an_empty_node();
+    let drive = drive_of(&servers, "n2");
+    let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 1, LoadOptions::default());
+    load.await_answers(500);
+    let would = servers.must_run("n3", &["drive", "retire", &drive, "--dry-run"]);
+    assert!(would.output.contains("can be retired: 2 copies of slabs"), "{would:?}");
+    let retired = servers.must_run("n3", &["drive", "retire", &drive]);
+    assert!(retired.output.contains("move to other drives"), "{retired:?}");
+    servers.await_status("n1", "the drive is empty", |status| promised_bytes(status, "n2") == 0);
+    servers.await_health("n1");
+    load.await_answers(500);
+    // Three copies are elsewhere: without n2 and the owner there are two yet.
+    servers.kill("n2");
+    load.await_answers(500);
+    let end = load.end(&["n1", "n3", "n4"].map(|node| servers.nbd_address(node)));
+    assert!(end.is_faultless(), "{end:?}");
+    let refused = servers.run("n1", &["drive", "retire", &drive_of(&servers, "n3")]);
+    assert!(
+        refused.errors.contains("DRIVE_NEEDED"),
+        "with n2's drive gone only two nodes would be left: {refused:?}"
+    );
+    servers.restart("n2");
+    let back = servers.must_run("n1", &["drive", "retire", &drive, "--undo"]);
+    assert!(back.output.contains("is used again"), "{back:?}");
+    let verified = servers.run("n1", &["volume", "verify", "v"]);
+    assert_eq!(verified.status, Some(0), "{verified:#?}");
+}
+
+/// The server that copies are built on is killed meanwhile, and the owner; they are built on when it is back.
+#[test]
+fn copies_are_built_on_after_their_server_and_the_owner_were_killed() {
+    let mut servers = volume_beside_an_empty_node();
+    let drive = drive_of(&servers, "n2");
+    let load = LoadThread::start(servers.nbd_address("n3"), "v", VOLUME_BYTES, 2, LoadOptions::default());
+    load.await_answers(2000);
+    servers.must_run("n3", &["drive", "retire", &drive]);
+    servers.await_status("n3", "copies are being built", |status| promised_bytes(status, "n4") > 0);
+    servers.kill("n4");
+    load.await_answers(200);
+    servers.restart("n4");
+    let owner = servers.owner("n3", "v").filter(|owner| owner != "n3");
+    if let Some(owner) = &owner {
+        servers.kill(owner);
+        load.await_answers(200);
+        servers.restart(owner);
+    }
+    servers.await_status("n3", "the drive is empty", |status| promised_bytes(status, "n2") == 0);
+    servers.await_health("n3");
+    let end = load.end(&["n1", "n2", "n3", "n4"].map(|node| servers.nbd_address(node)));
+    assert!(end.is_faultless(), "{end:?}");
+    let verified = servers.run("n1", &["volume", "verify", "v"]);
+    assert_eq!(verified.status, Some(0), "{verified:#?}");
+}
