@@ -39,7 +39,7 @@ fn a_drive_is_emptied_under_load_and_its_server_can_be_lost_then() {
     let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 1, LoadOptions::default());
     load.await_answers(500);
     let would = servers.must_run("n3", &["drive", "retire", &drive, "--dry-run"]);
-    assert!(would.output.contains("can be retired: 2 copies of slabs"), "{would:?}");
+    assert!(would.output.contains("can be retired: 8 copies of slabs (32 MiB"), "{would:?}");
     let retired = servers.must_run("n3", &["drive", "retire", &drive]);
     assert!(retired.output.contains("move to other drives"), "{retired:?}");
     servers.await_status("n1", "the drive is empty", |status| promised_bytes(status, "n2") == 0);
