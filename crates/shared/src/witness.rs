@@ -22,6 +22,12 @@ pub enum Rare {
     MarkWithExceptions,
     /// A leg that joined missed something and began anew.
     JoiningFellBack,
+    /// Copies that were being built took the places of others.
+    CopiesBuilt,
+    /// Copies that were being built were given up.
+    CopiesAbandoned,
+    /// A write was sent to a copy that was being built, and answered when it counted.
+    WriteMetPromotion,
     /// A fence waited for promises to run out.
     FenceWaited,
     /// A transaction's outcome was unknown, and was settled.
@@ -60,13 +66,16 @@ pub enum Rare {
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
         Self::PageReusedAfterTrim,
         Self::MarkWithExceptions,
         Self::JoiningFellBack,
+        Self::CopiesBuilt,
+        Self::CopiesAbandoned,
+        Self::WriteMetPromotion,
         Self::FenceWaited,
         Self::OutcomeSettled,
         Self::HealedFromStaleCopy,

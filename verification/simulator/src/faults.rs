@@ -120,6 +120,8 @@ pub enum Fault {
     OlderState { in_order: bool, away_ms: u64, for_ms: u64 },
     /// A server loses its power and all its drives, and comes back with blank ones.
     LoseDrives { node: usize, away_ms: u64 },
+    /// No fault: an operator retires a drive, and uses it again after a time.
+    Retire { place: DrivePlace, for_ms: u64 },
     /// No fault: a volume is scrubbed.
     Scrub { volume: usize },
     /// No fault: a volume is handed over to another server, which may be down.
@@ -170,6 +172,7 @@ impl Fault {
             Fault::OldImage { .. } => "old image of a drive",
             Fault::OlderState { .. } => "older state of the cluster",
             Fault::LoseDrives { .. } => "loss of all drives of a server",
+            Fault::Retire { .. } => "retired drive",
             Fault::Scrub { .. } => "scrub",
             Fault::HandOver { .. } => "hand-over",
         }

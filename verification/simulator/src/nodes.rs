@@ -18,7 +18,7 @@ use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
     Host, Process, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World, WorldConfig,
 };
-use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
+use spandrel_shared::{ClusterId, DriveId, Error, NodeId, SlabGeometry};
 
 /// A node in a simulated world.
 pub type SimulatedNode = Node<SimulatedPlatform, SimulatedStore<SimulatedPlatform>>;
@@ -66,6 +66,9 @@ impl NodesConfig {
     }
 }
 
+/// How long an operator waits who could not reach the cluster's state.
+const DECISION_RETRY: Duration = Duration::from_millis(100);
+
 /// Servers with their drives, and the cluster's state.
 pub struct NodesWorld {
     /// The simulated world below.
@@ -75,6 +78,8 @@ pub struct NodesWorld {
     servers: Vec<Server>,
     clients: Process,
     crashes: Cell<u64>,
+    /// What was decided of drives, and not told yet for certain.
+    decisions: Rc<RefCell<BTreeMap<DriveId, DriveState>>>,
 }
 
 struct Server {
@@ -108,7 +113,7 @@ impl NodesWorld {
         let servers = servers.map(|(index, drives)| Server::new(&world, index, *drives, config.drive));
         let servers = servers.collect();
         let clients = world.start_process_on(&world.add_host("clients"), "clients");
-        let nodes = Self { servers, clients, world, state, crashes: Cell::new(0) };
+        let nodes = Self { servers, clients, world, state, crashes: Cell::new(0), decisions: Rc::default() };
         for index in 0..nodes.count() {
             nodes.start(index);
         }
@@ -297,17 +302,32 @@ impl NodesWorld {
         assert_eq!(changed, Ok(Ok(())), "a server that the state knows");
     }
 
-    /// Gives the drives of a node up for lost.
-    pub fn give_up_drives(&self, index: usize) {
-        let state = ClusterState::new(self.state.client(u64::MAX, self.clients.platform()));
-        let given_up = self.clients.block_on(async move {
-            let drives = state.drives().await?;
-            for (drive, _) in drives.into_iter().filter(|(_, stored)| stored.record.node == node_id(index)) {
-                state.decide_drive(drive, DriveState::Failed).await?;
+    /// Has a drive used for something else from now on, as soon as the cluster's state can be told. What was decided last
+    /// of a drive counts.
+    pub fn decide_drive(&self, drive: DriveId, decided: DriveState) {
+        let is_under_way = self.decisions.borrow_mut().insert(drive, decided).is_some();
+        if is_under_way {
+            return;
+        }
+        let (decisions, platform) = (Rc::clone(&self.decisions), self.clients.platform());
+        let state = ClusterState::new(self.state.client(u64::MAX, platform.clone()));
+        self.clients.spawn(async move {
+            loop {
+                let decided = decisions.borrow()[&drive];
+                let told = state.decide_drive(drive, decided).await;
+                // Somebody may have thought better of it.
+                if told.is_ok() && decisions.borrow()[&drive] == decided {
+                    decisions.borrow_mut().remove(&drive);
+                    return;
+                }
+                platform.sleep(DECISION_RETRY).await;
             }
-            Ok::<(), StateError>(())
         });
-        assert_eq!(given_up, Ok(Ok(())), "a state that answers");
+    }
+
+    /// Whether something was decided of a drive that the cluster's state may not have been told.
+    pub fn is_deciding(&self) -> bool {
+        !self.decisions.borrow().is_empty()
     }
 
     /// Makes a volume, on a node that is up.

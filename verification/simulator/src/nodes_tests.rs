@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use spandrel_cluster::store::Expected;
-use spandrel_cluster::{StateKey, VolumeRecord, VolumeState};
+use spandrel_cluster::{DriveState, StateKey, VolumeRecord, VolumeState};
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports, ScrubReport};
 
 use super::*;
@@ -596,7 +596,9 @@ fn what_a_lost_drive_held_is_built_anew_elsewhere() {
     let lost =
         (1..4).find(|index| legs(&nodes).contains(&(node_id(*index), false))).expect("it has copies there");
     nodes.stop(lost, true);
-    nodes.give_up_drives(lost);
+    let drive = ownerships(&nodes).into_values().flatten().flat_map(|owned| owned.legs);
+    let drive = drive.map(|leg| (leg.node, leg.drive)).find(|(node, _)| *node == node_id(lost));
+    nodes.decide_drive(drive.expect("it has copies there").1, DriveState::Failed);
     let is_rebuilt = || {
         let legs = legs(&nodes);
         !legs.is_empty() && legs.iter().all(|(node, is_building)| !is_building && *node != node_id(lost))

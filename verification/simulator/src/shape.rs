@@ -187,6 +187,9 @@ pub struct Weights {
     /// Volumes are handed over to other servers.
     #[serde(default)]
     pub hand_over: u32,
+    /// Drives are retired, and used again.
+    #[serde(default)]
+    pub retire: u32,
     /// The way between two servers on one of two networks.
     #[serde(default)]
     pub cut_path: u32,
@@ -222,6 +225,7 @@ impl Shape {
             clients_cut: clients_cut(seed, &load),
             older_state: older_state(seed),
             hand_over: hand_over(seed),
+            retire: retire(seed),
             cut_path,
             ..Weights::draw(&random)
         };
@@ -313,6 +317,12 @@ fn older_state(seed: u64) -> u32 {
 /// How often volumes are handed over.
 fn hand_over(seed: u64) -> u32 {
     let random = Random::stream(seed, "hand-over", 0);
+    if random.chance(500) { 0 } else { 2 << random.below(4) }
+}
+
+/// How often drives are retired.
+fn retire(seed: u64) -> u32 {
+    let random = Random::stream(seed, "retire", 0);
     if random.chance(500) { 0 } else { 2 << random.below(4) }
 }
 
@@ -408,6 +418,7 @@ impl Weights {
             lose_drives: weight(2),
             older_state: 0,
             hand_over: 0,
+            retire: 0,
             cut_path: 0,
             scrub: weight(4),
         }

@@ -122,6 +122,7 @@ fn all(weights: &Weights) -> Vec<u32> {
         lose_drives,
         older_state,
         hand_over,
+        retire,
         cut_path,
         scrub,
     } = *weights;
@@ -138,6 +139,7 @@ fn all(weights: &Weights) -> Vec<u32> {
         scrub,
         older_state,
         hand_over,
+        retire,
     ];
     [&[stop, power_cut_all, pause][..], &network, &state, &drives].concat()
 }

@@ -275,6 +275,9 @@ impl<C: OwnerContext> OwnerInner<C> {
                 statistics.legs_marked += marks.len() as u64;
             }
             MembershipChange::Promote(leg) => {
+                if leg.is_building {
+                    witness::reached(Rare::CopiesBuilt);
+                }
                 let what = if leg.is_building { "copies built" } else { "copies in sync again" };
                 tracing::info!(volume = %self.volume, drive = %leg.drive, "{what}");
                 statistics.legs_promoted += 1;
@@ -283,6 +286,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                 tracing::info!(volume = %self.volume, copies = moves.len(), "copies are being built");
             }
             MembershipChange::Abandon(drive) => {
+                witness::reached(Rare::CopiesAbandoned);
                 tracing::info!(volume = %self.volume, %drive, "copies that were being built are given up");
             }
             MembershipChange::Settle(_) => {}

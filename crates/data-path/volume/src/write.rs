@@ -358,6 +358,9 @@ impl<C: OwnerContext> OwnerInner<C> {
                 Ok(()) => {
                     awaited.retain(|other| other.copy != member.copy);
                     if let Some(leg) = self.leg_of(slab, &member) {
+                        if leg != member.leg() {
+                            witness::reached(Rare::WriteMetPromotion);
+                        }
                         self.suspects.borrow_mut().remove(&leg);
                     }
                     durable.push(member);

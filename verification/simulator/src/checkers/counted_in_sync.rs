@@ -6,6 +6,7 @@
 
 use spandrel_cluster::VolumeMembership;
 use spandrel_node::NodeReport;
+use spandrel_shared::DriveId;
 
 /// Looks at the owner that the cluster's state names, if it serves.
 ///
@@ -17,9 +18,13 @@ pub fn check(volume: &VolumeMembership, reports: &[NodeReport]) -> Result<(), St
     let present = owned.filter(|owned| {
         owned.volume == volume.volume && owned.epoch == volume.record.epoch && owned.is_serving
     });
-    let mut left_out = present.flat_map(|owned| &owned.legs).filter(|leg| {
-        matches!(&leg.state[..], "stale" | "joining") && !volume.marks.contains_key(&leg.drive)
-    });
+    let counts = |drive: DriveId| {
+        let mut members = volume.sets.iter().flat_map(|set| &set.members);
+        members.any(|member| member.drive == drive && volume.is_in_sync(member))
+    };
+    let mut left_out = present
+        .flat_map(|owned| &owned.legs)
+        .filter(|leg| !leg.is_building && matches!(&leg.state[..], "stale" | "joining") && counts(leg.drive));
     match left_out.next() {
         None => Ok(()),
         Some(leg) => Err(format!(

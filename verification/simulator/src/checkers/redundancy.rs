@@ -1,8 +1,8 @@
 //! From every state that has an in-sync copy of each slab within reach, the system comes back to full
 //! redundancy by itself.
 //!
-//! *Full redundancy* means, as long as nothing moves copies to other drives: one node serves the volume,
-//! and every copy on a drive that is there is in sync. Which drives are there, the world knows.
+//! *Full redundancy* means: one node serves the volume, and every copy on a drive that is there is in sync, those that
+//! were being built included. Which drives are there, the world knows.
 
 use std::collections::BTreeSet;
 

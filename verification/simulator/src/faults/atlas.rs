@@ -8,6 +8,7 @@
 //! - Clocks that drift by up to 0.05 % (promises take 1 % off for that), and any jump of the time of
 //!   day. A monotonic clock that leaps without time having passed is a broken machine, and not promised.
 //! - Drives that hang, are slow, fail and come back.
+//! - Drives that are retired and used again: copies move meanwhile. Not beside damage, see there.
 //! - *Damage*: flipped bits, unreadable blocks, writes that a drive loses or misdirects, drives that
 //!   are lost or come back as they were before their last attach. Promised as long as each slab keeps one good copy. So
 //!   while a server is damaged, every slab must have an in-sync copy on a server that is neither
@@ -53,6 +54,8 @@ pub struct Atlas {
     exposed: BTreeMap<usize, Exposure>,
     /// Until when the state may show servers as dead that are alive.
     entries_lapse_until_ms: u64,
+    /// Until when copies may be moved away from those that hold them.
+    moves_until_ms: u64,
 }
 
 /// The damage of one server.
@@ -79,6 +82,8 @@ struct Effect {
     acts: bool,
     /// Whether the entries may run out that show who is alive.
     entries_lapse: bool,
+    /// Whether copies move.
+    moves: bool,
     lasts_ms: u64,
 }
 
@@ -89,6 +94,10 @@ impl Atlas {
         let damaged: BTreeSet<usize> = self.damaged.keys().copied().chain(effect.damages).collect();
         if damaged.is_empty() {
             return true;
+        }
+        // The copy that keeps a slab could be moved to a server that something is about to happen to.
+        if effect.moves || self.moves_until_ms > surroundings.now_ms {
+            return false;
         }
         // The true drive comes back, and until then nothing is promised but to wait for it, or for the
         // others, which hold everything.
@@ -135,6 +144,9 @@ impl Atlas {
             let exposure = self.exposed.entry(node).or_insert(Exposure { until_ms, acts: false });
             exposure.until_ms = exposure.until_ms.max(until_ms);
             exposure.acts |= effect.acts;
+        }
+        if effect.moves {
+            self.moves_until_ms = self.moves_until_ms.max(until_ms);
         }
         if effect.entries_lapse {
             self.entries_lapse_until_ms = self.entries_lapse_until_ms.max(until_ms);
@@ -221,6 +233,8 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         Fault::LoseDrives { node, away_ms } => {
             Effect { damages: Some(node), ..exposes(&[node], false, away_ms) }
         }
+        // What has begun to move until then goes on for a while.
+        Fault::Retire { for_ms, .. } => Effect { moves: true, lasts_ms: for_ms, ..Effect::default() },
         Fault::StateLosses { for_ms, .. } => {
             Effect { entries_lapse: true, lasts_ms: for_ms, ..Effect::default() }
         }

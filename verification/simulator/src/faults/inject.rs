@@ -8,12 +8,12 @@ use spandrel_cluster::memory::Image as StateImage;
 use spandrel_cluster::records::decode;
 use spandrel_cluster::simulated::Faults as StateFaults;
 use spandrel_cluster::store::Selection;
-use spandrel_cluster::{DriveRecord, StateKey, StateStamp, Stored};
+use spandrel_cluster::{DriveRecord, DriveState, StateKey, StateStamp, Stored};
 use spandrel_inspect::{DamageKind, Inspection};
 use spandrel_platform_simulated::{
     DelayRange, DriveImage, Random, Repeat, Room, SimulatedDrive, SimulatedDriveConfig,
 };
-use spandrel_shared::BLOCK_BYTES;
+use spandrel_shared::{BLOCK_BYTES, DriveId};
 
 use super::{DriveFailure, DrivePlace, Fault};
 use crate::checkers::recovery;
@@ -56,6 +56,8 @@ pub enum Undo {
     DriveWorks(DrivePlace),
     /// A drive holds again what it held.
     TrueImage(DrivePlace, Box<DriveImage>),
+    /// A drive that was retired is used again.
+    Reinstate(DriveId),
 }
 
 /// Faults are done here, and what undoes them is kept until its time has come.
@@ -129,8 +131,9 @@ impl Injector {
     /// has durably recorded a newer one. None while requests to the state are held up, which could arrive when
     /// another one stands, or while a drive is about to be exchanged.
     pub fn older_state(&self, nodes: &NodesWorld, now_ms: u64) -> Option<StateImage> {
-        let is_in_the_way = |undo: &Undo| matches!(undo, Undo::TrueImage(..) | Undo::StateLossless);
-        if now_ms < self.late_until_ms || self.undos.values().any(is_in_the_way) {
+        let is_in_the_way =
+            |undo: &Undo| matches!(undo, Undo::TrueImage(..) | Undo::StateLossless | Undo::Reinstate(_));
+        if now_ms < self.late_until_ms || nodes.is_deciding() || self.undos.values().any(is_in_the_way) {
             return None;
         }
         let known = (0..nodes.count()).map(|node| self.state_known(nodes, node)).min()??;
@@ -161,6 +164,12 @@ impl Injector {
             let back = self.random.between(now_ms, until_ms);
             self.later(back, Undo::Start(node));
         }
+    }
+
+    /// A drive is retired until a time.
+    pub fn retire(&mut self, nodes: &NodesWorld, drive: DriveId, until_ms: u64) {
+        nodes.decide_drive(drive, DriveState::Retired);
+        self.later(until_ms, Undo::Reinstate(drive));
     }
 
     /// Bits that were flipped so far.
@@ -248,7 +257,10 @@ impl Injector {
                 self.later(now_ms + away_ms, Undo::Start(node));
             }
             // They take longer than a moment: the run itself does them.
-            Fault::Scrub { .. } | Fault::HandOver { .. } | Fault::OlderState { .. } => {}
+            Fault::Scrub { .. }
+            | Fault::HandOver { .. }
+            | Fault::OlderState { .. }
+            | Fault::Retire { .. } => {}
             _ => return self.disturb_drive(nodes, fault, newest_value, now_ms),
         }
         true
@@ -515,6 +527,7 @@ impl Injector {
             Undo::HealPath(from, to) => {
                 nodes.world.heal_network(SECOND_NETWORK, nodes.host(from), nodes.host(to));
             }
+            Undo::Reinstate(drive) => nodes.decide_drive(drive, DriveState::Active),
             Undo::Heal(from, to) => nodes.world.heal_one_way(nodes.host(from), nodes.host(to)),
             Undo::BreakAgain(one, other) => {
                 nodes.world.break_connections(nodes.host(one), nodes.host(other));

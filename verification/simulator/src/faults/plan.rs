@@ -89,6 +89,10 @@ impl<'a> Draw<'a> {
                 for_ms: draw.between(1000, 4000),
             }),
             (weights.scrub, |draw| Fault::Scrub { volume: draw.random.index(draw.shape.volumes.len()) }),
+            (weights.retire, |draw| Fault::Retire {
+                place: draw.place(),
+                for_ms: draw.between(1000, 20_000),
+            }),
             (weights.hand_over, |draw| Fault::HandOver {
                 volume: draw.random.index(draw.shape.volumes.len()),
                 to: draw.node(),

@@ -28,6 +28,7 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         | Fault::StrayWrite { place, .. }
         | Fault::Unreadable { place, .. }
         | Fault::NoRoom { place, .. }
+        | Fault::Retire { place, .. }
         | Fault::OldImage { place, .. } => (vec![place.node], Some(place), None),
         Fault::Scrub { volume } => (Vec::new(), None, Some(volume)),
         Fault::HandOver { volume, to } => (vec![to], None, Some(volume)),

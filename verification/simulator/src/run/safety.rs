@@ -37,6 +37,10 @@ impl Run<'_> {
             Fault::OlderState { in_order, away_ms, for_ms } => {
                 self.bring_older_state(in_order, away_ms, for_ms)?
             }
+            Fault::Retire { place, for_ms } => {
+                self.injector.retire(&self.nodes, self.drives[&place], now_ms + for_ms);
+                Some(fault.kind())
+            }
             _ => self.injector.inject(&self.nodes, fault, newest.unwrap_or(0), now_ms).then(|| fault.kind()),
         };
         let Some(kind) = struck else {
