@@ -611,4 +611,11 @@ fn what_a_lost_drive_held_is_built_anew_elsewhere() {
         joined(&device.read(4096, 4096).await.expect("it serves"))
     });
     assert_eq!(value_of(&read), Ok(7));
+    nodes.start(lost);
+    let is_empty = || {
+        let report = nodes.node(lost).map(|node| node.report());
+        report.is_some_and(|report| report.drives.iter().all(|drive| drive.volumes.is_empty()))
+    };
+    let end = nodes.world.run_until_within(PATIENCE, is_empty);
+    assert_eq!(end, RunEnd::ConditionMet, "what others have taken the places of is removed");
 }

@@ -16,6 +16,7 @@ mod moves;
 mod node;
 mod ownership;
 mod parts;
+mod replaced;
 pub mod report;
 mod scrub;
 mod service;

@@ -171,6 +171,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(Rc::clone(&self.inner).keep_ownerships());
         self.spawn(Rc::clone(&self.inner).stay_drained());
         self.spawn(Rc::clone(&self.inner).drop_deleted_copies());
+        self.spawn(Rc::clone(&self.inner).drop_replaced_copies());
         self.spawn(Rc::clone(&self.inner).keep_moving());
         for listener in nbd_listeners {
             let nbd = self.nbd.clone();

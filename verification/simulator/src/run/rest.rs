@@ -10,8 +10,11 @@ use super::{Finding, NOTICED_MS, Run, finding};
 use crate::checkers::same_copies::{self, InspectedDrive};
 use crate::checkers::{damage, known_lost, structure};
 use crate::clients;
-use crate::faults::DrivePlace;
+use crate::faults::{DrivePlace, Fault};
 use crate::inspection::{inspect_drive, inspect_image};
+
+/// Within so many virtual seconds nothing is left of copies that were moved away.
+const REPLACED_SECONDS_MAX: u32 = 30;
 
 impl Run<'_> {
     /// Nothing happens any more: everything is judged.
@@ -24,6 +27,7 @@ impl Run<'_> {
             self.nodes.stop(node, false);
         }
         self.await_all_servers()?;
+        self.await_replaced_copies_gone()?;
         self.await_nothing_lacking(Self::known_lost)?;
         let present = self.present();
         for volume in self.volume_ids() {
@@ -52,6 +56,43 @@ impl Run<'_> {
         self.advance(NOTICED_MS)?;
         let present = self.present();
         self.await_nothing_lacking(|run| run.lacking(&present))
+    }
+
+    /// Nothing remains of copies that were moved away. Where nothing was moved, there is nothing to look for.
+    fn await_replaced_copies_gone(&mut self) -> Result<(), Finding> {
+        let mut left = None;
+        for _ in 0..REPLACED_SECONDS_MAX {
+            left = if self.has_moved() { self.replaced_copy()? } else { None };
+            if left.is_none() {
+                break;
+            }
+            self.advance(1000)?;
+        }
+        left.map_or(Ok(()), |what| Err(finding("replaced copies")(what)))
+    }
+
+    fn has_moved(&self) -> bool {
+        self.plan.faults.iter().any(|planned| matches!(planned.fault, Fault::Retire { .. }))
+    }
+
+    /// A copy on a drive that the cluster's state does not have there.
+    fn replaced_copy(&self) -> Result<Option<String>, Finding> {
+        let volumes = self.memberships()?;
+        for (place, drive) in self.drives.iter().filter(|(place, _)| !self.lost.contains(place)) {
+            let inspection = inspect_drive(&self.nodes.drives(place.node)[place.drive]);
+            let inspection = inspection.map_err(finding("inspection"))?;
+            for copy in &inspection.copies {
+                let volume = volumes.iter().find(|volume| volume.volume == copy.volume);
+                let set = volume.and_then(|volume| volume.sets.get(copy.slab.0 as usize));
+                if set.is_none_or(|set| set.on(*drive).is_none()) {
+                    return Ok(Some(format!(
+                        "{place} still holds a copy of slab {} of {}",
+                        copy.slab, copy.volume
+                    )));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// What in-sync copies on damaged servers have lost of any volume, as their drives know.
