@@ -331,7 +331,7 @@ fn when_a_volume_falls_idle_its_copies_learn_that_all_is_complete() {
         let replica = rules.owners.replica(index).expect("it is up");
         let listed = rules.guests.block_on(async move {
             let fence = ReplicaRequest::Fence { volume, epoch, settles: true };
-            let Ok((ReplicaResponse::Gathered(copies), _)) = replica.serve(fence, None).await else {
+            let Ok((ReplicaResponse::Gathered(copies, _), _)) = replica.serve(fence, None).await else {
                 panic!("the epoch is the present one");
             };
             copies.iter().map(|copy| copy.listed.len()).sum::<usize>()

@@ -27,12 +27,13 @@ impl Rules {
 
     /// The same on another node. Returns when the state has it.
     fn build_on(&self, index: usize) {
+        self.build_all(vec![Move { slab: SlabIndex(0), part: 2, to: drive_id(index) }]);
+    }
+
+    fn build_all(&self, moves: Vec<Move>) {
         let (owner, outcome) = (self.owner(), Rc::new(Cell::new(None)));
         let slot = Rc::clone(&outcome);
-        self.guests.spawn(async move {
-            let moves = vec![Move { slab: SlabIndex(0), part: 2, to: drive_id(index) }];
-            slot.set(Some(owner.build(moves).await));
-        });
+        self.guests.spawn(async move { slot.set(Some(owner.build(moves).await)) });
         self.until("it is begun", || outcome.get().is_some());
         assert_eq!(outcome.get(), Some(true));
     }
@@ -301,4 +302,57 @@ fn a_state_from_before_a_move_does_not_bring_old_content_back() {
             assert_eq!(rules.block_state_on(2, 3), rules.block_state_on(0, 3));
         }
     }
+}
+
+/// A write to a copy that is about to count is lost on the way, and repeated when it counts: by then it belongs to another
+/// leg, which has done nothing wrong.
+#[test]
+fn a_write_is_repeated_to_a_copy_that_counts_meanwhile() {
+    let rules = Rules::with_spare(1);
+    rules.write(3, 5).unwrap();
+    let counts = Rc::new(Cell::new(false));
+    let arrives = Rc::clone(&counts);
+    rules.owners.judge(move |node, request| match request {
+        ReplicaRequest::Write { version, .. }
+            if node == SPARE && *version > Version::ZERO && !arrives.get() =>
+        {
+            Fate::Fails(Duration::ZERO)
+        }
+        _ => Fate::Carry,
+    });
+    rules.owners.slow_state(Duration::from_millis(500));
+    rules.build();
+    rules.until("its promotion is on its way", || rules.building_leg() == Some(LegState::Promoting));
+    rules.run_for(Duration::from_millis(200));
+    let write = rules.begin_write(3, 6);
+    rules.until("it counts", || {
+        counts.set(rules.owner().legs().contains_key(&LegId::standing(drive_id(SPARE))));
+        counts.get()
+    });
+    rules.until("the write is answered", || write.borrow().is_some());
+    assert_eq!(write.take(), Some(Ok(())));
+    assert_eq!(rules.owner().statistics().legs_marked, 0);
+    assert_eq!(rules.block_state_on(SPARE, 3), rules.block_state_on(0, 3));
+}
+
+/// All that a drive held of the volume is elsewhere when the state is put back to one that has it there: the drive is
+/// there, and empty.
+#[test]
+fn a_state_from_before_a_drive_was_emptied_waits_for_nothing() {
+    let rules = Rules::with_spare(1);
+    rules.write(3, 5).unwrap();
+    rules.write(SLAB_BLOCKS, 6).unwrap();
+    let slabs = rules.owners.membership().slabs;
+    let all = |slab| Move { slab: SlabIndex(slab), part: 2, to: drive_id(SPARE) };
+    rules.build_all(vec![all(0), all(1)]);
+    let replica = rules.owners.replica(2).expect("it is up");
+    rules.until("the drive is empty", || replica.copies_of(rules.owner().volume()).is_empty());
+    rules.run_for(Duration::from_secs(1));
+    (0..=SPARE).for_each(|index| rules.owners.stop(index, true));
+    rules.owners.set_back_to(slabs, &[]);
+    (0..=SPARE).for_each(|index| rules.owners.start(index, false));
+    rules.until("all are up", || (0..=SPARE).all(|index| rules.owners.is_up(index)));
+    rules.take(1);
+    assert_eq!((rules.read(3), rules.read(SLAB_BLOCKS)), (Ok(5), Ok(6)));
+    rules.until("node 2 has it again", || rules.leg(2) == LegState::InSync);
 }

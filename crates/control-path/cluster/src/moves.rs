@@ -60,7 +60,18 @@ fn begun(
     batch: CopyBatch,
 ) -> Result<BTreeMap<SlabIndex, CopySet>, Error> {
     let mut sets: BTreeMap<SlabIndex, CopySet> = BTreeMap::new();
+    let builds =
+        |drive: DriveId| seen.sets.iter().any(|set| set.on(drive).is_some_and(|member| member.building));
     for Move { slab, part, to } in moves {
+        // Its copies count together: one that comes late would count unbuilt.
+        if builds(*to) {
+            return Err(Error::new(
+                "COPY_BEING_BUILT",
+                format!("no copy of volume {} can be begun on drive {to}", seen.record.name),
+                "others are being built there",
+                "wait until these are built",
+            ));
+        }
         let Some(before) = seen.sets.get(slab.0 as usize) else { continue };
         let is_built_already =
             |set: &&CopySet| set.members.iter().any(|member| member.part == *part && member.building);

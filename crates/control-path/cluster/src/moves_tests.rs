@@ -123,6 +123,8 @@ fn two_copies_are_not_built_in_one_place() {
         assert_eq!(code(begin(&state, &begun, &[to(0, 0, 5)], 8).await), "COPY_BEING_BUILT");
         assert_eq!(code(begin(&state, &seen, &[to(0, 0, 4), to(0, 0, 5)], 8).await), "COPY_BEING_BUILT");
         let beside = begin(&state, &begun, &[to(0, 1, 4)], 8).await;
-        assert_eq!(code(beside), "COPY_SET_INVALID", "one node would hold two of its copies");
+        assert_eq!(code(beside), "COPY_BEING_BUILT", "what is built on a drive counts together");
+        let beside = begin(&state, &begun, &[to(0, 1, 5), to(0, 2, 5)], 8).await;
+        assert_eq!(code(beside), "COPY_SET_INVALID", "one drive would hold two of its copies");
     });
 }

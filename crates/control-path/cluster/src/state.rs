@@ -342,12 +342,21 @@ impl<S: StateStore> ClusterState<S> {
         self.put(&key, Expected::ModifiedAt(stored.revision), record).await.map(|_| ())
     }
 
-    /// Decides what a drive is used for from now on.
+    /// Decides what a drive is used for from now on. Refused with `DRIVE_FAILED` for one that was given up for lost.
     pub async fn decide_drive(&self, drive: DriveId, state: DriveState) -> Result<(), StateError> {
         let key = StateKey::Drive(drive);
         let stored: Stored<DriveRecord> = self.get(&key).await?.ok_or_else(|| unknown_drive(drive))?;
         if stored.record.state == state {
             return Ok(());
+        }
+        if stored.record.state == DriveState::Failed {
+            return Err(Error::new(
+                "DRIVE_FAILED",
+                format!("drive {drive} cannot be used again"),
+                "it was given up for lost, and what was written since may not be on it",
+                "wipe it and add it as a new one",
+            )
+            .into());
         }
         let record = DriveRecord { state, ..stored.record };
         self.put(&key, Expected::ModifiedAt(stored.revision), record).await.map(|_| ())

@@ -120,7 +120,8 @@ impl PartialOrd for Fill {
 
 impl<'a> Planner<'a> {
     fn new(view: &'a PoolView, volume: &PlacedVolume, leaving: &'a BTreeSet<DriveId>) -> Self {
-        let online = view.nodes.iter().filter(|node| node.is_online);
+        // One in maintenance is about to be switched off, and what is being built there would wait for it.
+        let online = view.nodes.iter().filter(|node| node.is_online && !node.is_in_maintenance);
         Self {
             drives: view.drives.iter().map(|drive| (drive.drive, drive)).collect(),
             used: view.drives.iter().map(|drive| (drive.drive, drive.slabs_used)).collect(),

@@ -248,16 +248,15 @@ impl<P: Platform> Replica<P> {
         };
         let fenced = join_all(stores.iter().map(|store| store.fence(volume, epoch))).await;
         // A drive that failed is not among the answers: its copies count as absent.
-        let answering: Vec<DriveId> = stores
-            .iter()
-            .zip(&fenced)
-            .filter(|(_, result)| result.is_ok())
-            .map(|(store, _)| store.drive_id())
-            .collect();
+        let fenced = stores.iter().zip(&fenced).filter(|(_, result)| result.is_err());
+        let failed: Vec<DriveId> = fenced.map(|(store, _)| store.drive_id()).collect();
+        let works = |store: &DriveStore<P>| store.failure().is_none() && !failed.contains(&store.drive_id());
+        let working = self.drives().into_iter().filter(works).map(|store| store.drive_id());
+        let working: Vec<DriveId> = working.collect();
         if self.accepted_epoch(volume) > epoch {
             return Err(ReplicaError::Fenced { epoch: self.accepted_epoch(volume) });
         }
-        Ok((ReplicaResponse::Gathered(self.gather(volume, &answering)), Vec::new()))
+        Ok((ReplicaResponse::Gathered(self.gather(volume, &working), working), Vec::new()))
     }
 
     fn gather(&self, volume: VolumeId, drives: &[DriveId]) -> Vec<GatheredCopy> {

@@ -87,7 +87,7 @@ async fn read_byte(replica: &Replica<SimulatedPlatform>, epoch: u32) -> Result<u
 async fn fence(replica: &Replica<SimulatedPlatform>, epoch: u32) -> Result<Vec<GatheredCopy>, ReplicaError> {
     let request = ReplicaRequest::Fence { volume: volume(), epoch: Epoch(epoch), settles: true };
     match replica.serve(request, None).await? {
-        (ReplicaResponse::Gathered(copies), _) => Ok(copies),
+        (ReplicaResponse::Gathered(copies, _), _) => Ok(copies),
         (other, _) => panic!("a fence was answered with {other:?}"),
     }
 }

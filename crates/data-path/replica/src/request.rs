@@ -240,8 +240,8 @@ pub enum ReplicaResponse {
     Done,
     /// What was read, in order. The data of all `Data` parts follow each other in the payload.
     Parts(Vec<PartDescription>),
-    /// What the node's copies of a volume know.
-    Gathered(Vec<GatheredCopy>),
+    /// What the node's copies of a volume know, and which drives of the node work, whether they have any or not.
+    Gathered(Vec<GatheredCopy>, Vec<DriveId>),
     /// The pages of a copy, in order.
     Pages(Vec<PageState>),
     /// What the map says of each block.

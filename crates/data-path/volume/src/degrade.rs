@@ -208,6 +208,12 @@ impl<C: OwnerContext> OwnerInner<C> {
         if self.is_deposed() {
             return false;
         }
+        // While this waited for its turn, others may have taken the places of the last copies there.
+        if let MembershipChange::MarkStale(marks) = &change
+            && marks.keys().any(|drive| !self.legs.borrow().contains_key(&LegId::standing(*drive)))
+        {
+            return false;
+        }
         if let MembershipChange::Promote(leg) = change
             && !self.may_promote(leg)
         {

@@ -33,7 +33,7 @@ impl<C: OwnerContext> Owner<C> {
 
 impl<C: OwnerContext> OwnerInner<C> {
     /// Removes the copies of a former membership that do not count any more. One whose node does not answer now is
-    /// removed later by whoever finds it.
+    /// removed later by that node.
     pub(crate) fn remove_replaced(&self, former: &Membership) {
         let slabs = (0..).map(SlabIndex).zip(&former.slabs);
         let members = slabs.flat_map(|(slab, members)| members.iter().map(move |member| (slab, *member)));

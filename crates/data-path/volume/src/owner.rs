@@ -259,7 +259,10 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     pub(crate) fn is_accepted_by_present_process(&self, leg: LegId, node: NodeId) -> bool {
-        let accepted_by = self.accepted_by.borrow().get(&leg).copied();
+        // Copies that were being built when they were to be asked may stand by now.
+        let accepted_by = self.accepted_by.borrow();
+        let accepted_by =
+            accepted_by.get(&leg).or_else(|| accepted_by.get(&LegId::standing(leg.drive))).copied();
         accepted_by.is_some() && accepted_by == self.context.process(node)
     }
 

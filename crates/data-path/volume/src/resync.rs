@@ -182,7 +182,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     ) -> Result<(), Stopped> {
         let (fence, process) = (self.fence_of_stale(node), self.context.process(node));
         let (answer, _) = self.in_time(self.context.ask(node, fence, None)).await?;
-        let ReplicaResponse::Gathered(present) = answer else { return Err(Stopped::FellBack) };
+        let ReplicaResponse::Gathered(present, _) = answer else { return Err(Stopped::FellBack) };
         self.accepted_by.borrow_mut().extend(process.map(|process| (leg, process)));
         let of_itself = members.iter().filter_map(|(slab, member)| {
             let is_it = |copy: &&GatheredCopy| copy.slab == *slab && copy.copy == member.copy;

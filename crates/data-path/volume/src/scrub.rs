@@ -131,7 +131,8 @@ impl<C: OwnerContext> Owner<C> {
 impl<C: OwnerContext> OwnerInner<C> {
     fn unchecked(&self, slab: SlabIndex, blocks: u32) -> ScrubReport {
         let pieces = u64::from(blocks.div_ceil(PIECE_BLOCKS));
-        let pieces_unchecked = pieces * self.members(slab).len() as u64;
+        let members = self.members(slab).into_iter().filter(|(member, _)| !member.is_building).count();
+        let pieces_unchecked = pieces * members as u64;
         ScrubReport { pieces_unchecked, gave_up: true, ..ScrubReport::default() }
     }
 

@@ -55,6 +55,15 @@ impl Difference {
     }
 }
 
+/// What is on the nodes of the pool.
+#[derive(Default)]
+struct Found {
+    /// The copies of the volume.
+    copies: BTreeMap<(DriveId, SlabIndex), GatheredCopy>,
+    /// The nodes of all drives that work.
+    nodes: BTreeMap<DriveId, NodeId>,
+}
+
 /// What was found out about the legs.
 #[derive(Default)]
 struct Comparison {
@@ -102,7 +111,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let Some(Unsettled { lost, pool }) = self.membership.borrow().unsettled.clone() else {
             return Ok(());
         };
-        let gathered = self.fence_all(&lost, &pool).await?;
+        let Found { copies: gathered, nodes } = self.fence_all(&lost, &pool).await?;
         // Others' drives are nothing to this volume.
         let drives = self.membership.borrow().drives();
         let mut out: BTreeSet<DriveId> =
@@ -126,7 +135,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
         };
         out.extend(losers);
-        self.compare_unknown(&gathered, &out).await?;
+        self.compare_unknown(&gathered, &nodes, &out).await?;
         if !self.membership.borrow().may_mark(&out) {
             let why = "of some slab every copy is missing, or older than another one of its drive's volume";
             return Err(self.cannot_settle(why));
@@ -145,7 +154,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         &self,
         lost: &BTreeSet<DriveId>,
         pool: &BTreeMap<DriveId, NodeId>,
-    ) -> Result<BTreeMap<(DriveId, SlabIndex), GatheredCopy>, Interrupted> {
+    ) -> Result<Found, Interrupted> {
         let is_kept = |drive: &DriveId| !lost.contains(drive);
         let drives = self.membership.borrow().drives();
         let drives: BTreeMap<DriveId, NodeId> =
@@ -157,15 +166,16 @@ impl<C: OwnerContext> OwnerInner<C> {
             let request = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch, settles: true };
             self.in_time(self.context.ask(*node, request, None))
         });
-        let mut gathered = BTreeMap::new();
+        let mut found = Found::default();
         let mut absent = BTreeSet::new();
         for ((node, process), answer) in nodes.iter().zip(processes).zip(join_all(fences).await) {
             match answer {
-                Ok((ReplicaResponse::Gathered(copies), _)) => {
+                Ok((ReplicaResponse::Gathered(copies, working), _)) => {
                     let there = drives.iter().filter(|(_, other)| *other == node);
                     let accepted = there.filter_map(|(drive, _)| Some((LegId::standing(*drive), process?)));
                     self.accepted_by.borrow_mut().extend(accepted);
-                    gathered.extend(copies.into_iter().map(|copy| ((copy.drive, copy.slab), copy)));
+                    found.copies.extend(copies.into_iter().map(|copy| ((copy.drive, copy.slab), copy)));
+                    found.nodes.extend(working.into_iter().map(|drive| (drive, *node)));
                 }
                 Ok(_) => _ = absent.insert(*node),
                 Err(error) => {
@@ -174,12 +184,11 @@ impl<C: OwnerContext> OwnerInner<C> {
                 }
             }
         }
-        // A node may be there without a drive that it had.
-        let present: BTreeSet<DriveId> = gathered.keys().map(|(drive, _)| *drive).collect();
+        // A node may be there without a drive that it had; or with it, and nothing of the volume on it any more.
         let mut missing: BTreeSet<DriveId> =
-            drives.keys().filter(|drive| !present.contains(drive)).copied().collect();
+            drives.keys().filter(|drive| !found.nodes.contains_key(drive)).copied().collect();
         if missing.is_empty() && absent.is_empty() {
-            return Ok(gathered);
+            return Ok(found);
         }
         let kept = pool.iter().filter(|(drive, node)| is_kept(drive) && absent.contains(node));
         missing.extend(kept.map(|(drive, _)| *drive));
@@ -191,18 +200,18 @@ impl<C: OwnerContext> OwnerInner<C> {
     async fn compare_unknown(
         &self,
         gathered: &BTreeMap<(DriveId, SlabIndex), GatheredCopy>,
+        nodes: &BTreeMap<DriveId, NodeId>,
         out: &BTreeSet<DriveId>,
     ) -> Result<(), Interrupted> {
-        let Some(Unsettled { lost, pool }) = self.membership.borrow().unsettled.clone() else {
-            return Ok(());
-        };
-        let unknown = gathered.values().filter(|copy| !self.is_member(copy) && !lost.contains(&copy.drive));
+        let unsettled = self.membership.borrow().unsettled.clone().unwrap_or_default();
+        let is_lost = |drive: DriveId| unsettled.lost.contains(&drive);
+        let unknown = gathered.values().filter(|copy| !self.is_member(copy) && !is_lost(copy.drive));
         for unknown in unknown {
             let slab = unknown.slab;
             let members = self.membership.borrow().slabs.get(slab.0 as usize).cloned();
             let counting = members.into_iter().flatten().filter(|member| !out.contains(&member.drive));
             let known = self.pages_of(slab, &counting.collect::<Vec<_>>()).await?;
-            let Some(node) = pool.get(&unknown.drive) else { continue };
+            let Some(node) = nodes.get(&unknown.drive) else { continue };
             let own = self.pages_of_unknown(unknown, *node).await?;
             let is_newer = |(page, own): (usize, &PageState)| {
                 known.iter().all(|known| known.get(page).is_none_or(|known| known.version < own.version))
@@ -256,7 +265,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         gathered: &BTreeMap<(DriveId, SlabIndex), GatheredCopy>,
         out: &BTreeSet<DriveId>,
     ) -> Result<Comparison, Interrupted> {
-        let counting = || gathered.values().filter(|copy| !out.contains(&copy.drive));
+        let counts = |copy: &&GatheredCopy| !out.contains(&copy.drive) && self.is_member(copy);
+        let counting = || gathered.values().filter(counts);
         let mark = counting().fold(Mark::default(), |mark, copy| mark.newest(copy.mark.clone()));
         let slabs = self.membership.borrow().slabs.clone();
         let mut comparison = Comparison::default();

@@ -113,7 +113,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let mut absent = BTreeSet::new();
         for ((node, process), answer) in nodes.iter().zip(processes).zip(join_all(fences).await) {
             match answer {
-                Ok((ReplicaResponse::Gathered(copies), _)) => {
+                Ok((ReplicaResponse::Gathered(copies, _), _)) => {
                     let legs = self.legs_in(LegState::InSync).into_iter().filter(|(_, other)| other == node);
                     let accepted = legs.filter_map(|(leg, _)| Some((leg, process?)));
                     self.accepted_by.borrow_mut().extend(accepted);

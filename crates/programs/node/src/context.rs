@@ -75,9 +75,12 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
             MembershipChange::Promote(leg) => state.promote(self.parts.own, seen, &[leg.drive].into()).await,
             MembershipChange::Build(moves) => {
                 let room = state.pool_room().await?;
+                // Drives may have come to the pool since the volume was read.
+                let mut seen = seen.clone();
+                seen.nodes.extend(room.drives.iter().map(|(drive, record)| (*drive, record.node)));
                 let platform = &self.parts.platform;
                 let batch = CopyBatch::from_random(platform.random_u64(), platform.random_u64());
-                state.begin_copies(self.parts.own, seen, moves, batch, &room).await
+                state.begin_copies(self.parts.own, &seen, moves, batch, &room).await
             }
             MembershipChange::Abandon(drive) => state.abandon_copies(self.parts.own, seen, *drive).await,
             MembershipChange::Settle(stale) => {

@@ -6,15 +6,15 @@
 //!
 //! Invariants:
 //! - Of one volume no more than [`MOVES_AT_ONCE`] copies are being built. The next ones are begun when these count.
-//! - What is being built on a drive that leaves meanwhile is given up.
+//! - What is being built on a drive that leaves meanwhile, or that has not been usable for a while, is given up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{DriveState, VolumeMembership};
-use spandrel_platform::Platform;
+use spandrel_platform::{Instant, Platform};
 use spandrel_pool::{PlacedCopy, PlacedVolume, PoolView, plan_replacements};
 use spandrel_shared::DriveId;
 use spandrel_volume::Phase;
@@ -26,6 +26,9 @@ use crate::volumes::pool_view;
 /// How often each volume is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long a drive may be away on which copies are being built.
+const TARGET_AWAY_MAX: Duration = Duration::from_secs(60);
+
 /// Copies of one volume that are built at the same time: enough that each drive of a pool has something to do, few
 /// enough that little is lost if one is given up.
 const MOVES_AT_ONCE: usize = 16;
@@ -33,17 +36,33 @@ const MOVES_AT_ONCE: usize = 16;
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Moves what has to be moved, as long as the node runs.
     pub(crate) async fn keep_moving(self: Rc<Self>) {
+        let mut away_since: BTreeMap<DriveId, Instant> = BTreeMap::new();
         loop {
             self.parts.platform.sleep(INTERVAL).await;
             let leaving = self.leaving_drives();
+            let away = self.drives_away(&mut away_since);
             let ownerships: Vec<_> = self.ownerships.borrow().values().cloned().collect();
             for ownership in ownerships {
-                let is_concerned = ownership.seen().drives().iter().any(|drive| leaving.contains(drive));
-                if is_concerned && ownership.owner.phase() == Phase::Serving {
-                    self.move_copies(&ownership, &leaving).await;
+                if ownership.owner.phase() == Phase::Serving {
+                    self.move_copies(&ownership, &leaving, &away).await;
                 }
             }
         }
+    }
+
+    /// The drives that have been away for so long that nobody waits for what is being built on them.
+    fn drives_away(&self, away_since: &mut BTreeMap<DriveId, Instant>) -> BTreeSet<DriveId> {
+        let (view, now) = (&self.parts.view, self.parts.platform.now());
+        let drives = view.drives.borrow();
+        let is_away = |drive: &DriveId| {
+            drives.get(drive).is_none_or(|stored| !view.shows_drive(stored.record.node, *drive))
+        };
+        away_since.retain(|drive, _| is_away(drive));
+        for drive in drives.keys().filter(|drive| is_away(drive)) {
+            away_since.entry(*drive).or_insert(now);
+        }
+        let long = away_since.iter().filter(|(_, since)| now.since(**since) >= TARGET_AWAY_MAX);
+        long.map(|(drive, _)| *drive).collect()
     }
 
     /// The drives that copies are to be moved away from.
@@ -54,12 +73,18 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 
     /// Has the next copies of a volume built, if none are.
-    async fn move_copies(&self, ownership: &Ownership<P, S>, leaving: &BTreeSet<DriveId>) {
+    async fn move_copies(
+        &self,
+        ownership: &Ownership<P, S>,
+        leaving: &BTreeSet<DriveId>,
+        away: &BTreeSet<DriveId>,
+    ) {
         let building = building_drives(&ownership.seen());
-        for drive in building.intersection(leaving) {
+        for drive in building.iter().filter(|drive| leaving.contains(drive) || away.contains(drive)) {
             ownership.owner.abandon(*drive).await;
         }
-        if !building.is_empty() {
+        let is_concerned = ownership.seen().drives().iter().any(|drive| leaving.contains(drive));
+        if !building.is_empty() || !is_concerned {
             return;
         }
         let plan = plan_replacements(&self.pool_view(), &placed(&ownership.seen()), leaving, MOVES_AT_ONCE);

@@ -62,6 +62,34 @@ fn a_drive_is_emptied_under_load_and_its_server_can_be_lost_then() {
     assert_eq!(verified.status, Some(0), "{verified:#?}");
 }
 
+/// A drive that came to the pool after the volume was made takes over from the one beside it.
+#[test]
+fn a_drive_is_replaced_by_another_one_of_its_server() {
+    let servers = servers(3);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
+    let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 3, LoadOptions::default());
+    load.await_answers(500);
+    let file = servers.directory("n2").join("second.drive");
+    let made = std::fs::File::create(&file).and_then(|made| made.set_len(256 << 20));
+    made.expect("there is room for a sparse file");
+    let former = drive_of(&servers, "n2");
+    let refused = servers.run("n1", &["drive", "retire", &former]);
+    assert!(refused.errors.contains("DRIVE_NEEDED"), "only two nodes would be left: {refused:?}");
+    servers.must_run("n2", &["drive", "add", file.to_str().expect("a plain name")]);
+    servers.must_run("n1", &["drive", "retire", &former]);
+    let is_empty = |status: &serde_json::Value| {
+        let drives = status["drives"].as_array().expect("a list");
+        drives.iter().any(|drive| drive["name"] == *former && drive["promised_bytes"] == 0)
+    };
+    servers.await_status("n1", "the former drive is empty", is_empty);
+    servers.await_health("n1");
+    load.await_answers(500);
+    let end = load.end(&["n1", "n2", "n3"].map(|node| servers.nbd_address(node)));
+    assert!(end.is_faultless(), "{end:?}");
+    let verified = servers.run("n1", &["volume", "verify", "v"]);
+    assert_eq!(verified.status, Some(0), "{verified:#?}");
+}
+
 /// The server that copies are built on is killed meanwhile, and the owner; they are built on when it is back.
 #[test]
 fn copies_are_built_on_after_their_server_and_the_owner_were_killed() {

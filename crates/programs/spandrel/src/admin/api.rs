@@ -595,6 +595,9 @@ pub struct DriveRetired {
     pub copies_to_move: u64,
     /// The slab size: of each no more than this is copied.
     pub slab_bytes: u64,
+    /// What lacks room, if it does: not all of them can be moved before there is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// A volume to be made.

@@ -127,7 +127,8 @@ impl Facts {
         }
     }
 
-    fn is_usable(&self, drive: DriveId, record: &DriveRecord) -> bool {
+    /// Whether new copies may be placed on a drive.
+    pub fn is_usable(&self, drive: DriveId, record: &DriveRecord) -> bool {
         record.state == DriveState::Active && self.is_reachable(drive)
     }
 

@@ -16,28 +16,28 @@ const TRIES: u32 = 16;
 impl Administration {
     /// Has a drive emptied, or used again. It serves what it holds until that is elsewhere.
     ///
-    /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_FAILED` to use one again that was given up, `DRIVE_NEEDED` if the others have no
-    /// room for its copies.
+    /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_FAILED` to use one again that was given up, `DRIVE_NEEDED` if it works and the
+    /// others have no room for its copies.
     pub async fn retire_drive(&self, name: &str, request: DriveRetire) -> Result<DriveRetired, Error> {
         let facts = self.facts().await?;
         let (drive, record) = find(&facts, name)?;
         let copies_to_move = if request.undo { 0 } else { facts.room.promised(drive) };
-        let retired =
-            DriveRetired { name: name.to_owned(), copies_to_move, slab_bytes: facts.geometry.slab_bytes() };
+        let mut retired = DriveRetired {
+            name: name.to_owned(),
+            copies_to_move,
+            slab_bytes: facts.geometry.slab_bytes(),
+            warning: None,
+        };
         let state = match (record.state, request.undo) {
-            (DriveState::Failed, true) => {
-                return Err(Error::new(
-                    "DRIVE_FAILED",
-                    format!("drive {name} cannot be used again"),
-                    "it was given up for lost, and what was written since may not be on it",
-                    "wipe it and add it as a new one",
-                ));
-            }
             // It is being emptied already.
             (DriveState::Failed | DriveState::Retired, false) => return Ok(retired),
             (_, true) => DriveState::Active,
             (DriveState::Active, false) => {
-                check_room(&facts, name, drive)?;
+                // What a drive held that does not work is missing already: as much of it as possible is built anew.
+                match check_room(&facts, name, drive) {
+                    Err(refused) if facts.is_usable(drive, record) => return Err(refused),
+                    checked => retired.warning = checked.err().map(|shortage| shortage.why),
+                }
                 DriveState::Retired
             }
         };

@@ -95,9 +95,10 @@ fn retire(client: &Client, arguments: &DriveRetireArguments) -> Outcome {
 
 /// What becomes of the drive, in a sentence or two.
 fn render_retired(retired: &DriveRetired, request: DriveRetire) -> String {
-    let DriveRetired { name, copies_to_move, slab_bytes } = retired;
+    let DriveRetired { name, copies_to_move, slab_bytes, warning } = retired;
+    let warning = warning.as_ref().map_or(String::new(), |warning| format!("warning: {warning}\n"));
     let size = format_size(copies_to_move * slab_bytes);
-    match (request.undo, request.dry_run) {
+    let text = match (request.undo, request.dry_run) {
         (true, true) => format!("drive {name} would be used again\n"),
         (true, false) => format!("drive {name} is used again\n"),
         (false, true) => format!(
@@ -108,7 +109,8 @@ fn render_retired(retired: &DriveRetired, request: DriveRetire) -> String {
             "drive {name} is retired: {copies_to_move} copies of slabs ({size} at most) move to other drives\n\
              `spandrel drive get {name}` shows how much of it is promised yet; `spandrel volume get` what is being built\n"
         ),
-    }
+    };
+    text + &warning
 }
 
 /// Gives drives to the pool, one after the other. One that is refused keeps none of the others out.

@@ -129,7 +129,9 @@ fn replica_answer(request: &ReplicaRequest) -> (Result<ReplicaResponse, ReplicaE
         ReplicaRequest::Check { count, .. } => {
             plain(ReplicaResponse::Parts(vec![PartDescription::Hole(*count)]))
         }
-        ReplicaRequest::Fence { .. } => plain(ReplicaResponse::Gathered(vec![gathered()])),
+        ReplicaRequest::Fence { .. } => {
+            plain(ReplicaResponse::Gathered(vec![gathered()], vec![DriveId::from_random(1, 1)]))
+        }
         ReplicaRequest::Pages { .. } => {
             let page = PageState { version: version(4), whole: true, mapped_blocks: 9, lost_blocks: 2 };
             plain(ReplicaResponse::Pages(vec![page, PageState::default()]))
