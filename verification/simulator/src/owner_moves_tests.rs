@@ -38,6 +38,16 @@ impl Rules {
         assert_eq!(outcome.get(), Some(true));
     }
 
+    /// Begins to build a copy of the first slab on the spare node, which takes long. Returns when it takes part in writes.
+    fn build_slowly(&self) {
+        self.owners.judge(|node, request| match request {
+            ReplicaRequest::SetPageVersion { .. } if node == SPARE => Fate::Late(Duration::from_millis(500)),
+            _ => Fate::Carry,
+        });
+        self.build();
+        self.until("it is being built", || self.building_leg() == Some(LegState::Joining));
+    }
+
     fn building_leg(&self) -> Option<LegState> {
         self.owner().legs().get(&LegId::building(drive_id(SPARE))).map(|leg| leg.state)
     }
@@ -132,12 +142,7 @@ fn nobody_waits_for_a_copy_that_is_being_built() {
     for crashes in [false, true] {
         let rules = Rules::with_spare(1);
         rules.write(3, 5).unwrap();
-        rules.owners.judge(|node, request| match request {
-            ReplicaRequest::SetPageVersion { .. } if node == SPARE => Fate::Late(Duration::from_millis(500)),
-            _ => Fate::Carry,
-        });
-        rules.build();
-        rules.until("it is being built", || rules.building_leg() == Some(LegState::Joining));
+        rules.build_slowly();
         if crashes {
             rules.owners.stop(SPARE, false);
         } else {
@@ -164,12 +169,7 @@ fn nobody_waits_for_a_copy_that_is_being_built() {
 fn the_next_owner_builds_on() {
     let rules = Rules::with_spare(1);
     rules.write(3, 5).unwrap();
-    rules.owners.judge(|node, request| match request {
-        ReplicaRequest::SetPageVersion { .. } if node == SPARE => Fate::Late(Duration::from_millis(500)),
-        _ => Fate::Carry,
-    });
-    rules.build();
-    rules.until("it is being built", || rules.building_leg() == Some(LegState::Joining));
+    rules.build_slowly();
     rules.owners.stop(0, false);
     rules.owners.start(0, false);
     rules.owners.judge_no_more();
@@ -251,12 +251,7 @@ fn a_read_from_a_replaced_copy_ends_well() {
 fn a_copy_that_is_being_built_can_be_given_up() {
     let rules = Rules::with_spare(1);
     rules.write(3, 5).unwrap();
-    rules.owners.judge(|node, request| match request {
-        ReplicaRequest::SetPageVersion { .. } if node == SPARE => Fate::Late(Duration::from_millis(500)),
-        _ => Fate::Carry,
-    });
-    rules.build();
-    rules.until("it is being built", || rules.building_leg() == Some(LegState::Joining));
+    rules.build_slowly();
     let (owner, given_up) = (rules.owner(), Rc::new(Cell::new(false)));
     let slot = Rc::clone(&given_up);
     rules.guests.spawn(async move { slot.set(owner.abandon(drive_id(SPARE)).await) });
