@@ -27,7 +27,7 @@ use spandrel_cluster::{VolumeMembership, VolumeWriter};
 use spandrel_platform::{Instant, Platform, before};
 use spandrel_shared::knob::{self, Knob};
 use spandrel_shared::{Error, NodeId, VolumeId};
-use spandrel_volume::{Leg, LegState};
+use spandrel_volume::{Leg, LegId, LegState};
 
 use crate::node::{Node, NodeInner};
 use crate::ownership::Ownership;
@@ -265,11 +265,13 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// since this is looked at again and again.
     fn can_follow(&self, ownership: &Ownership<P, S>, writer: VolumeWriter) -> bool {
         let view = &self.parts.view;
-        let lags = |leg: &Leg| leg.node == writer.node && leg.state != LegState::InSync;
+        let lags = |(id, leg): (&LegId, &Leg)| {
+            !id.is_building && leg.node == writer.node && leg.state != LegState::InSync
+        };
         self.parts.liveness.is_reachable(writer.node)
             && view.shows_process(writer.node, writer.incarnation)
             && !view.is_in_maintenance(writer.node)
-            && !ownership.owner.legs().values().any(lags)
+            && !ownership.owner.legs().iter().any(lags)
     }
 
     /// Hands all volumes over that this node owns, each to the node that is best for it. For a stop in order: one

@@ -79,11 +79,12 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         leaving: &BTreeSet<DriveId>,
         away: &BTreeSet<DriveId>,
     ) {
-        let building = building_drives(&ownership.seen());
+        let legs = ownership.owner.legs();
+        let building: Vec<DriveId> = legs.keys().filter(|leg| leg.is_building).map(|leg| leg.drive).collect();
         for drive in building.iter().filter(|drive| leaving.contains(drive) || away.contains(drive)) {
             ownership.owner.abandon(*drive).await;
         }
-        let is_concerned = ownership.seen().drives().iter().any(|drive| leaving.contains(drive));
+        let is_concerned = legs.keys().any(|leg| leaving.contains(&leg.drive));
         if !building.is_empty() || !is_concerned {
             return;
         }
@@ -101,12 +102,6 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let (nodes, alive) = (view.nodes.borrow(), view.alive.borrow());
         pool_view(self.parts.cluster.slab_bytes, &nodes, &alive, &view.room(), owned)
     }
-}
-
-/// The drives on which copies are being built.
-fn building_drives(seen: &VolumeMembership) -> BTreeSet<DriveId> {
-    let members = seen.sets.iter().flat_map(|set| &set.members);
-    members.filter(|member| member.building).map(|member| member.drive).collect()
 }
 
 /// A volume's copies, for plans.
