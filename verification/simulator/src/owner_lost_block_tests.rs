@@ -21,15 +21,6 @@ impl Rules {
     fn is_lost(&self, index: usize, block: u32) -> bool {
         self.state_of(index, block) == BlockState::Lost
     }
-
-    fn state_of(&self, index: usize, block: u32) -> BlockState {
-        let (copy, authority) = self.copy_of(index);
-        let request = ReplicaRequest::BlockStates { copy, authority, first: block, count: 1 };
-        let Ok(ReplicaResponse::BlockStates(states)) = self.serve(index, request) else {
-            panic!("the copy is there");
-        };
-        states[0]
-    }
 }
 
 /// A new ownership looks at the pages of all copies in sync: what one of them lacks is healed from another one.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use spandrel_replica::{Authority, BlockState};
 use spandrel_volume::{LegState, Phase};
 
 use super::rules::Rules;
@@ -62,19 +61,6 @@ impl Rules {
         self.drives() == [drive_id(0), drive_id(1), drive_id(SPARE)]
     }
 
-    /// What a node's copy of the first slab says of a block.
-    fn block_state_on(&self, index: usize, block: u32) -> BlockState {
-        let membership = self.owners.membership();
-        let member = membership.slabs[0].iter().find(|member| member.drive == drive_id(index));
-        let copy = membership.address(SlabIndex(0), member.expect("it has a copy"));
-        let authority = Authority { epoch: membership.epoch, configuration: membership.configuration };
-        let request = ReplicaRequest::BlockStates { copy, authority, first: block, count: 1 };
-        match self.serve(index, request) {
-            Ok(ReplicaResponse::BlockStates(states)) => states[0],
-            other => panic!("the copy is there: {other:?}"),
-        }
-    }
-
     /// The moved copy counts, the former one is gone, and all copies are the same.
     fn assert_moved(&self) {
         self.until("it is moved", || self.is_moved() && self.building_leg().is_none());
@@ -131,7 +117,7 @@ fn a_write_waits_for_a_copy_that_is_promoted_meanwhile() {
     assert_eq!(*write.borrow(), None);
     rules.until("the write is answered", || write.borrow().is_some());
     assert_eq!(write.take(), Some(Ok(())));
-    assert_eq!(rules.block_state_on(SPARE, 3), rules.block_state_on(0, 3));
+    assert_eq!(rules.state_of(SPARE, 3), rules.state_of(0, 3));
     assert_eq!(rules.owner().statistics().legs_marked, 0);
 }
 
@@ -190,7 +176,7 @@ fn a_lost_copy_is_built_anew() {
     rules.build();
     rules.until("it is built", || rules.is_moved() && rules.building_leg().is_none());
     rules.assert_copies_are_the_same();
-    assert_eq!(rules.block_state_on(SPARE, 3), rules.block_state_on(0, 3));
+    assert_eq!(rules.state_of(SPARE, 3), rules.state_of(0, 3));
     assert_eq!(rules.leg(2), LegState::Stale, "what it holds of the second slab is as it was");
     rules.take(SPARE);
     assert_eq!(rules.read(3), Ok(6));
@@ -294,7 +280,7 @@ fn a_state_from_before_a_move_does_not_bring_old_content_back() {
             rules.take(1);
             assert_eq!(rules.read(3), Ok(6));
             rules.until("node 2 has it again", || rules.leg(2) == LegState::InSync);
-            assert_eq!(rules.block_state_on(2, 3), rules.block_state_on(0, 3));
+            assert_eq!(rules.state_of(2, 3), rules.state_of(0, 3));
         }
     }
 }
@@ -327,7 +313,7 @@ fn a_write_is_repeated_to_a_copy_that_counts_meanwhile() {
     rules.until("the write is answered", || write.borrow().is_some());
     assert_eq!(write.take(), Some(Ok(())));
     assert_eq!(rules.owner().statistics().legs_marked, 0);
-    assert_eq!(rules.block_state_on(SPARE, 3), rules.block_state_on(0, 3));
+    assert_eq!(rules.state_of(SPARE, 3), rules.state_of(0, 3));
 }
 
 /// All that a drive held of the volume is elsewhere when the state is put back to one that has it there: the drive is

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use spandrel_replica::{Authority, CopyAddress};
+use spandrel_replica::{Authority, BlockState, CopyAddress};
 use spandrel_volume::{LegState, OwnerError, Phase, ScrubReport};
 
 use super::*;
@@ -89,8 +89,19 @@ impl Rules {
     /// A node's copy of the first slab, and the authority of the present owner.
     pub(super) fn copy_of(&self, index: usize) -> (CopyAddress, Authority) {
         let membership = self.owners.membership();
-        let copy = membership.address(SlabIndex(0), &membership.slabs[0][index]);
+        let member = membership.slabs[0].iter().find(|member| member.drive == drive_id(index));
+        let copy = membership.address(SlabIndex(0), member.expect("it has a copy"));
         (copy, Authority { epoch: membership.epoch, configuration: membership.configuration })
+    }
+
+    /// What a node's copy of the first slab says of a block.
+    pub(super) fn state_of(&self, index: usize, block: u32) -> BlockState {
+        let (copy, authority) = self.copy_of(index);
+        let request = ReplicaRequest::BlockStates { copy, authority, first: block, count: 1 };
+        match self.serve(index, request) {
+            Ok(ReplicaResponse::BlockStates(states)) => states[0],
+            other => panic!("the copy is there: {other:?}"),
+        }
     }
 
     pub(super) fn owner(&self) -> Owner<Context> {

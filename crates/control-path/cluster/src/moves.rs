@@ -1,6 +1,6 @@
 //! Copies that are built in the place of others: each drive's are begun together, and count together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_shared::{DriveId, Error, Move, SlabIndex};
 
@@ -60,11 +60,11 @@ fn begun(
     batch: CopyBatch,
 ) -> Result<BTreeMap<SlabIndex, CopySet>, Error> {
     let mut sets: BTreeMap<SlabIndex, CopySet> = BTreeMap::new();
-    let builds =
-        |drive: DriveId| seen.sets.iter().any(|set| set.on(drive).is_some_and(|member| member.building));
+    let members = seen.sets.iter().flat_map(|set| &set.members).filter(|member| member.building);
+    let building: BTreeSet<DriveId> = members.map(|member| member.drive).collect();
     for Move { slab, part, to } in moves {
         // Its copies count together: one that comes late would count unbuilt.
-        if builds(*to) {
+        if building.contains(to) {
             return Err(Error::new(
                 "COPY_BEING_BUILT",
                 format!("no copy of volume {} can be begun on drive {to}", seen.record.name),
@@ -73,10 +73,8 @@ fn begun(
             ));
         }
         let Some(before) = seen.sets.get(slab.0 as usize) else { continue };
-        let is_built_already =
-            |set: &&CopySet| set.members.iter().any(|member| member.part == *part && member.building);
         let set = sets.entry(*slab).or_insert_with(|| before.clone());
-        if Some(&*set).filter(is_built_already).is_some() {
+        if set.members.iter().any(|member| member.part == *part && member.building) {
             return Err(Error::new(
                 "COPY_BEING_BUILT",
                 format!("copy {part} of slab {slab} of volume {} cannot be moved", seen.record.name),

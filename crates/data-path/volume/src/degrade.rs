@@ -264,7 +264,15 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.tell_change(change);
         self.adopt_legs(&membership, change);
         let former = std::mem::replace(&mut *self.membership.borrow_mut(), membership);
-        self.remove_replaced(&former);
+        let may_remove = match change {
+            MembershipChange::Promote(leg) => leg.is_building,
+            MembershipChange::Abandon(_) => true,
+            _ => false,
+        };
+        // All slabs are looked at for what is gone.
+        if may_remove {
+            self.remove_replaced(&former);
+        }
         self.changed.notify_all();
     }
 
