@@ -1,8 +1,9 @@
 use std::cell::Cell;
-use std::collections::BTreeSet;
 
+use spandrel_cluster::records::VolumeRoomRecord;
 use spandrel_cluster::store::Expected;
 use spandrel_cluster::{DriveState, StateKey, VolumeRecord, VolumeState};
+use spandrel_node::LegReport;
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports, ScrubReport};
 
 use super::*;
@@ -579,9 +580,9 @@ fn volumes_can_be_made_everywhere_at_once() {
     assert_eq!(refused, [], "the pool has room for all");
 }
 
-/// A drive that was given up is built anew elsewhere, by itself; what its node still holds counts for nothing.
-#[test]
-fn what_a_lost_drive_held_is_built_anew_elsewhere() {
+/// Four nodes with a volume, of which one was stopped for good and the drive given up on which it held copies: they
+/// were built anew elsewhere. With that node and its drive.
+fn after_a_loss() -> (NodesWorld, usize, DriveId) {
     let nodes = NodesWorld::new(17, 4);
     nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
     await_health(&nodes, 17);
@@ -589,33 +590,59 @@ fn what_a_lost_drive_held_is_built_anew_elsewhere() {
         let device = node.exports().open("v").await.expect("it is there");
         device.write(4096, content(platform.buffers(), 7, BLOCK_SECTORS)).await.expect("it serves");
     });
-    let legs = |nodes: &NodesWorld| -> BTreeSet<(NodeId, bool)> {
-        let owned = ownerships(nodes).into_values().flatten();
-        owned.flat_map(|owned| owned.legs).map(|leg| (leg.node, leg.is_building)).collect()
+    let legs = || -> Vec<LegReport> {
+        ownerships(&nodes).into_values().flatten().flat_map(|owned| owned.legs).collect()
     };
-    let lost =
-        (1..4).find(|index| legs(&nodes).contains(&(node_id(*index), false))).expect("it has copies there");
+    let elsewhere = legs().into_iter().find(|leg| leg.node != node_id(0)).expect("it has copies elsewhere");
+    let drive = elsewhere.drive;
+    let lost = (1..4).find(|index| node_id(*index) == elsewhere.node).expect("there are four");
     nodes.stop(lost, true);
-    let drive = ownerships(&nodes).into_values().flatten().flat_map(|owned| owned.legs);
-    let drive = drive.map(|leg| (leg.node, leg.drive)).find(|(node, _)| *node == node_id(lost));
-    nodes.decide_drive(drive.expect("it has copies there").1, DriveState::Failed);
+    nodes.decide_drive(drive, DriveState::Failed);
     let is_rebuilt = || {
-        let legs = legs(&nodes);
-        !legs.is_empty() && legs.iter().all(|(node, is_building)| !is_building && *node != node_id(lost))
+        let legs = legs();
+        !legs.is_empty() && legs.iter().all(|leg| !leg.is_building && leg.drive != drive)
     };
     let end = nodes.world.run_until_within(PATIENCE, is_rebuilt);
     assert_eq!(end, RunEnd::ConditionMet, "{:#?}", ownerships(&nodes));
-    let reader = (0..4).find(|index| *index != lost && *index != 0).expect("there are four");
+    (nodes, lost, drive)
+}
+
+fn await_no_copies(nodes: &NodesWorld, index: usize) {
+    let is_empty = || {
+        let report = nodes.node(index).map(|node| node.report());
+        report.is_some_and(|report| report.drives.iter().all(|drive| drive.volumes.is_empty()))
+    };
+    let end = nodes.world.run_until_within(PATIENCE, is_empty);
+    assert_eq!(end, RunEnd::ConditionMet, "what others have taken the places of is removed");
+}
+
+/// A drive that was given up is built anew elsewhere, by itself; what its node still holds counts for nothing.
+#[test]
+fn what_a_lost_drive_held_is_built_anew_elsewhere() {
+    let (nodes, lost, _) = after_a_loss();
+    let reader = (1..4).find(|index| *index != lost).expect("there are four");
     let read = on(&nodes, reader, async |node, _| {
         let device = node.exports().open("v").await.expect("it is there");
         joined(&device.read(4096, 4096).await.expect("it serves"))
     });
     assert_eq!(value_of(&read), Ok(7));
     nodes.start(lost);
-    let is_empty = || {
-        let report = nodes.node(lost).map(|node| node.report());
-        report.is_some_and(|report| report.drives.iter().all(|drive| drive.volumes.is_empty()))
-    };
-    let end = nodes.world.run_until_within(PATIENCE, is_empty);
-    assert_eq!(end, RunEnd::ConditionMet, "what others have taken the places of is removed");
+    await_no_copies(&nodes, lost);
+}
+
+/// A drive that is promised as many copies as it holds may hold others than these: those to come are not made yet.
+#[test]
+fn copies_to_come_do_not_hide_replaced_ones() {
+    let (nodes, lost, drive) = after_a_loss();
+    let state = ClusterState::new(nodes.state.client(u64::MAX, nodes.clients().platform()));
+    let promised = nodes.clients().block_on(async move {
+        let volume = *state.volumes().await.expect("it answers").keys().next().expect("there is one");
+        let key = StateKey::VolumeRoom(volume);
+        let mut room = state.get::<VolumeRoomRecord>(&key).await.expect("it answers").expect("it has some");
+        room.record.slabs.insert(drive, 100);
+        state.put(&key, Expected::ModifiedAt(room.revision), room.record).await.map(|_| ())
+    });
+    assert_eq!(promised, Ok(Ok(())));
+    nodes.start(lost);
+    await_no_copies(&nodes, lost);
 }

@@ -343,13 +343,13 @@ impl<S: StateStore> ClusterState<S> {
     }
 
     /// Decides what a drive is used for from now on. Refused with `DRIVE_FAILED` for one that was given up for lost.
+    ///
+    /// It is written even if the state says so already: a former decision that nobody answered may still be on its way,
+    /// and is not to come behind this one.
     pub async fn decide_drive(&self, drive: DriveId, state: DriveState) -> Result<(), StateError> {
         let key = StateKey::Drive(drive);
         let stored: Stored<DriveRecord> = self.get(&key).await?.ok_or_else(|| unknown_drive(drive))?;
-        if stored.record.state == state {
-            return Ok(());
-        }
-        if stored.record.state == DriveState::Failed {
+        if stored.record.state == DriveState::Failed && state != DriveState::Failed {
             return Err(Error::new(
                 "DRIVE_FAILED",
                 format!("drive {drive} cannot be used again"),

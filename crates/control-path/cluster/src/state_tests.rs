@@ -68,6 +68,23 @@ fn an_old_image_of_a_drive_is_refused() {
     });
 }
 
+/// A drive is retired, nobody answers, and it is decided to use it after all: if it was not retired yet, it is not
+/// afterwards.
+#[test]
+fn a_decision_that_is_late_does_not_come_behind_a_later_one() {
+    let cluster = TestCluster::new(1, 2, 1, 1);
+    let state = cluster.state(1);
+    cluster.platform.run(async move {
+        let key = StateKey::Drive(drive(1, 0));
+        let seen: Stored<DriveRecord> = state.get(&key).await.unwrap().unwrap();
+        assert_eq!(seen.record.state, DriveState::Active);
+        state.decide_drive(drive(1, 0), DriveState::Active).await.unwrap();
+        let late = DriveRecord { state: DriveState::Retired, ..seen.record };
+        let arrives = state.put(&key, Expected::ModifiedAt(seen.revision), late).await;
+        assert_eq!(arrives.unwrap_err(), StateError::Conflict);
+    });
+}
+
 #[test]
 fn drives_and_nodes_that_are_in_use_stay() {
     let cluster = TestCluster::new(1, 3, 1, 8);

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use spandrel_cluster::store::StateStore;
+use spandrel_cluster::store::{Revision, StateStore};
 use spandrel_cluster::{VolumeMembership, VolumeState};
 use spandrel_platform::Platform;
 use spandrel_replica::{CopyAddress, ReplicaError, ReplicaRequest};
@@ -23,18 +23,38 @@ use spandrel_shared::VolumeId;
 
 use crate::node::NodeInner;
 
-/// How often the copies here are counted. The state is asked only if there are more than it should have.
+/// How often it is looked whether a volume's copies are to be compared with the state.
 const INTERVAL: Duration = Duration::from_secs(5);
+
+/// When a volume was found to have no copies here that the state lacks. A copy is taken out of the state together with
+/// the room that it was promised, so there is nothing to look for until that changes; or until copies are made here, which
+/// may come later than what took them out.
+#[derive(PartialEq, Eq)]
+struct Compared {
+    room: Revision,
+    copies: usize,
+}
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Removes what was replaced, as long as the node runs.
     pub(crate) async fn drop_replaced_copies(self: Rc<Self>) {
+        let mut compared: BTreeMap<VolumeId, Compared> = BTreeMap::new();
         let mut lacked: BTreeSet<CopyAddress> = BTreeSet::new();
         loop {
             self.parts.platform.sleep(INTERVAL).await;
+            let here = self.copies_here();
+            compared.retain(|volume, _| here.contains_key(volume));
             let mut unknown = BTreeSet::new();
-            for volume in self.volumes_with_more_copies() {
-                unknown.extend(self.unknown_copies(volume).await);
+            for (volume, now) in here {
+                if compared.get(&volume) == Some(&now) {
+                    continue;
+                }
+                match self.unknown_copies(volume).await {
+                    Some(copies) if copies.is_empty() => drop(compared.insert(volume, now)),
+                    Some(copies) => unknown.extend(copies),
+                    // It cannot be said yet.
+                    None => {}
+                }
             }
             for copy in unknown.intersection(&lacked) {
                 match self.parts.replica.serve(ReplicaRequest::RemoveCopy { copy: *copy }, None).await {
@@ -47,32 +67,26 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
-    /// The volumes of which a drive here holds more copies than it was promised.
-    fn volumes_with_more_copies(&self) -> BTreeSet<VolumeId> {
-        let rooms = self.parts.view.rooms.borrow();
-        let mut volumes = BTreeSet::new();
-        for volume in self.parts.replica.drives().iter().flat_map(|store| store.volumes()) {
-            let mut here = BTreeMap::new();
-            for copy in self.parts.replica.copies_of(volume) {
-                *here.entry(copy.drive).or_insert(0_u32) += 1;
-            }
-            let Some(room) = rooms.get(&volume) else { continue };
-            let promised = |drive| room.record.slabs.get(drive).copied().unwrap_or(0);
-            if here.iter().any(|(drive, count)| *count > promised(drive)) {
-                volumes.insert(volume);
-            }
-        }
-        volumes
+    /// The volumes with copies here, as far as it is known what they were promised.
+    fn copies_here(&self) -> BTreeMap<VolumeId, Compared> {
+        let (replica, rooms) = (&self.parts.replica, self.parts.view.rooms.borrow());
+        let volumes: BTreeSet<VolumeId> =
+            replica.drives().iter().flat_map(|store| store.volumes()).collect();
+        let compared = |volume: VolumeId| {
+            let room = rooms.get(&volume)?.revision;
+            Some((volume, Compared { room, copies: replica.copies_of(volume).len() }))
+        };
+        volumes.into_iter().filter_map(compared).collect()
     }
 
-    /// The copies of a volume here that the state does not know.
-    async fn unknown_copies(&self, volume: VolumeId) -> Vec<CopyAddress> {
+    /// The copies of a volume here that the state does not know, if that can be said.
+    async fn unknown_copies(&self, volume: VolumeId) -> Option<Vec<CopyAddress>> {
         let here = self.parts.replica.copies_of(volume);
-        let Ok(Some(seen)) = self.parts.state.membership(volume).await else { return Vec::new() };
+        let seen = self.parts.state.membership(volume).await.ok()??;
         let is_certain = seen.record.state == VolumeState::Ready
             && seen.record.generation == self.parts.cluster.generation;
         let unknown = here.into_iter().map(|copy| copy.address).filter(|copy| !is_known(&seen, *copy));
-        if is_certain { unknown.collect() } else { Vec::new() }
+        is_certain.then(|| unknown.collect())
     }
 }
 

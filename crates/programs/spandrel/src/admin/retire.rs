@@ -29,8 +29,8 @@ impl Administration {
             warning: None,
         };
         let state = match (record.state, request.undo) {
-            // It is being emptied already.
-            (DriveState::Failed | DriveState::Retired, false) => return Ok(retired),
+            // It is being emptied already. That is decided once more, as a former `--undo` may still be on its way.
+            (state @ (DriveState::Failed | DriveState::Retired), false) => state,
             (_, true) => DriveState::Active,
             (DriveState::Active, false) => {
                 // What a drive held that does not work is missing already: as much of it as possible is built anew.
