@@ -31,10 +31,13 @@ impl<P: Platform> Clone for Replica<P> {
     }
 }
 
+/// Of which slab it is a copy, and on which drive.
+type CopyPlace = (VolumeId, SlabIndex, DriveId);
+
 struct Inner<P: Platform> {
     drives: BTreeMap<DriveId, DriveStore<P>>,
     /// A slab has at most one copy on a drive; on a node it can have two, while one of them takes the other's place.
-    copies: BTreeMap<(VolumeId, SlabIndex, DriveId), LocalCopy<P>>,
+    copies: BTreeMap<CopyPlace, LocalCopy<P>>,
     /// The highest epoch accepted for a volume: durable, or about to be.
     accepted: BTreeMap<VolumeId, Epoch>,
 }
@@ -203,8 +206,7 @@ impl<P: Platform> Replica<P> {
             ReplicaRequest::RemoveCopy { copy } => {
                 let local = self.find(copy)?;
                 let key = (copy.volume, copy.slab, local.store.drive_id());
-                self.inner.borrow_mut().copies.remove(&key);
-                local.store.remove_slab(local.slot).await?;
+                self.without_copy(key, local.store.remove_slab(local.slot)).await?;
                 done()
             }
         }
@@ -297,17 +299,32 @@ impl<P: Platform> Replica<P> {
         }
         let store = self.inner.borrow().drives.get(&new.drive).cloned().ok_or(ReplicaError::NotFound)?;
         let key = (volume, slab, new.drive);
-        // In its place on the drive: nothing of it remains.
-        self.inner.borrow_mut().copies.remove(&key);
         let layout = SlabLayout::mirror(new.copies, new.part);
         let birth = Version::new(new.epoch, 0);
-        let slot = store.add_slab(volume, slab, layout, new.copy.copy, birth).await?;
+        // In the place of what is there: nothing of it remains.
+        let added = self.without_copy(key, store.add_slab(volume, slab, layout, new.copy.copy, birth));
+        let slot = added.await?;
         // A volume's first slab on a drive must not forget what other drives of the node accepted.
         let accepted = self.accepted_epoch(volume);
         store.fence(volume, accepted).await?;
         let local = LocalCopy { store, slot, copy: new.copy.copy };
         self.inner.borrow_mut().copies.insert(key, local);
         done()
+    }
+
+    /// Does what takes a copy off its drive. Nobody is served from it meanwhile, and only if it stays, as the drive had no
+    /// room to note that it goes, afterwards.
+    async fn without_copy<T>(
+        &self,
+        place: CopyPlace,
+        removal: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let former = self.inner.borrow_mut().copies.remove(&place);
+        let removed = removal.await;
+        if let (Err(StoreError::NoRoom), Some(former)) = (&removed, former) {
+            self.inner.borrow_mut().copies.entry(place).or_insert(former);
+        }
+        removed
     }
 }
 

@@ -1,5 +1,5 @@
 use spandrel_drive::FormatOptions;
-use spandrel_platform_simulated::{SimulatedDriveConfig, SimulatedPlatform, World};
+use spandrel_platform_simulated::{Room, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{BLOCK_BYTES, ClusterId, ConfigurationVersion, NodeId, SlabGeometry};
 
@@ -93,12 +93,19 @@ async fn fence(replica: &Replica<SimulatedPlatform>, epoch: u32) -> Result<Vec<G
 }
 
 fn run<F: Future<Output = ()> + 'static>(test: impl FnOnce(SimulatedPlatform) -> F) {
+    run_with_drive(|platform, _| test(platform));
+}
+
+/// A test that has power over the drive.
+fn run_with_drive<F: Future<Output = ()> + 'static>(
+    test: impl FnOnce(SimulatedPlatform, SimulatedDrive) -> F,
+) {
     let world = World::new(1);
     let config = SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() };
-    world.add_drive("drive", config);
+    let drive = world.add_drive("drive", config);
     world.add_drive("other drive", config);
     let process = world.process("node");
-    process.block_on(test(process.platform())).expect("the test ends");
+    process.block_on(test(process.platform(), drive)).expect("the test ends");
 }
 
 #[test]
@@ -245,6 +252,26 @@ fn two_drives_of_a_node_can_hold_copies_of_one_slab() {
         replica.serve(remove, None).await.expect("the drive works");
         assert_eq!(replica.copies_of(volume()).len(), 1);
         assert!(!replica.has_copy(copy_address()) && replica.has_copy(copy));
+    });
+}
+
+/// What cannot be removed for lack of room is still there, and is removed later.
+#[test]
+fn a_copy_on_a_full_drive_stays_until_it_can_be_removed() {
+    run_with_drive(async |platform, drive| {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 1).await.expect("the first epoch");
+        let other = CopyAddress { copy: CopyId::from_random(7, 7), ..copy_address() };
+        let new = NewCopy { copy: other, drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+        let remove = ReplicaRequest::RemoveCopy { copy: copy_address() };
+        drive.set_room(Room::None);
+        for request in [remove.clone(), ReplicaRequest::AddCopy(new)] {
+            assert_eq!(replica.serve(request, None).await.err(), Some(ReplicaError::NoRoom));
+            assert!(replica.has_copy(copy_address()) && !replica.has_copy(other));
+        }
+        drive.set_room(Room::Enough);
+        replica.serve(remove, None).await.expect("the drive works");
+        assert!(replica.copies_of(volume()).is_empty());
     });
 }
 
