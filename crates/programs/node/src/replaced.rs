@@ -70,8 +70,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// The volumes with copies here, as far as it is known what they were promised.
     fn copies_here(&self) -> BTreeMap<VolumeId, Compared> {
         let (replica, rooms) = (&self.parts.replica, self.parts.view.rooms.borrow());
-        let volumes: BTreeSet<VolumeId> =
-            replica.drives().iter().flat_map(|store| store.volumes()).collect();
+        let volumes: BTreeSet<VolumeId> = replica.drives().iter().flat_map(|store| store.volumes()).collect();
         let compared = |volume: VolumeId| {
             let room = rooms.get(&volume)?.revision;
             Some((volume, Compared { room, copies: replica.copies_of(volume).len() }))
