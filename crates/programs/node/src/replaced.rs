@@ -19,38 +19,35 @@ use spandrel_cluster::store::{Revision, StateStore};
 use spandrel_cluster::{VolumeMembership, VolumeState};
 use spandrel_platform::Platform;
 use spandrel_replica::{CopyAddress, ReplicaError, ReplicaRequest};
-use spandrel_shared::VolumeId;
+use spandrel_shared::{DriveId, VolumeId};
 
 use crate::node::NodeInner;
 
-/// How often it is looked whether a volume's copies are to be compared with the state.
+/// How often it is looked whether a volume's copies are to be compared with the state. That is asked only then.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// When a volume was found to have no copies here that the state lacks. A copy is taken out of the state together with
-/// the room that it was promised, so there is nothing to look for until that changes; or until copies are made here, which
-/// may come later than what took them out.
-#[derive(PartialEq, Eq)]
-struct Compared {
-    room: Revision,
-    copies: usize,
+/// The volumes whose copies here are to be compared with the state.
+///
+/// A copy is taken out of the state together with the room that it was promised. So there is nothing to look for before
+/// that has changed, unless more copies are here than were promised, or it happened before this process began.
+struct Due {
+    volumes: BTreeSet<VolumeId>,
+    /// The room of all volumes, as it was when this was last brought up to date.
+    rooms: BTreeMap<VolumeId, Revision>,
 }
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Removes what was replaced, as long as the node runs.
     pub(crate) async fn drop_replaced_copies(self: Rc<Self>) {
-        let mut compared: BTreeMap<VolumeId, Compared> = BTreeMap::new();
+        let mut due = Due { volumes: self.volumes_here(), rooms: BTreeMap::new() };
         let mut lacked: BTreeSet<CopyAddress> = BTreeSet::new();
         loop {
             self.parts.platform.sleep(INTERVAL).await;
-            let here = self.copies_here();
-            compared.retain(|volume, _| here.contains_key(volume));
+            self.look_for_replaced(&mut due);
             let mut unknown = BTreeSet::new();
-            for (volume, now) in here {
-                if compared.get(&volume) == Some(&now) {
-                    continue;
-                }
+            for volume in due.volumes.clone() {
                 match self.unknown_copies(volume).await {
-                    Some(copies) if copies.is_empty() => drop(compared.insert(volume, now)),
+                    Some(copies) if copies.is_empty() => drop(due.volumes.remove(&volume)),
                     Some(copies) => unknown.extend(copies),
                     // It cannot be said yet.
                     None => {}
@@ -67,15 +64,32 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
-    /// The volumes with copies here, as far as it is known what they were promised.
-    fn copies_here(&self) -> BTreeMap<VolumeId, Compared> {
-        let (replica, rooms) = (&self.parts.replica, self.parts.view.rooms.borrow());
-        let volumes: BTreeSet<VolumeId> = replica.drives().iter().flat_map(|store| store.volumes()).collect();
-        let compared = |volume: VolumeId| {
-            let room = rooms.get(&volume)?.revision;
-            Some((volume, Compared { room, copies: replica.copies_of(volume).len() }))
+    fn volumes_here(&self) -> BTreeSet<VolumeId> {
+        self.parts.replica.drives().iter().flat_map(|store| store.volumes()).collect()
+    }
+
+    fn look_for_replaced(&self, due: &mut Due) {
+        let (here, rooms) = (self.volumes_here(), self.parts.view.rooms.borrow());
+        let promised = |volume: VolumeId, drive| {
+            let room = rooms.get(&volume)?;
+            Some(room.record.slabs.get(&drive).copied().unwrap_or(0))
         };
-        volumes.into_iter().filter_map(compared).collect()
+        for volume in &here {
+            let mut held = BTreeMap::new();
+            for copy in self.parts.replica.copies_of(*volume) {
+                *held.entry(copy.drive).or_insert(0_u32) += 1;
+            }
+            let is_changed = rooms
+                .get(volume)
+                .is_some_and(|room| due.rooms.get(volume).is_some_and(|before| *before != room.revision));
+            let is_more =
+                |(drive, held): (&DriveId, &u32)| promised(*volume, *drive).is_some_and(|most| *held > most);
+            if is_changed || held.iter().any(is_more) {
+                due.volumes.insert(*volume);
+            }
+        }
+        due.volumes.retain(|volume| here.contains(volume));
+        due.rooms = rooms.iter().map(|(volume, room)| (*volume, room.revision)).collect();
     }
 
     /// The copies of a volume here that the state does not know, if that can be said.
