@@ -26,6 +26,10 @@ pub enum Rare {
     CopiesBuilt,
     /// Copies that were being built were given up.
     CopiesAbandoned,
+    /// Copies on a drive that had been away for too long were begun elsewhere.
+    CopiesMissed,
+    /// Copies were moved to fill drives evenly.
+    CopiesSpread,
     /// A write was sent to a copy that was being built, and answered when it counted.
     WriteMetPromotion,
     /// A fence waited for promises to run out.
@@ -66,7 +70,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
@@ -75,6 +79,8 @@ impl Rare {
         Self::JoiningFellBack,
         Self::CopiesBuilt,
         Self::CopiesAbandoned,
+        Self::CopiesMissed,
+        Self::CopiesSpread,
         Self::WriteMetPromotion,
         Self::FenceWaited,
         Self::OutcomeSettled,

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_cluster::simulated::{Faults, SimulatedState, SimulatedStore};
-use spandrel_cluster::{ClusterRecord, ClusterState, DriveState, StateError};
+use spandrel_cluster::{ClusterRecord, ClusterState, DriveState, SettingsRecord, StateError};
 use spandrel_node::{Node, NodeConfig, VolumeCreated, VolumeCreation};
 use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
@@ -51,6 +51,8 @@ pub struct NodesConfig {
     pub slab_bytes: u64,
     /// How the way to the cluster's state behaves.
     pub state: Faults,
+    /// What is set for the pool.
+    pub settings: SettingsRecord,
 }
 
 impl NodesConfig {
@@ -62,6 +64,7 @@ impl NodesConfig {
             drive: SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() },
             slab_bytes: SLAB_BYTES,
             state: Faults::default(),
+            settings: SettingsRecord::default(),
         }
     }
 }
@@ -105,8 +108,11 @@ impl NodesWorld {
         let state_process = world.start_process_on(&state_host, "state");
         let state = SimulatedState::new(state_process.platform(), Faults::default());
         let cluster = ClusterState::new(state.client(u64::MAX, state_process.platform()));
-        let record = cluster_record(config.slab_bytes);
-        let made = state_process.block_on(async move { cluster.create_cluster(record).await });
+        let (record, settings) = (cluster_record(config.slab_bytes), config.settings.clone());
+        let made = state_process.block_on(async move {
+            cluster.create_cluster(record).await?;
+            cluster.change_settings(|set| *set = settings).await
+        });
         assert!(matches!(made, Ok(Ok(_))), "an empty state takes a cluster");
         state.set_faults(config.state);
         let servers = (0..).zip(&config.drives);
@@ -320,6 +326,17 @@ impl NodesWorld {
                     decisions.borrow_mut().remove(&drive);
                     return;
                 }
+                platform.sleep(DECISION_RETRY).await;
+            }
+        });
+    }
+
+    /// Sets something for the pool, as soon as the cluster's state can be told.
+    pub fn change_settings(&self, change: impl Fn(&mut SettingsRecord) + 'static) {
+        let platform = self.clients.platform();
+        let state = ClusterState::new(self.state.client(u64::MAX, platform.clone()));
+        self.clients.spawn(async move {
+            while state.change_settings(&change).await.is_err() {
                 platform.sleep(DECISION_RETRY).await;
             }
         });

@@ -2,7 +2,7 @@ use std::cell::Cell;
 
 use spandrel_cluster::records::VolumeRoomRecord;
 use spandrel_cluster::store::Expected;
-use spandrel_cluster::{DriveState, StateKey, VolumeRecord, VolumeState};
+use spandrel_cluster::{DriveState, SettingsRecord, StateKey, VolumeRecord, VolumeState};
 use spandrel_node::LegReport;
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports, ScrubReport};
 
@@ -645,4 +645,40 @@ fn copies_to_come_do_not_hide_replaced_ones() {
     assert_eq!(promised, Ok(Ok(())));
     nodes.start(lost);
     await_no_copies(&nodes, lost);
+}
+
+/// What a server held that is away for longer than the pool waits is built anew on the others. It comes back with copies
+/// that count no more, which go, and is filled again when it stays.
+#[test]
+fn a_server_that_stays_away_is_made_up_for_and_filled_again() {
+    let settings =
+        SettingsRecord { rebuild_after_drive_s: 1, rebuild_after_node_s: 30, ..SettingsRecord::default() };
+    let drive = SimulatedDriveConfig { size_bytes: 64 << 20, ..SimulatedDriveConfig::default() };
+    let nodes = NodesWorld::with_config(19, &NodesConfig { drive, settings, ..NodesConfig::simple(19, 4) });
+    nodes.create_volume(0, "v", 6 * SLAB_BYTES, 2).expect("there is room");
+    await_health(&nodes, 19);
+    let copies_on = |index: usize| {
+        let report = nodes.node(index).map(|node| node.report());
+        let volumes = report.map_or(0, |report| report.drives.iter().map(|drive| drive.volumes.len()).sum());
+        let legs = ownerships(&nodes).into_values().flatten().flat_map(|owned| owned.legs);
+        let legs: Vec<LegReport> = legs.filter(|leg| leg.node == node_id(index)).collect();
+        (volumes, legs)
+    };
+    let lost = (1..4).find(|index| !copies_on(*index).1.is_empty()).expect("it has copies elsewhere");
+    nodes.stop(lost, true);
+    let stopped = nodes.world.now();
+    let is_rebuilt = || !ownerships(&nodes).is_empty() && copies_on(lost).1.is_empty();
+    let end = nodes.world.run_until_within(PATIENCE, is_rebuilt);
+    assert_eq!(end, RunEnd::ConditionMet, "{:#?}", ownerships(&nodes));
+    assert!(nodes.world.now().saturating_sub(stopped) > Duration::from_secs(30), "it is waited for");
+    nodes.start(lost);
+    let is_empty = || nodes.is_up(lost) && copies_on(lost) == (0, Vec::new());
+    assert_eq!(
+        nodes.world.run_until_within(PATIENCE, is_empty),
+        RunEnd::ConditionMet,
+        "what it held is gone"
+    );
+    let is_filled = || copies_on(lost).1.iter().any(|leg| !leg.is_building && leg.state == "in-sync");
+    let end = nodes.world.run_until_within(PATIENCE, is_filled);
+    assert_eq!(end, RunEnd::ConditionMet, "{:#?}", ownerships(&nodes));
 }

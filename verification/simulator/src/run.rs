@@ -179,6 +179,7 @@ impl<'a> Run<'a> {
             drive: shape.drive_config(),
             slab_bytes: SLAB_BYTES,
             state: StateFaults::default(),
+            settings: shape.settings(),
         };
         let nodes = NodesWorld::with_config(seed, &config);
         let usual_delay = config.world.network.delay;
@@ -191,7 +192,7 @@ impl<'a> Run<'a> {
             nodes,
             volumes: Vec::new(),
             injector,
-            atlas: Atlas::default(),
+            atlas: Atlas::new(shape.keeps_itself()),
             random: Random::stream(seed, "run", 0),
             recoveries: Random::stream(seed, "recoveries", 0),
             one_owner: OneOwner::default(),

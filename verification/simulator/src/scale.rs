@@ -13,7 +13,7 @@ use std::time::Duration;
 use spandrel_cluster::records::decode;
 use spandrel_cluster::simulated::Faults as StateFaults;
 use spandrel_cluster::store::{Selection, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX};
-use spandrel_cluster::{StateRequests, Stored, VolumeRecord, keys};
+use spandrel_cluster::{SettingsRecord, StateRequests, Stored, VolumeRecord, keys};
 use spandrel_node::VolumeCreation;
 use spandrel_platform::Platform;
 use spandrel_platform_simulated::{RunEnd, SimulatedDriveConfig, TurnOrder, WorldConfig};
@@ -90,6 +90,7 @@ impl Scale {
             drive,
             slab_bytes: SLAB_BYTES,
             state: StateFaults::default(),
+            settings: SettingsRecord::default(),
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use spandrel_cluster::SettingsRecord;
 use spandrel_platform_simulated::{
     DelayRange, NetworkConfig, Random, SimulatedDriveConfig, TurnOrder, WorldConfig,
 };
@@ -50,6 +51,10 @@ pub struct Shape {
     pub fault_interval_ms_max: u64,
     /// Nodes that stay away while the others must become healthy again.
     pub left_broken: u8,
+    /// After how many seconds what a drive held that is away is built anew elsewhere, in pools that also spread their
+    /// copies. None of them does either otherwise.
+    #[serde(default)]
+    pub rebuild_after_s: Option<u32>,
     /// [`Knob::ExceptionDistance`](spandrel_shared::knob::Knob), if it is turned.
     #[serde(default)]
     pub exception_distance: Option<u64>,
@@ -239,7 +244,33 @@ impl Shape {
             faults,
             fault_interval_ms_max,
             left_broken: random.below(nodes) as u8,
+            rebuild_after_s: rebuild_after_s(seed),
             exception_distance: exception_distance(seed),
+        }
+    }
+
+    /// Whether copies are moved without anybody asking for it.
+    pub fn keeps_itself(&self) -> bool {
+        self.rebuild_after_s.is_some()
+    }
+
+    /// What is set for the pool.
+    pub fn settings(&self) -> SettingsRecord {
+        self.rebuild_after_s.map_or_else(Self::settings_at_rest, |seconds| SettingsRecord {
+            rebuild_after_drive_s: seconds,
+            rebuild_after_node_s: seconds,
+            optimize_since_unix_ms: Some(u64::MAX),
+            ..SettingsRecord::default()
+        })
+    }
+
+    /// What is set for a pool in which nothing moves by itself.
+    pub fn settings_at_rest() -> SettingsRecord {
+        SettingsRecord {
+            rebuild_after_drive_s: u32::MAX,
+            rebuild_after_node_s: u32::MAX,
+            balance: false,
+            optimize_since_unix_ms: None,
         }
     }
 
@@ -294,6 +325,12 @@ fn volumes(random: &Random, drives: &[u8]) -> Vec<VolumeShape> {
         }
     }
     volumes
+}
+
+/// How soon what a drive held that is away is built anew elsewhere.
+fn rebuild_after_s(seed: u64) -> Option<u32> {
+    let random = Random::stream(seed, "rebuild", 0);
+    random.chance(250).then(|| random.between(1, 8) as u32)
 }
 
 /// From how few writes on one that hangs is an exception of its volume's mark.

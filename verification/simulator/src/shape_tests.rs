@@ -88,6 +88,15 @@ fn only_clients_that_move_are_cut_off() {
     assert!((400..600).contains(&cut), "{cut}");
 }
 
+/// A quarter of all pools repair and spread what they hold by themselves.
+#[test]
+fn pools_keep_themselves_in_some_runs() {
+    let kept: Vec<Shape> = shapes().map(|(_, shape)| shape).filter(Shape::keeps_itself).collect();
+    assert!((400..600).contains(&kept.len()), "{}", kept.len());
+    assert!(kept.iter().all(|shape| shape.settings().balance && shape.settings().rebuild_after_drive_s <= 8));
+    assert!(!Shape::settings_at_rest().balance);
+}
+
 /// Every kind of fault but the crash is left out of about half of the runs.
 #[test]
 fn kinds_of_faults_are_left_out_of_some_runs() {

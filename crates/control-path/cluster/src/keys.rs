@@ -46,6 +46,8 @@ pub enum StateKey {
     Slabs(VolumeId, u32),
     /// A mark that a volume's copies on a drive may lack writes.
     Stale(VolumeId, DriveId),
+    /// What is set for the whole pool.
+    Settings,
     /// What every promise of room changes.
     Room,
     /// The room that a volume was promised.
@@ -92,6 +94,7 @@ impl StateKey {
                 Self::Slabs(volume.parse().ok()?, u32::from_str_radix(chunk, 16).ok()?)
             }
             ["stale", volume, drive] => Self::Stale(volume.parse().ok()?, drive.parse().ok()?),
+            [SETTINGS] => Self::Settings,
             ["room"] => Self::Room,
             ["rooms", volume] => Self::VolumeRoom(volume.parse().ok()?),
             ["witnesses", node] => Self::Witness(node.parse().ok()?),
@@ -122,6 +125,7 @@ impl fmt::Display for StateKey {
             Self::VolumeName(name) => write!(formatter, "volumes-by-name/{name}"),
             Self::Slabs(volume, chunk) => write!(formatter, "slabs/{volume}/{chunk:08x}"),
             Self::Stale(volume, drive) => write!(formatter, "stale/{volume}/{drive}"),
+            Self::Settings => formatter.write_str(SETTINGS),
             Self::Room => formatter.write_str("room"),
             Self::VolumeRoom(volume) => write!(formatter, "rooms/{volume}"),
             Self::Witness(node) => write!(formatter, "witnesses/{node}"),
@@ -156,6 +160,8 @@ pub const ACCESS: &str = "access/";
 pub const NODE_TOMBSTONES: &str = "tombstones/nodes/";
 /// The prefix of the room promised to volumes.
 pub const ROOMS: &str = "rooms/";
+/// What is set for the whole pool.
+pub const SETTINGS: &str = "settings";
 /// What every change of what does not vanish by itself changes.
 pub const CHANGED: &str = "changed";
 /// The prefix of join tokens.

@@ -6,7 +6,8 @@
 //!
 //! On it stand the [`records`] at their [`keys`], and [`ClusterState`], which reads and changes
 //! them: nodes and drives in [`state`], volumes in [`volumes`], a volume's copies and marks in
-//! [`changes`], copies that take the places of others in [`moves`], by the rules of [`membership`]. A
+//! [`changes`], copies that take the places of others in [`moves`], by the rules of [`membership`]; what is set for the
+//! whole pool in [`settings`]. A
 //! [`mirror`] keeps a part of it up to date in memory, and a [`stamp`] says how new a state is.
 //!
 //! What nodes promise each other without the state is in [`promises`], who lives in [`liveness`],
@@ -29,6 +30,7 @@ pub mod moves;
 pub mod promises;
 pub mod records;
 pub mod servers;
+pub mod settings;
 pub mod simulated;
 pub mod stamp;
 pub mod state;
@@ -48,6 +50,7 @@ pub use records::{
     AccessRecord, AliveRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, JoinRecord, MediaClass,
     NodeRecord, Role, Stored, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter, WitnessRecord,
 };
+pub use settings::SettingsRecord;
 pub use stamp::{StateStamp, generation_to_recover};
 pub use state::{ClusterState, PoolRoom, StateError};
 pub use volumes::{NewVolume, mirror_sets};

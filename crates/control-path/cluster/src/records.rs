@@ -106,6 +106,7 @@ macro_rules! record {
         }
     };
 }
+pub(crate) use record;
 
 /// The cluster itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -178,3 +178,20 @@ fn what_is_on_a_drive_that_is_not_online_stays_there() {
     let fits = |slabs| check_room_without(&view, &BTreeSet::new(), &[Demand { slabs, copies: 2 }]).is_ok();
     assert!(fits(4) && !fits(5));
 }
+
+/// Drives that take nothing now do not count: what they hold does not change.
+#[test]
+fn a_pool_is_as_uneven_as_its_drives_that_take_copies() {
+    let mut view = pool(&[[10, 20], [10, 20], [10, 20]]);
+    let used = [1, 4, 2, 10, 10, 0];
+    view.drives.iter_mut().zip(used).for_each(|(drive, used)| drive.slabs_used = used);
+    assert_eq!(spread_per_mille(&view), 1000);
+    view.drives[4].is_online = false;
+    assert_eq!(spread_per_mille(&view), 500);
+    view.nodes[2].is_in_maintenance = true;
+    assert_eq!(spread_per_mille(&view), 400);
+    view.nodes[1].is_online = false;
+    assert_eq!(spread_per_mille(&view), 100);
+    view.drives.clear();
+    assert_eq!(spread_per_mille(&view), 0);
+}

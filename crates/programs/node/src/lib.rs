@@ -7,6 +7,7 @@
 //! world), `service` (what other nodes ask), `device` (a volume as this node's clients use it,
 //! wherever its owner is), `volumes` (making and deleting them), [`report`].
 
+mod absence;
 mod context;
 mod device;
 mod drives;

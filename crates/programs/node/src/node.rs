@@ -21,6 +21,7 @@ use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHan
 use spandrel_replica::Replica;
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
 
+use crate::absence::Absence;
 use crate::device::{Attachment, NodeExports};
 use crate::drives::{self, NodeDrive};
 use crate::liveness::Liveness;
@@ -102,6 +103,8 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) drive_added: Signal,
     /// Notified when the node has one more drive that copies may be placed on.
     pub(crate) drives_changed: Signal,
+    /// Since when drives are away, here and elsewhere.
+    pub(crate) absence: RefCell<Absence>,
     /// What the cluster's state was told of each drive's damage.
     pub(crate) damage_told: RefCell<BTreeMap<DriveId, u64>>,
 }
@@ -146,6 +149,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             adding_drive: Cell::new(false),
             drive_added: Signal::new(),
             drives_changed: Signal::new(),
+            absence: RefCell::default(),
             damage_told: RefCell::default(),
         });
         let exports = NodeExports { node: Rc::clone(&inner) };

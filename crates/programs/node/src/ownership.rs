@@ -10,7 +10,7 @@
 //! - An owner begins with what the state shows after it was taken, read linearizably.
 //! - An ownership that was overtaken, in the state or by a fence here, is deposed.
 
-use std::cell::{Cell, Ref};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,6 +29,7 @@ use spandrel_volume::{Extent, MembershipError, Owner, OwnerError, Phase};
 use crate::context::{NodeContext, membership_of};
 use crate::drives::retry_store;
 use crate::handover::BeingTaken;
+use crate::moves::Moving;
 use crate::node::NodeInner;
 use crate::writers::Writers;
 
@@ -67,6 +68,8 @@ pub(crate) struct Ownership<P: Platform, S: StateStore> {
     pub(crate) followed: Cell<Option<VolumeWriter>>,
     /// The front-end that the volume does not follow: it was moved here while that one could write.
     pub(crate) left: Cell<Option<VolumeWriter>>,
+    /// How far its copies are that are moved.
+    pub(crate) moving: RefCell<Moving>,
     /// What the state's revision was when it began.
     since: Revision,
 }
@@ -457,6 +460,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             writers: Writers::default(),
             followed: Cell::default(),
             left: Cell::default(),
+            moving: RefCell::default(),
             since,
         });
         let former = self.ownerships.borrow_mut().insert(volume, Rc::clone(&ownership));

@@ -1,5 +1,7 @@
 //! What a node says of itself.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use spandrel_bus::BusStatistics;
 use spandrel_cluster::StateRequests;
@@ -9,7 +11,7 @@ use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
 use spandrel_volume::{LegState, Phase};
 
 use crate::drives::NodeDrive;
-use crate::node::Node;
+use crate::node::{Node, NodeInner};
 use crate::ownership::Ownership;
 use crate::parts::NodeParts;
 
@@ -39,6 +41,9 @@ pub struct NodeReport {
     /// What it has asked of the cluster's state since it started.
     #[serde(default)]
     pub state_requests: StateRequests,
+    /// Drives of the pool that cannot be used, here or elsewhere, and for how many milliseconds this node has seen that.
+    #[serde(default)]
+    pub drives_away: Vec<(DriveId, u64)>,
     /// Its drives.
     pub drives: Vec<DriveReport>,
     /// The volumes that it owns.
@@ -119,6 +124,10 @@ pub struct OwnedVolumeReport {
     pub writer: Option<NodeId>,
     /// Its copies, one entry for each drive that holds some.
     pub legs: Vec<LegReport>,
+    /// Copies that should be elsewhere, as their drives are gone or on their way out, and for which no drive has room or
+    /// no other node is there.
+    #[serde(default)]
+    pub copies_without_place: u64,
     /// Reads that were answered.
     pub reads: u64,
     /// Writes, trims and write-zeroes that were answered.
@@ -192,10 +201,22 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             reachable: inner.parts.liveness.reachable().into_iter().collect(),
             alive: inner.parts.view.alive_nodes().into_iter().collect(),
             state_requests: self.state_requests(),
+            drives_away: inner.drives_away(),
             drives: inner.drives.borrow().iter().map(|drive| report_drive(drive)).collect(),
             owned: ownerships.iter().map(|(volume, ownership)| report_volume(*volume, ownership)).collect(),
         }
     }
+}
+
+impl<P: Platform, S: StateStore> NodeInner<P, S> {
+    fn drives_away(&self) -> Vec<(DriveId, u64)> {
+        let now = self.parts.platform.now();
+        self.absence.borrow().all(now).map(|(drive, away)| (drive, milliseconds(away))).collect()
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn report_peer<P: Platform, S: StateStore>(parts: &NodeParts<P, S>, node: NodeId) -> PeerReport {
@@ -203,7 +224,7 @@ fn report_peer<P: Platform, S: StateStore>(parts: &NodeParts<P, S>, node: NodeId
     let path = |(address, carried_bytes)| PathReport { address, carried_bytes };
     PeerReport {
         node,
-        silent_ms: silent.map(|silent| u64::try_from(silent.as_millis()).unwrap_or(u64::MAX)),
+        silent_ms: silent.map(milliseconds),
         paths: parts.bus.paths(node).into_iter().map(path).collect(),
     }
 }
@@ -267,6 +288,7 @@ fn report_volume<P: Platform, S: StateStore>(
         is_serving: owner.phase() == Phase::Serving,
         writer: ownership.writer().map(|writer| writer.node),
         legs: legs.collect(),
+        copies_without_place: ownership.moving.borrow().without_place,
         reads: counted.reads,
         writes: counted.writes,
         read_bytes: counted.read_bytes,

@@ -13,7 +13,8 @@ use std::str::FromStr;
 use spandrel_cluster::records::{Record, VolumeRoomRecord, decode};
 use spandrel_cluster::store::{Revision, StateStore};
 use spandrel_cluster::{
-    AliveRecord, DriveRecord, Mirror, NodeRecord, PoolRoom, StateKey, Stored, VolumeRecord, keys,
+    AliveRecord, DriveRecord, Mirror, NodeRecord, PoolRoom, SettingsRecord, StateKey, Stored, VolumeRecord,
+    keys,
 };
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
@@ -27,6 +28,8 @@ pub(crate) struct ClusterView {
     pub(crate) drives: RefCell<BTreeMap<DriveId, Stored<DriveRecord>>>,
     /// What each volume was promised.
     pub(crate) rooms: RefCell<BTreeMap<VolumeId, Stored<VolumeRoomRecord>>>,
+    /// What is set for the whole pool.
+    settings: RefCell<SettingsRecord>,
     /// Nodes that were alive at any time since this process started.
     pub(crate) seen: RefCell<BTreeSet<NodeId>>,
     /// Since when each volume's ownership has been shown as it is.
@@ -48,6 +51,7 @@ impl ClusterView {
             volumes: RefCell::default(),
             drives: RefCell::default(),
             rooms: RefCell::default(),
+            settings: RefCell::default(),
             seen: RefCell::default(),
             shown_since: RefCell::default(),
             changed_volumes: RefCell::default(),
@@ -65,6 +69,11 @@ impl ClusterView {
     /// The revision of the last change for good that was seen: see [`StateStamp`](spandrel_cluster::StateStamp).
     pub(crate) fn changed_for_good(&self) -> Option<Revision> {
         self.changed_for_good.get()
+    }
+
+    /// What is set for the whole pool: the defaults before that was read.
+    pub(crate) fn settings(&self) -> SettingsRecord {
+        self.settings.borrow().clone()
     }
 
     /// The nodes that the state shows alive.
@@ -150,7 +159,8 @@ impl ClusterView {
             self.note_change(revision);
         });
         let changed_for_good = self.follow_changes_for_good(&platform, &store);
-        let room = futures_util::future::join(drives, rooms);
+        let settings = self.follow_settings(&platform, &store);
+        let room = futures_util::future::join3(drives, rooms, settings);
         futures_util::future::join5(nodes, alive, volumes, room, changed_for_good).await;
     }
 
@@ -160,6 +170,21 @@ impl ClusterView {
             mirror.changed().await;
             let last = mirror.entry(&StateKey::Changed.key()).map(|entry| entry.modified);
             self.changed_for_good.set(self.changed_for_good.get().max(last));
+        }
+    }
+
+    async fn follow_settings<P: Platform, S: StateStore>(&self, platform: &P, store: &S) {
+        let mut mirror = Mirror::new(platform.clone(), store.clone(), keys::SETTINGS);
+        loop {
+            mirror.changed().await;
+            // What a newer version has set in a way that this one cannot read does not count here.
+            let read = mirror.entry(&StateKey::Settings.key()).map(decode::<SettingsRecord>).transpose();
+            let settings = read.unwrap_or_else(|error| {
+                tracing::error!("{error}");
+                None
+            });
+            *self.settings.borrow_mut() = settings.map(|stored| stored.record).unwrap_or_default();
+            self.note_change(mirror.revision());
         }
     }
 

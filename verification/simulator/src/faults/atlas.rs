@@ -88,6 +88,12 @@ struct Effect {
 }
 
 impl Atlas {
+    /// Nothing was injected so far. `keeps_itself` says whether copies move without anybody asking for it: nothing is
+    /// damaged then.
+    pub fn new(keeps_itself: bool) -> Self {
+        Self { moves_until_ms: if keeps_itself { u64::MAX } else { 0 }, ..Self::default() }
+    }
+
     /// Whether the system promises to survive `fault` now.
     pub fn permits(&self, fault: &Fault, surroundings: &Surroundings<'_>) -> bool {
         let effect = effect_of(fault, surroundings);

@@ -7,12 +7,15 @@ use super::{Finding, PROGRESS, Run, drives_by_place, finding, judge_difference};
 use crate::checkers::redundancy;
 use crate::faults::atlas::Surroundings;
 use crate::faults::{DrivePlace, Fault};
+use crate::shape::Shape;
 
 impl Run<'_> {
     /// All faults end, but some servers stay away. What has an in-sync copy of every slab on the others
     /// comes back.
     pub(super) fn come_back_in_part(&mut self) -> Result<(), Finding> {
         self.injector.undo_all(&self.nodes);
+        // What is looked at from now on stays where it is.
+        self.nodes.change_settings(|settings| *settings = Shape::settings_at_rest());
         let mut away = BTreeSet::new();
         for _ in 0..self.plan.shape.left_broken {
             let node = self.random.index(self.nodes.count());

@@ -10,6 +10,7 @@ use super::{Finding, NOTICED_MS, Run, finding};
 use crate::checkers::same_copies::{self, InspectedDrive};
 use crate::checkers::{damage, known_lost, structure};
 use crate::clients;
+use crate::faults::plan::PlannedFault;
 use crate::faults::{DrivePlace, Fault};
 use crate::inspection::{inspect_drive, inspect_image};
 
@@ -72,7 +73,8 @@ impl Run<'_> {
     }
 
     fn has_moved(&self) -> bool {
-        self.plan.faults.iter().any(|planned| matches!(planned.fault, Fault::Retire { .. }))
+        let retires = |planned: &PlannedFault| matches!(planned.fault, Fault::Retire { .. });
+        self.plan.shape.keeps_itself() || self.plan.faults.iter().any(retires)
     }
 
     /// A copy on a drive that the cluster's state does not have there.

@@ -34,6 +34,8 @@ impl Run<'_> {
         let now_ms = surroundings.now_ms;
         let struck = match *fault {
             _ if !permitted => None,
+            // What was built since the older state on drives that are away then, nobody can know of.
+            Fault::OlderState { .. } if self.plan.shape.keeps_itself() => None,
             Fault::OlderState { in_order, away_ms, for_ms } => {
                 self.bring_older_state(in_order, away_ms, for_ms)?
             }

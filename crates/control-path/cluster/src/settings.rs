@@ -1,0 +1,60 @@
+//! What is set for the whole pool, and what it was asked for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::keys::StateKey;
+use crate::records::{Record, Stored, record};
+use crate::state::{ClusterState, StateError};
+use crate::store::{Expected, StateStore};
+
+/// How the pool keeps itself. A cluster whose state has none goes by the defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SettingsRecord {
+    /// For how many seconds a drive may be away whose node is there, before what it holds is built anew elsewhere.
+    pub rebuild_after_drive_s: u32,
+    /// The same for drives that are away with their node, or together with most of their node's other drives: that is
+    /// no failure of a drive, and there is much more to copy.
+    pub rebuild_after_node_s: u32,
+    /// Whether copies are spread by themselves over drives that are filled unevenly.
+    pub balance: bool,
+    /// When it was asked for last that they be spread as evenly as they can, whatever [`Self::balance`] says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optimize_since_unix_ms: Option<u64>,
+}
+record!(SettingsRecord, "settings of the pool", 1);
+
+impl Default for SettingsRecord {
+    fn default() -> Self {
+        Self {
+            rebuild_after_drive_s: 15 * 60,
+            rebuild_after_node_s: 60 * 60,
+            balance: true,
+            optimize_since_unix_ms: None,
+        }
+    }
+}
+
+impl<S: StateStore> ClusterState<S> {
+    /// The settings, and the revision to compare if they were ever changed.
+    pub async fn settings(&self) -> Result<Option<Stored<SettingsRecord>>, StateError> {
+        self.get(&StateKey::Settings).await
+    }
+
+    /// Changes the settings. `Conflict` if somebody else has changed them meanwhile.
+    pub async fn change_settings(
+        &self,
+        change: impl FnOnce(&mut SettingsRecord),
+    ) -> Result<SettingsRecord, StateError> {
+        let stored = self.settings().await?;
+        let expected =
+            stored.as_ref().map_or(Expected::Absent, |stored| Expected::ModifiedAt(stored.revision));
+        let mut settings = stored.map(|stored| stored.record).unwrap_or_default();
+        change(&mut settings);
+        Ok(self.put(&StateKey::Settings, expected, settings).await?.record)
+    }
+}
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;

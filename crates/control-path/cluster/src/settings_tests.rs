@@ -1,0 +1,32 @@
+use super::*;
+use crate::records::{decode, encode};
+use crate::store::{Entry, Revision, Value};
+use crate::test_cluster::TestCluster;
+
+#[test]
+fn what_was_never_set_is_as_by_default() {
+    let cluster = TestCluster::new(1, 1, 1, 1);
+    let state = cluster.state(1);
+    cluster.platform.run(async move {
+        assert_eq!(state.settings().await.unwrap(), None);
+        let changed = state.change_settings(|settings| settings.rebuild_after_node_s = 7).await.unwrap();
+        assert_eq!(changed, SettingsRecord { rebuild_after_node_s: 7, ..SettingsRecord::default() });
+        let changed = state.change_settings(|settings| settings.balance = false).await.unwrap();
+        assert_eq!((changed.rebuild_after_node_s, changed.balance), (7, false));
+        assert_eq!(state.settings().await.unwrap().unwrap().record, changed);
+    });
+}
+
+/// A setting of a later version is not known to an earlier one, and one that is missing is as by default.
+#[test]
+fn settings_of_other_versions_can_be_read() {
+    let read = |text: &str| {
+        let value = Value::from(text.as_bytes().to_vec());
+        let (key, created, modified) = (StateKey::Settings.key(), Revision(1), Revision(1));
+        decode::<SettingsRecord>(&Entry { key, value, created, modified, lease: None })
+    };
+    let stored = read(r#"{"format":1,"balance":false,"pace":3}"#).unwrap();
+    assert_eq!(stored.record, SettingsRecord { balance: false, ..SettingsRecord::default() });
+    let text = String::from_utf8(encode(&SettingsRecord::default()).to_vec()).unwrap();
+    assert_eq!(read(&text).unwrap().record, SettingsRecord::default());
+}
