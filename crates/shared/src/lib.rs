@@ -4,6 +4,7 @@
 
 pub mod canary;
 pub mod checksum;
+pub mod duration;
 pub mod error;
 pub mod geometry;
 pub mod identity;

@@ -61,6 +61,8 @@ operational! {
     /// A volume: copies are missing, but what they hold is still current. A pool: most drives are
     /// missing.
     Incomplete = "Incomplete",
+    /// A volume: its copies are not spread evenly over the drives.
+    Suboptimal = "Suboptimal",
     /// It is being repaired, or does its housekeeping.
     InService = "In Service",
     /// A drive: its node cannot be reached.

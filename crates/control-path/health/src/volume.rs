@@ -3,6 +3,7 @@
 //! | health | operational | meaning |
 //! |---|---|---|
 //! | Healthy | OK | every copy is whole and can be reached |
+//! | Healthy | Suboptimal | its copies lie on drives that are filled unevenly, and some are to move |
 //! | Warning | Incomplete | copies cannot be reached, but nothing was written since: they are still current |
 //! | Warning | Degraded | fewer copies than there should be hold all writes |
 //! | Warning | In Service | copies are being brought up to date |
@@ -35,6 +36,8 @@ pub struct VolumeFacts {
     pub copies: u8,
     /// Whether a node serves it now.
     pub is_served: bool,
+    /// Whether drives are filled unevenly, and copies of it can be moved to mend that.
+    pub is_uneven: bool,
 }
 
 /// The status of a volume.
@@ -48,7 +51,8 @@ pub fn status(facts: &VolumeFacts) -> Status {
     if !is_served_or_cannot_be {
         findings.push((HealthStatus::Warning, OperationalStatus::Starting));
     }
-    Status::worst_of(findings, OperationalStatus::Ok)
+    let at_best = if facts.is_uneven { OperationalStatus::Suboptimal } else { OperationalStatus::Ok };
+    Status::worst_of(findings, at_best)
 }
 
 fn slab_findings(slab: &[CopyFacts], copies: u8) -> Vec<(HealthStatus, OperationalStatus)> {

@@ -10,7 +10,7 @@ const LOST: CopyFacts = CopyFacts { is_lost: true, ..AWAY };
 
 fn status_of(slabs: &[&[CopyFacts]]) -> String {
     let slabs = slabs.iter().map(|slab| slab.to_vec()).collect();
-    status(&VolumeFacts { slabs, copies: 3, is_served: true }).to_string()
+    status(&VolumeFacts { slabs, copies: 3, is_served: true, is_uneven: false }).to_string()
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn every_row_of_the_table() {
     assert_eq!(status_of(&[&[GOOD, GOOD, RESYNC]]), "Warning (Degraded, In Service)");
     assert_eq!(status_of(&[&[AWAY, STALE, STALE]]), "Unknown (Detached - Incomplete, Degraded, Incomplete)");
     assert_eq!(status_of(&[&[LOST, STALE, STALE]]), "Unhealthy (No Redundancy, Degraded)");
-    let unserved = VolumeFacts { slabs: vec![vec![GOOD; 3]], copies: 3, is_served: false };
+    let unserved = VolumeFacts { slabs: vec![vec![GOOD; 3]], copies: 3, is_served: false, is_uneven: false };
     assert_eq!(status(&unserved).to_string(), "Warning (Starting)");
     let after_a_loss = VolumeFacts { slabs: vec![vec![GOOD, GOOD, AWAY]], ..unserved.clone() };
     assert!(
@@ -32,6 +32,16 @@ fn every_row_of_the_table() {
     );
     let detached = VolumeFacts { slabs: vec![vec![AWAY]], ..unserved };
     assert!(!status(&detached).to_string().contains("Starting"), "{}", status(&detached));
+}
+
+#[test]
+fn unevenness_shows_where_all_else_is_well() {
+    let uneven = |slab: [CopyFacts; 3]| {
+        let facts = VolumeFacts { slabs: vec![slab.to_vec()], copies: 3, is_served: true, is_uneven: true };
+        status(&facts).to_string()
+    };
+    assert_eq!(uneven([GOOD; 3]), "Healthy (Suboptimal)");
+    assert_eq!(uneven([GOOD, GOOD, AWAY]), "Warning (Incomplete)");
 }
 
 #[test]
@@ -62,7 +72,7 @@ fn healthy_is_said_only_if_every_copy_is_good() {
         };
         let slab = vec![copy(0), copy(4), copy(8)];
         let all_good = slab.iter().all(|copy| *copy == GOOD);
-        let status = status(&VolumeFacts { slabs: vec![slab], copies: 3, is_served: true });
+        let status = status(&VolumeFacts { slabs: vec![slab], copies: 3, is_served: true, is_uneven: false });
         assert_eq!(status.is_healthy(), all_good, "{status}");
     }
 }

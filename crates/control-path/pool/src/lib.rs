@@ -19,7 +19,7 @@ pub mod view;
 
 pub use moves::{MovesPlan, PlacedCopy, PlacedVolume, plan_balance, plan_replacements};
 pub use plan::{Plan, VolumeRequest, Warning, plan_volume};
-pub use space::{Demand, Shortage, Space, check_room_without, spread_per_mille};
+pub use space::{Demand, Shortage, Space, UNEVEN_PER_MILLE, check_room_without, spread_per_mille};
 pub use view::{DriveRoom, NodeRoom, PoolView};
 
 #[cfg(test)]

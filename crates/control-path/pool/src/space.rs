@@ -127,6 +127,10 @@ pub fn usable_slabs(free: &[u64], copies: u8) -> u64 {
     fitting
 }
 
+/// From this difference on ([`spread_per_mille`]) a pool is filled unevenly. Each new volume makes a small one, which is
+/// not worth copying anything.
+pub const UNEVEN_PER_MILLE: u32 = 50;
+
 /// By how many thousandths of their size the fullest and the emptiest drive differ, of those on which copies may be
 /// placed.
 pub fn spread_per_mille(view: &PoolView) -> u32 {

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use spandrel_platform::Platform;
+use spandrel_platform::{Instant, Platform};
 use spandrel_replica::{GatheredCopy, NewCopy, PageState, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
@@ -49,8 +49,10 @@ const PROMOTION_RETRY: Duration = Duration::from_millis(20);
 const REJOIN_DELAY: Duration = Duration::from_millis(200);
 
 /// How far a resync is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResyncProgress {
+    /// When it began.
+    pub began: Instant,
     /// Pages that are the same on both sides now.
     pub pages_done: u64,
     /// Pages that differed, or may have, when the resync began.
@@ -73,9 +75,11 @@ pub(crate) fn start_where_needed<C: OwnerContext>(owner: &Rc<OwnerInner<C>>) {
         ready.map(|(id, leg)| (*id, leg.node)).collect()
     };
     for (leg, node) in stale {
-        owner.resync.borrow_mut().insert(leg, ResyncProgress::default());
         let owner = Rc::clone(owner);
         let platform = owner.context.platform().clone();
+        let progress =
+            ResyncProgress { began: platform.now(), pages_done: 0, pages_total: 0, bytes_copied: 0 };
+        owner.resync.borrow_mut().insert(leg, progress);
         platform.spawn(async move {
             let result = owner.resync_leg(leg, node).await;
             if let Err(stopped) = result {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use spandrel_shared::Error;
+use spandrel_shared::duration::parse_duration;
 use spandrel_shared::size::parse_size;
 
 use crate::meter::ClusterMeter;
@@ -16,7 +17,6 @@ use crate::progress::Progress;
 use crate::spec::{CellSpec, Pattern};
 use crate::sweep::{SweepResult, SweepSpec, sweep};
 use crate::target::Target;
-use crate::text::parse_duration;
 
 /// `spandrel fleet`.
 #[derive(Clone, Debug, Args)]

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::str::FromStr;
 
+use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
 use crate::spec::CellSpec;
 use crate::sweep::{SweepResult, SweepRow};
-use crate::text::{counted, format_duration};
+use crate::text::counted;
 
 /// Failures that are told below a table.
 const FAILURES_SHOWN: usize = 10;

@@ -4,13 +4,14 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
 use crate::live::LiveSample;
 use crate::output::{count_text, describe_cell};
 use crate::spec::CellSpec;
 use crate::sweep::SweepRow;
-use crate::text::{counted, format_duration};
+use crate::text::counted;
 
 /// Hears how a sweep gets on. Every method does nothing unless it is written.
 pub trait Progress {

@@ -26,8 +26,9 @@ mod volumes;
 mod writers;
 
 pub use device::{NodeDevice, NodeExports};
+pub use moves::placed;
 pub use node::{Node, NodeConfig};
 pub use report::{
-    DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport, ScrubProgress,
+    DriveAway, DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport, ScrubProgress,
 };
 pub use volumes::{VolumeCreated, VolumeCreation};

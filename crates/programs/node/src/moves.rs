@@ -17,7 +17,8 @@ use spandrel_cluster::store::{Revision, StateStore};
 use spandrel_cluster::{DriveState, VolumeMembership};
 use spandrel_platform::{Instant, Platform};
 use spandrel_pool::{
-    MovesPlan, PlacedCopy, PlacedVolume, PoolView, plan_balance, plan_replacements, spread_per_mille,
+    MovesPlan, PlacedCopy, PlacedVolume, PoolView, UNEVEN_PER_MILLE, plan_balance, plan_replacements,
+    spread_per_mille,
 };
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{ConfigurationVersion, DriveId, Move};
@@ -37,9 +38,7 @@ const TARGET_AWAY_MAX: Duration = Duration::from_secs(60);
 /// enough that little is lost if one is given up.
 const MOVES_AT_ONCE: usize = 16;
 
-/// By so much the shares that drives are filled to may differ before copies are spread by themselves, and so even they
-/// are before that ends. Each new volume makes a small difference, which is not worth copying anything.
-const SPREAD_BEGINS_PER_MILLE: u32 = 50;
+/// So even is a pool before copies are not spread by themselves any more. When that begins: [`UNEVEN_PER_MILLE`].
 const SPREAD_ENDS_PER_MILLE: u32 = 10;
 
 /// For so long drives are filled unevenly before copies are spread: several drives often come one after the other.
@@ -81,7 +80,7 @@ impl Evenness {
         if self.judged.replace(revision) == Some(revision) {
             return;
         }
-        let limit = if self.uneven_since.is_some() { SPREAD_ENDS_PER_MILLE } else { SPREAD_BEGINS_PER_MILLE };
+        let limit = if self.uneven_since.is_some() { SPREAD_ENDS_PER_MILLE } else { UNEVEN_PER_MILLE };
         let is_uneven = spread_per_mille(&pool()) > limit;
         self.uneven_since = if is_uneven { self.uneven_since.or(Some(now)) } else { None };
     }
@@ -226,7 +225,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 }
 
 /// A volume's copies, for plans.
-fn placed(seen: &VolumeMembership) -> PlacedVolume {
+pub fn placed(seen: &VolumeMembership) -> PlacedVolume {
     let copy = |member: &spandrel_cluster::Member| PlacedCopy {
         part: member.part,
         drive: member.drive,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use spandrel_bus::BusStatistics;
 use spandrel_cluster::StateRequests;
 use spandrel_cluster::store::StateStore;
-use spandrel_platform::Platform;
+use spandrel_platform::{Instant, Platform};
 use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
 use spandrel_volume::{LegState, Phase};
 
@@ -41,13 +41,24 @@ pub struct NodeReport {
     /// What it has asked of the cluster's state since it started.
     #[serde(default)]
     pub state_requests: StateRequests,
-    /// Drives of the pool that cannot be used, here or elsewhere, and for how many milliseconds this node has seen that.
+    /// Drives of the pool that cannot be used, here or elsewhere.
     #[serde(default)]
-    pub drives_away: Vec<(DriveId, u64)>,
+    pub drives_away: Vec<DriveAway>,
     /// Its drives.
     pub drives: Vec<DriveReport>,
     /// The volumes that it owns.
     pub owned: Vec<OwnedVolumeReport>,
+}
+
+/// A drive that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveAway {
+    /// The drive.
+    pub drive: DriveId,
+    /// For how many milliseconds this node has seen that.
+    pub away_ms: u64,
+    /// Whether this node waits for it yet; if not, the copies there of its volumes are built elsewhere.
+    pub is_waited_for: bool,
 }
 
 /// How a node asks another one.
@@ -164,6 +175,12 @@ pub struct LegReport {
     pub state: String,
     /// While it is brought up to date: pages of 2 MiB that are done, and all.
     pub resync_pages: Option<(u64, u64)>,
+    /// What was copied for that so far, in bytes: what is the same already is not.
+    #[serde(default)]
+    pub resync_copied_bytes: u64,
+    /// For how many milliseconds it has been brought up to date.
+    #[serde(default)]
+    pub resync_ms: u64,
 }
 
 /// How far the check of a volume is.
@@ -190,6 +207,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     pub fn report(&self) -> NodeReport {
         let inner = &self.inner;
         let ownerships = inner.ownerships.borrow();
+        let now = inner.parts.platform.now();
         NodeReport {
             node: self.id(),
             name: inner.config.name.clone(),
@@ -203,15 +221,24 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             state_requests: self.state_requests(),
             drives_away: inner.drives_away(),
             drives: inner.drives.borrow().iter().map(|drive| report_drive(drive)).collect(),
-            owned: ownerships.iter().map(|(volume, ownership)| report_volume(*volume, ownership)).collect(),
+            owned: ownerships
+                .iter()
+                .map(|(volume, ownership)| report_volume(now, *volume, ownership))
+                .collect(),
         }
     }
 }
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
-    fn drives_away(&self) -> Vec<(DriveId, u64)> {
-        let now = self.parts.platform.now();
-        self.absence.borrow().all(now).map(|(drive, away)| (drive, milliseconds(away))).collect()
+    fn drives_away(&self) -> Vec<DriveAway> {
+        let (now, absence) = (self.parts.platform.now(), self.absence.borrow());
+        let missed = absence.too_long(&self.parts.view, &self.parts.view.settings(), now);
+        let away = |(drive, away)| DriveAway {
+            drive,
+            away_ms: milliseconds(away),
+            is_waited_for: !missed.contains(&drive),
+        };
+        absence.all(now).map(away).collect()
     }
 }
 
@@ -269,18 +296,24 @@ pub(crate) fn report_drive<P: Platform>(drive: &NodeDrive<P>) -> DriveReport {
 }
 
 fn report_volume<P: Platform, S: StateStore>(
+    now: Instant,
     volume: VolumeId,
     ownership: &Ownership<P, S>,
 ) -> OwnedVolumeReport {
     let owner = &ownership.owner;
     let counted = owner.statistics();
     let progress = owner.resync_progress();
-    let legs = owner.legs().into_iter().map(|(id, leg)| LegReport {
-        drive: id.drive,
-        node: leg.node,
-        is_building: id.is_building,
-        state: state_name(leg.state).to_owned(),
-        resync_pages: progress.get(&id).map(|progress| (progress.pages_done, progress.pages_total)),
+    let legs = owner.legs().into_iter().map(|(id, leg)| {
+        let resync = progress.get(&id);
+        LegReport {
+            drive: id.drive,
+            node: leg.node,
+            is_building: id.is_building,
+            state: state_name(leg.state).to_owned(),
+            resync_pages: resync.map(|progress| (progress.pages_done, progress.pages_total)),
+            resync_copied_bytes: resync.map_or(0, |progress| progress.bytes_copied),
+            resync_ms: resync.map_or(0, |progress| milliseconds(now.since(progress.began))),
+        }
     });
     OwnedVolumeReport {
         volume,

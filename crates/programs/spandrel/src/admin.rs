@@ -1,15 +1,19 @@
 //! Administering a cluster: what can be asked of it, and how.
 //!
 //! Reading order: [`api`] (paths and forms), [`administration`] (what is done when something is asked), [`nodes`]
-//! (whom it asks in turn), [`picture`] (from facts to forms), [`server`] (HTTP in front of it), [`http`] and
+//! (whom it asks in turn), [`picture`] (from facts to forms; [`pool`] of the pool as a whole), [`server`] (HTTP in front of it), [`http`] and
 //! [`client`] (asking).
 
 pub mod administration;
 pub mod api;
+pub mod api_pool;
 pub mod client;
 pub mod counters;
 pub mod http;
 pub mod nodes;
 pub mod picture;
+pub mod pool;
 pub mod retire;
 pub mod server;
+#[cfg(test)]
+mod testing;

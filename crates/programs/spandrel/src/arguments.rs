@@ -8,6 +8,7 @@ use spandrel_cluster::MediaClass;
 use spandrel_fleet::FleetArguments;
 use spandrel_inspect::InspectArguments;
 use spandrel_shared::SlabGeometry;
+use spandrel_shared::duration::parse_duration;
 use spandrel_shared::size::parse_size;
 
 use crate::server::PORT_DEFAULT;
@@ -94,6 +95,9 @@ pub enum Command {
     /// Look at drives
     #[command(subcommand)]
     Drive(DriveCommand),
+    /// Look at all drives together, say how they keep themselves, spread what is on them
+    #[command(subcommand)]
+    Pool(PoolCommand),
     /// Show what the last scrub of each volume found, or scrub all volumes now
     ///
     /// A scrub reads every block of every copy, checks it against its checksum and the other copies,
@@ -645,6 +649,70 @@ pub enum DriveCommand {
     Clean(DriveCleanArguments),
     /// Read a drive that no node has open, check everything on it, and show what it holds
     Inspect(InspectArguments),
+}
+
+/// `spandrel pool`.
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// Show the pool's room, what is being repaired or moved and how long that takes yet, and what is set
+    Status(OutputArguments),
+    /// Spread copies so that all drives are filled alike, and wait for it
+    ///
+    /// Done in the background, by those who serve the volumes; ending this command does not end it. By itself the pool
+    /// does so when drives have been filled unevenly for a minute, if --balance is on (`spandrel pool set`).
+    Optimize(PoolOptimizeArguments),
+    /// Set how the pool keeps itself
+    Set(PoolSetArguments),
+}
+
+/// `spandrel pool optimize`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct PoolOptimizeArguments {
+    /// Only say how much would be moved
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not wait until it is done
+    #[arg(long)]
+    pub no_wait: bool,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
+/// `spandrel pool set`.
+#[derive(Clone, Copy, Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct PoolSetArguments {
+    /// How long a drive may be away while its node is there, before what it holds is built anew elsewhere: 15m, 1h
+    /// [default of a new cluster: 15m]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    pub rebuild_after_drive: Option<u32>,
+
+    /// The same for drives that are away with their node, or with most of its other drives. A node in maintenance is
+    /// waited for [default of a new cluster: 1h]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    pub rebuild_after_node: Option<u32>,
+
+    /// Whether copies are spread by themselves when drives are filled unevenly [default of a new cluster: on]
+    #[arg(long, value_enum)]
+    pub balance: Option<Switch>,
+}
+
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// It is.
+    On,
+    /// It is not.
+    Off,
+}
+
+/// A time in whole seconds.
+fn parse_seconds(text: &str) -> Result<u32, String> {
+    let duration = parse_duration(text)?;
+    u32::try_from(duration.as_secs()).map_err(|_| format!("{text:?} is too long"))
 }
 
 /// `spandrel drive add`.

@@ -75,6 +75,7 @@ fn run(arguments: Arguments) -> Outcome {
         Command::Volume(command) => commands::volume(&client()?, command),
         Command::Node(command) => commands::node(&reach, command),
         Command::Drive(command) => commands::drive(&reach, command),
+        Command::Pool(command) => commands::pool(&client()?, command),
         Command::Scrub(arguments) => commands::scrub(&client()?, *arguments),
         // Its clients use the nodes' sockets.
         Command::Fleet(arguments) => commands::fleet(&Client::new(directory()?)?, arguments),

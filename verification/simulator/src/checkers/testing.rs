@@ -174,6 +174,8 @@ pub(crate) fn leg(node: usize, state: &str) -> LegReport {
         is_building: false,
         state: state.to_owned(),
         resync_pages: None,
+        resync_copied_bytes: 0,
+        resync_ms: 0,
     }
 }
 

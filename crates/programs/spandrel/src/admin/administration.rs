@@ -466,12 +466,14 @@ impl Administration {
             self.know(node, record)
         };
         let nodes = join_all(self.nodes.list().await?.into_iter().map(know)).await;
+        let settings = self.state.settings().await.map_err(state_error)?;
         Ok(Facts {
             nodes,
             drive_names: locked(&self.drive_names).clone(),
             room,
             volumes: memberships,
             geometry: self.cluster.slab_bytes,
+            settings: settings.map(|stored| stored.record).unwrap_or_default(),
             generation: self.cluster.generation,
         })
     }

@@ -15,6 +15,8 @@ use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, Vol
 use spandrel_trust::Secret;
 use spandrel_volume::ScrubReport;
 
+pub use super::api_pool::*;
+
 /// `GET`: [`ClusterStatus`].
 pub const STATUS: &str = "/v1/status";
 /// `GET`: a list of [`VolumeStatus`]. `POST` of a [`VolumeCreate`]: [`VolumeCreateAnswer`].

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_cluster::{
-    DriveRecord, DriveState, Member, NodeRecord, PoolRoom, VolumeMembership, VolumeRecord,
+    DriveRecord, DriveState, Member, NodeRecord, PoolRoom, SettingsRecord, VolumeMembership, VolumeRecord,
 };
 use spandrel_fleet::Target;
 use spandrel_health::{
@@ -14,7 +14,7 @@ use spandrel_health::{
 };
 use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport};
 use spandrel_platform::Address;
-use spandrel_pool::{DriveRoom, NodeRoom, PoolView, Space};
+use spandrel_pool::{DriveRoom, NodeRoom, PoolView, Space, UNEVEN_PER_MILLE, spread_per_mille};
 use spandrel_shared::{BLOCK_BYTES, DriveId, Error, NodeId, SlabGeometry, VolumeId};
 use spandrel_volume::LegId;
 
@@ -23,6 +23,7 @@ use crate::admin::api::{
     DriveStatus, Export, LegStatus, Maintenance, NodeDetails, NodeStatus, PathStatus, PeerStatus, PoolStatus,
     Progress, StateMember, StateRole, Traffic, VolumeStatus,
 };
+use crate::admin::pool::spread;
 use crate::text::counted;
 
 /// All that is known at one moment.
@@ -37,6 +38,8 @@ pub struct Facts {
     pub volumes: Vec<VolumeMembership>,
     /// The pool's slab size.
     pub geometry: SlabGeometry,
+    /// What is set for the pool.
+    pub settings: SettingsRecord,
     /// The generation of the cluster's state. The marks of a volume of an older one say nothing yet.
     pub generation: u32,
 }
@@ -392,12 +395,18 @@ impl Facts {
 
     /// The volumes as the API shows them, by name.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
-        let mut volumes: Vec<VolumeStatus> = self.volumes.iter().map(|volume| self.volume(volume)).collect();
+        let pool = self.pool_view();
+        let uneven = (spread_per_mille(&pool) > UNEVEN_PER_MILLE).then_some(pool);
+        let volume = |membership| {
+            let is_uneven = uneven.clone().is_some_and(|mut pool| spread(&mut pool, membership, 1) > 0);
+            self.volume(membership, is_uneven)
+        };
+        let mut volumes: Vec<VolumeStatus> = self.volumes.iter().map(volume).collect();
         volumes.sort_by_key(|volume| natural_order(&volume.name));
         volumes
     }
 
-    fn volume(&self, membership: &VolumeMembership) -> VolumeStatus {
+    fn volume(&self, membership: &VolumeMembership, is_uneven: bool) -> VolumeStatus {
         let record = &membership.record;
         let owner = self.owner(membership);
         let mut exports: Vec<Export> = Vec::new();
@@ -419,7 +428,7 @@ impl Facts {
             id: membership.volume,
             size_bytes: record.size_bytes,
             copies: record.copies,
-            status: self.volume_status(membership, owner),
+            status: self.volume_status(membership, owner, is_uneven),
             owner: record.owner.map(|owner| self.node_name(owner.node)),
             epoch: record.epoch.0,
             is_serving: owner.is_some_and(|owner| owner.is_serving),
@@ -459,7 +468,7 @@ impl Facts {
     }
 
     /// What the owner says, if it is the one that the cluster's state names.
-    fn owner(&self, membership: &VolumeMembership) -> Option<&OwnedVolumeReport> {
+    pub fn owner(&self, membership: &VolumeMembership) -> Option<&OwnedVolumeReport> {
         let owner = membership.record.owner?;
         let report = self.nodes.iter().find(|node| node.id == owner.node)?.report.as_ref()?;
         if report.incarnation != owner.incarnation {
@@ -468,7 +477,12 @@ impl Facts {
         report.owned.iter().find(|owned| owned.volume == membership.volume)
     }
 
-    fn volume_status(&self, membership: &VolumeMembership, owner: Option<&OwnedVolumeReport>) -> Status {
+    fn volume_status(
+        &self,
+        membership: &VolumeMembership,
+        owner: Option<&OwnedVolumeReport>,
+        is_uneven: bool,
+    ) -> Status {
         let mut slabs = BTreeSet::new();
         for set in &membership.sets {
             let members = set.members.iter();
@@ -486,6 +500,7 @@ impl Facts {
             slabs: slabs.into_iter().map(|slab| slab.into_iter().map(copy).collect()).collect(),
             copies: membership.record.copies,
             is_served: owner.is_some_and(|owner| owner.is_serving),
+            is_uneven,
         })
     }
 
@@ -526,7 +541,8 @@ impl Facts {
     }
 }
 
-fn leg_id(member: &Member) -> LegId {
+/// The leg that a copy belongs to.
+pub fn leg_id(member: &Member) -> LegId {
     LegId { drive: member.drive, is_building: member.building }
 }
 

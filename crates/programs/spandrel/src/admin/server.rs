@@ -33,8 +33,9 @@ use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
     DeleteQuery, DriveAdd, DriveAdded, DriveRetire, DriveRetired, DriveStatus, JoinAnswer, JoinRequest,
     JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeHandOver,
-    NodeScrubLine, NodeStatus, NodeStop, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing,
-    StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
+    NodeScrubLine, NodeStatus, NodeStop, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange,
+    ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate,
+    VolumeCreateAnswer, VolumeMove, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -155,6 +156,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODES, get(list_nodes))
         .route(api::NODE, get(get_node))
         .route(api::DRIVES, get(list_drives))
+        .route(api::POOL, get(get_pool))
         .route(api::SCRUB, get(list_checks))
         .route(api::USAGE, get(get_usage))
         .route(api::STATE, get(get_state))
@@ -165,6 +167,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::VOLUME_CHECK, post(check_volume))
         .route(api::VOLUME_MOVE, post(move_volume))
         .route(api::SCRUB, post(scrub))
+        .route(api::POOL_OPTIMIZE, post(optimize_pool))
         .route(api::NODE_STOP, post(stop_node))
         .route(api::NODE_START, post(start_node))
         .route(api::NODE_DRAIN, post(drain_node))
@@ -174,6 +177,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::VOLUME, delete(delete_volume))
         .route(api::DRIVES, post(add_drive))
         .route(api::DRIVE_RETIRE, post(retire_drive))
+        .route(api::POOL_SETTINGS, post(set_pool))
         .route(api::JOIN_TOKEN, get(list_join_tokens).post(make_join_token))
         .route(api::JOIN_TOKEN_OF, delete(delete_join_token))
         .route(api::SERVER_REMOVE, post(remove_server))
@@ -290,6 +294,26 @@ async fn check_volume(
 async fn scrub(State(cluster): Cluster) -> Result<Response, Refusal> {
     let volumes = cluster.volume_names().await?;
     Ok(check(cluster, volumes, true))
+}
+
+async fn get_pool(State(cluster): Cluster) -> Answer<PoolDetails> {
+    Ok(Json(cluster.pool().await?))
+}
+
+async fn optimize_pool(
+    State(cluster): Cluster,
+    request: Result<Json<Optimize>, JsonRejection>,
+) -> Answer<Optimized> {
+    let Json(request) = request.map_err(invalid)?;
+    Ok(Json(cluster.optimize(request).await?))
+}
+
+async fn set_pool(
+    State(cluster): Cluster,
+    change: Result<Json<PoolSettingsChange>, JsonRejection>,
+) -> Answer<PoolSettings> {
+    let Json(change) = change.map_err(invalid)?;
+    Ok(Json(cluster.set_pool(change).await?))
 }
 
 async fn list_checks(State(cluster): Cluster) -> Answer<Vec<CheckReport>> {

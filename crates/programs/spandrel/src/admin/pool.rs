@@ -1,0 +1,185 @@
+//! The pool as a whole: what is being repaired and moved, how evenly it is filled, and how it keeps itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use spandrel_cluster::{DriveState, Member, SettingsRecord, StateError, VolumeMembership};
+use spandrel_node::placed;
+use spandrel_pool::{PoolView, plan_balance};
+use spandrel_shared::{DriveId, Error};
+use spandrel_volume::LegId;
+
+use super::administration::{Administration, state_error, unix_ms};
+use super::api::{
+    DriveFill, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange, Progress,
+};
+use super::picture::{Facts, leg_id};
+
+/// How often a change of the settings is begun anew when somebody else changes them at the same time.
+const TRIES: u32 = 16;
+
+/// Of one volume no more moves are counted: whoever reads that wants to know whether it is a few or many.
+const MOVES_COUNTED_MAX: usize = 1 << 14;
+
+impl Administration {
+    /// The pool, and what is being done with its copies.
+    pub async fn pool(&self) -> Result<PoolDetails, Error> {
+        Ok(self.facts().await?.pool_details())
+    }
+
+    /// Has copies spread as evenly as they can, whatever the settings say. Done by the owners of the volumes, little by
+    /// little; asking again does no harm.
+    pub async fn optimize(&self, request: Optimize) -> Result<Optimized, Error> {
+        let facts = self.facts().await?;
+        if !request.dry_run {
+            self.change_pool(|settings| settings.optimize_since_unix_ms = Some(unix_ms())).await?;
+        }
+        let slab_bytes = facts.geometry.slab_bytes();
+        Ok(Optimized { copies_to_move: facts.copies_to_spread(), slab_bytes })
+    }
+
+    /// Changes how the pool keeps itself.
+    pub async fn set_pool(&self, change: PoolSettingsChange) -> Result<PoolSettings, Error> {
+        let changed = self.change_pool(|settings| {
+            let PoolSettingsChange { rebuild_after_drive_s, rebuild_after_node_s, balance } = change;
+            settings.rebuild_after_drive_s = rebuild_after_drive_s.unwrap_or(settings.rebuild_after_drive_s);
+            settings.rebuild_after_node_s = rebuild_after_node_s.unwrap_or(settings.rebuild_after_node_s);
+            settings.balance = balance.unwrap_or(settings.balance);
+        });
+        changed.await.map(|settings| pool_settings(&settings))
+    }
+
+    async fn change_pool(&self, change: impl Fn(&mut SettingsRecord)) -> Result<SettingsRecord, Error> {
+        for _ in 0..TRIES {
+            match self.state().change_settings(&change).await {
+                Err(StateError::Conflict) => {}
+                changed => return changed.map_err(state_error),
+            }
+        }
+        Err(state_error(StateError::Conflict))
+    }
+}
+
+fn pool_settings(record: &SettingsRecord) -> PoolSettings {
+    PoolSettings {
+        rebuild_after_drive_s: record.rebuild_after_drive_s,
+        rebuild_after_node_s: record.rebuild_after_node_s,
+        balance: record.balance,
+    }
+}
+
+impl Facts {
+    /// The pool, and what is being done with its copies.
+    pub fn pool_details(&self) -> PoolDetails {
+        let online = self.pool_view().drives.into_iter().filter(|drive| drive.is_online);
+        let mut fills: Vec<DriveFill> = online
+            .filter(|drive| drive.slabs_total > 0)
+            .map(|drive| DriveFill {
+                drive: self.drive_name(drive.drive),
+                promised_per_mille: (1000 * u64::from(drive.slabs_used) / u64::from(drive.slabs_total))
+                    as u32,
+            })
+            .collect();
+        fills.sort_by_key(|fill| fill.promised_per_mille);
+        let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
+        let owned = reports.flat_map(|report| &report.owned);
+        PoolDetails {
+            pool: self.pool(),
+            settings: pool_settings(&self.settings),
+            fullest: fills.last().cloned(),
+            emptiest: fills.first().cloned(),
+            jobs: self.jobs(),
+            copies_to_replace: self.volumes.iter().map(|volume| self.copies_to_replace(volume)).sum(),
+            copies_without_place: owned.map(|owned| owned.copies_without_place).sum(),
+            copies_to_spread: self.copies_to_spread(),
+        }
+    }
+
+    /// The drives that copies are moved away from, by the state or as a node says.
+    pub fn drives_left(&self) -> BTreeSet<DriveId> {
+        let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
+        let missed = reports.flat_map(|report| &report.drives_away).filter(|away| !away.is_waited_for);
+        let decided = self.room.drives.iter().filter(|(_, record)| record.state != DriveState::Active);
+        missed.map(|away| away.drive).chain(decided.map(|(drive, _)| *drive)).collect()
+    }
+
+    fn copies_to_replace(&self, volume: &VolumeMembership) -> u64 {
+        let left = self.drives_left();
+        let of_set = |members: &[Member]| {
+            let is_begun = |part: u8| members.iter().any(|other| other.building && other.part == part);
+            let waits =
+                |member: &&Member| left.contains(&member.drive) && !member.building && !is_begun(member.part);
+            members.iter().filter(waits).count() as u64
+        };
+        volume.sets.iter().map(|set| of_set(&set.members)).sum()
+    }
+
+    /// How many copies would have to move for all drives to be filled alike.
+    pub fn copies_to_spread(&self) -> u64 {
+        let mut pool = self.pool_view();
+        let moves = self.volumes.iter().map(|volume| spread(&mut pool, volume, MOVES_COUNTED_MAX));
+        moves.sum::<usize>() as u64
+    }
+
+    /// What is being copied, and why.
+    fn jobs(&self) -> Vec<Job> {
+        let mut jobs: Vec<Job> = self.volumes.iter().flat_map(|volume| self.jobs_of(volume)).collect();
+        jobs.sort_by(|one, two| (&one.volume, &one.drive).cmp(&(&two.volume, &two.drive)));
+        jobs
+    }
+
+    fn jobs_of(&self, volume: &VolumeMembership) -> Vec<Job> {
+        let legs = self.owner(volume).map(|owner| &owner.legs[..]).unwrap_or_default();
+        let mut slabs: BTreeMap<LegId, u32> = BTreeMap::new();
+        for member in volume.sets.iter().flat_map(|set| &set.members) {
+            *slabs.entry(leg_id(member)).or_default() += 1;
+        }
+        let job = |leg: &spandrel_node::LegReport| {
+            let (done, total) = leg.resync_pages?;
+            let id = LegId { drive: leg.drive, is_building: leg.is_building };
+            Some(Job {
+                kind: if leg.is_building { self.kind_of(volume, leg.drive) } else { JobKind::Repair },
+                volume: volume.record.name.clone(),
+                drive: self.drive_name(leg.drive),
+                slabs: slabs.get(&id).copied().unwrap_or(0),
+                pages: Progress { done, total },
+                copied_bytes: leg.resync_copied_bytes,
+                elapsed_ms: leg.resync_ms,
+            })
+        };
+        legs.iter().filter_map(job).collect()
+    }
+
+    /// Why copies are built on a drive: as something is wrong with one whose place they take, or only to spread them.
+    fn kind_of(&self, volume: &VolumeMembership, drive: DriveId) -> JobKind {
+        let left = self.drives_left();
+        let is_well = |member: &Member| volume.is_in_sync(member) && !left.contains(&member.drive);
+        let replaces_ill = volume.sets.iter().any(|set| {
+            let built = set.members.iter().filter(|member| member.building && member.drive == drive);
+            let mut parts = built.map(|member| member.part);
+            parts.any(|part| {
+                let mut former = set.members.iter().filter(|member| !member.building && member.part == part);
+                former.any(|member| !is_well(member))
+            })
+        });
+        if replaces_ill { JobKind::Regeneration } else { JobKind::Rebalance }
+    }
+}
+
+/// Carries out in `pool` what spreads a volume's copies. Returns how many moves that takes.
+pub fn spread(pool: &mut PoolView, volume: &VolumeMembership, moves_max: usize) -> usize {
+    let placed = placed(volume);
+    let moves = plan_balance(pool, &placed, moves_max);
+    for next in &moves {
+        let copies = &placed.slabs[next.slab.0 as usize];
+        let from = copies.iter().find(|copy| copy.part == next.part && !copy.is_building);
+        for drive in &mut pool.drives {
+            drive.slabs_used += u32::from(drive.drive == next.to);
+            drive.slabs_used -= u32::from(from.is_some_and(|copy| copy.drive == drive.drive));
+        }
+    }
+    moves.len()
+}
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

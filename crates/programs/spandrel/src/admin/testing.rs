@@ -1,0 +1,191 @@
+//! A small cluster as it might be known, for tests of what is made of it.
+
+use std::collections::BTreeMap;
+
+use spandrel_cluster::records::{DamageCounters, VolumeWriter};
+use spandrel_cluster::store::Revision;
+use spandrel_cluster::{
+    CopyBatch, DriveRecord, DriveRole, DriveState, NodeRecord, SettingsRecord, StateRequests,
+    VolumeMembership, VolumeOwner, VolumeRecord, VolumeState, mirror_sets,
+};
+use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport};
+use spandrel_platform::Address;
+use spandrel_shared::{
+    ConfigurationVersion, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry, VolumeId,
+};
+
+use super::picture::{Facts, KnownNode};
+
+const VOLUME: u64 = 77;
+
+pub fn node_id(number: u64) -> NodeId {
+    NodeId::from_random(1, number)
+}
+
+pub fn drive_id(number: u64) -> DriveId {
+    DriveId::from_random(2, number)
+}
+
+pub fn incarnation(number: u64) -> ProcessIncarnation {
+    ProcessIncarnation::from_random(3, number)
+}
+
+pub fn volume_id() -> VolumeId {
+    VolumeId::from_random(4, VOLUME)
+}
+
+pub fn drive_report(number: u64) -> DriveReport {
+    DriveReport {
+        drive: Some(drive_id(number)),
+        location: format!("/x/n{number}/d1.drive"),
+        blocks_used: 10,
+        written_bytes: 1200,
+        data_bytes: 1000,
+        volumes: vec![(volume_id(), 8)],
+        ..DriveReport::default()
+    }
+}
+
+pub fn leg(number: u64, state: &str) -> LegReport {
+    LegReport {
+        drive: drive_id(number),
+        node: node_id(number),
+        is_building: false,
+        state: state.to_owned(),
+        resync_pages: None,
+        resync_copied_bytes: 0,
+        resync_ms: 0,
+    }
+}
+
+pub fn owned() -> OwnedVolumeReport {
+    OwnedVolumeReport {
+        volume: volume_id(),
+        epoch: Epoch(2),
+        is_serving: true,
+        writer: Some(node_id(3)),
+        legs: (1..=3).map(|number| leg(number, "in-sync")).collect(),
+        copies_without_place: 0,
+        reads: 1,
+        writes: 2,
+        read_bytes: 3,
+        write_bytes: 4,
+        blocks_read_elsewhere: 0,
+        blocks_healed: 0,
+        legs_marked: 0,
+        legs_promoted: 0,
+        blocks_rolled_forward: 0,
+        blocks_resynced: 0,
+    }
+}
+
+pub fn node_report(number: u64) -> NodeReport {
+    NodeReport {
+        node: node_id(number),
+        name: format!("n{number}"),
+        incarnation: incarnation(number),
+        nbd_addresses: Vec::new(),
+        nbd_connections: 5,
+        started_unix_ms: Some(1000),
+        peers: vec![PeerReport {
+            node: node_id(number % 3 + 1),
+            silent_ms: Some(7),
+            paths: vec![PathReport { address: "10.0.0.9:7440".to_owned(), carried_bytes: 11 }],
+        }],
+        drives_away: Vec::new(),
+        state_requests: StateRequests { reads: 7, ..StateRequests::default() },
+        alive: Vec::new(),
+        reachable: (1..=3).filter(|other| *other != number).map(node_id).collect(),
+        drives: vec![drive_report(number)],
+        owned: if number == 1 { vec![owned()] } else { Vec::new() },
+    }
+}
+
+pub fn known_node(number: u64, report: NodeReport) -> KnownNode {
+    KnownNode {
+        name: format!("n{number}"),
+        id: node_id(number),
+        record: Some(node_record(number)),
+        nbd_addresses: vec![Address::Unix(format!("/x/n{number}/nbd.sock"))],
+        is_alive: true,
+        report: Some(report),
+    }
+}
+
+pub fn node_record(number: u64) -> NodeRecord {
+    NodeRecord {
+        name: format!("n{number}"),
+        addresses: vec![format!("10.0.0.{number}:7440")],
+        joined_unix_ms: 500,
+        key_digest: None,
+        maintenance_since_unix_ms: None,
+    }
+}
+
+pub fn drive_record(number: u64) -> DriveRecord {
+    DriveRecord {
+        node: node_id(number),
+        role: DriveRole::Capacity,
+        size_bytes: 64 << 20,
+        blocks_usable: 16_000,
+        slabs_promised_max: 14,
+        attach_number: 1,
+        state: DriveState::Active,
+        damage: DamageCounters::default(),
+        media: None,
+    }
+}
+
+/// Three nodes with a drive each and one volume of two slabs on all of them, owned by n1.
+pub async fn facts() -> Facts {
+    let geometry = SlabGeometry::new(4 << 20).expect("it is an allowed size");
+    let drives: Vec<DriveId> = (1..=3).map(drive_id).collect();
+    let sets = mirror_sets([drives.as_slice(), drives.as_slice()], CopyBatch::from_random(5, 5), 3);
+    let room = spandrel_cluster::records::VolumeRoomRecord {
+        slabs: drives.iter().map(|drive| (*drive, 2)).collect(),
+    };
+    let record = VolumeRecord {
+        name: "v1".to_owned(),
+        size_bytes: 8 << 20,
+        copies: 3,
+        write_copies_min: 1,
+        slab_bytes: geometry,
+        owner: Some(VolumeOwner { node: node_id(1), incarnation: incarnation(1) }),
+        preferred_owner: Some(node_id(1)),
+        writer: Some(VolumeWriter { node: node_id(3), incarnation: incarnation(3), attachment: 1 }),
+        epoch: Epoch(2),
+        configuration: ConfigurationVersion(1),
+        state: VolumeState::Ready,
+        generation: 0,
+        created_unix_ms: 0,
+    };
+    // A room can only be read from a state; an empty one will do.
+    let state = spandrel_cluster::ClusterState::new(
+        spandrel_state_redb::RedbState::open(
+            &tempfile::tempdir().expect("a temporary directory").path().join("state"),
+        )
+        .expect("a new state"),
+    );
+    let mut pool_room = state.pool_room().await.expect("it is empty");
+    pool_room.drives = (1..=3).map(|number| (drive_id(number), drive_record(number))).collect();
+    pool_room.volumes = BTreeMap::from([(volume_id(), room.clone())]);
+    Facts {
+        nodes: (1..=3).map(|number| known_node(number, node_report(number))).collect(),
+        drive_names: (1..=3).map(|number| (drive_id(number), format!("n{number}/d1"))).collect(),
+        room: pool_room,
+        volumes: vec![VolumeMembership {
+            volume: volume_id(),
+            record,
+            revision: Revision(1),
+            sets,
+            marks: BTreeMap::new(),
+            room,
+            lost: Default::default(),
+            nodes: (1..=3).map(|number| (drive_id(number), node_id(number))).collect(),
+            read_at: Revision(1),
+        }],
+        geometry,
+        settings: SettingsRecord::default(),
+        generation: 0,
+    }
+}

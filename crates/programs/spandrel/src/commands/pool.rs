@@ -1,0 +1,195 @@
+//! `spandrel pool`.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use spandrel_shared::Error;
+use spandrel_shared::duration::format_duration;
+use spandrel_shared::size::format_size;
+
+use crate::admin::api::{
+    self, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange,
+};
+use crate::admin::client::Client;
+use crate::arguments::{Output, PoolCommand, PoolOptimizeArguments, PoolSetArguments, Switch};
+use crate::failure::{EXIT_OK, Outcome};
+use crate::table::Table;
+use crate::text::{json, percent, say};
+
+/// How often it is looked how far the moves are. There is nothing to wait for but the next look.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// After so long without a copy that moves, nothing more is: owners look each second, and begin when what is set has
+/// come to them.
+const REST: Duration = Duration::from_secs(5);
+
+/// Carries out a command about the pool.
+pub fn pool(client: &Client, command: &PoolCommand) -> Outcome {
+    match command {
+        PoolCommand::Status(arguments) => {
+            let pool: PoolDetails = client.get(api::POOL)?;
+            say(&match arguments.output {
+                Output::Table => render(&pool),
+                Output::Json => json(&pool),
+            });
+            Ok(EXIT_OK)
+        }
+        PoolCommand::Optimize(arguments) => optimize(client, *arguments),
+        PoolCommand::Set(arguments) => {
+            let settings: PoolSettings = client.post(api::POOL_SETTINGS, &change_of(*arguments))?;
+            say(&render_settings(&settings));
+            Ok(EXIT_OK)
+        }
+    }
+}
+
+fn change_of(arguments: PoolSetArguments) -> PoolSettingsChange {
+    PoolSettingsChange {
+        rebuild_after_drive_s: arguments.rebuild_after_drive,
+        rebuild_after_node_s: arguments.rebuild_after_node,
+        balance: arguments.balance.map(|switch| switch == Switch::On),
+    }
+}
+
+fn optimize(client: &Client, arguments: PoolOptimizeArguments) -> Outcome {
+    let request = Optimize { dry_run: arguments.dry_run };
+    let asked: Optimized = client.post(api::POOL_OPTIMIZE, &request)?;
+    let copies = format!("{} copies of slabs", asked.copies_to_move);
+    let size = format_size(asked.copies_to_move * asked.slab_bytes);
+    let text = match (arguments.dry_run, arguments.no_wait) {
+        (true, _) => format!("about {copies} ({size} at most) would move\n"),
+        (false, true) => {
+            format!("about {copies} ({size} at most) move; `spandrel pool status` shows how far that is\n")
+        }
+        (false, false) => render_evenness(&await_even(client, asked.copies_to_move)?),
+    };
+    say(&match arguments.output.output {
+        Output::Table => text,
+        Output::Json => json(&asked),
+    });
+    Ok(EXIT_OK)
+}
+
+/// Shows how copies are spread, until none more move.
+fn await_even(client: &Client, mut total: u64) -> Result<PoolDetails, Error> {
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
+    let style =
+        ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos} of {len} copies moved {msg}");
+    bar.set_style(style.expect("the template is well-formed").progress_chars("=> "));
+    let mut moved = Instant::now();
+    loop {
+        let pool: PoolDetails = client.get(api::POOL)?;
+        let jobs = pool.jobs.iter().filter(|job| job.kind == JobKind::Rebalance);
+        let (mut under_way, mut rate) = (0, 0);
+        for job in jobs {
+            under_way += u64::from(job.slabs);
+            rate += job.bytes_per_second().unwrap_or(0);
+        }
+        if under_way > 0 {
+            moved = Instant::now();
+        }
+        let left = pool.copies_to_spread + under_way;
+        if under_way == 0 && (pool.copies_to_spread == 0 || moved.elapsed() > REST) {
+            bar.finish_and_clear();
+            return Ok(pool);
+        }
+        total = total.max(left);
+        bar.set_length(total);
+        bar.set_position(total - left);
+        bar.set_message(if rate > 0 { format!("{}/s", format_size(rate)) } else { String::new() });
+        client.pause(INTERVAL);
+    }
+}
+
+fn render(details: &PoolDetails) -> String {
+    let pool = &details.pool;
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<8} {value}");
+    };
+    line("pool", pool.status.to_string());
+    let room = format!(
+        "{} of {} promised to volumes ({}), {} free",
+        format_size(pool.promised_bytes),
+        format_size(pool.total_bytes),
+        percent(pool.promised_bytes, pool.total_bytes),
+        format_size(pool.free_bytes),
+    );
+    line("room", room);
+    line("reserve", format!("{} should stay free for repairs", format_size(pool.reserve_bytes)));
+    text += &render_evenness(details);
+    text += &render_settings(&details.settings);
+    if details.copies_to_replace > 0 {
+        let size = format_size(details.copies_to_replace * pool.slab_bytes);
+        let _ = writeln!(
+            text,
+            "\n{} copies of slabs ({size} at most) are yet to be built elsewhere",
+            details.copies_to_replace
+        );
+    }
+    if details.copies_without_place > 0 {
+        let _ = writeln!(
+            text,
+            "of these {} wait: no drive has room on a node that holds no other copy of the same slab; bring back what is \
+             missing, or add drives or nodes",
+            details.copies_without_place
+        );
+    }
+    match &details.jobs[..] {
+        [] => text += "\nnothing is being repaired or moved\n",
+        jobs => {
+            let _ = write!(text, "\n{}", render_jobs(jobs));
+        }
+    }
+    text
+}
+
+fn render_evenness(details: &PoolDetails) -> String {
+    let (Some(fullest), Some(emptiest)) = (&details.fullest, &details.emptiest) else { return String::new() };
+    let share =
+        |fill: &api::DriveFill| format!("{} {:.1} %", fill.drive, f64::from(fill.promised_per_mille) / 10.0);
+    let rest = match details.copies_to_spread {
+        0 => "as even as it can be".to_owned(),
+        copies => format!("{copies} copies of slabs would have to move"),
+    };
+    format!("drives   promised from {} to {}: {rest}\n", share(emptiest), share(fullest))
+}
+
+fn render_settings(settings: &PoolSettings) -> String {
+    let time = |seconds: u32| format_duration(Duration::from_secs(seconds.into()));
+    let mut text = format!(
+        "rebuild  what is away is built anew elsewhere after {} (drives), {} (nodes)\n",
+        time(settings.rebuild_after_drive_s),
+        time(settings.rebuild_after_node_s),
+    );
+    text += match settings.balance {
+        true => "balance  copies are spread by themselves\n",
+        false => "balance  copies are spread only when asked for (`spandrel pool optimize`)\n",
+    };
+    text
+}
+
+fn render_jobs(jobs: &[Job]) -> String {
+    let mut table =
+        Table::new(&["JOB", "VOLUME", "DRIVE", ">SLABS", ">DONE", ">COPIED", ">PER SECOND", ">LEFT"]);
+    for job in jobs {
+        let seconds = |ms: u64| format_duration(Duration::from_secs(ms.div_ceil(1000)));
+        table.row([
+            job.kind.to_string(),
+            job.volume.clone(),
+            job.drive.clone(),
+            job.slabs.to_string(),
+            percent(job.pages.done, job.pages.total),
+            format_size(job.copied_bytes),
+            job.bytes_per_second().map_or_else(String::new, format_size),
+            job.left_ms().map_or_else(String::new, seconds),
+        ]);
+    }
+    table.render()
+}
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;
