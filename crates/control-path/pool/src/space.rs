@@ -127,9 +127,9 @@ pub fn usable_slabs(free: &[u64], copies: u8) -> u64 {
     fitting
 }
 
-/// From this difference on ([`spread_per_mille`]) a pool is filled unevenly. Each new volume makes a small one, which is
-/// not worth copying anything.
-pub const UNEVEN_PER_MILLE: u32 = 50;
+/// Above this difference ([`spread_per_mille`]) a pool is filled unevenly. New volumes make a smaller one, as one copy of
+/// each slab lies with the owner: that is not worth copying anything.
+pub const UNEVEN_PER_MILLE: u32 = 150;
 
 /// By how many thousandths of their size the fullest and the emptiest drive differ, of those on which copies may be
 /// placed.

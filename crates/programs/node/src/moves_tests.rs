@@ -38,10 +38,10 @@ fn copies_are_spread_when_a_pool_stays_uneven() {
         evenness.judge(Revision(revision), at_s(second), || pool(used));
         evenness.is_lost(at_s(second))
     };
-    assert!(!judge(1, 0, [0, 50]), "as even as it need be");
-    assert!(!judge(2, 100, [0, 51]), "it may be about to change");
-    assert!(!judge(3, 159, [0, 60]));
-    assert!(judge(4, 160, [0, 60]));
+    assert!(!judge(1, 0, [0, 150]), "as even as it need be");
+    assert!(!judge(2, 100, [0, 151]), "it may be about to change");
+    assert!(!judge(3, 159, [0, 160]));
+    assert!(judge(4, 160, [0, 160]));
     assert!(judge(5, 161, [20, 31]), "not even enough yet");
     assert!(!judge(6, 162, [25, 35]));
     assert!(!judge(7, 300, [25, 36]), "as even as it need be");

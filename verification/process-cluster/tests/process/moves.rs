@@ -115,3 +115,65 @@ fn copies_are_built_on_after_their_server_and_the_owner_were_killed() {
     let verified = servers.run("n1", &["volume", "verify", "v"]);
     assert_eq!(verified.status, Some(0), "{verified:#?}");
 }
+
+/// How the pool is and what is being done with its copies.
+fn pool(servers: &Servers) -> serde_json::Value {
+    servers.must_run("n1", &["pool", "status", "-o", "json"]).json()
+}
+
+/// Waits until the pool is so.
+fn await_pool(servers: &Servers, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) {
+    servers.await_status("n1", what, |_| is_so(&pool(servers)));
+}
+
+/// What a server held that is gone for longer than the pool waits is built anew on the others, under load. When it is
+/// back it is empty, and takes its part again.
+#[test]
+fn a_server_that_stays_away_is_made_up_for_and_takes_its_part_again() {
+    let mut servers = volume_beside_an_empty_node();
+    let set = ["pool", "set", "--rebuild-after-node", "3s", "--rebuild-after-drive", "1h", "--balance", "off"];
+    let set = servers.must_run("n1", &set);
+    assert!(set.output.contains("1 h (drives), 3 s (nodes)") && set.output.contains("only when asked"), "{set:?}");
+    let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 1, LoadOptions::default());
+    load.await_answers(500);
+    servers.kill("n3");
+    servers.await_status("n1", "its copies are elsewhere", |status| promised_bytes(status, "n3") == 0);
+    await_pool(&servers, "all is built", |pool| pool["jobs"] == serde_json::json!([]));
+    // Each slab has three copies on the others again.
+    servers.kill("n2");
+    load.await_answers(500);
+    servers.restart("n2");
+    servers.restart("n3");
+    servers.await_health("n1");
+    let would = servers.must_run("n4", &["pool", "optimize", "--dry-run"]);
+    assert!(would.output.contains("copies of slabs"), "{would:?}");
+    let even = servers.must_run("n4", &["pool", "optimize"]);
+    assert!(even.output.contains("as even as it can be"), "{even:?}");
+    let even = pool(&servers);
+    let share = |drive: &str| even[drive]["promised_per_mille"].as_u64().expect("there are drives");
+    assert!(share("fullest") - share("emptiest") <= 50, "{even:#}");
+    load.await_answers(500);
+    let end = load.end(&["n1", "n2", "n3", "n4"].map(|node| servers.nbd_address(node)));
+    assert!(end.is_faultless(), "{end:?}");
+    servers.await_health("n1");
+    let verified = servers.run("n1", &["volume", "verify", "v"]);
+    assert_eq!(verified.status, Some(0), "{verified:#?}");
+}
+
+/// With three copies on three servers nothing can be built anew without one of them, and that is said.
+#[test]
+fn what_cannot_be_built_anywhere_waits_and_is_told() {
+    let mut servers = servers(3);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
+    servers.must_run("n1", &["pool", "set", "--rebuild-after-node", "2s"]);
+    servers.kill("n3");
+    await_pool(&servers, "its copies have no place", |pool| pool["copies_without_place"] == 8);
+    let told = servers.must_run("n2", &["pool", "status"]);
+    assert!(told.output.contains("8 copies of slabs (32 MiB at most) are yet to be built"), "{told:?}");
+    assert!(told.output.contains("of these 8 wait"), "{told:?}");
+    servers.restart("n3");
+    await_pool(&servers, "nothing waits", |pool| {
+        pool["copies_without_place"] == 0 && pool["copies_to_replace"] == 0
+    });
+    servers.await_health("n1");
+}

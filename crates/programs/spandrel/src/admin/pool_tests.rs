@@ -80,6 +80,7 @@ async fn an_empty_drive_makes_a_pool_uneven() {
         set.members.retain(|member| !member.building);
     }
     facts.nodes[0].report.as_mut().expect("it runs").owned[0].legs.truncate(3);
+    facts.room.drives.values_mut().for_each(|drive| drive.slabs_promised_max = 8);
     let details = facts.pool_details();
     assert_eq!(details.emptiest.map(|fill| fill.drive).as_deref(), Some("n4/d1"));
     assert_eq!(details.copies_to_spread, 1);
