@@ -155,7 +155,7 @@ fn a_node_with_copies_or_alive_with_drives_stays() {
             AliveRecord { incarnation: ProcessIncarnation::from_random(1, 2), drives: vec![drive(3, 0)] };
         state.announce(node(3), &alive, lease).await.unwrap();
         assert_eq!(code(state.remove_server(node(3), 7, false).await), "NODE_RUNNING");
-        state.remove_drive(drive(3, 0), "sda", 7).await.unwrap();
+        state.remove_drive(drive(3, 0), "sda", 7, false).await.unwrap();
         state.remove_server(node(3), 7, false).await.expect("without drives it may be alive");
 
         let removal = state.remove_server(node(4), 7, false).await.unwrap().expect("it is there");

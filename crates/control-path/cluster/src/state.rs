@@ -303,6 +303,41 @@ impl<S: StateStore> ClusterState<S> {
         self.commit(transaction).await.map(drop)
     }
 
+    /// Makes a drive part of the pool. One that is part of it already stays as it is. Refused with `DRIVE_REMOVED` if it
+    /// was taken out of it: others have taken the places of all that is on it.
+    pub async fn add_drive(
+        &self,
+        drive: DriveId,
+        record: DriveRecord,
+    ) -> Result<Stored<DriveRecord>, StateError> {
+        let (key, tombstone) = (StateKey::Drive(drive).key(), StateKey::DriveTombstone(drive).key());
+        let known = self.snapshot(&[Selection::key(&key), Selection::key(&tombstone)]).await?;
+        if known.entry(1).is_some() {
+            return Err(Error::new(
+                "DRIVE_REMOVED",
+                format!("drive {drive} cannot be used"),
+                "it was taken out of the pool",
+                "wipe it with `spandrel drive clean`; then it can be added as a new one",
+            )
+            .into());
+        }
+        if let Some(entry) = known.entry(0) {
+            return Ok(decode(entry)?);
+        }
+        let transaction = Transaction::new()
+            .expect(&key, Expected::Absent)
+            .expect(&tombstone, Expected::Absent)
+            .put(&key, encode(&record));
+        let revision = self.commit(transaction).await?;
+        Ok(Stored { record, revision })
+    }
+
+    /// Whether a drive was taken out of the pool.
+    pub async fn is_drive_removed(&self, drive: DriveId) -> Result<bool, StateError> {
+        let tombstone = self.get::<TombstoneRecord>(&StateKey::DriveTombstone(drive)).await?;
+        Ok(tombstone.is_some())
+    }
+
     /// Takes note that a drive was attached in `node` with an attach number that was raised on the
     /// drive first. Refused with `DRIVE_IS_OLD` if the state knows a higher one: the drive's content
     /// is an old image.
@@ -380,9 +415,15 @@ impl<S: StateStore> ClusterState<S> {
         })
     }
 
-    /// Removes a drive of which nothing is promised any more. Refused with `DRIVE_HOLDS_COPIES`
-    /// otherwise.
-    pub async fn remove_drive(&self, drive: DriveId, name: &str, now_unix_ms: u64) -> Result<(), StateError> {
+    /// Removes a drive of which nothing is promised any more, or with `dry_run` only says whether that can be done.
+    /// Refused with `DRIVE_HOLDS_COPIES` otherwise.
+    pub async fn remove_drive(
+        &self,
+        drive: DriveId,
+        name: &str,
+        now_unix_ms: u64,
+        dry_run: bool,
+    ) -> Result<(), StateError> {
         let room = self.pool_room().await?;
         let Some(stored) = self.get::<DriveRecord>(&StateKey::Drive(drive)).await? else { return Ok(()) };
         let promised = room.promised(drive);
@@ -394,6 +435,9 @@ impl<S: StateStore> ClusterState<S> {
                 "retire the drive and wait until its copies are built elsewhere",
             )
             .into());
+        }
+        if dry_run {
+            return Ok(());
         }
         let key = StateKey::Drive(drive).key();
         let transaction = Transaction::new()

@@ -97,11 +97,11 @@ fn drives_and_nodes_that_are_in_use_stay() {
         assert_eq!((room.promised(drive(1, 0)), room.free(drive(1, 0)), room.free(drive(3, 0))), (4, 4, 8));
         assert_eq!(room.free(drive(9, 9)), 0);
 
-        let error = refused(state.remove_drive(drive(1, 0), "sda", 7).await);
+        let error = refused(state.remove_drive(drive(1, 0), "sda", 7, false).await);
         assert_eq!(error.code, "DRIVE_HOLDS_COPIES");
         assert!(error.what.contains("sda") && error.why.contains("4 copies"), "{error}");
-        state.remove_drive(drive(3, 0), "sdb", 7).await.unwrap();
-        state.remove_drive(drive(3, 0), "sdb", 7).await.expect("again is no error");
+        state.remove_drive(drive(3, 0), "sdb", 7, false).await.unwrap();
+        state.remove_drive(drive(3, 0), "sdb", 7, false).await.expect("again is no error");
         state.remove_server(node(3), 8, false).await.unwrap();
         state.remove_server(node(3), 8, false).await.expect("again is no error");
         assert_eq!((state.nodes().await.unwrap().len(), state.drives().await.unwrap().len()), (2, 2));
@@ -109,7 +109,7 @@ fn drives_and_nodes_that_are_in_use_stay() {
             assert!(state.get::<TombstoneRecord>(&key).await.unwrap().is_some(), "{key}");
         }
         state.delete_volume(volume(1), 9).await.unwrap();
-        state.remove_drive(drive(1, 0), "sda", 10).await.expect("nothing is on it any more");
+        state.remove_drive(drive(1, 0), "sda", 10, false).await.expect("nothing is on it any more");
     });
 }
 
@@ -120,7 +120,7 @@ fn removing_a_drive_voids_older_plans() {
     let state = cluster.state(1);
     cluster.platform.run(async move {
         let room = state.pool_room().await.unwrap();
-        state.remove_drive(drive(3, 0), "sdc", 7).await.unwrap();
+        state.remove_drive(drive(3, 0), "sdc", 7, false).await.unwrap();
         let created = state.create_volume(&new_volume(1, 4, 2), &plan(4, 2, 3, 1, 1), &room).await;
         assert_eq!(created, Err(StateError::Conflict));
         let room = state.pool_room().await.unwrap();
@@ -210,5 +210,26 @@ fn a_state_is_newer_after_a_change_for_good_alone() {
         assert_eq!(stamp().await.revision(), revision().await);
         state.remove(&StateKey::Drive(drive(1, 0))).await.unwrap();
         assert_eq!(stamp().await.revision(), revision().await);
+    });
+}
+
+/// A drive that has left the pool does not come back by being attached once more.
+#[test]
+fn a_drive_that_was_removed_is_not_taken_up_again() {
+    let cluster = TestCluster::new(1, 2, 1, 1);
+    let state = cluster.state(1);
+    cluster.platform.run(async move {
+        let one = drive(1, 0);
+        let known: Stored<DriveRecord> = state.get(&StateKey::Drive(one)).await.unwrap().unwrap();
+        let other = DriveRecord { attach_number: 99, ..known.record.clone() };
+        assert_eq!(state.add_drive(one, other.clone()).await.unwrap(), known, "it stays as it is");
+        state.remove_drive(one, "sda", 7, true).await.unwrap();
+        assert!(!state.is_drive_removed(one).await.unwrap(), "it was only asked");
+        state.remove_drive(one, "sda", 7, false).await.unwrap();
+        assert!(state.is_drive_removed(one).await.unwrap());
+        let error = refused(state.add_drive(one, other.clone()).await);
+        assert_eq!(error.code, "DRIVE_REMOVED");
+        state.add_drive(drive(9, 9), other).await.expect("a new one");
+        assert_eq!(state.drives().await.unwrap().len(), 2);
     });
 }

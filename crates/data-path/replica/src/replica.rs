@@ -104,6 +104,13 @@ impl<P: Platform> Replica<P> {
         inner.drives.insert(store.drive_id(), store);
     }
 
+    /// Offers the copies of a drive no more.
+    pub fn remove_drive(&self, drive: DriveId) {
+        let mut inner = self.inner.borrow_mut();
+        inner.copies.retain(|(_, _, holder), _| *holder != drive);
+        inner.drives.remove(&drive);
+    }
+
     /// The node's drives, in the order of their identities.
     pub fn drives(&self) -> Vec<DriveStore<P>> {
         self.inner.borrow().drives.values().cloned().collect()

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::{Expected, StateStore};
-use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError, StateKey, StateStamp, Stored};
+use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError, StateKey, StateStamp};
 use spandrel_drive::{AttachError, AttachReport, DriveIdentity, DriveStore, FormatOptions, Superblock};
 use spandrel_platform::{Drive, DriveErrorKind, Platform};
 use spandrel_shared::witness::{self, Rare};
@@ -113,6 +113,22 @@ pub(crate) fn offer<P: Platform, S: StateStore>(parts: &NodeParts<P, S>, drive: 
     let epochs = store.volumes().into_iter().map(|volume| (volume, store.fence_epoch(volume)));
     parts.liveness.drive_attached(store.drive_id(), epochs);
     parts.replica.add_drive(store.clone());
+}
+
+/// Ends the use of a drive whose copies count no more. Returns where it is, if the node has it.
+pub(crate) async fn let_go<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    drive: DriveId,
+) -> Option<String> {
+    let is_it = |known: &Rc<NodeDrive<P>>| {
+        known.superblock.as_ref().is_some_and(|superblock| superblock.drive == drive)
+    };
+    let known = node.drives.borrow().iter().find(|known| is_it(known)).cloned()?;
+    node.drives.borrow_mut().retain(|known| !is_it(known));
+    node.parts.replica.remove_drive(drive);
+    node.drives_changed.notify_all();
+    detach_all(std::slice::from_ref(&known)).await;
+    Some(known.location.clone())
 }
 
 /// Ends the work on all drives in order. One that cannot end it so is recovered at its next attach.
@@ -217,7 +233,18 @@ async fn join<P: Platform, S: StateStore>(
             DriveStore::format(platform, &drive, options).await.map_err(|error| refusal(&location, &error))?
         }
     };
-    let attach_number_known = know_drive(parts, &superblock).await?;
+    let attach_number_known = match know_drive(parts, &superblock).await {
+        // Nobody has told this node to forget it: it was away then.
+        Err(error) if error.code == "DRIVE_REMOVED" => {
+            return Ok(broken(
+                &location,
+                size_bytes,
+                Some(superblock),
+                format!("{}: {}", error.why, error.next),
+            ));
+        }
+        known => known?,
+    };
     let (store, report) = match DriveStore::attach(&parts.platform, drive, attach_number_known).await {
         Ok(attached) => attached,
         // It stays as it is, for a person to look at.
@@ -283,18 +310,8 @@ async fn know_drive<P: Platform, S: StateStore>(
         damage: DamageCounters::default(),
         media: None,
     };
-    let key = StateKey::Drive(superblock.drive);
-    let known: Result<Stored<DriveRecord>, StateError> =
-        retry_store(parts, || parts.state.put(&key, Expected::Absent, record.clone())).await;
-    match known {
-        Ok(_) => Ok(0),
-        Err(StateError::Conflict) => {
-            let known = retry_store(parts, || parts.state.get::<DriveRecord>(&key)).await;
-            let known = known.map_err(state_error)?;
-            Ok(known.map_or(0, |known| known.record.attach_number))
-        }
-        Err(error) => Err(state_error(error)),
-    }
+    let known = retry(parts, || parts.state.add_drive(superblock.drive, record.clone())).await?;
+    Ok(known.record.attach_number)
 }
 
 /// The state's stamp, if no drive has seen a newer one.

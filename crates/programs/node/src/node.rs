@@ -212,6 +212,12 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         drives::detach_all(&attached).await;
     }
 
+    /// Lets go of a drive that is no part of the pool any more: nothing more is read from it or written to it. Returns where
+    /// it is; nothing if the node does not have it.
+    pub async fn let_go_drive(&self, drive: DriveId) -> Option<String> {
+        drives::let_go(&self.inner, drive).await
+    }
+
     /// Takes one more drive into use, formatted if it is empty. Volumes that are made from then on may be placed on it.
     ///
     /// Errors: `DRIVE_…` as at a start, `DRIVE_IN_USE` if the node has it already, `NODE_STOPPING`. Nothing was changed

@@ -1,7 +1,7 @@
 //! Administering a cluster: what can be asked of it, and how.
 //!
 //! Reading order: [`api`] (paths and forms), [`administration`] (what is done when something is asked), [`nodes`]
-//! (whom it asks in turn), [`picture`] (from facts to forms; [`pool`] of the pool as a whole), [`server`] (HTTP in front of it), [`http`] and
+//! (whom it asks in turn), [`picture`] (from facts to forms; [`pool`] of the pool as a whole, [`safety`] of whether a node may be switched off), [`server`] (HTTP in front of it), [`http`] and
 //! [`client`] (asking).
 
 pub mod administration;
@@ -14,6 +14,7 @@ pub mod nodes;
 pub mod picture;
 pub mod pool;
 pub mod retire;
+pub mod safety;
 pub mod server;
 #[cfg(test)]
 mod testing;

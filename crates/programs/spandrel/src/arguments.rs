@@ -547,6 +547,11 @@ pub enum NodeCommand {
     Stop(NodeStopArguments),
     /// Start a node that was stopped
     Start(NodeArguments),
+    /// Say whether a node may be switched off now, and why; exit status 0 if so, 1 if not
+    ///
+    /// The check that `node drain` makes: whether others have every part in sync of what the node holds, and whether most
+    /// of those that vote on the cluster's state stay.
+    SafeToStop(NodeArguments),
     /// Put a node into maintenance: it hands its volumes over, and takes none until it is resumed
     ///
     /// Clients go on. Refused if no other running node has all data of its volumes. Waits until the last volume is
@@ -641,6 +646,11 @@ pub enum DriveCommand {
     /// It serves what it holds until that is elsewhere, so nothing is kept less often meanwhile. Refused if the other
     /// drives have no room, with what lacks it.
     Retire(DriveRetireArguments),
+    /// Take a drive out of the pool: empties it first, and waits for that
+    ///
+    /// Refused if the other drives have no room for what it holds, with what lacks it. Interrupted, it goes on being
+    /// emptied; the same command takes up the waiting again. Its node does not use it any more then; `drive clean` wipes it.
+    Remove(DriveRemoveArguments),
     /// Wipe a block device or a file of this server, so that `drive add` takes it
     ///
     /// Says what stands there, and asks. Refused while anybody uses it, if it is a drive of the node in --dir, and if it is
@@ -744,6 +754,21 @@ pub struct DriveRetireArguments {
     /// How to print it.
     #[command(flatten)]
     pub output: OutputArguments,
+}
+
+/// `spandrel drive remove`.
+#[derive(Clone, Debug, Args)]
+pub struct DriveRemoveArguments {
+    /// The drive's name
+    pub name: String,
+
+    /// Only say whether it can be done, and what would be moved
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not ask whether this is meant
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `spandrel drive clean`.

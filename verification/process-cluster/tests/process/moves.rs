@@ -131,9 +131,13 @@ fn await_pool(servers: &Servers, what: &str, is_so: impl Fn(&serde_json::Value) 
 #[test]
 fn a_server_that_stays_away_is_made_up_for_and_takes_its_part_again() {
     let mut servers = volume_beside_an_empty_node();
-    let set = ["pool", "set", "--rebuild-after-node", "3s", "--rebuild-after-drive", "1h", "--balance", "off"];
+    let set =
+        ["pool", "set", "--rebuild-after-node", "3s", "--rebuild-after-drive", "1h", "--balance", "off"];
     let set = servers.must_run("n1", &set);
-    assert!(set.output.contains("1 h (drives), 3 s (nodes)") && set.output.contains("only when asked"), "{set:?}");
+    assert!(
+        set.output.contains("1 h (drives), 3 s (nodes)") && set.output.contains("only when asked"),
+        "{set:?}"
+    );
     let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 1, LoadOptions::default());
     load.await_answers(500);
     servers.kill("n3");
@@ -176,4 +180,75 @@ fn what_cannot_be_built_anywhere_waits_and_is_told() {
         pool["copies_without_place"] == 0 && pool["copies_to_replace"] == 0
     });
     servers.await_health("n1");
+}
+
+/// A file that can become a drive.
+fn new_drive_file(servers: &Servers, node: &str) -> String {
+    let file = servers.drive_file(&format!("{node}-second"));
+    let made = std::fs::File::create(&file).and_then(|made| made.set_len(256 << 20));
+    made.expect("there is room for a sparse file");
+    file.to_str().expect("a plain name").to_owned()
+}
+
+fn drive_names(servers: &Servers, node: &str) -> Vec<String> {
+    let drives = servers.must_run("n1", &["drive", "list", "-o", "json"]).json();
+    let drives = drives.as_array().expect("a list").iter().filter(|drive| drive["node"] == node);
+    drives.map(|drive| drive["name"].as_str().expect("it has a name").to_owned()).collect()
+}
+
+/// A drive is emptied and taken out under load; its node does not take it up again, and it can come back as a new one.
+#[test]
+fn a_drive_leaves_the_pool_and_comes_back_as_a_new_one() {
+    let mut servers = servers(3);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
+    let (former, path) = (drive_of(&servers, "n2"), servers.drive_file("n2"));
+    let path = path.to_str().expect("a plain name");
+    let refused = servers.run("n1", &["drive", "remove", &former, "--yes"]);
+    assert!(refused.errors.contains("DRIVE_NEEDED"), "only two nodes would be left: {refused:?}");
+    servers.must_run("n2", &["drive", "add", &new_drive_file(&servers, "n2")]);
+    let unsure = servers.run("n1", &["drive", "remove", &former]);
+    assert!(unsure.errors.contains("NOT_CONFIRMED"), "{unsure:?}");
+    let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 1, LoadOptions::default());
+    load.await_answers(500);
+    let removed = servers.must_run("n3", &["drive", "remove", &former, "--yes"]);
+    assert!(removed.output.contains(&format!("drive {former} was taken out of the pool")), "{removed:?}");
+    assert!(removed.output.contains(&format!("drive clean {path}")), "{removed:?}");
+    let left = drive_names(&servers, "n2");
+    assert!(left.len() == 1 && left[0] != former, "{left:?}");
+    servers.await_health("n1");
+    load.await_answers(500);
+
+    servers.stop("n2");
+    servers.restart("n2");
+    assert_eq!(drive_names(&servers, "n2"), left, "it is not taken up again");
+    let refused = servers.run("n2", &["drive", "add", path]);
+    assert!(refused.errors.contains("taken out of the pool"), "{refused:?}");
+    assert!(refused.errors.contains("spandrel drive clean"), "{refused:?}");
+    let needs_id = servers.run("n2", &["drive", "clean", path, "--yes"]);
+    let id = needs_id.errors.split_whitespace().skip_while(|word| *word != "--drive-id").nth(1);
+    let id = id.expect("it says which").trim_matches(|letter: char| !letter.is_ascii_hexdigit());
+    servers.must_run("n2", &["drive", "clean", path, "--yes", "--drive-id", id]);
+    servers.must_run("n2", &["drive", "add", path]);
+    assert_eq!(drive_names(&servers, "n2").len(), 2);
+    let end = load.end(&["n1", "n2", "n3"].map(|node| servers.nbd_address(node)));
+    assert!(end.is_faultless(), "{end:?}");
+    let verified = servers.run("n1", &["volume", "verify", "v"]);
+    assert_eq!(verified.status, Some(0), "{verified:#?}");
+}
+
+/// An empty drive can be taken out while its node is away; the node forgets it when it starts.
+#[test]
+fn a_node_that_was_away_forgets_a_drive_that_was_removed() {
+    let mut servers = servers(3);
+    let added = new_drive_file(&servers, "n3");
+    servers.must_run("n3", &["drive", "add", &added]);
+    let before = drive_names(&servers, "n3");
+    let second = before.iter().find(|name| name.contains("second")).expect("it was added").clone();
+    servers.kill("n3");
+    servers.must_run("n1", &["drive", "remove", &second, "--yes"]);
+    servers.restart("n3");
+    let after = drive_names(&servers, "n3");
+    assert_eq!(after.len(), 1, "{after:?}");
+    let settings = std::fs::read_to_string(servers.directory("n3").join("node.json")).expect("it is there");
+    assert!(!settings.contains("second"), "{settings}");
 }

@@ -275,6 +275,10 @@ fn a_node_that_is_drained_under_load_owns_nothing_until_it_is_resumed() {
     let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 12, LoadOptions::default());
     load.await_answers(500);
 
+    let yes = servers.must_run("n2", &["node", "safe-to-stop", "n1"]);
+    assert!(yes.output.starts_with("yes: node n1 may be switched off"), "{yes:?}");
+    assert!(yes.output.contains("of 6 volumes with copies there each part keeps 2"), "{yes:?}");
+    assert!(yes.output.contains("votes    2 of 3"), "{yes:?}");
     let would = servers.must_run("n2", &["node", "drain", "n1", "--dry-run"]);
     assert!(would.output.contains("6 volumes: v w1 w2 w3 w4 w5"), "{would:?}");
     assert_eq!(servers.owner("n2", "v").as_deref(), Some("n1"), "nothing was done");
@@ -349,6 +353,10 @@ fn a_node_that_is_needed_is_drained_by_force_alone_and_a_witness_knows_how_it_is
     let one = ["one", "another"].into_iter().find(is_on_n1).expect("one is there");
     let refused = servers.run("n2", &["node", "drain", "n1"]);
     assert!(refused.errors.contains("NODE_NEEDED"), "{refused:?}");
+    let no = servers.run("n2", &["node", "safe-to-stop", "n1"]);
+    assert_eq!(no.status, Some(1), "{no:?}");
+    assert!(no.output.starts_with("no: node n1 must not be switched off"), "{no:?}");
+    assert!(no.output.contains(&format!("of all parts of {one}")), "{no:?}");
     let forced = servers.must_run("n2", &["node", "drain", "n1", "--force", "--timeout", "60"]);
     assert!(forced.output.contains(&format!("owns only what cannot do without it ({one})")), "{forced:?}");
     assert!(forced.errors.contains(&format!("of all parts of {one}")), "{forced:?}");

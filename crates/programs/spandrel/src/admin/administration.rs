@@ -23,9 +23,9 @@ use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
 
 use super::api::{
     Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdd, DriveAdded,
-    JoinAnswer, JoinRequest, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeStatus,
-    Progress, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateRole, StateStatus, Usage,
-    VolumeCreate, VolumeCreateAnswer, VolumeStatus,
+    JoinAnswer, JoinRequest, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeSafety,
+    NodeStatus, Progress, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateMember,
+    StateRole, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeStatus,
 };
 use super::counters::Counters;
 use super::nodes::{NodeAccess, NodeEntry, Nodes};
@@ -77,6 +77,9 @@ pub trait Server: Send + Sync {
 
     /// Has the node of this server take a drive into use, now and at every start.
     fn add_drive(&self, drive: DriveAdd) -> BoxFuture<'_, Result<DriveAdded, Error>>;
+
+    /// Has the node of this server let go of a drive that is no part of the pool any more, and forget it.
+    fn let_go(&self, drive: DriveId) -> BoxFuture<'_, Result<(), Error>>;
 
     /// Who keeps the cluster's state.
     fn state_status(&self) -> BoxFuture<'_, Result<StateStatus, Error>>;
@@ -348,10 +351,7 @@ impl Administration {
             let facts = self.facts().await?;
             let known = facts.known_node(name)?;
             let volumes = facts.volumes_with(known);
-            let members = match &self.server {
-                Some(server) => server.state_status().await?.members,
-                None => Vec::new(),
-            };
+            let members = self.state_members().await?;
             let mut warnings = Vec::new();
             for checked in [facts.check_drain(known), facts.check_votes(known, &members)] {
                 match checked {
@@ -370,6 +370,28 @@ impl Administration {
             return Ok(NodeDrained { node: self.node(name).await?, volumes, needing, warnings });
         }
         Err(state_error(StateError::Conflict))
+    }
+
+    /// Whether a node may be switched off now, and the arithmetic behind that.
+    ///
+    /// Errors: `NODE_NOT_FOUND`.
+    pub async fn node_safety(&self, name: &str) -> Result<NodeSafety, Error> {
+        let facts = self.facts().await?;
+        Ok(facts.safety(facts.known_node(name)?, &self.state_members().await?))
+    }
+
+    /// How a node is reached, if it runs.
+    pub(super) async fn access_to(&self, node: NodeId) -> Result<Option<NodeAccess>, Error> {
+        let nodes = self.nodes.list().await?;
+        Ok(nodes.into_iter().find(|entry| entry.id == node).and_then(|entry| entry.access))
+    }
+
+    /// Who keeps the cluster's state; nobody where all nodes are in one process.
+    async fn state_members(&self) -> Result<Vec<StateMember>, Error> {
+        match &self.server {
+            Some(server) => Ok(server.state_status().await?.members),
+            None => Ok(Vec::new()),
+        }
     }
 
     /// How far a node is with leaving its volumes to others, if it is in maintenance. Reads little, so that it can be

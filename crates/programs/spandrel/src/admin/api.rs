@@ -39,12 +39,16 @@ pub const NODE_START: &str = "/v1/nodes/{name}/start";
 pub const NODE_DRAIN: &str = "/v1/nodes/{name}/drain";
 /// `GET`: a [`Maintenance`], or nothing if the node is in none.
 pub const NODE_MAINTENANCE: &str = "/v1/nodes/{name}/maintenance";
+/// `GET`: [`NodeSafety`].
+pub const NODE_SAFETY: &str = "/v1/nodes/{name}/safe-to-stop";
 /// `POST`: [`NodeStatus`].
 pub const NODE_RESUME: &str = "/v1/nodes/{name}/resume";
 /// `GET`: a list of [`DriveStatus`]. `POST` of a [`DriveAdd`]: [`DriveAdded`], for the node that is asked.
 pub const DRIVES: &str = "/v1/drives";
 /// `POST` of a [`DriveRetire`]: [`DriveRetired`].
 pub const DRIVE_RETIRE: &str = "/v1/drives/{name}/retire";
+/// `POST` of a [`DriveRemove`]: [`DriveRemoved`].
+pub const DRIVE_REMOVE: &str = "/v1/drives/{name}/remove";
 /// `GET`: a list of [`CheckReport`], the last of each volume. `POST`: lines of [`CheckLine`].
 pub const SCRUB: &str = "/v1/scrub";
 /// `GET`: [`Usage`].
@@ -55,6 +59,8 @@ pub const NODE_REPORT: &str = "/v1/node/report";
 /// `POST` with [`CheckQuery`]: lines of [`NodeScrubLine`], of a volume that the node that is asked owns.
 pub const NODE_SCRUB: &str = "/v1/node/scrub/{volume}";
 
+/// `POST` of a [`NodeLetGo`], of a drive of the node that is asked.
+pub const NODE_LET_GO: &str = "/v1/node/let-go";
 /// `POST` of a [`NodeHandOver`], of a volume that the node that is asked owns.
 pub const NODE_HAND_OVER: &str = "/v1/node/hand-over";
 /// `POST` of a [`spandrel_node::VolumeCreation`]: [`spandrel_node::VolumeCreated`], made by the node that is asked.
@@ -602,6 +608,24 @@ pub struct DriveRetired {
     pub warning: Option<String>,
 }
 
+/// A drive that is to leave the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRemove {
+    /// Only say whether it can.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A drive that has left the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRemoved {
+    /// Its name.
+    pub name: String,
+    /// Where it is, if its node knows.
+    #[serde(default)]
+    pub location: Option<String>,
+}
+
 /// A volume to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeCreate {
@@ -622,6 +646,13 @@ pub struct VolumeCreate {
 pub struct VolumeMove {
     /// The node's name.
     pub owner: String,
+}
+
+/// A drive that is no part of the pool any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeLetGo {
+    /// The drive.
+    pub drive: DriveId,
 }
 
 /// The same, between nodes.
@@ -674,6 +705,55 @@ pub struct NodeDrained {
     /// What will stand while it is away, in words: nothing unless it was forced.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// Whether a node may be switched off now, and the arithmetic behind that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSafety {
+    /// The node's name.
+    pub node: String,
+    /// What stands against it; nothing if it may be switched off.
+    pub against: Vec<Error>,
+    /// The volumes of which it has copies that count.
+    pub volumes: Vec<VolumeLeft>,
+    /// The votes on the cluster's state; absent if the node has none.
+    pub votes: Option<VotesLeft>,
+    /// Copies of slabs that are promised on its drives.
+    pub copies_held: u64,
+    /// What lacks room if it never comes back, in words; absent if the others have room for all it holds.
+    pub shortage: Option<String>,
+}
+
+impl NodeSafety {
+    /// Whether it may be switched off.
+    pub fn is_safe(&self) -> bool {
+        self.against.is_empty()
+    }
+}
+
+/// What of a volume stays without a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeLeft {
+    /// The volume's name.
+    pub volume: String,
+    /// Copies in sync on nodes that run, of the part that has fewest.
+    pub copies_left: u32,
+}
+
+/// How many votes on the cluster's state there are, and stay without a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VotesLeft {
+    /// All, the node's own among them.
+    pub all: u32,
+    /// Those of servers that run and are not in maintenance, without the node's own.
+    pub left: u32,
+}
+
+impl VotesLeft {
+    /// Whether those that stay are most of all.
+    pub fn is_majority(self) -> bool {
+        2 * self.left > self.all
+    }
 }
 
 /// How to delete a volume.

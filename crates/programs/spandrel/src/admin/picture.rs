@@ -21,10 +21,9 @@ use spandrel_volume::LegId;
 use crate::admin::administration::node_not_found;
 use crate::admin::api::{
     DriveStatus, Export, LegStatus, Maintenance, NodeDetails, NodeStatus, PathStatus, PeerStatus, PoolStatus,
-    Progress, StateMember, StateRole, Traffic, VolumeStatus,
+    Progress, StateRole, Traffic, VolumeStatus,
 };
 use crate::admin::pool::spread;
-use crate::text::counted;
 
 /// All that is known at one moment.
 pub struct Facts {
@@ -135,7 +134,8 @@ impl Facts {
         record.state == DriveState::Active && self.is_reachable(drive)
     }
 
-    fn is_reachable(&self, drive: DriveId) -> bool {
+    /// Whether a drive works, as its node says.
+    pub fn is_reachable(&self, drive: DriveId) -> bool {
         self.drive_report(drive).is_some_and(|report| report.failure.is_none())
     }
 
@@ -199,100 +199,6 @@ impl Facts {
     /// The names of the volumes that a node owns.
     pub fn volumes_with(&self, known: &KnownNode) -> Vec<String> {
         known.volumes_of(self.volumes.iter().map(|volume| (volume.volume, &volume.record)))
-    }
-
-    /// The names of the volumes that cannot do without a node: it has a copy that counts of some part, and no other node
-    /// that runs and is not in maintenance itself has one in sync.
-    pub fn volumes_needing(&self, node: &KnownNode) -> Vec<String> {
-        let can_serve = |known: &KnownNode| {
-            known.id != node.id && known.report.is_some() && known.maintenance_since_unix_ms().is_none()
-        };
-        let others: BTreeSet<NodeId> =
-            self.nodes.iter().filter(|known| can_serve(known)).map(|known| known.id).collect();
-        let needs = |volume: &&VolumeMembership| {
-            // Until it is settled which copies hold what was written, each may be the one that does.
-            let is_settled = volume.record.generation == self.generation;
-            let holder = |member: &Member| volume.nodes.get(&member.drive);
-            let has_own = |member: &Member| {
-                holder(member) == Some(&node.id) && (!is_settled || volume.is_in_sync(member))
-            };
-            let has_other = |member: &Member| {
-                is_settled
-                    && volume.is_in_sync(member)
-                    && holder(member).is_some_and(|holder| others.contains(holder))
-                    && self.is_reachable(member.drive)
-            };
-            volume
-                .sets
-                .iter()
-                .any(|set| set.members.iter().any(has_own) && !set.members.iter().any(has_other))
-        };
-        let mut volumes: Vec<String> =
-            self.volumes.iter().filter(needs).map(|volume| volume.record.name.clone()).collect();
-        volumes.sort_by_key(|name| natural_order(name));
-        volumes
-    }
-
-    /// What stands against draining a node: volumes that need it. Whoever drains a node is about to switch it off.
-    pub fn check_drain(&self, node: &KnownNode) -> Result<(), Error> {
-        let volumes = self.volumes_needing(node);
-        if volumes.is_empty() {
-            return Ok(());
-        }
-        let mut why = format!(
-            "no other node that runs and is not in maintenance has a copy in sync of all parts of {}",
-            volumes.join(", ")
-        );
-        for known in self.nodes.iter().filter(|known| known.id != node.id) {
-            if known.report.is_none() {
-                why += &format!("; {} is down", known.name);
-            } else if known.maintenance_since_unix_ms().is_some() {
-                why += &format!("; {} is in maintenance", known.name);
-            }
-        }
-        Err(Error::new(
-            "NODE_NEEDED",
-            not_to_be_switched_off(node),
-            why,
-            "bring the other nodes and their drives back, or out of maintenance (`spandrel node resume`), and wait until \
-             `spandrel volume list` shows these volumes healthy; a volume that keeps one copy cannot do without its \
-             node; with --force it is done all the same, and these volumes stand while the node is away",
-        ))
-    }
-
-    /// What stands against draining a node, if it is one of those who vote on the cluster's state: too few would be
-    /// left that run and are not in maintenance.
-    pub fn check_votes(&self, node: &KnownNode, members: &[StateMember]) -> Result<(), Error> {
-        let voters: Vec<&StateMember> = members.iter().filter(|member| member.votes).collect();
-        let is_away = |member: &StateMember| {
-            let known = self.nodes.iter().find(|known| Some(known.id) == member.server);
-            let is_idle =
-                |known: &KnownNode| known.report.is_none() || known.maintenance_since_unix_ms().is_some();
-            !member.runs || known.is_some_and(is_idle)
-        };
-        let others = voters.iter().copied().filter(|member| member.server != Some(node.id));
-        let (away, left): (Vec<&StateMember>, Vec<&StateMember>) = others.partition(|member| is_away(member));
-        let has_vote = away.len() + left.len() < voters.len();
-        if !has_vote || left.len() > voters.len() / 2 {
-            return Ok(());
-        }
-        let mut why = format!(
-            "it is one of {} that vote on the cluster's state, and without it {} would be left: fewer than a majority, \
-             without which no volume finds another owner and none goes on that has a copy on the node",
-            counted(voters.len() as u64, "server"),
-            if left.is_empty() { "none".to_owned() } else { left.len().to_string() },
-        );
-        let names: Vec<&str> = away.iter().map(|member| member.name.as_str()).collect();
-        if !names.is_empty() {
-            why += &format!("; away or in maintenance: {}", names.join(", "));
-        }
-        Err(Error::new(
-            "STATE_MAJORITY_NEEDED",
-            not_to_be_switched_off(node),
-            why,
-            "start the servers that vote and are away, or end their maintenance (`spandrel cluster state`); of two nodes \
-             only one votes, until a witness or a third node is there; with --force it is done all the same",
-        ))
     }
 
     /// The node called `name`.
@@ -595,7 +501,7 @@ fn unknown_drive(node: &str, report: &DriveReport) -> DriveStatus {
 }
 
 /// Sorts `n2` before `n10`: numbers within names count as such.
-fn natural_order(name: &str) -> Vec<(String, u64)> {
+pub fn natural_order(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;
     while !rest.is_empty() {
@@ -611,12 +517,6 @@ fn natural_order(name: &str) -> Vec<(String, u64)> {
 }
 
 /// What is said of a node that is needed, in maintenance or not.
-fn not_to_be_switched_off(node: &KnownNode) -> String {
-    match node.maintenance_since_unix_ms() {
-        None => format!("node {} is not drained", node.name),
-        Some(_) => format!("node {} is in maintenance, and must not be switched off", node.name),
-    }
-}
 
 #[cfg(test)]
 #[path = "picture_tests.rs"]

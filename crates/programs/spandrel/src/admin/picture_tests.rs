@@ -58,10 +58,6 @@ async fn a_node_that_is_down() {
     assert_eq!(volume(&facts).status.to_string(), "Warning (Degraded)");
 }
 
-fn pause(facts: &mut Facts, index: usize) {
-    facts.nodes[index].record.as_mut().expect("it has one").maintenance_since_unix_ms = Some(9);
-}
-
 #[tokio::test]
 async fn a_node_in_maintenance_drains_until_nobody_says_that_it_owns_anything() {
     let mut facts = facts().await;
@@ -77,83 +73,6 @@ async fn a_node_in_maintenance_drains_until_nobody_says_that_it_owns_anything() 
     facts.nodes[0].report = None;
     facts.volumes[0].record.owner = Some(VolumeOwner { node: node_id(1), incarnation: incarnation(1) });
     assert_eq!(left(&facts), ["v1"], "it has died, and nobody has taken it yet");
-}
-
-#[tokio::test]
-async fn a_node_is_drained_only_if_others_have_everything_in_sync() {
-    let refused = |facts: &Facts| facts.check_drain(&facts.nodes[0]).err();
-    assert!(refused(&facts().await).is_none());
-
-    let mut without_one = facts().await;
-    without_one.nodes[1].report = None;
-    assert!(refused(&without_one).is_none(), "n3 has everything");
-    without_one.volumes[0].marks.insert(drive_id(3), Version::ZERO);
-    let error = refused(&without_one).expect("n3 is stale");
-    assert_eq!(error.code, "NODE_NEEDED");
-    assert!(error.why.contains("v1") && error.why.contains("n2 is down"), "{error}");
-
-    let mut paused = facts().await;
-    pause(&mut paused, 1);
-    paused.nodes[2].report.as_mut().expect("it runs").drives[0].failure = Some("no answer".to_owned());
-    let error = refused(&paused).expect("n3 has no drive");
-    assert!(error.why.contains("n2 is in maintenance") && !error.why.contains("n3"), "{error}");
-
-    let mut unsettled = facts().await;
-    unsettled.generation = 1;
-    assert!(refused(&unsettled).is_some(), "nobody knows which copies are in sync");
-
-    // Each part counts by itself.
-    let mut parts = facts().await;
-    parts.volumes[0].sets[1].members.truncate(1);
-    assert!(refused(&parts).is_some());
-    let holder = parts.volumes[0].sets[1].members[0].drive;
-    for (node, drive) in [(0, 1), (1, 2), (2, 3)] {
-        let is_needed = parts.check_drain(&parts.nodes[node]).is_err();
-        assert_eq!(is_needed, drive_id(drive) == holder, "only of what a node has itself it may be the last");
-    }
-
-    // Somebody may ask again whether it can be switched off by now.
-    let mut lost_since = without_one;
-    pause(&mut lost_since, 0);
-    let error = refused(&lost_since).expect("n3 is stale");
-    assert!(
-        error.what.contains("in maintenance") && error.what.contains("must not be switched off"),
-        "{error}"
-    );
-}
-
-#[tokio::test]
-async fn a_node_is_drained_only_if_a_majority_of_the_votes_stays() {
-    let facts = facts().await;
-    let member = |number: u64, runs: bool| StateMember {
-        name: format!("n{number}"),
-        server: Some(node_id(number)),
-        runs,
-        votes: true,
-        leads: number == 1,
-        endpoints: Vec::new(),
-    };
-    let check = |facts: &Facts, members: &[StateMember]| facts.check_votes(&facts.nodes[0], members);
-    let three = [member(1, true), member(2, true), member(3, true)];
-    assert_eq!(check(&facts, &three), Ok(()));
-    assert_eq!(check(&facts, &[]), Ok(()), "others keep the state");
-
-    let alone = check(&facts, &three[..1]).expect_err("nobody else has a vote");
-    assert_eq!(alone.code, "STATE_MAJORITY_NEEDED");
-    let without_vote = [member(2, true), StateMember { votes: false, ..member(1, true) }];
-    assert_eq!(check(&facts, &without_vote), Ok(()), "it has none itself");
-
-    // A witness is no node, and only says that it runs.
-    let with_witness =
-        |runs| [member(1, true), member(2, true), StateMember { name: "w".into(), ..member(9, runs) }];
-    assert_eq!(check(&facts, &with_witness(true)), Ok(()));
-    let error = check(&facts, &with_witness(false)).expect_err("only n2 would be left");
-    assert!(error.why.contains("1 would be left") && error.why.ends_with(": w"), "{error}");
-
-    let mut paused = facts;
-    pause(&mut paused, 1);
-    let error = check(&paused, &three).expect_err("n2 may be switched off at any time");
-    assert!(error.why.ends_with(": n2"), "{error}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Retiring a drive: its copies move to others, and it takes no new ones.
+//! Retiring a drive: its copies move to others, and it takes no new ones. Removing it from the pool, when it is empty.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,9 @@ use spandrel_cluster::{DriveRecord, DriveState, StateError};
 use spandrel_pool::{Demand, Shortage, check_room_without};
 use spandrel_shared::{DriveId, Error};
 
-use super::administration::{Administration, state_error};
-use super::api::{DriveRetire, DriveRetired};
+use super::administration::{Administration, state_error, unix_ms};
+use super::api::{self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeLetGo};
+use super::nodes::NodeAccess;
 use super::picture::Facts;
 
 /// How often it is begun anew when something else changes the drive's record at the same time.
@@ -45,6 +46,40 @@ impl Administration {
             self.decide_drive(drive, state).await?;
         }
         Ok(retired)
+    }
+
+    /// Takes an empty drive out of the pool; its node lets go of it, and does not take it up again.
+    ///
+    /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_HOLDS_COPIES`, `NOT_A_SERVER`.
+    pub async fn remove_drive(&self, name: &str, request: DriveRemove) -> Result<DriveRemoved, Error> {
+        let server = self.server()?;
+        let facts = self.facts().await?;
+        let (drive, record) = find(&facts, name)?;
+        let location = facts.drives().into_iter().find(|known| known.id == Some(drive));
+        let removed =
+            DriveRemoved { name: name.to_owned(), location: location.and_then(|known| known.location) };
+        self.remove_if_empty(drive, name, request.dry_run).await?;
+        if request.dry_run {
+            return Ok(removed);
+        }
+        tracing::warn!("drive {name} was taken out of the pool");
+        // One that is away forgets the drive when it starts.
+        match self.access_to(record.node).await? {
+            Some(NodeAccess::Here(_)) => server.let_go(drive).await?,
+            Some(NodeAccess::There(client)) => client.post(api::NODE_LET_GO, &NodeLetGo { drive }).await?,
+            None => {}
+        }
+        Ok(removed)
+    }
+
+    async fn remove_if_empty(&self, drive: DriveId, name: &str, dry_run: bool) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            match self.state().remove_drive(drive, name, unix_ms(), dry_run).await {
+                Err(StateError::Conflict) => {}
+                removed => return removed.map_err(state_error),
+            }
+        }
+        Err(state_error(StateError::Conflict))
     }
 
     async fn decide_drive(&self, drive: DriveId, state: DriveState) -> Result<(), Error> {

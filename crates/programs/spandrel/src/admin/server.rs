@@ -31,11 +31,11 @@ use tokio::net::UnixListener;
 use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
-    DeleteQuery, DriveAdd, DriveAdded, DriveRetire, DriveRetired, DriveStatus, JoinAnswer, JoinRequest,
-    JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeHandOver,
-    NodeScrubLine, NodeStatus, NodeStop, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange,
-    ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate,
-    VolumeCreateAnswer, VolumeMove, VolumeStatus,
+    DeleteQuery, DriveAdd, DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus,
+    JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain,
+    NodeDrained, NodeHandOver, NodeLetGo, NodeSafety, NodeScrubLine, NodeStatus, NodeStop, Optimize,
+    Optimized, PoolDetails, PoolSettings, PoolSettingsChange, ServerRemove, ServerRemoved, Settle,
+    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -103,6 +103,8 @@ fn status_of(code: &str) -> StatusCode {
         | "SERVER_NOT_FOUND" => StatusCode::NOT_FOUND,
         "DRIVE_IN_USE"
         | "DRIVE_NEEDED"
+        | "DRIVE_HOLDS_COPIES"
+        | "DRIVE_REMOVED"
         | "DRIVE_NAME_TAKEN"
         | "DRIVE_NOT_OPENED"
         | "DRIVE_IN_FOREIGN_USE"
@@ -161,6 +163,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::USAGE, get(get_usage))
         .route(api::STATE, get(get_state))
         .route(api::NODE_MAINTENANCE, get(get_maintenance))
+        .route(api::NODE_SAFETY, get(get_safety))
         .route_layer(allowed(Role::Read));
     let operate = Router::new()
         .route(api::VOLUMES, post(create_volume))
@@ -177,6 +180,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::VOLUME, delete(delete_volume))
         .route(api::DRIVES, post(add_drive))
         .route(api::DRIVE_RETIRE, post(retire_drive))
+        .route(api::DRIVE_REMOVE, post(remove_drive))
         .route(api::POOL_SETTINGS, post(set_pool))
         .route(api::JOIN_TOKEN, get(list_join_tokens).post(make_join_token))
         .route(api::JOIN_TOKEN_OF, delete(delete_join_token))
@@ -190,6 +194,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODE_REPORT, get(report_node))
         .route(api::NODE_SCRUB, post(scrub_here))
         .route(api::NODE_HAND_OVER, post(hand_over_here))
+        .route(api::NODE_LET_GO, post(let_go_here))
         .route(api::NODE_VOLUMES, post(create_volume_here))
         .route(api::NODE_VOLUME, delete(delete_volume_here))
         .route_layer(from_fn_with_state(Arc::clone(&cluster), check_server));
@@ -350,6 +355,10 @@ async fn drain_node(
     Ok(Json(cluster.drain_node(&name, drain).await?))
 }
 
+async fn get_safety(State(cluster): Cluster, Path(name): Path<String>) -> Answer<NodeSafety> {
+    Ok(Json(cluster.node_safety(&name).await?))
+}
+
 async fn get_maintenance(State(cluster): Cluster, Path(name): Path<String>) -> Answer<Option<Maintenance>> {
     Ok(Json(cluster.maintenance(&name).await?))
 }
@@ -377,6 +386,15 @@ async fn retire_drive(
 ) -> Answer<DriveRetired> {
     let Json(retire) = retire.map_err(invalid)?;
     Ok(Json(cluster.retire_drive(&name, retire).await?))
+}
+
+async fn remove_drive(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    remove: Result<Json<DriveRemove>, JsonRejection>,
+) -> Answer<DriveRemoved> {
+    let Json(remove) = remove.map_err(invalid)?;
+    Ok(Json(cluster.remove_drive(&name, remove).await?))
 }
 
 async fn get_usage(State(cluster): Cluster) -> Answer<Usage> {
@@ -435,6 +453,11 @@ async fn hand_over_here(
 ) -> Answer<()> {
     let Json(hand_over) = hand_over.map_err(invalid)?;
     Ok(Json(cluster.node_here().await?.hand_over(hand_over.volume, hand_over.to).await?))
+}
+
+async fn let_go_here(State(cluster): Cluster, let_go: Result<Json<NodeLetGo>, JsonRejection>) -> Answer<()> {
+    let Json(NodeLetGo { drive }) = let_go.map_err(invalid)?;
+    Ok(Json(cluster.server()?.let_go(drive).await?))
 }
 
 async fn create_volume_here(

@@ -189,3 +189,7 @@ pub async fn facts() -> Facts {
         generation: 0,
     }
 }
+
+pub fn pause(facts: &mut Facts, index: usize) {
+    facts.nodes[index].record.as_mut().expect("it has one").maintenance_since_unix_ms = Some(9);
+}

@@ -10,13 +10,13 @@ use spandrel_shared::size::format_size;
 
 use crate::admin::administration::unix_ms;
 use crate::admin::api::{
-    self, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeStatus, NodeStop, PathStatus, PeerStatus,
-    StateRole,
+    self, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeSafety, NodeStatus, NodeStop, PathStatus,
+    PeerStatus, StateRole,
 };
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{NodeCommand, NodeDrainArguments, Output};
 use crate::commands::cluster::{join, remove};
-use crate::failure::{EXIT_OK, Outcome};
+use crate::failure::{EXIT_ERROR, EXIT_OK, Outcome};
 use crate::reach::Reach;
 use crate::server::run;
 use crate::table::Table;
@@ -67,6 +67,14 @@ pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
                 Output::Json => json(&node),
             });
         }
+        NodeCommand::SafeToStop(arguments) => {
+            let safety: NodeSafety = client()?.get(&path_with(api::NODE_SAFETY, &arguments.name))?;
+            say(&match arguments.output.output {
+                Output::Table => render_safety(&safety),
+                Output::Json => json(&safety),
+            });
+            return Ok(if safety.is_safe() { EXIT_OK } else { EXIT_ERROR });
+        }
         NodeCommand::Drain(arguments) => return drain(&client()?, arguments),
         NodeCommand::Resume(arguments) => {
             let node: NodeStatus = client()?.post(&path_with(api::NODE_RESUME, &arguments.name), &())?;
@@ -80,6 +88,40 @@ pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
 }
 
 /// Puts a node into maintenance, and waits until it owns no volume.
+/// Whether a node may be switched off, and the arithmetic.
+fn render_safety(safety: &NodeSafety) -> String {
+    let NodeSafety { node, against, volumes, votes, copies_held, shortage } = safety;
+    let mut text = match against.is_empty() {
+        true => format!("yes: node {node} may be switched off\n"),
+        false => format!("no: node {node} must not be switched off\n"),
+    };
+    for error in against {
+        let _ = write!(text, "  why:  {}\n  next: {}\n", error.why, error.next);
+    }
+    text += &match volumes.iter().min_by_key(|left| left.copies_left) {
+        None => "copies   no volume counts on a copy there\n".to_owned(),
+        Some(fewest) => format!(
+            "copies   of {} with copies there each part keeps {} in sync on other nodes, or more (fewest: {})\n",
+            counted(volumes.len() as u64, "volume"),
+            fewest.copies_left,
+            fewest.volume
+        ),
+    };
+    text += &match votes {
+        None => "votes    it has none on the cluster's state\n".to_owned(),
+        Some(votes) => format!("votes    {} of {} on the cluster's state stay\n", votes.left, votes.all),
+    };
+    text += &match shortage {
+        None => format!(
+            "room     if it never comes back, the others have room for its {copies_held} copies of slabs\n"
+        ),
+        Some(shortage) => format!(
+            "room     if it never comes back, not all of its {copies_held} copies of slabs can be built anew: {shortage}\n"
+        ),
+    };
+    text
+}
+
 fn drain(client: &Client, arguments: &NodeDrainArguments) -> Outcome {
     let name = &arguments.name;
     let path = path_with(api::NODE_DRAIN, name);

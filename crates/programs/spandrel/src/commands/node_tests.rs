@@ -3,6 +3,7 @@ use spandrel_health::{HealthStatus, OperationalStatus, Status};
 use spandrel_shared::{NodeId, ProcessIncarnation};
 
 use super::*;
+use crate::admin::api::{VolumeLeft, VotesLeft};
 use crate::table::WIDTH_MAX;
 
 fn details() -> NodeDetails {
@@ -67,4 +68,42 @@ fn a_node_that_is_down_is_told_as_such() {
     let text = render_one(&details, 1000);
     assert!(text.contains("runs            no\n"), "{text}");
     assert!(!text.contains("cluster's state"), "{text}");
+}
+
+fn safety() -> NodeSafety {
+    let left = |volume: &str, copies_left| VolumeLeft { volume: volume.to_owned(), copies_left };
+    NodeSafety {
+        node: "n2".to_owned(),
+        against: Vec::new(),
+        volumes: vec![left("v1", 2), left("v2", 1)],
+        votes: Some(VotesLeft { all: 3, left: 2 }),
+        copies_held: 12,
+        shortage: None,
+    }
+}
+
+#[test]
+fn whether_a_node_may_be_switched_off_is_told_with_the_arithmetic() {
+    let text = render_safety(&safety());
+    for words in [
+        "yes: node n2 may be switched off",
+        "of 2 volumes with copies there each part keeps 1 in sync on other nodes, or more (fewest: v2)",
+        "2 of 3 on the cluster's state stay",
+        "the others have room for its 12 copies",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let against = vec![Error::new("NODE_NEEDED", "no", "n1 is down", "start n1")];
+    let needed = NodeSafety {
+        against,
+        votes: None,
+        shortage: Some("6 copies have to be on different nodes".to_owned()),
+        ..safety()
+    };
+    let text = render_safety(&needed);
+    for words in
+        ["no: node n2 must not", "why:  n1 is down", "next: start n1", "it has none", "6 copies have to be"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
 }

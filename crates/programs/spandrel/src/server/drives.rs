@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use spandrel_cluster::{ClusterState, MediaClass};
-use spandrel_shared::Error;
+use spandrel_cluster::{ClusterState, MediaClass, StateError};
+use spandrel_shared::{DriveId, Error};
 
 use super::peers::drive_name;
 use super::settings::ServerSettings;
@@ -55,6 +55,32 @@ pub async fn add_drive(
     Ok(DriveAdded { name, size_bytes: report.size_bytes, media })
 }
 
+/// Has a node let go of a drive that is no part of the pool any more, and does not give it to it again.
+pub async fn let_go(node: &NodeHandle, keeper: &StateMemberKeeper, drive: DriveId) -> Result<(), Error> {
+    let location = node.ask(move |node| async move { node.let_go_drive(drive).await }).await?;
+    let Some(location) = location else { return Ok(()) };
+    let prefix = drive_prefix();
+    keeper.change(|settings| settings.drives.retain(|path| format!("{prefix}{path}") != location))
+}
+
+/// Forgets drives that were taken out of the pool while this server was away.
+pub async fn forget_removed(
+    state: &ClusterState<NodeState>,
+    keeper: &StateMemberKeeper,
+) -> Result<(), StateError> {
+    for path in keeper.settings().drives {
+        let Ok(Some(identity)) = spandrel_inspect::identify_path(Path::new(&path)) else { continue };
+        if state.is_drive_removed(identity.drive).await? {
+            tracing::warn!("the drive at {path} was taken out of the pool, and is not used any more");
+            // What cannot be written down now is found again with the next start.
+            if let Err(error) = keeper.change(|settings| settings.drives.retain(|known| *known != path)) {
+                tracing::error!("{error}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Refuses a drive whose name another drive of the node has.
 fn check_name(node: &str, drives: &[String], path: &str) -> Result<(), Error> {
     let name = drive_name(node, path);
@@ -89,7 +115,7 @@ fn explained(mut error: Error, path: &Path) -> Error {
 }
 
 /// The drive works all the same where it cannot be noted; then what it is made of stays unknown.
-async fn note_media(state: &ClusterState<NodeState>, drive: spandrel_shared::DriveId, media: MediaClass) {
+async fn note_media(state: &ClusterState<NodeState>, drive: DriveId, media: MediaClass) {
     if let Err(error) = state.note_media(drive, media).await {
         tracing::warn!(%drive, "it could not be noted that the drive is {media}: {error}");
     }

@@ -15,7 +15,7 @@ use spandrel_cluster::store::{Expected, StateStore as _};
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
 use spandrel_node::NodeConfig;
 use spandrel_platform::Address;
-use spandrel_shared::Error;
+use spandrel_shared::{DriveId, Error};
 use spandrel_state_etcd::{EtcdIdentity, EtcdOptions, EtcdState, client_endpoints};
 use spandrel_trust::{Credentials, Fingerprint, JoinToken, common_name};
 use tokio::net::UnixListener;
@@ -24,7 +24,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::Port;
 use super::admission::Admission;
 use super::backups::keep_backups;
-use super::drives::add_drive;
+use super::drives::{add_drive, forget_removed, let_go};
 use super::generation::{namespace, present};
 use super::listener::TlsListener;
 use super::peers::Peers;
@@ -180,6 +180,8 @@ impl Running {
         }
         let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
         retry_unavailable(|| check_belongs(&state, &settings)).await?;
+        retry_unavailable(|| forget_removed(&state, &keeper)).await?;
+        let settings = keeper.settings();
         let node = match settings.witness {
             true => None,
             false => Some(start_node(&directory, &settings, &credentials, &etcd).await?),
@@ -568,6 +570,17 @@ impl Server for OwnServer {
             added.await.unwrap_or_else(|error| Err(system_error("the drive", &std::io::Error::other(error))))
         };
         added.boxed()
+    }
+
+    fn let_go(&self, drive: DriveId) -> BoxFuture<'_, Result<(), Error>> {
+        let gone = async move {
+            let node = self.node.clone().ok_or_else(not_a_node)?;
+            let keeper = Arc::clone(&self.keeper);
+            // Not to be left half-done by a client that leaves.
+            let gone = tokio::spawn(async move { let_go(&node, &keeper, drive).await });
+            gone.await.unwrap_or_else(|error| Err(system_error("the drive", &std::io::Error::other(error))))
+        };
+        gone.boxed()
     }
 
     fn state_status(&self) -> BoxFuture<'_, Result<StateStatus, Error>> {
