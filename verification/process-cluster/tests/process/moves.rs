@@ -212,7 +212,7 @@ fn a_drive_leaves_the_pool_and_comes_back_as_a_new_one() {
     load.await_answers(500);
     let removed = servers.must_run("n3", &["drive", "remove", &former, "--yes"]);
     assert!(removed.output.contains(&format!("drive {former} was taken out of the pool")), "{removed:?}");
-    assert!(removed.output.contains(&format!("drive clean {path}")), "{removed:?}");
+    assert!(removed.output.contains(&format!("{path}` on its server wipes it")), "{removed:?}");
     let left = drive_names(&servers, "n2");
     assert!(left.len() == 1 && left[0] != former, "{left:?}");
     servers.await_health("n1");
@@ -245,7 +245,8 @@ fn a_node_that_was_away_forgets_a_drive_that_was_removed() {
     let before = drive_names(&servers, "n3");
     let second = before.iter().find(|name| name.contains("second")).expect("it was added").clone();
     servers.kill("n3");
-    servers.must_run("n1", &["drive", "remove", &second, "--yes"]);
+    let removed = servers.must_run("n1", &["drive", "remove", &second, "--yes"]);
+    assert!(removed.errors.contains("it forgets the drive when it starts anew"), "{removed:?}");
     servers.restart("n3");
     let after = drive_names(&servers, "n3");
     assert_eq!(after.len(), 1, "{after:?}");

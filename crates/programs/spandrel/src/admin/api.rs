@@ -624,6 +624,9 @@ pub struct DriveRemoved {
     /// Where it is, if its node knows.
     #[serde(default)]
     pub location: Option<String>,
+    /// What its node does not know yet, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// A volume to be made.

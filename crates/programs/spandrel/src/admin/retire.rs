@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use spandrel_cluster::{DriveRecord, DriveState, StateError};
 use spandrel_pool::{Demand, Shortage, check_room_without};
-use spandrel_shared::{DriveId, Error};
+use spandrel_shared::{DriveId, Error, NodeId};
 
 use super::administration::{Administration, state_error, unix_ms};
 use super::api::{self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeLetGo};
@@ -55,20 +55,26 @@ impl Administration {
         let server = self.server()?;
         let facts = self.facts().await?;
         let (drive, record) = find(&facts, name)?;
-        let location = facts.drives().into_iter().find(|known| known.id == Some(drive));
-        let removed =
-            DriveRemoved { name: name.to_owned(), location: location.and_then(|known| known.location) };
+        let known = facts.drives().into_iter().find(|known| known.id == Some(drive));
+        let location = known.and_then(|known| known.location);
+        let mut removed = DriveRemoved { name: name.to_owned(), location, warning: None };
         self.remove_if_empty(drive, name, request.dry_run).await?;
         if request.dry_run {
             return Ok(removed);
         }
         tracing::warn!("drive {name} was taken out of the pool");
-        // One that is away forgets the drive when it starts.
-        match self.access_to(record.node).await? {
-            Some(NodeAccess::Here(_)) => server.let_go(drive).await?,
-            Some(NodeAccess::There(client)) => client.post(api::NODE_LET_GO, &NodeLetGo { drive }).await?,
-            None => {}
-        }
+        let let_go = match self.access_to(record.node).await? {
+            Some(NodeAccess::Here(_)) => server.let_go(drive).await,
+            Some(NodeAccess::There(client)) => client.post(api::NODE_LET_GO, &NodeLetGo { drive }).await,
+            None => Err(node_away(record.node)),
+        };
+        // It is done all the same: a node does not take up a drive that was removed.
+        removed.warning = let_go.err().map(|error| {
+            format!(
+                "its node does not know of it yet ({}): it forgets the drive when it starts anew",
+                error.why
+            )
+        });
         Ok(removed)
     }
 
@@ -91,6 +97,15 @@ impl Administration {
         }
         Err(state_error(StateError::Conflict))
     }
+}
+
+fn node_away(node: NodeId) -> Error {
+    Error::new(
+        "NODE_NOT_RUNNING",
+        "the drive's node was not told",
+        format!("node {node} is away"),
+        "start it",
+    )
 }
 
 fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), Error> {

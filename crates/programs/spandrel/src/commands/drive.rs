@@ -150,6 +150,9 @@ fn remove(client: &Client, arguments: &DriveRemoveArguments) -> Outcome {
     }
     await_empty(client, name, retired.copies_to_move)?;
     let removed: DriveRemoved = client.post(&path, &DriveRemove { dry_run: false })?;
+    if let Some(warning) = &removed.warning {
+        eprintln!("warning: {warning}");
+    }
     let wipe = removed
         .location
         .map_or_else(String::new, |path| format!("`spandrel drive clean {path}` on its server wipes it\n"));
