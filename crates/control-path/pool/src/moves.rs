@@ -12,7 +12,9 @@
 //!
 //! Plans are made again and again, each with what the last one has changed, until there is nothing left to move.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 
 use spandrel_shared::{DriveId, Move, NodeId, SlabIndex};
 
@@ -100,7 +102,12 @@ struct Planner<'a> {
     leaving: &'a BTreeSet<DriveId>,
     owner: Option<NodeId>,
     slabs: Vec<Vec<PlacedCopy>>,
+    /// See [`Self::slabs_by_drive`].
+    by_drive: OnceCell<Rc<SlabsByDrive>>,
 }
+
+/// The slabs of which each drive holds a copy; of many, some.
+type SlabsByDrive = BTreeMap<DriveId, Vec<SlabIndex>>;
 
 /// How full a drive is: slab copies on it, and how many it holds. Compared without rounding.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,6 +136,7 @@ impl<'a> Planner<'a> {
             leaving,
             owner: volume.owner,
             slabs: volume.slabs.clone(),
+            by_drive: OnceCell::new(),
         }
     }
 
@@ -258,9 +266,15 @@ impl<'a> Planner<'a> {
         Some(self.begin(slab, copy.part, to))
     }
 
-    /// The slabs of which a drive holds a copy that can be moved; of many, some.
-    fn slabs_by_drive(&self) -> BTreeMap<DriveId, Vec<SlabIndex>> {
-        let mut by_drive: BTreeMap<DriveId, Vec<SlabIndex>> = BTreeMap::new();
+    /// The slabs of which each drive holds a copy, as it was before anything was planned: what is being built of a slab
+    /// since keeps the slab's other copies from being moved ([`Self::movable`]). A volume can have many, so they are
+    /// looked through once.
+    fn slabs_by_drive(&self) -> Rc<SlabsByDrive> {
+        Rc::clone(self.by_drive.get_or_init(|| Rc::new(self.group_by_drive())))
+    }
+
+    fn group_by_drive(&self) -> SlabsByDrive {
+        let mut by_drive = SlabsByDrive::new();
         for (slab, copies) in (0..).map(SlabIndex).zip(&self.slabs) {
             for copy in copies {
                 let slabs = by_drive.entry(copy.drive).or_default();
@@ -281,7 +295,7 @@ impl<'a> Planner<'a> {
     fn row_of_moves(
         &self,
         from: DriveId,
-        by_drive: &BTreeMap<DriveId, Vec<SlabIndex>>,
+        by_drive: &SlabsByDrive,
     ) -> Option<(SlabIndex, PlacedCopy, DriveId)> {
         let most = self.fill(from, -1);
         let (mut seen, mut next) = (BTreeSet::from([from]), VecDeque::from([from]));

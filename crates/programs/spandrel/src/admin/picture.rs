@@ -23,7 +23,7 @@ use crate::admin::api::{
     DriveStatus, Export, LegStatus, Maintenance, NodeDetails, NodeStatus, PathStatus, PeerStatus, PoolStatus,
     Progress, StateRole, Traffic, VolumeStatus,
 };
-use crate::admin::pool::spread;
+use crate::admin::pool::is_uneven;
 
 /// All that is known at one moment.
 pub struct Facts {
@@ -304,7 +304,7 @@ impl Facts {
         let pool = self.pool_view();
         let uneven = (spread_per_mille(&pool) > UNEVEN_PER_MILLE).then_some(pool);
         let volume = |membership| {
-            let is_uneven = uneven.clone().is_some_and(|mut pool| spread(&mut pool, membership, 1) > 0);
+            let is_uneven = uneven.as_ref().is_some_and(|pool| is_uneven(pool, membership));
             self.volume(membership, is_uneven)
         };
         let mut volumes: Vec<VolumeStatus> = self.volumes.iter().map(volume).collect();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_cluster::{DriveState, Member, SettingsRecord, StateError, VolumeMembership};
 use spandrel_node::placed;
-use spandrel_pool::{PoolView, plan_balance};
+use spandrel_pool::{DriveRoom, PoolView, plan_balance, spread_per_mille};
 use spandrel_shared::{DriveId, Error};
 use spandrel_volume::LegId;
 
@@ -17,8 +17,8 @@ use super::picture::{Facts, leg_id};
 /// How often a change of the settings is begun anew when somebody else changes them at the same time.
 const TRIES: u32 = 16;
 
-/// Of one volume no more moves are counted: whoever reads that wants to know whether it is a few or many.
-const MOVES_COUNTED_MAX: usize = 1 << 14;
+/// Where the drives' shares differ by less, nothing has to move: some slabs are on each of them, more or less.
+const EVEN_PER_MILLE: u32 = 10;
 
 impl Administration {
     /// The pool, and what is being done with its copies.
@@ -113,11 +113,16 @@ impl Facts {
         volume.sets.iter().map(|set| of_set(&set.members)).sum()
     }
 
-    /// How many copies would have to move for all drives to be filled alike.
+    /// How many copies would have to move for all drives to be filled alike, about: what is above the average, if any
+    /// volume's copies can be moved at all.
     pub fn copies_to_spread(&self) -> u64 {
-        let mut pool = self.pool_view();
-        let moves = self.volumes.iter().map(|volume| spread(&mut pool, volume, MOVES_COUNTED_MAX));
-        moves.sum::<usize>() as u64
+        let pool = self.pool_view();
+        if spread_per_mille(&pool) < EVEN_PER_MILLE
+            || !self.volumes.iter().any(|volume| is_uneven(&pool, volume))
+        {
+            return 0;
+        }
+        copies_above_average(&pool).max(1)
     }
 
     /// What is being copied, and why.
@@ -165,19 +170,19 @@ impl Facts {
     }
 }
 
-/// Carries out in `pool` what spreads a volume's copies. Returns how many moves that takes.
-pub fn spread(pool: &mut PoolView, volume: &VolumeMembership, moves_max: usize) -> usize {
-    let placed = placed(volume);
-    let moves = plan_balance(pool, &placed, moves_max);
-    for next in &moves {
-        let copies = &placed.slabs[next.slab.0 as usize];
-        let from = copies.iter().find(|copy| copy.part == next.part && !copy.is_building);
-        for drive in &mut pool.drives {
-            drive.slabs_used += u32::from(drive.drive == next.to);
-            drive.slabs_used -= u32::from(from.is_some_and(|copy| copy.drive == drive.drive));
-        }
-    }
-    moves.len()
+/// Whether copies of a volume can be moved so that drives are filled more evenly.
+pub fn is_uneven(pool: &PoolView, volume: &VolumeMembership) -> bool {
+    !plan_balance(pool, &placed(volume), 1).is_empty()
+}
+
+/// How many copies of slabs the drives hold that are filled more than all are together.
+fn copies_above_average(pool: &PoolView) -> u64 {
+    let drives = || pool.drives.iter().filter(|drive| drive.is_online);
+    let (used, total) = drives().fold((0, 0), |(used, total), drive| {
+        (used + u64::from(drive.slabs_used), total + u64::from(drive.slabs_total))
+    });
+    let share = |drive: &DriveRoom| (used * u64::from(drive.slabs_total)).div_ceil(total.max(1));
+    drives().map(|drive| u64::from(drive.slabs_used).saturating_sub(share(drive))).sum()
 }
 
 #[cfg(test)]
