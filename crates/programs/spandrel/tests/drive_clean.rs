@@ -62,7 +62,7 @@ fn the_drives_of_a_cluster_are_left_alone_while_it_is_there() {
     let copy = copy.to_str().expect("a plain name");
     let drives = cluster.run(&["drive", "list", "-o", "json"]).json();
     let id = drives[0]["id"].as_str().expect("a text").to_owned();
-    cluster.run(&["drive", "clean", copy, "--dry-run"]).refused("DRIVE_OF_NODE");
+    cluster.run(&["drive", "clean", copy, "--dry-run"]).refused("DRIVE_IN_CLUSTER");
     // Somebody who knows of no node: the running one has it open.
     let elsewhere = Lab::new();
     elsewhere.run(&["drive", "clean", text, "--yes"]).refused("DRIVE_IN_USE");

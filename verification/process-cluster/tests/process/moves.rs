@@ -202,6 +202,8 @@ fn a_drive_leaves_the_pool_and_comes_back_as_a_new_one() {
     let mut servers = servers(3);
     servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
     let (former, path) = (drive_of(&servers, "n2"), servers.drive_file("n2"));
+    let status = servers.must_run("n1", &["drive", "get", &former, "-o", "json"]).json();
+    let id = status["id"].as_str().expect("it is known").to_owned();
     let path = path.to_str().expect("a plain name");
     let refused = servers.run("n1", &["drive", "remove", &former, "--yes"]);
     assert!(refused.errors.contains("DRIVE_NEEDED"), "only two nodes would be left: {refused:?}");
@@ -224,10 +226,7 @@ fn a_drive_leaves_the_pool_and_comes_back_as_a_new_one() {
     let refused = servers.run("n2", &["drive", "add", path]);
     assert!(refused.errors.contains("taken out of the pool"), "{refused:?}");
     assert!(refused.errors.contains("spandrel drive clean"), "{refused:?}");
-    let needs_id = servers.run("n2", &["drive", "clean", path, "--yes"]);
-    let id = needs_id.errors.split_whitespace().skip_while(|word| *word != "--drive-id").nth(1);
-    let id = id.expect("it says which").trim_matches(|letter: char| !letter.is_ascii_hexdigit());
-    servers.must_run("n2", &["drive", "clean", path, "--yes", "--drive-id", id]);
+    servers.must_run("n2", &["drive", "clean", path, "--yes", "--drive-id", &id]);
     servers.must_run("n2", &["drive", "add", path]);
     assert_eq!(drive_names(&servers, "n2").len(), 2);
     let end = load.end(&["n1", "n2", "n3"].map(|node| servers.nbd_address(node)));

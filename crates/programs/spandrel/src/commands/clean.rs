@@ -1,8 +1,8 @@
 //! `spandrel drive clean`: making a drive empty that carries something.
 //!
 //! Invariants:
-//! - What the node in the directory takes up at its start stays: its own drives, by whatever path, and what is at a path
-//!   of its settings unless it is plain that others have left it there.
+//! - What the node in the directory takes up at its start stays: what is at a path of its settings, unless it is plain that
+//!   others have left it there, and its own drives by whatever path, unless the cluster says that they were taken out of it.
 //! - What the cluster in the directory counts on stays, whichever server has it.
 //! - Any other Spandrel drive may be the last that holds something. It is wiped only if somebody has typed an answer to
 //!   what is known of it, or named its identity.
@@ -172,7 +172,7 @@ impl Own {
             let subject = part.subject();
             let what = format!("{} is not cleaned", path.display());
             match &part.content {
-                Content::Drive(identity) if self.has(identity) => {
+                Content::Drive(identity) if self.has(identity) && self.drives.contains(&part.thing) => {
                     return Err(Error::new(
                         "DRIVE_OF_NODE",
                         what,
@@ -180,8 +180,8 @@ impl Own {
                             "{subject} is the drive {} of the node in {directory}, which takes it up at each start",
                             identity.drive
                         ),
-                        "take the node out of the cluster first (`spandrel node remove`, asked on another server), and \
-                         delete its directory",
+                        "take it out of the pool first (`spandrel drive remove`), or with its node (`spandrel node remove`, \
+                         asked on another server), and delete the node's directory",
                     ));
                 }
                 Content::Unclear(_) | Content::Unknown if self.drives.contains(&part.thing) => {
@@ -223,6 +223,18 @@ impl Own {
                         return Err(in_cluster(path, &self.directory, drive));
                     }
                     format!("the cluster in {directory} does not count on the drive {}", identity.drive)
+                }
+                Some(Err(error)) if self.has(identity) => {
+                    return Err(Error::new(
+                        "DRIVE_OF_NODE",
+                        format!("{} is not cleaned", path.display()),
+                        format!(
+                            "it is the drive {} of the node in {directory}, and whether it was taken out of the cluster is \
+                             not known: that cannot be asked ({})",
+                            identity.drive, error.why
+                        ),
+                        "start the node, and do it again",
+                    ));
                 }
                 Some(Err(error)) if self.is_of_cluster(identity) => format!(
                     "whether the cluster in {directory} needs the drive {} is not known: it cannot be asked ({})",
@@ -266,7 +278,9 @@ fn in_cluster(path: &Path, directory: &Path, drive: &DriveStatus) -> Error {
             "the cluster in {} counts on it: it is the drive {name}{identity} of the node {node}, {status}",
             directory.display()
         ),
-        format!("take its server out of the cluster first: `spandrel node remove {node}`"),
+        format!(
+            "take it out of the pool first: `spandrel drive remove {name}`, or with its server: `spandrel node remove {node}`"
+        ),
     )
 }
 

@@ -245,11 +245,27 @@ fn what_the_cluster_counts_on_is_refused_whoever_has_it() {
     assert!(known[0].contains("is not known"), "{known:?}");
 }
 
+/// A drive of the node that its settings do not name may have been taken out of the pool: the cluster must say so.
+#[test]
+fn a_drive_of_the_node_is_cleaned_only_if_the_cluster_says_that_it_was_taken_out() {
+    let (own, path) = (own(), Path::new("/dev/sdc"));
+    let parts = [drive_part(cluster(1), node(1), 7)];
+    own.check(path, &parts).expect("it is at no path of the settings");
+    let refused = own.check_cluster(path, &parts, || Ok(vec![status(7)])).expect_err("it is needed");
+    assert_eq!(refused.code, "DRIVE_IN_CLUSTER");
+    let silent = || Err(Error::new("NOT_RUNNING", "the cluster", "nobody is there", "start it"));
+    let refused = own.check_cluster(path, &parts, silent).expect_err("nobody can say");
+    assert!(refused.code == "DRIVE_OF_NODE" && refused.why.contains("nobody is there"), "{refused}");
+    let known = own.check_cluster(path, &parts, || Ok(vec![status(6)])).expect("it was taken out");
+    assert!(known[0].contains("does not count on"), "{known:?}");
+}
+
 #[test]
 fn partitions_are_guarded_and_named_like_the_whole() {
     let (own, path) = (own(), Path::new("/dev/sdb"));
     let within = |name: &str, part: Part| Part { partition: Some(name.to_owned()), ..part };
-    let of_node = [part(Content::Foreign), within("sdb1", drive_part(cluster(1), node(1), 7))];
+    let own_part = Part { thing: Thing::Device(2), ..drive_part(cluster(1), node(1), 7) };
+    let of_node = [part(Content::Foreign), within("sdb1", own_part)];
     let refused = own.check(path, &of_node).expect_err("it is the node's");
     assert_eq!(refused.code, "DRIVE_OF_NODE");
     assert!(refused.why.contains("its partition sdb1"), "{refused}");
