@@ -45,7 +45,7 @@ const SPREAD_ENDS_PER_MILLE: u32 = 10;
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
 
 /// For so long a request to spread copies is known to owners that take a volume over.
-const OPTIMIZE_AGE_MAX: Duration = Duration::from_hours(24);
+const OPTIMIZE_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How far the moves of one volume are.
 #[derive(Default)]

@@ -6,7 +6,6 @@
 
 pub mod administration;
 pub mod api;
-pub mod api_pool;
 pub mod client;
 pub mod counters;
 pub mod http;

@@ -10,7 +10,7 @@ mod api;
 
 use api::{
     AccessCreate, CheckLine, CheckQuery, ClusterStatus, DeleteQuery, DriveAdd, JoinRequest, NodeStop,
-    VolumeCreate,
+    PoolSettingsChange, VolumeCreate,
 };
 use axum::Json;
 use axum::extract::Query;
@@ -36,7 +36,7 @@ pub const TARGET: Target = Target {
 
 fn run(input: &[u8]) {
     let mut choices = Choices::new(input);
-    let kind = choices.byte() % 11;
+    let kind = choices.byte() % 12;
     let bytes = choices.rest();
     match kind {
         0 => {
@@ -54,6 +54,7 @@ fn run(input: &[u8]) {
         7 => read::<AccessCreate>(bytes),
         8 => read::<DriveAdd>(bytes),
         9 => read_tokens(bytes),
+        10 => read::<PoolSettingsChange>(bytes),
         _ => read::<VolumeCreate>(bytes),
     }
 }
@@ -130,7 +131,7 @@ fn pool() -> PoolView {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let bodies: [(u8, &str); 14] = [
+    let bodies: [(u8, &str); 15] = [
         (0, r#"{"name":"vm-01","size_bytes":1073741824}"#),
         (0, r#"{"name":"vm-01","size_bytes":4096,"copies":2,"owner":"n1"}"#),
         (0, r#"{"name":"vm-01","size_bytes":18446744073709547520,"copies":1}"#),
@@ -147,6 +148,7 @@ fn seeds() -> Vec<Vec<u8>> {
         ),
         (7, r#"{"name":"grafana","role":"read"}"#),
         (8, r#"{"path":"/dev/disk/by-id/nvme-1"}"#),
+        (10, r#"{"rebuild_after_drive_s":900,"balance":false}"#),
         (
             9,
             "sj1.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA.192.0.2.7:7441",

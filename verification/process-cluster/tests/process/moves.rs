@@ -229,6 +229,7 @@ fn a_drive_leaves_the_pool_and_comes_back_as_a_new_one() {
     servers.must_run("n2", &["drive", "clean", path, "--yes", "--drive-id", &id]);
     servers.must_run("n2", &["drive", "add", path]);
     assert_eq!(drive_names(&servers, "n2").len(), 2);
+    servers.await_health("n1");
     let end = load.end(&["n1", "n2", "n3"].map(|node| servers.nbd_address(node)));
     assert!(end.is_faultless(), "{end:?}");
     let verified = servers.run("n1", &["volume", "verify", "v"]);

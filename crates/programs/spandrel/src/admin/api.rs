@@ -15,7 +15,11 @@ use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, Vol
 use spandrel_trust::Secret;
 use spandrel_volume::ScrubReport;
 
-pub use super::api_pool::*;
+pub use self::pool::*;
+
+// By its path, since other programs take this file in by its own.
+#[path = "api_pool.rs"]
+mod pool;
 
 /// `GET`: [`ClusterStatus`].
 pub const STATUS: &str = "/v1/status";

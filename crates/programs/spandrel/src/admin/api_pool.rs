@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::api::{PoolStatus, Progress};
+use super::{PoolStatus, Progress};
 
 /// `GET`: [`PoolDetails`].
 pub const POOL: &str = "/v1/pool";

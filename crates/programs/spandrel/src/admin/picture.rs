@@ -516,8 +516,6 @@ pub fn natural_order(name: &str) -> Vec<(String, u64)> {
     parts
 }
 
-/// What is said of a node that is needed, in maintenance or not.
-
 #[cfg(test)]
 #[path = "picture_tests.rs"]
 mod tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use spandrel_cluster::{DriveRecord, DriveState, StateError};
 use spandrel_pool::{Demand, Shortage, check_room_without};
-use spandrel_shared::{DriveId, Error, NodeId};
+use spandrel_shared::{DriveId, Error};
 
 use super::administration::{Administration, state_error, unix_ms};
 use super::api::{self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeLetGo};
@@ -58,15 +58,16 @@ impl Administration {
         let known = facts.drives().into_iter().find(|known| known.id == Some(drive));
         let location = known.and_then(|known| known.location);
         let mut removed = DriveRemoved { name: name.to_owned(), location, warning: None };
+        let access = self.access_to(record.node).await?;
         self.remove_if_empty(drive, name, request.dry_run).await?;
         if request.dry_run {
             return Ok(removed);
         }
         tracing::warn!("drive {name} was taken out of the pool");
-        let let_go = match self.access_to(record.node).await? {
+        let let_go = match access {
             Some(NodeAccess::Here(_)) => server.let_go(drive).await,
             Some(NodeAccess::There(client)) => client.post(api::NODE_LET_GO, &NodeLetGo { drive }).await,
-            None => Err(node_away(record.node)),
+            None => Err(node_away()),
         };
         // It is done all the same: a node does not take up a drive that was removed.
         removed.warning = let_go.err().map(|error| {
@@ -99,13 +100,8 @@ impl Administration {
     }
 }
 
-fn node_away(node: NodeId) -> Error {
-    Error::new(
-        "NODE_NOT_RUNNING",
-        "the drive's node was not told",
-        format!("node {node} is away"),
-        "start it",
-    )
+fn node_away() -> Error {
+    Error::new("NODE_NOT_RUNNING", "the drive's node was not told", "it does not run", "start it")
 }
 
 fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), Error> {

@@ -1,9 +1,7 @@
 //! `spandrel drive`.
 
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 
@@ -17,6 +15,7 @@ use crate::arguments::{
     OutputArguments,
 };
 use crate::commands::clean::clean;
+use crate::commands::pool::copies_bar;
 use crate::confirm::confirm;
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome, render, system_error};
 use crate::reach::Reach;
@@ -162,10 +161,7 @@ fn remove(client: &Client, arguments: &DriveRemoveArguments) -> Outcome {
 
 /// Shows how a drive is emptied, until it is.
 fn await_empty(client: &Client, name: &str, total: u64) -> Result<(), Error> {
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
-    let style =
-        ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos} of {len} copies moved {msg}");
-    bar.set_style(style.expect("the template is well-formed").progress_chars("=> "));
+    let bar = copies_bar(total);
     loop {
         let drives: Vec<DriveStatus> = client.get(api::DRIVES)?;
         let drive = drives.iter().find(|drive| drive.name == name);

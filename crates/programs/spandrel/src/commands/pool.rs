@@ -74,10 +74,7 @@ fn optimize(client: &Client, arguments: PoolOptimizeArguments) -> Outcome {
 
 /// Shows how copies are spread, until none more move.
 fn await_even(client: &Client, mut total: u64) -> Result<PoolDetails, Error> {
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
-    let style =
-        ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos} of {len} copies moved {msg}");
-    bar.set_style(style.expect("the template is well-formed").progress_chars("=> "));
+    let bar = copies_bar(total);
     let mut moved = Instant::now();
     loop {
         let pool: PoolDetails = client.get(api::POOL)?;
@@ -101,6 +98,15 @@ fn await_even(client: &Client, mut total: u64) -> Result<PoolDetails, Error> {
         bar.set_message(if rate > 0 { format!("{}/s", format_size(rate)) } else { String::new() });
         client.pause(INTERVAL);
     }
+}
+
+/// A bar that shows how many copies of all were moved; hidden where nobody looks.
+pub fn copies_bar(total: u64) -> ProgressBar {
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
+    let style =
+        ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos} of {len} copies moved {msg}");
+    bar.set_style(style.expect("the template is well-formed").progress_chars("=> "));
+    bar
 }
 
 fn render(details: &PoolDetails) -> String {

@@ -8,6 +8,7 @@ use spandrel_shared::{DriveId, Error};
 use super::peers::drive_name;
 use super::settings::ServerSettings;
 use super::state_member::StateMemberKeeper;
+use crate::admin::administration::state_error;
 use crate::admin::api::{DriveAdd, DriveAdded};
 use crate::device::System;
 use crate::drive_prefix;
@@ -55,8 +56,22 @@ pub async fn add_drive(
     Ok(DriveAdded { name, size_bytes: report.size_bytes, media })
 }
 
-/// Has a node let go of a drive that is no part of the pool any more, and does not give it to it again.
-pub async fn let_go(node: &NodeHandle, keeper: &StateMemberKeeper, drive: DriveId) -> Result<(), Error> {
+/// Has a node let go of a drive that is no part of the pool any more, and does not give it to it again. Whoever asks for
+/// that is not believed: the cluster's state must say that the drive was taken out.
+pub async fn let_go(
+    node: &NodeHandle,
+    keeper: &StateMemberKeeper,
+    state: &ClusterState<NodeState>,
+    drive: DriveId,
+) -> Result<(), Error> {
+    if !state.is_drive_removed(drive).await.map_err(state_error)? {
+        return Err(Error::new(
+            "DRIVE_IN_USE",
+            format!("the node does not let go of drive {drive}"),
+            "it was not taken out of the pool",
+            "take it out with `spandrel drive remove`",
+        ));
+    }
     let location = node.ask(move |node| async move { node.let_go_drive(drive).await }).await?;
     let Some(location) = location else { return Ok(()) };
     let prefix = drive_prefix();

@@ -575,9 +575,9 @@ impl Server for OwnServer {
     fn let_go(&self, drive: DriveId) -> BoxFuture<'_, Result<(), Error>> {
         let gone = async move {
             let node = self.node.clone().ok_or_else(not_a_node)?;
-            let keeper = Arc::clone(&self.keeper);
+            let (keeper, state) = (Arc::clone(&self.keeper), self.state.clone());
             // Not to be left half-done by a client that leaves.
-            let gone = tokio::spawn(async move { let_go(&node, &keeper, drive).await });
+            let gone = tokio::spawn(async move { let_go(&node, &keeper, &state, drive).await });
             gone.await.unwrap_or_else(|error| Err(system_error("the drive", &std::io::Error::other(error))))
         };
         gone.boxed()
