@@ -12,7 +12,7 @@
 //!
 //! Plans are made again and again, each with what the last one has changed, until there is nothing left to move.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -23,6 +23,9 @@ use crate::view::{DriveRoom, PoolView};
 
 /// Of so many slabs on one drive one will be found that can be moved, if any can: the others are not looked at.
 const SLABS_LOOKED_AT_MAX: usize = 4096;
+
+/// So many slabs are tried for one plan at most: it is made on the thread that serves clients.
+const SLABS_TRIED_MAX: u32 = 20_000;
 
 /// A copy of a slab, where it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +107,10 @@ struct Planner<'a> {
     slabs: Vec<Vec<PlacedCopy>>,
     /// See [`Self::slabs_by_drive`].
     by_drive: OnceCell<Rc<SlabsByDrive>>,
+    /// How many slabs may be tried yet.
+    tries_left: Cell<u32>,
+    /// Beside which nodes no room can be made: it only becomes less.
+    stuck: BTreeSet<BTreeSet<NodeId>>,
 }
 
 /// The slabs of which each drive holds a copy; of many, some.
@@ -137,6 +144,8 @@ impl<'a> Planner<'a> {
             owner: volume.owner,
             slabs: volume.slabs.clone(),
             by_drive: OnceCell::new(),
+            tries_left: Cell::new(SLABS_TRIED_MAX),
+            stuck: BTreeSet::new(),
         }
     }
 
@@ -197,8 +206,22 @@ impl<'a> Planner<'a> {
         let with_owner = if stays_with_owner { self.emptiest(slab, on_own_node) } else { None };
         match with_owner.or_else(|| self.emptiest(slab, elsewhere)) {
             Some(to) => Some(self.begin(slab, copy.part, to)),
-            None => self.make_room(&beside),
+            None if self.stuck.contains(&beside) => None,
+            None => {
+                let made = self.make_room(&beside);
+                if made.is_none() {
+                    self.stuck.insert(beside);
+                }
+                made
+            }
         }
+    }
+
+    /// Whether one more slab may be tried.
+    fn may_try(&self) -> bool {
+        let left = self.tries_left.get();
+        self.tries_left.set(left.saturating_sub(1));
+        left > 0
     }
 
     fn begin(&mut self, slab: SlabIndex, part: u8, to: DriveId) -> Move {
@@ -211,6 +234,9 @@ impl<'a> Planner<'a> {
     /// The last of a row of moves, each into the place that the next one leaves, which begins on a node that is not
     /// `beside`.
     fn make_room(&mut self, beside: &BTreeSet<NodeId>) -> Option<Move> {
+        if !self.drives.values().any(|room| self.has_room(room)) {
+            return None;
+        }
         let mut seen: BTreeSet<NodeId> =
             self.online.iter().filter(|node| !beside.contains(*node)).copied().collect();
         let by_drive = self.slabs_by_drive();
@@ -218,6 +244,9 @@ impl<'a> Planner<'a> {
         while let Some(node) = full.pop_front() {
             let of_node = by_drive.iter().filter(|(drive, _)| self.node_of(**drive) == Some(node));
             for slab in of_node.flat_map(|(_, slabs)| slabs).copied() {
+                if !self.may_try() {
+                    return None;
+                }
                 let Some(copy) = self.movable(slab, node) else { continue };
                 let others = self.nodes_beside(slab, copy.part);
                 let is_allowed = |room: &DriveRoom| room.node != node && !others.contains(&room.node);
@@ -302,6 +331,9 @@ impl<'a> Planner<'a> {
         while let Some(at) = next.pop_front() {
             let node = self.node_of(at)?;
             for slab in by_drive.get(&at).into_iter().flatten().copied() {
+                if !self.may_try() {
+                    return None;
+                }
                 let Some(copy) = self.movable(slab, node).filter(|copy| copy.drive == at) else { continue };
                 let beside = self.nodes_beside(slab, copy.part);
                 // What lies with the owner stays with it.

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use spandrel_cluster::store::{Revision, StateStore};
+use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{DriveState, VolumeMembership};
 use spandrel_platform::{Instant, Platform};
 use spandrel_pool::{
@@ -62,7 +62,8 @@ pub(crate) struct Moving {
 /// What a plan depends on.
 #[derive(Clone, PartialEq, Eq)]
 struct Basis {
-    pool: Revision,
+    /// See [`ClusterView::changes`](crate::view::ClusterView::changes).
+    pool: u64,
     volume: ConfigurationVersion,
     leaving: BTreeSet<DriveId>,
 }
@@ -70,14 +71,14 @@ struct Basis {
 /// Whether drives are filled unevenly. It is looked at when the pool has changed.
 #[derive(Default)]
 struct Evenness {
-    judged: Option<Revision>,
+    judged: Option<u64>,
     uneven_since: Option<Instant>,
 }
 
 impl Evenness {
-    /// Judges the pool, if that was of an older revision.
-    fn judge(&mut self, revision: Revision, now: Instant, pool: impl FnOnce() -> PoolView) {
-        if self.judged.replace(revision) == Some(revision) {
+    /// Judges the pool, if it has changed since.
+    fn judge(&mut self, changes: u64, now: Instant, pool: impl FnOnce() -> PoolView) {
+        if self.judged.replace(changes) == Some(changes) {
             return;
         }
         let limit = if self.uneven_since.is_some() { SPREAD_ENDS_PER_MILLE } else { UNEVEN_PER_MILLE };
@@ -113,7 +114,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         loop {
             self.parts.platform.sleep(INTERVAL).await;
             let now = self.parts.platform.now();
-            evenness.judge(self.parts.view.revision(), now, || self.pool_view());
+            evenness.judge(self.parts.view.changes(), now, || self.pool_view());
             let wanted = self.wanted(now, evenness.is_lost(now));
             let ownerships: Vec<_> = self.ownerships.borrow().values().cloned().collect();
             for ownership in ownerships {
@@ -184,7 +185,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     fn next_moves(&self, ownership: &Ownership<P, S>, wanted: &Wanted, replaces: bool) -> Vec<Move> {
         let seen = ownership.seen();
         let basis = Basis {
-            pool: self.parts.view.revision(),
+            pool: self.parts.view.changes(),
             volume: seen.record.configuration,
             leaving: wanted.leaving.clone(),
         };

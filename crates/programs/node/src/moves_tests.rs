@@ -34,8 +34,8 @@ fn at_s(seconds: u64) -> Instant {
 #[test]
 fn copies_are_spread_when_a_pool_stays_uneven() {
     let mut evenness = Evenness::default();
-    let mut judge = |revision: u64, second: u64, used: [u32; 2]| {
-        evenness.judge(Revision(revision), at_s(second), || pool(used));
+    let mut judge = |changes: u64, second: u64, used: [u32; 2]| {
+        evenness.judge(changes, at_s(second), || pool(used));
         evenness.is_lost(at_s(second))
     };
     assert!(!judge(1, 0, [0, 150]), "as even as it need be");

@@ -36,6 +36,7 @@ pub(crate) struct ClusterView {
     shown_since: RefCell<BTreeMap<VolumeId, (Epoch, Instant)>>,
     changed_volumes: RefCell<BTreeSet<VolumeId>>,
     revision: Cell<Revision>,
+    changes: Cell<u64>,
     /// The revision of the last change for good that was seen; `None` before there was any.
     changed_for_good: Cell<Option<Revision>>,
     /// Notified when anything here changes.
@@ -56,6 +57,7 @@ impl ClusterView {
             shown_since: RefCell::default(),
             changed_volumes: RefCell::default(),
             revision: Cell::new(Revision::ZERO),
+            changes: Cell::new(0),
             changed_for_good: Cell::new(None),
             changed: Signal::new(),
         }
@@ -64,6 +66,12 @@ impl ClusterView {
     /// The newest revision that was seen.
     pub(crate) fn revision(&self) -> Revision {
         self.revision.get()
+    }
+
+    /// How often anything here has changed. Its parts are watched one by one, so one may come to a revision later than
+    /// another: this changes then, the newest revision does not.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.get()
     }
 
     /// The revision of the last change for good that was seen: see [`StateStamp`](spandrel_cluster::StateStamp).
@@ -212,6 +220,7 @@ impl ClusterView {
 
     fn note_change(&self, revision: Revision) {
         self.revision.set(self.revision.get().max(revision));
+        self.changes.set(self.changes.get() + 1);
         self.changed.notify_all();
     }
 }

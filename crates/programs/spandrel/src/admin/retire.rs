@@ -120,9 +120,9 @@ fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), 
 
 /// Whether the other drives have room for all copies of all volumes.
 fn check_room(facts: &Facts, name: &str, drive: DriveId) -> Result<(), Error> {
-    let drives = facts.room.drives.iter();
-    let going = drives.filter(|(id, record)| **id == drive || record.state != DriveState::Active);
-    let leaving: BTreeSet<DriveId> = going.map(|(id, _)| *id).collect();
+    // What is away for too long is being built elsewhere already, and takes room there.
+    let mut leaving: BTreeSet<DriveId> = facts.drives_left();
+    leaving.insert(drive);
     let demand = |slabs: u32, copies: u8| Demand { slabs: u64::from(slabs), copies };
     let demands = facts.volumes.iter().map(|volume| demand(volume.record.slab_count(), volume.record.copies));
     check_room_without(&facts.pool_view(), &leaving, &demands.collect::<Vec<_>>())

@@ -87,7 +87,6 @@ pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
     Ok(EXIT_OK)
 }
 
-/// Puts a node into maintenance, and waits until it owns no volume.
 /// Whether a node may be switched off, and the arithmetic.
 fn render_safety(safety: &NodeSafety) -> String {
     let NodeSafety { node, against, volumes, votes, copies_held, shortage } = safety;
@@ -122,6 +121,7 @@ fn render_safety(safety: &NodeSafety) -> String {
     text
 }
 
+/// Puts a node into maintenance, and waits until it owns no volume.
 fn drain(client: &Client, arguments: &NodeDrainArguments) -> Outcome {
     let name = &arguments.name;
     let path = path_with(api::NODE_DRAIN, name);
