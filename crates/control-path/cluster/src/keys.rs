@@ -9,6 +9,7 @@
 //! volumes-by-name/<name>         the volume of that name
 //! slabs/<volume>/<chunk>         the copy sets of 256 slabs, chunk in 8 hexadecimal digits
 //! stale/<volume>/<drive>         the copies there may lack writes
+//! settings                       what is set for the whole pool
 //! room                           changes with every promise of room
 //! rooms/<volume>                 the room that the volume was promised, by drive
 //! awake/<node>                   a server runs that could help to keep this state; vanishes with its lease

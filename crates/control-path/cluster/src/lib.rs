@@ -7,8 +7,8 @@
 //! On it stand the [`records`] at their [`keys`], and [`ClusterState`], which reads and changes
 //! them: nodes and drives in [`state`], volumes in [`volumes`], a volume's copies and marks in
 //! [`changes`], copies that take the places of others in [`moves`], by the rules of [`membership`]; what is set for the
-//! whole pool in [`settings`]. A
-//! [`mirror`] keeps a part of it up to date in memory, and a [`stamp`] says how new a state is.
+//! whole pool in [`settings`]. A [`mirror`] keeps a part of it up to date in memory, and a [`stamp`] says how new a state
+//! is.
 //!
 //! What nodes promise each other without the state is in [`promises`], who lives in [`liveness`],
 //! and who may go on without the others in [`majority`].

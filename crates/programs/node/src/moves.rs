@@ -93,7 +93,6 @@ impl Evenness {
 }
 
 /// What is to be done with the pool's copies at a moment.
-#[derive(Default)]
 struct Wanted {
     /// Copies are moved away from these.
     leaving: BTreeSet<DriveId>,

@@ -219,7 +219,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             reachable: inner.parts.liveness.reachable().into_iter().collect(),
             alive: inner.parts.view.alive_nodes().into_iter().collect(),
             state_requests: self.state_requests(),
-            drives_away: inner.drives_away(),
+            drives_away: inner.drives_away(now),
             drives: inner.drives.borrow().iter().map(|drive| report_drive(drive)).collect(),
             owned: ownerships
                 .iter()
@@ -230,8 +230,8 @@ impl<P: Platform, S: StateStore> Node<P, S> {
 }
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
-    fn drives_away(&self) -> Vec<DriveAway> {
-        let (now, absence) = (self.parts.platform.now(), self.absence.borrow());
+    fn drives_away(&self, now: Instant) -> Vec<DriveAway> {
+        let absence = self.absence.borrow();
         let missed = absence.too_long(&self.parts.view, &self.parts.view.settings(), now);
         let away = |(drive, away)| DriveAway {
             drive,

@@ -1,8 +1,8 @@
 //! Administering a cluster: what can be asked of it, and how.
 //!
 //! Reading order: [`api`] (paths and forms), [`administration`] (what is done when something is asked), [`nodes`]
-//! (whom it asks in turn), [`picture`] (from facts to forms; [`pool`] of the pool as a whole, [`safety`] of whether a node may be switched off), [`server`] (HTTP in front of it), [`http`] and
-//! [`client`] (asking).
+//! (whom it asks in turn), [`picture`] (from facts to forms; [`pool`] of the pool as a whole, [`safety`] of whether a node
+//! may be switched off), [`retire`] (drives that leave), [`server`] (HTTP in front of it), [`http`] and [`client`] (asking).
 
 pub mod administration;
 pub mod api;

@@ -46,6 +46,9 @@ const LEAVE_PAUSE: Duration = Duration::from_millis(50);
 /// How often a change of a node's maintenance is begun anew when something else changes at the same time.
 const MAINTENANCE_TRIES: u32 = 16;
 
+/// How often another change of the cluster's state is.
+const CONFLICT_TRIES: u32 = 16;
+
 /// Digits of a join token's digest by which people name it.
 const JOIN_ID_DIGITS: usize = 8;
 
@@ -488,14 +491,12 @@ impl Administration {
             self.know(node, record)
         };
         let nodes = join_all(self.nodes.list().await?.into_iter().map(know)).await;
-        let settings = self.state.settings().await.map_err(state_error)?;
         Ok(Facts {
             nodes,
             drive_names: locked(&self.drive_names).clone(),
             room,
             volumes: memberships,
             geometry: self.cluster.slab_bytes,
-            settings: settings.map(|stored| stored.record).unwrap_or_default(),
             generation: self.cluster.generation,
         })
     }
@@ -728,6 +729,20 @@ fn volume_not_served(name: &str, wanted: &str) -> Error {
         format!("for {} s no node served it", (OWNER_PAUSE * OWNER_TRIES).as_secs()),
         "look at it with `spandrel volume get`, and start the nodes that hold its copies",
     )
+}
+
+/// Makes a change of the cluster's state, begun anew when somebody else changes the same at the same time.
+pub(super) async fn unless_conflict<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, StateError>>,
+{
+    for _ in 0..CONFLICT_TRIES {
+        match attempt().await {
+            Err(StateError::Conflict) => {}
+            outcome => return outcome.map_err(state_error),
+        }
+    }
+    Err(state_error(StateError::Conflict))
 }
 
 /// The time of day.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_cluster::{
-    DriveRecord, DriveState, Member, NodeRecord, PoolRoom, SettingsRecord, VolumeMembership, VolumeRecord,
+    DriveRecord, DriveState, Member, NodeRecord, PoolRoom, VolumeMembership, VolumeRecord,
 };
 use spandrel_fleet::Target;
 use spandrel_health::{
@@ -37,8 +37,6 @@ pub struct Facts {
     pub volumes: Vec<VolumeMembership>,
     /// The pool's slab size.
     pub geometry: SlabGeometry,
-    /// What is set for the pool.
-    pub settings: SettingsRecord,
     /// The generation of the cluster's state. The marks of a volume of an older one say nothing yet.
     pub generation: u32,
 }

@@ -2,20 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use spandrel_cluster::{DriveState, Member, SettingsRecord, StateError, VolumeMembership};
+use spandrel_cluster::{DriveState, Member, SettingsRecord, VolumeMembership};
 use spandrel_node::placed;
 use spandrel_pool::{DriveRoom, PoolView, plan_balance, spread_per_mille};
 use spandrel_shared::{DriveId, Error};
 use spandrel_volume::LegId;
 
-use super::administration::{Administration, state_error, unix_ms};
+use super::administration::{Administration, state_error, unix_ms, unless_conflict};
 use super::api::{
     DriveFill, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange, Progress,
 };
 use super::picture::{Facts, leg_id};
-
-/// How often a change of the settings is begun anew when somebody else changes them at the same time.
-const TRIES: u32 = 16;
 
 /// Where the drives' shares differ by less, nothing has to move: some slabs are on each of them, more or less.
 const EVEN_PER_MILLE: u32 = 10;
@@ -23,7 +20,9 @@ const EVEN_PER_MILLE: u32 = 10;
 impl Administration {
     /// The pool, and what is being done with its copies.
     pub async fn pool(&self) -> Result<PoolDetails, Error> {
-        Ok(self.facts().await?.pool_details())
+        let settings = self.state().settings().await.map_err(state_error)?;
+        let settings = settings.map(|stored| stored.record).unwrap_or_default();
+        Ok(self.facts().await?.pool_details(&settings))
     }
 
     /// Has copies spread as evenly as they can, whatever the settings say. Done by the owners of the volumes, little by
@@ -49,13 +48,7 @@ impl Administration {
     }
 
     async fn change_pool(&self, change: impl Fn(&mut SettingsRecord)) -> Result<SettingsRecord, Error> {
-        for _ in 0..TRIES {
-            match self.state().change_settings(&change).await {
-                Err(StateError::Conflict) => {}
-                changed => return changed.map_err(state_error),
-            }
-        }
-        Err(state_error(StateError::Conflict))
+        unless_conflict(|| self.state().change_settings(&change)).await
     }
 }
 
@@ -69,7 +62,8 @@ fn pool_settings(record: &SettingsRecord) -> PoolSettings {
 
 impl Facts {
     /// The pool, and what is being done with its copies.
-    pub fn pool_details(&self) -> PoolDetails {
+    pub fn pool_details(&self, settings: &SettingsRecord) -> PoolDetails {
+        let left = self.drives_left();
         let online = self.pool_view().drives.into_iter().filter(|drive| drive.is_online);
         let mut fills: Vec<DriveFill> = online
             .filter(|drive| drive.slabs_total > 0)
@@ -84,11 +78,11 @@ impl Facts {
         let owned = reports.flat_map(|report| &report.owned);
         PoolDetails {
             pool: self.pool(),
-            settings: pool_settings(&self.settings),
+            settings: pool_settings(settings),
             fullest: fills.last().cloned(),
             emptiest: fills.first().cloned(),
-            jobs: self.jobs(),
-            copies_to_replace: self.volumes.iter().map(|volume| self.copies_to_replace(volume)).sum(),
+            jobs: self.jobs(&left),
+            copies_to_replace: self.volumes.iter().map(|volume| copies_to_replace(volume, &left)).sum(),
             copies_without_place: owned.map(|owned| owned.copies_without_place).sum(),
             copies_to_spread: self.copies_to_spread(),
         }
@@ -100,17 +94,6 @@ impl Facts {
         let missed = reports.flat_map(|report| &report.drives_away).filter(|away| !away.is_waited_for);
         let decided = self.room.drives.iter().filter(|(_, record)| record.state != DriveState::Active);
         missed.map(|away| away.drive).chain(decided.map(|(drive, _)| *drive)).collect()
-    }
-
-    fn copies_to_replace(&self, volume: &VolumeMembership) -> u64 {
-        let left = self.drives_left();
-        let of_set = |members: &[Member]| {
-            let is_begun = |part: u8| members.iter().any(|other| other.building && other.part == part);
-            let waits =
-                |member: &&Member| left.contains(&member.drive) && !member.building && !is_begun(member.part);
-            members.iter().filter(waits).count() as u64
-        };
-        volume.sets.iter().map(|set| of_set(&set.members)).sum()
     }
 
     /// How many copies would have to move for all drives to be filled alike, about: what is above the average, if any
@@ -126,13 +109,13 @@ impl Facts {
     }
 
     /// What is being copied, and why.
-    fn jobs(&self) -> Vec<Job> {
-        let mut jobs: Vec<Job> = self.volumes.iter().flat_map(|volume| self.jobs_of(volume)).collect();
+    fn jobs(&self, left: &BTreeSet<DriveId>) -> Vec<Job> {
+        let mut jobs: Vec<Job> = self.volumes.iter().flat_map(|volume| self.jobs_of(volume, left)).collect();
         jobs.sort_by(|one, two| (&one.volume, &one.drive).cmp(&(&two.volume, &two.drive)));
         jobs
     }
 
-    fn jobs_of(&self, volume: &VolumeMembership) -> Vec<Job> {
+    fn jobs_of(&self, volume: &VolumeMembership, left: &BTreeSet<DriveId>) -> Vec<Job> {
         let legs = self.owner(volume).map(|owner| &owner.legs[..]).unwrap_or_default();
         let mut slabs: BTreeMap<LegId, u32> = BTreeMap::new();
         for member in volume.sets.iter().flat_map(|set| &set.members) {
@@ -142,7 +125,7 @@ impl Facts {
             let (done, total) = leg.resync_pages?;
             let id = LegId { drive: leg.drive, is_building: leg.is_building };
             Some(Job {
-                kind: if leg.is_building { self.kind_of(volume, leg.drive) } else { JobKind::Repair },
+                kind: if leg.is_building { kind_of(volume, leg.drive, left) } else { JobKind::Repair },
                 volume: volume.record.name.clone(),
                 drive: self.drive_name(leg.drive),
                 slabs: slabs.get(&id).copied().unwrap_or(0),
@@ -153,21 +136,31 @@ impl Facts {
         };
         legs.iter().filter_map(job).collect()
     }
+}
 
-    /// Why copies are built on a drive: as something is wrong with one whose place they take, or only to spread them.
-    fn kind_of(&self, volume: &VolumeMembership, drive: DriveId) -> JobKind {
-        let left = self.drives_left();
-        let is_well = |member: &Member| volume.is_in_sync(member) && !left.contains(&member.drive);
-        let replaces_ill = volume.sets.iter().any(|set| {
-            let built = set.members.iter().filter(|member| member.building && member.drive == drive);
-            let mut parts = built.map(|member| member.part);
-            parts.any(|part| {
-                let mut former = set.members.iter().filter(|member| !member.building && member.part == part);
-                former.any(|member| !is_well(member))
-            })
-        });
-        if replaces_ill { JobKind::Regeneration } else { JobKind::Rebalance }
-    }
+/// Copies of a volume on drives that are left, and not being built elsewhere yet.
+fn copies_to_replace(volume: &VolumeMembership, left: &BTreeSet<DriveId>) -> u64 {
+    let of_set = |members: &[Member]| {
+        let is_begun = |part: u8| members.iter().any(|other| other.building && other.part == part);
+        let waits =
+            |member: &&Member| left.contains(&member.drive) && !member.building && !is_begun(member.part);
+        members.iter().filter(waits).count() as u64
+    };
+    volume.sets.iter().map(|set| of_set(&set.members)).sum()
+}
+
+/// Why copies are built on a drive: as something is wrong with one whose place they take, or only to spread them.
+fn kind_of(volume: &VolumeMembership, drive: DriveId, left: &BTreeSet<DriveId>) -> JobKind {
+    let is_well = |member: &Member| volume.is_in_sync(member) && !left.contains(&member.drive);
+    let replaces_ill = volume.sets.iter().any(|set| {
+        let built = set.members.iter().filter(|member| member.building && member.drive == drive);
+        let mut parts = built.map(|member| member.part);
+        parts.any(|part| {
+            let mut former = set.members.iter().filter(|member| !member.building && member.part == part);
+            former.any(|member| !is_well(member))
+        })
+    });
+    if replaces_ill { JobKind::Regeneration } else { JobKind::Rebalance }
 }
 
 /// Whether copies of a volume can be moved so that drives are filled more evenly.

@@ -31,7 +31,7 @@ async fn with_a_move() -> Facts {
 
 #[tokio::test]
 async fn a_pool_at_rest_does_nothing() {
-    let details = facts().await.pool_details();
+    let details = facts().await.pool_details(&SettingsRecord::default());
     assert_eq!(details.jobs, []);
     assert_eq!((details.copies_to_replace, details.copies_to_spread), (0, 0));
     assert_eq!(details.fullest.map(|fill| fill.promised_per_mille), Some(1000 * 2 / 14));
@@ -39,7 +39,7 @@ async fn a_pool_at_rest_does_nothing() {
 
 #[tokio::test]
 async fn copies_that_go_to_an_empty_drive_are_a_rebalance() {
-    let details = with_a_move().await.pool_details();
+    let details = with_a_move().await.pool_details(&SettingsRecord::default());
     let [job] = &details.jobs[..] else { panic!("{:?}", details.jobs) };
     assert_eq!((job.kind, job.drive.as_str(), job.slabs), (JobKind::Rebalance, "n4/d1", 2));
     assert_eq!((job.bytes_per_second(), job.left_ms()), (Some(1 << 22), Some(1500)));
@@ -47,14 +47,18 @@ async fn copies_that_go_to_an_empty_drive_are_a_rebalance() {
 
 #[tokio::test]
 async fn copies_that_make_up_for_others_are_a_regeneration() {
-    let kind = |facts: &Facts| facts.pool_details().jobs[0].kind;
+    let kind = |facts: &Facts| facts.pool_details(&SettingsRecord::default()).jobs[0].kind;
     let mut stale = with_a_move().await;
     stale.volumes[0].marks.insert(drive_id(3), Version::ZERO);
     assert_eq!(kind(&stale), JobKind::Regeneration);
     let mut retired = with_a_move().await;
     retired.room.drives.get_mut(&drive_id(3)).expect("it is there").state = DriveState::Retired;
     assert_eq!(kind(&retired), JobKind::Regeneration);
-    assert_eq!(retired.pool_details().copies_to_replace, 0, "all of them are being built");
+    assert_eq!(
+        retired.pool_details(&SettingsRecord::default()).copies_to_replace,
+        0,
+        "all of them are being built"
+    );
     let mut away = with_a_move().await;
     let missed = |is_waited_for| DriveAway { drive: drive_id(3), away_ms: 5, is_waited_for };
     away.nodes[1].report.as_mut().expect("it runs").drives_away = vec![missed(true)];
@@ -68,7 +72,7 @@ async fn copies_wait_that_have_no_other_place() {
     let mut facts = facts().await;
     facts.room.drives.get_mut(&drive_id(3)).expect("it is there").state = DriveState::Retired;
     facts.nodes[0].report.as_mut().expect("it runs").owned[0].copies_without_place = 2;
-    let details = facts.pool_details();
+    let details = facts.pool_details(&SettingsRecord::default());
     assert_eq!((details.copies_to_replace, details.copies_without_place), (2, 2));
 }
 
@@ -81,7 +85,7 @@ async fn an_empty_drive_makes_a_pool_uneven() {
     }
     facts.nodes[0].report.as_mut().expect("it runs").owned[0].legs.truncate(3);
     facts.room.drives.values_mut().for_each(|drive| drive.slabs_promised_max = 8);
-    let details = facts.pool_details();
+    let details = facts.pool_details(&SettingsRecord::default());
     assert_eq!(details.emptiest.map(|fill| fill.drive).as_deref(), Some("n4/d1"));
     assert_eq!(details.copies_to_spread, 1);
     assert_eq!(facts.volumes()[0].status.to_string(), "Healthy (Suboptimal)");

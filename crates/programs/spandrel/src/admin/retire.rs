@@ -2,17 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use spandrel_cluster::{DriveRecord, DriveState, StateError};
+use spandrel_cluster::{DriveRecord, DriveState};
 use spandrel_pool::{Demand, Shortage, check_room_without};
 use spandrel_shared::{DriveId, Error};
 
-use super::administration::{Administration, state_error, unix_ms};
+use super::administration::{Administration, unix_ms, unless_conflict};
 use super::api::{self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeLetGo};
 use super::nodes::NodeAccess;
 use super::picture::Facts;
-
-/// How often it is begun anew when something else changes the drive's record at the same time.
-const TRIES: u32 = 16;
 
 impl Administration {
     /// Has a drive emptied, or used again. It serves what it holds until that is elsewhere.
@@ -43,7 +40,7 @@ impl Administration {
             }
         };
         if !request.dry_run {
-            self.decide_drive(drive, state).await?;
+            unless_conflict(|| self.state().decide_drive(drive, state)).await?;
         }
         Ok(retired)
     }
@@ -59,7 +56,7 @@ impl Administration {
         let location = known.and_then(|known| known.location);
         let mut removed = DriveRemoved { name: name.to_owned(), location, warning: None };
         let access = self.access_to(record.node).await?;
-        self.remove_if_empty(drive, name, request.dry_run).await?;
+        unless_conflict(|| self.state().remove_drive(drive, name, unix_ms(), request.dry_run)).await?;
         if request.dry_run {
             return Ok(removed);
         }
@@ -77,26 +74,6 @@ impl Administration {
             )
         });
         Ok(removed)
-    }
-
-    async fn remove_if_empty(&self, drive: DriveId, name: &str, dry_run: bool) -> Result<(), Error> {
-        for _ in 0..TRIES {
-            match self.state().remove_drive(drive, name, unix_ms(), dry_run).await {
-                Err(StateError::Conflict) => {}
-                removed => return removed.map_err(state_error),
-            }
-        }
-        Err(state_error(StateError::Conflict))
-    }
-
-    async fn decide_drive(&self, drive: DriveId, state: DriveState) -> Result<(), Error> {
-        for _ in 0..TRIES {
-            match self.state().decide_drive(drive, state).await {
-                Err(StateError::Conflict) => {}
-                decided => return decided.map_err(state_error),
-            }
-        }
-        Err(state_error(StateError::Conflict))
     }
 }
 

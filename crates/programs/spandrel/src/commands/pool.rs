@@ -10,7 +10,7 @@ use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
 use crate::admin::api::{
-    self, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange,
+    self, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange, PoolStatus,
 };
 use crate::admin::client::Client;
 use crate::arguments::{Output, PoolCommand, PoolOptimizeArguments, PoolSetArguments, Switch};
@@ -109,6 +109,17 @@ pub fn copies_bar(total: u64) -> ProgressBar {
     bar
 }
 
+/// The room of a pool, in words.
+pub fn room_text(pool: &PoolStatus) -> String {
+    format!(
+        "{} of {} promised to volumes ({}), {} free",
+        format_size(pool.promised_bytes),
+        format_size(pool.total_bytes),
+        percent(pool.promised_bytes, pool.total_bytes),
+        format_size(pool.free_bytes),
+    )
+}
+
 fn render(details: &PoolDetails) -> String {
     let pool = &details.pool;
     let mut text = String::new();
@@ -116,14 +127,7 @@ fn render(details: &PoolDetails) -> String {
         let _ = writeln!(text, "{name:<8} {value}");
     };
     line("pool", pool.status.to_string());
-    let room = format!(
-        "{} of {} promised to volumes ({}), {} free",
-        format_size(pool.promised_bytes),
-        format_size(pool.total_bytes),
-        percent(pool.promised_bytes, pool.total_bytes),
-        format_size(pool.free_bytes),
-    );
-    line("room", room);
+    line("room", room_text(pool));
     line("reserve", format!("{} should stay free for repairs", format_size(pool.reserve_bytes)));
     text += &render_evenness(details);
     text += &render_settings(&details.settings);

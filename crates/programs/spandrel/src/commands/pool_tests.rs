@@ -1,7 +1,7 @@
 use spandrel_health::{HealthStatus, OperationalStatus, Status};
 
 use super::*;
-use crate::admin::api::{DriveFill, PoolStatus, Progress};
+use crate::admin::api::{DriveFill, Progress};
 use crate::table::WIDTH_MAX;
 
 fn details() -> PoolDetails {

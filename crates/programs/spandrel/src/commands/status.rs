@@ -8,9 +8,9 @@ use spandrel_shared::size::format_size;
 use crate::admin::api::{self, ClusterStatus};
 use crate::admin::client::Client;
 use crate::arguments::{Output, OutputArguments};
-use crate::commands::{drive, node, volume};
+use crate::commands::{drive, node, pool, volume};
 use crate::failure::{EXIT_OK, Outcome};
-use crate::text::{copies_text, counted, format_us, json, percent, say};
+use crate::text::{copies_text, counted, format_us, json, say};
 
 /// Shows how the cluster is.
 pub fn status(client: &Client, arguments: OutputArguments) -> Outcome {
@@ -27,14 +27,7 @@ fn render(status: &ClusterStatus) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "cluster  {} ({}) in {}", status.name, status.cluster, status.directory);
     let _ = writeln!(text, "pool     {}", pool.status);
-    let _ = writeln!(
-        text,
-        "room     {} of {} promised to volumes ({}), {} free",
-        format_size(pool.promised_bytes),
-        format_size(pool.total_bytes),
-        percent(pool.promised_bytes, pool.total_bytes),
-        format_size(pool.free_bytes),
-    );
+    let _ = writeln!(text, "room     {}", pool::room_text(&status.pool));
     let _ = writeln!(
         text,
         "         {} should stay free for repairs; a new volume with {} may have {}",
