@@ -85,6 +85,14 @@ fn heal(servers: &Servers, volumes: Vec<Volume>) {
         volume.load.await_answers(200);
     }
     servers.await_health("n1");
+    // Volumes may be well before the state says again that each node lives, and the next one could not be placed yet. A
+    // node knows of itself that it lives, so each is asked about the others.
+    for node in nodes_of(servers) {
+        servers.await_status(&node, "all there", |status| {
+            let mut nodes = status["nodes"].as_array().into_iter().flatten();
+            nodes.all(|node| node["status"]["health"] == "Healthy")
+        });
+    }
     for Volume { name, load } in volumes {
         let addresses: Vec<Address> =
             nodes_of(servers).iter().map(|node| servers.nbd_address(node)).collect();
