@@ -124,7 +124,14 @@ fn pool() -> PoolView {
         for place in 0..2 {
             let drive = DriveId::from_bytes([number + 16 * place; 16]);
             let slabs_used = if (number, place) == (2, 1) { 60 } else { u32::from(number) };
-            view.drives.push(DriveRoom { drive, node, slabs_total: 64, slabs_used, is_online: true });
+            view.drives.push(DriveRoom {
+                drive,
+                node,
+                slabs_total: 64,
+                slabs_used,
+                slabs_leaving: 0,
+                is_online: true,
+            });
         }
     }
     view
