@@ -99,6 +99,9 @@ pub enum Command {
     /// Look at all drives together, say how they keep themselves, spread what is on them
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Show what is the matter with the cluster
+    #[command(subcommand)]
+    Fault(FaultCommand),
     /// Say why something is as it is, what is being done about it, and what you may and must not do
     #[command(subcommand)]
     Explain(ExplainCommand),
@@ -745,6 +748,16 @@ pub struct DriveAddArguments {
     /// What they are made of, where the kernel does not know or is wrong
     #[arg(long, value_enum)]
     pub media: Option<Media>,
+}
+
+/// `spandrel fault`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum FaultCommand {
+    /// Show everything that is the matter, the most severe first, with what to do about it
+    ///
+    /// A fault is there as long as its cause, and needs no acknowledgement. What follows from another one is not shown
+    /// beside it, like the drives of a node that is down.
+    List(OutputArguments),
 }
 
 /// `spandrel explain`.

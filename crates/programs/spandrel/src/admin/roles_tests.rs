@@ -59,6 +59,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", api::DRIVE_EXPLANATION, READ),
     ("GET", api::NODE_EXPLANATION, READ),
     ("GET", api::POOL_EXPLANATION, READ),
+    ("GET", api::FAULTS, READ),
     ("GET", api::DRIVES, READ),
     ("POST", api::DRIVES, ADMINISTER),
     ("POST", api::DRIVE_RETIRE, ADMINISTER),

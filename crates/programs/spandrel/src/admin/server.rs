@@ -32,7 +32,7 @@ use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
     DeleteQuery, DriveAdd, DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus,
-    Explanation, JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails,
+    Explanation, Fault, JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails,
     NodeDrain, NodeDrained, NodeEvacuate, NodeEvacuated, NodeHandOver, NodeLetGo, NodeSafety, NodeScrubLine,
     NodeStatus, NodeStop, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange, ServerRemove,
     ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
@@ -171,6 +171,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::DRIVE_EXPLANATION, get(explain_drive))
         .route(api::NODE_EXPLANATION, get(explain_node))
         .route(api::POOL_EXPLANATION, get(explain_pool))
+        .route(api::FAULTS, get(list_faults))
         .route_layer(allowed(Role::Read));
     let operate = Router::new()
         .route(api::VOLUMES, post(create_volume))
@@ -410,6 +411,10 @@ async fn explain_node(State(cluster): Cluster, Path(name): Path<String>) -> Answ
 
 async fn explain_pool(State(cluster): Cluster) -> Answer<Explanation> {
     Ok(Json(cluster.explain_pool().await?))
+}
+
+async fn list_faults(State(cluster): Cluster) -> Answer<Vec<Fault>> {
+    Ok(Json(cluster.faults().await?))
 }
 
 async fn evacuate_node(
