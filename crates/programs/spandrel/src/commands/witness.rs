@@ -1,8 +1,7 @@
 //! `spandrel witness`.
 
 use crate::arguments::WitnessCommand;
-use crate::commands::cluster::join;
-use crate::commands::removal::remove_witness;
+use crate::commands::cluster::{join, remove};
 use crate::failure::Outcome;
 use crate::reach::Reach;
 use crate::server::run;
@@ -11,7 +10,7 @@ use crate::server::run;
 pub fn witness(reach: &Reach, command: &WitnessCommand) -> Outcome {
     match command {
         WitnessCommand::Join(arguments) => join(&reach.directory()?, arguments, true),
-        WitnessCommand::Remove(arguments) => remove_witness(&reach.client()?, arguments),
+        WitnessCommand::Remove(arguments) => remove(&reach.client()?, arguments, true),
         WitnessCommand::Run(arguments) => run::run(reach.directory()?, true, arguments.log),
     }
 }
