@@ -94,12 +94,12 @@ impl<C: OwnerContext> OwnerInner<C> {
         if canary::is_planted(Bug::MarkBeforeRollForward) {
             self.versions.borrow_mut().settle();
         }
-        self.mark_unproven(&gathered).await?;
         self.roll_forward(&gathered).await?;
         self.compare_versions().await
     }
 
-    /// Fences every needed node; legs that do not answer are marked stale first.
+    /// Fences every needed node. Legs that do not answer are marked stale, and copies that their drives could not prove
+    /// whole: together, as neither may count on the other one being what is left.
     async fn fence_and_gather(&self) -> Result<Gathered, Interrupted> {
         let mut gathered = Gathered { copies: BTreeMap::new(), mark: Mark::default() };
         let nodes: Vec<NodeId> = self.needed_nodes().into_iter().collect();
@@ -150,6 +150,10 @@ impl<C: OwnerContext> OwnerInner<C> {
                 lacking.insert(leg.drive, Version::ZERO);
             }
         }
+        for (drive, proven) in self.unproven(&gathered) {
+            let since = lacking.entry(drive).or_insert(proven);
+            *since = (*since).min(proven);
+        }
         self.mark_or_retry(lacking).await?;
         Ok(gathered)
     }
@@ -174,8 +178,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         members.filter(lacks).map(|(_, member)| member.drive).collect()
     }
 
-    /// Copies that their drive could not prove whole are stale from the last version that it could.
-    async fn mark_unproven(&self, gathered: &Gathered) -> Result<(), Interrupted> {
+    /// The drives that could not prove their copies whole, and the last version up to which they could.
+    fn unproven(&self, gathered: &Gathered) -> BTreeMap<DriveId, Version> {
         let known_up_to = gathered.mark.complete_up_to();
         let mut unproven: BTreeMap<DriveId, Version> = BTreeMap::new();
         for copy in gathered.copies.values() {
@@ -188,7 +192,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                 *since = (*since).min(proven);
             }
         }
-        self.mark_or_retry(unproven).await
+        unproven
     }
 
     /// Marks legs stale. Where that would take a slab's last in-sync copy, or the cluster does not
