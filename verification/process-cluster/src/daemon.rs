@@ -216,7 +216,7 @@ impl Daemon {
         self.reap();
     }
 
-    /// Stops the process in the middle of whatever it does (SIGSTOP), or lets it go on (SIGCONT).
+    /// Sends the process a signal: `-STOP` stops it in the middle of whatever it does, `-CONT` lets it go on.
     ///
     /// # Panics
     ///
@@ -234,13 +234,20 @@ impl Daemon {
     ///
     /// If it does not end well.
     pub fn stop(&mut self) {
+        self.signal("-TERM");
+        self.await_stopped();
+    }
+
+    /// Waits until a process is gone that was told to end.
+    ///
+    /// # Panics
+    ///
+    /// If it does not end well.
+    pub fn await_stopped(&mut self) {
         let running = self.running.take().expect("a process that was started");
-        let mut child = running.child.lock().expect("nobody panics with the lock");
-        let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
-        assert!(told.is_ok_and(|status| status.success()), "the process is there to be told");
-        let status = child.wait().expect("it is a child of this process");
-        drop(child);
+        let status = running.child.lock().expect("nobody panics with the lock").wait();
         running.readers.into_iter().for_each(|reader| drop(reader.join()));
+        let status = status.expect("it is a child of this process");
         assert!(status.success(), "the process did not end well ({status}):\n{}", self.log());
     }
 

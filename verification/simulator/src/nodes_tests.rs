@@ -1,7 +1,7 @@
 use std::cell::Cell;
 
-use spandrel_cluster::records::VolumeRoomRecord;
-use spandrel_cluster::store::Expected;
+use spandrel_cluster::records::{VolumeRoomRecord, decode};
+use spandrel_cluster::store::{Expected, Selection};
 use spandrel_cluster::{DriveState, SettingsRecord, StateKey, VolumeRecord, VolumeState};
 use spandrel_node::LegReport;
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports, ScrubReport};
@@ -422,6 +422,43 @@ fn an_orderly_stop_of_all_nodes_loses_nothing() {
         joined(&device.read(0, 4096).await.expect("it serves"))
     });
     assert_eq!(value_of(&read), Ok(5));
+}
+
+/// A node takes a volume that it is given, and the state falls silent `delay` after that was decided there: how long the
+/// node takes to stop in order.
+fn stop_while_taking(delay: Duration) -> Duration {
+    let nodes = NodesWorld::new(16, 3);
+    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    let (to, volume) = ((owner + 1) % 3, created.volume);
+    assert_eq!(nodes.run_until(|| serving(&nodes) == Some(owner)), RunEnd::ConditionMet);
+    let node = nodes.node(owner).expect("up");
+    nodes.process(owner).expect("up").spawn(async move { drop(node.hand_over(volume, node_id(to)).await) });
+    let is_taken = || {
+        let seen = nodes.state.inspect(&[Selection::key(&StateKey::Volume(volume).key())]);
+        let stored = decode::<VolumeRecord>(seen.entry(0).expect("it is there")).expect("a record");
+        stored.record.owner.is_some_and(|owner| owner.node == node_id(to))
+    };
+    assert_eq!(nodes.world.run_until_within(PATIENCE, is_taken), RunEnd::ConditionMet);
+    assert_eq!(nodes.world.run_for(delay), RunEnd::TimeOver);
+    nodes.state.set_outage(true);
+    let (stopped, began) = (Rc::new(Cell::new(false)), nodes.world.now());
+    let (node, ended) = (nodes.node(to).expect("up"), Rc::clone(&stopped));
+    nodes.process(to).expect("up").spawn(async move {
+        node.stop().await;
+        ended.set(true);
+    });
+    let end = nodes.world.run_until_within(PATIENCE, || stopped.get());
+    assert_eq!(end, RunEnd::ConditionMet, "it waits for the state, which fell silent after {delay:?}");
+    nodes.world.now() - began
+}
+
+#[test]
+fn a_node_stops_although_the_state_falls_silent_while_it_takes_a_volume() {
+    for step in 0..20 {
+        let took = stop_while_taking(step * Duration::from_micros(250));
+        assert!(took < Duration::from_secs(20), "{took:?}, step {step}");
+    }
 }
 
 /// What the volume's owner finds.

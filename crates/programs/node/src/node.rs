@@ -48,6 +48,10 @@ const ALIVE_RETRY: Duration = Duration::from_millis(200);
 /// How long adding a drive waits for the cluster's state to show it. It is in use all the same where that takes longer.
 const DRIVE_SHOWN_MAX: Duration = Duration::from_secs(5);
 
+/// How long a stop waits for what other nodes have asked of this one. It ends at once, but where it waits for a cluster's
+/// state that does not answer: when all servers are stopped, most of them are gone at some moment.
+const ASKED_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// What a node needs to know to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
@@ -202,7 +206,10 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         for ownership in ownerships {
             ownership.owner.depose();
         }
-        inner.parts.bus.stop().await;
+        let platform = &inner.parts.platform;
+        if before(platform, platform.now() + ASKED_TIME_MAX, inner.parts.bus.stop()).await.is_none() {
+            tracing::warn!("other nodes' requests are left unanswered: the cluster's state does not answer");
+        }
         for task in self.tasks.borrow_mut().drain(..) {
             task.abort();
         }

@@ -54,8 +54,9 @@ const STATE_PAUSE: Duration = Duration::from_millis(200);
 /// not answer.
 const STANDING_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long a stop in order may take before it is given up.
-const STOP_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long the node may take to stop in order before that is given up. With the time that etcd may take after it, a
+/// service manager's 90 seconds suffice.
+const STOP_TIME_MAX: Duration = Duration::from_secs(45);
 
 /// Runs the server in `directory` until it is told to end. `witness` says which kind the command is for.
 pub fn run(directory: Directory, witness: bool, log_arguments: LogArguments) -> Outcome {
@@ -115,7 +116,12 @@ async fn serve(directory: Directory, settings: ServerSettings) -> Outcome {
                 stopped = tokio::time::timeout(STOP_TIME_MAX, running.stop()) => stopped.is_ok(),
                 () = ending.next() => false,
             };
-            if stopped {
+            // However the node ended: nobody looks after the member of etcd from here on.
+            let member_stopped = tokio::select! {
+                () = keeper.stop() => true,
+                () = ending.next() => false,
+            };
+            if stopped && member_stopped {
                 say("stopped\n");
                 return must_end.map_or(Ok(EXIT_OK), Err);
             }
@@ -154,7 +160,6 @@ impl Ending {
 struct Running {
     settings: ServerSettings,
     directory: Directory,
-    keeper: Arc<StateMemberKeeper>,
     node: Option<NodeThread>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
@@ -234,7 +239,7 @@ impl Running {
         tasks.push(tokio::spawn(async move { keep_backups(directory_of_backups, backed_up).await }));
         let keeping = Arc::clone(&keeper);
         tasks.push(tokio::spawn(async move { keeping.keep(etcd, state).await }));
-        Ok(Self { settings, directory, keeper, node, tasks })
+        Ok(Self { settings, directory, node, tasks })
     }
 
     fn tell_ready(&self) {
@@ -250,7 +255,7 @@ impl Running {
         notify("READY=1");
     }
 
-    /// Stops in order. Other nodes take the volumes over.
+    /// Stops in order, but for the member of etcd. Other nodes take the volumes over.
     async fn stop(self) {
         for task in self.tasks {
             task.abort();
@@ -263,7 +268,6 @@ impl Running {
                 tracing::error!("the node could not be stopped: {error}");
             }
         }
-        self.keeper.stop().await;
     }
 }
 
