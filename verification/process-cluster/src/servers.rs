@@ -366,6 +366,18 @@ impl Servers {
         }
     }
 
+    /// Tells a server twice to end, and waits until it is gone.
+    ///
+    /// # Panics
+    ///
+    /// If it goes on, or leaves its member of etcd behind.
+    pub fn stop_at_once(&mut self, name: &str) {
+        let server = self.server(name);
+        (0..2).for_each(|_| server.daemon.signal("-TERM"));
+        self.await_end(name);
+        assert!(!self.server(name).kill_etcd(), "{name} has left its member of etcd running");
+    }
+
     /// Starts a server again, and waits until it serves.
     pub fn restart(&mut self, name: &str) {
         self.server_mut(name).daemon.start();

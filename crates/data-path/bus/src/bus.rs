@@ -214,6 +214,8 @@ impl<P: Platform> Bus<P> {
             self.remove_peer(node);
         }
         let accepted: Vec<_> = inner.accepted.borrow().values().cloned().collect();
+        // All of them before any is waited for: whoever waits for an answer is told.
+        accepted.iter().for_each(|node| node.end());
         for node in accepted {
             node.ended().await;
         }

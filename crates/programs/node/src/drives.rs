@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError, StateKey, StateStamp};
@@ -133,13 +134,14 @@ pub(crate) async fn let_go<P: Platform, S: StateStore>(
 
 /// Ends the work on all drives in order. One that cannot end it so is recovered at its next attach.
 pub(crate) async fn detach_all<P: Platform>(drives: &[Rc<NodeDrive<P>>]) {
-    for drive in drives {
+    let detaching = drives.iter().map(async |drive| {
         if let Ok(store) = &drive.store
             && let Err(error) = store.detach().await
         {
             tracing::error!(location = drive.location, drive = %store.drive_id(), "not left in order: {error}");
         }
-    }
+    });
+    join_all(detaching).await;
 }
 
 /// Opens a drive and reads who it is. An error stops the node; a drive that does not work is left

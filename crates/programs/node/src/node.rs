@@ -52,6 +52,9 @@ const DRIVE_SHOWN_MAX: Duration = Duration::from_secs(5);
 /// state that does not answer: when all servers are stopped, most of them are gone at some moment.
 const ASKED_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// How long a stop tries to tell the cluster's state of damage that it has not heard of yet.
+const TOLD_TIME_MAX: Duration = Duration::from_secs(3);
+
 /// What a node needs to know to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
@@ -213,7 +216,8 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         for task in self.tasks.borrow_mut().drain(..) {
             task.abort();
         }
-        drives::tell_damage(&inner.parts, &inner.damage_told).await;
+        let telling = drives::tell_damage(&inner.parts, &inner.damage_told);
+        before(platform, platform.now() + TOLD_TIME_MAX, telling).await;
         drives::tell_stamp(&inner.parts);
         let attached = inner.drives.borrow().clone();
         drives::detach_all(&attached).await;

@@ -109,6 +109,10 @@ fn all_servers_that_end_together_come_back_with_everything() {
     servers.stop_together(&all);
     servers.restart_together(&all);
     assert_nothing_is_lost(&mut client);
+    // Told twice, it does not wait until the node is left in order.
+    servers.stop_at_once("n3");
+    client.use_address(servers.nbd_address("n1"));
+    assert_nothing_is_lost(&mut client);
 }
 
 #[test]

@@ -224,8 +224,9 @@ async fn recover_own(
         make_state(&etcd, settings.cluster, backup, next).await
     };
     let made = made.await;
-    keeper.stop().await;
+    let ended = keeper.end_member().await;
     made?;
+    ended?;
     keeper.set_generation(next)?;
     Ok(next)
 }

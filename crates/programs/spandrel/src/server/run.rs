@@ -113,15 +113,12 @@ async fn serve(directory: Directory, settings: ServerSettings) -> Outcome {
             }
             say("stopping (once more to stop at once)\n");
             let stopped = tokio::select! {
+                // What goes on beside the node ends first in any case.
+                biased;
                 stopped = tokio::time::timeout(STOP_TIME_MAX, running.stop()) => stopped.is_ok(),
                 () = ending.next() => false,
             };
-            // However the node ended: nobody looks after the member of etcd from here on.
-            let member_stopped = tokio::select! {
-                () = keeper.stop() => true,
-                () = ending.next() => false,
-            };
-            if stopped && member_stopped {
+            if end_member(&keeper, &mut ending).await && stopped {
                 say("stopped\n");
                 return must_end.map_or(Ok(EXIT_OK), Err);
             }
@@ -130,9 +127,23 @@ async fn serve(directory: Directory, settings: ServerSettings) -> Outcome {
             std::process::exit(1)
         }
         () = ending.next() => {
-            keeper.stop().await;
+            end_member(&keeper, &mut ending).await;
             say("stopped before it was ready\n");
             Ok(EXIT_OK)
+        }
+    }
+}
+
+/// Ends the server's member of etcd, however the node ended: nobody looks after it from here on. Whether it has ended; if
+/// it was not waited for, it was told to.
+async fn end_member(keeper: &StateMemberKeeper, ending: &mut Ending) -> bool {
+    tokio::select! {
+        biased;
+        ended = keeper.end_member() => ended.inspect_err(|error| tracing::error!("{error}")).is_ok(),
+        () = ending.next() => {
+            // The task that keeps it tells it.
+            tokio::task::yield_now().await;
+            false
         }
     }
 }

@@ -505,11 +505,6 @@ impl StateMemberKeeper {
         // A name that is taken is an error: nothing is replaced.
         std::fs::rename(&data, &aside).map_err(|error| not_writable(&self.directory, &error))
     }
-
-    /// Ends the member's process in order.
-    pub async fn stop(&self) {
-        self.stop_later().await;
-    }
 }
 
 fn set_back(name: &str) -> Error {
