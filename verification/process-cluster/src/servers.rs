@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -366,16 +366,22 @@ impl Servers {
         }
     }
 
-    /// Tells a server twice to end, and waits until it is gone.
+    /// Tells a server twice to end, and waits until it is gone, with its member of etcd: that is told to end in any case,
+    /// and perhaps not waited for.
     ///
     /// # Panics
     ///
-    /// If it goes on, or leaves its member of etcd behind.
+    /// If either goes on.
     pub fn stop_at_once(&mut self, name: &str) {
         let server = self.server(name);
         (0..2).for_each(|_| server.daemon.signal("-TERM"));
         self.await_end(name);
-        assert!(!self.server(name).kill_etcd(), "{name} has left its member of etcd running");
+        let (pattern, deadline) = (self.server(name).etcd_pattern(), Instant::now() + RELEASE_TIME_MAX);
+        while runs_by_pattern(&pattern) {
+            assert!(Instant::now() < deadline, "{name} has left its member of etcd running");
+            // tidy-allow(sleep): it is no child of this process, so nothing tells it of its end.
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Starts a server again, and waits until it serves.
@@ -540,6 +546,12 @@ impl PowerSwitch {
         }
         self.servers.iter().for_each(|(_, pattern)| _ = kill_by_pattern(pattern));
     }
+}
+
+/// Whether there is a process with such a command line.
+fn runs_by_pattern(pattern: &str) -> bool {
+    let found = Command::new("pgrep").args(["-f", "--", pattern]).stdout(Stdio::null()).status();
+    found.is_ok_and(|found| found.success())
 }
 
 /// Kills processes by their command lines. Whether there were any.
