@@ -670,6 +670,26 @@ fn what_a_lost_drive_held_is_built_anew_elsewhere() {
     await_no_copies(&nodes, lost);
 }
 
+/// Whoever takes a drive out of the pool tells its node, and may not be heard.
+#[test]
+fn a_node_lets_go_of_a_drive_that_was_taken_out_by_itself() {
+    let (nodes, lost, drive) = after_a_loss();
+    nodes.start(lost);
+    await_no_copies(&nodes, lost);
+    let state = ClusterState::new(nodes.state.client(u64::MAX, nodes.clients().platform()));
+    let removed = nodes.clients().block_on(async move {
+        loop {
+            match state.remove_drive(drive, "the drive", 1, false).await {
+                Err(StateError::Conflict) => {}
+                outcome => return outcome,
+            }
+        }
+    });
+    assert_eq!(removed, Ok(Ok(())));
+    let has_let_go = || nodes.node(lost).is_some_and(|node| node.report().drives.is_empty());
+    assert_eq!(nodes.world.run_until_within(PATIENCE, has_let_go), RunEnd::ConditionMet);
+}
+
 /// A drive that is promised as many copies as it holds may hold others than these: those to come are not made yet.
 #[test]
 fn copies_to_come_do_not_hide_replaced_ones() {

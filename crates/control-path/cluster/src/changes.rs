@@ -16,9 +16,7 @@ use spandrel_shared::{DriveId, Error, SlabIndex, Version};
 
 use crate::copy_sets::{CopySet, Member, SLABS_PER_CHUNK, SlabChunk, chunk_of};
 use crate::keys::StateKey;
-use crate::membership::{
-    VolumeMembership, check_set_change, count_by_drive, last_copy_error, last_copy_lost,
-};
+use crate::membership::{VolumeMembership, check_set_change, last_copy_error, last_copy_lost, room_of};
 use crate::records::{StaleRecord, VolumeOwner, VolumeRecord, VolumeWriter, encode};
 use crate::state::{ClusterState, PoolRoom, StateError, next_configuration};
 use crate::store::{Expected, StateStore, StoreErrorKind, Transaction};
@@ -158,7 +156,7 @@ impl<S: StateStore> ClusterState<S> {
             after.marks.remove(drive);
             transaction = transaction.delete(&StateKey::Stale(seen.volume, *drive).key());
         }
-        after.room.slabs = count_by_drive(&after.sets);
+        after.room = room_of(&after.sets);
         if after.room != seen.room {
             let key = StateKey::VolumeRoom(seen.volume).key();
             transaction = transaction.put(&key, encode(&after.room));

@@ -52,5 +52,5 @@ pub use records::{
 };
 pub use settings::SettingsRecord;
 pub use stamp::{StateStamp, generation_to_recover};
-pub use state::{ClusterState, PoolRoom, StateError};
+pub use state::{ClusterState, PoolRoom, PromisedRoom, StateError};
 pub use volumes::{NewVolume, mirror_sets};

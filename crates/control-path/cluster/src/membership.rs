@@ -167,6 +167,20 @@ pub(crate) fn count_by_drive<'a>(sets: impl IntoIterator<Item = &'a CopySet>) ->
     counts
 }
 
+/// The room that these copy sets take.
+pub(crate) fn room_of(sets: &[CopySet]) -> VolumeRoomRecord {
+    let mut leaving = BTreeMap::new();
+    for set in sets {
+        let replaced = |member: &&Member| {
+            !member.building && set.members.iter().any(|other| other.building && other.part == member.part)
+        };
+        for member in set.members.iter().filter(replaced) {
+            *leaving.entry(member.drive).or_default() += 1;
+        }
+    }
+    VolumeRoomRecord { slabs: count_by_drive(sets), leaving }
+}
+
 #[cfg(test)]
 #[path = "membership_tests.rs"]
 mod tests;

@@ -46,7 +46,7 @@ fn membership(sets: Vec<CopySet>, marked: &[u8]) -> VolumeMembership {
             created_unix_ms: 0,
         },
         revision: Revision(1),
-        room: VolumeRoomRecord { slabs: count_by_drive(&sets) },
+        room: room_of(&sets),
         sets,
         marks: marked.iter().map(|number| (drive(*number), Version::ZERO)).collect(),
         lost: Default::default(),

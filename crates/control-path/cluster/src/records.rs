@@ -461,6 +461,9 @@ record!(RoomRecord, "room counter", 1);
 pub struct VolumeRoomRecord {
     /// Copies of slabs on each drive.
     pub slabs: BTreeMap<DriveId, u32>,
+    /// Those of them that give their room back when the copies are built that take their places. Only plans go by it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub leaving: BTreeMap<DriveId, u32>,
 }
 record!(VolumeRoomRecord, "room of a volume", 1);
 

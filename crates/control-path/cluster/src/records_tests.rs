@@ -103,8 +103,12 @@ fn the_stored_forms_never_change() {
     );
     check(&RoomRecord { promises: 3 }, r#"{"format":1,"promises":3}"#);
     check(
-        &VolumeRoomRecord { slabs: BTreeMap::from([(drive, 5)]) },
+        &VolumeRoomRecord { slabs: BTreeMap::from([(drive, 5)]), ..Default::default() },
         r#"{"format":1,"slabs":{"03030303-0303-0303-0303-030303030303":5}}"#,
+    );
+    check(
+        &VolumeRoomRecord { slabs: BTreeMap::from([(drive, 5)]), leaving: BTreeMap::from([(drive, 2)]) },
+        r#"{"format":1,"slabs":{"03030303-0303-0303-0303-030303030303":5},"leaving":{"03030303-0303-0303-0303-030303030303":2}}"#,
     );
     check(
         &TombstoneRecord { name: "vm".to_owned(), deleted_unix_ms: 9 },

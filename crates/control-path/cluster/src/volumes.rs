@@ -15,7 +15,7 @@ use spandrel_shared::{
 
 use crate::copy_sets::{CopyBatch, CopySet, Layout, Member, SLABS_MAX, SLABS_PER_CHUNK, SlabChunk};
 use crate::keys::{self, StateKey};
-use crate::membership::count_by_drive;
+use crate::membership::{count_by_drive, room_of};
 use crate::records::{
     Record, Stored, VolumeNameRecord, VolumeOwner, VolumeRecord, VolumeRoomRecord, VolumeState, damaged,
     decode, encode,
@@ -167,10 +167,7 @@ impl<S: StateStore> ClusterState<S> {
             .expect(&tombstone_key, Expected::Absent)
             .put(&record_key, encode(&new.record()))
             .put(&name_key, encode(&VolumeNameRecord { volume: new.id }))
-            .put(
-                &StateKey::VolumeRoom(new.id).key(),
-                encode(&VolumeRoomRecord { slabs: count_by_drive(sets) }),
-            );
+            .put(&StateKey::VolumeRoom(new.id).key(), encode(&room_of(sets)));
         match self.commit(room.promise(transaction)).await {
             Err(StateError::Conflict) => {}
             result => return result.map(drop),

@@ -45,7 +45,14 @@ fn example() -> PoolView {
         for place in 1..=2 {
             let drive = DriveId::from_bytes([number * 16 + place; 16]);
             let (slabs_total, slabs_used) = (EXAMPLE_SLABS, 0);
-            view.drives.push(DriveRoom { drive, node, slabs_total, slabs_used, is_online: true });
+            view.drives.push(DriveRoom {
+                drive,
+                node,
+                slabs_total,
+                slabs_used,
+                slabs_leaving: 0,
+                is_online: true,
+            });
         }
     }
     view

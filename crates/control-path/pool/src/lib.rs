@@ -8,18 +8,23 @@
 //! - [`space`] says how much room there is, how much of it volumes of so many copies can use, and
 //!   how much should stay free for repairs.
 //! - [`plan`] places a new volume.
+//! - [`evenness`] says how evenly drives are filled.
 //! - [`moves`] says which copies should lie elsewhere, and where.
 
 mod apportion;
+pub mod evenness;
 pub mod moves;
 pub mod plan;
 pub mod space;
+#[cfg(test)]
+mod testing;
 mod turns;
 pub mod view;
 
-pub use moves::{MovesPlan, PlacedCopy, PlacedVolume, plan_balance, plan_replacements};
+pub use evenness::{UNEVEN_PER_MILLE, copies_to_even_out, even_per_mille, part_of_one, spread_per_mille};
+pub use moves::{MovesPlan, PlacedCopy, PlacedVolume, begin_moves, plan_balance, plan_replacements};
 pub use plan::{Plan, VolumeRequest, Warning, plan_volume};
-pub use space::{Demand, Shortage, Space, UNEVEN_PER_MILLE, check_room_without, spread_per_mille};
+pub use space::{Demand, Shortage, Space, check_room_without};
 pub use view::{DriveRoom, NodeRoom, PoolView};
 
 #[cfg(test)]

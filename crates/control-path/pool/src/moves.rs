@@ -24,8 +24,9 @@ use crate::view::{DriveRoom, PoolView};
 /// Of so many slabs on one drive one will be found that can be moved, if any can: the others are not looked at.
 const SLABS_LOOKED_AT_MAX: usize = 4096;
 
-/// So many slabs are tried for one plan at most: it is made on the thread that serves clients.
-const SLABS_TRIED_MAX: u32 = 20_000;
+/// So many drives are looked at for one plan at most, for one slab after the other: it is made on the thread that serves
+/// clients.
+const DRIVES_TRIED_MAX: usize = 1_000_000;
 
 /// A copy of a slab, where it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +55,15 @@ pub struct PlacedVolume {
 pub struct MovesPlan {
     /// The copies to build.
     pub moves: Vec<Move>,
-    /// Copies that should go away and for which no drive has room, or no other node is there.
+    /// Copies that should go away and for which no drive has room, or no other node is there, as far as was looked.
     pub without_place: u64,
+    /// Whether not all possibilities were looked at, as that would have taken too long. A plan of another turn looks at
+    /// others.
+    pub is_cut_short: bool,
 }
 
-/// Moves away what is on drives that are `leaving`: at most `moves_max` copies at a time.
+/// Moves away what is on drives that are `leaving`: at most `moves_max` copies at a time. Of many slabs those are tried
+/// first whose `turn` it is.
 ///
 /// A drive that the pool does not know, or whose node it does not know, is taken for one that leaves.
 pub fn plan_replacements(
@@ -66,51 +71,55 @@ pub fn plan_replacements(
     volume: &PlacedVolume,
     leaving: &BTreeSet<DriveId>,
     moves_max: usize,
+    turn: u64,
 ) -> MovesPlan {
-    let mut planner = Planner::new(view, volume, leaving);
-    let mut plan = MovesPlan::default();
-    let mut pending: Vec<(usize, SlabIndex, PlacedCopy)> = planner.pending();
-    pending.sort_by_key(|(whole, slab, copy)| (*whole, *slab, copy.part));
-    for (_, slab, copy) in pending {
-        if plan.moves.len() >= moves_max {
-            break;
-        }
-        match planner.place(slab, &copy) {
-            Some(next) => plan.moves.push(next),
-            None => plan.without_place += 1,
-        }
-    }
-    plan
+    Planner::new(view, volume, leaving, turn).replace(moves_max)
 }
 
 /// Moves copies from drives that are filled more to such that are filled less, at most `moves_max` at a time; nothing if
-/// that would bring the pool no nearer to being even. Drives that are not online are left alone.
-pub fn plan_balance(view: &PoolView, volume: &PlacedVolume, moves_max: usize) -> Vec<Move> {
-    let none_leaves = BTreeSet::new();
-    let mut planner = Planner::new(view, volume, &none_leaves);
-    let mut moves = Vec::new();
-    while moves.len() < moves_max {
-        let Some(next) = planner.even_out() else { break };
-        moves.push(next);
+/// that would bring the pool no nearer to being even. Drives that are not online are left alone. Of many slabs those are
+/// tried first whose `turn` it is.
+pub fn plan_balance(view: &PoolView, volume: &PlacedVolume, moves_max: usize, turn: u64) -> MovesPlan {
+    Planner::new(view, volume, &BTreeSet::new(), turn).balance(moves_max)
+}
+
+/// Counts on these moves of a volume's copies, for the next plan that is made with the same view.
+pub fn begin_moves(view: &mut PoolView, volume: &PlacedVolume, moves: &[Move]) {
+    for next in moves {
+        let mut copies = volume.slabs.get(next.slab.0 as usize).into_iter().flatten();
+        let from = copies.find(|copy| copy.part == next.part && !copy.is_building).map(|copy| copy.drive);
+        for room in &mut view.drives {
+            room.slabs_used += u32::from(room.drive == next.to);
+            room.slabs_leaving += u32::from(Some(room.drive) == from);
+        }
     }
-    moves
 }
 
 /// The pool and the volume as they will be when all that is planned so far is done.
 struct Planner<'a> {
     drives: BTreeMap<DriveId, &'a DriveRoom>,
-    /// Slab copies on each drive, those included that are promised and not there yet.
-    used: BTreeMap<DriveId, u32>,
+    loads: BTreeMap<DriveId, Load>,
     online: BTreeSet<NodeId>,
     leaving: &'a BTreeSet<DriveId>,
     owner: Option<NodeId>,
     slabs: Vec<Vec<PlacedCopy>>,
     /// See [`Self::slabs_by_drive`].
     by_drive: OnceCell<Rc<SlabsByDrive>>,
+    turn: u64,
     /// How many slabs may be tried yet.
-    tries_left: Cell<u32>,
+    tries_left: Cell<usize>,
+    is_cut_short: Cell<bool>,
     /// Beside which nodes no room can be made: it only becomes less.
     stuck: BTreeSet<BTreeSet<NodeId>>,
+}
+
+/// What is on a drive, in slab copies.
+#[derive(Clone, Copy)]
+struct Load {
+    /// What is promised on it, whether it is there yet or not.
+    used: u32,
+    /// What will be when all that is being built is: see [`DriveRoom::slabs_kept`].
+    kept: u32,
 }
 
 /// The slabs of which each drive holds a copy; of many, some.
@@ -133,20 +142,48 @@ impl PartialOrd for Fill {
 }
 
 impl<'a> Planner<'a> {
-    fn new(view: &'a PoolView, volume: &PlacedVolume, leaving: &'a BTreeSet<DriveId>) -> Self {
+    fn new(view: &'a PoolView, volume: &PlacedVolume, leaving: &'a BTreeSet<DriveId>, turn: u64) -> Self {
+        let load = |room: &DriveRoom| Load { used: room.slabs_used, kept: room.slabs_kept() };
         // One in maintenance is about to be switched off, and what is being built there would wait for it.
         let online = view.nodes.iter().filter(|node| node.is_online && !node.is_in_maintenance);
         Self {
             drives: view.drives.iter().map(|drive| (drive.drive, drive)).collect(),
-            used: view.drives.iter().map(|drive| (drive.drive, drive.slabs_used)).collect(),
+            loads: view.drives.iter().map(|drive| (drive.drive, load(drive))).collect(),
             online: online.map(|node| node.node).collect(),
             leaving,
             owner: volume.owner,
             slabs: volume.slabs.clone(),
             by_drive: OnceCell::new(),
-            tries_left: Cell::new(SLABS_TRIED_MAX),
+            turn,
+            tries_left: Cell::new(DRIVES_TRIED_MAX / view.drives.len().max(1)),
+            is_cut_short: Cell::new(false),
             stuck: BTreeSet::new(),
         }
+    }
+
+    fn replace(mut self, moves_max: usize) -> MovesPlan {
+        let mut plan = MovesPlan::default();
+        let mut pending = self.pending();
+        pending.sort_by_key(|(whole, slab, copy)| (*whole, *slab, copy.part));
+        for (_, slab, copy) in pending {
+            if plan.moves.len() >= moves_max {
+                break;
+            }
+            match self.place(slab, &copy) {
+                Some(next) => plan.moves.push(next),
+                None => plan.without_place += 1,
+            }
+        }
+        MovesPlan { is_cut_short: self.is_cut_short.get(), ..plan }
+    }
+
+    fn balance(mut self, moves_max: usize) -> MovesPlan {
+        let mut moves = Vec::new();
+        while moves.len() < moves_max {
+            let Some(next) = self.even_out() else { break };
+            moves.push(next);
+        }
+        MovesPlan { moves, without_place: 0, is_cut_short: self.is_cut_short.get() }
     }
 
     fn node_of(&self, drive: DriveId) -> Option<NodeId> {
@@ -183,7 +220,7 @@ impl<'a> Planner<'a> {
         room.is_online
             && self.online.contains(&room.node)
             && !self.leaving.contains(&room.drive)
-            && self.used[&room.drive] < room.slabs_total
+            && self.loads[&room.drive].used < room.slabs_total
     }
 
     /// The drive with room that would be filled least, among those of certain nodes. Of equal ones not always the same.
@@ -191,7 +228,7 @@ impl<'a> Planner<'a> {
         let candidates = self.drives.values().filter(|room| self.has_room(room) && is_allowed(room));
         let fill = |room: &&&DriveRoom| {
             let salt = u128::from_le_bytes(room.drive.to_bytes()) as u64;
-            (Fill(self.used[&room.drive] + 1, room.slabs_total), mix(salt ^ mix(u64::from(slab.0))))
+            (self.fill(room.drive, 1), mix(salt ^ mix(u64::from(slab.0))))
         };
         candidates.min_by_key(fill).map(|room| room.drive)
     }
@@ -205,7 +242,7 @@ impl<'a> Planner<'a> {
         let elsewhere = |room: &DriveRoom| !beside.contains(&room.node) && room.drive != copy.drive;
         let with_owner = if stays_with_owner { self.emptiest(slab, on_own_node) } else { None };
         match with_owner.or_else(|| self.emptiest(slab, elsewhere)) {
-            Some(to) => Some(self.begin(slab, copy.part, to)),
+            Some(to) => Some(self.begin(slab, copy, to)),
             None if self.stuck.contains(&beside) => None,
             None => {
                 let made = self.make_room(&beside);
@@ -219,16 +256,22 @@ impl<'a> Planner<'a> {
 
     /// Whether one more slab may be tried.
     fn may_try(&self) -> bool {
-        let left = self.tries_left.get();
-        self.tries_left.set(left.saturating_sub(1));
-        left > 0
+        match self.tries_left.get().checked_sub(1) {
+            Some(left) => self.tries_left.set(left),
+            None => self.is_cut_short.set(true),
+        }
+        !self.is_cut_short.get()
     }
 
-    fn begin(&mut self, slab: SlabIndex, part: u8, to: DriveId) -> Move {
-        *self.used.get_mut(&to).expect("it is a drive of the pool") += 1;
-        let built = PlacedCopy { part, drive: to, is_whole: false, is_building: true };
+    fn begin(&mut self, slab: SlabIndex, copy: &PlacedCopy, to: DriveId) -> Move {
+        if let Some(from) = self.loads.get_mut(&copy.drive) {
+            from.kept = from.kept.saturating_sub(1);
+        }
+        let load = self.loads.get_mut(&to).expect("it is a drive of the pool");
+        *load = Load { used: load.used + 1, kept: load.kept + 1 };
+        let built = PlacedCopy { part: copy.part, drive: to, is_whole: false, is_building: true };
         self.slabs[slab.0 as usize].push(built);
-        Move { slab, part, to }
+        Move { slab, part: copy.part, to }
     }
 
     /// The last of a row of moves, each into the place that the next one leaves, which begins on a node that is not
@@ -251,7 +294,7 @@ impl<'a> Planner<'a> {
                 let others = self.nodes_beside(slab, copy.part);
                 let is_allowed = |room: &DriveRoom| room.node != node && !others.contains(&room.node);
                 if let Some(to) = self.emptiest(slab, is_allowed) {
-                    return Some(self.begin(slab, copy.part, to));
+                    return Some(self.begin(slab, &copy, to));
                 }
                 let next: Vec<NodeId> = self
                     .online
@@ -284,15 +327,14 @@ impl<'a> Planner<'a> {
         let mut fullest: Vec<DriveId> = self
             .drives
             .values()
-            .filter(|room| room.is_online && self.used[&room.drive] > 0)
+            .filter(|room| room.is_online && self.loads[&room.drive].kept > 0)
             .map(|room| room.drive)
             .collect();
         fullest.sort_by_key(|drive| std::cmp::Reverse((self.fill(*drive, 0), *drive)));
         // One may not become fuller than the other one is then, or what was moved would go back with the next plan.
         fullest.retain(|drive| self.fill(*drive, -1) >= least);
         let (slab, copy, to) = fullest.into_iter().find_map(|from| self.row_of_moves(from, &by_drive))?;
-        *self.used.get_mut(&copy.drive).expect("it is a drive of the pool") -= 1;
-        Some(self.begin(slab, copy.part, to))
+        Some(self.begin(slab, &copy, to))
     }
 
     /// The slabs of which each drive holds a copy, as it was before anything was planned: what is being built of a slab
@@ -304,11 +346,13 @@ impl<'a> Planner<'a> {
 
     fn group_by_drive(&self) -> SlabsByDrive {
         let mut by_drive = SlabsByDrive::new();
-        for (slab, copies) in (0..).map(SlabIndex).zip(&self.slabs) {
-            for copy in copies {
+        let slabs = self.slabs.len();
+        let first = mix(self.turn).checked_rem(slabs as u64).unwrap_or(0) as usize;
+        for slab in (first..slabs).chain(0..first) {
+            for copy in &self.slabs[slab] {
                 let slabs = by_drive.entry(copy.drive).or_default();
                 if slabs.len() < SLABS_LOOKED_AT_MAX {
-                    slabs.push(slab);
+                    slabs.push(SlabIndex(slab as u32));
                 }
             }
         }
@@ -317,7 +361,7 @@ impl<'a> Planner<'a> {
 
     /// How full a drive is with so many slab copies more.
     fn fill(&self, drive: DriveId, more: i32) -> Fill {
-        Fill(self.used[&drive].saturating_add_signed(more), self.drives[&drive].slabs_total)
+        Fill(self.loads[&drive].kept.saturating_add_signed(more), self.drives[&drive].slabs_total)
     }
 
     /// The last of the shortest row of moves from a drive to one that stays emptier than the first one is then.

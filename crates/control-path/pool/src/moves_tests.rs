@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use spandrel_shared::SlabGeometry;
 
 use super::*;
+use crate::evenness::{copies_to_even_out, even_per_mille, part_of_one, spread_per_mille};
 use crate::plan::{VolumeRequest, plan_volume};
 use crate::space::usable_slabs;
 use crate::view::NodeRoom;
@@ -37,13 +38,7 @@ impl Lab {
         let size_bytes = slabs * SLAB_BYTES;
         let request = VolumeRequest { name: "data", size_bytes, copies: Some(copies), owner: None };
         let plan = plan_volume(&lab.view, &request).ok()?;
-        let copy = |(part, drive): (u8, &DriveId)| PlacedCopy {
-            part,
-            drive: *drive,
-            is_whole: true,
-            is_building: false,
-        };
-        lab.volume.slabs = plan.slabs.iter().map(|drives| (0..).zip(drives).map(copy).collect()).collect();
+        lab.volume.slabs = plan.slabs.iter().map(|drives| whole(drives)).collect();
         for (drive, count) in plan.copies_per_drive() {
             lab.drive(drive).slabs_used = count;
         }
@@ -57,7 +52,9 @@ impl Lab {
         self.view.nodes.push(room);
         for (place, slabs_total) in (1..).zip(drives) {
             let drive = drive_id(number, place);
-            let room = DriveRoom { drive, node, slabs_total: *slabs_total, slabs_used: 0, is_online: true };
+            let slabs_total = *slabs_total;
+            let room =
+                DriveRoom { drive, node, slabs_total, slabs_used: 0, slabs_leaving: 0, is_online: true };
             self.view.drives.push(room);
         }
     }
@@ -103,8 +100,8 @@ impl Lab {
     /// Moves until there is nothing left to move. Returns how many copies have no place.
     fn replace_all(&mut self, leaving: &BTreeSet<DriveId>, moves_max: usize) -> u64 {
         for _ in 0..10_000 {
-            let plan = plan_replacements(&self.view, &self.volume, leaving, moves_max);
-            assert!(plan.moves.len() <= moves_max);
+            let plan = plan_replacements(&self.view, &self.volume, leaving, moves_max, 0);
+            assert!(!plan.is_cut_short && plan.moves.len() <= moves_max);
             assert!(plan.moves.iter().all(|next| !leaving.contains(&next.to)));
             if plan.moves.is_empty() {
                 return plan.without_place;
@@ -117,7 +114,7 @@ impl Lab {
     fn even_out(&mut self) -> usize {
         let mut moved = 0;
         for _ in 0..10_000 {
-            let moves = plan_balance(&self.view, &self.volume, 8);
+            let moves = plan_balance(&self.view, &self.volume, 8, 0).moves;
             if moves.is_empty() {
                 return moved;
             }
@@ -130,6 +127,17 @@ impl Lab {
     fn copies_on(&self, drives: &BTreeSet<DriveId>) -> usize {
         self.volume.slabs.iter().flatten().filter(|copy| drives.contains(&copy.drive)).count()
     }
+}
+
+/// The copies of a slab on these drives, each whole.
+fn whole(drives: &[DriveId]) -> Vec<PlacedCopy> {
+    let copy = |(part, drive): (u8, &DriveId)| PlacedCopy {
+        part,
+        drive: *drive,
+        is_whole: true,
+        is_building: false,
+    };
+    (0..).zip(drives).map(copy).collect()
 }
 
 fn node_of(copy: &PlacedCopy) -> u8 {
@@ -193,26 +201,26 @@ fn what_a_lost_drive_held_goes_to_many() {
     let lost = BTreeSet::from([drive_id(2, 1)]);
     let held = lab.copies_on(&lost);
     assert!(held > 20);
-    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1000);
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1000, 0);
     assert_eq!((plan.moves.len(), plan.without_place), (held, 0));
     let targets: BTreeSet<DriveId> = plan.moves.iter().map(|next| next.to).collect();
     assert_eq!(targets.len(), 8, "all but those of the owner's node, which has a copy of each slab");
     lab.carry_out(&plan.moves);
     assert_eq!(lab.copies_on(&lost), 0);
-    assert_eq!(plan_replacements(&lab.view, &lab.volume, &lost, 1000), MovesPlan::default());
+    assert_eq!(plan_replacements(&lab.view, &lab.volume, &lost, 1000, 0), MovesPlan::default());
 }
 
 #[test]
 fn what_is_being_built_is_not_begun_again() {
     let lab = Lab::new(&vec![vec![100, 100]; 4], 20, 2).unwrap();
     let lost = BTreeSet::from([drive_id(2, 1)]);
-    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 3);
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 3, 0);
     let mut begun = lab.clone();
     for next in &plan.moves {
         let built = PlacedCopy { part: next.part, drive: next.to, is_whole: false, is_building: true };
         begun.volume.slabs[next.slab.0 as usize].push(built);
     }
-    let rest = plan_replacements(&begun.view, &begun.volume, &lost, 1000);
+    let rest = plan_replacements(&begun.view, &begun.volume, &lost, 1000, 0);
     assert_eq!(rest.moves.len() + 3, lab.copies_on(&lost));
     assert!(rest.moves.iter().all(|next| !plan.moves.iter().any(|other| other.slab == next.slab)));
 }
@@ -227,7 +235,7 @@ fn the_most_endangered_come_first() {
     let endangered = *on_lost.last().unwrap();
     let stale = lab.volume.slabs[endangered].iter_mut().find(|copy| node_of(copy) != 1).unwrap();
     stale.is_whole = false;
-    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1);
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1, 0);
     assert_eq!(plan.moves[0].slab, SlabIndex(endangered as u32));
 }
 
@@ -236,10 +244,10 @@ fn what_lies_with_the_owner_stays_with_it() {
     let mut lab = Lab::new(&vec![vec![100, 100]; 4], 40, 3).unwrap();
     lab.volume.owner = Some(node_id(1));
     let leaving = BTreeSet::from([drive_id(1, 1)]);
-    let plan = plan_replacements(&lab.view, &lab.volume, &leaving, 1000);
+    let plan = plan_replacements(&lab.view, &lab.volume, &leaving, 1000, 0);
     assert!(!plan.moves.is_empty() && plan.moves.iter().all(|next| next.to == drive_id(1, 2)));
     lab.add_node(&[100, 100]);
-    let moves = plan_balance(&lab.view, &lab.volume, 1000);
+    let moves = plan_balance(&lab.view, &lab.volume, 1000, 0).moves;
     let from_owner = |next: &Move| {
         let copies = &lab.volume.slabs[next.slab.0 as usize];
         node_of(copies.iter().find(|copy| copy.part == next.part).unwrap()) == 1
@@ -251,6 +259,134 @@ fn what_lies_with_the_owner_stays_with_it() {
 fn without_a_third_node_nothing_can_be_built() {
     let lab = Lab::new(&vec![vec![100, 100]; 3], 10, 3).unwrap();
     let lost: BTreeSet<DriveId> = [drive_id(3, 1), drive_id(3, 2)].into();
-    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1000);
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1000, 0);
     assert_eq!((plan.moves.len(), plan.without_place), (0, 10));
+}
+
+/// Only one slab of many has a copy that can be moved. It is found when it is its turn.
+#[test]
+fn a_plan_that_is_cut_short_looks_at_other_slabs_next_time() {
+    let mut lab = Lab::new(&[vec![100]], 100, 1).unwrap();
+    lab.add_node(&[100]);
+    let fixed = lab.volume.slabs.iter_mut().enumerate().filter(|(slab, _)| *slab != 60);
+    fixed.flat_map(|(_, copies)| copies).for_each(|copy| copy.is_whole = false);
+    let none_leaves = BTreeSet::new();
+    let plan = |turn| {
+        let planner = Planner::new(&lab.view, &lab.volume, &none_leaves, turn);
+        planner.tries_left.set(10);
+        planner.balance(1)
+    };
+    let plans: Vec<MovesPlan> = (0..200).map(plan).collect();
+    let moved = plans.iter().filter(|plan| plan.moves.iter().any(|next| next.slab == SlabIndex(60))).count();
+    assert!((1..100).contains(&moved), "{moved}");
+    assert!(plans.iter().all(|plan| plan.is_cut_short == plan.moves.is_empty()));
+    let whole = plan_balance(&lab.view, &lab.volume, 1, 0);
+    assert!(!whole.moves.is_empty() && !whole.is_cut_short);
+}
+
+/// Many volumes in one pool, and the nodes that own them.
+struct Crowd {
+    view: PoolView,
+    volumes: Vec<PlacedVolume>,
+    /// What is being built of each volume, and when it will be.
+    building: BTreeMap<usize, (u32, Vec<Move>)>,
+}
+
+impl Crowd {
+    fn new(volumes: usize) -> Self {
+        let mut lab = Lab::new(&vec![vec![400, 400]; 4], 1, 1).unwrap();
+        lab.view.drives.iter_mut().for_each(|room| room.slabs_used = 0);
+        let mut crowd = Crowd { view: lab.view, volumes: Vec::new(), building: BTreeMap::new() };
+        for number in 0..volumes {
+            let owner = Some(node_id(1 + (number % 4) as u8));
+            let request = VolumeRequest { name: "data", size_bytes: 20 * SLAB_BYTES, copies: Some(3), owner };
+            let plan = plan_volume(&crowd.view, &request).unwrap();
+            for (drive, count) in plan.copies_per_drive() {
+                crowd.drive(drive).slabs_used += count;
+            }
+            crowd
+                .volumes
+                .push(PlacedVolume { owner, slabs: plan.slabs.iter().map(|drives| whole(drives)).collect() });
+        }
+        crowd
+    }
+
+    fn drive(&mut self, drive: DriveId) -> &mut DriveRoom {
+        self.view.drives.iter_mut().find(|room| room.drive == drive).expect("it is in the pool")
+    }
+
+    /// All owners look at the pool at the same time, and none sees what the others begin. Returns how many copies they
+    /// begin to move.
+    fn tick(&mut self, now: u32, random: &mut impl FnMut() -> u64) -> usize {
+        let mut begun = BTreeMap::new();
+        for owner in 1..=4 {
+            let mut view = self.view.clone();
+            let mut left = part_of_one(copies_to_even_out(&view), 4, random());
+            for (number, volume) in self.volumes.iter().enumerate() {
+                if volume.owner != Some(node_id(owner)) || self.building.contains_key(&number) {
+                    continue;
+                }
+                let moves = plan_balance(&view, volume, left.min(16) as usize, random()).moves;
+                begin_moves(&mut view, volume, &moves);
+                left -= moves.len() as u64;
+                if !moves.is_empty() {
+                    begun.insert(number, (now + 1 + (random() % 5) as u32, moves));
+                }
+            }
+        }
+        let count = begun.values().map(|(_, moves)| moves.len()).sum();
+        for (number, (_, moves)) in &begun {
+            begin_moves(&mut self.view, &self.volumes[*number], moves);
+        }
+        self.building.append(&mut begun);
+        self.finish(now);
+        count
+    }
+
+    fn finish(&mut self, now: u32) {
+        let (done, building) =
+            std::mem::take(&mut self.building).into_iter().partition(|(_, (at, _))| *at <= now);
+        self.building = building;
+        for (number, (_, moves)) in done {
+            for next in moves {
+                let copies = &mut self.volumes[number].slabs[next.slab.0 as usize];
+                let copy = copies.iter_mut().find(|copy| copy.part == next.part).unwrap();
+                let from = std::mem::replace(&mut copy.drive, next.to);
+                let room = self.drive(from);
+                (room.slabs_used, room.slabs_leaving) = (room.slabs_used - 1, room.slabs_leaving - 1);
+            }
+        }
+    }
+}
+
+/// What one owner begins the others see later, and a copy's former place is free only when it is built. Still no more is
+/// moved than has to be, more or less, and it ends.
+#[test]
+fn many_owners_together_move_hardly_more_than_is_needed() {
+    let mut crowd = Crowd::new(40);
+    let fresh = NodeRoom { node: node_id(5), name: "node-5".to_owned(), ..crowd.view.nodes[0].clone() };
+    crowd.view.nodes.push(fresh);
+    for place in [1, 2] {
+        let drive =
+            DriveRoom { drive: drive_id(5, place), node: node_id(5), slabs_used: 0, ..crowd.view.drives[0] };
+        crowd.view.drives.push(drive);
+    }
+    let needed = copies_to_even_out(&crowd.view) as usize;
+    assert!(needed > 400, "{needed}");
+    let mut state = 7;
+    let mut random = || {
+        state = mix(state);
+        state
+    };
+    let mut moved = 0;
+    let mut last = 0;
+    for now in 0..500 {
+        let begun = crowd.tick(now, &mut random);
+        moved += begun;
+        last = if begun > 0 { now } else { last };
+    }
+    assert!(last < 400 && crowd.building.is_empty(), "it does not end");
+    let spread = spread_per_mille(&crowd.view);
+    assert!(spread <= even_per_mille(&crowd.view), "{spread}: {:?}", crowd.view.drives);
+    assert!(moved <= needed + needed / 10, "{moved} instead of {needed}");
 }

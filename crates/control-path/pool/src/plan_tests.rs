@@ -38,6 +38,7 @@ fn pool<Drives: AsRef<[u32]>>(nodes: &[Drives]) -> PoolView {
                 node,
                 slabs_total: *slabs_total,
                 slabs_used: 0,
+                slabs_leaving: 0,
                 is_online: true,
             });
         }
@@ -112,7 +113,14 @@ fn any_pool() -> impl Strategy<Value = PoolView> {
             });
             for (place, (slabs_total, slabs_used, is_online)) in (1..).zip(drives) {
                 let drive = drive_id(number, place);
-                view.drives.push(DriveRoom { drive, node, slabs_total, slabs_used, is_online });
+                view.drives.push(DriveRoom {
+                    drive,
+                    node,
+                    slabs_total,
+                    slabs_used,
+                    slabs_leaving: 0,
+                    is_online,
+                });
             }
         }
         view

@@ -33,11 +33,19 @@ pub struct DriveRoom {
     pub slabs_total: u32,
     /// Slab copies that are promised already, whether anything is stored in them or not.
     pub slabs_used: u32,
+    /// Those of them that give their room back when the copies are built that take their places.
+    #[serde(default)]
+    pub slabs_leaving: u32,
     /// Whether new copies may be placed on it: it works, and is neither retired nor on its way out.
     pub is_online: bool,
 }
 
 impl DriveRoom {
+    /// Slab copies that will be promised on it when what is being built is.
+    pub fn slabs_kept(&self) -> u32 {
+        self.slabs_used.saturating_sub(self.slabs_leaving)
+    }
+
     /// Slab copies that may still be placed on it.
     pub fn slabs_free(&self) -> u32 {
         if self.is_online { self.slabs_total.saturating_sub(self.slabs_used) } else { 0 }

@@ -315,8 +315,17 @@ impl<P: Platform> Replica<P> {
         let accepted = self.accepted_epoch(volume);
         store.fence(volume, accepted).await?;
         let local = LocalCopy { store, slot, copy: new.copy.copy };
-        self.inner.borrow_mut().copies.insert(key, local);
-        done()
+        if self.hold(key, local) { done() } else { Err(ReplicaError::NotFound) }
+    }
+
+    /// Offers a copy, unless its drive was taken away meanwhile. Returns whether it is offered.
+    fn hold(&self, place: CopyPlace, copy: LocalCopy<P>) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        let is_here = inner.drives.contains_key(&place.2);
+        if is_here {
+            inner.copies.insert(place, copy);
+        }
+        is_here
     }
 
     /// Does what takes a copy off its drive. Nobody is served from it meanwhile, and only if it stays, as the drive had no
@@ -328,8 +337,10 @@ impl<P: Platform> Replica<P> {
     ) -> Result<T, StoreError> {
         let former = self.inner.borrow_mut().copies.remove(&place);
         let removed = removal.await;
-        if let (Err(StoreError::NoRoom), Some(former)) = (&removed, former) {
-            self.inner.borrow_mut().copies.entry(place).or_insert(former);
+        if let (Err(StoreError::NoRoom), Some(former)) = (&removed, former)
+            && !self.inner.borrow().copies.contains_key(&place)
+        {
+            self.hold(place, former);
         }
         removed
     }

@@ -233,6 +233,21 @@ fn a_fence_that_is_overtaken_by_a_higher_one_is_refused() {
     });
 }
 
+/// Whoever takes it away has made sure that nothing on it counts, but an owner of old may still be at work.
+#[test]
+fn a_copy_that_is_made_while_its_drive_is_taken_away_is_not_offered() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        let copy = CopyAddress { copy: CopyId::from_random(7, 7), slab: SlabIndex(4), ..copy_address() };
+        let new = NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+        let add = replica.serve(ReplicaRequest::AddCopy(new), None);
+        let take_away = async { replica.remove_drive(drive_id()) };
+        let (added, ()) = futures_util::future::join(add, take_away).await;
+        assert_eq!(added.err(), Some(ReplicaError::NotFound));
+        assert!(!replica.has_copy(copy) && replica.copies_of(volume()).is_empty());
+    });
+}
+
 /// While a copy is moved from one drive of the node to another one, both serve.
 #[test]
 fn two_drives_of_a_node_can_hold_copies_of_one_slab() {

@@ -31,4 +31,4 @@ pub use node::{Node, NodeConfig};
 pub use report::{
     DriveAway, DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport, ScrubProgress,
 };
-pub use volumes::{VolumeCreated, VolumeCreation};
+pub use volumes::{VolumeCreated, VolumeCreation, drive_room};

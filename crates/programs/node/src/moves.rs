@@ -2,12 +2,14 @@
 //! room; and from drives that are filled more to those that are filled less.
 //!
 //! Nobody gives orders to all owners: each looks at the pool and at its own volumes, now and then, and has the next few
-//! copies built. That two do not count on the same room is for the cluster's state to see to.
+//! copies built. That two do not count on the same room is for the cluster's state to see to; that together they do not
+//! spread more than there is to spread, each sees to by beginning only its part.
 //!
 //! Invariants:
 //! - Of one volume no more than [`MOVES_AT_ONCE`] copies are being built. The next ones are begun when these count.
 //! - What is being built on a drive that leaves meanwhile, or that has not been usable for a while, is given up.
 //! - Copies are spread only of volumes that lack nothing.
+//! - No volume waits for another one's changes. Plans are made one at a time, and clients are served in between.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -17,8 +19,8 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{DriveState, VolumeMembership};
 use spandrel_platform::{Instant, Platform};
 use spandrel_pool::{
-    MovesPlan, PlacedCopy, PlacedVolume, PoolView, UNEVEN_PER_MILLE, plan_balance, plan_replacements,
-    spread_per_mille,
+    MovesPlan, PlacedCopy, PlacedVolume, PoolView, UNEVEN_PER_MILLE, begin_moves, copies_to_even_out,
+    even_per_mille, part_of_one, plan_balance, plan_replacements, spread_per_mille,
 };
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{ConfigurationVersion, DriveId, Move};
@@ -26,10 +28,12 @@ use spandrel_volume::{LegState, Phase};
 
 use crate::node::NodeInner;
 use crate::ownership::Ownership;
-use crate::volumes::pool_view;
 
 /// How often each volume is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Clients are served between two plans.
+const BETWEEN_PLANS: Duration = Duration::from_millis(1);
 
 /// How long a drive may be away on which copies are being built.
 const TARGET_AWAY_MAX: Duration = Duration::from_secs(60);
@@ -38,11 +42,14 @@ const TARGET_AWAY_MAX: Duration = Duration::from_secs(60);
 /// enough that little is lost if one is given up.
 const MOVES_AT_ONCE: usize = 16;
 
-/// So even is a pool before copies are not spread by themselves any more. When that begins: [`UNEVEN_PER_MILLE`].
-const SPREAD_ENDS_PER_MILLE: u32 = 10;
-
 /// For so long drives are filled unevenly before copies are spread: several drives often come one after the other.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
+
+/// For so long nothing is planned anew if nothing has changed since there was nothing to move.
+const REST: Duration = Duration::from_secs(60);
+
+/// The same, if not all possibilities were looked at.
+const REST_CUT_SHORT: Duration = Duration::from_secs(5);
 
 /// For so long a request to spread copies is known to owners that take a volume over.
 const OPTIMIZE_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -50,13 +57,21 @@ const OPTIMIZE_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How far the moves of one volume are.
 #[derive(Default)]
 pub(crate) struct Moving {
-    /// What the last plan was made from, if it had nothing to move: as long as that is the same, another one would not
-    /// either.
-    at_rest: Option<Basis>,
+    rest: Option<Rest>,
     /// The request to spread copies that was carried out last.
     optimized: Option<u64>,
     /// Copies that should be elsewhere, and for which no drive has room or no other node is there.
     pub(crate) without_place: u64,
+    /// Whether a change of the volume's copies is under way.
+    is_changing: bool,
+    /// How many plans there have been.
+    plans: u64,
+}
+
+/// That there was nothing to move.
+struct Rest {
+    basis: Basis,
+    until: Instant,
 }
 
 /// What a plan depends on.
@@ -66,6 +81,28 @@ struct Basis {
     pool: u64,
     volume: ConfigurationVersion,
     leaving: BTreeSet<DriveId>,
+}
+
+impl Moving {
+    /// Whether there was nothing to move, and there will not be now either.
+    fn is_at_rest(&self, basis: &Basis, now: Instant) -> bool {
+        self.rest.as_ref().is_some_and(|rest| rest.basis == *basis && now < rest.until)
+    }
+
+    /// Takes note of a plan. One that finds nothing to spread carries the request out that copies be spread, if there
+    /// is one.
+    fn note(&mut self, plan: &MovesPlan, basis: Basis, now: Instant, spreads_for: Option<u64>) {
+        self.plans += 1;
+        self.without_place = plan.without_place;
+        self.rest = None;
+        if plan.moves.is_empty() {
+            let time = if plan.is_cut_short { REST_CUT_SHORT } else { REST };
+            self.rest = Some(Rest { basis, until: now + time });
+            if !plan.is_cut_short {
+                self.optimized = spreads_for.or(self.optimized);
+            }
+        }
+    }
 }
 
 /// Whether drives are filled unevenly. It is looked at when the pool has changed.
@@ -81,8 +118,9 @@ impl Evenness {
         if self.judged.replace(changes) == Some(changes) {
             return;
         }
-        let limit = if self.uneven_since.is_some() { SPREAD_ENDS_PER_MILLE } else { UNEVEN_PER_MILLE };
-        let is_uneven = spread_per_mille(&pool()) > limit;
+        let pool = pool();
+        let limit = if self.uneven_since.is_some() { even_per_mille(&pool) } else { UNEVEN_PER_MILLE };
+        let is_uneven = spread_per_mille(&pool) > limit;
         self.uneven_since = if is_uneven { self.uneven_since.or(Some(now)) } else { None };
     }
 
@@ -106,19 +144,40 @@ struct Wanted {
     optimize: Option<u64>,
 }
 
+/// The pool as it is when all is built that is planned at a moment.
+struct Pool {
+    view: PoolView,
+    /// How many more copies this node may begin to spread.
+    to_spread: u64,
+}
+
+/// What becomes of a volume's copies next.
+enum Change {
+    /// What is being built on these is given up.
+    Abandon(Vec<DriveId>),
+    Build(Vec<Move>),
+}
+
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Moves what has to be moved, as long as the node runs.
     pub(crate) async fn keep_moving(self: Rc<Self>) {
+        let platform = &self.parts.platform;
         let mut evenness = Evenness::default();
         loop {
-            self.parts.platform.sleep(INTERVAL).await;
-            let now = self.parts.platform.now();
+            platform.sleep(INTERVAL).await;
+            let now = platform.now();
+            self.absence.borrow_mut().note(&self.parts.view, now);
             evenness.judge(self.parts.view.changes(), now, || self.pool_view());
             let wanted = self.wanted(now, evenness.is_lost(now));
             let ownerships: Vec<_> = self.ownerships.borrow().values().cloned().collect();
+            let mut pool = None;
             for ownership in ownerships {
-                if ownership.owner.phase() == Phase::Serving {
-                    self.move_copies(&ownership, &wanted).await;
+                let plans = ownership.moving.borrow().plans;
+                if let Some(change) = self.next_change(&ownership, &wanted, &mut pool) {
+                    self.begin_change(&ownership, change);
+                }
+                if ownership.moving.borrow().plans > plans {
+                    platform.sleep(BETWEEN_PLANS).await;
                 }
             }
         }
@@ -126,10 +185,11 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     fn wanted(&self, now: Instant, is_uneven: bool) -> Wanted {
         let view = &self.parts.view;
+        let absence = self.absence.borrow();
+        // Nothing is missed as long as it is not known how long it is waited for.
         let settings = view.settings();
-        let mut absence = self.absence.borrow_mut();
-        absence.note(view, now);
-        let mut leaving = absence.too_long(view, &settings, now);
+        let missed = settings.as_ref().map(|settings| absence.too_long(settings, now));
+        let mut leaving = missed.unwrap_or_default();
         let misses_drives = !leaving.is_empty();
         let drives = view.drives.borrow();
         let others = drives.iter().filter(|(_, stored)| stored.record.state != DriveState::Active);
@@ -142,36 +202,38 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             misses_drives,
             useless: away.chain(leaving.iter().copied()).collect(),
             leaving,
-            spread: settings.balance && is_uneven,
-            optimize: settings.optimize_since_unix_ms.filter(is_new),
+            spread: is_uneven && settings.as_ref().is_some_and(|settings| settings.balance),
+            optimize: settings.and_then(|settings| settings.optimize_since_unix_ms).filter(is_new),
         }
     }
 
-    /// Has the next copies of a volume built, if none are.
-    async fn move_copies(&self, ownership: &Ownership<P, S>, wanted: &Wanted) {
+    /// What becomes of a volume's copies next, if anything does and nothing is under way.
+    fn next_change(
+        &self,
+        ownership: &Ownership<P, S>,
+        wanted: &Wanted,
+        pool: &mut Option<Pool>,
+    ) -> Option<Change> {
+        if ownership.owner.phase() != Phase::Serving || ownership.moving.borrow().is_changing {
+            return None;
+        }
         let legs = ownership.owner.legs();
         let building: Vec<DriveId> = legs.keys().filter(|leg| leg.is_building).map(|leg| leg.drive).collect();
-        for drive in building.iter().filter(|drive| wanted.useless.contains(drive)) {
-            ownership.owner.abandon(*drive).await;
-        }
         if !building.is_empty() {
-            return;
+            let useless: Vec<DriveId> =
+                building.into_iter().filter(|drive| wanted.useless.contains(drive)).collect();
+            return (!useless.is_empty()).then_some(Change::Abandon(useless));
         }
         let is_concerned = legs.keys().any(|leg| wanted.leaving.contains(&leg.drive));
         if !is_concerned {
             ownership.moving.borrow_mut().without_place = 0;
-        }
-        let lacks_nothing = legs.values().all(|leg| leg.state == LegState::InSync);
-        let moves = match is_concerned {
-            true => self.next_moves(ownership, wanted, true),
-            false if lacks_nothing && self.is_to_be_spread(ownership, wanted) => {
-                self.next_moves(ownership, wanted, false)
+            let lacks_nothing = legs.values().all(|leg| leg.state == LegState::InSync);
+            if !lacks_nothing || !self.is_to_be_spread(ownership, wanted) {
+                return None;
             }
-            false => Vec::new(),
-        };
-        if !moves.is_empty() {
-            ownership.owner.build(moves).await;
         }
+        let moves = self.next_moves(ownership, wanted, pool, is_concerned);
+        (!moves.is_empty()).then_some(Change::Build(moves))
     }
 
     fn is_to_be_spread(&self, ownership: &Ownership<P, S>, wanted: &Wanted) -> bool {
@@ -181,24 +243,41 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     /// Which copies are moved next: those that have to, or those that lie unevenly. Nothing if nothing has changed since
     /// there was nothing to move.
-    fn next_moves(&self, ownership: &Ownership<P, S>, wanted: &Wanted, replaces: bool) -> Vec<Move> {
-        let seen = ownership.seen();
+    fn next_moves(
+        &self,
+        ownership: &Ownership<P, S>,
+        wanted: &Wanted,
+        pool: &mut Option<Pool>,
+        replaces: bool,
+    ) -> Vec<Move> {
+        let (seen, now) = (ownership.seen(), self.parts.platform.now());
         let basis = Basis {
             pool: self.parts.view.changes(),
             volume: seen.record.configuration,
             leaving: wanted.leaving.clone(),
         };
         let mut moving = ownership.moving.borrow_mut();
-        if moving.at_rest.as_ref() == Some(&basis) {
+        if moving.is_at_rest(&basis, now) {
             return Vec::new();
         }
-        let (pool, volume) = (self.pool_view(), placed(&seen));
-        let plan = if replaces {
-            plan_replacements(&pool, &volume, &wanted.leaving, MOVES_AT_ONCE)
+        let pool = pool.get_or_insert_with(|| self.pool());
+        let spread_max = usize::try_from(pool.to_spread).unwrap_or(MOVES_AT_ONCE).min(MOVES_AT_ONCE);
+        if !replaces && spread_max == 0 && copies_to_even_out(&pool.view) > 0 {
+            // Others do.
+            return Vec::new();
+        }
+        let volume = placed(&seen);
+        let (plan, spreads_for) = if replaces {
+            let plan = plan_replacements(&pool.view, &volume, &wanted.leaving, MOVES_AT_ONCE, moving.plans);
+            (plan, None)
         } else {
-            MovesPlan { moves: plan_balance(&pool, &volume, MOVES_AT_ONCE), without_place: 0 }
+            (plan_balance(&pool.view, &volume, spread_max, moving.plans), wanted.optimize)
         };
-        moving.without_place = plan.without_place;
+        begin_moves(&mut pool.view, &volume, &plan.moves);
+        if !replaces {
+            pool.to_spread = pool.to_spread.saturating_sub(plan.moves.len() as u64);
+        }
+        moving.note(&plan, basis, now, spreads_for);
         if !plan.moves.is_empty() {
             match replaces {
                 true if wanted.misses_drives => witness::reached(Rare::CopiesMissed),
@@ -206,21 +285,36 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 false => witness::reached(Rare::CopiesSpread),
             }
         }
-        let moves = plan.moves;
-        moving.at_rest = moves.is_empty().then_some(basis);
-        if moves.is_empty() && !replaces {
-            moving.optimized = wanted.optimize;
-        }
-        moves
+        plan.moves
     }
 
-    /// The pool as this node sees it.
+    /// Has a change of a volume's copies made, and says so until it is.
+    fn begin_change(&self, ownership: &Rc<Ownership<P, S>>, change: Change) {
+        let ownership = Rc::clone(ownership);
+        ownership.moving.borrow_mut().is_changing = true;
+        self.parts.platform.spawn(async move {
+            match change {
+                Change::Abandon(drives) => {
+                    for drive in drives {
+                        ownership.owner.abandon(drive).await;
+                    }
+                }
+                Change::Build(moves) => drop(ownership.owner.build(moves).await),
+            }
+            ownership.moving.borrow_mut().is_changing = false;
+        });
+    }
+
+    /// The pool as this node sees it, and this node's part of what is to be spread in it.
+    fn pool(&self) -> Pool {
+        let view = self.pool_view();
+        let owners = self.parts.view.alive.borrow().len() as u64;
+        let to_spread = part_of_one(copies_to_even_out(&view), owners, self.parts.platform.random_u64());
+        Pool { view, to_spread }
+    }
+
     fn pool_view(&self) -> PoolView {
-        let view = &self.parts.view;
-        let owned = view.volumes_owned();
-        let owned = |node| owned.get(&node).map_or(0, |count| u32::try_from(*count).unwrap_or(u32::MAX));
-        let (nodes, alive) = (view.nodes.borrow(), view.alive.borrow());
-        pool_view(self.parts.cluster.slab_bytes, &nodes, &alive, &view.room(), owned)
+        self.parts.view.pool(self.parts.cluster.slab_bytes)
     }
 }
 

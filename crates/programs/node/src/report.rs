@@ -59,6 +59,9 @@ pub struct DriveAway {
     pub away_ms: u64,
     /// Whether this node waits for it yet; if not, the copies there of its volumes are built elsewhere.
     pub is_waited_for: bool,
+    /// For how many milliseconds it is waited for yet, if nothing changes; absent if the node does not know.
+    #[serde(default)]
+    pub left_ms: Option<u64>,
 }
 
 /// How a node asks another one.
@@ -232,11 +235,16 @@ impl<P: Platform, S: StateStore> Node<P, S> {
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
     fn drives_away(&self, now: Instant) -> Vec<DriveAway> {
         let absence = self.absence.borrow();
-        let missed = absence.too_long(&self.parts.view, &self.parts.view.settings(), now);
-        let away = |(drive, away)| DriveAway {
-            drive,
-            away_ms: milliseconds(away),
-            is_waited_for: !missed.contains(&drive),
+        let settings = self.parts.view.settings();
+        let waits = settings.map(|settings| absence.waits(&settings, now)).unwrap_or_default();
+        let away = |(drive, away)| {
+            let left = waits.get(&drive);
+            DriveAway {
+                drive,
+                away_ms: milliseconds(away),
+                is_waited_for: left.is_none_or(|left| !left.is_zero()),
+                left_ms: left.copied().map(milliseconds),
+            }
         };
         absence.all(now).map(away).collect()
     }

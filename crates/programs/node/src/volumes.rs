@@ -15,8 +15,8 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use spandrel_cluster::store::{Selection, StateStore};
 use spandrel_cluster::{
-    AliveRecord, ClusterState, CopyBatch, CopySet, DriveState, NewVolume, NodeRecord, PoolRoom, StateError,
-    StateKey, Stored, VolumeState, mirror_sets,
+    AliveRecord, ClusterState, CopyBatch, CopySet, DriveRecord, DriveState, NewVolume, NodeRecord, PoolRoom,
+    PromisedRoom, StateError, StateKey, Stored, VolumeState, mirror_sets,
 };
 use spandrel_platform::{Platform, before};
 use spandrel_pool::{DriveRoom, NodeRoom, Plan, PoolView, VolumeRequest, Warning, plan_volume};
@@ -329,7 +329,8 @@ async fn plan<P: Platform, S: StateStore>(
         });
         owned.count() as u32
     };
-    let view = pool_view(parts.cluster.slab_bytes, &nodes, &alive, &room, owned);
+    let drives = room.drives.iter().map(|(drive, record)| (*drive, record));
+    let view = pool_view(parts.cluster.slab_bytes, &nodes, &alive, drives, room.promised(), owned);
     let request = VolumeRequest {
         name: &creation.name,
         size_bytes: creation.size_bytes,
@@ -341,11 +342,12 @@ async fn plan<P: Platform, S: StateStore>(
 }
 
 /// The pool as these parts of the state show it; `owned` says how many volumes a node should own.
-pub(crate) fn pool_view(
+pub(crate) fn pool_view<'a>(
     geometry: SlabGeometry,
     nodes: &BTreeMap<NodeId, Stored<NodeRecord>>,
     alive: &BTreeMap<NodeId, Stored<AliveRecord>>,
-    room: &PoolRoom,
+    drives: impl Iterator<Item = (DriveId, &'a DriveRecord)>,
+    promised: &PromisedRoom,
     owned: impl Fn(NodeId) -> u32,
 ) -> PoolView {
     let nodes = nodes.iter().map(|(node, stored)| NodeRoom {
@@ -355,15 +357,29 @@ pub(crate) fn pool_view(
         volumes_owned: owned(*node),
         is_in_maintenance: stored.record.maintenance_since_unix_ms.is_some(),
     });
-    let drives = room.drives.iter().map(|(drive, record)| DriveRoom {
-        drive: *drive,
-        node: record.node,
-        slabs_total: record.slabs_promised_max,
-        slabs_used: u32::try_from(room.promised(*drive)).unwrap_or(u32::MAX),
-        is_online: record.state == DriveState::Active
-            && alive.get(&record.node).is_some_and(|alive| alive.record.drives.contains(drive)),
+    let drives = drives.map(|(drive, record)| {
+        let is_reachable = alive.get(&record.node).is_some_and(|alive| alive.record.drives.contains(&drive));
+        drive_room(drive, record, promised, is_reachable)
     });
     PoolView { geometry, nodes: nodes.collect(), drives: drives.collect() }
+}
+
+/// A drive as plans see it.
+pub fn drive_room(
+    drive: DriveId,
+    record: &DriveRecord,
+    promised: &PromisedRoom,
+    is_reachable: bool,
+) -> DriveRoom {
+    let slabs = |slabs| u32::try_from(slabs).unwrap_or(u32::MAX);
+    DriveRoom {
+        drive,
+        node: record.node,
+        slabs_total: record.slabs_promised_max,
+        slabs_used: slabs(promised.slabs(drive)),
+        slabs_leaving: slabs(promised.leaving(drive)),
+        is_online: record.state == DriveState::Active && is_reachable,
+    }
 }
 
 /// All copies of a volume: which, on which drive, which part of how many.

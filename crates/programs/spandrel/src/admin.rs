@@ -2,12 +2,14 @@
 //!
 //! Reading order: [`api`] (paths and forms), [`administration`] (what is done when something is asked), [`nodes`]
 //! (whom it asks in turn), [`picture`] (from facts to forms; [`pool`] of the pool as a whole, [`safety`] of whether a node
-//! may be switched off), [`retire`] (drives that leave), [`server`] (HTTP in front of it), [`http`] and [`client`] (asking).
+//! may be switched off, [`explain`] of why something is as it is, [`faults`] of what is the matter), [`retire`] (drives that leave), [`server`] (HTTP in front of it), [`http`] and [`client`] (asking).
 
 pub mod administration;
 pub mod api;
 pub mod client;
 pub mod counters;
+pub mod explain;
+pub mod faults;
 pub mod http;
 pub mod nodes;
 pub mod picture;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use spandrel_cluster::MediaClass;
@@ -98,6 +99,12 @@ pub enum Command {
     /// Look at all drives together, say how they keep themselves, spread what is on them
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Show what is the matter with the cluster
+    #[command(subcommand)]
+    Fault(FaultCommand),
+    /// Say why something is as it is, what is being done about it, and what you may and must not do
+    #[command(subcommand)]
+    Explain(ExplainCommand),
     /// Show what the last scrub of each volume found, or scrub all volumes now
     ///
     /// A scrub reads every block of every copy, checks it against its checksum and the other copies,
@@ -559,9 +566,12 @@ pub enum NodeCommand {
     Drain(NodeDrainArguments),
     /// Take a node out of maintenance
     Resume(NodeArguments),
-    /// Take a node out of the cluster for good; asked on another server
+    /// Take a node out of the cluster for good: empties its drives first, and waits for that; asked on another server
     ///
-    /// Refused while it runs and has drives, and while copies of volumes are to be on its drives.
+    /// It may run or be gone; one that runs hands its volumes over, and ends. Refused if the other nodes have no room for
+    /// what is on its drives, with what lacks it, and if the cluster's state would lose its majority. Interrupted, its
+    /// drives go on being emptied; the same command takes up the waiting again, `spandrel drive retire --undo` of each drive
+    /// and `spandrel node resume` end it.
     Remove(ServerRemoveArguments),
 }
 
@@ -722,6 +732,9 @@ pub enum Switch {
 /// A time in whole seconds.
 fn parse_seconds(text: &str) -> Result<u32, String> {
     let duration = parse_duration(text)?;
+    if duration < Duration::from_secs(1) {
+        return Err(format!("{text:?} is too short: write 1s or more"));
+    }
     u32::try_from(duration.as_secs()).map_err(|_| format!("{text:?} is too long"))
 }
 
@@ -735,6 +748,40 @@ pub struct DriveAddArguments {
     /// What they are made of, where the kernel does not know or is wrong
     #[arg(long, value_enum)]
     pub media: Option<Media>,
+}
+
+/// `spandrel fault`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum FaultCommand {
+    /// Show everything that is the matter, the most severe first, with what to do about it
+    ///
+    /// A fault is there as long as its cause, and needs no acknowledgement. What follows from another one is not shown
+    /// beside it, like the drives of a node that is down.
+    List(OutputArguments),
+}
+
+/// `spandrel explain`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ExplainCommand {
+    /// Why a volume is as it is
+    Volume(ExplainArguments),
+    /// Why a node is as it is
+    Node(ExplainArguments),
+    /// Why a drive is as it is
+    Drive(ExplainArguments),
+    /// Why the pool is as it is
+    Pool(OutputArguments),
+}
+
+/// `spandrel explain volume`, `node` and `drive`.
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArguments {
+    /// Its name
+    pub name: String,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
 }
 
 /// `spandrel drive retire`.

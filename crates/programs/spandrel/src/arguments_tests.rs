@@ -30,6 +30,19 @@ fn sizes_have_units() {
 }
 
 #[test]
+fn what_is_away_is_waited_for_a_second_at_least() {
+    let parse = |time: &str| parse(&format!("spandrel pool set --rebuild-after-drive {time}"));
+    let Command::Pool(PoolCommand::Set(set)) = parse("2m").expect("it is well-formed").command else {
+        panic!("it is pool set")
+    };
+    assert_eq!((set.rebuild_after_drive, set.rebuild_after_node), (Some(120), None));
+    for short in ["0", "500ms"] {
+        let error = parse(short).expect_err("everything would be built anew all the time");
+        assert!(error.to_string().contains("is too short: write 1s or more"), "{error}");
+    }
+}
+
+#[test]
 fn the_directory_may_stand_anywhere() {
     for line in ["spandrel --dir /x status", "spandrel status --dir /x -o json"] {
         let arguments = parse(line).expect("it is well-formed");

@@ -76,6 +76,8 @@ fn run(arguments: Arguments) -> Outcome {
         Command::Node(command) => commands::node(&reach, command),
         Command::Drive(command) => commands::drive(&reach, command),
         Command::Pool(command) => commands::pool(&client()?, command),
+        Command::Fault(command) => commands::fault(&client()?, command),
+        Command::Explain(command) => commands::explain(&client()?, command),
         Command::Scrub(arguments) => commands::scrub(&client()?, *arguments),
         // Its clients use the nodes' sockets.
         Command::Fleet(arguments) => commands::fleet(&Client::new(directory()?)?, arguments),

@@ -137,7 +137,7 @@ fn seeds() -> Vec<Vec<u8>> {
         encode(&VolumeNameRecord { volume: VolumeId::from_bytes([5; 16]) }),
         encode(&StaleRecord { since: Version::new(Epoch(2), 3) }),
         encode(&RoomRecord { promises: 4 }),
-        encode(&VolumeRoomRecord { slabs: [(DriveId::from_bytes([3; 16]), 7)].into() }),
+        encode(&VolumeRoomRecord { slabs: [(DriveId::from_bytes([3; 16]), 7)].into(), ..Default::default() }),
         encode(&TombstoneRecord { name: "gone".to_owned(), deleted_unix_ms: 5 }),
         encode(&example_chunk()),
     ];

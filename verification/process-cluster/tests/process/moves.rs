@@ -236,7 +236,7 @@ fn a_drive_leaves_the_pool_and_comes_back_as_a_new_one() {
     assert_eq!(verified.status, Some(0), "{verified:#?}");
 }
 
-/// An empty drive can be taken out while its node is away; the node forgets it when it starts.
+/// An empty drive can be taken out while its node is away; the node lets go of it when it learns of that.
 #[test]
 fn a_node_that_was_away_forgets_a_drive_that_was_removed() {
     let mut servers = servers(3);
@@ -246,10 +246,39 @@ fn a_node_that_was_away_forgets_a_drive_that_was_removed() {
     let second = before.iter().find(|name| name.contains("second")).expect("it was added").clone();
     servers.kill("n3");
     let removed = servers.must_run("n1", &["drive", "remove", &second, "--yes"]);
-    assert!(removed.errors.contains("it forgets the drive when it starts anew"), "{removed:?}");
+    assert!(removed.errors.contains("it lets go of the drive when it learns of it"), "{removed:?}");
     servers.restart("n3");
     let after = drive_names(&servers, "n3");
     assert_eq!(after.len(), 1, "{after:?}");
     let settings = std::fs::read_to_string(servers.directory("n3").join("node.json")).expect("it is there");
     assert!(!settings.contains("second"), "{settings}");
+}
+
+/// A server that owns a volume and holds copies of all of it is emptied under load, hands the volume over and is taken out;
+/// it ends by itself.
+#[test]
+fn a_server_that_runs_is_emptied_and_leaves_the_cluster() {
+    let mut servers = servers(4);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n3"]);
+    let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 1, LoadOptions::default());
+    load.await_answers(500);
+    let would = servers.must_run("n1", &["node", "remove", "n3", "--dry-run"]);
+    let expected = "can be taken out of the cluster, and 1 drive out of the pool: 8 copies of slabs (32 MiB";
+    assert!(would.output.contains(expected), "{would:?}");
+    let removed = servers.must_run("n1", &["node", "remove", "n3", "--yes"]);
+    assert!(removed.output.contains("node n3 was taken out of the cluster"), "{removed:?}");
+    servers.await_end("n3");
+    servers.await_health("n1");
+    load.await_answers(500);
+    let end = load.end(&["n1", "n2", "n4"].map(|node| servers.nbd_address(node)));
+    assert!(end.is_faultless(), "{end:?}");
+    let verified = servers.run("n1", &["volume", "verify", "v"]);
+    assert_eq!(verified.status, Some(0), "{verified:#?}");
+
+    let refused = servers.run("n1", &["node", "remove", "n4", "--yes"]);
+    assert!(refused.errors.contains("NODE_NEEDED"), "only two nodes would be left: {refused:?}");
+    assert!(refused.errors.contains("there are 24 copies") && refused.errors.contains("n4 0"), "{refused:?}");
+    let drives = servers.must_run("n1", &["drive", "list", "-o", "json"]).json();
+    let is_well = |drive: &serde_json::Value| drive["status"]["health"] == "Healthy";
+    assert!(drives.as_array().expect("a list").iter().all(is_well), "nothing was begun: {drives:#}");
 }

@@ -390,7 +390,7 @@ impl Administration {
     }
 
     /// Who keeps the cluster's state; nobody where all nodes are in one process.
-    async fn state_members(&self) -> Result<Vec<StateMember>, Error> {
+    pub(super) async fn state_members(&self) -> Result<Vec<StateMember>, Error> {
         match &self.server {
             Some(server) => Ok(server.state_status().await?.members),
             None => Ok(Vec::new()),

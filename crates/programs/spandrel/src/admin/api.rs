@@ -15,9 +15,12 @@ use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, Vol
 use spandrel_trust::Secret;
 use spandrel_volume::ScrubReport;
 
+pub use self::explain::*;
 pub use self::pool::*;
 
-// By its path, since other programs take this file in by its own.
+// By their paths, since other programs take this file in by its own.
+#[path = "api_explain.rs"]
+mod explain;
 #[path = "api_pool.rs"]
 mod pool;
 
@@ -41,6 +44,8 @@ pub const NODE_STOP: &str = "/v1/nodes/{name}/stop";
 pub const NODE_START: &str = "/v1/nodes/{name}/start";
 /// `POST` of a [`NodeDrain`]: [`NodeDrained`], at once. The node itself hands its volumes over then.
 pub const NODE_DRAIN: &str = "/v1/nodes/{name}/drain";
+/// `POST` of a [`NodeEvacuate`]: [`NodeEvacuated`].
+pub const NODE_EVACUATE: &str = "/v1/nodes/{name}/evacuate";
 /// `GET`: a [`Maintenance`], or nothing if the node is in none.
 pub const NODE_MAINTENANCE: &str = "/v1/nodes/{name}/maintenance";
 /// `GET`: [`NodeSafety`].
@@ -601,6 +606,8 @@ pub struct DriveRetire {
 /// What becomes of a drive that is retired, or not any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveRetired {
+    /// Its identity.
+    pub id: DriveId,
     /// Its name.
     pub name: String,
     /// How many copies of slabs are to go to other drives.
@@ -712,6 +719,30 @@ pub struct NodeDrained {
     /// What will stand while it is away, in words: nothing unless it was forced.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// A node whose drives are to be emptied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEvacuate {
+    /// Only say whether it can be done, and what would be moved.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A node whose drives are being emptied, or would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEvacuated {
+    /// Its name.
+    pub name: String,
+    /// The identities of its drives.
+    pub drives: Vec<DriveId>,
+    /// How many copies of slabs are to go to other nodes.
+    pub copies_to_move: u64,
+    /// The slab size: of each no more than this is copied.
+    pub slab_bytes: u64,
+    /// What lacks room, if it does: not all of them can be moved before there is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 /// Whether a node may be switched off now, and the arithmetic behind that.

@@ -12,9 +12,11 @@ use spandrel_fleet::Target;
 use spandrel_health::{
     CopyFacts, DriveFacts, DriveTrouble, NodeFacts, PoolFacts, Status, VolumeFacts, drive, node, pool, volume,
 };
-use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport};
+use spandrel_node::{
+    DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport, drive_room,
+};
 use spandrel_platform::Address;
-use spandrel_pool::{DriveRoom, NodeRoom, PoolView, Space, UNEVEN_PER_MILLE, spread_per_mille};
+use spandrel_pool::{NodeRoom, PoolView, Space, UNEVEN_PER_MILLE, spread_per_mille};
 use spandrel_shared::{BLOCK_BYTES, DriveId, Error, NodeId, SlabGeometry, VolumeId};
 use spandrel_volume::LegId;
 
@@ -113,12 +115,8 @@ impl Facts {
             volumes_owned: known.report.as_ref().map_or(0, |report| report.owned.len() as u32),
             is_in_maintenance: known.maintenance_since_unix_ms().is_some(),
         };
-        let drive = |(drive, record): (&DriveId, &DriveRecord)| DriveRoom {
-            drive: *drive,
-            node: record.node,
-            slabs_total: record.slabs_promised_max,
-            slabs_used: u32::try_from(self.room.promised(*drive)).unwrap_or(u32::MAX),
-            is_online: self.is_usable(*drive, record),
+        let drive = |(drive, record): (&DriveId, &DriveRecord)| {
+            drive_room(*drive, record, self.room.promised(), self.is_reachable(*drive))
         };
         PoolView {
             geometry: self.geometry,
@@ -285,7 +283,7 @@ impl Facts {
             media: record.media,
             size_bytes: record.size_bytes,
             promisable_bytes: u64::from(record.slabs_promised_max) * slab_bytes,
-            promised_bytes: self.room.promised(drive) * slab_bytes,
+            promised_bytes: self.room.promised().slabs(drive) * slab_bytes,
             used_bytes: count(|report| report.blocks_used) * BLOCK_BYTES as u64,
             written_bytes: count(|report| report.written_bytes),
             data_bytes: count(|report| report.data_bytes),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_cluster::{DriveState, Member, SettingsRecord, VolumeMembership};
 use spandrel_node::placed;
-use spandrel_pool::{DriveRoom, PoolView, plan_balance, spread_per_mille};
+use spandrel_pool::{PoolView, copies_to_even_out, plan_balance};
 use spandrel_shared::{DriveId, Error};
 use spandrel_volume::LegId;
 
@@ -13,9 +13,6 @@ use super::api::{
     DriveFill, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange, Progress,
 };
 use super::picture::{Facts, leg_id};
-
-/// Where the drives' shares differ by less, nothing has to move: some slabs are on each of them, more or less.
-const EVEN_PER_MILLE: u32 = 10;
 
 impl Administration {
     /// The pool, and what is being done with its copies.
@@ -37,7 +34,17 @@ impl Administration {
     }
 
     /// Changes how the pool keeps itself.
+    ///
+    /// Errors: `TIME_TOO_SHORT`.
     pub async fn set_pool(&self, change: PoolSettingsChange) -> Result<PoolSettings, Error> {
+        if [change.rebuild_after_drive_s, change.rebuild_after_node_s].contains(&Some(0)) {
+            return Err(Error::new(
+                "TIME_TOO_SHORT",
+                "the settings of the pool stay as they are",
+                "everything would be built anew elsewhere as soon as a node restarts",
+                "give a second or more; the defaults are 15 minutes for drives and an hour for nodes",
+            ));
+        }
         let changed = self.change_pool(|settings| {
             let PoolSettingsChange { rebuild_after_drive_s, rebuild_after_node_s, balance } = change;
             settings.rebuild_after_drive_s = rebuild_after_drive_s.unwrap_or(settings.rebuild_after_drive_s);
@@ -100,16 +107,15 @@ impl Facts {
     /// volume's copies can be moved at all.
     pub fn copies_to_spread(&self) -> u64 {
         let pool = self.pool_view();
-        if spread_per_mille(&pool) < EVEN_PER_MILLE
-            || !self.volumes.iter().any(|volume| is_uneven(&pool, volume))
-        {
-            return 0;
+        match copies_to_even_out(&pool) {
+            0 => 0,
+            copies if self.volumes.iter().any(|volume| is_uneven(&pool, volume)) => copies,
+            _ => 0,
         }
-        copies_above_average(&pool).max(1)
     }
 
     /// What is being copied, and why.
-    fn jobs(&self, left: &BTreeSet<DriveId>) -> Vec<Job> {
+    pub fn jobs(&self, left: &BTreeSet<DriveId>) -> Vec<Job> {
         let mut jobs: Vec<Job> = self.volumes.iter().flat_map(|volume| self.jobs_of(volume, left)).collect();
         jobs.sort_by(|one, two| (&one.volume, &one.drive).cmp(&(&two.volume, &two.drive)));
         jobs
@@ -165,17 +171,7 @@ fn kind_of(volume: &VolumeMembership, drive: DriveId, left: &BTreeSet<DriveId>) 
 
 /// Whether copies of a volume can be moved so that drives are filled more evenly.
 pub fn is_uneven(pool: &PoolView, volume: &VolumeMembership) -> bool {
-    !plan_balance(pool, &placed(volume), 1).is_empty()
-}
-
-/// How many copies of slabs the drives hold that are filled more than all are together.
-fn copies_above_average(pool: &PoolView) -> u64 {
-    let drives = || pool.drives.iter().filter(|drive| drive.is_online);
-    let (used, total) = drives().fold((0, 0), |(used, total), drive| {
-        (used + u64::from(drive.slabs_used), total + u64::from(drive.slabs_total))
-    });
-    let share = |drive: &DriveRoom| (used * u64::from(drive.slabs_total)).div_ceil(total.max(1));
-    drives().map(|drive| u64::from(drive.slabs_used).saturating_sub(share(drive))).sum()
+    !plan_balance(pool, &placed(volume), 1, 0).moves.is_empty()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Retiring a drive: its copies move to others, and it takes no new ones. Removing it from the pool, when it is empty.
+//! Retiring drives, one or all of a node: their copies move to others, and they take no new ones. Removing one from the
+//! pool, when it is empty.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,9 @@ use spandrel_pool::{Demand, Shortage, check_room_without};
 use spandrel_shared::{DriveId, Error};
 
 use super::administration::{Administration, unix_ms, unless_conflict};
-use super::api::{self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeLetGo};
+use super::api::{
+    self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeEvacuate, NodeEvacuated, NodeLetGo,
+};
 use super::nodes::NodeAccess;
 use super::picture::Facts;
 
@@ -19,9 +22,11 @@ impl Administration {
     pub async fn retire_drive(&self, name: &str, request: DriveRetire) -> Result<DriveRetired, Error> {
         let facts = self.facts().await?;
         let (drive, record) = find(&facts, name)?;
-        let copies_to_move = if request.undo { 0 } else { facts.room.promised(drive) };
+        let copies_to_move = if request.undo { 0 } else { facts.room.promised().slabs(drive) };
+        let name = &facts.drive_name(drive);
         let mut retired = DriveRetired {
-            name: name.to_owned(),
+            id: drive,
+            name: name.clone(),
             copies_to_move,
             slab_bytes: facts.geometry.slab_bytes(),
             warning: None,
@@ -32,7 +37,10 @@ impl Administration {
             (_, true) => DriveState::Active,
             (DriveState::Active, false) => {
                 // What a drive held that does not work is missing already: as much of it as possible is built anew.
-                match check_room(&facts, name, drive) {
+                let room = check_room(&facts, &[drive].into());
+                match room
+                    .map_err(|lack| needed("DRIVE_NEEDED", &format!("drive {name} is not retired"), &lack))
+                {
                     Err(refused) if facts.is_usable(drive, record) => return Err(refused),
                     checked => retired.warning = checked.err().map(|shortage| shortage.why),
                 }
@@ -45,6 +53,48 @@ impl Administration {
         Ok(retired)
     }
 
+    /// Has all drives of a node emptied: it is to leave the cluster. They serve what they hold until that is elsewhere.
+    /// Each is used again if it is no longer retired.
+    ///
+    /// Errors: `NODE_NOT_FOUND`, `NOT_A_SERVER`, `STATE_MAJORITY_NEEDED`, `NODE_NEEDED` if any of its drives works and the
+    /// other nodes have no room for the copies.
+    pub async fn evacuate_node(&self, name: &str, request: NodeEvacuate) -> Result<NodeEvacuated, Error> {
+        self.server()?;
+        let facts = self.facts().await?;
+        let node = facts.known_node(name)?;
+        facts.check_votes_for_ever(node, &self.state_members().await?)?;
+        let own = || facts.room.drives.iter().filter(|(_, record)| record.node == node.id);
+        let drives: BTreeSet<DriveId> = own().map(|(drive, _)| *drive).collect();
+        let copies_to_move = drives.iter().map(|drive| facts.room.promised().slabs(*drive)).sum();
+        let lack = if copies_to_move > 0 { check_room(&facts, &drives).err() } else { None };
+        let refused = lack.map(|lack| {
+            needed("NODE_NEEDED", &format!("node {name} is not taken out of the cluster"), &lack)
+        });
+        // What is on drives that do not work is missing already: as much of it as possible is built anew.
+        if own().any(|(drive, _)| facts.is_reachable(*drive))
+            && let Some(refused) = refused
+        {
+            return Err(refused);
+        }
+        if !request.dry_run {
+            tracing::warn!("the drives of node {name} are emptied");
+            for (drive, record) in own() {
+                let state = match record.state {
+                    DriveState::Active => DriveState::Retired,
+                    decided => decided,
+                };
+                unless_conflict(|| self.state().decide_drive(*drive, state)).await?;
+            }
+        }
+        Ok(NodeEvacuated {
+            name: name.to_owned(),
+            drives: drives.into_iter().collect(),
+            copies_to_move,
+            slab_bytes: facts.geometry.slab_bytes(),
+            warning: refused.map(|refused| refused.why),
+        })
+    }
+
     /// Takes an empty drive out of the pool; its node lets go of it, and does not take it up again.
     ///
     /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_HOLDS_COPIES`, `NOT_A_SERVER`.
@@ -54,7 +104,8 @@ impl Administration {
         let (drive, record) = find(&facts, name)?;
         let known = facts.drives().into_iter().find(|known| known.id == Some(drive));
         let location = known.and_then(|known| known.location);
-        let mut removed = DriveRemoved { name: name.to_owned(), location, warning: None };
+        let name = &facts.drive_name(drive);
+        let mut removed = DriveRemoved { name: name.clone(), location, warning: None };
         let access = self.access_to(record.node).await?;
         unless_conflict(|| self.state().remove_drive(drive, name, unix_ms(), request.dry_run)).await?;
         if request.dry_run {
@@ -69,7 +120,7 @@ impl Administration {
         // It is done all the same: a node does not take up a drive that was removed.
         removed.warning = let_go.err().map(|error| {
             format!(
-                "its node does not know of it yet ({}): it forgets the drive when it starts anew",
+                "its node does not know of it yet ({}): it lets go of the drive when it learns of it",
                 error.why
             )
         });
@@ -81,7 +132,8 @@ fn node_away() -> Error {
     Error::new("NODE_NOT_RUNNING", "the drive's node was not told", "it does not run", "start it")
 }
 
-fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), Error> {
+/// The drive of the pool with this name or identity. Errors: `DRIVE_NOT_FOUND`.
+pub fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), Error> {
     let drives =
         || facts.room.drives.iter().map(|(drive, record)| (facts.drive_name(*drive), *drive, record));
     let found = drives().find(|(known, id, _)| known == name || id.to_string() == name);
@@ -96,29 +148,27 @@ fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), 
 }
 
 /// Whether the other drives have room for all copies of all volumes.
-fn check_room(facts: &Facts, name: &str, drive: DriveId) -> Result<(), Error> {
+fn check_room(facts: &Facts, drives: &BTreeSet<DriveId>) -> Result<(), Shortage> {
     // What is away for too long is being built elsewhere already, and takes room there.
-    let mut leaving: BTreeSet<DriveId> = facts.drives_left();
-    leaving.insert(drive);
+    let leaving: BTreeSet<DriveId> = facts.drives_left().union(drives).copied().collect();
     let demand = |slabs: u32, copies: u8| Demand { slabs: u64::from(slabs), copies };
     let demands = facts.volumes.iter().map(|volume| demand(volume.record.slab_count(), volume.record.copies));
     check_room_without(&facts.pool_view(), &leaving, &demands.collect::<Vec<_>>())
-        .map_err(|shortage| needed(name, &shortage))
 }
 
-fn needed(name: &str, shortage: &Shortage) -> Error {
+fn needed(code: &str, what: &str, shortage: &Shortage) -> Error {
     let Shortage { needed, slabs, copies, room, nodes } = shortage;
     let nodes: Vec<String> = nodes.iter().map(|(node, room)| format!("{node} {room}")).collect();
     Error::new(
-        "DRIVE_NEEDED",
-        format!("drive {name} is not retired"),
+        code,
+        what,
         format!(
-            "the others have no room for what it holds: of {slabs} slabs with {copies} copies or more there are {needed} \
-             copies, no two of a slab on one node; without the drive the nodes have room for {room} of these, counted in \
-             slab copies ({})",
+            "the other drives have no room for all copies: of {slabs} slabs with {copies} copies or more there are \
+             {needed} copies, no two of a slab on one node; the nodes have room for {room} of these then, counted in slab \
+             copies ({})",
             nodes.join(", ")
         ),
-        "add drives to these nodes or add a node, or delete volumes; if the drive has failed, replace it first",
+        "add drives to these nodes or add a node, or delete volumes; if a drive has failed, replace it first",
     )
 }
 

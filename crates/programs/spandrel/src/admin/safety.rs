@@ -36,6 +36,16 @@ impl Obstacle {
         Error::new(self.code, what, self.why, next)
     }
 
+    /// As the refusal to take a node out of the cluster.
+    fn of_removal(self, node: &KnownNode) -> Error {
+        Error::new(
+            self.code,
+            format!("node {} is not taken out of the cluster", node.name),
+            self.why,
+            self.next,
+        )
+    }
+
     /// As the answer that a node is needed.
     fn of_stop(self, node: &KnownNode) -> Error {
         Error::new(self.code, format!("node {} must not be switched off", node.name), self.why, self.next)
@@ -76,6 +86,15 @@ impl Facts {
         missed_votes(self, node, members).map_or(Ok(()), |obstacle| Err(obstacle.of_drain(node)))
     }
 
+    /// The same for a node that is to be taken out of the cluster for good.
+    ///
+    /// # Errors
+    ///
+    /// `STATE_MAJORITY_NEEDED`.
+    pub fn check_votes_for_ever(&self, node: &KnownNode, members: &[StateMember]) -> Result<(), Error> {
+        missed_votes(self, node, members).map_or(Ok(()), |obstacle| Err(obstacle.of_removal(node)))
+    }
+
     /// The names of the volumes that cannot do without a node: it has a copy that counts of some part, and no other node
     /// that runs and is not in maintenance itself has one in sync.
     pub fn volumes_needing(&self, node: &KnownNode) -> Vec<String> {
@@ -112,6 +131,7 @@ impl Facts {
         let is_other = |member: &&Member| {
             is_settled
                 && volume.is_in_sync(member)
+                && !volume.lost.contains(&member.drive)
                 && holder(member).is_some_and(|holder| others.contains(holder))
                 && self.is_reachable(member.drive)
         };
@@ -149,7 +169,7 @@ impl Facts {
     fn room_without(&self, node: &KnownNode) -> (u64, Option<String>) {
         let own = self.room.drives.iter().filter(|(_, record)| record.node == node.id);
         let own: BTreeSet<DriveId> = own.map(|(drive, _)| *drive).collect();
-        let copies_held = own.iter().map(|drive| self.room.promised(*drive)).sum();
+        let copies_held = own.iter().map(|drive| self.room.promised().slabs(*drive)).sum();
         let demand = |volume: &VolumeMembership| Demand {
             slabs: volume.record.slab_count().into(),
             copies: volume.record.copies,

@@ -32,10 +32,11 @@ use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
     DeleteQuery, DriveAdd, DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus,
-    JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain,
-    NodeDrained, NodeHandOver, NodeLetGo, NodeSafety, NodeScrubLine, NodeStatus, NodeStop, Optimize,
-    Optimized, PoolDetails, PoolSettings, PoolSettingsChange, ServerRemove, ServerRemoved, Settle,
-    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
+    Explanation, Fault, JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails,
+    NodeDrain, NodeDrained, NodeEvacuate, NodeEvacuated, NodeHandOver, NodeLetGo, NodeSafety, NodeScrubLine,
+    NodeStatus, NodeStop, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange, ServerRemove,
+    ServerRemoved, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer,
+    VolumeMove, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -91,7 +92,9 @@ impl IntoResponse for Refusal {
 fn status_of(code: &str) -> StatusCode {
     match code {
         "DRIVE_PATH_INVALID" | "NAME_INVALID" | "SIZE_ZERO" | "SIZE_UNALIGNED" | "COPIES_INVALID"
-        | "VOLUME_INVALID" | "OWNER_UNKNOWN" | "REQUEST_INVALID" => StatusCode::BAD_REQUEST,
+        | "VOLUME_INVALID" | "OWNER_UNKNOWN" | "REQUEST_INVALID" | "TIME_TOO_SHORT" => {
+            StatusCode::BAD_REQUEST
+        }
         "TOKEN_MISSING" | "TOKEN_INVALID" | "TOKEN_REFUSED" => StatusCode::UNAUTHORIZED,
         "ACCESS_DENIED" => StatusCode::FORBIDDEN,
         "ACCESS_NOT_FOUND"
@@ -164,6 +167,11 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::STATE, get(get_state))
         .route(api::NODE_MAINTENANCE, get(get_maintenance))
         .route(api::NODE_SAFETY, get(get_safety))
+        .route(api::VOLUME_EXPLANATION, get(explain_volume))
+        .route(api::DRIVE_EXPLANATION, get(explain_drive))
+        .route(api::NODE_EXPLANATION, get(explain_node))
+        .route(api::POOL_EXPLANATION, get(explain_pool))
+        .route(api::FAULTS, get(list_faults))
         .route_layer(allowed(Role::Read));
     let operate = Router::new()
         .route(api::VOLUMES, post(create_volume))
@@ -180,6 +188,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::VOLUME, delete(delete_volume))
         .route(api::DRIVES, post(add_drive))
         .route(api::DRIVE_RETIRE, post(retire_drive))
+        .route(api::NODE_EVACUATE, post(evacuate_node))
         .route(api::DRIVE_REMOVE, post(remove_drive))
         .route(api::POOL_SETTINGS, post(set_pool))
         .route(api::JOIN_TOKEN, get(list_join_tokens).post(make_join_token))
@@ -386,6 +395,35 @@ async fn retire_drive(
 ) -> Answer<DriveRetired> {
     let Json(retire) = retire.map_err(invalid)?;
     Ok(Json(cluster.retire_drive(&name, retire).await?))
+}
+
+async fn explain_volume(State(cluster): Cluster, Path(name): Path<String>) -> Answer<Explanation> {
+    Ok(Json(cluster.explain_volume(&name).await?))
+}
+
+async fn explain_drive(State(cluster): Cluster, Path(name): Path<String>) -> Answer<Explanation> {
+    Ok(Json(cluster.explain_drive(&name).await?))
+}
+
+async fn explain_node(State(cluster): Cluster, Path(name): Path<String>) -> Answer<Explanation> {
+    Ok(Json(cluster.explain_node(&name).await?))
+}
+
+async fn explain_pool(State(cluster): Cluster) -> Answer<Explanation> {
+    Ok(Json(cluster.explain_pool().await?))
+}
+
+async fn list_faults(State(cluster): Cluster) -> Answer<Vec<Fault>> {
+    Ok(Json(cluster.faults().await?))
+}
+
+async fn evacuate_node(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    evacuate: Result<Json<NodeEvacuate>, JsonRejection>,
+) -> Answer<NodeEvacuated> {
+    let Json(evacuate) = evacuate.map_err(invalid)?;
+    Ok(Json(cluster.evacuate_node(&name, evacuate).await?))
 }
 
 async fn remove_drive(

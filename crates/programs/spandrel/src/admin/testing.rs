@@ -143,6 +143,7 @@ pub async fn facts() -> Facts {
     let sets = mirror_sets([drives.as_slice(), drives.as_slice()], CopyBatch::from_random(5, 5), 3);
     let room = spandrel_cluster::records::VolumeRoomRecord {
         slabs: drives.iter().map(|drive| (*drive, 2)).collect(),
+        ..Default::default()
     };
     let record = VolumeRecord {
         name: "v1".to_owned(),

@@ -13,9 +13,10 @@ use crate::admin::api::{
     self, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeSafety, NodeStatus, NodeStop, PathStatus,
     PeerStatus, StateRole,
 };
-use crate::admin::client::{Client, path_with};
+use crate::admin::client::{Client, SILENCE_MAX, is_passing, path_with};
 use crate::arguments::{NodeCommand, NodeDrainArguments, Output};
-use crate::commands::cluster::{join, remove};
+use crate::commands::cluster::join;
+use crate::commands::removal::remove_node;
 use crate::failure::{EXIT_ERROR, EXIT_OK, Outcome};
 use crate::reach::Reach;
 use crate::server::run;
@@ -28,16 +29,13 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(500);
 /// After how long without progress a drain says which volumes stay.
 const DRAIN_STALL: Duration = Duration::from_secs(15);
 
-/// How long the cluster may be silent while a drain is waited for: it may be finding itself a new leader.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
-
 /// Carries out a command about nodes.
 pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
     let client = || reach.client();
     match command {
         NodeCommand::Join(arguments) => return join(&reach.directory()?, arguments, false),
         NodeCommand::Run(arguments) => return run::run(reach.directory()?, false, arguments.log),
-        NodeCommand::Remove(arguments) => return remove(&client()?, arguments, false),
+        NodeCommand::Remove(arguments) => return remove_node(&client()?, arguments),
         NodeCommand::List(arguments) => {
             let nodes: Vec<NodeStatus> = client()?.get(api::NODES)?;
             say(&match arguments.output {
@@ -163,7 +161,7 @@ fn warn(warnings: &[String]) {
 }
 
 /// Shows how a node hands its volumes over, until it owns none but those that nobody else can have. Returns these.
-fn await_drained(
+pub fn await_drained(
     client: &Client,
     drained: &NodeDrained,
     patience: Option<Duration>,
@@ -213,18 +211,6 @@ fn await_drained(
         }
         client.pause(DRAIN_INTERVAL);
     }
-}
-
-/// Whether the cluster may answer the same question in a moment.
-fn is_passing(error: &Error) -> bool {
-    let codes = [
-        "STATE_UNAVAILABLE",
-        "ANSWER_BROKEN",
-        "CLUSTER_NOT_RUNNING",
-        "CLUSTER_NOT_REACHED",
-        "SERVER_NOT_READY",
-    ];
-    codes.contains(&&*error.code)
 }
 
 fn resumed(name: &str) -> Error {

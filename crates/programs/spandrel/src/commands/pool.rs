@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::text::{json, percent, say};
 
 /// How often it is looked how far the moves are. There is nothing to wait for but the next look.
-const INTERVAL: Duration = Duration::from_millis(500);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// After so long without a copy that moves, nothing more is: owners look each second, and begin when what is set has
 /// come to them.
@@ -77,7 +77,7 @@ fn await_even(client: &Client, mut total: u64) -> Result<PoolDetails, Error> {
     let bar = copies_bar(total);
     let mut moved = Instant::now();
     loop {
-        let pool: PoolDetails = client.get(api::POOL)?;
+        let pool: PoolDetails = client.watch(api::POOL)?;
         let jobs = pool.jobs.iter().filter(|job| job.kind == JobKind::Rebalance);
         let (mut under_way, mut rate) = (0, 0);
         for job in jobs {

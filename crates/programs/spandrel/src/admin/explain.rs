@@ -1,0 +1,531 @@
+//! Why something is as it is: its state in words, with what the system does about it, and what an operator may and must
+//! not do.
+//!
+//! Everything is told from the facts of one moment. What is seen of a trouble is for how long drives have been away, by the
+//! nodes that own volumes; nobody else remembers anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use spandrel_cluster::{DriveState, Member, SettingsRecord, VolumeMembership};
+use spandrel_health::OperationalStatus;
+use spandrel_node::DriveAway;
+use spandrel_pool::spread_per_mille;
+use spandrel_shared::duration::format_duration;
+use spandrel_shared::size::format_size;
+use spandrel_shared::{DriveId, Error};
+
+use super::administration::{Administration, state_error, unix_ms, volume_not_found};
+use super::api::{DriveStatus, Explanation, Job, NodeStatus, VolumeStatus};
+use super::picture::{Facts, KnownNode};
+use super::retire;
+use crate::text::{copies_text, counted, percent};
+
+impl Administration {
+    /// Why a volume is as it is. Errors: `VOLUME_NOT_FOUND`.
+    pub async fn explain_volume(&self, name: &str) -> Result<Explanation, Error> {
+        let (facts, settings) = self.facts_to_explain().await?;
+        facts.explain_volume(name, &settings).ok_or_else(|| volume_not_found(name))
+    }
+
+    /// Why a drive is as it is. Errors: `DRIVE_NOT_FOUND`.
+    pub async fn explain_drive(&self, name: &str) -> Result<Explanation, Error> {
+        self.facts().await?.explain_drive(name)
+    }
+
+    /// Why a node is as it is. Errors: `NODE_NOT_FOUND`.
+    pub async fn explain_node(&self, name: &str) -> Result<Explanation, Error> {
+        let facts = self.facts().await?;
+        let members = self.state_members().await?;
+        let node = facts.known_node(name)?;
+        let against = facts.safety(node, &members).against;
+        Ok(facts.explain_node(node, &against, unix_ms()))
+    }
+
+    /// Why the pool is as it is.
+    pub async fn explain_pool(&self) -> Result<Explanation, Error> {
+        let (facts, settings) = self.facts_to_explain().await?;
+        Ok(facts.explain_pool(&settings))
+    }
+
+    async fn facts_to_explain(&self) -> Result<(Facts, SettingsRecord), Error> {
+        let settings = self.state().settings().await.map_err(state_error)?;
+        Ok((self.facts().await?, settings.map(|stored| stored.record).unwrap_or_default()))
+    }
+}
+
+/// The copies of a volume on one drive, by what is the matter with them.
+#[derive(Default)]
+struct Troubled {
+    /// They hold every answered write, and cannot be reached.
+    away: BTreeMap<DriveId, u64>,
+    /// They lack writes.
+    stale: BTreeMap<DriveId, u64>,
+    /// Their drive was given up.
+    lost: BTreeMap<DriveId, u64>,
+    /// Slabs of which whole copies are there, and none can be reached.
+    slabs_unreachable: u64,
+    /// Slabs of which no copy is whole.
+    slabs_lost: u64,
+}
+
+impl Facts {
+    /// Why a volume is as it is; none if there is none of that name.
+    pub fn explain_volume(&self, name: &str, settings: &SettingsRecord) -> Option<Explanation> {
+        let volume = self.volumes.iter().find(|volume| volume.record.name == name)?;
+        let status = self.volumes().into_iter().find(|volume| volume.name == name)?;
+        let troubled = self.troubled(volume);
+        let mut told = begin(format!("volume {name}"), &status.status);
+        for operational in &status.status.operational {
+            self.tell_of_volume(&mut told, *operational, (volume, &status), &troubled, settings);
+        }
+        let missing: BTreeSet<DriveId> =
+            troubled.away.keys().chain(troubled.stale.keys()).chain(troubled.lost.keys()).copied().collect();
+        for drive in &missing {
+            self.tell_of_missing(&mut told, *drive);
+        }
+        let jobs = self.jobs(&self.drives_left());
+        tell_of_jobs(&mut told, jobs.iter().filter(|job| job.volume == name));
+        if self.owner(volume).is_some_and(|owner| owner.copies_without_place > 0) {
+            tell_without_place(&mut told);
+        }
+        for node in &self.nodes {
+            if node.report.is_some() && self.volumes_needing(node).iter().any(|needing| needing == name) {
+                let node = &node.name;
+                told.must_not.push(format!(
+                    "switch off {node}: no other node that runs has a copy in sync of all its parts"
+                ));
+            }
+        }
+        Some(told)
+    }
+
+    fn tell_of_volume(
+        &self,
+        told: &mut Explanation,
+        operational: OperationalStatus,
+        (volume, status): (&VolumeMembership, &VolumeStatus),
+        troubled: &Troubled,
+        settings: &SettingsRecord,
+    ) {
+        match operational {
+            OperationalStatus::Ok => {
+                let nodes: BTreeSet<&str> = status.legs.iter().map(|leg| leg.node.as_str()).collect();
+                told.why.push(format!(
+                    "each of its {} has {} in sync, on different nodes of {}",
+                    counted(volume.sets.len() as u64, "slab"),
+                    copies_text(status.copies),
+                    nodes.into_iter().collect::<Vec<_>>().join(", ")
+                ));
+            }
+            OperationalStatus::Suboptimal => self.tell_of_unevenness(told, settings),
+            OperationalStatus::Incomplete => {
+                for (drive, copies) in &troubled.away {
+                    told.why.push(format!(
+                        "{} on {} cannot be reached; nothing was written to them since, so they are current",
+                        slab_copies(*copies),
+                        self.drive_name(*drive)
+                    ));
+                }
+            }
+            OperationalStatus::Degraded => self.tell_of_stale(told, troubled),
+            OperationalStatus::InService => {
+                told.why.push("copies are being brought up to date or built".to_owned());
+            }
+            OperationalStatus::DetachedIncomplete => {
+                told.why.push(format!(
+                    "of {} no whole copy can be reached: their reads and writes wait, and go on when one is back",
+                    counted(troubled.slabs_unreachable, "slab")
+                ));
+                for drive in troubled.away.keys() {
+                    let name = self.drive_name(*drive);
+                    told.must_not.push(format!("wipe or replace {name}: it may hold the last whole copies"));
+                }
+            }
+            OperationalStatus::NoRedundancy => {
+                told.why.push(format!(
+                    "of {} no copy is left that holds every answered write: data is lost",
+                    counted(troubled.slabs_lost, "slab")
+                ));
+                told.may.push("restore it from a backup, as a new volume".to_owned());
+                told.must_not.push(
+                    "wipe drives that held copies of it: what is on them may be all there is".to_owned(),
+                );
+            }
+            OperationalStatus::Starting => {
+                told.why.push("no node serves it at the moment: its requests wait".to_owned());
+                told.doing.push("a node that has a copy takes it over, within seconds".to_owned());
+                told.may.push(
+                    "if it stays so: `spandrel cluster state` shows whether most of those run that keep the state"
+                        .to_owned(),
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_of_stale(&self, told: &mut Explanation, troubled: &Troubled) {
+        for (drive, copies) in &troubled.stale {
+            let name = self.drive_name(*drive);
+            let back = if self.is_reachable(*drive) { ", and is back" } else { "" };
+            told.why.push(format!(
+                "{} on {name} lack writes that were answered while it was away{back}",
+                slab_copies(*copies)
+            ));
+        }
+        for (drive, copies) in &troubled.lost {
+            told.why.push(format!(
+                "{} on {} are lost: the drive was given up",
+                slab_copies(*copies),
+                self.drive_name(*drive)
+            ));
+        }
+    }
+
+    fn tell_of_unevenness(&self, told: &mut Explanation, settings: &SettingsRecord) {
+        told.why.push(format!(
+            "drives are filled unevenly, by up to {} % of their size, and copies of it can move",
+            spread_per_mille(&self.pool_view()) / 10
+        ));
+        let copies = slab_copies(self.copies_to_spread());
+        if settings.balance {
+            told.doing.push(format!("copies are spread by themselves, of all volumes about {copies}"));
+            told.may.push("`spandrel pool optimize` to have that done at once, and wait for it".to_owned());
+        } else {
+            told.doing.push("nothing: that copies are spread by themselves is switched off".to_owned());
+            told.may.push(format!("`spandrel pool optimize` to have about {copies} moved"));
+        }
+    }
+
+    /// Why a drive is as it is. Errors: `DRIVE_NOT_FOUND`.
+    pub fn explain_drive(&self, name: &str) -> Result<Explanation, Error> {
+        let (id, record) = retire::find(self, name)?;
+        let drives = self.drives();
+        let status = drives.iter().find(|drive| drive.id == Some(id)).expect("it is a drive of the pool");
+        let mut told = begin(format!("drive {}", status.name), &status.status);
+        let copies = self.room.promised().slabs(id);
+        for operational in &status.status.operational {
+            self.tell_of_drive(&mut told, *operational, status, copies);
+        }
+        if !self.is_reachable(id) && record.state == DriveState::Active {
+            self.tell_of_missing(&mut told, id);
+        }
+        let left = self.drives_left();
+        if left.contains(&id) && copies > 0 {
+            let copies = slab_copies(copies);
+            told.doing.push(format!("what it holds is built elsewhere: {copies} to go"));
+        }
+        let of_drive = |job: &&Job| job.drive == status.name;
+        tell_of_jobs(&mut told, self.jobs(&left).iter().filter(of_drive));
+        let alone: Vec<&str> = self
+            .volumes
+            .iter()
+            .filter(|volume| self.is_alone(volume, id))
+            .map(|volume| volume.record.name.as_str())
+            .collect();
+        if !alone.is_empty() {
+            told.must_not.push(format!(
+                "pull or wipe it: it has the only whole copies that can be reached of parts of {}",
+                alone.join(", ")
+            ));
+        }
+        Ok(told)
+    }
+
+    fn tell_of_drive(
+        &self,
+        told: &mut Explanation,
+        operational: OperationalStatus,
+        status: &DriveStatus,
+        copies: u64,
+    ) {
+        let (name, node) = (&status.name, &status.node);
+        match operational {
+            OperationalStatus::Ok => told.why.push(format!(
+                "it works, and {} of it is promised to volumes ({})",
+                format_size(status.promised_bytes),
+                percent(status.promised_bytes, status.promisable_bytes)
+            )),
+            OperationalStatus::LostCommunication => {
+                told.why.push(format!("its node {node} does not say how it is"));
+                told.may.push(format!("`spandrel explain node {node}`"));
+            }
+            OperationalStatus::NotUsable
+            | OperationalStatus::StaleMetadata
+            | OperationalStatus::UnrecognizedMetadata => {
+                let failure = status.failure.as_deref().unwrap_or("it does not say why");
+                told.why.push(format!("its node does not use it: {failure}"));
+                told.may
+                    .push(format!("replace it: `spandrel drive remove {name}`, then `spandrel drive add`"));
+            }
+            OperationalStatus::RemovingFromPool => {
+                told.why.push("it was retired: it takes no new copies".to_owned());
+                if copies == 0 {
+                    told.doing.push("nothing: it is empty".to_owned());
+                    told.may.push(format!("`spandrel drive remove {name}`, and pull it"));
+                }
+                told.may.push(format!("`spandrel drive retire --undo {name}` to have it used again"));
+            }
+            OperationalStatus::IoError => {
+                let damaged = status.blocks_damaged.saturating_sub(status.blocks_healed);
+                told.why.push(format!("{} on it are damaged", counted(damaged, "block")));
+                told.doing.push("damaged blocks are healed from other copies when they are read".to_owned());
+                told.may.push("`spandrel scrub` to have all of them found and healed now".to_owned());
+                told.may.push(format!("`spandrel drive remove {name}` if they become more"));
+            }
+            OperationalStatus::FailedMedia => {
+                told.why.push("it was given up: what it held counts as lost".to_owned());
+                told.may.push(format!("`spandrel drive remove {name}` takes it off the list"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Why a node is as it is; `against` is what stands against switching it off.
+    pub fn explain_node(&self, node: &KnownNode, against: &[Error], now_unix_ms: u64) -> Explanation {
+        let status = self.nodes().into_iter().find(|status| status.id == node.id).expect("it is known");
+        let mut told = begin(format!("node {}", node.name), &status.status);
+        for operational in &status.status.operational {
+            self.tell_of_node(&mut told, *operational, node, &status, now_unix_ms);
+        }
+        if node.report.is_some() {
+            let needed = against.iter().map(|error| format!("switch it off: {}", error.why));
+            told.must_not.extend(needed);
+        } else {
+            for other in self.nodes.iter().filter(|other| other.id != node.id && other.report.is_some()) {
+                let needing = self.volumes_needing(other);
+                if !needing.is_empty() {
+                    told.must_not.push(format!(
+                        "switch off {} too: {} would wait",
+                        other.name,
+                        needing.join(", ")
+                    ));
+                }
+            }
+        }
+        told
+    }
+
+    fn tell_of_node(
+        &self,
+        told: &mut Explanation,
+        operational: OperationalStatus,
+        node: &KnownNode,
+        status: &NodeStatus,
+        now_unix_ms: u64,
+    ) {
+        let name = &node.name;
+        match operational {
+            OperationalStatus::Up => told.why.push(format!(
+                "it runs, owns {} and uses {} of {}",
+                counted(status.volumes_owned.len() as u64, "volume"),
+                status.drives_usable,
+                counted(status.drives.into(), "drive")
+            )),
+            OperationalStatus::Down => self.tell_of_node_down(told, node),
+            OperationalStatus::Isolated => {
+                told.why.push("it runs, and reaches none of the other nodes that run".to_owned());
+                told.doing.push("others take its volumes over; it answers no client meanwhile".to_owned());
+                told.may.push(format!("look at its network; `spandrel node get {name}` shows its paths"));
+            }
+            OperationalStatus::Draining => {
+                told.why.push("it is in maintenance, and still owns volumes".to_owned());
+                let left = status.maintenance.as_ref().map(|left| left.volumes_left.join(", "));
+                told.doing.push(format!("it hands them over: {}", left.unwrap_or_default()));
+                told.may.push(format!("`spandrel node resume {name}` to end that"));
+                told.must_not.push("switch it off before it owns none: its clients would wait".to_owned());
+            }
+            OperationalStatus::Paused => {
+                told.why.push("it is in maintenance, and owns no volume".to_owned());
+                let since = status.maintenance.as_ref().map(|since| since.since_unix_ms);
+                told.since_ms = told.since_ms.or(since.map(|since| now_unix_ms.saturating_sub(since)));
+                told.doing.push(
+                    "it is waited for, however long that takes: nothing of it is built elsewhere".to_owned(),
+                );
+                told.may.push(format!("`spandrel node resume {name}` when the work on it is done"));
+            }
+            _ => {}
+        }
+    }
+
+    fn tell_of_node_down(&self, told: &mut Explanation, node: &KnownNode) {
+        let name = &node.name;
+        told.why.push("it does not run, or does not answer".to_owned());
+        let own = || self.room.drives.iter().filter(|(_, record)| record.node == node.id);
+        let copies: u64 = own().map(|(drive, _)| self.room.promised().slabs(*drive)).sum();
+        let owned = self.volumes_with(node);
+        if !owned.is_empty() {
+            told.doing.push(format!("others take over what it owned: {}", owned.join(", ")));
+        }
+        if copies > 0 {
+            let copies = slab_copies(copies);
+            told.why.push(format!("{copies} are on its {}", counted(own().count() as u64, "drive")));
+        }
+        if let Some(away) = own().filter_map(|(drive, _)| self.away(*drive)).max_by_key(|away| away.away_ms) {
+            self.tell_of_waiting(told, &away, "the node");
+        }
+        told.may
+            .push(format!("start it: `spandrel node run` on its server, and see {name}'s log if it ends"));
+        told.may.push(format!("`spandrel node remove {name}` if it is gone for good"));
+    }
+
+    /// Why the pool is as it is.
+    pub fn explain_pool(&self, settings: &SettingsRecord) -> Explanation {
+        let details = self.pool_details(settings);
+        let mut told = begin("pool".to_owned(), &details.pool.status);
+        told.why.push(format!(
+            "{} of {} are promised to volumes, {} are free, {} should stay free for repairs",
+            format_size(details.pool.promised_bytes),
+            format_size(details.pool.total_bytes),
+            format_size(details.pool.free_bytes),
+            format_size(details.pool.reserve_bytes)
+        ));
+        for drive in self.drives().iter().filter(|drive| !drive.status.is_healthy()) {
+            told.why.push(format!("drive {} is {}", drive.name, drive.status));
+            told.may.push(format!("`spandrel explain drive {}`", drive.name));
+        }
+        if details.pool.free_bytes < details.pool.reserve_bytes {
+            told.may.push(
+                "add drives or nodes: after the loss of a drive there may be no room to repair".to_owned(),
+            );
+        }
+        tell_of_jobs(&mut told, details.jobs.iter());
+        if details.copies_without_place > 0 {
+            tell_without_place(&mut told);
+        }
+        told
+    }
+
+    /// What nodes say of a drive that is away: what the one says that has seen it away for longest.
+    fn away(&self, drive: DriveId) -> Option<DriveAway> {
+        let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
+        let told = reports.flat_map(|report| &report.drives_away).filter(|away| away.drive == drive);
+        told.max_by_key(|away| away.away_ms).copied()
+    }
+
+    /// What becomes of the copies on a drive that is missing.
+    fn tell_of_missing(&self, told: &mut Explanation, drive: DriveId) {
+        let name = self.drive_name(drive);
+        let Some(record) = self.room.drives.get(&drive).filter(|record| record.state == DriveState::Active)
+        else {
+            return;
+        };
+        if self.is_reachable(drive) {
+            return;
+        }
+        if let Some(away) = self.away(drive) {
+            self.tell_of_waiting(told, &away, &name);
+        }
+        let node = self.nodes.iter().find(|node| node.id == record.node);
+        match node {
+            Some(node) if node.report.is_none() => {
+                told.may.push(format!("bring {} back, with {name}", node.name))
+            }
+            _ => told.may.push(format!("`spandrel explain drive {name}` says what is the matter with it")),
+        }
+        told.may.push(format!("`spandrel drive retire {name}` to have its copies built elsewhere at once"));
+    }
+
+    fn tell_of_waiting(&self, told: &mut Explanation, away: &DriveAway, what: &str) {
+        told.since_ms = told.since_ms.max(Some(away.away_ms));
+        let node = self.room.drives.get(&away.drive).map(|record| record.node);
+        let maintained = self.nodes.iter().find(|known| Some(known.id) == node);
+        let is_maintained = maintained.is_some_and(|known| known.maintenance_since_unix_ms().is_some());
+        told.doing.push(match away.left_ms {
+            _ if is_maintained => format!("{what} is waited for: its node is in maintenance"),
+            _ if !away.is_waited_for => {
+                format!("{what} is not waited for any more: what it holds is built elsewhere")
+            }
+            Some(left) => format!(
+                "{what} is waited for; if it stays away, what it holds is built elsewhere in {}",
+                time(left)
+            ),
+            None => format!("{what} is waited for"),
+        });
+    }
+
+    /// What is the matter with which copies of a volume.
+    fn troubled(&self, volume: &VolumeMembership) -> Troubled {
+        let mut troubled = Troubled::default();
+        let is_lost = |drive: DriveId| {
+            self.room.drives.get(&drive).is_none_or(|record| record.state == DriveState::Failed)
+        };
+        for set in &volume.sets {
+            let counting = || set.members.iter().filter(|member| !member.building);
+            for member in counting() {
+                let kind = match () {
+                    () if is_lost(member.drive) => &mut troubled.lost,
+                    () if !volume.is_in_sync(member) => &mut troubled.stale,
+                    () if !self.is_reachable(member.drive) => &mut troubled.away,
+                    () => continue,
+                };
+                *kind.entry(member.drive).or_default() += 1;
+            }
+            let is_whole = |member: &&Member| volume.is_in_sync(member) && !is_lost(member.drive);
+            let whole: Vec<&Member> = counting().filter(is_whole).collect();
+            troubled.slabs_lost += u64::from(whole.is_empty());
+            let is_unreachable =
+                !whole.is_empty() && !whole.iter().any(|member| self.is_reachable(member.drive));
+            troubled.slabs_unreachable += u64::from(is_unreachable);
+        }
+        troubled
+    }
+
+    /// Whether a drive has the only whole copies that can be reached of a part of a volume.
+    fn is_alone(&self, volume: &VolumeMembership, drive: DriveId) -> bool {
+        let is_there = |member: &Member| volume.is_in_sync(member) && self.is_reachable(member.drive);
+        volume.sets.iter().any(|set| {
+            let mut there = set.members.iter().filter(|member| is_there(member));
+            there.next().is_some_and(|member| member.drive == drive) && there.next().is_none()
+        })
+    }
+}
+
+fn begin(object: String, status: &spandrel_health::Status) -> Explanation {
+    Explanation {
+        object,
+        status: status.clone(),
+        since_ms: None,
+        why: Vec::new(),
+        doing: Vec::new(),
+        left_ms: None,
+        may: Vec::new(),
+        must_not: Vec::new(),
+    }
+}
+
+fn tell_of_jobs<'a>(told: &mut Explanation, jobs: impl Iterator<Item = &'a Job>) {
+    for job in jobs {
+        let left = job.left_ms();
+        told.left_ms = told.left_ms.max(left);
+        told.doing.push(format!(
+            "{} of volume {}: {} on {}, {} done{}",
+            job.kind,
+            job.volume,
+            counted(job.slabs.into(), "slab"),
+            job.drive,
+            percent(job.pages.done, job.pages.total),
+            left.map_or_else(String::new, |left| format!(", {} left", time(left)))
+        ));
+    }
+}
+
+fn tell_without_place(told: &mut Explanation) {
+    told.doing.push(
+        "copies wait: no drive has room on a node that holds no other copy of the same slab".to_owned(),
+    );
+    told.may.push("bring back what is missing, or add drives or nodes".to_owned());
+}
+
+/// So many copies: `1 copy of a slab`, `3 copies of slabs`.
+fn slab_copies(count: u64) -> String {
+    if count == 1 { "1 copy of a slab".to_owned() } else { format!("{count} copies of slabs") }
+}
+
+fn time(milliseconds: u64) -> String {
+    format_duration(Duration::from_secs(milliseconds.div_ceil(1000)))
+}
+
+#[cfg(test)]
+#[path = "explain_tests.rs"]
+mod tests;
