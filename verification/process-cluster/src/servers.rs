@@ -334,12 +334,7 @@ impl Servers {
     ///
     /// If it does not.
     pub fn await_end(&mut self, name: &str) {
-        let deadline = Instant::now() + RELEASE_TIME_MAX;
-        while self.is_running(name) {
-            assert!(Instant::now() < deadline, "{name} goes on");
-            // tidy-allow(sleep): until a deadline, the end of a child can only be asked for.
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        assert!(comes_true(|| !self.is_running(name)), "{name} goes on");
     }
 
     /// What a server's process has said.
@@ -376,12 +371,8 @@ impl Servers {
         let server = self.server(name);
         (0..2).for_each(|_| server.daemon.signal("-TERM"));
         self.await_end(name);
-        let (pattern, deadline) = (self.server(name).etcd_pattern(), Instant::now() + RELEASE_TIME_MAX);
-        while runs_by_pattern(&pattern) {
-            assert!(Instant::now() < deadline, "{name} has left its member of etcd running");
-            // tidy-allow(sleep): it is no child of this process, so nothing tells it of its end.
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let pattern = self.server(name).etcd_pattern();
+        assert!(comes_true(|| !runs_by_pattern(&pattern)), "{name} has left its member of etcd running");
     }
 
     /// Starts a server again, and waits until it serves.
@@ -563,12 +554,27 @@ fn signal_by_pattern(pattern: &str) -> bool {
 /// Kills processes by their command lines, and returns when they are gone. Whether there were any.
 fn kill_by_pattern(pattern: &str) -> bool {
     let mut found = false;
-    while signal_by_pattern(pattern) {
-        found = true;
-        // tidy-allow(sleep): they are no children of this process, so nothing tells it of their end.
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let are_gone = comes_true(|| {
+        let runs = signal_by_pattern(pattern);
+        found |= runs;
+        !runs
+    });
+    // A test that has failed already says why itself.
+    assert!(are_gone || std::thread::panicking(), "killed, and goes on: {pattern}");
     found
+}
+
+/// Whether something comes true, in time, of which nothing tells: most processes are no children of this one.
+fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + RELEASE_TIME_MAX;
+    while !condition() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        // tidy-allow(sleep): the end of another process can only be asked for again.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
 }
 
 impl Drop for Server {

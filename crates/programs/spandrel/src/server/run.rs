@@ -138,13 +138,10 @@ async fn serve(directory: Directory, settings: ServerSettings) -> Outcome {
 /// it was not waited for, it was told to.
 async fn end_member(keeper: &StateMemberKeeper, ending: &mut Ending) -> bool {
     tokio::select! {
+        // The member is told before anything is waited for.
         biased;
         ended = keeper.end_member() => ended.inspect_err(|error| tracing::error!("{error}")).is_ok(),
-        () = ending.next() => {
-            // The task that keeps it tells it.
-            tokio::task::yield_now().await;
-            false
-        }
+        () = ending.next() => false,
     }
 }
 
