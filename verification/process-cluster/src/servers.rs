@@ -20,6 +20,7 @@ use crate::daemon::{CommandOutput, Daemon, KillSwitch, new_directory};
 use crate::network::Networks;
 use crate::program::Program;
 use crate::turn::Turn;
+use crate::wait::{await_that, comes_true};
 
 /// How long others may go on using servers that are to be restored.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(60);
@@ -334,7 +335,7 @@ impl Servers {
     ///
     /// If it does not.
     pub fn await_end(&mut self, name: &str) {
-        assert!(comes_true(|| !self.is_running(name)), "{name} goes on");
+        await_that(&format!("the end of {name}"), || !self.is_running(name));
     }
 
     /// What a server's process has said.
@@ -372,7 +373,7 @@ impl Servers {
         (0..2).for_each(|_| server.daemon.signal("-TERM"));
         self.await_end(name);
         let pattern = self.server(name).etcd_pattern();
-        assert!(comes_true(|| !runs_by_pattern(&pattern)), "{name} has left its member of etcd running");
+        await_that(&format!("the end of {name}'s member of etcd"), || !runs_by_pattern(&pattern));
     }
 
     /// Starts a server again, and waits until it serves.
@@ -562,19 +563,6 @@ fn kill_by_pattern(pattern: &str) -> bool {
     // A test that has failed already says why itself.
     assert!(are_gone || std::thread::panicking(), "killed, and goes on: {pattern}");
     found
-}
-
-/// Whether something comes true, in time, of which nothing tells: most processes are no children of this one.
-fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + RELEASE_TIME_MAX;
-    while !condition() {
-        if Instant::now() >= deadline {
-            return false;
-        }
-        // tidy-allow(sleep): the end of another process can only be asked for again.
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    true
 }
 
 impl Drop for Server {

@@ -691,8 +691,10 @@ fn a_node_lets_go_of_a_drive_that_was_taken_out_by_itself() {
         }
     });
     assert_eq!(removed, Ok(Ok(())));
-    let has_let_go = || nodes.node(lost).is_some_and(|node| node.report().drives.is_empty());
-    assert_eq!(nodes.world.run_until_within(PATIENCE, has_let_go), RunEnd::ConditionMet);
+    let location = nodes.node(lost).expect("up").report().drives[0].location.clone();
+    let told = on(&nodes, lost, async |node, _| node.drives_let_go().await);
+    assert_eq!(told, [location], "whoever gives it its drives hears of it");
+    assert!(nodes.node(lost).expect("up").report().drives.is_empty());
 }
 
 /// A drive that is promised as many copies as it holds may hold others than these: those to come are not made yet.

@@ -4,7 +4,8 @@
 //! The copies of a slab stay on different nodes all the time; one may go to another drive of its own node. What a plan
 //! holds to beyond that:
 //!
-//! - Slabs with the fewest whole copies come first.
+//! - Slabs with the fewest whole copies come first, and of equal ones those whose turn it is. One search for room leaves
+//!   half of what may be looked at to those behind it, so that none waits for ever behind such as cannot be helped.
 //! - A copy on the node of the volume's owner stays on that node, if its drives have room: reads need no network there.
 //! - Any other one goes to the drive that is filled least. So what a lost drive held is rebuilt from many and to many.
 //! - *Where only nodes have room that hold a copy of the slab already,* another slab's copy makes room first: it moves to
@@ -27,6 +28,9 @@ const SLABS_LOOKED_AT_MAX: usize = 4096;
 /// So many drives are looked at for one plan at most, for one slab after the other: it is made on the thread that serves
 /// clients.
 const DRIVES_TRIED_MAX: usize = 1_000_000;
+
+/// So many slabs every search may try, as long as any may be tried: it gets half of what those before it have left.
+const SEARCH_TRIES_MIN: usize = 16;
 
 /// A copy of a slab, where it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +81,8 @@ pub fn plan_replacements(
 }
 
 /// Moves copies from drives that are filled more to such that are filled less, at most `moves_max` at a time; nothing if
-/// that would bring the pool no nearer to being even. Drives that are not online are left alone. Of many slabs those are
-/// tried first whose `turn` it is.
+/// that would bring the pool no nearer to being even. Drives that are not online, and those of nodes in maintenance, are
+/// left alone. Of many slabs those are tried first whose `turn` it is.
 pub fn plan_balance(view: &PoolView, volume: &PlacedVolume, moves_max: usize, turn: u64) -> MovesPlan {
     Planner::new(view, volume, &BTreeSet::new(), turn).balance(moves_max)
 }
@@ -108,6 +112,8 @@ struct Planner<'a> {
     turn: u64,
     /// How many slabs may be tried yet.
     tries_left: Cell<usize>,
+    /// How many of these in the present search.
+    search_tries_left: Cell<usize>,
     is_cut_short: Cell<bool>,
     /// Beside which nodes no room can be made: it only becomes less.
     stuck: BTreeSet<BTreeSet<NodeId>>,
@@ -156,6 +162,7 @@ impl<'a> Planner<'a> {
             by_drive: OnceCell::new(),
             turn,
             tries_left: Cell::new(DRIVES_TRIED_MAX / view.drives.len().max(1)),
+            search_tries_left: Cell::new(0),
             is_cut_short: Cell::new(false),
             stuck: BTreeSet::new(),
         }
@@ -164,7 +171,8 @@ impl<'a> Planner<'a> {
     fn replace(mut self, moves_max: usize) -> MovesPlan {
         let mut plan = MovesPlan::default();
         let mut pending = self.pending();
-        pending.sort_by_key(|(whole, slab, copy)| (*whole, *slab, copy.part));
+        let first = self.first_slab() as u32;
+        pending.sort_by_key(|(whole, slab, copy)| (*whole, slab.0 < first, *slab, copy.part));
         for (_, slab, copy) in pending {
             if plan.moves.len() >= moves_max {
                 break;
@@ -224,6 +232,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The drive with room that would be filled least, among those of certain nodes. Of equal ones not always the same.
+    /// All drives are looked at.
     fn emptiest(&self, slab: SlabIndex, is_allowed: impl Fn(&DriveRoom) -> bool) -> Option<DriveId> {
         let candidates = self.drives.values().filter(|room| self.has_room(room) && is_allowed(room));
         let fill = |room: &&&DriveRoom| {
@@ -236,6 +245,11 @@ impl<'a> Planner<'a> {
     /// The next step towards another place for a copy: its move, or that of another slab's copy which makes room.
     fn place(&mut self, slab: SlabIndex, copy: &PlacedCopy) -> Option<Move> {
         let beside = self.nodes_beside(slab, copy.part);
+        // Nor has any other node a drive with room then. So what has no place is found out once, not once for each slab.
+        if self.stuck.contains(&beside) {
+            return None;
+        }
+        self.note_try();
         let own_node = self.node_of(copy.drive);
         let stays_with_owner = own_node.is_some() && own_node == self.owner;
         let on_own_node = |room: &DriveRoom| Some(room.node) == own_node && room.drive != copy.drive;
@@ -243,7 +257,6 @@ impl<'a> Planner<'a> {
         let with_owner = if stays_with_owner { self.emptiest(slab, on_own_node) } else { None };
         match with_owner.or_else(|| self.emptiest(slab, elsewhere)) {
             Some(to) => Some(self.begin(slab, copy, to)),
-            None if self.stuck.contains(&beside) => None,
             None => {
                 let made = self.make_room(&beside);
                 if made.is_none() {
@@ -254,13 +267,30 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether one more slab may be tried.
+    /// Allots slabs to a search that begins.
+    fn begin_search(&self) {
+        let left = self.tries_left.get();
+        self.search_tries_left.set(left.min(SEARCH_TRIES_MIN.max(left / 2)));
+    }
+
+    /// Whether one more slab may be tried in the present search.
     fn may_try(&self) -> bool {
-        match self.tries_left.get().checked_sub(1) {
-            Some(left) => self.tries_left.set(left),
-            None => self.is_cut_short.set(true),
-        }
-        !self.is_cut_short.get()
+        let Some(left) = self.search_tries_left.get().checked_sub(1) else {
+            self.is_cut_short.set(true);
+            return false;
+        };
+        self.search_tries_left.set(left);
+        self.note_try();
+        true
+    }
+
+    fn note_try(&self) {
+        self.tries_left.set(self.tries_left.get().saturating_sub(1));
+    }
+
+    /// The slab whose turn it is to be tried first.
+    fn first_slab(&self) -> usize {
+        mix(self.turn).checked_rem(self.slabs.len() as u64).unwrap_or(0) as usize
     }
 
     fn begin(&mut self, slab: SlabIndex, copy: &PlacedCopy, to: DriveId) -> Move {
@@ -280,12 +310,15 @@ impl<'a> Planner<'a> {
         if !self.drives.values().any(|room| self.has_room(room)) {
             return None;
         }
+        self.begin_search();
         let mut seen: BTreeSet<NodeId> =
             self.online.iter().filter(|node| !beside.contains(*node)).copied().collect();
         let by_drive = self.slabs_by_drive();
         let mut full: VecDeque<NodeId> = seen.iter().copied().collect();
         while let Some(node) = full.pop_front() {
-            let of_node = by_drive.iter().filter(|(drive, _)| self.node_of(**drive) == Some(node));
+            let is_of_node =
+                |drive: &DriveId| self.node_of(*drive) == Some(node) && !self.leaving.contains(drive);
+            let of_node = by_drive.iter().filter(|(drive, _)| is_of_node(drive));
             for slab in of_node.flat_map(|(_, slabs)| slabs).copied() {
                 if !self.may_try() {
                     return None;
@@ -327,7 +360,9 @@ impl<'a> Planner<'a> {
         let mut fullest: Vec<DriveId> = self
             .drives
             .values()
-            .filter(|room| room.is_online && self.loads[&room.drive].kept > 0)
+            // What lies on a node in maintenance stays there: it does not count for how evenly the pool is filled.
+            .filter(|room| room.is_online && self.online.contains(&room.node))
+            .filter(|room| self.loads[&room.drive].kept > 0)
             .map(|room| room.drive)
             .collect();
         fullest.sort_by_key(|drive| std::cmp::Reverse((self.fill(*drive, 0), *drive)));
@@ -346,8 +381,7 @@ impl<'a> Planner<'a> {
 
     fn group_by_drive(&self) -> SlabsByDrive {
         let mut by_drive = SlabsByDrive::new();
-        let slabs = self.slabs.len();
-        let first = mix(self.turn).checked_rem(slabs as u64).unwrap_or(0) as usize;
+        let (slabs, first) = (self.slabs.len(), self.first_slab());
         for slab in (first..slabs).chain(0..first) {
             for copy in &self.slabs[slab] {
                 let slabs = by_drive.entry(copy.drive).or_default();
@@ -370,6 +404,7 @@ impl<'a> Planner<'a> {
         from: DriveId,
         by_drive: &SlabsByDrive,
     ) -> Option<(SlabIndex, PlacedCopy, DriveId)> {
+        self.begin_search();
         let most = self.fill(from, -1);
         let (mut seen, mut next) = (BTreeSet::from([from]), VecDeque::from([from]));
         while let Some(at) = next.pop_front() {

@@ -284,6 +284,67 @@ fn a_plan_that_is_cut_short_looks_at_other_slabs_next_time() {
     assert!(!whole.moves.is_empty() && !whole.is_cut_short);
 }
 
+/// A copy of a slab that holds every answered write, or not.
+fn copy(part: u8, drive: DriveId, is_whole: bool) -> PlacedCopy {
+    PlacedCopy { part, drive, is_whole, is_building: false }
+}
+
+/// A volume whose copies no drive takes can have hundreds of thousands of slabs.
+#[test]
+fn that_there_is_no_place_is_found_out_once_for_slabs_that_lie_alike() {
+    let lab = Lab::new(&vec![vec![1000]; 3], 500, 3).unwrap();
+    let leaving = BTreeSet::from([drive_id(3, 1)]);
+    let mut planner = Planner::new(&lab.view, &lab.volume, &leaving, 0);
+    let before = planner.tries_left.get();
+    let pending = planner.pending();
+    assert_eq!(pending.len(), 500);
+    assert!(pending.into_iter().all(|(_, slab, copy)| planner.place(slab, &copy).is_none()));
+    assert_eq!(planner.tries_left.get(), before - 1);
+}
+
+#[test]
+fn of_slabs_that_are_as_urgent_others_are_first_each_time() {
+    let lab = Lab::new(&vec![vec![1000]; 4], 500, 3).unwrap();
+    let leaving = BTreeSet::from([drive_id(3, 1)]);
+    let first = |turn| plan_replacements(&lab.view, &lab.volume, &leaving, 1, turn).moves[0].slab;
+    assert_ne!(first(1), first(2));
+}
+
+/// Room is only on the first node. For the first slab, which is the more urgent one, it is found behind a hundred others;
+/// for the second one at once.
+#[test]
+fn a_long_search_for_room_leaves_some_of_it_to_those_behind_it() {
+    let mut lab = Lab::new(&[vec![200], vec![200], vec![200], vec![200], vec![200, 200]], 1, 1).unwrap();
+    let [one, two, three, four] = [1, 2, 3, 4].map(|node| drive_id(node, 1));
+    let (leaving, last) = (drive_id(5, 1), drive_id(5, 2));
+    let urgent = vec![copy(0, one, true), copy(1, three, false), copy(2, leaving, true)];
+    let next = vec![copy(0, one, true), copy(1, two, true), copy(2, leaving, true)];
+    let movable = vec![copy(0, three, true), copy(1, last, true)];
+    let others = vec![copy(0, one, true), copy(1, two, true), copy(2, four, true)];
+    lab.volume.slabs = [urgent, next, movable].into_iter().chain(vec![others; 100]).collect();
+    for room in &mut lab.view.drives {
+        let copies = lab.volume.slabs.iter().flatten().filter(|copy| copy.drive == room.drive);
+        room.slabs_used = copies.count() as u32;
+        room.slabs_total = room.slabs_used + if room.drive == one { 9 } else { 0 };
+    }
+    let leaving = BTreeSet::from([leaving]);
+    let planner = Planner::new(&lab.view, &lab.volume, &leaving, 0);
+    planner.tries_left.set(40);
+    let plan = planner.replace(16);
+    assert_eq!(plan.moves, [Move { slab: SlabIndex(2), part: 0, to: one }]);
+    assert_eq!((plan.without_place, plan.is_cut_short), (1, true));
+}
+
+/// It does not count for how evenly the pool is filled, and what would leave it had to come back.
+#[test]
+fn what_lies_on_a_node_in_maintenance_is_not_spread() {
+    let mut lab = Lab::new(&[vec![100]], 60, 1).unwrap();
+    (0..3).for_each(|_| lab.add_node(&[100]));
+    assert!(!plan_balance(&lab.view, &lab.volume, 16, 0).moves.is_empty());
+    lab.view.nodes[0].is_in_maintenance = true;
+    assert_eq!(plan_balance(&lab.view, &lab.volume, 16, 0).moves, []);
+}
+
 /// Many volumes in one pool, and the nodes that own them.
 struct Crowd {
     view: PoolView,

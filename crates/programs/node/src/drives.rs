@@ -397,7 +397,10 @@ async fn let_go_of_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
         let is_shown = node.parts.view.drives.borrow().contains_key(&drive);
         if !is_shown && matches!(node.parts.state.is_drive_removed(drive).await, Ok(true)) {
             tracing::warn!(%drive, "the drive was taken out of the pool, and is not used any more");
-            let_go(node, drive).await;
+            if let Some(location) = let_go(node, drive).await {
+                node.let_go.borrow_mut().push(location);
+                node.drives_changed.notify_all();
+            }
         }
     }
 }

@@ -51,6 +51,9 @@ const REST: Duration = Duration::from_secs(60);
 /// The same, if not all possibilities were looked at.
 const REST_CUT_SHORT: Duration = Duration::from_secs(5);
 
+/// For so long nothing more is changed after a change that was not made: at first, and at most after several of them.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
+
 /// For so long a request to spread copies is known to owners that take a volume over.
 const OPTIMIZE_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -66,6 +69,8 @@ pub(crate) struct Moving {
     is_changing: bool,
     /// How many plans there have been.
     plans: u64,
+    /// How many changes in a row were not made, and until when nothing more is changed.
+    failed: Option<(u32, Instant)>,
 }
 
 /// That there was nothing to move.
@@ -87,6 +92,20 @@ impl Moving {
     /// Whether there was nothing to move, and there will not be now either.
     fn is_at_rest(&self, basis: &Basis, now: Instant) -> bool {
         self.rest.as_ref().is_some_and(|rest| rest.basis == *basis && now < rest.until)
+    }
+
+    /// Whether a change that was not made is not long enough ago.
+    fn is_pausing(&self, now: Instant) -> bool {
+        self.failed.is_some_and(|(_, until)| now < until)
+    }
+
+    /// Takes note that a change is over. What is refused once, as others were faster, is soon tried again; what is refused
+    /// again and again, less and less often.
+    fn note_change(&mut self, is_made: bool, now: Instant) {
+        self.is_changing = false;
+        let failed = self.failed.map_or(0, |(failed, _)| failed);
+        let pause = PAUSE.1.min(PAUSE.0 * 2_u32.saturating_pow(failed));
+        self.failed = (!is_made).then(|| (failed.saturating_add(1), now + pause));
     }
 
     /// Takes note of a plan. One that finds nothing to spread carries the request out that copies be spread, if there
@@ -147,6 +166,8 @@ struct Wanted {
 /// The pool as it is when all is built that is planned at a moment.
 struct Pool {
     view: PoolView,
+    /// What it was made from: see [`ClusterView::changes`](crate::view::ClusterView::changes).
+    changes: u64,
     /// How many more copies this node may begin to spread.
     to_spread: u64,
 }
@@ -214,7 +235,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         wanted: &Wanted,
         pool: &mut Option<Pool>,
     ) -> Option<Change> {
-        if ownership.owner.phase() != Phase::Serving || ownership.moving.borrow().is_changing {
+        let now = self.parts.platform.now();
+        let is_busy = |moving: &Moving| moving.is_changing || moving.is_pausing(now);
+        if ownership.owner.phase() != Phase::Serving || is_busy(&ownership.moving.borrow()) {
             return None;
         }
         let legs = ownership.owner.legs();
@@ -251,8 +274,10 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         replaces: bool,
     ) -> Vec<Move> {
         let (seen, now) = (ownership.seen(), self.parts.platform.now());
+        // What has changed since the round began is for the next one: this plan does not know it.
+        let pool_changes = pool.as_ref().map_or_else(|| self.parts.view.changes(), |pool| pool.changes);
         let basis = Basis {
-            pool: self.parts.view.changes(),
+            pool: pool_changes,
             volume: seen.record.configuration,
             leaving: wanted.leaving.clone(),
         };
@@ -290,27 +315,29 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     /// Has a change of a volume's copies made, and says so until it is.
     fn begin_change(&self, ownership: &Rc<Ownership<P, S>>, change: Change) {
-        let ownership = Rc::clone(ownership);
+        let (ownership, platform) = (Rc::clone(ownership), self.parts.platform.clone());
         ownership.moving.borrow_mut().is_changing = true;
         self.parts.platform.spawn(async move {
-            match change {
+            let is_made = match change {
                 Change::Abandon(drives) => {
+                    let mut all = true;
                     for drive in drives {
-                        ownership.owner.abandon(drive).await;
+                        all &= ownership.owner.abandon(drive).await;
                     }
+                    all
                 }
-                Change::Build(moves) => drop(ownership.owner.build(moves).await),
-            }
-            ownership.moving.borrow_mut().is_changing = false;
+                Change::Build(moves) => ownership.owner.build(moves).await,
+            };
+            ownership.moving.borrow_mut().note_change(is_made, platform.now());
         });
     }
 
     /// The pool as this node sees it, and this node's part of what is to be spread in it.
     fn pool(&self) -> Pool {
-        let view = self.pool_view();
+        let (view, changes) = (self.pool_view(), self.parts.view.changes());
         let owners = self.parts.view.alive.borrow().len() as u64;
         let to_spread = part_of_one(copies_to_even_out(&view), owners, self.parts.platform.random_u64());
-        Pool { view, to_spread }
+        Pool { view, changes, to_spread }
     }
 
     fn pool_view(&self) -> PoolView {

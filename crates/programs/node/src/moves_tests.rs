@@ -90,3 +90,19 @@ fn a_request_to_spread_copies_is_carried_out_when_none_is_left_to_move() {
     moving.note(&plan(0, false), basis(3), at_s(2), None);
     assert_eq!(moving.optimized, Some(7), "it was asked once");
 }
+
+#[test]
+fn after_changes_that_were_not_made_there_are_pauses_and_they_end() {
+    let mut moving = Moving::default();
+    let mut pause_s = |at: u64| {
+        moving.is_changing = true;
+        moving.note_change(false, at_s(at));
+        assert!(!moving.is_changing);
+        (0..100).find(|seconds| !moving.is_pausing(at_s(at + seconds))).expect("it ends")
+    };
+    assert_eq!([0, 100, 200, 300, 400, 500].map(&mut pause_s), [1, 2, 4, 8, 16, 16]);
+    moving.note_change(true, at_s(501));
+    assert!(!moving.is_pausing(at_s(501)));
+    moving.note_change(false, at_s(502));
+    assert!(!moving.is_pausing(at_s(503)), "it begins anew");
+}

@@ -108,8 +108,10 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     /// Whether a drive is being added, and what is told when that is over.
     pub(crate) adding_drive: Cell<bool>,
     pub(crate) drive_added: Signal,
-    /// Notified when the node has one more drive that copies may be placed on.
+    /// Notified when the node has one more drive that copies may be placed on, or one less.
     pub(crate) drives_changed: Signal,
+    /// Where the drives are of which it has let go by itself, until somebody has asked.
+    pub(crate) let_go: RefCell<Vec<String>>,
     /// Since when drives are away, here and elsewhere.
     pub(crate) absence: RefCell<Absence>,
     /// What the cluster's state was told of each drive's damage.
@@ -156,6 +158,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             adding_drive: Cell::new(false),
             drive_added: Signal::new(),
             drives_changed: Signal::new(),
+            let_go: RefCell::default(),
             absence: RefCell::default(),
             damage_told: RefCell::default(),
         });
@@ -229,12 +232,23 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         drives::let_go(&self.inner, drive).await
     }
 
+    /// Waits until this node has let go of drives by itself, since they were taken out of the pool and nobody could tell it.
+    /// Where they are; each is named once. Whoever gives the node its drives must not give it these again: one that was
+    /// wiped meanwhile would be taken for a new one.
+    pub async fn drives_let_go(&self) -> Vec<String> {
+        let inner = &self.inner;
+        inner.drives_changed.wait_until(|| !inner.let_go.borrow().is_empty()).await;
+        inner.let_go.take()
+    }
+
     /// Takes one more drive into use, formatted if it is empty. Volumes that are made from then on may be placed on it.
     ///
     /// Errors: `DRIVE_…` as at a start, `DRIVE_IN_USE` if the node has it already, `NODE_STOPPING`. Nothing was changed
     /// on a drive that was refused.
     pub async fn add_drive(&self, location: &str) -> Result<DriveReport, Error> {
         let inner = &self.inner;
+        // It is given to the node anew.
+        inner.let_go.borrow_mut().retain(|known| known != location);
         let has = |drive: &Rc<NodeDrive<P>>| drive.location == location && drive.store.is_ok();
         if inner.drives.borrow().iter().any(has) {
             return Err(drives::refused(

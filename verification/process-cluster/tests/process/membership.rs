@@ -4,12 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use spandrel_process_cluster::{Daemon, Program, Servers, ServersOptions};
-
-/// How long something may take to become what it should be.
-const PATIENCE: Duration = Duration::from_secs(120);
+use spandrel_process_cluster::{Daemon, Program, Servers, ServersOptions, await_that};
 
 fn servers(nodes: usize, witness: bool) -> Servers {
     let options = ServersOptions::new(nodes, witness);
@@ -129,16 +125,6 @@ fn a_join_whose_answer_was_lost_is_repeated() {
             nodes.iter().filter(|node| node["status"]["health"] == "Healthy").count() == 2
         })
     });
-}
-
-/// Waits until something is so.
-fn await_that(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "it does not come to {what}");
-        // tidy-allow(sleep): the condition is another process's, which can only be asked again.
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Waits until these servers have a vote in the state, and no others.

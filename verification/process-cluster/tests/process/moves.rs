@@ -1,6 +1,6 @@
 //! Copies that move to other drives under load, judged by what is kept.
 
-use spandrel_process_cluster::{LoadOptions, LoadThread, Program, Servers, ServersOptions};
+use spandrel_process_cluster::{LoadOptions, LoadThread, Program, Servers, ServersOptions, await_that};
 
 const VOLUME_BYTES: u64 = 32 << 20;
 
@@ -250,8 +250,41 @@ fn a_node_that_was_away_forgets_a_drive_that_was_removed() {
     servers.restart("n3");
     let after = drive_names(&servers, "n3");
     assert_eq!(after.len(), 1, "{after:?}");
-    let settings = std::fs::read_to_string(servers.directory("n3").join("node.json")).expect("it is there");
-    assert!(!settings.contains("second"), "{settings}");
+    assert!(!settings_of(&servers, "n3").contains("second"), "{}", settings_of(&servers, "n3"));
+}
+
+/// What a server keeps of itself, its drives among it.
+fn settings_of(servers: &Servers, name: &str) -> String {
+    std::fs::read_to_string(servers.directory(name).join("node.json")).expect("it is there")
+}
+
+/// A node that could not be told lets go by itself, and for good: its drive, wiped, would be taken for a new one at the next
+/// start.
+#[test]
+fn a_drive_that_its_node_lets_go_of_by_itself_does_not_come_back() {
+    let mut servers = servers(3);
+    let path = new_drive_file(&servers, "n3");
+    servers.must_run("n3", &["drive", "add", &path]);
+    let before = drive_names(&servers, "n3");
+    let name = before.iter().find(|name| name.contains("second")).expect("it was added").clone();
+    let drive = servers.must_run("n1", &["drive", "get", &name, "-o", "json"]).json();
+    let id = drive["id"].as_str().expect("it is known").to_owned();
+    servers.signal("n3", "-STOP");
+    let is_down = |status: &serde_json::Value| {
+        let node = status["nodes"].as_array().into_iter().flatten().find(|node| node["name"] == "n3");
+        node.is_some_and(|node| node["status"]["operational"][0] == "Down")
+    };
+    servers.await_status("n1", "a server that stands still", is_down);
+    let removed = servers.must_run("n1", &["drive", "remove", &name, "--yes"]);
+    assert!(removed.errors.contains("it lets go of the drive when it learns of it"), "{removed:?}");
+    servers.signal("n3", "-CONT");
+    await_that("settings without the drive", || !settings_of(&servers, "n3").contains("second"));
+    servers.must_run("n3", &["drive", "clean", &path, "--yes", "--drive-id", &id]);
+    servers.stop("n3");
+    servers.restart("n3");
+    servers.await_health("n1");
+    let after = drive_names(&servers, "n3");
+    assert_eq!(after.len(), 1, "{after:?}");
 }
 
 /// A server that owns a volume and holds copies of all of it is emptied under load, hands the volume over and is taken out;

@@ -24,7 +24,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::Port;
 use super::admission::Admission;
 use super::backups::keep_backups;
-use super::drives::{add_drive, forget_removed, let_go};
+use super::drives::{add_drive, forget_let_go, forget_removed, let_go};
 use super::generation::{namespace, present};
 use super::listener::TlsListener;
 use super::peers::Peers;
@@ -245,6 +245,9 @@ impl Running {
         }
         let (backed_up, directory_of_backups) = (state.clone(), directory.clone());
         tasks.push(tokio::spawn(async move { keep_backups(directory_of_backups, backed_up).await }));
+        if let Some(node) = &node {
+            tasks.push(tokio::spawn(forget_let_go(node.handle(), Arc::clone(&keeper))));
+        }
         let keeping = Arc::clone(&keeper);
         tasks.push(tokio::spawn(async move { keeping.keep(etcd, state).await }));
         Ok(Self { settings, directory, node, tasks })
