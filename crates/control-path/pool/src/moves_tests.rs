@@ -342,7 +342,7 @@ fn what_lies_on_a_node_in_maintenance_is_not_spread() {
     (0..3).for_each(|_| lab.add_node(&[100]));
     assert!(!plan_balance(&lab.view, &lab.volume, 16, 0).moves.is_empty());
     lab.view.nodes[0].is_in_maintenance = true;
-    assert_eq!(plan_balance(&lab.view, &lab.volume, 16, 0).moves, []);
+    assert!(plan_balance(&lab.view, &lab.volume, 16, 0).moves.is_empty());
 }
 
 /// Many volumes in one pool, and the nodes that own them.

@@ -276,11 +276,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let (seen, now) = (ownership.seen(), self.parts.platform.now());
         // What has changed since the round began is for the next one: this plan does not know it.
         let pool_changes = pool.as_ref().map_or_else(|| self.parts.view.changes(), |pool| pool.changes);
-        let basis = Basis {
-            pool: pool_changes,
-            volume: seen.record.configuration,
-            leaving: wanted.leaving.clone(),
-        };
+        let basis =
+            Basis { pool: pool_changes, volume: seen.record.configuration, leaving: wanted.leaving.clone() };
         let mut moving = ownership.moving.borrow_mut();
         if moving.is_at_rest(&basis, now) {
             return Vec::new();

@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`api`] (paths and forms), [`administration`] (what is done when something is asked), [`nodes`]
 //! (whom it asks in turn), [`picture`] (from facts to forms; [`pool`] of the pool as a whole, [`safety`] of whether a node
-//! may be switched off, [`explain`] of why something is as it is, [`faults`] of what is the matter), [`retire`] (drives that leave), [`server`] (HTTP in front of it), [`http`] and [`client`] (asking).
+//! may be switched off, [`stakes`] of what hangs on drives, [`explain`] of why something is as it is, [`faults`] of what is
+//! the matter), [`retire`] (drives that leave), [`server`] (HTTP in front of it), [`http`] and [`client`] (asking).
 
 pub mod administration;
 pub mod api;
@@ -17,5 +18,6 @@ pub mod pool;
 pub mod retire;
 pub mod safety;
 pub mod server;
+pub mod stakes;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

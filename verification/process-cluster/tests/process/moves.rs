@@ -315,3 +315,41 @@ fn a_server_that_runs_is_emptied_and_leaves_the_cluster() {
     let is_well = |drive: &serde_json::Value| drive["status"]["health"] == "Healthy";
     assert!(drives.as_array().expect("a list").iter().all(is_well), "nothing was begun: {drives:#}");
 }
+
+/// The kinds of faults that there are. Three small drives have no reserve, which is always told.
+fn fault_kinds(servers: &Servers) -> Vec<String> {
+    let faults = servers.run_once_available("n1", &["fault", "list", "-o", "json"]).json();
+    let kinds =
+        faults.as_array().expect("a list").iter().map(|fault| fault["kind"].as_str().expect("a name"));
+    kinds.filter(|kind| *kind != "pool.reserve").map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_the_matter_is_told_with_what_must_not_be_done_until_it_is_over() {
+    let mut servers = servers(3);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
+    servers.await_health("n1");
+    assert_eq!(fault_kinds(&servers), Vec::<String>::new());
+    let explain = |servers: &Servers, what: &str, name: &str| {
+        servers.run_once_available("n1", &["explain", what, name]).output
+    };
+    assert!(explain(&servers, "volume", "v").contains("each of its 8 slabs has 3 copies in sync"));
+    servers.kill("n3");
+    await_that("a node that is down", || fault_kinds(&servers) == ["server.down", "volume.needs-repair"]);
+    let of_node = explain(&servers, "node", "n3");
+    assert!(
+        of_node.contains("node n3: Unhealthy (Down)") && of_node.contains("spandrel node run"),
+        "{of_node}"
+    );
+    let drive = drive_names(&servers, "n3").remove(0);
+    let of_drive = explain(&servers, "drive", &drive);
+    assert!(of_drive.contains("Lost Communication") && of_drive.contains("explain node n3"), "{of_drive}");
+    let of_volume = explain(&servers, "volume", "v");
+    let keep = "must not  pull, wipe or replace a drive with copies of it before it is healthy";
+    assert!(of_volume.contains("8 copies of slabs on") && of_volume.contains(keep), "{of_volume}");
+    let of_pool = servers.run_once_available("n1", &["explain", "pool"]).output;
+    assert!(of_pool.contains("pool: Warning (Degraded)"), "{of_pool}");
+    servers.restart("n3");
+    servers.await_health("n1");
+    await_that("no fault", || fault_kinds(&servers).is_empty());
+}

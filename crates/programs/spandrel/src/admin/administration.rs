@@ -324,7 +324,7 @@ impl Administration {
     /// Starts a node that does not run.
     pub async fn start_node(&self, name: &str) -> Result<NodeStatus, Error> {
         self.nodes.start(name).await?;
-        tracing::warn!("node {name} was started");
+        tracing::info!("node {name} was started");
         self.node(name).await
     }
 
@@ -419,7 +419,7 @@ impl Administration {
             let entry = self.entry(name).await?;
             match self.state.set_maintenance(entry.id, None, &seen).await {
                 Ok(()) => {
-                    tracing::warn!("node {name} is not in maintenance any more");
+                    tracing::info!("node {name} is not in maintenance any more");
                     return self.node(name).await;
                 }
                 Err(StateError::Conflict) => {}

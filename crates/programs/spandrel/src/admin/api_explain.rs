@@ -79,6 +79,9 @@ pub struct Fault {
     pub reason: String,
     /// What to do about it; nothing if it mends itself.
     pub actions: Vec<String>,
+    /// What must not be done, as data would be lost or wait.
+    #[serde(default)]
+    pub must_not: Vec<String>,
     /// For how many milliseconds it has been seen; absent if nobody knows.
     pub since_ms: Option<u64>,
 }

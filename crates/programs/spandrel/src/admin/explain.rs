@@ -3,11 +3,14 @@
 //!
 //! Everything is told from the facts of one moment. What is seen of a trouble is for how long drives have been away, by the
 //! nodes that own volumes; nobody else remembers anything.
+//!
+//! Invariant: nobody is told to take a drive or a node out, to pull or wipe it, or to put another one in its place, as long
+//! as anything [hangs](super::stakes) on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use spandrel_cluster::{DriveState, Member, SettingsRecord, VolumeMembership};
+use spandrel_cluster::{DriveRecord, DriveState, Member, SettingsRecord, VolumeMembership};
 use spandrel_health::OperationalStatus;
 use spandrel_node::DriveAway;
 use spandrel_pool::spread_per_mille;
@@ -17,8 +20,9 @@ use spandrel_shared::{DriveId, Error};
 
 use super::administration::{Administration, state_error, unix_ms, volume_not_found};
 use super::api::{DriveStatus, Explanation, Job, NodeStatus, VolumeStatus};
-use super::picture::{Facts, KnownNode};
+use super::picture::{Facts, KnownNode, natural_order};
 use super::retire;
+use super::stakes::Stakes;
 use crate::text::{copies_text, counted, percent};
 
 impl Administration {
@@ -54,6 +58,9 @@ impl Administration {
     }
 }
 
+/// What must not be done to a drive on which something hangs.
+const KEEP_DRIVE: &str = "pull, wipe or replace it";
+
 /// The copies of a volume on one drive, by what is the matter with them.
 #[derive(Default)]
 struct Troubled {
@@ -72,32 +79,65 @@ struct Troubled {
 impl Facts {
     /// Why a volume is as it is; none if there is none of that name.
     pub fn explain_volume(&self, name: &str, settings: &SettingsRecord) -> Option<Explanation> {
-        let volume = self.volumes.iter().find(|volume| volume.record.name == name)?;
         let status = self.volumes().into_iter().find(|volume| volume.name == name)?;
-        let troubled = self.troubled(volume);
-        let mut told = begin(format!("volume {name}"), &status.status);
-        for operational in &status.status.operational {
-            self.tell_of_volume(&mut told, *operational, (volume, &status), &troubled, settings);
-        }
-        let missing: BTreeSet<DriveId> =
-            troubled.away.keys().chain(troubled.stale.keys()).chain(troubled.lost.keys()).copied().collect();
-        for drive in &missing {
-            self.tell_of_missing(&mut told, *drive);
-        }
-        let jobs = self.jobs(&self.drives_left());
-        tell_of_jobs(&mut told, jobs.iter().filter(|job| job.volume == name));
-        if self.owner(volume).is_some_and(|owner| owner.copies_without_place > 0) {
-            tell_without_place(&mut told);
-        }
-        for node in &self.nodes {
-            if node.report.is_some() && self.volumes_needing(node).iter().any(|needing| needing == name) {
-                let node = &node.name;
-                told.must_not.push(format!(
-                    "switch off {node}: no other node that runs has a copy in sync of all its parts"
-                ));
+        self.explain_volume_of(&status, settings)
+    }
+
+    /// Why a volume is as it is that is so; none if there is none any more.
+    pub fn explain_volume_of(&self, status: &VolumeStatus, settings: &SettingsRecord) -> Option<Explanation> {
+        let volume = self.volumes.iter().find(|volume| volume.volume == status.id)?;
+        let mut told = begin(format!("volume {}", status.name), &status.status);
+        if self.is_settled(volume) {
+            let troubled = self.troubled(volume);
+            for operational in &status.status.operational {
+                self.tell_of_volume(&mut told, *operational, (volume, status), &troubled, settings);
             }
+            let missing = troubled.away.keys().chain(troubled.stale.keys()).chain(troubled.lost.keys());
+            for drive in missing.collect::<BTreeSet<_>>() {
+                self.tell_of_missing(&mut told, *drive);
+            }
+            tell_of_jobs(&mut told, &self.jobs_of(volume, &self.drives_left()));
+            if self.owner(volume).is_some_and(|owner| owner.copies_without_place > 0) {
+                tell_without_place(&mut told);
+            }
+        } else {
+            tell_unsettled(&mut told);
         }
+        self.tell_what_to_keep(&mut told, volume);
         Some(told)
+    }
+
+    /// Which nodes and drives a volume cannot do without.
+    fn tell_what_to_keep(&self, told: &mut Explanation, volume: &VolumeMembership) {
+        for node in self.nodes.iter().filter(|node| node.report.is_some() && self.needs(volume, node)) {
+            told.must_not.push(format!(
+                "switch off {}: no other node that runs has a copy in sync of all its parts",
+                node.name
+            ));
+        }
+        let (mut last, mut is_thin, mut is_unsettled) = (Vec::new(), false, false);
+        for drive in volume.drives() {
+            let stakes = self.stakes(&BTreeSet::from([drive]), [volume]);
+            if !stakes.last.is_empty() {
+                last.push(self.drive_name(drive));
+            }
+            is_thin |= !stakes.thin.is_empty();
+            is_unsettled |= !stakes.unsettled.is_empty();
+        }
+        last.sort_by_key(|name| natural_order(name));
+        if is_unsettled {
+            told.must_not.push(
+                "pull, wipe, remove or replace any drive or server: it may have what counts".to_owned(),
+            );
+        } else if !last.is_empty() {
+            told.must_not.push(format!(
+                "pull, wipe or replace {}: what is there may be on no other drive that can be reached",
+                last.join(", ")
+            ));
+        } else if is_thin {
+            told.must_not
+                .push("pull, wipe or replace a drive with copies of it before it is healthy".to_owned());
+        }
     }
 
     fn tell_of_volume(
@@ -137,24 +177,23 @@ impl Facts {
                     "of {} no whole copy can be reached: their reads and writes wait, and go on when one is back",
                     counted(troubled.slabs_unreachable, "slab")
                 ));
-                for drive in troubled.away.keys() {
-                    let name = self.drive_name(*drive);
-                    told.must_not.push(format!("wipe or replace {name}: it may hold the last whole copies"));
-                }
             }
             OperationalStatus::NoRedundancy => {
                 told.why.push(format!(
                     "of {} no copy is left that holds every answered write: data is lost",
                     counted(troubled.slabs_lost, "slab")
                 ));
-                told.may.push("restore it from a backup, as a new volume".to_owned());
-                told.must_not.push(
-                    "wipe drives that held copies of it: what is on them may be all there is".to_owned(),
+                told.may.push(
+                    "bring back drives and servers that are away: what is there may be newer".to_owned(),
                 );
+                told.may.push("restore it from a backup, as a new volume".to_owned());
             }
             OperationalStatus::Starting => {
-                told.why.push("no node serves it at the moment: its requests wait".to_owned());
-                told.doing.push("a node that has a copy takes it over, within seconds".to_owned());
+                told.why.push(
+                    "no node says that it serves it: it has just been made, or its owner is gone; its requests wait"
+                        .to_owned(),
+                );
+                told.doing.push("a node that has a copy takes it, within seconds".to_owned());
                 told.may.push(
                     "if it stays so: `spandrel cluster state` shows whether most of those run that keep the state"
                         .to_owned(),
@@ -167,9 +206,12 @@ impl Facts {
     fn tell_of_stale(&self, told: &mut Explanation, troubled: &Troubled) {
         for (drive, copies) in &troubled.stale {
             let name = self.drive_name(*drive);
-            let back = if self.is_reachable(*drive) { ", and is back" } else { "" };
+            let back = match self.is_reachable(*drive) {
+                true => ", and are brought up to date",
+                false => "",
+            };
             told.why.push(format!(
-                "{} on {name} lack writes that were answered while it was away{back}",
+                "{} on {name} lack writes that were answered without them{back}",
                 slab_copies(*copies)
             ));
         }
@@ -199,45 +241,74 @@ impl Facts {
 
     /// Why a drive is as it is. Errors: `DRIVE_NOT_FOUND`.
     pub fn explain_drive(&self, name: &str) -> Result<Explanation, Error> {
-        let (id, record) = retire::find(self, name)?;
         let drives = self.drives();
-        let status = drives.iter().find(|drive| drive.id == Some(id)).expect("it is a drive of the pool");
+        let is_it =
+            |drive: &&DriveStatus| drive.name == name || drive.id.is_some_and(|id| id.to_string() == name);
+        match drives.iter().find(is_it) {
+            Some(status) => Ok(self.explain_drive_of(status)),
+            None => Err(retire::find(self, name).err().expect("it is no drive of the pool")),
+        }
+    }
+
+    /// Why a drive is as it is that is so.
+    pub fn explain_drive_of(&self, status: &DriveStatus) -> Explanation {
         let mut told = begin(format!("drive {}", status.name), &status.status);
+        let known = status.id.and_then(|id| Some((id, self.room.drives.get(&id)?)));
+        let Some((id, record)) = known else {
+            self.tell_of_stranger(&mut told, status);
+            return told;
+        };
+        let stakes = self.stakes_of_drive(id);
         let copies = self.room.promised().slabs(id);
         for operational in &status.status.operational {
-            self.tell_of_drive(&mut told, *operational, status, copies);
+            self.tell_of_drive(&mut told, *operational, (status, record), copies, &stakes);
         }
-        if !self.is_reachable(id) && record.state == DriveState::Active {
+        if !self.is_reachable(id) {
             self.tell_of_missing(&mut told, id);
         }
         let left = self.drives_left();
         if left.contains(&id) && copies > 0 {
             let copies = slab_copies(copies);
-            told.doing.push(format!("what it holds is built elsewhere: {copies} to go"));
+            told.doing.push(match stakes.can_be_built() {
+                true => format!("what it holds is built elsewhere: {copies} to go"),
+                false => {
+                    format!("{copies} are to be built elsewhere; what no other drive has waits for this one")
+                }
+            });
+            if stakes.are_none() {
+                told.must_not.push("pull or wipe it before it is empty".to_owned());
+            }
         }
-        let of_drive = |job: &&Job| job.drive == status.name;
-        tell_of_jobs(&mut told, self.jobs(&left).iter().filter(of_drive));
-        let alone: Vec<&str> = self
-            .volumes
-            .iter()
-            .filter(|volume| self.is_alone(volume, id))
-            .map(|volume| volume.record.name.as_str())
-            .collect();
-        if !alone.is_empty() {
+        let jobs = self.jobs(&left);
+        tell_of_jobs(&mut told, jobs.iter().filter(|job| job.drive == status.name));
+        told.must_not.extend(stakes.must_not(KEEP_DRIVE));
+        told
+    }
+
+    /// A drive that was given to a node, and of which the pool does not know that it is one of its own.
+    fn tell_of_stranger(&self, told: &mut Explanation, status: &DriveStatus) {
+        let failure = status.failure.as_deref().unwrap_or("it does not say why");
+        told.why.push(format!("{} was given it, and does not use it: {failure}", status.node));
+        if let Some(path) = &status.location {
+            told.may.push(format!("`spandrel drive inspect {path}` on its server shows what is on it"));
+        }
+        if status.id.is_none() {
             told.must_not.push(format!(
-                "pull or wipe it: it has the only whole copies that can be reached of parts of {}",
-                alone.join(", ")
+                "{KEEP_DRIVE}, before all drives of {} are there: it may be one of them, damaged",
+                status.node
             ));
+        } else if let Some(id) = status.id {
+            told.must_not.extend(self.stakes_of_drive(id).must_not(KEEP_DRIVE));
         }
-        Ok(told)
     }
 
     fn tell_of_drive(
         &self,
         told: &mut Explanation,
         operational: OperationalStatus,
-        status: &DriveStatus,
+        (status, record): (&DriveStatus, &DriveRecord),
         copies: u64,
+        stakes: &Stakes,
     ) {
         let (name, node) = (&status.name, &status.node);
         match operational {
@@ -246,23 +317,26 @@ impl Facts {
                 format_size(status.promised_bytes),
                 percent(status.promised_bytes, status.promisable_bytes)
             )),
-            OperationalStatus::LostCommunication => {
-                told.why.push(format!("its node {node} does not say how it is"));
-                told.may.push(format!("`spandrel explain node {node}`"));
-            }
+            OperationalStatus::LostCommunication => self.tell_of_lost_drive(told, node, record),
             OperationalStatus::NotUsable
             | OperationalStatus::StaleMetadata
             | OperationalStatus::UnrecognizedMetadata => {
                 let failure = status.failure.as_deref().unwrap_or("it does not say why");
                 told.why.push(format!("its node does not use it: {failure}"));
-                told.may
-                    .push(format!("replace it: `spandrel drive remove {name}`, then `spandrel drive add`"));
+                if stakes.are_none() {
+                    told.may.push(format!(
+                        "replace it: `spandrel drive add` of a new one, then `spandrel drive remove {name}`"
+                    ));
+                } else {
+                    told.may
+                        .push(format!("look at its cables and at the log of {node}, and start {node} anew"));
+                }
             }
             OperationalStatus::RemovingFromPool => {
                 told.why.push("it was retired: it takes no new copies".to_owned());
-                if copies == 0 {
+                if copies == 0 && stakes.are_none() {
                     told.doing.push("nothing: it is empty".to_owned());
-                    told.may.push(format!("`spandrel drive remove {name}`, and pull it"));
+                    told.may.push(format!("`spandrel drive remove {name}`, and pull it then"));
                 }
                 told.may.push(format!("`spandrel drive retire --undo {name}` to have it used again"));
             }
@@ -271,13 +345,33 @@ impl Facts {
                 told.why.push(format!("{} on it are damaged", counted(damaged, "block")));
                 told.doing.push("damaged blocks are healed from other copies when they are read".to_owned());
                 told.may.push("`spandrel scrub` to have all of them found and healed now".to_owned());
-                told.may.push(format!("`spandrel drive remove {name}` if they become more"));
+                if stakes.are_none() {
+                    told.may.push(format!("`spandrel drive remove {name}` if they become more"));
+                }
             }
             OperationalStatus::FailedMedia => {
                 told.why.push("it was given up: what it held counts as lost".to_owned());
-                told.may.push(format!("`spandrel drive remove {name}` takes it off the list"));
+                if stakes.are_none() {
+                    told.may.push(format!("`spandrel drive remove {name}` takes it off the list"));
+                }
             }
             _ => {}
+        }
+    }
+
+    /// Nobody says how the drive is: its node is down, or runs without it.
+    fn tell_of_lost_drive(&self, told: &mut Explanation, node: &str, record: &DriveRecord) {
+        let runs = self.nodes.iter().any(|known| known.id == record.node && known.report.is_some());
+        if runs {
+            told.why.push(format!(
+                "its node {node} runs without it: it was not there or could not be read when {node} started"
+            ));
+            told.may.push(format!(
+                "put it back or look at its cables, and start {node} anew; the log of {node} says what it found"
+            ));
+        } else {
+            told.why.push(format!("its node {node} does not say how it is"));
+            told.may.push(format!("`spandrel explain node {node}`"));
         }
     }
 
@@ -292,6 +386,8 @@ impl Facts {
             let needed = against.iter().map(|error| format!("switch it off: {}", error.why));
             told.must_not.extend(needed);
         } else {
+            let stakes = self.stakes_of_node(node.id);
+            told.must_not.extend(stakes.must_not("take it out of the cluster or wipe its drives"));
             for other in self.nodes.iter().filter(|other| other.id != node.id && other.report.is_some()) {
                 let needing = self.volumes_needing(other);
                 if !needing.is_empty() {
@@ -350,10 +446,17 @@ impl Facts {
 
     fn tell_of_node_down(&self, told: &mut Explanation, node: &KnownNode) {
         let name = &node.name;
-        told.why.push("it does not run, or does not answer".to_owned());
+        let may_run = self.may_run(node);
+        told.why.push(match may_run {
+            true => "it does not answer, though it has run until some seconds ago".to_owned(),
+            false => "it does not run, or does not answer".to_owned(),
+        });
         let own = || self.room.drives.iter().filter(|(_, record)| record.node == node.id);
         let copies: u64 = own().map(|(drive, _)| self.room.promised().slabs(*drive)).sum();
-        let owned = self.volumes_with(node);
+        let stakes = self.stakes_of_node(node.id);
+        let waits = |volume: &String| stakes.last.contains(volume) || stakes.unsettled.contains(volume);
+        let owned: Vec<String> =
+            self.volumes_with(node).into_iter().filter(|volume| !waits(volume)).collect();
         if !owned.is_empty() {
             told.doing.push(format!("others take over what it owned: {}", owned.join(", ")));
         }
@@ -362,11 +465,13 @@ impl Facts {
             told.why.push(format!("{copies} are on its {}", counted(own().count() as u64, "drive")));
         }
         if let Some(away) = own().filter_map(|(drive, _)| self.away(*drive)).max_by_key(|away| away.away_ms) {
-            self.tell_of_waiting(told, &away, "the node");
+            self.tell_of_waiting(told, &away, "the node", &stakes);
         }
         told.may
             .push(format!("start it: `spandrel node run` on its server, and see {name}'s log if it ends"));
-        told.may.push(format!("`spandrel node remove {name}` if it is gone for good"));
+        if stakes.are_none() && !may_run {
+            told.may.push(format!("`spandrel node remove {name}` if it is gone for good"));
+        }
     }
 
     /// Why the pool is as it is.
@@ -389,9 +494,17 @@ impl Facts {
                 "add drives or nodes: after the loss of a drive there may be no room to repair".to_owned(),
             );
         }
-        tell_of_jobs(&mut told, details.jobs.iter());
+        tell_of_jobs(&mut told, &details.jobs);
         if details.copies_without_place > 0 {
             tell_without_place(&mut told);
+        }
+        if details.pool.status.operational.contains(&OperationalStatus::Incomplete) {
+            told.why.push("most of its drives are missing".to_owned());
+            told.must_not.push("remove or wipe drives or servers before most are back".to_owned());
+        }
+        if self.volumes.iter().any(|volume| !self.is_settled(volume)) {
+            tell_unsettled(&mut told);
+            told.must_not.push("remove, wipe or replace drives or servers before that is over".to_owned());
         }
         told
     }
@@ -413,25 +526,35 @@ impl Facts {
         if self.is_reachable(drive) {
             return;
         }
+        let stakes = self.stakes_of_drive(drive);
         if let Some(away) = self.away(drive) {
-            self.tell_of_waiting(told, &away, &name);
+            self.tell_of_waiting(told, &away, &name, &stakes);
         }
-        let node = self.nodes.iter().find(|node| node.id == record.node);
-        match node {
+        let object = format!("drive {name}");
+        match self.nodes.iter().find(|node| node.id == record.node) {
             Some(node) if node.report.is_none() => {
-                told.may.push(format!("bring {} back, with {name}", node.name))
+                told.may.push(format!("bring {} back, with {name}", node.name));
             }
-            _ => told.may.push(format!("`spandrel explain drive {name}` says what is the matter with it")),
+            _ if told.object == object => {}
+            _ => told.may.push(format!("`spandrel explain {object}` says what is the matter with it")),
         }
-        told.may.push(format!("`spandrel drive retire {name}` to have its copies built elsewhere at once"));
+        if stakes.can_be_built() {
+            told.may
+                .push(format!("`spandrel drive retire {name}` to have its copies built elsewhere at once"));
+        }
     }
 
-    fn tell_of_waiting(&self, told: &mut Explanation, away: &DriveAway, what: &str) {
+    fn tell_of_waiting(&self, told: &mut Explanation, away: &DriveAway, what: &str, stakes: &Stakes) {
         told.since_ms = told.since_ms.max(Some(away.away_ms));
         let node = self.room.drives.get(&away.drive).map(|record| record.node);
         let maintained = self.nodes.iter().find(|known| Some(known.id) == node);
         let is_maintained = maintained.is_some_and(|known| known.maintenance_since_unix_ms().is_some());
         told.doing.push(match away.left_ms {
+            _ if !stakes.can_be_built() => format!(
+                "{what} is waited for: nothing is built elsewhere as long as no other copies of parts of {} are whole and \
+                 can be reached",
+                [&stakes.last[..], &stakes.unsettled[..]].concat().join(", ")
+            ),
             _ if is_maintained => format!("{what} is waited for: its node is in maintenance"),
             _ if !away.is_waited_for => {
                 format!("{what} is not waited for any more: what it holds is built elsewhere")
@@ -447,37 +570,24 @@ impl Facts {
     /// What is the matter with which copies of a volume.
     fn troubled(&self, volume: &VolumeMembership) -> Troubled {
         let mut troubled = Troubled::default();
-        let is_lost = |drive: DriveId| {
-            self.room.drives.get(&drive).is_none_or(|record| record.state == DriveState::Failed)
-        };
         for set in &volume.sets {
             let counting = || set.members.iter().filter(|member| !member.building);
             for member in counting() {
                 let kind = match () {
-                    () if is_lost(member.drive) => &mut troubled.lost,
+                    () if self.is_given_up(member.drive) => &mut troubled.lost,
                     () if !volume.is_in_sync(member) => &mut troubled.stale,
                     () if !self.is_reachable(member.drive) => &mut troubled.away,
                     () => continue,
                 };
                 *kind.entry(member.drive).or_default() += 1;
             }
-            let is_whole = |member: &&Member| volume.is_in_sync(member) && !is_lost(member.drive);
-            let whole: Vec<&Member> = counting().filter(is_whole).collect();
+            let whole: Vec<&Member> = counting().filter(|member| self.is_whole(volume, member)).collect();
             troubled.slabs_lost += u64::from(whole.is_empty());
             let is_unreachable =
                 !whole.is_empty() && !whole.iter().any(|member| self.is_reachable(member.drive));
             troubled.slabs_unreachable += u64::from(is_unreachable);
         }
         troubled
-    }
-
-    /// Whether a drive has the only whole copies that can be reached of a part of a volume.
-    fn is_alone(&self, volume: &VolumeMembership, drive: DriveId) -> bool {
-        let is_there = |member: &Member| volume.is_in_sync(member) && self.is_reachable(member.drive);
-        volume.sets.iter().any(|set| {
-            let mut there = set.members.iter().filter(|member| is_there(member));
-            there.next().is_some_and(|member| member.drive == drive) && there.next().is_none()
-        })
     }
 }
 
@@ -494,7 +604,17 @@ fn begin(object: String, status: &spandrel_health::Status) -> Explanation {
     }
 }
 
-fn tell_of_jobs<'a>(told: &mut Explanation, jobs: impl Iterator<Item = &'a Job>) {
+/// The state was put back, and copies are compared before anything is served.
+fn tell_unsettled(told: &mut Explanation) {
+    told.why.push(
+        "the cluster's state was put back: which copies are whole is found out first, and requests wait until then"
+            .to_owned(),
+    );
+    told.doing.push("copies are compared, as soon as all nodes that may have some are there".to_owned());
+    told.may.push("`spandrel cluster settle` shows what waits, and for which nodes".to_owned());
+}
+
+fn tell_of_jobs<'a>(told: &mut Explanation, jobs: impl IntoIterator<Item = &'a Job>) {
     for job in jobs {
         let left = job.left_ms();
         told.left_ms = told.left_ms.max(left);

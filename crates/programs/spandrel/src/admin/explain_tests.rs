@@ -89,7 +89,10 @@ async fn copies_that_are_brought_up_to_date_are_told_with_the_time_they_take() {
     };
     let told = volume(&facts);
     assert_eq!((states(&told).as_str(), told.left_ms), ("Degraded, In Service", Some(1500)));
-    assert!(has(&told.why, "lack writes that were answered while it was away, and is back"), "{told:?}");
+    assert!(
+        has(&told.why, "lack writes that were answered without them, and are brought up to date"),
+        "{told:?}"
+    );
     assert!(has(&told.doing, "Repair of volume v1: 2 slabs on n3/d1, 25 % done, 2 s left"), "{told:?}");
 }
 
@@ -105,7 +108,9 @@ async fn a_volume_without_copies_that_can_be_reached_waits_for_them() {
         has(&told.why, "of 2 slabs no whole copy can be reached: their reads and writes wait"),
         "{told:?}"
     );
-    assert!(has(&told.must_not, "wipe or replace n3/d1"), "{told:?}");
+    assert!(has(&told.must_not, "pull, wipe or replace n1/d1, n2/d1, n3/d1"), "{told:?}");
+    assert!(has(&told.doing, "n3/d1 is waited for: nothing is built elsewhere"), "{told:?}");
+    assert!(has(&told.may, "bring n3 back") && !has(&told.may, "retire"), "{told:?}");
 }
 
 #[tokio::test]
@@ -118,6 +123,7 @@ async fn a_volume_that_has_lost_data_is_told_so() {
     let told = volume(&facts);
     assert!(states(&told).starts_with("No Redundancy"), "{told:?}");
     assert!(has(&told.why, "of 2 slabs no copy is left") && has(&told.may, "from a backup"), "{told:?}");
+    assert!(has(&told.must_not, "pull, wipe or replace n1/d1, n2/d1, n3/d1"), "{told:?}");
     assert!(has(&told.why, "on n3/d1 are lost: the drive was given up"), "{told:?}");
 }
 
@@ -127,7 +133,8 @@ async fn a_volume_that_nobody_serves_is_about_to_start() {
     facts.nodes[0].report.as_mut().expect("it runs").owned[0].is_serving = false;
     let told = volume(&facts);
     assert_eq!(states(&told), "Starting");
-    assert!(has(&told.doing, "a node that has a copy takes it over"), "{told:?}");
+    assert!(has(&told.why, "it has just been made, or its owner is gone"), "{told:?}");
+    assert!(has(&told.doing, "a node that has a copy takes it, within seconds"), "{told:?}");
 }
 
 #[tokio::test]
@@ -208,10 +215,11 @@ async fn a_drive_with_the_only_copies_must_stay() {
     }
     let told = facts.explain_drive("n3/d1").expect("it is there");
     assert!(
-        has(&told.must_not, "it has the only whole copies that can be reached of parts of v1"),
+        has(&told.must_not, "pull, wipe or replace it: no other copies of parts of v1 are whole"),
         "{told:?}"
     );
-    assert!(facts.explain_drive("n2/d1").expect("it is there").must_not.is_empty());
+    let told = facts.explain_drive("n2/d1").expect("it is there");
+    assert!(has(&told.must_not, "replace it yet: other copies of v1 are away, out of date"), "{told:?}");
 }
 
 #[tokio::test]
@@ -221,7 +229,7 @@ async fn a_node_that_is_down_says_what_hangs_on_it() {
     assert_eq!((states(&told).as_str(), told.since_ms), ("Down", Some(60_000)));
     assert!(has(&told.why, "2 copies of slabs are on its 1 drive"), "{told:?}");
     assert!(has(&told.doing, "the node is waited for; if it stays away, what it holds is built"), "{told:?}");
-    assert!(has(&told.may, "spandrel node remove n3") && told.must_not.is_empty(), "{told:?}");
+    assert!(has(&told.may, "start it: `spandrel node run`") && told.must_not.is_empty(), "{told:?}");
     facts.volumes[0].marks.insert(drive_id(2), Version::ZERO);
     assert!(has(&node(&facts, 2).must_not, "switch off n1 too: v1 would wait"), "{:?}", node(&facts, 2));
 }
@@ -258,5 +266,210 @@ async fn a_pool_names_the_drives_that_are_missing() {
     assert!(has(&told.why, "drive n3/d1 is Warning (Lost Communication)"), "{told:?}");
     assert!(has(&told.may, "spandrel explain drive n3/d1"), "{told:?}");
     facts.nodes[1].report = None;
-    assert_eq!(states(&facts.explain_pool(&settings())), "Incomplete");
+    let told = facts.explain_pool(&settings());
+    assert_eq!(states(&told), "Incomplete");
+    assert!(has(&told.must_not, "before most are back"), "{told:?}");
+}
+
+/// What nobody may be told to do to a drive that is called so, or to its node.
+fn gives_up(advice: &str, drive: &str, node: &str) -> bool {
+    let of_drive = [format!("drive remove {drive}"), format!("drive retire {drive}")];
+    let of_node = format!("node remove {node}");
+    of_drive.iter().any(|words| advice.contains(words)) || advice.contains(&of_node)
+}
+
+/// Of three copies each is whole or not, each drive works, is retired or given up, and can be reached, is broken or away
+/// with its node; and all of that may be so before the copies were compared.
+#[tokio::test]
+async fn nobody_is_told_to_give_up_what_no_other_drive_has() {
+    let states = [DriveState::Active, DriveState::Retired, DriveState::Failed];
+    // A number for each drive: whether it is whole, its state, and how it is reached.
+    let kinds: u64 = 2 * 3 * 3;
+    let mut told_of = 0;
+    let mut facts = facts().await;
+    for number in 0..kinds.pow(3) {
+        let of_drive = |drive: u64| (number / kinds.pow(drive as u32 - 1)) % kinds;
+        facts.generation = u32::from(number % 97 == 0);
+        let is_settled = facts.generation == 0;
+        facts.volumes[0].marks.clear();
+        facts.nodes = (1..=3).map(|number| known_node(number, node_report(number))).collect();
+        for drive in 1..=3 {
+            let kind = of_drive(drive);
+            if kind % 2 == 1 {
+                facts.volumes[0].marks.insert(drive_id(drive), Version::ZERO);
+            }
+            facts.room.drives.get_mut(&drive_id(drive)).expect("it is there").state =
+                states[(kind / 2 % 3) as usize];
+            match kind / 6 {
+                0 => {}
+                1 => {
+                    let report = facts.nodes[drive as usize - 1].report.as_mut().expect("it runs");
+                    report.drives[0].failure = Some("no answer".to_owned());
+                }
+                _ => {
+                    let node = &mut facts.nodes[drive as usize - 1];
+                    (node.report, node.is_alive) = (None, false);
+                    let others = facts.nodes.iter_mut().filter_map(|other| other.report.as_mut());
+                    others.for_each(|report| report.reachable.retain(|other| *other != node_id(drive)));
+                }
+            }
+        }
+        let helps =
+            |drive: u64| of_drive(drive) % 2 == 0 && of_drive(drive) / 2 % 3 < 2 && of_drive(drive) / 6 == 0;
+        let volume = volume(&facts);
+        let faults = facts.faults(&settings(), &[], 10_009);
+        for drive in 1..=3 {
+            let (name, node_name) = (format!("n{drive}/d1"), format!("n{drive}"));
+            let others = (1..=3).filter(|other| *other != drive && helps(*other)).count();
+            let of_drive = facts.explain_drive(&name).expect("it is there");
+            let of_node = node(&facts, drive as usize - 1);
+            let mut advice: Vec<&String> =
+                volume.may.iter().chain(&of_drive.may).chain(&of_node.may).collect();
+            advice.extend(faults.iter().flat_map(|fault| &fault.actions));
+            let gives_up = |line: &&&String| gives_up(line, &name, &node_name);
+            let found: Vec<_> = advice.iter().filter(gives_up).collect();
+            if others == 0 || !is_settled {
+                assert!(found.is_empty(), "{number}: {found:?}");
+                assert!(has(&of_drive.must_not, "pull, wipe or replace it"), "{number}: {of_drive:?}");
+                assert!(
+                    !has(&of_drive.may, "replace it") && !has(&of_drive.may, "pull"),
+                    "{number}: {of_drive:?}"
+                );
+            } else if others == 1 {
+                assert!(found.iter().all(|line| line.contains("retire")), "{number}: {found:?}");
+                assert!(has(&of_drive.must_not, "pull, wipe or replace it yet"), "{number}: {of_drive:?}");
+                assert!(
+                    !has(&of_drive.may, "replace it") && !has(&of_drive.may, "pull"),
+                    "{number}: {of_drive:?}"
+                );
+            } else {
+                told_of += found.len();
+            }
+        }
+    }
+    assert!(told_of > 100, "whoever may do something is told so: {told_of}");
+}
+
+#[tokio::test]
+async fn a_volume_whose_state_was_put_back_is_no_case_for_repairs() {
+    let mut facts = without_n3().await;
+    facts.generation = 1;
+    let told = volume(&facts);
+    assert!(
+        has(&told.why, "the cluster's state was put back") && has(&told.may, "spandrel cluster settle"),
+        "{told:?}"
+    );
+    assert!(has(&told.must_not, "any drive or server: it may have what counts"), "{told:?}");
+    assert!(!has(&told.doing, "within seconds") && !has(&told.may, "retire"), "{told:?}");
+    let pool = facts.explain_pool(&settings());
+    assert!(has(&pool.why, "was put back") && has(&pool.must_not, "before that is over"), "{pool:?}");
+}
+
+#[tokio::test]
+async fn several_troubles_of_a_volume_are_all_told() {
+    let mut both = without_n3().await;
+    both.volumes[0].marks.insert(drive_id(2), Version::ZERO);
+    let told = volume(&both);
+    assert_eq!(states(&told), "Degraded, Incomplete");
+    assert!(
+        has(&told.why, "on n2/d1 lack writes") && has(&told.why, "on n3/d1 cannot be reached"),
+        "{told:?}"
+    );
+
+    let mut lost = facts().await;
+    for marked in [1, 2, 3] {
+        lost.volumes[0].marks.insert(drive_id(marked), Version::ZERO);
+    }
+    let owner = lost.nodes[0].report.as_mut().expect("it runs");
+    owner.owned[0].legs[2] = leg(3, "joining");
+    let told = volume(&lost);
+    assert_eq!(states(&told), "No Redundancy, Degraded, In Service");
+    assert!(has(&told.why, "data is lost") && has(&told.why, "are being brought up to date"), "{told:?}");
+}
+
+/// It is missing, though its server runs.
+#[tokio::test]
+async fn a_drive_that_its_node_runs_without_is_looked_for() {
+    let mut facts = facts().await;
+    facts.nodes[2].report.as_mut().expect("it runs").drives.clear();
+    let told = facts.explain_drive("n3/d1").expect("it is there");
+    assert_eq!(states(&told), "Lost Communication");
+    assert!(has(&told.why, "n3 runs without it") && has(&told.may, "look at its cables"), "{told:?}");
+    assert!(!has(&told.may, "spandrel explain"), "that says no more: {told:?}");
+}
+
+/// A drive whose identity cannot be read may be one of the pool's.
+#[tokio::test]
+async fn a_drive_that_cannot_be_read_is_told_and_not_to_be_wiped() {
+    let mut facts = facts().await;
+    let report = facts.nodes[2].report.as_mut().expect("it runs");
+    report.drives[0].drive = None;
+    report.drives[0].failure = Some("superblocks are damaged".to_owned());
+    let told = facts.explain_drive("n3/?").expect("it is shown");
+    assert_eq!(states(&told), "Not Usable");
+    assert!(
+        has(&told.why, "superblocks are damaged") && has(&told.may, "drive inspect /x/n3/d1.drive"),
+        "{told:?}"
+    );
+    assert!(has(&told.must_not, "it may be one of them, damaged"), "{told:?}");
+    let faults = facts.faults(&settings(), &[], 10_009);
+    assert!(
+        faults.iter().any(|fault| fault.object == "drive n3/?" && !fault.must_not.is_empty()),
+        "{faults:?}"
+    );
+    assert_eq!(facts.explain_drive("n9/d1").expect_err("there is none").code, "DRIVE_NOT_FOUND");
+}
+
+/// The same without a volume.
+async fn emptied() -> Facts {
+    let mut facts = facts().await;
+    facts.volumes.clear();
+    facts.room.volumes.clear();
+    facts
+}
+
+#[tokio::test]
+async fn a_retired_drive_is_pulled_when_it_is_empty() {
+    let mut facts = facts().await;
+    facts.room.drives.get_mut(&drive_id(3)).expect("it is there").state = DriveState::Retired;
+    let told = facts.explain_drive("n3/d1").expect("it is there");
+    assert!(has(&told.must_not, "pull or wipe it before it is empty"), "{told:?}");
+    assert!(!has(&told.may, "drive remove") && has(&told.may, "retire --undo n3/d1"), "{told:?}");
+    // It works all the same.
+    assert_eq!(states(&facts.explain_pool(&settings())), "OK");
+    let mut empty = emptied().await;
+    empty.room.drives = facts.room.drives.clone();
+    let told = empty.explain_drive("n3/d1").expect("it is there");
+    assert!(has(&told.may, "`spandrel drive remove n3/d1`, and pull it then"), "{told:?}");
+    assert!(told.must_not.is_empty(), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_is_down_is_taken_out_only_if_nothing_hangs_on_it() {
+    let mut facts = without_n3().await;
+    // The state shows that it has run until a moment ago.
+    let told = node(&facts, 2);
+    assert!(
+        has(&told.why, "it does not answer, though it has run") && !has(&told.may, "node remove"),
+        "{told:?}"
+    );
+    facts.nodes[2].is_alive = false;
+    facts
+        .nodes
+        .iter_mut()
+        .filter_map(|node| node.report.as_mut())
+        .for_each(|report| report.reachable.clear());
+    assert!(has(&node(&facts, 2).may, "spandrel node remove n3"), "{:?}", node(&facts, 2));
+    pause(&mut facts, 2);
+    let told = node(&facts, 2);
+    assert_eq!(states(&told), "Down, Paused");
+    assert!(has(&told.doing, "its node is in maintenance"), "{told:?}");
+    facts.volumes[0].marks.extend([1, 2].map(|marked| (drive_id(marked), Version::ZERO)));
+    let told = node(&facts, 2);
+    assert!(!has(&told.may, "node remove"), "{told:?}");
+    assert!(
+        has(&told.must_not, "take it out of the cluster or wipe its drives: no other copies"),
+        "{told:?}"
+    );
+    assert!(has(&told.doing, "nothing is built elsewhere as long as"), "{told:?}");
 }

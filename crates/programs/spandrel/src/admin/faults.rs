@@ -5,12 +5,12 @@
 //! - What follows from another fault is not told beside it: of a node that is down, its drives and its vote are not.
 
 use spandrel_cluster::SettingsRecord;
-use spandrel_health::OperationalStatus;
+use spandrel_health::{OperationalStatus, Status};
 use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 
 use super::administration::{Administration, state_error, unix_ms};
-use super::api::{Explanation, Fault, Severity, StateMember};
+use super::api::{DriveStatus, Explanation, Fault, Severity, StateMember, VolumeStatus};
 use super::picture::{Facts, natural_order};
 
 impl Administration {
@@ -25,7 +25,7 @@ impl Administration {
 impl Facts {
     /// What is the matter, the most severe first.
     pub fn faults(&self, settings: &SettingsRecord, members: &[StateMember], now_unix_ms: u64) -> Vec<Fault> {
-        let mut faults = self.faults_of_nodes(now_unix_ms);
+        let mut faults = self.faults_of_nodes(members, now_unix_ms);
         faults.extend(self.faults_of_drives());
         faults.extend(self.faults_of_volumes(settings));
         faults.extend(self.faults_of_pool(settings));
@@ -34,10 +34,10 @@ impl Facts {
         faults
     }
 
-    fn faults_of_nodes(&self, now_unix_ms: u64) -> Vec<Fault> {
+    fn faults_of_nodes(&self, members: &[StateMember], now_unix_ms: u64) -> Vec<Fault> {
         let told = |node| {
-            let told = self.explain_node(node, &[], now_unix_ms);
-            let worst = worst(&told, severity_of_node)?;
+            let told = self.explain_node(node, &self.safety(node, members).against, now_unix_ms);
+            let worst = worst(&told.status, severity_of_node)?;
             Some(fault(told, worst, node.record.as_ref().map(|record| record.addresses.join(", "))))
         };
         self.nodes.iter().filter_map(told).collect()
@@ -45,25 +45,25 @@ impl Facts {
 
     fn faults_of_drives(&self) -> Vec<Fault> {
         let is_down = |name: &str| self.nodes.iter().any(|node| node.name == name && node.report.is_none());
-        let drives = self.drives();
-        let of_running = drives.iter().filter(|drive| !is_down(&drive.node));
-        let told = of_running.filter_map(|drive| {
-            let told = self.explain_drive(&drive.id?.to_string()).ok()?;
-            let worst = worst(&told, severity_of_drive)?;
+        let told = |drive: DriveStatus| {
+            // That its node does not say how it is follows from the node.
+            let severity = |operational: OperationalStatus| match operational {
+                OperationalStatus::LostCommunication if is_down(&drive.node) => None,
+                operational => severity_of_drive(operational),
+            };
+            let worst = worst(&drive.status, severity)?;
             let place = drive.location.as_ref().map(|path| format!("{}: {path}", drive.node));
-            Some(fault(told, worst, place.or_else(|| Some(drive.node.clone()))))
-        });
-        told.collect()
+            Some(fault(self.explain_drive_of(&drive), worst, place.or_else(|| Some(drive.node.clone()))))
+        };
+        self.drives().into_iter().filter_map(told).collect()
     }
 
     fn faults_of_volumes(&self, settings: &SettingsRecord) -> Vec<Fault> {
-        let names = self.volumes.iter().map(|volume| &volume.record.name);
-        let told = names.filter_map(|name| {
-            let told = self.explain_volume(name, settings)?;
-            let worst = worst(&told, severity_of_volume)?;
-            Some(fault(told, worst, None))
-        });
-        told.collect()
+        let told = |volume: VolumeStatus| {
+            let worst = worst(&volume.status, severity_of_volume)?;
+            Some(fault(self.explain_volume_of(&volume, settings)?, worst, None))
+        };
+        self.volumes().into_iter().filter_map(told).collect()
     }
 
     fn faults_of_pool(&self, settings: &SettingsRecord) -> Vec<Fault> {
@@ -75,6 +75,7 @@ impl Facts {
             place: None,
             reason,
             actions: vec![action.to_owned()],
+            must_not: Vec::new(),
             since_ms: None,
         };
         let mut faults = Vec::new();
@@ -125,22 +126,20 @@ impl Facts {
                 "it votes on the cluster's state, and does not answer: {running} of {votes} that vote run"
             ),
             actions: vec!["start it; `spandrel cluster state` shows all of them".to_owned()],
+            must_not: Vec::new(),
             since_ms: None,
         };
         away.map(fault).collect()
     }
 }
 
-/// The most severe of what an explanation is about, with its kind; none if nothing is the matter.
+/// The most severe of what is the matter, with its kind; none if nothing is.
 fn worst(
-    told: &Explanation,
-    severity: fn(OperationalStatus) -> Option<(Severity, &'static str)>,
+    status: &Status,
+    severity: impl Fn(OperationalStatus) -> Option<(Severity, &'static str)>,
 ) -> Option<(Severity, &'static str)> {
-    told.status
-        .operational
-        .iter()
-        .filter_map(|operational| severity(*operational))
-        .max_by_key(|(severity, _)| *severity)
+    let severities = status.operational.iter().filter_map(|operational| severity(*operational));
+    severities.max_by_key(|(severity, _)| *severity)
 }
 
 fn fault(told: Explanation, (severity, kind): (Severity, &str), place: Option<String>) -> Fault {
@@ -151,6 +150,7 @@ fn fault(told: Explanation, (severity, kind): (Severity, &str), place: Option<St
         place,
         reason: told.why.join("; "),
         actions: told.may,
+        must_not: told.must_not,
         since_ms: told.since_ms,
     }
 }

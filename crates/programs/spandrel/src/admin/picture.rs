@@ -83,8 +83,10 @@ impl KnownNode {
 impl Facts {
     /// The pool as the API shows it.
     pub fn pool(&self) -> PoolStatus {
+        // One that is on its way out serves what it holds.
         let usable =
-            self.room.drives.iter().filter(|(drive, record)| self.is_usable(**drive, record)).count();
+            self.room.drives.keys().filter(|drive| self.is_reachable(**drive) && !self.is_given_up(**drive));
+        let usable = usable.count();
         let facts = PoolFacts { drives: self.room.drives.len(), drives_usable: usable };
         let space = Space::of(&self.pool_view());
         let slab_bytes = self.geometry.slab_bytes();
@@ -395,7 +397,7 @@ impl Facts {
         let copy = |(leg, is_in_sync): (LegId, bool)| CopyFacts {
             is_in_sync,
             is_reachable: self.is_reachable(leg.drive),
-            is_lost: self.room.drives.get(&leg.drive).is_none_or(|record| record.state == DriveState::Failed),
+            is_lost: self.is_given_up(leg.drive),
             is_repairing: leg_of(owner, leg).is_some_and(is_repairing),
         };
         volume::status(&VolumeFacts {

@@ -121,7 +121,8 @@ impl Facts {
         jobs
     }
 
-    fn jobs_of(&self, volume: &VolumeMembership, left: &BTreeSet<DriveId>) -> Vec<Job> {
+    /// What is being copied of a volume, and why.
+    pub fn jobs_of(&self, volume: &VolumeMembership, left: &BTreeSet<DriveId>) -> Vec<Job> {
         let legs = self.owner(volume).map(|owner| &owner.legs[..]).unwrap_or_default();
         let mut slabs: BTreeMap<LegId, u32> = BTreeMap::new();
         for member in volume.sets.iter().flat_map(|set| &set.members) {

@@ -12,13 +12,14 @@ use super::api::{
     self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeEvacuate, NodeEvacuated, NodeLetGo,
 };
 use super::nodes::NodeAccess;
-use super::picture::Facts;
+use super::picture::{Facts, KnownNode};
+use super::stakes::Stakes;
 
 impl Administration {
     /// Has a drive emptied, or used again. It serves what it holds until that is elsewhere.
     ///
     /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_FAILED` to use one again that was given up, `DRIVE_NEEDED` if it works and the
-    /// others have no room for its copies.
+    /// others have no room for its copies, `LAST_COPY` if it does not work and nobody else has what is on it.
     pub async fn retire_drive(&self, name: &str, request: DriveRetire) -> Result<DriveRetired, Error> {
         let facts = self.facts().await?;
         let (drive, record) = find(&facts, name)?;
@@ -37,6 +38,9 @@ impl Administration {
             (_, true) => DriveState::Active,
             (DriveState::Active, false) => {
                 // What a drive held that does not work is missing already: as much of it as possible is built anew.
+                if !facts.is_usable(drive, record) {
+                    check_not_last(&format!("drive {name} is not retired"), &facts.stakes_of_drive(drive))?;
+                }
                 let room = check_room(&facts, &[drive].into());
                 match room
                     .map_err(|lack| needed("DRIVE_NEEDED", &format!("drive {name} is not retired"), &lack))
@@ -56,26 +60,18 @@ impl Administration {
     /// Has all drives of a node emptied: it is to leave the cluster. They serve what they hold until that is elsewhere.
     /// Each is used again if it is no longer retired.
     ///
-    /// Errors: `NODE_NOT_FOUND`, `NOT_A_SERVER`, `STATE_MAJORITY_NEEDED`, `NODE_NEEDED` if any of its drives works and the
-    /// other nodes have no room for the copies.
+    /// Errors: `NODE_NOT_FOUND`, `NOT_A_SERVER`, `COPIES_NOT_COMPARED`, `STATE_MAJORITY_NEEDED`, `NODE_NEEDED` if it may run
+    /// and the other nodes have no room for the copies, `LAST_COPY` if none of its drives can be reached and nobody else has
+    /// what is on them.
     pub async fn evacuate_node(&self, name: &str, request: NodeEvacuate) -> Result<NodeEvacuated, Error> {
         self.server()?;
         let facts = self.facts().await?;
         let node = facts.known_node(name)?;
+        facts.check_compared(&format!("node {name} is not taken out of the cluster"))?;
         facts.check_votes_for_ever(node, &self.state_members().await?)?;
         let own = || facts.room.drives.iter().filter(|(_, record)| record.node == node.id);
-        let drives: BTreeSet<DriveId> = own().map(|(drive, _)| *drive).collect();
-        let copies_to_move = drives.iter().map(|drive| facts.room.promised().slabs(*drive)).sum();
-        let lack = if copies_to_move > 0 { check_room(&facts, &drives).err() } else { None };
-        let refused = lack.map(|lack| {
-            needed("NODE_NEEDED", &format!("node {name} is not taken out of the cluster"), &lack)
-        });
-        // What is on drives that do not work is missing already: as much of it as possible is built anew.
-        if own().any(|(drive, _)| facts.is_reachable(*drive))
-            && let Some(refused) = refused
-        {
-            return Err(refused);
-        }
+        let copies_to_move = own().map(|(drive, _)| facts.room.promised().slabs(*drive)).sum();
+        let warning = facts.check_evacuation(node)?;
         if !request.dry_run {
             tracing::warn!("the drives of node {name} are emptied");
             for (drive, record) in own() {
@@ -88,16 +84,16 @@ impl Administration {
         }
         Ok(NodeEvacuated {
             name: name.to_owned(),
-            drives: drives.into_iter().collect(),
+            drives: own().map(|(drive, _)| *drive).collect(),
             copies_to_move,
             slab_bytes: facts.geometry.slab_bytes(),
-            warning: refused.map(|refused| refused.why),
+            warning,
         })
     }
 
     /// Takes an empty drive out of the pool; its node lets go of it, and does not take it up again.
     ///
-    /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_HOLDS_COPIES`, `NOT_A_SERVER`.
+    /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_HOLDS_COPIES`, `COPIES_NOT_COMPARED`, `NOT_A_SERVER`.
     pub async fn remove_drive(&self, name: &str, request: DriveRemove) -> Result<DriveRemoved, Error> {
         let server = self.server()?;
         let facts = self.facts().await?;
@@ -105,6 +101,7 @@ impl Administration {
         let known = facts.drives().into_iter().find(|known| known.id == Some(drive));
         let location = known.and_then(|known| known.location);
         let name = &facts.drive_name(drive);
+        facts.check_compared(&format!("drive {name} is not removed"))?;
         let mut removed = DriveRemoved { name: name.clone(), location, warning: None };
         let access = self.access_to(record.node).await?;
         unless_conflict(|| self.state().remove_drive(drive, name, unix_ms(), request.dry_run)).await?;
@@ -126,6 +123,66 @@ impl Administration {
         });
         Ok(removed)
     }
+}
+
+impl Facts {
+    /// Whether all that is on a node's drives can go to others, or be built anew there. What lacks room for that, if the
+    /// node is gone: what was there is missing already, and as much of it as possible is built anew.
+    fn check_evacuation(&self, node: &KnownNode) -> Result<Option<String>, Error> {
+        let what = format!("node {} is not taken out of the cluster", node.name);
+        let own = self.room.drives.iter().filter(|(_, record)| record.node == node.id);
+        let drives: BTreeSet<DriveId> = own.map(|(drive, _)| *drive).collect();
+        let is_reachable = drives.iter().any(|drive| self.is_reachable(*drive));
+        if !is_reachable {
+            check_not_last(&what, &self.stakes(&drives, &self.volumes))?;
+        }
+        let holds_copies = drives.iter().any(|drive| self.room.promised().slabs(*drive) > 0);
+        let lack = if holds_copies { check_room(self, &drives).err() } else { None };
+        match lack.map(|lack| needed("NODE_NEEDED", &what, &lack)) {
+            // One that does not answer may do so in a moment.
+            Some(refused) if is_reachable || self.may_run(node) => Err(refused),
+            lack => Ok(lack.map(|lack| lack.why)),
+        }
+    }
+
+    /// Refuses to take drives out of the pool before all copies were compared.
+    fn check_compared(&self, what: &str) -> Result<(), Error> {
+        let unsettled = self.volumes.iter().filter(|volume| !self.is_settled(volume));
+        check_none_waits(what, &unsettled.map(|volume| volume.record.name.clone()).collect::<Vec<_>>())
+    }
+}
+
+/// Refuses to take drives out of the pool as long as copies of these volumes are to be compared, after the state was put
+/// back: it may not know of copies that were built since on just these drives, and nobody would ask for them any more.
+pub fn check_none_waits(what: &str, volumes: &[String]) -> Result<(), Error> {
+    if volumes.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(
+        "COPIES_NOT_COMPARED",
+        what,
+        format!(
+            "the cluster's state was put back, and which drives have what was written last of {} is not known yet",
+            volumes.join(", ")
+        ),
+        "wait until `spandrel cluster settle` shows no volume that waits: it says for which nodes",
+    ))
+}
+
+/// Refuses to wait for copies to be built anew of which nothing is there to build them from.
+fn check_not_last(what: &str, stakes: &Stakes) -> Result<(), Error> {
+    if stakes.last.is_empty() {
+        return Ok(());
+    }
+    let volumes = stakes.last.join(", ");
+    Err(Error::new(
+        "LAST_COPY",
+        what,
+        format!("it cannot be reached, and no other copies of parts of {volumes} are whole and can be"),
+        format!(
+            "bring it back, or what else is away; if it is gone for good, delete {volumes}: nothing else can be done"
+        ),
+    ))
 }
 
 fn node_away() -> Error {

@@ -102,12 +102,22 @@ impl Facts {
         needing.map(|left| left.volume).collect()
     }
 
-    /// The volumes of which a node has copies that count, and how many others are in sync of the part that has fewest.
-    fn volumes_left(&self, node: &KnownNode) -> Vec<VolumeLeft> {
+    /// Whether a volume cannot do without a node: see [`Self::volumes_needing`].
+    pub fn needs(&self, volume: &VolumeMembership, node: &KnownNode) -> bool {
+        self.copies_left(volume, node.id, &self.others_that_serve(node)) == Some(0)
+    }
+
+    /// The other nodes that run and are not in maintenance.
+    fn others_that_serve(&self, node: &KnownNode) -> BTreeSet<NodeId> {
         let can_serve = |known: &&KnownNode| {
             known.id != node.id && known.report.is_some() && known.maintenance_since_unix_ms().is_none()
         };
-        let others: BTreeSet<NodeId> = self.nodes.iter().filter(can_serve).map(|known| known.id).collect();
+        self.nodes.iter().filter(can_serve).map(|known| known.id).collect()
+    }
+
+    /// The volumes of which a node has copies that count, and how many others are in sync of the part that has fewest.
+    fn volumes_left(&self, node: &KnownNode) -> Vec<VolumeLeft> {
+        let others = self.others_that_serve(node);
         let mut volumes: Vec<VolumeLeft> = self
             .volumes
             .iter()
@@ -124,7 +134,7 @@ impl Facts {
     /// are. None if it has no such copy.
     fn copies_left(&self, volume: &VolumeMembership, node: NodeId, others: &BTreeSet<NodeId>) -> Option<u32> {
         // Until it is settled which copies hold what was written, each may be the one that does.
-        let is_settled = volume.record.generation == self.generation;
+        let is_settled = self.is_settled(volume);
         let holder = |member: &Member| volume.nodes.get(&member.drive);
         let is_own =
             |member: &Member| holder(member) == Some(&node) && (!is_settled || volume.is_in_sync(member));

@@ -135,6 +135,7 @@ fn status_of(code: &str) -> StatusCode {
         | "TOO_FEW_NODES"
         | "OWNER_OFFLINE"
         | "NODE_HOLDS_COPIES"
+        | "COPIES_NOT_COMPARED"
         | "NODE_IN_MAINTENANCE"
         | "NODE_NEEDED"
         | "LAST_NODE"

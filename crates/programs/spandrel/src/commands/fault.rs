@@ -38,8 +38,10 @@ fn render(faults: &[Fault]) -> String {
             let _ = writeln!(text, "  at    {place}");
         }
         let _ = writeln!(text, "  why   {}", fault.reason);
-        for (at, action) in fault.actions.iter().enumerate() {
-            let _ = writeln!(text, "  {:<6}{action}", if at == 0 { "next" } else { "" });
+        for (head, lines) in [("next", &fault.actions), ("not", &fault.must_not)] {
+            for (at, line) in lines.iter().enumerate() {
+                let _ = writeln!(text, "  {:<6}{line}", if at == 0 { head } else { "" });
+            }
         }
     }
     text

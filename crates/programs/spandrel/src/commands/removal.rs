@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use spandrel_health::OperationalStatus;
 use spandrel_shared::size::format_size;
 use spandrel_shared::{DriveId, Error};
 
@@ -141,8 +142,10 @@ fn await_empty(client: &Client, emptied: &[DriveId], total: u64) -> Result<(), E
     loop {
         let drives: Vec<DriveStatus> = client.watch(api::DRIVES)?;
         // Somebody else may have removed them.
-        let left = drives.iter().filter(|drive| drive.id.is_some_and(|id| emptied.contains(&id)));
-        let left_bytes: u64 = left.map(|drive| drive.promised_bytes).sum();
+        let is_emptied = |drive: &&DriveStatus| drive.id.is_some_and(|id| emptied.contains(&id));
+        let left: Vec<&DriveStatus> = drives.iter().filter(is_emptied).collect();
+        check_leave(&left)?;
+        let left_bytes: u64 = left.iter().map(|drive| drive.promised_bytes).sum();
         if left_bytes == 0 {
             bar.finish_and_clear();
             return Ok(());
@@ -156,3 +159,24 @@ fn await_empty(client: &Client, emptied: &[DriveId], total: u64) -> Result<(), E
         client.pause(INTERVAL);
     }
 }
+
+/// Refuses to wait for drives that nobody empties any more.
+fn check_leave(drives: &[&DriveStatus]) -> Result<(), Error> {
+    let leaves = |drive: &&&DriveStatus| {
+        let operational = &drive.status.operational;
+        [OperationalStatus::RemovingFromPool, OperationalStatus::FailedMedia]
+            .iter()
+            .any(|state| operational.contains(state))
+    };
+    let Some(stays) = drives.iter().find(|drive| !leaves(drive)) else { return Ok(()) };
+    Err(Error::new(
+        "DRIVE_USED_AGAIN",
+        format!("drive {} is not emptied", stays.name),
+        "somebody has it used again meanwhile (`spandrel drive retire --undo`)",
+        "do it again if it is still meant; what has moved stays where it is",
+    ))
+}
+
+#[cfg(test)]
+#[path = "removal_tests.rs"]
+mod tests;

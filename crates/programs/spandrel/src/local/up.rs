@@ -210,7 +210,7 @@ fn tell_changes(before: &BTreeMap<String, Status>, now: &BTreeMap<String, Status
             // A new volume that is not served yet: that passes.
             None if status.operational == [OperationalStatus::Starting] => {}
             _ if status.is_healthy() && was_healthy => {}
-            _ if status.is_healthy() => tracing::warn!("{name} is {status} again"),
+            _ if status.is_healthy() => tracing::info!(target: log::ALL_CLEAR, "{name} is {status} again"),
             _ => tracing::warn!("{name} is {status}"),
         }
     }

@@ -53,7 +53,7 @@ pub async fn add_drive(
         note_media(state, id, media).await;
     }
     let name = drive_name(&settings.name, path).unwrap_or_else(|| path.to_owned());
-    tracing::warn!("drive {name} was added");
+    tracing::info!("drive {name} was added");
     Ok(DriveAdded { name, size_bytes: report.size_bytes, media })
 }
 
