@@ -328,8 +328,10 @@ impl Facts {
                         "replace it: `spandrel drive add` of a new one, then `spandrel drive remove {name}`"
                     ));
                 } else {
-                    told.may
-                        .push(format!("look at its cables and at the log of {node}, and start {node} anew"));
+                    told.may.push(format!(
+                        "look at its cables and at the log of {node}, and {}",
+                        start_anew(node)
+                    ));
                 }
             }
             OperationalStatus::RemovingFromPool => {
@@ -367,7 +369,8 @@ impl Facts {
                 "its node {node} runs without it: it was not there or could not be read when {node} started"
             ));
             told.may.push(format!(
-                "put it back or look at its cables, and start {node} anew; the log of {node} says what it found"
+                "put it back or look at its cables, and {}; its log says what it found",
+                start_anew(node)
             ));
         } else {
             told.why.push(format!("its node {node} does not say how it is"));
@@ -435,9 +438,7 @@ impl Facts {
                 told.why.push("it is in maintenance, and owns no volume".to_owned());
                 let since = status.maintenance.as_ref().map(|since| since.since_unix_ms);
                 told.since_ms = told.since_ms.or(since.map(|since| now_unix_ms.saturating_sub(since)));
-                told.doing.push(
-                    "it is waited for, however long that takes: nothing of it is built elsewhere".to_owned(),
-                );
+                told.doing.push("it is waited for, however long that takes".to_owned());
                 told.may.push(format!("`spandrel node resume {name}` when the work on it is done"));
             }
             _ => {}
@@ -602,6 +603,11 @@ fn begin(object: String, status: &spandrel_health::Status) -> Explanation {
         may: Vec::new(),
         must_not: Vec::new(),
     }
+}
+
+/// A drive is looked for when its node starts. Other drives of the node may be needed meanwhile.
+fn start_anew(node: &str) -> String {
+    format!("start {node} anew once `spandrel node safe-to-stop {node}` says that it may be switched off")
 }
 
 /// The state was put back, and copies are compared before anything is served.

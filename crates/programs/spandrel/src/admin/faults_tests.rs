@@ -28,7 +28,7 @@ async fn a_fault_is_there_as_long_as_its_cause() {
     facts.nodes[2].report.as_mut().expect("it runs").drives[0].failure = Some("no answer".to_owned());
     let found = faults(&facts);
     assert_eq!(kinds(&facts), ["drive.not-usable of drive n3/d1", "volume.needs-repair of volume v1"]);
-    assert_eq!((found[0].severity, found[0].place.as_deref()), (Severity::Major, Some("n3: /dev/n3")));
+    assert_eq!((found[0].severity, found[0].place.as_deref()), (Severity::Major, Some("n3: /x/n3/d1.drive")));
     assert!(found[0].reason.contains("no answer") && !found[0].actions.is_empty(), "{found:?}");
     facts.nodes[2].report.as_mut().expect("it runs").drives[0].failure = None;
     assert_eq!(kinds(&facts), Vec::<String>::new());
