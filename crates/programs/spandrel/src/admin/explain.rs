@@ -246,7 +246,7 @@ impl Facts {
             |drive: &&DriveStatus| drive.name == name || drive.id.is_some_and(|id| id.to_string() == name);
         match drives.iter().find(is_it) {
             Some(status) => Ok(self.explain_drive_of(status)),
-            None => Err(retire::find(self, name).err().expect("it is no drive of the pool")),
+            None => Err(retire::find(self, name).expect_err("it is no drive of the pool")),
         }
     }
 

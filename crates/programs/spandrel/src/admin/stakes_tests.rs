@@ -26,7 +26,7 @@ async fn copies_that_are_stale_away_or_given_up_do_not_help() {
         assert_eq!(facts.stakes_of_drive(drive_id(1)), facts.stakes_of_node(node_id(1)));
         names(&facts.stakes_of_drive(drive_id(1)))
     };
-    let stale = |facts: &mut Facts| drop(facts.volumes[0].marks.insert(drive_id(2), Version::ZERO));
+    let stale = |facts: &mut Facts| facts.volumes[0].marks.extend([(drive_id(2), Version::ZERO)]);
     assert_eq!(stakes(stale).await, [0, 1, 0]);
     assert_eq!(stakes(|facts| facts.nodes[1].report = None).await, [0, 1, 0]);
     let given_up = |facts: &mut Facts| {
