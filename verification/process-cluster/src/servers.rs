@@ -471,6 +471,19 @@ impl Servers {
         self.server(name).daemon.await_answer(&["cluster", "state", "-o", "json"], "all there", all_run);
     }
 
+    /// Waits until a server sees that another one's member of etcd does not run.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that.
+    pub fn await_lost_vote(&self, name: &str, lost: &str) {
+        let is_lost = |state: &serde_json::Value| {
+            let mut members = state["members"].as_array().into_iter().flatten();
+            members.any(|member| member["name"] == lost && member["runs"] == false)
+        };
+        self.server(name).daemon.await_answer(&["cluster", "state", "-o", "json"], "without a vote", is_lost);
+    }
+
     /// Makes a volume.
     ///
     /// # Panics

@@ -509,11 +509,12 @@ impl VolumeMembership {
             }
             sets.extend(chunk.record.sets);
         }
-        let slabs = stored.record.slab_count() as usize;
+        let slabs = stored.record.slab_count_grown() as usize;
         if stored.record.state == VolumeState::Ready && sets.len() != slabs {
             let why = format!("{} of {slabs} slabs have copies", sets.len());
             return Err(damaged(&entry.key, VolumeRecord::KIND, why));
         }
+        let to_come = sets.split_off(sets.len().min(stored.record.slab_count() as usize));
         let marks: BTreeMap<_, Stored<StaleRecord>> =
             decode_group(&keys::stale_of(volume), &snapshot.groups[2])?;
         let room: Option<Stored<VolumeRoomRecord>> = snapshot.entry(3).map(decode).transpose()?;
@@ -523,6 +524,7 @@ impl VolumeMembership {
             record: stored.record,
             revision: stored.revision,
             sets,
+            to_come,
             marks: marks.into_iter().map(|(drive, mark)| (drive, mark.record.since)).collect(),
             room: room.map(|room| room.record).unwrap_or_default(),
             lost: drives

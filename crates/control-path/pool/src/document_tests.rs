@@ -40,6 +40,7 @@ fn example() -> PoolView {
             name: format!("node-{number}"),
             is_online: true,
             volumes_owned: 0,
+            place: Default::default(),
             is_in_maintenance: false,
         });
         for place in 1..=2 {

@@ -1,5 +1,5 @@
 //! Which copies of a volume should lie elsewhere, and where they go: what is on drives that are lost or on their way out
-//! is built anew, and what lies unevenly is spread.
+//! is built anew, what lies closer together than it could is moved apart, and what lies unevenly is spread.
 //!
 //! The copies of a slab stay on different nodes all the time; one may go to another drive of its own node. What a plan
 //! holds to beyond that:
@@ -8,6 +8,8 @@
 //!   half of what may be looked at to those behind it, so that none waits for ever behind such as cannot be helped.
 //! - A copy on the node of the volume's owner stays on that node, if its drives have room: reads need no network there.
 //! - Any other one goes to the drive that is filled least. So what a lost drive held is rebuilt from many and to many.
+//! - Of places with room those count first that keep the copies apart in the widest fault domains (see the module `domains`);
+//!   but a place on another node is better than none. No spreading brings copies closer together.
 //! - *Where only nodes have room that hold a copy of the slab already,* another slab's copy makes room first: it moves to
 //!   one of these, and the next plan finds its place free. A plan gives up only if no row of such moves helps.
 //!
@@ -17,7 +19,7 @@ use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
-use spandrel_shared::{DriveId, Move, NodeId, SlabIndex};
+use spandrel_shared::{DriveId, FaultDomain, Move, NodeId, SlabIndex};
 
 use crate::turns::mix;
 use crate::view::{DriveRoom, PoolView};
@@ -87,6 +89,12 @@ pub fn plan_balance(view: &PoolView, volume: &PlacedVolume, moves_max: usize, tu
     Planner::new(view, volume, &BTreeSet::new(), turn).balance(moves_max)
 }
 
+/// Moves copies of slabs of which several are in one fault domain to others that have room, at most `moves_max` at a time;
+/// nothing where nodes have no labels. Of many slabs those are tried first whose `turn` it is.
+pub fn plan_apart(view: &PoolView, volume: &PlacedVolume, moves_max: usize, turn: u64) -> MovesPlan {
+    Planner::new(view, volume, &BTreeSet::new(), turn).move_apart(moves_max)
+}
+
 /// Counts on these moves of a volume's copies, for the next plan that is made with the same view.
 pub fn begin_moves(view: &mut PoolView, volume: &PlacedVolume, moves: &[Move]) {
     for next in moves {
@@ -104,6 +112,8 @@ struct Planner<'a> {
     drives: BTreeMap<DriveId, &'a DriveRoom>,
     loads: BTreeMap<DriveId, Load>,
     online: BTreeSet<NodeId>,
+    /// The levels at which copies can be kept apart, the widest first, with the domain of each node.
+    levels: Vec<(FaultDomain, BTreeMap<NodeId, usize>)>,
     leaving: &'a BTreeSet<DriveId>,
     owner: Option<NodeId>,
     slabs: Vec<Vec<PlacedCopy>>,
@@ -152,7 +162,10 @@ impl<'a> Planner<'a> {
         let load = |room: &DriveRoom| Load { used: room.slabs_used, kept: room.slabs_kept() };
         // One in maintenance is about to be switched off, and what is being built there would wait for it.
         let online = view.nodes.iter().filter(|node| node.is_online && !node.is_in_maintenance);
+        let copies = volume.slabs.iter().flatten().map(|copy| copy.part + 1).max().unwrap_or(1);
+        let levels = view.levels(copies).into_iter().map(|level| (level, view.domains(level)));
         Self {
+            levels: levels.collect(),
             drives: view.drives.iter().map(|drive| (drive.drive, drive)).collect(),
             loads: view.drives.iter().map(|drive| (drive.drive, load(drive))).collect(),
             online: online.map(|node| node.node).collect(),
@@ -192,6 +205,65 @@ impl<'a> Planner<'a> {
             moves.push(next);
         }
         MovesPlan { moves, without_place: 0, is_cut_short: self.is_cut_short.get() }
+    }
+
+    fn move_apart(mut self, moves_max: usize) -> MovesPlan {
+        let mut moves = Vec::new();
+        if self.levels.len() < 2 {
+            return MovesPlan::default();
+        }
+        let (slabs, first) = (self.slabs.len(), self.first_slab());
+        for slab in (first..slabs).chain(0..first).map(|slab| SlabIndex(slab as u32)) {
+            if moves.len() >= moves_max {
+                break;
+            }
+            if self.tries_left.get() == 0 {
+                self.is_cut_short.set(true);
+                break;
+            }
+            self.note_try();
+            if let Some((copy, to)) = self.farther_place(slab) {
+                moves.push(self.begin(slab, &copy, to));
+            }
+        }
+        MovesPlan { moves, without_place: 0, is_cut_short: self.is_cut_short.get() }
+    }
+
+    /// A copy of a slab that shares a domain with another one, and a place for it where it would not: at the widest level
+    /// where there is one.
+    fn farther_place(&self, slab: SlabIndex) -> Option<(PlacedCopy, DriveId)> {
+        let copies = &self.slabs[slab.0 as usize];
+        if copies.iter().any(|copy| copy.is_building || !copy.is_whole) {
+            return None;
+        }
+        // What lies with the owner stays with it, if another one can move.
+        let mut movable: Vec<PlacedCopy> = copies.clone();
+        movable.sort_by_key(|copy| (self.node_of(copy.drive) == self.owner, copy.part));
+        (0..self.levels.len()).find_map(|level| {
+            movable.iter().find_map(|copy| {
+                let taken = self.domains_beside(slab, copy.part);
+                let is_apart = |node| self.apart_at(&taken, node).is_some_and(|apart| apart <= level);
+                if self.node_of(copy.drive).is_some_and(is_apart) {
+                    return None;
+                }
+                Some((*copy, self.emptiest(slab, |room| is_apart(room.node))?))
+            })
+        })
+    }
+
+    /// The domains, level by level, in which the copies of a slab are, or will be, but for those of one number.
+    fn domains_beside(&self, slab: SlabIndex, part: u8) -> Vec<BTreeSet<usize>> {
+        let nodes = self.nodes_beside(slab, part);
+        let taken = |(_, domains): &(FaultDomain, BTreeMap<NodeId, usize>)| {
+            nodes.iter().filter_map(|node| domains.get(node)).copied().collect()
+        };
+        self.levels.iter().map(taken).collect()
+    }
+
+    /// Of the levels at which a node is in no domain that is taken, the widest, by its place in the row; none if it is on none.
+    fn apart_at(&self, taken: &[BTreeSet<usize>], node: NodeId) -> Option<usize> {
+        let mut levels = self.levels.iter().zip(taken);
+        levels.position(|((_, domains), taken)| domains.get(&node).is_some_and(|own| !taken.contains(own)))
     }
 
     fn node_of(&self, drive: DriveId) -> Option<NodeId> {
@@ -253,9 +325,16 @@ impl<'a> Planner<'a> {
         let own_node = self.node_of(copy.drive);
         let stays_with_owner = own_node.is_some() && own_node == self.owner;
         let on_own_node = |room: &DriveRoom| Some(room.node) == own_node && room.drive != copy.drive;
-        let elsewhere = |room: &DriveRoom| !beside.contains(&room.node) && room.drive != copy.drive;
+        let taken = self.domains_beside(slab, copy.part);
+        let elsewhere = |level: usize| {
+            let is_allowed = |room: &DriveRoom| {
+                room.drive != copy.drive
+                    && self.apart_at(&taken, room.node).is_some_and(|apart| apart <= level)
+            };
+            self.emptiest(slab, is_allowed)
+        };
         let with_owner = if stays_with_owner { self.emptiest(slab, on_own_node) } else { None };
-        match with_owner.or_else(|| self.emptiest(slab, elsewhere)) {
+        match with_owner.or_else(|| (0..self.levels.len()).find_map(elsewhere)) {
             Some(to) => Some(self.begin(slab, copy, to)),
             None => {
                 let made = self.make_room(&beside);
@@ -414,11 +493,15 @@ impl<'a> Planner<'a> {
                     return None;
                 }
                 let Some(copy) = self.movable(slab, node).filter(|copy| copy.drive == at) else { continue };
-                let beside = self.nodes_beside(slab, copy.part);
+                let taken = self.domains_beside(slab, copy.part);
+                let now = self.apart_at(&taken, node);
                 // What lies with the owner stays with it.
                 let is_allowed = |room: &DriveRoom| match Some(node) == self.owner {
                     true => room.node == node,
-                    false => !beside.contains(&room.node),
+                    false => {
+                        let then = self.apart_at(&taken, room.node);
+                        then.is_some_and(|then| now.is_none_or(|now| then <= now))
+                    }
                 };
                 let is_emptier = |room: &DriveRoom| self.fill(room.drive, 1) <= most;
                 if let Some(to) =

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use spandrel_shared::SlabGeometry;
+use spandrel_shared::{Place, SlabGeometry};
 
 use super::*;
 use crate::evenness::{copies_to_even_out, even_per_mille, part_of_one, spread_per_mille};
@@ -48,7 +48,9 @@ impl Lab {
     fn add_node(&mut self, drives: &[u32]) {
         let number = self.view.nodes.len() as u8 + 1;
         let (node, name) = (node_id(number), format!("node-{number}"));
-        let room = NodeRoom { node, name, is_online: true, volumes_owned: 0, is_in_maintenance: false };
+        let place = Place::default();
+        let room =
+            NodeRoom { node, name, is_online: true, volumes_owned: 0, place, is_in_maintenance: false };
         self.view.nodes.push(room);
         for (place, slabs_total) in (1..).zip(drives) {
             let drive = drive_id(number, place);
@@ -450,4 +452,83 @@ fn many_owners_together_move_hardly_more_than_is_needed() {
     let spread = spread_per_mille(&crowd.view);
     assert!(spread <= even_per_mille(&crowd.view), "{spread}: {:?}", crowd.view.drives);
     assert!(moved <= needed + needed / 10, "{moved} instead of {needed}");
+}
+
+/// In how many racks the copies of each slab are, at least.
+fn racks_of_closest(lab: &Lab) -> usize {
+    let rack = |copy: &PlacedCopy| {
+        let node = lab.view.nodes.iter().find(|node| node.node == node_id(node_of(copy))).unwrap();
+        node.place.rack.clone().unwrap()
+    };
+    let racks = lab.volume.slabs.iter().map(|copies| copies.iter().map(rack).collect::<BTreeSet<_>>().len());
+    racks.min().unwrap()
+}
+
+/// Six nodes, a volume on all of them, and then racks of two nodes each.
+fn labelled_later(slabs: u64, copies: u8) -> Lab {
+    let mut lab = Lab::new(&vec![vec![60]; 6], slabs, copies).unwrap();
+    for (node, rack) in lab.view.nodes.iter_mut().zip(["a", "a", "b", "b", "c", "c"]) {
+        node.place.rack = Some(rack.to_owned());
+    }
+    lab
+}
+
+#[test]
+fn copies_move_apart_when_nodes_get_labels() {
+    for copies in [2, 3] {
+        let mut lab = labelled_later(60, copies);
+        assert!(racks_of_closest(&lab) < usize::from(copies), "nobody knew of racks");
+        for _ in 0..1000 {
+            let moves = plan_apart(&lab.view, &lab.volume, 4, 0).moves;
+            if moves.is_empty() {
+                break;
+            }
+            lab.carry_out(&moves);
+        }
+        assert_eq!(racks_of_closest(&lab), usize::from(copies));
+        lab.even_out();
+        assert_eq!(
+            racks_of_closest(&lab),
+            usize::from(copies),
+            "spreading does not bring them together again"
+        );
+    }
+}
+
+#[test]
+fn nothing_moves_apart_without_labels_or_without_room() {
+    let lab = Lab::new(&vec![vec![60]; 6], 60, 3).unwrap();
+    assert!(plan_apart(&lab.view, &lab.volume, 4, 0).moves.is_empty());
+    let mut full = labelled_later(60, 3);
+    full.view.drives.iter_mut().for_each(|drive| drive.slabs_total = drive.slabs_used);
+    assert!(plan_apart(&full.view, &full.volume, 4, 0).moves.is_empty());
+}
+
+/// What a lost node held goes to other racks than its slab's other copies are in; where these have no room, to another node.
+#[test]
+fn what_is_lost_is_built_as_far_apart_as_there_is_room() {
+    let mut lab = labelled_later(40, 2);
+    for _ in 0..1000 {
+        let moves = plan_apart(&lab.view, &lab.volume, 8, 0).moves;
+        lab.carry_out(&moves);
+    }
+    let leaving = BTreeSet::from([drive_id(1, 1)]);
+    assert_eq!(lab.replace_all(&leaving, 4), 0);
+    assert_eq!(racks_of_closest(&lab), 2);
+
+    // Only rack a has room any more: what was on the lost node of rack b goes there, beside other copies.
+    let mut tight = labelled_later(40, 2);
+    for _ in 0..1000 {
+        let moves = plan_apart(&tight.view, &tight.volume, 8, 0).moves;
+        tight.carry_out(&moves);
+    }
+    for number in 3..=6 {
+        let drive = tight.drive(drive_id(number, 1));
+        drive.slabs_total = drive.slabs_used;
+    }
+    assert_eq!(
+        tight.replace_all(&BTreeSet::from([drive_id(3, 1)]), 4),
+        0,
+        "a place on another node is better than none"
+    );
 }

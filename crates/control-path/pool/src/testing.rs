@@ -1,6 +1,6 @@
 //! A pool for tests.
 
-use spandrel_shared::{DriveId, NodeId, SlabGeometry};
+use spandrel_shared::{DriveId, NodeId, Place, SlabGeometry};
 
 use crate::view::{DriveRoom, NodeRoom, PoolView};
 
@@ -14,6 +14,7 @@ pub(crate) fn pool<Drives: AsRef<[u32]>>(nodes: &[Drives]) -> PoolView {
             name: format!("node-{number}"),
             is_online: true,
             volumes_owned: 0,
+            place: Place::default(),
             is_in_maintenance: false,
         });
         for (place, slabs_total) in (1..).zip(drives.as_ref()) {

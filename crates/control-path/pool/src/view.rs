@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use spandrel_shared::{DriveId, NodeId, SlabGeometry};
+use spandrel_shared::{DriveId, NodeId, Place, SlabGeometry};
 
 /// A node of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,9 @@ pub struct NodeRoom {
     pub is_online: bool,
     /// How many volumes it owns.
     pub volumes_owned: u32,
+    /// Where it stands.
+    #[serde(default)]
+    pub place: Place,
     /// Whether it is about to be switched off: it should own no volumes, and copies are placed on it only where the
     /// other nodes do not suffice.
     #[serde(default)]
@@ -27,7 +30,7 @@ pub struct NodeRoom {
 pub struct DriveRoom {
     /// The drive.
     pub drive: DriveId,
-    /// The node that it is in: its fault domain.
+    /// The node that it is in: its narrowest fault domain.
     pub node: NodeId,
     /// Slab copies that may be placed on it, those that are there included.
     pub slabs_total: u32,

@@ -1,7 +1,7 @@
 use spandrel_cluster::records::DriveRecord;
 use spandrel_cluster::store::Revision;
 use spandrel_cluster::{AliveRecord, DriveState, NodeRecord, Stored};
-use spandrel_shared::ProcessIncarnation;
+use spandrel_shared::{ProcessIncarnation, RepairShare};
 
 use super::*;
 
@@ -9,6 +9,9 @@ const SETTINGS: SettingsRecord = SettingsRecord {
     rebuild_after_drive_s: 10,
     rebuild_after_node_s: 100,
     balance: true,
+    repair_share: RepairShare::Medium,
+    retire_slow: false,
+    scrub_period_s: 0,
     optimize_since_unix_ms: None,
 };
 
@@ -41,6 +44,7 @@ fn view() -> ClusterView {
             joined_unix_ms: 0,
             key_digest: None,
             maintenance_since_unix_ms: None,
+            place: Default::default(),
         };
         view.nodes.borrow_mut().insert(node(number), stored(record));
         for place in 0..4 {

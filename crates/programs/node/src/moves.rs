@@ -1,5 +1,6 @@
 //! Moves copies of the volumes that this node owns: away from drives that are lost or on their way out, to those with
-//! room; and from drives that are filled more to those that are filled less.
+//! room; from fault domains that they share with others to ones of their own; and from drives that are filled more to those
+//! that are filled less.
 //!
 //! Nobody gives orders to all owners: each looks at the pool and at its own volumes, now and then, and has the next few
 //! copies built. That two do not count on the same room is for the cluster's state to see to; that together they do not
@@ -20,7 +21,7 @@ use spandrel_cluster::{DriveState, VolumeMembership};
 use spandrel_platform::{Instant, Platform};
 use spandrel_pool::{
     MovesPlan, PlacedCopy, PlacedVolume, PoolView, UNEVEN_PER_MILLE, begin_moves, copies_to_even_out,
-    even_per_mille, part_of_one, plan_balance, plan_replacements, spread_per_mille,
+    even_per_mille, part_of_one, plan_apart, plan_balance, plan_replacements, spread_per_mille,
 };
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{ConfigurationVersion, DriveId, Move};
@@ -149,6 +150,9 @@ impl Evenness {
     }
 }
 
+/// A drive that was slow so often, with less than an hour in between, is retired, if that is set.
+const SLOW_TIMES_MAX: u32 = 3;
+
 /// What is to be done with the pool's copies at a moment.
 struct Wanted {
     /// Copies are moved away from these.
@@ -159,6 +163,8 @@ struct Wanted {
     useless: BTreeSet<DriveId>,
     /// Whether drives are filled so unevenly that copies are spread.
     spread: bool,
+    /// Whether copies that share a fault domain are moved apart.
+    apart: bool,
     /// The request to spread them, if there is one.
     optimize: Option<u64>,
 }
@@ -189,6 +195,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let now = platform.now();
             self.absence.borrow_mut().note(&self.parts.view, now);
             evenness.judge(self.parts.view.changes(), now, || self.pool_view());
+            self.retire_slow_drives(now).await;
             let wanted = self.wanted(now, evenness.is_lost(now));
             let ownerships: Vec<_> = self.ownerships.borrow().values().cloned().collect();
             let mut pool = None;
@@ -200,6 +207,29 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 if ownership.moving.borrow().plans > plans {
                     platform.sleep(BETWEEN_PLANS).await;
                 }
+            }
+        }
+    }
+
+    /// Retires drives that were slow again and again, if that is set.
+    async fn retire_slow_drives(&self, now: Instant) {
+        let view = &self.parts.view;
+        if !view.settings().is_some_and(|settings| settings.retire_slow) {
+            return;
+        }
+        let is_used = |drive: &DriveId| {
+            view.drives.borrow().get(drive).is_some_and(|stored| stored.record.state == DriveState::Active)
+        };
+        let slow = self.parts.slow_drives.present(now);
+        for (drive, _) in slow.into_iter().filter(|(_, slow)| slow.times >= SLOW_TIMES_MAX) {
+            if !is_used(&drive) {
+                continue;
+            }
+            match self.parts.state.decide_drive(drive, DriveState::Retired).await {
+                Ok(_) => {
+                    tracing::warn!(%drive, "the drive was slow {SLOW_TIMES_MAX} times within hours, and is retired")
+                }
+                Err(error) => tracing::debug!(%drive, "the slow drive is not retired yet: {error}"),
             }
         }
     }
@@ -219,11 +249,15 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let today_ms = self.parts.platform.unix_time().0;
         let is_new =
             |since_ms: &u64| u128::from(today_ms.saturating_sub(*since_ms)) < OPTIMIZE_AGE_MAX.as_millis();
+        let nodes = view.nodes.borrow();
+        let are_labelled = nodes.values().any(|stored| !stored.record.place.is_unknown());
+        let balances = settings.as_ref().is_some_and(|settings| settings.balance);
         Wanted {
             misses_drives,
             useless: away.chain(leaving.iter().copied()).collect(),
             leaving,
-            spread: is_uneven && settings.as_ref().is_some_and(|settings| settings.balance),
+            spread: is_uneven && balances,
+            apart: are_labelled && balances,
             optimize: settings.and_then(|settings| settings.optimize_since_unix_ms).filter(is_new),
         }
     }
@@ -261,10 +295,10 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     fn is_to_be_spread(&self, ownership: &Ownership<P, S>, wanted: &Wanted) -> bool {
         let is_asked = wanted.optimize.is_some() && wanted.optimize != ownership.moving.borrow().optimized;
-        wanted.spread || is_asked
+        wanted.spread || wanted.apart || is_asked
     }
 
-    /// Which copies are moved next: those that have to, or those that lie unevenly. Nothing if nothing has changed since
+    /// Which copies are moved next: those that have to, those that lie too close together, or those that lie unevenly. Nothing if nothing has changed since
     /// there was nothing to move.
     fn next_moves(
         &self,
@@ -283,22 +317,26 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             return Vec::new();
         }
         let pool = pool.get_or_insert_with(|| self.pool());
-        let spread_max = usize::try_from(pool.to_spread).unwrap_or(MOVES_AT_ONCE).min(MOVES_AT_ONCE);
-        if !replaces && spread_max == 0 && copies_to_even_out(&pool.view) > 0 {
-            // Others do.
-            return Vec::new();
-        }
         let volume = placed(&seen);
-        let (plan, spreads_for) = if replaces {
-            let plan = plan_replacements(&pool.view, &volume, &wanted.leaving, MOVES_AT_ONCE, moving.plans);
-            (plan, None)
-        } else {
-            (plan_balance(&pool.view, &volume, spread_max, moving.plans), wanted.optimize)
+        let mut spreads_for = None;
+        let mut plan = match replaces {
+            true => plan_replacements(&pool.view, &volume, &wanted.leaving, MOVES_AT_ONCE, moving.plans),
+            false => plan_apart(&pool.view, &volume, MOVES_AT_ONCE, moving.plans),
         };
-        begin_moves(&mut pool.view, &volume, &plan.moves);
-        if !replaces {
+        if !replaces && plan.moves.is_empty() {
+            let spread_max = usize::try_from(pool.to_spread).unwrap_or(MOVES_AT_ONCE).min(MOVES_AT_ONCE);
+            if spread_max == 0 && copies_to_even_out(&pool.view) > 0 {
+                // Others do.
+                return Vec::new();
+            }
+            let is_wanted = wanted.spread || wanted.optimize.is_some();
+            let balance =
+                plan_balance(&pool.view, &volume, if is_wanted { spread_max } else { 0 }, moving.plans);
+            plan = MovesPlan { is_cut_short: plan.is_cut_short || balance.is_cut_short, ..balance };
+            spreads_for = wanted.optimize;
             pool.to_spread = pool.to_spread.saturating_sub(plan.moves.len() as u64);
         }
+        begin_moves(&mut pool.view, &volume, &plan.moves);
         moving.note(&plan, basis, now, spreads_for);
         if !plan.moves.is_empty() {
             match replaces {

@@ -10,6 +10,7 @@ fn pool(used: [u32; 2]) -> PoolView {
         name: format!("n{number}"),
         is_online: true,
         volumes_owned: 0,
+        place: Default::default(),
         is_in_maintenance: false,
     };
     let drive = |number: u8| DriveRoom {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use spandrel_bus::{Bus, BusConfig, BusIdentity};
 use spandrel_cluster::liveness::ALIVE_TIME_TO_LIVE;
 use spandrel_cluster::store::{Expected, StateStore};
@@ -20,6 +21,7 @@ use spandrel_platform::sync::Signal;
 use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHandle, before};
 use spandrel_replica::Replica;
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_volume::{RepairTurns, SlowDrives};
 
 use crate::absence::Absence;
 use crate::device::{Attachment, NodeExports};
@@ -187,6 +189,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(Rc::clone(&self.inner).drop_deleted_copies());
         self.spawn(Rc::clone(&self.inner).drop_replaced_copies());
         self.spawn(Rc::clone(&self.inner).keep_moving());
+        self.spawn(Rc::clone(&self.inner).keep_scrubbing());
         for listener in nbd_listeners {
             let nbd = self.nbd.clone();
             self.spawn(async move {
@@ -209,6 +212,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.nbd.stop().await;
         inner.hand_all_over().await;
         let ownerships: Vec<_> = inner.ownerships.borrow().values().cloned().collect();
+        join_all(ownerships.iter().map(|ownership| inner.tell_scrub_in_time(ownership))).await;
         for ownership in ownerships {
             ownership.owner.depose();
         }
@@ -355,6 +359,8 @@ async fn make_parts<P: Platform, S: StateStore>(
         bus,
         replica: Replica::new(),
         view: Rc::new(ClusterView::new()),
+        repair_turns: RepairTurns::default(),
+        slow_drives: SlowDrives::default(),
         started: platform.now(),
     })
 }
@@ -400,6 +406,7 @@ async fn know_node<P: Platform, S: StateStore>(
             maintenance_since_unix_ms: known
                 .as_ref()
                 .and_then(|known| known.record.maintenance_since_unix_ms),
+            place: known.as_ref().map(|known| known.record.place.clone()).unwrap_or_default(),
         };
         let expected = match known {
             Some(known) if known.record == record => return Ok(()),

@@ -1,4 +1,5 @@
-//! Removes copies on this node's drives whose places others have taken, or that were given up before they were built.
+//! Removes copies on this node's drives whose places others have taken, or that were given up before they were built or
+//! before the slabs came to count by which a volume was to grow.
 //!
 //! Their owner removes them at once, if it can. This finds those of which it could not: the node was away, or the owner
 //! died.
@@ -124,7 +125,8 @@ fn is_certain(record: &VolumeRecord, generation: u32) -> bool {
 }
 
 fn is_known(seen: &VolumeMembership, copy: CopyAddress) -> bool {
-    let set = seen.sets.get(copy.slab.0 as usize);
+    // One that is to come is made before it counts.
+    let set = seen.all_sets().nth(copy.slab.0 as usize);
     set.is_some_and(|set| set.members.iter().any(|member| member.copy == copy.copy))
 }
 

@@ -9,6 +9,7 @@ fn shown(epoch: Epoch) -> Changes<VolumeId, VolumeRecord> {
     let record = VolumeRecord {
         name: "v".to_owned(),
         size_bytes: 4 << 20,
+        grows_to_bytes: None,
         copies: 3,
         write_copies_min: 1,
         slab_bytes: SlabGeometry::new(4 << 20).expect("4 MiB is a slab size"),

@@ -12,12 +12,13 @@ mod node;
 mod pool;
 mod recover;
 mod removal;
+mod restart;
 mod status;
 mod volume;
 mod witness;
 
 pub use access::access;
-pub use checks::{check, scrub, verify};
+pub use checks::{check, scrub, scrub_text, verify};
 pub use cluster::cluster;
 pub use drive::drive;
 pub use explain::explain;

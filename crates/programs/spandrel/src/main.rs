@@ -26,6 +26,7 @@ mod node_state;
 mod node_thread;
 mod notify;
 mod open_files;
+mod program;
 mod random;
 mod reach;
 mod server;
@@ -78,7 +79,7 @@ fn run(arguments: Arguments) -> Outcome {
         Command::Pool(command) => commands::pool(&client()?, command),
         Command::Fault(command) => commands::fault(&client()?, command),
         Command::Explain(command) => commands::explain(&client()?, command),
-        Command::Scrub(arguments) => commands::scrub(&client()?, *arguments),
+        Command::Scrub(arguments) => commands::scrub(&client()?, arguments),
         // Its clients use the nodes' sockets.
         Command::Fleet(arguments) => commands::fleet(&Client::new(directory()?)?, arguments),
         Command::Demo(arguments) => demo::run(*arguments),

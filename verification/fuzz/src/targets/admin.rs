@@ -10,7 +10,7 @@ mod api;
 
 use api::{
     AccessCreate, CheckLine, CheckQuery, ClusterStatus, DeleteQuery, DriveAdd, Explanation, Fault,
-    JoinRequest, NodeStop, PoolSettingsChange, VolumeCreate,
+    JoinRequest, NodeStop, PlaceChange, PoolSettingsChange, ServerRestart, VolumeCreate,
 };
 use axum::Json;
 use axum::extract::Query;
@@ -36,7 +36,7 @@ pub const TARGET: Target = Target {
 
 fn run(input: &[u8]) {
     let mut choices = Choices::new(input);
-    let kind = choices.byte() % 14;
+    let kind = choices.byte() % 16;
     let bytes = choices.rest();
     match kind {
         0 => {
@@ -57,6 +57,8 @@ fn run(input: &[u8]) {
         10 => read::<PoolSettingsChange>(bytes),
         11 => read::<Explanation>(bytes),
         12 => read::<Fault>(bytes),
+        13 => read::<PlaceChange>(bytes),
+        14 => read::<ServerRestart>(bytes),
         _ => read::<VolumeCreate>(bytes),
     }
 }
@@ -121,6 +123,7 @@ fn pool() -> PoolView {
             name,
             is_online: true,
             volumes_owned: u32::from(number),
+            place: Default::default(),
             is_in_maintenance: number == 1,
         });
         for place in 0..2 {

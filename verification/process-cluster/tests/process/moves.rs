@@ -287,7 +287,7 @@ fn a_drive_that_its_node_lets_go_of_by_itself_does_not_come_back() {
     assert_eq!(after.len(), 1, "{after:?}");
 }
 
-/// A server that owns a volume and holds copies of all of it is emptied under load, hands the volume over and is taken out;
+/// A server that owns a volume, and holds its part of the copies, is emptied under load, hands the volume over and is taken out;
 /// it ends by itself.
 #[test]
 fn a_server_that_runs_is_emptied_and_leaves_the_cluster() {
@@ -296,7 +296,7 @@ fn a_server_that_runs_is_emptied_and_leaves_the_cluster() {
     let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 1, LoadOptions::default());
     load.await_answers(500);
     let would = servers.must_run("n1", &["node", "remove", "n3", "--dry-run"]);
-    let expected = "can be taken out of the cluster, and 1 drive out of the pool: 8 copies of slabs (32 MiB";
+    let expected = "can be taken out of the cluster, and 1 drive out of the pool: 6 copies of slabs (24 MiB";
     assert!(would.output.contains(expected), "{would:?}");
     let removed = servers.must_run("n1", &["node", "remove", "n3", "--yes"]);
     assert!(removed.output.contains("node n3 was taken out of the cluster"), "{removed:?}");
@@ -352,4 +352,42 @@ fn what_is_the_matter_is_told_with_what_must_not_be_done_until_it_is_over() {
     servers.restart("n3");
     servers.await_health("n1");
     await_that("no fault", || fault_kinds(&servers).is_empty());
+}
+
+/// Servers are told where they stand when a volume is there already, with both its copies in one rack.
+#[test]
+fn copies_move_to_different_racks_under_load() {
+    let servers = servers(4);
+    for node in ["n3", "n4"] {
+        servers.must_run("n1", &["node", "drain", node]);
+    }
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "2", "--owner", "n1"]);
+    for node in ["n3", "n4"] {
+        servers.must_run("n1", &["node", "resume", node]);
+    }
+    let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 23, LoadOptions::default());
+    load.await_answers(500);
+    let nameless = servers.run("n1", &["node", "set", "n1"]);
+    assert_eq!(nameless.status, Some(64), "it says nothing: {nameless:?}");
+    let invalid = servers.run("n1", &["node", "set", "n1", "--rack", "a/b"]);
+    assert!(invalid.errors.contains("NAME_INVALID"), "{invalid:?}");
+    for (node, rack) in [("n1", "a"), ("n2", "a"), ("n3", "b"), ("n4", "b")] {
+        let set = servers.must_run("n2", &["node", "set", node, "--site", "s", "--rack", rack]);
+        assert_eq!(set.output, format!("node {node} stands at: site s, rack {rack}\n"));
+    }
+    servers.await_status("n1", "both copies in different racks", |status| {
+        let in_b = promised_bytes(status, "n3") + promised_bytes(status, "n4");
+        promised_bytes(status, "n2") == 0 && in_b == VOLUME_BYTES
+    });
+    servers.await_health("n1");
+    load.await_answers(500);
+    let told = servers.must_run("n1", &["node", "get", "n3"]);
+    assert!(told.output.contains("site s, rack b"), "{told:?}");
+    // A new volume begins so.
+    servers.create_volume("n1", "w", &["--size", "32M", "--copies", "2", "--owner", "n2"]);
+    let status = servers.must_run("n1", &["status", "-o", "json"]).json();
+    let in_b = promised_bytes(&status, "n3") + promised_bytes(&status, "n4");
+    assert_eq!(in_b, 2 * VOLUME_BYTES, "{status}");
+    let end = load.end(&["n1", "n2", "n3", "n4"].map(|node| servers.nbd_address(node)));
+    assert!(end.is_faultless(), "{end:?}");
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use spandrel_cluster::{DriveRecord, DriveState, Member, SettingsRecord, VolumeMembership};
 use spandrel_health::OperationalStatus;
-use spandrel_node::DriveAway;
+use spandrel_node::{DriveAway, DriveSlow};
 use spandrel_pool::spread_per_mille;
 use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
@@ -21,6 +21,7 @@ use spandrel_shared::{DriveId, Error};
 use super::administration::{Administration, state_error, unix_ms, volume_not_found};
 use super::api::{DriveStatus, Explanation, Job, NodeStatus, VolumeStatus};
 use super::picture::{Facts, KnownNode, natural_order};
+use super::pool::is_too_close;
 use super::retire;
 use super::stakes::Stakes;
 use crate::text::{copies_text, counted, percent};
@@ -77,13 +78,16 @@ struct Troubled {
 }
 
 impl Facts {
-    /// Why a volume is as it is; none if there is none of that name.
+    /// Why a volume is as it is, and how far its scrub is; none if there is none of that name.
     pub fn explain_volume(&self, name: &str, settings: &SettingsRecord) -> Option<Explanation> {
+        let volume = self.volumes.iter().find(|volume| volume.record.name == name)?;
         let status = self.volumes().into_iter().find(|volume| volume.name == name)?;
-        self.explain_volume_of(&status, settings)
+        let mut told = self.explain_volume_of(&status, settings)?;
+        self.tell_of_scrub(&mut told, volume);
+        Some(told)
     }
 
-    /// Why a volume is as it is that is so; none if there is none any more.
+    /// Why the status of a volume is as it is that is so; none if there is no such volume any more.
     pub fn explain_volume_of(&self, status: &VolumeStatus, settings: &SettingsRecord) -> Option<Explanation> {
         let volume = self.volumes.iter().find(|volume| volume.volume == status.id)?;
         let mut told = begin(format!("volume {}", status.name), &status.status);
@@ -102,6 +106,14 @@ impl Facts {
             }
         } else {
             tell_unsettled(&mut told);
+        }
+        if let Some(size_bytes) = status.grows_to_bytes {
+            told.doing.push(format!(
+                "it grows from {} to {}: copies of {} are being made; its clients go on meanwhile",
+                format_size(status.size_bytes),
+                format_size(size_bytes),
+                counted(volume.to_come.len() as u64, "further slab")
+            ));
         }
         self.tell_what_to_keep(&mut told, volume);
         Some(told)
@@ -157,6 +169,9 @@ impl Facts {
                     copies_text(status.copies),
                     nodes.into_iter().collect::<Vec<_>>().join(", ")
                 ));
+            }
+            OperationalStatus::Suboptimal if is_too_close(&self.pool_view(), volume) => {
+                tell_of_closeness(told, settings);
             }
             OperationalStatus::Suboptimal => self.tell_of_unevenness(told, settings),
             OperationalStatus::Incomplete => {
@@ -262,6 +277,9 @@ impl Facts {
         let copies = self.room.promised().slabs(id);
         for operational in &status.status.operational {
             self.tell_of_drive(&mut told, *operational, (status, record), copies, &stakes);
+        }
+        if let Some(slow) = self.slowness(id) {
+            tell_of_slowness(&mut told, &slow, &status.name);
         }
         if !self.is_reachable(id) {
             self.tell_of_missing(&mut told, id);
@@ -650,6 +668,45 @@ fn slab_copies(count: u64) -> String {
 
 fn time(milliseconds: u64) -> String {
     format_duration(Duration::from_secs(milliseconds.div_ceil(1000)))
+}
+
+/// What there is to say of copies that share a fault domain.
+fn tell_of_closeness(told: &mut Explanation, settings: &SettingsRecord) {
+    told.why.push(
+        "copies of the same parts share a site, rack or chassis, and there is room for them elsewhere"
+            .to_owned(),
+    );
+    if settings.balance {
+        told.doing.push("they move apart by themselves".to_owned());
+    } else {
+        told.doing.push("nothing: that copies are moved by themselves is switched off".to_owned());
+        told.may.push("`spandrel pool optimize` to have them moved apart".to_owned());
+    }
+}
+
+/// What there is to say of a drive that holds others up.
+fn tell_of_slowness(told: &mut Explanation, slow: &DriveSlow, name: &str) {
+    let time = |ms: u64| format_duration(Duration::from_secs(ms.div_ceil(1000)));
+    told.why.push(format!(
+        "its answers took half a second and more, ten times as long as those of others, for {}",
+        time(slow.slow_ms)
+    ));
+    told.doing.push(match (slow.times, slow.rest_left_ms) {
+        (0, _) => {
+            "reads avoid it; writes wait for it, as volumes with copies on it have too few others".to_owned()
+        }
+        (times, 0) => {
+            format!("its copies were taken out {}, and are brought back", counted(times.into(), "time"))
+        }
+        (times, left_ms) => format!(
+            "its copies were taken out {}; they are brought back in {}, or when they are needed",
+            counted(times.into(), "time"),
+            time(left_ms)
+        ),
+    });
+    told.may.push(format!("`spandrel drive remove {name}` if that goes on: it is emptied first"));
+    told.may
+        .push("`spandrel pool set --retire-slow on` to have such drives emptied by themselves".to_owned());
 }
 
 #[cfg(test)]

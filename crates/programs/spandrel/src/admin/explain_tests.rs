@@ -37,6 +37,19 @@ fn states(explanation: &Explanation) -> String {
 }
 
 #[tokio::test]
+async fn a_volume_that_grows_is_told_so() {
+    let mut facts = facts().await;
+    assert!(!has(&volume(&facts).doing, "grows"));
+    facts.volumes[0].record.grows_to_bytes = Some(12 << 20);
+    facts.volumes[0].to_come = vec![facts.volumes[0].sets[0].clone()];
+    let told = volume(&facts);
+    assert!(
+        has(&told.doing, "it grows from 8 MiB to 12 MiB: copies of 1 further slab are being made"),
+        "{told:?}"
+    );
+}
+
+#[tokio::test]
 async fn what_is_well_is_told_so() {
     let facts = facts().await;
     let told = volume(&facts);
@@ -205,6 +218,49 @@ async fn facts_with_report(change: impl FnOnce(&mut spandrel_node::DriveReport))
     let mut facts = facts().await;
     change(&mut facts.nodes[2].report.as_mut().expect("it runs").drives[0]);
     facts
+}
+
+#[tokio::test]
+async fn copies_that_share_a_rack_say_so_as_long_as_they_can_move() {
+    let mut facts = facts().await;
+    let racks = |facts: &mut Facts, racks: [&str; 3]| {
+        for (node, rack) in facts.nodes.iter_mut().zip(racks) {
+            node.record.as_mut().expect("it is known").place.rack = Some(rack.to_owned());
+        }
+    };
+    racks(&mut facts, ["a", "b", "c"]);
+    assert_eq!(states(&volume(&facts)), "OK");
+    // Two racks are not enough for three copies, so nodes are what keeps them apart.
+    racks(&mut facts, ["a", "a", "b"]);
+    assert_eq!(states(&volume(&facts)), "OK");
+    // Of two copies both are in rack a, and there is room in b.
+    facts.volumes[0].record.copies = 2;
+    for set in &mut facts.volumes[0].sets {
+        set.members.retain(|member| member.drive != drive_id(3));
+    }
+    let told = volume(&facts);
+    assert_eq!(states(&told), "Suboptimal");
+    assert!(has(&told.why, "share a site, rack or chassis"), "{told:?}");
+    assert!(has(&told.doing, "move apart by themselves"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_slow_drive_says_what_its_slowness_leads_to() {
+    for (times, rest_left_ms, doing) in [
+        (0, 0, "writes wait for it"),
+        (1, 0, "taken out 1 time, and are brought back"),
+        (2, 90_000, "taken out 2 times; they are brought back in 1 min 30 s, or when they are needed"),
+    ] {
+        let mut facts = facts().await;
+        let owner = facts.nodes[0].report.as_mut().expect("it runs");
+        owner.drives_slow = vec![DriveSlow { drive: drive_id(3), slow_ms: 4000, times, rest_left_ms }];
+        let told = facts.explain_drive("n3/d1").expect("it is there");
+        assert_eq!(states(&told), "Abnormal Latency");
+        assert!(has(&told.why, "ten times as long as those of others, for 4 s"), "{told:?}");
+        assert!(has(&told.doing, doing), "{told:?}");
+        assert!(has(&told.may, "spandrel drive remove n3/d1"), "{told:?}");
+        assert_eq!(states(&facts.explain_drive("n2/d1").expect("it is there")), "OK");
+    }
 }
 
 #[tokio::test]

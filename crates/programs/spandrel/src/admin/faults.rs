@@ -28,6 +28,7 @@ impl Facts {
         let mut faults = self.faults_of_nodes(members, now_unix_ms);
         faults.extend(self.faults_of_drives());
         faults.extend(self.faults_of_volumes(settings));
+        faults.extend(self.scrubs().iter().flat_map(|scrub| self.faults_of_scrub(scrub)));
         faults.extend(self.faults_of_pool(settings));
         faults.extend(self.faults_of_state(members));
         faults.sort_by_key(|fault| (std::cmp::Reverse(fault.severity), natural_order(&fault.object)));
@@ -175,6 +176,7 @@ fn severity_of_drive(operational: OperationalStatus) -> Option<(Severity, &'stat
             (Severity::Major, "drive.metadata")
         }
         OperationalStatus::IoError => (Severity::Warning, "drive.damaged"),
+        OperationalStatus::AbnormalLatency => (Severity::Warning, "drive.slow"),
         OperationalStatus::RemovingFromPool => (Severity::Informational, "drive.retired"),
         _ => return None,
     })

@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_cluster::{
-    DriveRecord, DriveState, Member, NodeRecord, PoolRoom, VolumeMembership, VolumeRecord,
+    DriveRecord, DriveState, Member, NodeRecord, PoolRoom, ScrubRecord, VolumeMembership, VolumeRecord,
 };
 use spandrel_fleet::Target;
 use spandrel_health::{
     CopyFacts, DriveFacts, DriveTrouble, NodeFacts, PoolFacts, Status, VolumeFacts, drive, node, pool, volume,
 };
 use spandrel_node::{
-    DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport, drive_room,
+    DriveReport, DriveSlow, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport, drive_room,
 };
 use spandrel_platform::Address;
 use spandrel_pool::{NodeRoom, PoolView, Space, UNEVEN_PER_MILLE, spread_per_mille};
@@ -25,7 +25,7 @@ use crate::admin::api::{
     DriveStatus, Export, LegStatus, Maintenance, NodeDetails, NodeStatus, PathStatus, PeerStatus, PoolStatus,
     Progress, StateRole, Traffic, VolumeStatus,
 };
-use crate::admin::pool::is_uneven;
+use crate::admin::pool::{is_too_close, is_uneven};
 
 /// All that is known at one moment.
 pub struct Facts {
@@ -37,6 +37,12 @@ pub struct Facts {
     pub room: PoolRoom,
     /// The volumes with their copies, those that are being deleted left out.
     pub volumes: Vec<VolumeMembership>,
+    /// How far the scrubs of volumes are, as far as their owners have written that down.
+    pub scrubs: BTreeMap<VolumeId, ScrubRecord>,
+    /// Within how many seconds everything is to be read once; 0 if that is not done by itself.
+    pub scrub_period_s: u32,
+    /// When all this was asked.
+    pub gathered_unix_ms: u64,
     /// The pool's slab size.
     pub geometry: SlabGeometry,
     /// The generation of the cluster's state. The marks of a volume of an older one say nothing yet.
@@ -115,6 +121,7 @@ impl Facts {
             name: known.name.clone(),
             is_online: known.report.is_some(),
             volumes_owned: known.report.as_ref().map_or(0, |report| report.owned.len() as u32),
+            place: known.record.as_ref().map(|record| record.place.clone()).unwrap_or_default(),
             is_in_maintenance: known.maintenance_since_unix_ms().is_some(),
         };
         let drive = |(drive, record): (&DriveId, &DriveRecord)| {
@@ -223,6 +230,7 @@ impl Facts {
         NodeDetails {
             node: self.node(known),
             addresses: record.map_or_else(Vec::new, |record| record.addresses.clone()),
+            place: record.map(|record| record.place.clone()).unwrap_or_default(),
             joined_unix_ms: record.map(|record| record.joined_unix_ms),
             started_unix_ms: report.and_then(|report| report.started_unix_ms),
             incarnation: report.map(|report| report.incarnation),
@@ -262,6 +270,13 @@ impl Facts {
         drives
     }
 
+    /// What is known of a drive that answers slowly, by the node that has met that most.
+    pub fn slowness(&self, drive: DriveId) -> Option<DriveSlow> {
+        let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
+        let slow = reports.flat_map(|report| &report.drives_slow).filter(|slow| slow.drive == drive);
+        slow.max_by_key(|slow| (slow.times, slow.rest_left_ms)).copied()
+    }
+
     fn drive(&self, drive: DriveId, record: &DriveRecord) -> DriveStatus {
         let report = self.drive_report(drive);
         let failure = report.and_then(|report| report.failure.clone());
@@ -270,6 +285,7 @@ impl Facts {
             trouble: failure.as_deref().map(trouble),
             is_given_up: record.state == DriveState::Failed,
             is_retired: record.state == DriveState::Retired,
+            is_slow: self.slowness(drive).is_some(),
             blocks_damaged: report
                 .map_or(0, |report| report.blocks_damaged.saturating_sub(report.blocks_healed)),
         };
@@ -300,10 +316,10 @@ impl Facts {
     /// The volumes as the API shows them, by name.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
         let pool = self.pool_view();
-        let uneven = (spread_per_mille(&pool) > UNEVEN_PER_MILLE).then_some(pool);
+        let is_pool_uneven = spread_per_mille(&pool) > UNEVEN_PER_MILLE;
         let volume = |membership| {
-            let is_uneven = uneven.as_ref().is_some_and(|pool| is_uneven(pool, membership));
-            self.volume(membership, is_uneven)
+            let can_move = is_too_close(&pool, membership) || is_pool_uneven && is_uneven(&pool, membership);
+            self.volume(membership, can_move)
         };
         let mut volumes: Vec<VolumeStatus> = self.volumes.iter().map(volume).collect();
         volumes.sort_by_key(|volume| natural_order(&volume.name));
@@ -331,6 +347,7 @@ impl Facts {
             name: record.name.clone(),
             id: membership.volume,
             size_bytes: record.size_bytes,
+            grows_to_bytes: record.grows_to_bytes,
             copies: record.copies,
             status: self.volume_status(membership, owner, is_uneven),
             owner: record.owner.map(|owner| self.node_name(owner.node)),
@@ -348,6 +365,7 @@ impl Facts {
                 write_bytes: owner.write_bytes,
             }),
             created_unix_ms: record.created_unix_ms,
+            scrub: Some(self.scrub(membership)),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_cluster::{DriveState, Member, SettingsRecord, VolumeMembership};
 use spandrel_node::placed;
-use spandrel_pool::{PoolView, copies_to_even_out, plan_balance};
+use spandrel_pool::{PoolView, copies_to_even_out, plan_apart, plan_balance};
 use spandrel_shared::{DriveId, Error};
 use spandrel_volume::LegId;
 
@@ -13,6 +13,12 @@ use super::api::{
     DriveFill, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange, Progress,
 };
 use super::picture::{Facts, leg_id};
+
+/// The shortest time in which everything may be read once.
+const SCRUB_PERIOD_S_MIN: u32 = 10;
+
+/// The longest one: a year.
+const SCRUB_PERIOD_S_MAX: u32 = 52 * 7 * 24 * 60 * 60;
 
 impl Administration {
     /// The pool, and what is being done with its copies.
@@ -35,7 +41,7 @@ impl Administration {
 
     /// Changes how the pool keeps itself.
     ///
-    /// Errors: `TIME_TOO_SHORT`.
+    /// Errors: `TIME_TOO_SHORT`, `TIME_TOO_LONG`.
     pub async fn set_pool(&self, change: PoolSettingsChange) -> Result<PoolSettings, Error> {
         if [change.rebuild_after_drive_s, change.rebuild_after_node_s].contains(&Some(0)) {
             return Err(Error::new(
@@ -45,11 +51,22 @@ impl Administration {
                 "give a second or more; the defaults are 15 minutes for drives and an hour for nodes",
             ));
         }
+        change.scrub_period_s.map_or(Ok(()), check_scrub_period)?;
         let changed = self.change_pool(|settings| {
-            let PoolSettingsChange { rebuild_after_drive_s, rebuild_after_node_s, balance } = change;
+            let PoolSettingsChange {
+                rebuild_after_drive_s,
+                rebuild_after_node_s,
+                balance,
+                repair_share,
+                retire_slow,
+                scrub_period_s,
+            } = change;
+            settings.scrub_period_s = scrub_period_s.unwrap_or(settings.scrub_period_s);
             settings.rebuild_after_drive_s = rebuild_after_drive_s.unwrap_or(settings.rebuild_after_drive_s);
             settings.rebuild_after_node_s = rebuild_after_node_s.unwrap_or(settings.rebuild_after_node_s);
             settings.balance = balance.unwrap_or(settings.balance);
+            settings.repair_share = repair_share.unwrap_or(settings.repair_share);
+            settings.retire_slow = retire_slow.unwrap_or(settings.retire_slow);
         });
         changed.await.map(|settings| pool_settings(&settings))
     }
@@ -59,11 +76,36 @@ impl Administration {
     }
 }
 
+/// Whether everything can be read once in such a time.
+fn check_scrub_period(period_s: u32) -> Result<(), Error> {
+    let refuse = |code: &str, why: &str, next: &str| {
+        Err(Error::new(code, "the settings of the pool stay as they are", why, next))
+    };
+    match period_s {
+        // Not by itself.
+        0 | SCRUB_PERIOD_S_MIN..=SCRUB_PERIOD_S_MAX => Ok(()),
+        ..SCRUB_PERIOD_S_MIN => refuse(
+            "TIME_TOO_SHORT",
+            "the end of each pass is written to the cluster's state, for each volume: with a period of less than 10 \
+             seconds that would never cease",
+            "give days or weeks; the default is 4w; `spandrel scrub` reads everything now",
+        ),
+        _ => refuse(
+            "TIME_TOO_LONG",
+            "with a period of more than a year damage is found when the other copies may be lost already",
+            "give 52w or less; the default is 4w; `off` has nothing read by itself",
+        ),
+    }
+}
+
 fn pool_settings(record: &SettingsRecord) -> PoolSettings {
     PoolSettings {
         rebuild_after_drive_s: record.rebuild_after_drive_s,
         rebuild_after_node_s: record.rebuild_after_node_s,
         balance: record.balance,
+        repair_share: record.repair_share,
+        retire_slow: record.retire_slow,
+        scrub_period_s: record.scrub_period_s,
     }
 }
 
@@ -173,6 +215,11 @@ fn kind_of(volume: &VolumeMembership, drive: DriveId, left: &BTreeSet<DriveId>) 
 /// Whether copies of a volume can be moved so that drives are filled more evenly.
 pub fn is_uneven(pool: &PoolView, volume: &VolumeMembership) -> bool {
     !plan_balance(pool, &placed(volume), 1, 0).moves.is_empty()
+}
+
+/// Whether copies of a volume share a fault domain, and can be moved so that they do not.
+pub fn is_too_close(pool: &PoolView, volume: &VolumeMembership) -> bool {
+    !plan_apart(pool, &placed(volume), 1, 0).moves.is_empty()
 }
 
 #[cfg(test)]

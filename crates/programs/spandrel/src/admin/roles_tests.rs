@@ -47,6 +47,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("DELETE", api::VOLUME, ADMINISTER),
     ("POST", api::VOLUME_CHECK, OPERATE),
     ("POST", api::VOLUME_MOVE, OPERATE),
+    ("POST", api::VOLUME_RESIZE, OPERATE),
     ("GET", api::NODES, READ),
     ("GET", api::NODE, READ),
     ("POST", api::NODE_STOP, OPERATE),
@@ -55,6 +56,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", api::NODE_MAINTENANCE, READ),
     ("GET", api::NODE_SAFETY, READ),
     ("POST", api::NODE_RESUME, OPERATE),
+    ("POST", api::NODE_PLACE, ADMINISTER),
     ("GET", api::VOLUME_EXPLANATION, READ),
     ("GET", api::DRIVE_EXPLANATION, READ),
     ("GET", api::NODE_EXPLANATION, READ),
@@ -74,6 +76,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", api::NODE_REPORT, Server),
     ("POST", api::NODE_SCRUB, Server),
     ("POST", api::NODE_HAND_OVER, Server),
+    ("POST", api::NODE_GROW, Server),
     ("POST", api::NODE_LET_GO, Server),
     ("POST", api::NODE_VOLUMES, Server),
     ("DELETE", api::NODE_VOLUME, Server),
@@ -85,6 +88,10 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("POST", api::ACCESS, ADMINISTER),
     ("DELETE", api::ACCESS_OF, ADMINISTER),
     ("POST", api::SERVER_REMOVE, ADMINISTER),
+    ("GET", api::SERVERS, READ),
+    ("POST", api::SERVER_RESTART, OPERATE),
+    ("GET", api::SERVER_HERE, Server),
+    ("POST", api::SERVER_HERE_RESTART, Server),
     ("GET", api::STANDING, Certificate),
     ("GET", api::STATE_BACKUP, ADMINISTER),
     ("POST", api::SETTLE, ADMINISTER),
@@ -176,6 +183,7 @@ impl Api {
             joined_unix_ms: 0,
             key_digest: None,
             maintenance_since_unix_ms: None,
+            place: Default::default(),
         };
         state.put(&StateKey::Node(known_node()), Expected::Absent, node).await.expect("it is not there yet");
         let witness = WitnessRecord {

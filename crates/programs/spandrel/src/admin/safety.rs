@@ -46,25 +46,38 @@ impl Obstacle {
         )
     }
 
-    /// As the answer that a node is needed.
-    fn of_stop(self, node: &KnownNode) -> Error {
-        Error::new(self.code, format!("node {} must not be switched off", node.name), self.why, self.next)
+    /// As the answer that a server is needed.
+    fn of_stop(self, server: &str) -> Error {
+        Error::new(self.code, format!("{server} must not be switched off"), self.why, self.next)
     }
 }
 
 impl Facts {
     /// Whether a node may be switched off now, with the arithmetic.
     pub fn safety(&self, node: &KnownNode, members: &[StateMember]) -> NodeSafety {
-        let obstacles = [self.missed_copies(node), missed_votes(self, node, members)];
+        let obstacles = [self.missed_copies(node), missed_votes(self, node.id, members)];
         let (copies_held, shortage) = self.room_without(node);
+        let name = format!("node {}", node.name);
         NodeSafety {
             node: node.name.clone(),
-            against: obstacles.into_iter().flatten().map(|obstacle| obstacle.of_stop(node)).collect(),
+            against: obstacles.into_iter().flatten().map(|obstacle| obstacle.of_stop(&name)).collect(),
             volumes: self.volumes_left(node),
-            votes: votes_without(self, node, members).map(|(votes, _)| votes),
+            votes: votes_without(self, node.id, members).map(|(votes, _)| votes),
             copies_held,
             shortage,
         }
+    }
+
+    /// What stands against switching a witness off.
+    pub fn against_stop_of_witness(
+        &self,
+        name: &str,
+        witness: NodeId,
+        members: &[StateMember],
+    ) -> Vec<Error> {
+        let missed =
+            missed_votes(self, witness, members).map(|missed| missed.of_stop(&format!("witness {name}")));
+        missed.into_iter().collect()
     }
 
     /// What stands against draining a node: volumes that need it. Whoever drains a node is about to switch it off.
@@ -83,7 +96,7 @@ impl Facts {
     ///
     /// `STATE_MAJORITY_NEEDED`.
     pub fn check_votes(&self, node: &KnownNode, members: &[StateMember]) -> Result<(), Error> {
-        missed_votes(self, node, members).map_or(Ok(()), |obstacle| Err(obstacle.of_drain(node)))
+        missed_votes(self, node.id, members).map_or(Ok(()), |obstacle| Err(obstacle.of_drain(node)))
     }
 
     /// The same for a node that is to be taken out of the cluster for good.
@@ -92,7 +105,7 @@ impl Facts {
     ///
     /// `STATE_MAJORITY_NEEDED`.
     pub fn check_votes_for_ever(&self, node: &KnownNode, members: &[StateMember]) -> Result<(), Error> {
-        missed_votes(self, node, members).map_or(Ok(()), |obstacle| Err(obstacle.of_removal(node)))
+        missed_votes(self, node.id, members).map_or(Ok(()), |obstacle| Err(obstacle.of_removal(node)))
     }
 
     /// The names of the volumes that cannot do without a node: it has a copy that counts of some part, and no other node
@@ -197,11 +210,11 @@ impl Facts {
     }
 }
 
-/// How many votes on the cluster's state there are and stay, and the names of those that are away. None if the node has
+/// How many votes on the cluster's state there are and stay without a server, and the names of those that are away. None if it has
 /// none.
 fn votes_without<'a>(
     facts: &Facts,
-    node: &KnownNode,
+    server: NodeId,
     members: &'a [StateMember],
 ) -> Option<(VotesLeft, Vec<&'a str>)> {
     let voters: Vec<&StateMember> = members.iter().filter(|member| member.votes).collect();
@@ -211,21 +224,21 @@ fn votes_without<'a>(
             |known: &KnownNode| known.report.is_none() || known.maintenance_since_unix_ms().is_some();
         !member.runs || known.is_some_and(is_idle)
     };
-    let others = voters.iter().copied().filter(|member| member.server != Some(node.id));
+    let others = voters.iter().copied().filter(|member| member.server != Some(server));
     let (away, left): (Vec<&StateMember>, Vec<&StateMember>) = others.partition(|member| is_away(member));
     let has_vote = away.len() + left.len() < voters.len();
     let votes = VotesLeft { all: voters.len() as u32, left: left.len() as u32 };
     has_vote.then(|| (votes, away.iter().map(|member| member.name.as_str()).collect()))
 }
 
-fn missed_votes(facts: &Facts, node: &KnownNode, members: &[StateMember]) -> Option<Obstacle> {
-    let (votes, away) = votes_without(facts, node, members)?;
+fn missed_votes(facts: &Facts, server: NodeId, members: &[StateMember]) -> Option<Obstacle> {
+    let (votes, away) = votes_without(facts, server, members)?;
     if votes.is_majority() {
         return None;
     }
     let mut why = format!(
         "it is one of {} that vote on the cluster's state, and without it {} would be left: fewer than a majority, \
-         without which no volume finds another owner and none goes on that has a copy on the node",
+         without which no volume finds another owner and none goes on that has a copy on it",
         counted(votes.all.into(), "server"),
         if votes.left == 0 { "none".to_owned() } else { votes.left.to_string() },
     );

@@ -12,6 +12,7 @@ use crate::arguments::{
     ClusterCommand, ClusterInitArguments, JoinArguments, JoinTokenCommand, Output, ServerArguments,
 };
 use crate::commands::recover::{backup, recover, settle};
+use crate::commands::restart::{restart_cluster, servers};
 use crate::commands::status;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
@@ -28,6 +29,8 @@ pub fn cluster(reach: &Reach, command: &ClusterCommand) -> Outcome {
         ClusterCommand::Backup(arguments) => return backup(&reach.client()?, &arguments.file),
         ClusterCommand::Recover(arguments) => return recover(&reach.directory()?, arguments),
         ClusterCommand::Settle(arguments) => return settle(&reach.client()?, arguments),
+        ClusterCommand::Servers(arguments) => return servers(&reach.client()?, *arguments),
+        ClusterCommand::Restart(arguments) => return restart_cluster(&reach.client()?, arguments),
         ClusterCommand::Status(arguments) => return status(&reach.client()?, *arguments),
         ClusterCommand::JoinToken(arguments) => {
             return join_token(&reach.client()?, arguments.command.as_ref());

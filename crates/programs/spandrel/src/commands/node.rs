@@ -5,18 +5,19 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
+use spandrel_shared::{Error, Place};
 
 use crate::admin::administration::unix_ms;
 use crate::admin::api::{
     self, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeSafety, NodeStatus, NodeStop, PathStatus,
-    PeerStatus, StateRole,
+    PeerStatus, PlaceChange, StateRole,
 };
 use crate::admin::client::{Client, SILENCE_MAX, is_passing, path_with};
-use crate::arguments::{NodeCommand, NodeDrainArguments, Output};
+use crate::arguments::{NodeCommand, NodeDrainArguments, NodeSetArguments, Output};
 use crate::commands::cluster::join;
 use crate::commands::removal::remove_node;
+use crate::commands::restart::restart_server;
 use crate::failure::{EXIT_ERROR, EXIT_OK, Outcome};
 use crate::reach::Reach;
 use crate::server::run;
@@ -73,7 +74,13 @@ pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
             });
             return Ok(if safety.is_safe() { EXIT_OK } else { EXIT_ERROR });
         }
+        NodeCommand::Set(NodeSetArguments { name, site, rack, chassis }) => {
+            let change = PlaceChange { site: site.clone(), rack: rack.clone(), chassis: chassis.clone() };
+            let place: Place = client()?.post(&path_with(api::NODE_PLACE, name), &change)?;
+            say(&format!("node {name} stands at: {}\n", place_text(&place)));
+        }
         NodeCommand::Drain(arguments) => return drain(&client()?, arguments),
+        NodeCommand::Restart(arguments) => return restart_server(&client()?, arguments, false),
         NodeCommand::Resume(arguments) => {
             let node: NodeStatus = client()?.post(&path_with(api::NODE_RESUME, &arguments.name), &())?;
             say(&match arguments.output.output {
@@ -154,7 +161,8 @@ fn drain(client: &Client, arguments: &NodeDrainArguments) -> Outcome {
     Ok(EXIT_OK)
 }
 
-fn warn(warnings: &[String]) {
+/// Says what stands while a node is away.
+pub fn warn(warnings: &[String]) {
     for warning in warnings {
         eprintln!("warning: {warning}");
     }
@@ -286,6 +294,7 @@ fn render_one(details: &NodeDetails, now_unix_ms: u64) -> String {
     }
     line("in the cluster", details.joined_unix_ms.map_or("not yet".to_owned(), since));
     line("listens at", lines(&details.addresses));
+    line("stands at", place_text(&details.place));
     line("NBD at", lines(&node.nbd_addresses));
     line("clients", node.connections.to_string());
     if let Some(role) = details.state_role {
@@ -322,6 +331,14 @@ fn render_one(details: &NodeDetails, now_unix_ms: u64) -> String {
     line("volumes owned", lines(&node.volumes_owned));
     let _ = write!(text, "\n{}", render_peers(&details.peers));
     text
+}
+
+fn place_text(place: &Place) -> String {
+    if place.is_unknown() {
+        "nobody has said where (`spandrel node set`)".to_owned()
+    } else {
+        place.to_string()
+    }
 }
 
 /// How a node reaches the others.

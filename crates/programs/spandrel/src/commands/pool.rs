@@ -16,7 +16,7 @@ use crate::admin::client::Client;
 use crate::arguments::{Output, PoolCommand, PoolOptimizeArguments, PoolSetArguments, Switch};
 use crate::failure::{EXIT_OK, Outcome};
 use crate::table::Table;
-use crate::text::{json, percent, say};
+use crate::text::{counted, json, percent, say};
 
 /// How often it is looked how far the moves are. There is nothing to wait for but the next look.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -50,6 +50,9 @@ fn change_of(arguments: PoolSetArguments) -> PoolSettingsChange {
         rebuild_after_drive_s: arguments.rebuild_after_drive,
         rebuild_after_node_s: arguments.rebuild_after_node,
         balance: arguments.balance.map(|switch| switch == Switch::On),
+        repair_share: arguments.repair_share,
+        retire_slow: arguments.retire_slow.map(|switch| switch == Switch::On),
+        scrub_period_s: arguments.scrub_period,
     }
 }
 
@@ -177,6 +180,20 @@ fn render_settings(settings: &PoolSettings) -> String {
     text += match settings.balance {
         true => "balance  copies are spread by themselves\n",
         false => "balance  copies are spread only when asked for (`spandrel pool optimize`)\n",
+    };
+    text += &format!(
+        "repair   {}: {} of 64 KiB at once on each node while clients are served, 16 while none are\n",
+        settings.repair_share,
+        counted(settings.repair_share.pieces_at_once() as u64, "piece"),
+    );
+    if settings.retire_slow {
+        text += "slow     drives that were slow three times are retired\n";
+    }
+    text += &match settings.scrub_period_s {
+        0 => "scrub    copies are read and compared only when asked for (`spandrel scrub`)\n".to_owned(),
+        period_s => {
+            format!("scrub    every block of every copy is read and compared once in {}\n", time(period_s))
+        }
     };
     text
 }

@@ -3,6 +3,7 @@
 use crate::arguments::WitnessCommand;
 use crate::commands::cluster::join;
 use crate::commands::removal::remove_witness;
+use crate::commands::restart::restart_server;
 use crate::failure::Outcome;
 use crate::reach::Reach;
 use crate::server::run;
@@ -12,6 +13,7 @@ pub fn witness(reach: &Reach, command: &WitnessCommand) -> Outcome {
     match command {
         WitnessCommand::Join(arguments) => join(&reach.directory()?, arguments, true),
         WitnessCommand::Remove(arguments) => remove_witness(&reach.client()?, arguments),
+        WitnessCommand::Restart(arguments) => restart_server(&reach.client()?, arguments, true),
         WitnessCommand::Run(arguments) => run::run(reach.directory()?, true, arguments.log),
     }
 }
