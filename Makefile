@@ -7,8 +7,8 @@ help:
 	@echo "make test   run everything that a change must pass (installs Debian packages if root)"
 
 demo:
-	@cargo build --release --bin spandrel
-	@cargo run --quiet --release --bin spandrel -- demo
+	@cargo build --locked --release --bin spandrel
+	@cargo run --locked --quiet --release --bin spandrel -- demo
 
 test:
 	cargo xtask packages

@@ -64,17 +64,23 @@ pub enum Bug {
     /// A scrub gives the lock back before it heals, and a heal that looked at the map waits before it
     /// replaces what is there.
     HealOverNewer,
+    /// The paced scrub counts slabs as read without reading them.
+    ScrubNothing,
+    /// A scrub checks every copy, and does not compare them.
+    CompareNothing,
     /// A write starts while a read of its blocks is under way.
     ReadWithoutLock,
     /// A transaction with a lost answer is settled by reading back.
     SettleByReading,
     /// A front-end that lost its right to write goes on writing.
     LostWriterGoesOn,
+    /// The slabs by which a volume grows count before their copies were made.
+    GrowWithoutCopies,
 }
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 34] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -103,9 +109,12 @@ impl Bug {
         Self::PromoteBeforeLastPage,
         Self::PromoteUndrained,
         Self::HealOverNewer,
+        Self::ScrubNothing,
+        Self::CompareNothing,
         Self::ReadWithoutLock,
         Self::SettleByReading,
         Self::LostWriterGoesOn,
+        Self::GrowWithoutCopies,
     ];
 }
 

@@ -11,10 +11,12 @@ pub enum Knob {
     ExceptionDistance,
     /// How long a client elsewhere must have written to a volume before the volume comes to its node, in milliseconds.
     FollowAfter,
+    /// For how long the copies on a slow drive rest the first time, in milliseconds.
+    SlowDriveRest,
 }
 
 #[cfg(feature = "simulation")]
-const KNOBS: usize = 2;
+const KNOBS: usize = 3;
 
 #[cfg(feature = "simulation")]
 thread_local! {

@@ -44,6 +44,8 @@ pub enum Rare {
     CopyFoundLacking,
     /// A drive could not prove its copies whole.
     CopyUnproven,
+    /// The scrub that goes on by itself found what is not well.
+    PacedScrubFound,
     /// A drive whose attach number is below the state's was left out.
     OldImageRefused,
     /// A recovery met a last journal group of which some data are missing.
@@ -66,11 +68,21 @@ pub enum Rare {
     DriveFull,
     /// A physical block stayed pinned by a read after it was replaced.
     PinnedWhileReplaced,
+    /// A read that took long was answered by another copy, or might have been.
+    HedgedRead,
+    /// Copies on a slow drive were taken out.
+    SlowCopiesTakenOut,
+    /// The slabs by which a volume grew came to count.
+    VolumeGrown,
+    /// An owner went on with a growth that an earlier one had begun.
+    GrowthResumed,
+    /// Slabs that were to come to a volume were taken back.
+    GrowthTakenBack,
 }
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 34] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
@@ -88,6 +100,7 @@ impl Rare {
         Self::ReadElsewhere,
         Self::CopyFoundLacking,
         Self::CopyUnproven,
+        Self::PacedScrubFound,
         Self::OldImageRefused,
         Self::JournalTailTorn,
         Self::RootTorn,
@@ -99,6 +112,11 @@ impl Rare {
         Self::ChangeRepeated,
         Self::DriveFull,
         Self::PinnedWhileReplaced,
+        Self::HedgedRead,
+        Self::SlowCopiesTakenOut,
+        Self::VolumeGrown,
+        Self::GrowthResumed,
+        Self::GrowthTakenBack,
     ];
 }
 

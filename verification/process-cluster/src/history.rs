@@ -87,6 +87,17 @@ impl History {
         Self { seed, blocks: vec![BlockHistory::default(); block_count], answered_writes: 0 }
     }
 
+    /// The volume has grown: behind its former end there are zeros.
+    ///
+    /// # Panics
+    ///
+    /// If it has become smaller.
+    pub fn grow(&mut self, block_count: u64) {
+        assert!(block_count >= self.block_count(), "a volume never becomes smaller");
+        let block_count = usize::try_from(block_count).expect("as many blocks as memory has room for");
+        self.blocks.resize(block_count, BlockHistory::default());
+    }
+
     /// How many blocks.
     pub fn block_count(&self) -> u64 {
         self.blocks.len() as u64

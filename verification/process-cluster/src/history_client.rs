@@ -125,6 +125,11 @@ impl HistoryClient {
         self.address = address;
     }
 
+    /// The volume has this size from now on; connections that are opened then use all of it.
+    pub fn grow(&mut self, size_bytes: u64) {
+        self.history.borrow_mut().grow(size_bytes / BLOCK_BYTES as u64);
+    }
+
     /// The newest content of every block, and what may be there besides.
     pub fn history(&self) -> Rc<RefCell<History>> {
         Rc::clone(&self.history)

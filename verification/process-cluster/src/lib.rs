@@ -25,6 +25,7 @@ mod random;
 mod servers;
 mod stamp;
 mod turn;
+mod wait;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use daemon::{CommandOutput, Daemon, KillSwitch};
@@ -37,6 +38,7 @@ pub use program::Program;
 pub use random::Random;
 pub use servers::{PowerSwitch, Server, Servers, ServersOptions};
 pub use stamp::{Content, Stamp};
+pub use wait::await_that;
 
 /// Whether tests run at full length, as `SPANDREL_TEST_FULL=1` asks. Else at that of continuous integration.
 pub fn is_full() -> bool {

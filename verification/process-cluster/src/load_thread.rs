@@ -30,6 +30,8 @@ struct Progress {
     is_ending: bool,
     /// Where it is to go on.
     go_on_at: Option<Address>,
+    /// How large the volume is by then, if it has grown.
+    grown_bytes: Option<u64>,
     /// Where everything is to be read in the end.
     read_at: Vec<Address>,
 }
@@ -54,6 +56,9 @@ impl Shared {
             let next = self.progress().go_on_at.take().filter(|_| end.is_faultless());
             self.changed.notify_all();
             if let Some(address) = next {
+                if let Some(size_bytes) = self.progress().grown_bytes.take() {
+                    client.grow(size_bytes);
+                }
                 client.use_address(address);
                 continue;
             }
@@ -92,6 +97,16 @@ impl LoadThread {
         drop(progress);
         assert!(!waited.timed_out(), "the client does not end what is under way");
         self.await_answers(1);
+    }
+
+    /// The same for a volume that has grown: what has come is written and read, too.
+    ///
+    /// # Panics
+    ///
+    /// If that does not come to be.
+    pub fn move_to_grown(&self, address: Address, size_bytes: u64) {
+        self.shared.progress().grown_bytes = Some(size_bytes);
+        self.move_to(address);
     }
 
     /// How many requests were answered so far.

@@ -26,6 +26,11 @@ impl Program {
         Self { path: path.clone() }
     }
 
+    /// A program that was built, at another place.
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

@@ -20,6 +20,7 @@ use crate::daemon::{CommandOutput, Daemon, KillSwitch, new_directory};
 use crate::network::Networks;
 use crate::program::Program;
 use crate::turn::Turn;
+use crate::wait::{await_that, comes_true};
 
 /// How long others may go on using servers that are to be restored.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(60);
@@ -334,12 +335,7 @@ impl Servers {
     ///
     /// If it does not.
     pub fn await_end(&mut self, name: &str) {
-        let deadline = Instant::now() + RELEASE_TIME_MAX;
-        while self.is_running(name) {
-            assert!(Instant::now() < deadline, "{name} goes on");
-            // tidy-allow(sleep): until a deadline, the end of a child can only be asked for.
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        await_that(&format!("the end of {name}"), || !self.is_running(name));
     }
 
     /// What a server's process has said.
@@ -376,12 +372,8 @@ impl Servers {
         let server = self.server(name);
         (0..2).for_each(|_| server.daemon.signal("-TERM"));
         self.await_end(name);
-        let (pattern, deadline) = (self.server(name).etcd_pattern(), Instant::now() + RELEASE_TIME_MAX);
-        while runs_by_pattern(&pattern) {
-            assert!(Instant::now() < deadline, "{name} has left its member of etcd running");
-            // tidy-allow(sleep): it is no child of this process, so nothing tells it of its end.
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let pattern = self.server(name).etcd_pattern();
+        await_that(&format!("the end of {name}'s member of etcd"), || !runs_by_pattern(&pattern));
     }
 
     /// Starts a server again, and waits until it serves.
@@ -479,6 +471,19 @@ impl Servers {
         self.server(name).daemon.await_answer(&["cluster", "state", "-o", "json"], "all there", all_run);
     }
 
+    /// Waits until a server sees that another one's member of etcd does not run.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that.
+    pub fn await_lost_vote(&self, name: &str, lost: &str) {
+        let is_lost = |state: &serde_json::Value| {
+            let mut members = state["members"].as_array().into_iter().flatten();
+            members.any(|member| member["name"] == lost && member["runs"] == false)
+        };
+        self.server(name).daemon.await_answer(&["cluster", "state", "-o", "json"], "without a vote", is_lost);
+    }
+
     /// Makes a volume.
     ///
     /// # Panics
@@ -563,11 +568,13 @@ fn signal_by_pattern(pattern: &str) -> bool {
 /// Kills processes by their command lines, and returns when they are gone. Whether there were any.
 fn kill_by_pattern(pattern: &str) -> bool {
     let mut found = false;
-    while signal_by_pattern(pattern) {
-        found = true;
-        // tidy-allow(sleep): they are no children of this process, so nothing tells it of their end.
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let are_gone = comes_true(|| {
+        let runs = signal_by_pattern(pattern);
+        found |= runs;
+        !runs
+    });
+    // A test that has failed already says why itself.
+    assert!(are_gone || std::thread::panicking(), "killed, and goes on: {pattern}");
     found
 }
 

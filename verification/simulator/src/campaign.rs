@@ -45,7 +45,7 @@ pub struct Totals {
     /// Starts that were refused since the cluster's state was older than the drives knew.
     pub starts_refused: u64,
     /// How often each of [`Rare::ALL`] was reached.
-    pub rare: [u64; Rare::ALL.len()],
+    pub rare: BTreeMap<Rare, u64>,
 }
 
 impl Totals {
@@ -64,8 +64,8 @@ impl Totals {
         for (kind, count) in &outcome.faults {
             *self.faults.entry(kind).or_insert(0) += count;
         }
-        for (total, count) in self.rare.iter_mut().zip(outcome.rare) {
-            *total += count;
+        for (rare, count) in &outcome.rare {
+            *self.rare.entry(*rare).or_insert(0) += count;
         }
     }
 }

@@ -23,6 +23,9 @@ use crate::shape::{Load, VolumeShape};
 /// How long a client waits before it tries to open its volume again.
 const OPEN_AGAIN: Duration = Duration::from_millis(20);
 
+/// Where a volume has grown operations go to so many blocks on each side of its former end, and before its new one.
+const GROWN_ZONE_BLOCKS: u64 = 4;
+
 /// Sectors between two pages of the map, where operations like to go.
 const PAGE_SECTORS: u64 = 512 * BLOCK_SECTORS;
 
@@ -34,8 +37,9 @@ pub struct ClientVolume {
     pub history: History,
     /// The first clients' complaint, if there is one: an answer that nobody may get.
     pub complaint: RefCell<Option<String>>,
-    sectors: u64,
-    zones: Vec<Range<u64>>,
+    /// As large as any client has seen it.
+    sectors: Cell<u64>,
+    zones: RefCell<Vec<Range<u64>>>,
     load: Load,
     stopped: Cell<bool>,
 }
@@ -58,14 +62,14 @@ enum Kind {
 impl ClientVolume {
     /// A volume that no client has used yet.
     pub fn new(name: &str, shape: &VolumeShape, load: Load, world: World, random: &Random) -> Self {
-        let sectors = shape.size_bytes() / SECTOR_BYTES as u64;
+        let sectors = sectors_of(shape.size_bytes());
         let zones = (0..load.zones.max(1)).map(|_| zone(random, sectors)).collect();
         Self {
             name: name.to_owned(),
             history: History::of_world(world),
             complaint: RefCell::default(),
-            sectors,
-            zones,
+            sectors: Cell::new(sectors),
+            zones: RefCell::new(zones),
             load,
             stopped: Cell::new(false),
         }
@@ -83,7 +87,21 @@ impl ClientVolume {
         }
     }
 
-    fn choose(&self, random: &Random) -> Choice {
+    /// Takes note of how large a client sees the volume. Where it has grown, operations go to both ends of what came.
+    fn note_size(&self, sectors: u64) {
+        let former = self.sectors.get();
+        if sectors > former {
+            let some = GROWN_ZONE_BLOCKS * BLOCK_SECTORS;
+            let mut zones = self.zones.borrow_mut();
+            zones.push(former - some..(former + some).min(sectors));
+            zones.push(sectors.saturating_sub(some).max(former)..sectors);
+            self.sectors.set(sectors);
+        }
+    }
+
+    /// What a client does next that sees so many `sectors` of the volume.
+    fn choose(&self, random: &Random, sectors: u64) -> Choice {
+        self.note_size(sectors);
         let load = &self.load;
         let kind = if !random.chance(load.change_per_mille) {
             Kind::Read
@@ -94,7 +112,9 @@ impl ClientVolume {
         } else {
             Kind::Write
         };
-        let zone = &self.zones[random.index(self.zones.len())];
+        let zones = self.zones.borrow();
+        let zones: Vec<&Range<u64>> = zones.iter().filter(|zone| zone.end <= sectors).collect();
+        let zone = zones[random.index(zones.len())];
         let block = random.between(zone.start, zone.end - 1) / BLOCK_SECTORS;
         let mut first = block * BLOCK_SECTORS;
         let mut count = BLOCK_SECTORS;
@@ -105,12 +125,12 @@ impl ClientVolume {
             first += random.below(BLOCK_SECTORS);
             count = random.between(1, count);
         }
-        Choice { kind, sectors: first..(first + count).min(self.sectors) }
+        Choice { kind, sectors: first..(first + count).min(sectors) }
     }
 
     /// The block that [`change_once`] changes.
     pub fn block_changed_once(&self) -> u64 {
-        self.zones[0].start / BLOCK_SECTORS
+        self.zones.borrow()[0].start / BLOCK_SECTORS
     }
 }
 
@@ -174,7 +194,7 @@ impl Client {
             if self.volume.stopped.get() {
                 return;
             }
-            let mut choice = self.volume.choose(&self.random);
+            let mut choice = self.volume.choose(&self.random, sectors_of(device.limits().size_bytes));
             if device.limits().read_only || idle {
                 choice.kind = Kind::Read;
             }
@@ -247,6 +267,11 @@ impl Client {
             self.volume.complain(format!("sectors {sectors:?}: {error}"));
         }
     }
+}
+
+/// The sectors of a size.
+fn sectors_of(size_bytes: u64) -> u64 {
+    size_bytes / SECTOR_BYTES as u64
 }
 
 /// Offset and length in bytes.

@@ -126,6 +126,8 @@ pub enum Fault {
     Scrub { volume: usize },
     /// No fault: a volume is handed over to another server, which may be down.
     HandOver { volume: usize, to: usize },
+    /// No fault: a volume is made larger by so many blocks.
+    Grow { volume: usize, blocks: u64 },
 }
 
 impl Fault {
@@ -175,6 +177,7 @@ impl Fault {
             Fault::Retire { .. } => "retired drive",
             Fault::Scrub { .. } => "scrub",
             Fault::HandOver { .. } => "hand-over",
+            Fault::Grow { .. } => "growth of a volume",
         }
     }
 }

@@ -230,11 +230,13 @@ fn summary(Results { totals, failed }: &Results, took: Duration) -> String {
         text += &format!("  {count:>9}  {kind}\n");
     }
     text += &format!("  {:>9}  left out\n", totals.faults_left_out);
-    for (rare, count) in Rare::ALL.iter().zip(totals.rare) {
+    let reached = |rare: &Rare| totals.rare.get(rare).copied().unwrap_or(0);
+    for rare in &Rare::ALL {
+        let count = reached(rare);
         text += &format!("  {count:>9}  {rare:?}\n");
     }
-    let never = Rare::ALL.iter().zip(totals.rare).filter(|(_, count)| *count == 0);
-    let never: Vec<String> = never.map(|(rare, _)| format!("{rare:?}")).collect();
+    let never = Rare::ALL.iter().filter(|rare| reached(rare) == 0);
+    let never: Vec<String> = never.map(|rare| format!("{rare:?}")).collect();
     if !never.is_empty() {
         text += &format!("never reached, and so not tested: {}\n", never.join(", "));
     }

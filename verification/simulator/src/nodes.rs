@@ -416,3 +416,7 @@ pub fn ownerships(nodes: &NodesWorld) -> BTreeMap<usize, Vec<spandrel_node::Owne
 #[cfg(test)]
 #[path = "nodes_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "nodes_growth_tests.rs"]
+mod growth_tests;

@@ -86,6 +86,11 @@ fn one_node_writes_at_a_time() {
     assert!(!third.limits().read_only);
 }
 
+/// The place of a node among those of its world.
+fn index_of(node: NodeId) -> usize {
+    (0..16).find(|index| node_id(*index) == node).expect("it is a node of this world")
+}
+
 /// The node that owns the only volume and serves it.
 fn serving(nodes: &NodesWorld) -> Option<usize> {
     ownerships(nodes)
@@ -98,7 +103,7 @@ fn serving(nodes: &NodesWorld) -> Option<usize> {
 fn a_volume_comes_to_the_node_whose_client_writes() {
     let nodes = NodesWorld::new(13, 3);
     let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    let owner = index_of(created.owner);
     let client = (owner + 1) % 3;
     let looked = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
     drop(looked);
@@ -162,7 +167,7 @@ fn the_loss_of_one_of_two_networks_costs_a_client_a_moment_and_no_copy() {
 fn a_volume_is_handed_over_in_less_time_than_promises_last() {
     let nodes = NodesWorld::new(14, 3);
     let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    let owner = index_of(created.owner);
     assert_eq!(nodes.world.run_for(Duration::from_secs(2)), RunEnd::TimeOver);
     for to in [(owner + 1) % 3, (owner + 2) % 3, owner] {
         let from = serving(&nodes).expect("it is served");
@@ -203,7 +208,7 @@ fn a_node_in_maintenance_owns_nothing_that_others_can_own() {
     for seed in 30..36 {
         let nodes = NodesWorld::new(seed, 3);
         let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-        let drained = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+        let drained = index_of(created.owner);
         let (written, failed) = write_at(&nodes, drained);
         let goes_on = |more| {
             let before = written.get();
@@ -250,7 +255,7 @@ fn a_node_in_maintenance_serves_what_nobody_else_can_until_somebody_can() {
     for seed in 40..46 {
         let nodes = NodesWorld::new(seed, 2);
         let created = nodes.create_volume(0, "v", VOLUME_BYTES, 2).expect("there is room");
-        let drained = (0..2).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+        let drained = index_of(created.owner);
         let other = 1 - drained;
         nodes.set_maintenance(drained, true);
         assert_eq!(nodes.run_until(|| serving(&nodes) == Some(other)), RunEnd::ConditionMet, "seed {seed}");
@@ -269,7 +274,7 @@ fn a_node_in_maintenance_serves_what_nobody_else_can_until_somebody_can() {
 fn a_right_to_write_that_is_given_back_while_nobody_owns_the_volume_is_free() {
     let nodes = NodesWorld::new(12, 3);
     let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    let owner = index_of(created.owner);
     let (client, other) = ((owner + 1) % 3, (owner + 2) % 3);
     let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
     assert!(!device.limits().read_only);
@@ -294,7 +299,7 @@ fn a_right_to_write_that_is_given_back_while_nobody_owns_the_volume_is_free() {
 fn a_right_to_write_that_is_given_back_while_the_state_is_away_is_waited_for() {
     let nodes = NodesWorld::new(15, 3);
     let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    let owner = index_of(created.owner);
     let client = (owner + 1) % 3;
     let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
     assert!(!device.limits().read_only);
@@ -345,7 +350,7 @@ fn a_deletion_whose_node_died_is_finished_by_others() {
 fn a_request_that_cannot_be_answered_keeps_no_node_from_coming_back() {
     let nodes = NodesWorld::new(14, 3);
     let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    let owner = index_of(created.owner);
     let (client, absent) = ((owner + 1) % 3, (owner + 2) % 3);
     let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
     // No copy can be marked stale, so the write waits for the one that is away.
@@ -429,7 +434,7 @@ fn an_orderly_stop_of_all_nodes_loses_nothing() {
 fn stop_while_taking(delay: Duration) -> Duration {
     let nodes = NodesWorld::new(16, 3);
     let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = (0..3).find(|index| node_id(*index) == created.owner).expect("a node owns it");
+    let owner = index_of(created.owner);
     let (to, volume) = ((owner + 1) % 3, created.volume);
     assert_eq!(nodes.run_until(|| serving(&nodes) == Some(owner)), RunEnd::ConditionMet);
     let node = nodes.node(owner).expect("up");
@@ -635,7 +640,7 @@ fn after_a_loss() -> (NodesWorld, usize, DriveId) {
     };
     let elsewhere = legs().into_iter().find(|leg| leg.node != node_id(0)).expect("it has copies elsewhere");
     let drive = elsewhere.drive;
-    let lost = (1..4).find(|index| node_id(*index) == elsewhere.node).expect("there are four");
+    let lost = index_of(elsewhere.node);
     nodes.stop(lost, true);
     nodes.decide_drive(drive, DriveState::Failed);
     let is_rebuilt = || {
@@ -668,6 +673,28 @@ fn what_a_lost_drive_held_is_built_anew_elsewhere() {
     assert_eq!(value_of(&read), Ok(7));
     nodes.start(lost);
     await_no_copies(&nodes, lost);
+}
+
+/// Whoever takes a drive out of the pool tells its node, and may not be heard.
+#[test]
+fn a_node_lets_go_of_a_drive_that_was_taken_out_by_itself() {
+    let (nodes, lost, drive) = after_a_loss();
+    nodes.start(lost);
+    await_no_copies(&nodes, lost);
+    let state = ClusterState::new(nodes.state.client(u64::MAX, nodes.clients().platform()));
+    let removed = nodes.clients().block_on(async move {
+        loop {
+            match state.remove_drive(drive, "the drive", 1, false).await {
+                Err(StateError::Conflict) => {}
+                outcome => return outcome,
+            }
+        }
+    });
+    assert_eq!(removed, Ok(Ok(())));
+    let location = nodes.node(lost).expect("up").report().drives[0].location.clone();
+    let told = on(&nodes, lost, async |node, _| node.drives_let_go().await);
+    assert_eq!(told, [location], "whoever gives it its drives hears of it");
+    assert!(nodes.node(lost).expect("up").report().drives.is_empty());
 }
 
 /// A drive that is promised as many copies as it holds may hold others than these: those to come are not made yet.

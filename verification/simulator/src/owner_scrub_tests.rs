@@ -72,6 +72,53 @@ fn a_scrub_names_and_heals_what_is_damaged() {
     assert_eq!(rules.scrub().damaged, BTreeMap::new());
 }
 
+#[test]
+fn what_is_damaged_on_every_copy_is_lost() {
+    let rules = Rules::new(1);
+    rules.write(3, 5).unwrap();
+    (0..3).for_each(|index| rules.rot(index, 5));
+    let found = rules.scrub();
+    assert_eq!((found.blocks_lost, found.blocks_damaged(), found.blocks_healed), (1, 3, 0));
+    assert_eq!((found.blocks_different, found.is_whole()), (0, true), "all of it was checked");
+    rules.write(3, 6).unwrap();
+    assert_eq!(rules.scrub().blocks_lost, 0, "what is written is whole again");
+}
+
+/// The versions of pages say which copy is the older one.
+#[test]
+fn a_copy_that_lacks_a_write_is_brought_up_to_date() {
+    let rules = Rules::new(1);
+    rules.write(3, 5).unwrap();
+    for index in [0, 2] {
+        let (copy, authority) = rules.copy_of(index);
+        let version = Version::new(authority.epoch, 1000);
+        let raise = ReplicaRequest::SetPageVersion { copy, authority, page: 1, version, whole: true };
+        rules.serve(index, raise).unwrap();
+    }
+    assert_eq!(rules.scrub_without_heal().pages_lacking, 1);
+    assert_eq!(rules.owner().statistics().legs_found_lacking, 0, "it was only looked at");
+    assert_eq!(rules.scrub().pages_lacking, 1);
+    rules.until("it is marked", || rules.owner().statistics().legs_marked == 1);
+    rules.await_in_sync();
+    let found = rules.scrub();
+    assert_eq!((found.pages_lacking, rules.owner().statistics().legs_found_lacking), (0, 1));
+}
+
+/// A scrub at leisure rests after each MiB, for as long as it is told at least, and finds and heals the same.
+#[test]
+fn a_scrub_at_leisure_leaves_time_to_others() {
+    let rules = Rules::new(1);
+    rules.write(3, 5).unwrap();
+    rules.rot(1, 5);
+    let (owner, began) = (rules.owner(), rules.owners.world.now());
+    let pause = Duration::from_millis(100);
+    let found = rules.guests.block_on(async move { owner.scrub_slab_slowly(SlabIndex(0), pause).await });
+    let found = found.expect("nothing stops it").expect("it serves");
+    assert_eq!((found.blocks_healed, found.is_whole()), (1, true));
+    let pieces = (SLAB_BLOCKS / 256) as u32;
+    assert!(rules.owners.world.now() - began >= pieces * pause);
+}
+
 /// A write that hangs holds its blocks. The scrub gives up, and says what it has left out.
 #[test]
 fn a_scrub_gives_up_on_a_volume_that_waits() {
@@ -118,6 +165,8 @@ fn reports_of_parts_add_up() {
         damaged: BTreeMap::from([(drive_id(0), number), (drive_id(number as usize), 1)]),
         blocks_healed: 2 * number,
         blocks_different: 3 * number,
+        blocks_lost: 5 * number,
+        pages_lacking: 6 * number,
         pieces_unchecked: 4 * number,
         gave_up,
     };
@@ -130,6 +179,8 @@ fn reports_of_parts_add_up() {
         damaged,
         blocks_healed: 12,
         blocks_different: 18,
+        blocks_lost: 30,
+        pages_lacking: 36,
         pieces_unchecked: 24,
         gave_up: true,
     };

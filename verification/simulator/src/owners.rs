@@ -19,11 +19,12 @@ use spandrel_platform_simulated::{
 };
 use spandrel_replica::{NewCopy, Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::{
-    ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, Move, NodeId, ProcessIncarnation, SlabGeometry,
-    SlabIndex, Version, VolumeId,
+    ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, Move, NodeId, ProcessIncarnation, RepairShare,
+    SlabGeometry, SlabIndex, Version, VolumeId,
 };
 use spandrel_volume::{
-    AskError, LegId, Member, Membership, MembershipChange, MembershipError, Owner, OwnerContext, Unsettled,
+    AskError, LegId, Member, Membership, MembershipChange, MembershipError, Owner, OwnerContext, RepairTurns,
+    SlowDrives, Unsettled,
 };
 
 /// The slabs of the world's volume.
@@ -93,6 +94,8 @@ pub struct Context {
     platform: SimulatedPlatform,
     /// Whether a change of membership is under way.
     changes: Rc<Cell<bool>>,
+    repair_turns: RepairTurns,
+    slow_drives: SlowDrives,
 }
 
 impl OwnersWorld {
@@ -260,6 +263,8 @@ impl OwnersWorld {
             epoch: membership.epoch,
             platform: process.platform(),
             changes: Rc::default(),
+            repair_turns: RepairTurns::default(),
+            slow_drives: SlowDrives::default(),
         };
         let (shared, slot) = (Rc::clone(&self.shared), index);
         process.spawn(async move {
@@ -454,6 +459,18 @@ impl OwnerContext for Context {
         futures_util::future::select(std::pin::pin!(self.shared.changed.notified()), timeout).await;
     }
 
+    fn slow_drives(&self) -> &SlowDrives {
+        &self.slow_drives
+    }
+
+    fn repair_turns(&self) -> &RepairTurns {
+        &self.repair_turns
+    }
+
+    fn repair_share(&self) -> RepairShare {
+        RepairShare::default()
+    }
+
     async fn change_membership(&self, change: MembershipChange) -> Result<Membership, MembershipError> {
         assert!(!self.changes.replace(true), "an owner asks for one change at a time");
         let slowness = self.shared.slowness_of_state.get();
@@ -567,3 +584,7 @@ mod takeover_tests;
 #[cfg(test)]
 #[path = "owner_lost_block_tests.rs"]
 mod lost_block_tests;
+
+#[cfg(test)]
+#[path = "owner_slow_tests.rs"]
+mod slow_tests;

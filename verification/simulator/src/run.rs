@@ -9,6 +9,7 @@ mod beside_stale;
 mod forgotten;
 mod liveness;
 mod older_state;
+mod paced_scrub;
 mod rest;
 mod safety;
 
@@ -27,8 +28,9 @@ use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, NodeId, VolumeId};
 use spandrel_volume::ScrubReport;
 
+use crate::checkers::growth::Growth;
 use crate::checkers::one_owner::OneOwner;
-use crate::checkers::{counted_in_sync, last_copy, redundancy};
+use crate::checkers::{counted_in_sync, last_copy, redundancy, scrubbed};
 use crate::clients::{self, ClientVolume, movers};
 use crate::faults::DrivePlace;
 use crate::faults::atlas::Atlas;
@@ -76,7 +78,7 @@ pub struct Outcome {
     /// Starts that were refused since the cluster's state was older than the drives knew.
     pub starts_refused: u64,
     /// How often each of [`Rare::ALL`] was reached.
-    pub rare: [u64; Rare::ALL.len()],
+    pub rare: BTreeMap<Rare, u64>,
 }
 
 /// Why a run failed.
@@ -96,6 +98,9 @@ pub struct Failure {
     pub timeline: String,
 }
 
+/// Copies on slow drives rest for less than a run takes.
+const SLOW_DRIVE_REST_MS: u64 = 2000;
+
 /// What a run is to do besides judging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunOptions {
@@ -113,12 +118,20 @@ pub fn run(plan: &Plan, options: RunOptions) -> Result<Outcome, Box<Failure>> {
     witness::take_reached();
     knob::turn(Knob::ExceptionDistance, plan.shape.exception_distance);
     knob::turn(Knob::FollowAfter, None);
+    knob::turn(Knob::SlowDriveRest, Some(SLOW_DRIVE_REST_MS));
     let mut run = Run::new(plan, options);
     logbook::open(&run.nodes.world);
     let result = run.carry_out();
     logbook::close();
     result.map_err(|finding| Box::new(run.failure(finding)))?;
     Ok(run.outcome())
+}
+
+/// Adds what was reached since this was done last.
+fn count_into(counts: &mut BTreeMap<Rare, u64>) {
+    for (rare, count) in Rare::ALL.into_iter().zip(witness::take_reached()) {
+        *counts.entry(rare).or_insert(0) += count;
+    }
 }
 
 struct Finding {
@@ -133,6 +146,7 @@ fn finding(checker: &'static str) -> impl Fn(String) -> Finding {
 struct RunVolume {
     id: VolumeId,
     client: Rc<ClientVolume>,
+    growth: Rc<Growth>,
 }
 
 struct Run<'a> {
@@ -166,6 +180,8 @@ struct Run<'a> {
     roots_damaged: BTreeMap<DrivePlace, u64>,
     /// Whether a fault has damaged what a drive holds.
     was_damaged: bool,
+    /// Whether copies were made to differ on purpose.
+    has_planted_difference: bool,
     faults_done: usize,
     outcome: Outcome,
 }
@@ -205,6 +221,7 @@ impl<'a> Run<'a> {
             unreadable: BTreeSet::new(),
             roots_damaged: BTreeMap::new(),
             was_damaged: false,
+            has_planted_difference: false,
             faults_done: 0,
             outcome: Outcome::default(),
         }
@@ -248,7 +265,8 @@ impl<'a> Run<'a> {
                 self.nodes.world.clone(),
                 &random,
             ));
-            self.volumes.push(RunVolume { id: created.volume, client });
+            let growth = Rc::new(Growth::of(shape.size_bytes()));
+            self.volumes.push(RunVolume { id: created.volume, client, growth });
         }
         Ok(())
     }
@@ -283,12 +301,19 @@ impl<'a> Run<'a> {
         let completions = witness::take_completions();
         self.one_owner.check(&completions).map_err(finding("one owner"))?;
         let reports = self.reports();
-        for volume in self.memberships()? {
+        for (volume, known) in self.memberships()?.into_iter().zip(&self.volumes) {
+            known.growth.check(&volume).map_err(finding("growth"))?;
             last_copy::check(&volume).map_err(finding("last copy"))?;
             counted_in_sync::check(&volume, &reports).map_err(finding("counted in sync"))?;
         }
         if !self.was_damaged {
             self.find_damage_without_cause(&reports)?;
+        }
+        for scrub in reports.iter().flat_map(|report| &report.owned).filter_map(|owned| owned.scrub.as_ref())
+        {
+            if !self.has_planted_difference {
+                scrubbed::check_without_cause(self.was_damaged, scrub).map_err(finding("paced scrub"))?;
+            }
         }
         for volume in &self.volumes {
             if let Some(complaint) = volume.client.complaint.take() {
@@ -320,7 +345,7 @@ impl<'a> Run<'a> {
     /// As long as no drive has lied, no copy lacks what it has confirmed.
     fn find_loss_without_cause(&mut self) -> Result<(), Finding> {
         self.count_reached();
-        let lacking = self.outcome.rare[Rare::CopyFoundLacking as usize];
+        let lacking = self.reached(Rare::CopyFoundLacking);
         match lacking > 0 && !self.was_damaged {
             true => {
                 Err(finding("loss without cause")(format!("{lacking} copies lacked what they had confirmed")))
@@ -330,8 +355,12 @@ impl<'a> Run<'a> {
     }
 
     fn count_reached(&mut self) {
-        let reached = witness::take_reached();
-        self.outcome.rare.iter_mut().zip(reached).for_each(|(total, count)| *total += count);
+        count_into(&mut self.outcome.rare);
+    }
+
+    /// How often something rare was reached, as far as that was counted.
+    fn reached(&self, rare: Rare) -> u64 {
+        self.outcome.rare.get(&rare).copied().unwrap_or(0)
     }
 
     fn volume_ids(&self) -> Vec<VolumeId> {
@@ -444,7 +473,8 @@ impl<'a> Run<'a> {
     }
 
     fn outcome(&self) -> Outcome {
-        let reached = witness::take_reached();
+        let mut rare = self.outcome.rare.clone();
+        count_into(&mut rare);
         Outcome {
             trace_hash: self.nodes.world.trace_hash(),
             events: self.nodes.world.trace_events(),
@@ -453,7 +483,7 @@ impl<'a> Run<'a> {
             changes_repeated: self.volumes.iter().map(|volume| volume.client.history.repeated()).sum(),
             completions: self.one_owner.completions(),
             bits_flipped: self.outcome.bits_flipped + self.injector.bits_flipped(),
-            rare: std::array::from_fn(|index| self.outcome.rare[index] + reached[index]),
+            rare,
             ..self.outcome.clone()
         }
     }

@@ -72,6 +72,8 @@ fn reached_what_they_claim(totals: &Totals) {
         totals.faults["power cut of the cluster"] > 0 && totals.bits_flipped > totals.runs,
         "{totals:#?}"
     );
+    let reached = |rare: Rare| totals.rare.get(&rare).is_some_and(|count| *count > 0);
+    assert!(reached(Rare::VolumeGrown) && reached(Rare::GrowthTakenBack), "{totals:#?}");
     assert!(totals.faults_left_out < totals.faults.values().sum(), "{totals:#?}");
 }
 

@@ -11,6 +11,7 @@ use spandrel_cluster::SettingsRecord;
 use spandrel_platform_simulated::{
     DelayRange, NetworkConfig, Random, SimulatedDriveConfig, TurnOrder, WorldConfig,
 };
+use spandrel_shared::RepairShare;
 
 use crate::nodes::SLAB_BYTES;
 
@@ -55,6 +56,12 @@ pub struct Shape {
     /// copies. None of them does either otherwise.
     #[serde(default)]
     pub rebuild_after_s: Option<u32>,
+    /// How much of the nodes' work repair may be.
+    #[serde(default)]
+    pub repair_share: RepairShare,
+    /// Within how many seconds everything is read and compared once by itself, if it is.
+    #[serde(default)]
+    pub scrub_period_s: Option<u32>,
     /// [`Knob::ExceptionDistance`](spandrel_shared::knob::Knob), if it is turned.
     #[serde(default)]
     pub exception_distance: Option<u64>,
@@ -192,6 +199,9 @@ pub struct Weights {
     /// Volumes are handed over to other servers.
     #[serde(default)]
     pub hand_over: u32,
+    /// Volumes grow.
+    #[serde(default)]
+    pub grow: u32,
     /// Drives are retired, and used again.
     #[serde(default)]
     pub retire: u32,
@@ -231,6 +241,7 @@ impl Shape {
             older_state: older_state(seed),
             hand_over: hand_over(seed),
             retire: retire(seed),
+            grow: grow(seed),
             cut_path,
             ..Weights::draw(&random)
         };
@@ -245,6 +256,8 @@ impl Shape {
             fault_interval_ms_max,
             left_broken: random.below(nodes) as u8,
             rebuild_after_s: rebuild_after_s(seed),
+            repair_share: repair_share(seed),
+            scrub_period_s: scrub_period_s(seed),
             exception_distance: exception_distance(seed),
         }
     }
@@ -256,12 +269,18 @@ impl Shape {
 
     /// What is set for the pool.
     pub fn settings(&self) -> SettingsRecord {
-        self.rebuild_after_s.map_or_else(Self::settings_at_rest, |seconds| SettingsRecord {
-            rebuild_after_drive_s: seconds,
-            rebuild_after_node_s: seconds,
-            optimize_since_unix_ms: Some(u64::MAX),
-            ..SettingsRecord::default()
-        })
+        let (repair_share, scrub_period_s) = (self.repair_share, self.scrub_period_s.unwrap_or(0));
+        match self.rebuild_after_s {
+            None => SettingsRecord { repair_share, scrub_period_s, ..Self::settings_at_rest() },
+            Some(seconds) => SettingsRecord {
+                rebuild_after_drive_s: seconds,
+                rebuild_after_node_s: seconds,
+                optimize_since_unix_ms: Some(u64::MAX),
+                repair_share,
+                scrub_period_s,
+                ..SettingsRecord::default()
+            },
+        }
     }
 
     /// What is set for a pool in which nothing moves by itself.
@@ -270,7 +289,8 @@ impl Shape {
             rebuild_after_drive_s: u32::MAX,
             rebuild_after_node_s: u32::MAX,
             balance: false,
-            optimize_since_unix_ms: None,
+            scrub_period_s: 0,
+            ..SettingsRecord::default()
         }
     }
 
@@ -333,6 +353,18 @@ fn rebuild_after_s(seed: u64) -> Option<u32> {
     random.chance(250).then(|| random.between(1, 8) as u32)
 }
 
+/// How much of the nodes' work repair may be.
+fn repair_share(seed: u64) -> RepairShare {
+    let random = Random::stream(seed, "repair share", 0);
+    RepairShare::ALL[random.index(RepairShare::ALL.len())]
+}
+
+/// How soon everything is read once.
+fn scrub_period_s(seed: u64) -> Option<u32> {
+    let random = Random::stream(seed, "scrub period", 0);
+    random.chance(400).then(|| random.between(1, 6) as u32)
+}
+
 /// From how few writes on one that hangs is an exception of its volume's mark.
 fn exception_distance(seed: u64) -> Option<u64> {
     let random = Random::stream(seed, "exception distance", 0);
@@ -361,6 +393,12 @@ fn hand_over(seed: u64) -> u32 {
 fn retire(seed: u64) -> u32 {
     let random = Random::stream(seed, "retire", 0);
     if random.chance(500) { 0 } else { 2 << random.below(4) }
+}
+
+/// How often volumes grow. Less often than other things happen: it changes what everything else meets.
+fn grow(seed: u64) -> u32 {
+    let random = Random::stream(seed, "grow", 0);
+    if random.chance(500) { 0 } else { 1 << random.below(4) }
 }
 
 /// How many networks there are, and how often the way over one of them is cut.
@@ -456,6 +494,7 @@ impl Weights {
             older_state: 0,
             hand_over: 0,
             retire: 0,
+            grow: 0,
             cut_path: 0,
             scrub: weight(4),
         }

@@ -97,6 +97,16 @@ fn pools_keep_themselves_in_some_runs() {
     assert!(!Shape::settings_at_rest().balance);
 }
 
+/// In two worlds of five everything is read by itself, many times in a run.
+#[test]
+fn pools_are_scrubbed_by_themselves_in_some_runs() {
+    let scrubbed = shapes().filter(|(_, shape)| shape.settings().scrub_period_s > 0);
+    let scrubbed: Vec<Shape> = scrubbed.map(|(_, shape)| shape).collect();
+    assert!((700..900).contains(&scrubbed.len()), "{}", scrubbed.len());
+    assert!(scrubbed.iter().all(|shape| shape.settings().scrub_period_s <= 6));
+    assert_eq!(Shape::settings_at_rest().scrub_period_s, 0);
+}
+
 /// Every kind of fault but the crash is left out of about half of the runs.
 #[test]
 fn kinds_of_faults_are_left_out_of_some_runs() {
@@ -132,6 +142,7 @@ fn all(weights: &Weights) -> Vec<u32> {
         older_state,
         hand_over,
         retire,
+        grow,
         cut_path,
         scrub,
     } = *weights;
@@ -149,6 +160,7 @@ fn all(weights: &Weights) -> Vec<u32> {
         older_state,
         hand_over,
         retire,
+        grow,
     ];
     [&[stop, power_cut_all, pause][..], &network, &state, &drives].concat()
 }

@@ -192,6 +192,7 @@ fn is_of(key: &StateKey, volumes: &BTreeMap<VolumeId, String>) -> bool {
         StateKey::Volume(volume)
         | StateKey::Slabs(volume, _)
         | StateKey::Stale(volume, _)
+        | StateKey::Scrub(volume)
         | StateKey::VolumeRoom(volume) => volumes.contains_key(volume),
         StateKey::VolumeName(name) => volumes.values().any(|known| known == name),
         _ => false,

@@ -16,9 +16,7 @@ use spandrel_shared::{DriveId, Error, SlabIndex, Version};
 
 use crate::copy_sets::{CopySet, Member, SLABS_PER_CHUNK, SlabChunk, chunk_of};
 use crate::keys::StateKey;
-use crate::membership::{
-    VolumeMembership, check_set_change, count_by_drive, last_copy_error, last_copy_lost,
-};
+use crate::membership::{VolumeMembership, check_set_change, last_copy_error, last_copy_lost, room_of};
 use crate::records::{StaleRecord, VolumeOwner, VolumeRecord, VolumeWriter, encode};
 use crate::state::{ClusterState, PoolRoom, StateError, next_configuration};
 use crate::store::{Expected, StateStore, StoreErrorKind, Transaction};
@@ -147,25 +145,14 @@ impl<S: StateStore> ClusterState<S> {
         let mut transaction = change_record(seen, &after.record);
         let chunks: BTreeSet<_> = changes.keys().map(|slab| chunk_of(*slab)).collect();
         for chunk in chunks {
-            let first = (chunk * SLABS_PER_CHUNK) as usize;
-            let end = after.sets.len().min(first + SLABS_PER_CHUNK as usize);
-            let sets = after.sets[first..end].to_vec();
-            let key = StateKey::Slabs(seen.volume, chunk).key();
-            transaction = transaction.put(&key, encode(&SlabChunk { chunk, sets }));
+            transaction = put_chunk(transaction, &after, chunk);
         }
         let standing: BTreeSet<DriveId> = standing_members(&after.sets).map(|member| member.drive).collect();
         for drive in seen.marks.keys().filter(|drive| !standing.contains(drive)) {
             after.marks.remove(drive);
             transaction = transaction.delete(&StateKey::Stale(seen.volume, *drive).key());
         }
-        after.room.slabs = count_by_drive(&after.sets);
-        if after.room != seen.room {
-            let key = StateKey::VolumeRoom(seen.volume).key();
-            transaction = transaction.put(&key, encode(&after.room));
-            if check_growth(seen, &after, room)? {
-                transaction = room.promise(transaction);
-            }
-        }
+        transaction = put_room(transaction, seen, &mut after, room)?;
         self.commit_change(transaction, after).await
     }
 
@@ -206,7 +193,7 @@ impl<S: StateStore> ClusterState<S> {
         }
     }
 
-    async fn commit_change(
+    pub(crate) async fn commit_change(
         &self,
         transaction: Transaction,
         mut after: VolumeMembership,
@@ -223,19 +210,43 @@ fn standing_members(sets: &[CopySet]) -> impl Iterator<Item = &Member> {
 }
 
 /// The membership under the next configuration version.
-fn raised(seen: &VolumeMembership) -> VolumeMembership {
+pub(crate) fn raised(seen: &VolumeMembership) -> VolumeMembership {
     let mut after = seen.clone();
     after.record.configuration = next_configuration(seen.record.configuration);
     after
 }
 
 /// A transaction that changes the volume's record, if it is as it was seen.
-fn change_record(seen: &VolumeMembership, record: &VolumeRecord) -> Transaction {
+pub(crate) fn change_record(seen: &VolumeMembership, record: &VolumeRecord) -> Transaction {
     let key = StateKey::Volume(seen.volume).key();
     Transaction::new().expect(&key, Expected::ModifiedAt(seen.revision)).put(&key, encode(record))
 }
 
-fn check_owner(owner: VolumeOwner, seen: &VolumeMembership) -> Result<(), Error> {
+/// Writes a chunk of the copy sets as they are `after` a change, those that are to come among them.
+pub(crate) fn put_chunk(transaction: Transaction, after: &VolumeMembership, chunk: u32) -> Transaction {
+    let first = (chunk * SLABS_PER_CHUNK) as usize;
+    let sets = after.all_sets().skip(first).take(SLABS_PER_CHUNK as usize).cloned().collect();
+    let key = StateKey::Slabs(after.volume, chunk).key();
+    transaction.put(&key, encode(&SlabChunk { chunk, sets }))
+}
+
+/// Has the room by drive follow the copy sets. An error if `room` lacks what any drive gets more of.
+pub(crate) fn put_room(
+    transaction: Transaction,
+    seen: &VolumeMembership,
+    after: &mut VolumeMembership,
+    room: &PoolRoom,
+) -> Result<Transaction, Error> {
+    after.room = room_of(after.all_sets());
+    if after.room == seen.room {
+        return Ok(transaction);
+    }
+    let key = StateKey::VolumeRoom(seen.volume).key();
+    let transaction = transaction.put(&key, encode(&after.room));
+    Ok(if needs_room(seen, after, room)? { room.promise(transaction) } else { transaction })
+}
+
+pub(crate) fn check_owner(owner: VolumeOwner, seen: &VolumeMembership) -> Result<(), Error> {
     if seen.record.owner == Some(owner) {
         return Ok(());
     }
@@ -254,7 +265,7 @@ fn check_owner(owner: VolumeOwner, seen: &VolumeMembership) -> Result<(), Error>
 }
 
 /// Whether any drive gets more copies than before. An error if it has no room for them.
-fn check_growth(seen: &VolumeMembership, after: &VolumeMembership, room: &PoolRoom) -> Result<bool, Error> {
+fn needs_room(seen: &VolumeMembership, after: &VolumeMembership, room: &PoolRoom) -> Result<bool, Error> {
     let mut grows = false;
     for (drive, slabs) in &after.room.slabs {
         let more = slabs.saturating_sub(seen.room.slabs.get(drive).copied().unwrap_or(0));

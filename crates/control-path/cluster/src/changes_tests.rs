@@ -111,7 +111,7 @@ fn a_copy_is_rebuilt_on_another_drive() {
         assert_eq!(building.room.slabs[&drive(4, 0)], 1);
         assert!(!building.is_in_sync(&building.sets[299].members[3]));
         let next_room = state.pool_room().await.unwrap();
-        assert_eq!(next_room.promised(drive(4, 0)), 1);
+        assert_eq!(next_room.promised().slabs(drive(4, 0)), 1);
 
         let finished = changed(&building, 299, |members| {
             let former = members.iter().position(|member| member.part == 2).unwrap();

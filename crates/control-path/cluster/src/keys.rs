@@ -7,8 +7,10 @@
 //! drives/<drive>                 a drive of the pool
 //! volumes/<volume>               a volume: owner, epoch, configuration version
 //! volumes-by-name/<name>         the volume of that name
-//! slabs/<volume>/<chunk>         the copy sets of 256 slabs, chunk in 8 hexadecimal digits
+//! slabs/<volume>/<chunk>         the copy sets of 256 slabs, chunk in 8 hexadecimal digits; behind those that count,
+//!                                those that are to come to a volume that grows
 //! stale/<volume>/<drive>         the copies there may lack writes
+//! scrubs/<volume>                when the volume's slabs were read last, and what was found
 //! settings                       what is set for the whole pool
 //! room                           changes with every promise of room
 //! rooms/<volume>                 the room that the volume was promised, by drive
@@ -47,6 +49,8 @@ pub enum StateKey {
     Slabs(VolumeId, u32),
     /// A mark that a volume's copies on a drive may lack writes.
     Stale(VolumeId, DriveId),
+    /// How far the scrub of a volume is.
+    Scrub(VolumeId),
     /// What is set for the whole pool.
     Settings,
     /// What every promise of room changes.
@@ -95,6 +99,7 @@ impl StateKey {
                 Self::Slabs(volume.parse().ok()?, u32::from_str_radix(chunk, 16).ok()?)
             }
             ["stale", volume, drive] => Self::Stale(volume.parse().ok()?, drive.parse().ok()?),
+            ["scrubs", volume] => Self::Scrub(volume.parse().ok()?),
             [SETTINGS] => Self::Settings,
             ["room"] => Self::Room,
             ["rooms", volume] => Self::VolumeRoom(volume.parse().ok()?),
@@ -126,6 +131,7 @@ impl fmt::Display for StateKey {
             Self::VolumeName(name) => write!(formatter, "volumes-by-name/{name}"),
             Self::Slabs(volume, chunk) => write!(formatter, "slabs/{volume}/{chunk:08x}"),
             Self::Stale(volume, drive) => write!(formatter, "stale/{volume}/{drive}"),
+            Self::Scrub(volume) => write!(formatter, "scrubs/{volume}"),
             Self::Settings => formatter.write_str(SETTINGS),
             Self::Room => formatter.write_str("room"),
             Self::VolumeRoom(volume) => write!(formatter, "rooms/{volume}"),
@@ -161,6 +167,8 @@ pub const ACCESS: &str = "access/";
 pub const NODE_TOMBSTONES: &str = "tombstones/nodes/";
 /// The prefix of the room promised to volumes.
 pub const ROOMS: &str = "rooms/";
+/// The prefix of how far scrubs are.
+pub const SCRUBS: &str = "scrubs/";
 /// What is set for the whole pool.
 pub const SETTINGS: &str = "settings";
 /// What every change of what does not vanish by itself changes.

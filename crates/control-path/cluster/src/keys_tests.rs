@@ -14,6 +14,7 @@ fn keys_are_taken_apart_as_they_were_put_together() {
         (StateKey::Slabs(volume, 0x3ff), &slabs_of(volume)),
         (StateKey::Stale(volume, drive), &stale_of(volume)),
         (StateKey::Settings, SETTINGS),
+        (StateKey::Scrub(volume), SCRUBS),
         (StateKey::Room, "room"),
         (StateKey::Servers, "servers"),
         (StateKey::Changed, CHANGED),

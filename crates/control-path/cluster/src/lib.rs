@@ -6,8 +6,9 @@
 //!
 //! On it stand the [`records`] at their [`keys`], and [`ClusterState`], which reads and changes
 //! them: nodes and drives in [`state`], volumes in [`volumes`], a volume's copies and marks in
-//! [`changes`], copies that take the places of others in [`moves`], by the rules of [`membership`]; what is set for the
-//! whole pool in [`settings`]. A [`mirror`] keeps a part of it up to date in memory, and a [`stamp`] says how new a state
+//! [`changes`], copies that take the places of others in [`moves`], slabs that are to come in [`growth`], by the rules of
+//! [`membership`]; what is set for the whole pool in [`settings`], how far scrubs are in [`scrubs`]. A [`mirror`] keeps a part
+//! of it up to date in memory, and a [`stamp`] says how new a state
 //! is.
 //!
 //! What nodes promise each other without the state is in [`promises`], who lives in [`liveness`],
@@ -20,6 +21,7 @@ pub mod changes;
 pub mod conformance;
 pub mod copy_sets;
 pub mod counted;
+pub mod growth;
 pub mod keys;
 pub mod liveness;
 pub mod majority;
@@ -29,6 +31,7 @@ pub mod mirror;
 pub mod moves;
 pub mod promises;
 pub mod records;
+pub mod scrubs;
 pub mod servers;
 pub mod settings;
 pub mod simulated;
@@ -50,7 +53,8 @@ pub use records::{
     AccessRecord, AliveRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, JoinRecord, MediaClass,
     NodeRecord, Role, Stored, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter, WitnessRecord,
 };
+pub use scrubs::{ScrubFindings, ScrubRecord, ScrubSummary, SlabDate, UnwellSlab};
 pub use settings::SettingsRecord;
 pub use stamp::{StateStamp, generation_to_recover};
-pub use state::{ClusterState, PoolRoom, StateError};
-pub use volumes::{NewVolume, mirror_sets};
+pub use state::{ClusterState, PoolRoom, PromisedRoom, StateError};
+pub use volumes::{NewVolume, mirror_sets, mirror_sets_from};

@@ -28,6 +28,9 @@ pub struct VolumeMembership {
     pub revision: Revision,
     /// The copy sets, by slab.
     pub sets: Vec<CopySet>,
+    /// Those of the slabs that are to come behind these, if the volume grows: they have their places, and count for
+    /// nothing yet.
+    pub to_come: Vec<CopySet>,
     /// The drives whose copies may lack writes, and the version up to which they are complete.
     pub marks: BTreeMap<DriveId, Version>,
     /// The room that the volume was promised.
@@ -44,6 +47,11 @@ impl VolumeMembership {
     /// The drives that hold copies of the volume.
     pub fn drives(&self) -> BTreeSet<DriveId> {
         self.sets.iter().flat_map(|set| &set.members).map(|member| member.drive).collect()
+    }
+
+    /// The copy sets of all slabs, also of those that are to come.
+    pub fn all_sets(&self) -> impl Iterator<Item = &CopySet> + Clone {
+        self.sets.iter().chain(&self.to_come)
     }
 
     /// Whether a copy holds every answered write.
@@ -165,6 +173,20 @@ pub(crate) fn count_by_drive<'a>(sets: impl IntoIterator<Item = &'a CopySet>) ->
         *counts.entry(member.drive).or_default() += 1;
     }
     counts
+}
+
+/// The room that these copy sets take.
+pub(crate) fn room_of<'a>(sets: impl IntoIterator<Item = &'a CopySet> + Clone) -> VolumeRoomRecord {
+    let mut leaving = BTreeMap::new();
+    for set in sets.clone() {
+        let replaced = |member: &&Member| {
+            !member.building && set.members.iter().any(|other| other.building && other.part == member.part)
+        };
+        for member in set.members.iter().filter(replaced) {
+            *leaving.entry(member.drive).or_default() += 1;
+        }
+    }
+    VolumeRoomRecord { slabs: count_by_drive(sets), leaving }
 }
 
 #[cfg(test)]

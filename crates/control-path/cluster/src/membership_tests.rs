@@ -33,6 +33,7 @@ fn membership(sets: Vec<CopySet>, marked: &[u8]) -> VolumeMembership {
         record: VolumeRecord {
             name: "vm".to_owned(),
             size_bytes: (4 << 20) * sets.len() as u64,
+            grows_to_bytes: None,
             copies: 3,
             write_copies_min: 1,
             slab_bytes: SlabGeometry::new(4 << 20).expect("an allowed size"),
@@ -46,8 +47,9 @@ fn membership(sets: Vec<CopySet>, marked: &[u8]) -> VolumeMembership {
             created_unix_ms: 0,
         },
         revision: Revision(1),
-        room: VolumeRoomRecord { slabs: count_by_drive(&sets) },
+        room: room_of(&sets),
         sets,
+        to_come: Vec::new(),
         marks: marked.iter().map(|number| (drive(*number), Version::ZERO)).collect(),
         lost: Default::default(),
         nodes: (10..100).map(|number| (drive(number), NodeId::from_bytes([number / 10; 16]))).collect(),

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use spandrel_shared::{
-    ClusterId, ConfigurationVersion, DriveId, Epoch, Error, NodeId, ProcessIncarnation, SlabGeometry,
+    ClusterId, ConfigurationVersion, DriveId, Epoch, Error, NodeId, Place, ProcessIncarnation, SlabGeometry,
     Version, VolumeId,
 };
 
@@ -21,7 +21,7 @@ use crate::store::{Entry, Key, Revision, Value};
 pub trait Record: Sized {
     /// What people call it.
     const KIND: &'static str;
-    /// The format that this version writes, and the highest that it reads.
+    /// The highest format that this version writes and reads.
     const FORMAT: u32;
     /// The form in which it is stored.
     type Body: Serialize + DeserializeOwned;
@@ -30,6 +30,12 @@ pub trait Record: Sized {
     fn to_body(&self) -> Self::Body;
     /// The record of a stored form, or what is wrong with it.
     fn from_body(body: Self::Body) -> Result<Self, String>;
+
+    /// The format that this record is written in: the lowest that says all of it, so that older versions go on reading
+    /// what they understand.
+    fn format(&self) -> u32 {
+        Self::FORMAT
+    }
 }
 
 /// A record with the revision of its last change, which a transaction compares to change it again.
@@ -55,7 +61,7 @@ struct FormatOnly {
 
 /// The bytes of a record.
 pub fn encode<T: Record>(record: &T) -> Value {
-    let envelope = Envelope { format: T::FORMAT, body: record.to_body() };
+    let envelope = Envelope { format: record.format(), body: record.to_body() };
     serde_json::to_vec(&envelope).expect("records have only text keys and finite numbers").into()
 }
 
@@ -158,6 +164,9 @@ pub struct NodeRecord {
     /// Since when it is in maintenance; none if it is not. It owns no volume then that another node can own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance_since_unix_ms: Option<u64>,
+    /// Where it stands, as far as somebody has said.
+    #[serde(default, skip_serializing_if = "Place::is_unknown")]
+    pub place: Place,
 }
 record!(NodeRecord, "node", 1);
 
@@ -374,6 +383,9 @@ pub struct VolumeRecord {
     pub name: String,
     /// Its size; a multiple of a block.
     pub size_bytes: u64,
+    /// The size to which it is growing. The slabs that are to come have their places, and do not count yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grows_to_bytes: Option<u64>,
     /// Copies of each slab.
     pub copies: u8,
     /// In-sync copies that a write needs.
@@ -407,7 +419,7 @@ fn is_zero(generation: &u32) -> bool {
 
 impl Record for VolumeRecord {
     const KIND: &'static str = "volume";
-    const FORMAT: u32 = 1;
+    const FORMAT: u32 = VOLUME_GROWS;
     type Body = Self;
 
     fn to_body(&self) -> Self {
@@ -415,19 +427,43 @@ impl Record for VolumeRecord {
     }
 
     fn from_body(body: Self) -> Result<Self, String> {
-        let slabs = body.slab_bytes.slabs_for(body.size_bytes);
+        let slabs = body.slab_bytes.slabs_for(body.size_bytes.max(body.grows_to_bytes.unwrap_or(0)));
         if slabs >= u64::from(SLABS_MAX) {
             return Err(format!("it has {slabs} slabs, more than can be numbered"));
         }
-        Ok(body)
+        match body.grows_to_bytes.filter(|size| *size <= body.size_bytes) {
+            Some(size) => Err(format!("it is to grow from {} to {size} bytes", body.size_bytes)),
+            None => Ok(body),
+        }
+    }
+
+    /// A version that knows nothing of growth would take the slabs to come for damage: it is to leave the volume alone
+    /// until it has grown.
+    fn format(&self) -> u32 {
+        if self.grows_to_bytes.is_some() { VOLUME_GROWS } else { VOLUME_AT_REST }
     }
 }
+
+/// The format of a volume that does not grow.
+const VOLUME_AT_REST: u32 = 1;
+
+/// The format of a volume that grows.
+const VOLUME_GROWS: u32 = 2;
 
 impl VolumeRecord {
     /// How many slabs it has.
     pub fn slab_count(&self) -> u32 {
-        let slabs = self.slab_bytes.slabs_for(self.size_bytes);
-        u32::try_from(slabs).expect("larger sizes are refused at creation and when a record is read")
+        self.slabs_for(self.size_bytes)
+    }
+
+    /// How many slabs it has and will have, if it grows.
+    pub fn slab_count_grown(&self) -> u32 {
+        self.slabs_for(self.grows_to_bytes.unwrap_or(self.size_bytes))
+    }
+
+    fn slabs_for(&self, size_bytes: u64) -> u32 {
+        let slabs = self.slab_bytes.slabs_for(size_bytes);
+        u32::try_from(slabs).expect("larger sizes are refused beforehand, and when a record is read")
     }
 }
 
@@ -461,6 +497,9 @@ record!(RoomRecord, "room counter", 1);
 pub struct VolumeRoomRecord {
     /// Copies of slabs on each drive.
     pub slabs: BTreeMap<DriveId, u32>,
+    /// Those of them that give their room back when the copies are built that take their places. Only plans go by it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub leaving: BTreeMap<DriveId, u32>,
 }
 record!(VolumeRoomRecord, "room of a volume", 1);
 

@@ -47,6 +47,7 @@ fn the_stored_forms_never_change() {
             joined_unix_ms: 7,
             key_digest: None,
             maintenance_since_unix_ms: None,
+            place: Default::default(),
         },
         r#"{"format":1,"name":"n1","addresses":["10.0.0.1:7400"],"joined_unix_ms":7}"#,
     );
@@ -57,6 +58,7 @@ fn the_stored_forms_never_change() {
             joined_unix_ms: 7,
             key_digest: None,
             maintenance_since_unix_ms: Some(8),
+            place: Default::default(),
         },
         r#"{"format":1,"name":"n1","addresses":[],"joined_unix_ms":7,"maintenance_since_unix_ms":8}"#,
     );
@@ -78,23 +80,30 @@ fn the_stored_forms_never_change() {
         },
         r#"{"format":1,"node":"01010101-0101-0101-0101-010101010101","role":"cache","size_bytes":1099511627776,"blocks_usable":100,"slabs_promised_max":3,"attach_number":4,"state":"retired","damage":{"checksum_failures":1,"read_errors":2,"write_errors":3},"media":"nvme"}"#,
     );
+    let mut volume_record = VolumeRecord {
+        name: "vm".to_owned(),
+        size_bytes: 1 << 30,
+        grows_to_bytes: None,
+        copies: 3,
+        write_copies_min: 1,
+        slab_bytes: SlabGeometry::default(),
+        owner: Some(VolumeOwner { node, incarnation }),
+        preferred_owner: None,
+        writer: None,
+        epoch: Epoch(6),
+        configuration: ConfigurationVersion(7),
+        state: VolumeState::Ready,
+        generation: 0,
+        created_unix_ms: 8,
+    };
     check(
-        &VolumeRecord {
-            name: "vm".to_owned(),
-            size_bytes: 1 << 30,
-            copies: 3,
-            write_copies_min: 1,
-            slab_bytes: SlabGeometry::default(),
-            owner: Some(VolumeOwner { node, incarnation }),
-            preferred_owner: None,
-            writer: None,
-            epoch: Epoch(6),
-            configuration: ConfigurationVersion(7),
-            state: VolumeState::Ready,
-            generation: 0,
-            created_unix_ms: 8,
-        },
+        &volume_record,
         r#"{"format":1,"name":"vm","size_bytes":1073741824,"copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}"#,
+    );
+    volume_record.grows_to_bytes = Some(2 << 30);
+    check(
+        &volume_record,
+        r#"{"format":2,"name":"vm","size_bytes":1073741824,"grows_to_bytes":2147483648,"copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}"#,
     );
     check(&VolumeNameRecord { volume }, r#"{"format":1,"volume":"04040404-0404-0404-0404-040404040404"}"#);
     check(
@@ -103,8 +112,12 @@ fn the_stored_forms_never_change() {
     );
     check(&RoomRecord { promises: 3 }, r#"{"format":1,"promises":3}"#);
     check(
-        &VolumeRoomRecord { slabs: BTreeMap::from([(drive, 5)]) },
+        &VolumeRoomRecord { slabs: BTreeMap::from([(drive, 5)]), ..Default::default() },
         r#"{"format":1,"slabs":{"03030303-0303-0303-0303-030303030303":5}}"#,
+    );
+    check(
+        &VolumeRoomRecord { slabs: BTreeMap::from([(drive, 5)]), leaving: BTreeMap::from([(drive, 2)]) },
+        r#"{"format":1,"slabs":{"03030303-0303-0303-0303-030303030303":5},"leaving":{"03030303-0303-0303-0303-030303030303":2}}"#,
     );
     check(
         &TombstoneRecord { name: "vm".to_owned(), deleted_unix_ms: 9 },
@@ -159,4 +172,20 @@ fn unknown_fields_are_passed_over() {
     let stored =
         decode_node(r#"{"format":1,"name":"n","addresses":[],"joined_unix_ms":1,"rack":"r1"}"#).unwrap();
     assert_eq!(stored.record.name, "n");
+}
+
+/// Versions that know nothing of growth know a volume's format 1, and go on when it has grown.
+#[test]
+fn a_volume_that_grows_is_of_a_newer_format_for_so_long() {
+    let text = |format: u32, grows: &str| {
+        let text = format!(
+            r#"{{"format":{format},"name":"vm","size_bytes":4096{grows},"copies":1,"write_copies_min":1,"slab_bytes":4194304,"owner":null,"preferred_owner":null,"epoch":0,"configuration":0,"state":"ready","created_unix_ms":0}}"#
+        );
+        decode::<VolumeRecord>(&entry(text.as_bytes()))
+    };
+    assert_eq!(text(1, "").expect("it is at rest").record.format(), 1);
+    assert_eq!(text(2, r#","grows_to_bytes":8192"#).expect("it grows").record.format(), 2);
+    assert_eq!(text(3, "").expect_err("it is newer").code, "STATE_TOO_NEW");
+    let smaller = text(2, r#","grows_to_bytes":4096"#).expect_err("that is no growth");
+    assert_eq!(smaller.code, "STATE_DAMAGED");
 }

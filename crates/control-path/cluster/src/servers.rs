@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use spandrel_shared::{DriveId, Error, NodeId, VolumeId};
+use spandrel_shared::{DriveId, Error, NodeId, Place, VolumeId};
 
 use crate::keys::{self, StateKey};
 use crate::records::{
@@ -139,6 +139,22 @@ impl<S: StateStore> ClusterState<S> {
         self.commit(transaction.put(&StateKey::Node(node).key(), encode(&record))).await.map(drop)
     }
 
+    /// Says where a node stands. `Conflict` if its record changes at the same time.
+    ///
+    /// Errors besides the store's: `NODE_UNKNOWN`.
+    pub async fn set_place(
+        &self,
+        node: NodeId,
+        change: impl FnOnce(&mut Place),
+    ) -> Result<Place, StateError> {
+        let key = StateKey::Node(node);
+        let stored: Option<Stored<NodeRecord>> = self.get(&key).await?;
+        let stored = stored.ok_or_else(|| unknown_node(&node.to_string()))?;
+        let mut record = stored.record;
+        change(&mut record.place);
+        Ok(self.put(&key, Expected::ModifiedAt(stored.revision), record).await?.record.place)
+    }
+
     /// Whether a server has left the cluster.
     pub async fn is_removed(&self, server: NodeId) -> Result<bool, StateError> {
         let tombstone = self.get::<TombstoneRecord>(&StateKey::NodeTombstone(server)).await?;
@@ -245,6 +261,7 @@ impl NewServer {
                 joined_unix_ms,
                 key_digest: Some(key_digest),
                 maintenance_since_unix_ms: None,
+                place: Place::default(),
             };
             (StateKey::Node(self.id).key(), encode(&record))
         }

@@ -110,6 +110,7 @@ fn who_has_left_does_not_come_back() {
             joined_unix_ms: 0,
             key_digest: None,
             maintenance_since_unix_ms: None,
+            place: Default::default(),
         };
         let started = state.put_node(node(2), Expected::Absent, record).await;
         assert_eq!(code(started), "SERVER_REMOVED", "by a start neither");

@@ -1,6 +1,7 @@
 //! What is set for the whole pool, and what it was asked for.
 
 use serde::{Deserialize, Serialize};
+use spandrel_shared::RepairShare;
 
 use crate::keys::StateKey;
 use crate::records::{Record, Stored, record};
@@ -18,7 +19,13 @@ pub struct SettingsRecord {
     pub rebuild_after_node_s: u32,
     /// Whether copies are spread by themselves over drives that are filled unevenly.
     pub balance: bool,
-    /// When it was asked for last that they be spread as evenly as they can, whatever [`Self::balance`] says.
+    /// How much of the nodes' work the repair of copies may be, beside that for clients.
+    pub repair_share: RepairShare,
+    /// Whether a drive that was slow three times, with less than an hour in between, is retired.
+    pub retire_slow: bool,
+    /// Within how many seconds every block of every copy is read and compared once; 0 if that is not done by itself.
+    pub scrub_period_s: u32,
+    /// When it was asked for last that copies be spread as evenly as they can, whatever [`Self::balance`] says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimize_since_unix_ms: Option<u64>,
 }
@@ -30,6 +37,9 @@ impl Default for SettingsRecord {
             rebuild_after_drive_s: 15 * 60,
             rebuild_after_node_s: 60 * 60,
             balance: true,
+            repair_share: RepairShare::default(),
+            retire_slow: false,
+            scrub_period_s: 4 * 7 * 24 * 60 * 60,
             optimize_since_unix_ms: None,
         }
     }

@@ -30,3 +30,12 @@ fn settings_of_other_versions_can_be_read() {
     let text = String::from_utf8(encode(&SettingsRecord::default()).to_vec()).unwrap();
     assert_eq!(read(&text).unwrap().record, SettingsRecord::default());
 }
+
+#[test]
+fn the_repair_share_is_written_as_people_write_it() {
+    for repair_share in RepairShare::ALL {
+        let written = encode(&SettingsRecord { repair_share, ..SettingsRecord::default() });
+        let text = String::from_utf8(written.to_vec()).unwrap();
+        assert!(text.contains(&format!("\"repair_share\":\"{repair_share}\"")), "{text}");
+    }
+}

@@ -79,40 +79,59 @@ pub struct PoolRoom {
     pub drives: BTreeMap<DriveId, DriveRecord>,
     /// What each volume was promised.
     pub volumes: BTreeMap<VolumeId, VolumeRoomRecord>,
-    /// The sum of that on each drive, once somebody has asked for it: there can be thousands of volumes.
-    promised: OnceLock<BTreeMap<DriveId, u64>>,
+    /// The sum of that, once somebody has asked for it: there can be thousands of volumes.
+    promised: OnceLock<PromisedRoom>,
+}
+
+/// What all volumes together were promised on each drive, in copies of slabs.
+#[derive(Clone, Debug, Default)]
+pub struct PromisedRoom {
+    by_drive: BTreeMap<DriveId, Promised>,
+}
+
+/// What was promised on a drive.
+#[derive(Clone, Copy, Debug, Default)]
+struct Promised {
+    slabs: u64,
+    leaving: u64,
+}
+
+impl PromisedRoom {
+    /// The sum of what these volumes were promised.
+    pub fn sum<'a>(volumes: impl IntoIterator<Item = &'a VolumeRoomRecord>) -> Self {
+        let mut by_drive: BTreeMap<DriveId, Promised> = BTreeMap::new();
+        for room in volumes {
+            for (drive, slabs) in &room.slabs {
+                by_drive.entry(*drive).or_default().slabs += u64::from(*slabs);
+            }
+            for (drive, slabs) in &room.leaving {
+                by_drive.entry(*drive).or_default().leaving += u64::from(*slabs);
+            }
+        }
+        Self { by_drive }
+    }
+
+    /// Copies that were promised on a drive.
+    pub fn slabs(&self, drive: DriveId) -> u64 {
+        self.by_drive.get(&drive).map_or(0, |promised| promised.slabs)
+    }
+
+    /// Those of them that give their room back when the copies are built that take their places.
+    pub fn leaving(&self, drive: DriveId) -> u64 {
+        self.by_drive.get(&drive).map_or(0, |promised| promised.leaving)
+    }
 }
 
 impl PoolRoom {
-    /// The room that these records show. Nothing can be promised by it: it may lag behind the state.
-    pub fn shown(
-        drives: impl IntoIterator<Item = (DriveId, DriveRecord)>,
-        volumes: impl IntoIterator<Item = (VolumeId, VolumeRoomRecord)>,
-    ) -> Self {
-        let (drives, volumes) = (drives.into_iter().collect(), volumes.into_iter().collect());
-        Self { drives, volumes, ..Self::default() }
-    }
-
-    /// Copies of slabs that were promised, on each drive on which any were.
-    fn promised_by_drive(&self) -> &BTreeMap<DriveId, u64> {
-        self.promised.get_or_init(|| {
-            let mut promised = BTreeMap::new();
-            for (drive, slabs) in self.volumes.values().flat_map(|room| &room.slabs) {
-                *promised.entry(*drive).or_default() += u64::from(*slabs);
-            }
-            promised
-        })
-    }
-
-    /// Copies of slabs that were promised on a drive.
-    pub fn promised(&self, drive: DriveId) -> u64 {
-        self.promised_by_drive().get(&drive).copied().unwrap_or(0)
+    /// What all volumes together were promised.
+    pub fn promised(&self) -> &PromisedRoom {
+        self.promised.get_or_init(|| PromisedRoom::sum(self.volumes.values()))
     }
 
     /// Copies of slabs that may still be promised on a drive.
     pub fn free(&self, drive: DriveId) -> u64 {
         let most = self.drives.get(&drive).map_or(0, |record| u64::from(record.slabs_promised_max));
-        most.saturating_sub(self.promised(drive))
+        most.saturating_sub(self.promised().slabs(drive))
     }
 
     /// Adds a promise of room to a transaction.
@@ -426,7 +445,7 @@ impl<S: StateStore> ClusterState<S> {
     ) -> Result<(), StateError> {
         let room = self.pool_room().await?;
         let Some(stored) = self.get::<DriveRecord>(&StateKey::Drive(drive)).await? else { return Ok(()) };
-        let promised = room.promised(drive);
+        let promised = room.promised().slabs(drive);
         if promised > 0 {
             return Err(Error::new(
                 "DRIVE_HOLDS_COPIES",
@@ -490,11 +509,12 @@ impl VolumeMembership {
             }
             sets.extend(chunk.record.sets);
         }
-        let slabs = stored.record.slab_count() as usize;
+        let slabs = stored.record.slab_count_grown() as usize;
         if stored.record.state == VolumeState::Ready && sets.len() != slabs {
             let why = format!("{} of {slabs} slabs have copies", sets.len());
             return Err(damaged(&entry.key, VolumeRecord::KIND, why));
         }
+        let to_come = sets.split_off(sets.len().min(stored.record.slab_count() as usize));
         let marks: BTreeMap<_, Stored<StaleRecord>> =
             decode_group(&keys::stale_of(volume), &snapshot.groups[2])?;
         let room: Option<Stored<VolumeRoomRecord>> = snapshot.entry(3).map(decode).transpose()?;
@@ -504,6 +524,7 @@ impl VolumeMembership {
             record: stored.record,
             revision: stored.revision,
             sets,
+            to_come,
             marks: marks.into_iter().map(|(drive, mark)| (drive, mark.record.since)).collect(),
             room: room.map(|room| room.record).unwrap_or_default(),
             lost: drives

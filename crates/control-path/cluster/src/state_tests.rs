@@ -94,7 +94,10 @@ fn drives_and_nodes_that_are_in_use_stay() {
         assert_eq!(room.free(drive(1, 0)), 8);
         state.create_volume(&new_volume(1, 4, 2), &plan(4, 2, 2, 1, 1), &room).await.unwrap();
         let room = state.pool_room().await.unwrap();
-        assert_eq!((room.promised(drive(1, 0)), room.free(drive(1, 0)), room.free(drive(3, 0))), (4, 4, 8));
+        assert_eq!(
+            (room.promised().slabs(drive(1, 0)), room.free(drive(1, 0)), room.free(drive(3, 0))),
+            (4, 4, 8)
+        );
         assert_eq!(room.free(drive(9, 9)), 0);
 
         let error = refused(state.remove_drive(drive(1, 0), "sda", 7, false).await);

@@ -93,6 +93,7 @@ impl TestCluster {
                     joined_unix_ms: 0,
                     key_digest: None,
                     maintenance_since_unix_ms: None,
+                    place: Default::default(),
                 };
                 state.put(&StateKey::Node(node(number)), Expected::Absent, record).await.expect("a new node");
                 for one in 0..drives {

@@ -15,7 +15,7 @@ use spandrel_shared::{
 
 use crate::copy_sets::{CopyBatch, CopySet, Layout, Member, SLABS_MAX, SLABS_PER_CHUNK, SlabChunk};
 use crate::keys::{self, StateKey};
-use crate::membership::count_by_drive;
+use crate::membership::{count_by_drive, room_of};
 use crate::records::{
     Record, Stored, VolumeNameRecord, VolumeOwner, VolumeRecord, VolumeRoomRecord, VolumeState, damaged,
     decode, encode,
@@ -59,6 +59,7 @@ impl NewVolume {
         VolumeRecord {
             name: self.name.clone(),
             size_bytes: self.size_bytes,
+            grows_to_bytes: None,
             copies: self.copies,
             write_copies_min: self.write_copies_min,
             slab_bytes: self.slab_bytes,
@@ -102,6 +103,16 @@ pub fn mirror_sets<'a>(
     batch: CopyBatch,
     copies: u8,
 ) -> Vec<CopySet> {
+    mirror_sets_from(0, slabs, batch, copies)
+}
+
+/// The same for slabs that come behind others: the first of them is number `first`.
+pub fn mirror_sets_from<'a>(
+    first: u32,
+    slabs: impl IntoIterator<Item = &'a [DriveId]>,
+    batch: CopyBatch,
+    copies: u8,
+) -> Vec<CopySet> {
     let set = |(slab, drives): (u32, &[DriveId])| CopySet {
         layout: Layout::Copies { copies },
         members: drives
@@ -110,7 +121,7 @@ pub fn mirror_sets<'a>(
             .map(|(drive, part)| mirror_member(*drive, batch, slab, part))
             .collect(),
     };
-    (0..).zip(slabs).map(set).collect()
+    (first..).zip(slabs).map(set).collect()
 }
 
 fn mirror_member(drive: DriveId, batch: CopyBatch, slab: u32, part: u8) -> Member {
@@ -167,10 +178,7 @@ impl<S: StateStore> ClusterState<S> {
             .expect(&tombstone_key, Expected::Absent)
             .put(&record_key, encode(&new.record()))
             .put(&name_key, encode(&VolumeNameRecord { volume: new.id }))
-            .put(
-                &StateKey::VolumeRoom(new.id).key(),
-                encode(&VolumeRoomRecord { slabs: count_by_drive(sets) }),
-            );
+            .put(&StateKey::VolumeRoom(new.id).key(), encode(&room_of(sets)));
         match self.commit(room.promise(transaction)).await {
             Err(StateError::Conflict) => {}
             result => return result.map(drop),
@@ -311,6 +319,7 @@ impl<S: StateStore> ClusterState<S> {
             .expect(&key.key(), unchanged)
             .delete(&key.key())
             .delete(&StateKey::VolumeRoom(volume).key())
+            .delete(&StateKey::Scrub(volume).key())
             .put(&StateKey::VolumeTombstone(volume).key(), tombstone(&stored.record.name, now_unix_ms));
         self.commit(transaction).await.map(drop)
     }
@@ -337,21 +346,17 @@ pub(crate) fn in_batches(writes: Vec<(Key, Value)>) -> Vec<Vec<(Key, Value)>> {
     batches
 }
 
-/// Whether the copy sets are those of such a volume and fit into the room.
-fn check_sets(new: &NewVolume, sets: &[CopySet], room: &PoolRoom) -> Result<(), Error> {
-    let refuse = |why: String| {
-        Err(Error::new(
-            "POOL_CHANGED",
-            format!("the volume {} cannot be placed as planned", new.name),
-            why,
-            "try again: the pool has changed since the plan was made",
-        ))
-    };
-    let slabs = new.slab_bytes.slabs_for(new.size_bytes);
-    assert_eq!(sets.len() as u64, slabs, "a plan has a copy set for each slab");
-    for (set, slab) in sets.iter().zip(0_u32..) {
-        assert_eq!(set.members.len(), usize::from(new.copies), "slab {slab} has as many copies as asked for");
-        assert!(set.members.iter().all(|member| !member.building), "a new volume's copies hold all there is");
+/// Whether the copy sets of new slabs, from `first` on, have so many copies each, on different nodes.
+pub(crate) fn check_new_sets(
+    name: &str,
+    first: u32,
+    sets: &[CopySet],
+    copies: u8,
+    room: &PoolRoom,
+) -> Result<(), Error> {
+    for (set, slab) in sets.iter().zip(first..) {
+        assert_eq!(set.members.len(), usize::from(copies), "slab {slab} has as many copies as asked for");
+        assert!(set.members.iter().all(|member| !member.building), "a new slab's copies hold all there is");
         let nodes: BTreeSet<_> = set
             .members
             .iter()
@@ -359,16 +364,35 @@ fn check_sets(new: &NewVolume, sets: &[CopySet], room: &PoolRoom) -> Result<(), 
             .map(|drive| drive.node)
             .collect();
         if nodes.len() != set.members.len() {
-            return refuse(format!("the copies of slab {slab} would not be on {} nodes", new.copies));
-        }
-    }
-    for (drive, slabs) in count_by_drive(sets) {
-        let free = room.free(drive);
-        if u64::from(slabs) > free {
-            return refuse(format!("drive {drive} has room for {free} slabs, not for {slabs}"));
+            let why = format!("the copies of slab {slab} would not be on {copies} nodes");
+            return Err(not_as_planned(name, why));
         }
     }
     Ok(())
+}
+
+/// Whether the copy sets are those of such a volume and fit into the room.
+fn check_sets(new: &NewVolume, sets: &[CopySet], room: &PoolRoom) -> Result<(), Error> {
+    let slabs = new.slab_bytes.slabs_for(new.size_bytes);
+    assert_eq!(sets.len() as u64, slabs, "a plan has a copy set for each slab");
+    check_new_sets(&new.name, 0, sets, new.copies, room)?;
+    for (drive, slabs) in count_by_drive(sets) {
+        let free = room.free(drive);
+        if u64::from(slabs) > free {
+            let why = format!("drive {drive} has room for {free} slabs, not for {slabs}");
+            return Err(not_as_planned(&new.name, why));
+        }
+    }
+    Ok(())
+}
+
+fn not_as_planned(name: &str, why: String) -> Error {
+    Error::new(
+        "POOL_CHANGED",
+        format!("the volume {name} cannot be placed as planned"),
+        why,
+        "try again: the pool has changed since the plan was made",
+    )
 }
 
 /// Places the slabs of the chunks that are missing on the drives where room was promised and is

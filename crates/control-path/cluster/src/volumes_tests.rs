@@ -63,7 +63,7 @@ fn a_volume_is_made_in_many_transactions_and_deleted() {
         let keys: Vec<_> = about_it.map(|entry| entry.key.clone()).collect();
         assert_eq!(keys, [StateKey::VolumeTombstone(volume(1)).key()]);
         let room = state.pool_room().await.unwrap();
-        assert_eq!(room.promised(drive(1, 0)), 0);
+        assert_eq!(room.promised().slabs(drive(1, 0)), 0);
         let revived = state.create_volume(&new_volume(1, 1, 2), &plan(1, 2, 2, 1, 1), &room).await;
         assert_eq!(revived, Err(StateError::Conflict), "identities are never reused");
         let renamed = NewVolume { id: volume(2), ..new_volume(1, 1, 2) };
@@ -208,7 +208,7 @@ fn room_is_promised_once() {
             let room = reader.pool_room().await.unwrap();
             let made = made.into_iter().filter(|made| *made).count();
             assert_eq!(made, 3, "seed {seed}: each of two drives has room for three volumes of three slabs");
-            assert_eq!(room.promised(drive(1, 0)), 9);
+            assert_eq!(room.promised().slabs(drive(1, 0)), 9);
         });
     }
 }

@@ -24,6 +24,8 @@ pub struct DriveFacts {
     pub is_given_up: bool,
     /// Whether the cluster moves its copies away.
     pub is_retired: bool,
+    /// Whether it answers much more slowly than others.
+    pub is_slow: bool,
     /// Damage that was found on it.
     pub blocks_damaged: u64,
 }
@@ -47,6 +49,9 @@ pub fn status(facts: &DriveFacts) -> Status {
     }
     if facts.is_retired {
         findings.push((Warning, OperationalStatus::RemovingFromPool));
+    }
+    if facts.is_slow {
+        findings.push((Warning, OperationalStatus::AbnormalLatency));
     }
     if facts.blocks_damaged > 0 {
         findings.push((Warning, OperationalStatus::IoError));

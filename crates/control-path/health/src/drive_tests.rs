@@ -5,6 +5,7 @@ const GOOD: DriveFacts = DriveFacts {
     trouble: None,
     is_given_up: false,
     is_retired: false,
+    is_slow: false,
     blocks_damaged: 0,
 };
 
@@ -22,6 +23,7 @@ fn each_fact_has_its_word() {
     assert_eq!(text(trouble(DriveTrouble::Failed)), "Unhealthy (Not Usable)");
     assert_eq!(text(DriveFacts { is_given_up: true, ..GOOD }), "Unhealthy (Failed Media)");
     assert_eq!(text(DriveFacts { is_retired: true, ..GOOD }), "Warning (Removing From Pool)");
+    assert_eq!(text(DriveFacts { is_slow: true, ..GOOD }), "Warning (Abnormal Latency)");
     assert_eq!(text(DriveFacts { blocks_damaged: 1, ..GOOD }), "Warning (IO Error)");
 }
 

@@ -71,6 +71,8 @@ operational! {
     RemovingFromPool = "Removing From Pool",
     /// A drive: reads or writes have failed, or blocks were damaged.
     IoError = "IO Error",
+    /// A drive: it holds others up.
+    AbnormalLatency = "Abnormal Latency",
     /// A drive: it was given up.
     FailedMedia = "Failed Media",
     /// A drive: it carries something else.

@@ -40,12 +40,20 @@ fn example() -> PoolView {
             name: format!("node-{number}"),
             is_online: true,
             volumes_owned: 0,
+            place: Default::default(),
             is_in_maintenance: false,
         });
         for place in 1..=2 {
             let drive = DriveId::from_bytes([number * 16 + place; 16]);
             let (slabs_total, slabs_used) = (EXAMPLE_SLABS, 0);
-            view.drives.push(DriveRoom { drive, node, slabs_total, slabs_used, is_online: true });
+            view.drives.push(DriveRoom {
+                drive,
+                node,
+                slabs_total,
+                slabs_used,
+                slabs_leaving: 0,
+                is_online: true,
+            });
         }
     }
     view

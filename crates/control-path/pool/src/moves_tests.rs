@@ -1,7 +1,8 @@
 use proptest::prelude::*;
-use spandrel_shared::SlabGeometry;
+use spandrel_shared::{Place, SlabGeometry};
 
 use super::*;
+use crate::evenness::{copies_to_even_out, even_per_mille, part_of_one, spread_per_mille};
 use crate::plan::{VolumeRequest, plan_volume};
 use crate::space::usable_slabs;
 use crate::view::NodeRoom;
@@ -37,13 +38,7 @@ impl Lab {
         let size_bytes = slabs * SLAB_BYTES;
         let request = VolumeRequest { name: "data", size_bytes, copies: Some(copies), owner: None };
         let plan = plan_volume(&lab.view, &request).ok()?;
-        let copy = |(part, drive): (u8, &DriveId)| PlacedCopy {
-            part,
-            drive: *drive,
-            is_whole: true,
-            is_building: false,
-        };
-        lab.volume.slabs = plan.slabs.iter().map(|drives| (0..).zip(drives).map(copy).collect()).collect();
+        lab.volume.slabs = plan.slabs.iter().map(|drives| whole(drives)).collect();
         for (drive, count) in plan.copies_per_drive() {
             lab.drive(drive).slabs_used = count;
         }
@@ -53,11 +48,15 @@ impl Lab {
     fn add_node(&mut self, drives: &[u32]) {
         let number = self.view.nodes.len() as u8 + 1;
         let (node, name) = (node_id(number), format!("node-{number}"));
-        let room = NodeRoom { node, name, is_online: true, volumes_owned: 0, is_in_maintenance: false };
+        let place = Place::default();
+        let room =
+            NodeRoom { node, name, is_online: true, volumes_owned: 0, place, is_in_maintenance: false };
         self.view.nodes.push(room);
         for (place, slabs_total) in (1..).zip(drives) {
             let drive = drive_id(number, place);
-            let room = DriveRoom { drive, node, slabs_total: *slabs_total, slabs_used: 0, is_online: true };
+            let slabs_total = *slabs_total;
+            let room =
+                DriveRoom { drive, node, slabs_total, slabs_used: 0, slabs_leaving: 0, is_online: true };
             self.view.drives.push(room);
         }
     }
@@ -103,8 +102,8 @@ impl Lab {
     /// Moves until there is nothing left to move. Returns how many copies have no place.
     fn replace_all(&mut self, leaving: &BTreeSet<DriveId>, moves_max: usize) -> u64 {
         for _ in 0..10_000 {
-            let plan = plan_replacements(&self.view, &self.volume, leaving, moves_max);
-            assert!(plan.moves.len() <= moves_max);
+            let plan = plan_replacements(&self.view, &self.volume, leaving, moves_max, 0);
+            assert!(!plan.is_cut_short && plan.moves.len() <= moves_max);
             assert!(plan.moves.iter().all(|next| !leaving.contains(&next.to)));
             if plan.moves.is_empty() {
                 return plan.without_place;
@@ -117,7 +116,7 @@ impl Lab {
     fn even_out(&mut self) -> usize {
         let mut moved = 0;
         for _ in 0..10_000 {
-            let moves = plan_balance(&self.view, &self.volume, 8);
+            let moves = plan_balance(&self.view, &self.volume, 8, 0).moves;
             if moves.is_empty() {
                 return moved;
             }
@@ -130,6 +129,17 @@ impl Lab {
     fn copies_on(&self, drives: &BTreeSet<DriveId>) -> usize {
         self.volume.slabs.iter().flatten().filter(|copy| drives.contains(&copy.drive)).count()
     }
+}
+
+/// The copies of a slab on these drives, each whole.
+fn whole(drives: &[DriveId]) -> Vec<PlacedCopy> {
+    let copy = |(part, drive): (u8, &DriveId)| PlacedCopy {
+        part,
+        drive: *drive,
+        is_whole: true,
+        is_building: false,
+    };
+    (0..).zip(drives).map(copy).collect()
 }
 
 fn node_of(copy: &PlacedCopy) -> u8 {
@@ -193,26 +203,26 @@ fn what_a_lost_drive_held_goes_to_many() {
     let lost = BTreeSet::from([drive_id(2, 1)]);
     let held = lab.copies_on(&lost);
     assert!(held > 20);
-    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1000);
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1000, 0);
     assert_eq!((plan.moves.len(), plan.without_place), (held, 0));
     let targets: BTreeSet<DriveId> = plan.moves.iter().map(|next| next.to).collect();
     assert_eq!(targets.len(), 8, "all but those of the owner's node, which has a copy of each slab");
     lab.carry_out(&plan.moves);
     assert_eq!(lab.copies_on(&lost), 0);
-    assert_eq!(plan_replacements(&lab.view, &lab.volume, &lost, 1000), MovesPlan::default());
+    assert_eq!(plan_replacements(&lab.view, &lab.volume, &lost, 1000, 0), MovesPlan::default());
 }
 
 #[test]
 fn what_is_being_built_is_not_begun_again() {
     let lab = Lab::new(&vec![vec![100, 100]; 4], 20, 2).unwrap();
     let lost = BTreeSet::from([drive_id(2, 1)]);
-    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 3);
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 3, 0);
     let mut begun = lab.clone();
     for next in &plan.moves {
         let built = PlacedCopy { part: next.part, drive: next.to, is_whole: false, is_building: true };
         begun.volume.slabs[next.slab.0 as usize].push(built);
     }
-    let rest = plan_replacements(&begun.view, &begun.volume, &lost, 1000);
+    let rest = plan_replacements(&begun.view, &begun.volume, &lost, 1000, 0);
     assert_eq!(rest.moves.len() + 3, lab.copies_on(&lost));
     assert!(rest.moves.iter().all(|next| !plan.moves.iter().any(|other| other.slab == next.slab)));
 }
@@ -227,7 +237,7 @@ fn the_most_endangered_come_first() {
     let endangered = *on_lost.last().unwrap();
     let stale = lab.volume.slabs[endangered].iter_mut().find(|copy| node_of(copy) != 1).unwrap();
     stale.is_whole = false;
-    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1);
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1, 0);
     assert_eq!(plan.moves[0].slab, SlabIndex(endangered as u32));
 }
 
@@ -236,10 +246,10 @@ fn what_lies_with_the_owner_stays_with_it() {
     let mut lab = Lab::new(&vec![vec![100, 100]; 4], 40, 3).unwrap();
     lab.volume.owner = Some(node_id(1));
     let leaving = BTreeSet::from([drive_id(1, 1)]);
-    let plan = plan_replacements(&lab.view, &lab.volume, &leaving, 1000);
+    let plan = plan_replacements(&lab.view, &lab.volume, &leaving, 1000, 0);
     assert!(!plan.moves.is_empty() && plan.moves.iter().all(|next| next.to == drive_id(1, 2)));
     lab.add_node(&[100, 100]);
-    let moves = plan_balance(&lab.view, &lab.volume, 1000);
+    let moves = plan_balance(&lab.view, &lab.volume, 1000, 0).moves;
     let from_owner = |next: &Move| {
         let copies = &lab.volume.slabs[next.slab.0 as usize];
         node_of(copies.iter().find(|copy| copy.part == next.part).unwrap()) == 1
@@ -251,6 +261,274 @@ fn what_lies_with_the_owner_stays_with_it() {
 fn without_a_third_node_nothing_can_be_built() {
     let lab = Lab::new(&vec![vec![100, 100]; 3], 10, 3).unwrap();
     let lost: BTreeSet<DriveId> = [drive_id(3, 1), drive_id(3, 2)].into();
-    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1000);
+    let plan = plan_replacements(&lab.view, &lab.volume, &lost, 1000, 0);
     assert_eq!((plan.moves.len(), plan.without_place), (0, 10));
+}
+
+/// Only one slab of many has a copy that can be moved. It is found when it is its turn.
+#[test]
+fn a_plan_that_is_cut_short_looks_at_other_slabs_next_time() {
+    let mut lab = Lab::new(&[vec![100]], 100, 1).unwrap();
+    lab.add_node(&[100]);
+    let fixed = lab.volume.slabs.iter_mut().enumerate().filter(|(slab, _)| *slab != 60);
+    fixed.flat_map(|(_, copies)| copies).for_each(|copy| copy.is_whole = false);
+    let none_leaves = BTreeSet::new();
+    let plan = |turn| {
+        let planner = Planner::new(&lab.view, &lab.volume, &none_leaves, turn);
+        planner.tries_left.set(10);
+        planner.balance(1)
+    };
+    let plans: Vec<MovesPlan> = (0..200).map(plan).collect();
+    let moved = plans.iter().filter(|plan| plan.moves.iter().any(|next| next.slab == SlabIndex(60))).count();
+    assert!((1..100).contains(&moved), "{moved}");
+    assert!(plans.iter().all(|plan| plan.is_cut_short == plan.moves.is_empty()));
+    let whole = plan_balance(&lab.view, &lab.volume, 1, 0);
+    assert!(!whole.moves.is_empty() && !whole.is_cut_short);
+}
+
+/// A copy of a slab that holds every answered write, or not.
+fn copy(part: u8, drive: DriveId, is_whole: bool) -> PlacedCopy {
+    PlacedCopy { part, drive, is_whole, is_building: false }
+}
+
+/// A volume whose copies no drive takes can have hundreds of thousands of slabs.
+#[test]
+fn that_there_is_no_place_is_found_out_once_for_slabs_that_lie_alike() {
+    let lab = Lab::new(&vec![vec![1000]; 3], 500, 3).unwrap();
+    let leaving = BTreeSet::from([drive_id(3, 1)]);
+    let mut planner = Planner::new(&lab.view, &lab.volume, &leaving, 0);
+    let before = planner.tries_left.get();
+    let pending = planner.pending();
+    assert_eq!(pending.len(), 500);
+    assert!(pending.into_iter().all(|(_, slab, copy)| planner.place(slab, &copy).is_none()));
+    assert_eq!(planner.tries_left.get(), before - 1);
+}
+
+#[test]
+fn of_slabs_that_are_as_urgent_others_are_first_each_time() {
+    let lab = Lab::new(&vec![vec![1000]; 4], 500, 3).unwrap();
+    let leaving = BTreeSet::from([drive_id(3, 1)]);
+    let first = |turn| plan_replacements(&lab.view, &lab.volume, &leaving, 1, turn).moves[0].slab;
+    assert_ne!(first(1), first(2));
+}
+
+/// Room is only on the first node. For the first slab, which is the more urgent one, it is found behind a hundred others;
+/// for the second one at once.
+#[test]
+fn a_long_search_for_room_leaves_some_of_it_to_those_behind_it() {
+    let mut lab = Lab::new(&[vec![200], vec![200], vec![200], vec![200], vec![200, 200]], 1, 1).unwrap();
+    let [one, two, three, four] = [1, 2, 3, 4].map(|node| drive_id(node, 1));
+    let (leaving, last) = (drive_id(5, 1), drive_id(5, 2));
+    let urgent = vec![copy(0, one, true), copy(1, three, false), copy(2, leaving, true)];
+    let next = vec![copy(0, one, true), copy(1, two, true), copy(2, leaving, true)];
+    let movable = vec![copy(0, three, true), copy(1, last, true)];
+    let others = vec![copy(0, one, true), copy(1, two, true), copy(2, four, true)];
+    lab.volume.slabs = [urgent, next, movable].into_iter().chain(vec![others; 100]).collect();
+    for room in &mut lab.view.drives {
+        let copies = lab.volume.slabs.iter().flatten().filter(|copy| copy.drive == room.drive);
+        room.slabs_used = copies.count() as u32;
+        room.slabs_total = room.slabs_used + if room.drive == one { 9 } else { 0 };
+    }
+    let leaving = BTreeSet::from([leaving]);
+    let planner = Planner::new(&lab.view, &lab.volume, &leaving, 0);
+    planner.tries_left.set(40);
+    let plan = planner.replace(16);
+    assert_eq!(plan.moves, [Move { slab: SlabIndex(2), part: 0, to: one }]);
+    assert_eq!((plan.without_place, plan.is_cut_short), (1, true));
+}
+
+/// It does not count for how evenly the pool is filled, and what would leave it had to come back.
+#[test]
+fn what_lies_on_a_node_in_maintenance_is_not_spread() {
+    let mut lab = Lab::new(&[vec![100]], 60, 1).unwrap();
+    (0..3).for_each(|_| lab.add_node(&[100]));
+    assert!(!plan_balance(&lab.view, &lab.volume, 16, 0).moves.is_empty());
+    lab.view.nodes[0].is_in_maintenance = true;
+    assert!(plan_balance(&lab.view, &lab.volume, 16, 0).moves.is_empty());
+}
+
+/// Many volumes in one pool, and the nodes that own them.
+struct Crowd {
+    view: PoolView,
+    volumes: Vec<PlacedVolume>,
+    /// What is being built of each volume, and when it will be.
+    building: BTreeMap<usize, (u32, Vec<Move>)>,
+}
+
+impl Crowd {
+    fn new(volumes: usize) -> Self {
+        let mut lab = Lab::new(&vec![vec![400, 400]; 4], 1, 1).unwrap();
+        lab.view.drives.iter_mut().for_each(|room| room.slabs_used = 0);
+        let mut crowd = Crowd { view: lab.view, volumes: Vec::new(), building: BTreeMap::new() };
+        for number in 0..volumes {
+            let owner = Some(node_id(1 + (number % 4) as u8));
+            let request = VolumeRequest { name: "data", size_bytes: 20 * SLAB_BYTES, copies: Some(3), owner };
+            let plan = plan_volume(&crowd.view, &request).unwrap();
+            for (drive, count) in plan.copies_per_drive() {
+                crowd.drive(drive).slabs_used += count;
+            }
+            crowd
+                .volumes
+                .push(PlacedVolume { owner, slabs: plan.slabs.iter().map(|drives| whole(drives)).collect() });
+        }
+        crowd
+    }
+
+    fn drive(&mut self, drive: DriveId) -> &mut DriveRoom {
+        self.view.drives.iter_mut().find(|room| room.drive == drive).expect("it is in the pool")
+    }
+
+    /// All owners look at the pool at the same time, and none sees what the others begin. Returns how many copies they
+    /// begin to move.
+    fn tick(&mut self, now: u32, random: &mut impl FnMut() -> u64) -> usize {
+        let mut begun = BTreeMap::new();
+        for owner in 1..=4 {
+            let mut view = self.view.clone();
+            let mut left = part_of_one(copies_to_even_out(&view), 4, random());
+            for (number, volume) in self.volumes.iter().enumerate() {
+                if volume.owner != Some(node_id(owner)) || self.building.contains_key(&number) {
+                    continue;
+                }
+                let moves = plan_balance(&view, volume, left.min(16) as usize, random()).moves;
+                begin_moves(&mut view, volume, &moves);
+                left -= moves.len() as u64;
+                if !moves.is_empty() {
+                    begun.insert(number, (now + 1 + (random() % 5) as u32, moves));
+                }
+            }
+        }
+        let count = begun.values().map(|(_, moves)| moves.len()).sum();
+        for (number, (_, moves)) in &begun {
+            begin_moves(&mut self.view, &self.volumes[*number], moves);
+        }
+        self.building.append(&mut begun);
+        self.finish(now);
+        count
+    }
+
+    fn finish(&mut self, now: u32) {
+        let (done, building) =
+            std::mem::take(&mut self.building).into_iter().partition(|(_, (at, _))| *at <= now);
+        self.building = building;
+        for (number, (_, moves)) in done {
+            for next in moves {
+                let copies = &mut self.volumes[number].slabs[next.slab.0 as usize];
+                let copy = copies.iter_mut().find(|copy| copy.part == next.part).unwrap();
+                let from = std::mem::replace(&mut copy.drive, next.to);
+                let room = self.drive(from);
+                (room.slabs_used, room.slabs_leaving) = (room.slabs_used - 1, room.slabs_leaving - 1);
+            }
+        }
+    }
+}
+
+/// What one owner begins the others see later, and a copy's former place is free only when it is built. Still no more is
+/// moved than has to be, more or less, and it ends.
+#[test]
+fn many_owners_together_move_hardly_more_than_is_needed() {
+    let mut crowd = Crowd::new(40);
+    let fresh = NodeRoom { node: node_id(5), name: "node-5".to_owned(), ..crowd.view.nodes[0].clone() };
+    crowd.view.nodes.push(fresh);
+    for place in [1, 2] {
+        let drive =
+            DriveRoom { drive: drive_id(5, place), node: node_id(5), slabs_used: 0, ..crowd.view.drives[0] };
+        crowd.view.drives.push(drive);
+    }
+    let needed = copies_to_even_out(&crowd.view) as usize;
+    assert!(needed > 400, "{needed}");
+    let mut state = 7;
+    let mut random = || {
+        state = mix(state);
+        state
+    };
+    let mut moved = 0;
+    let mut last = 0;
+    for now in 0..500 {
+        let begun = crowd.tick(now, &mut random);
+        moved += begun;
+        last = if begun > 0 { now } else { last };
+    }
+    assert!(last < 400 && crowd.building.is_empty(), "it does not end");
+    let spread = spread_per_mille(&crowd.view);
+    assert!(spread <= even_per_mille(&crowd.view), "{spread}: {:?}", crowd.view.drives);
+    assert!(moved <= needed + needed / 10, "{moved} instead of {needed}");
+}
+
+/// In how many racks the copies of each slab are, at least.
+fn racks_of_closest(lab: &Lab) -> usize {
+    let rack = |copy: &PlacedCopy| {
+        let node = lab.view.nodes.iter().find(|node| node.node == node_id(node_of(copy))).unwrap();
+        node.place.rack.clone().unwrap()
+    };
+    let racks = lab.volume.slabs.iter().map(|copies| copies.iter().map(rack).collect::<BTreeSet<_>>().len());
+    racks.min().unwrap()
+}
+
+/// Six nodes, a volume on all of them, and then racks of two nodes each.
+fn labelled_later(slabs: u64, copies: u8) -> Lab {
+    let mut lab = Lab::new(&vec![vec![60]; 6], slabs, copies).unwrap();
+    for (node, rack) in lab.view.nodes.iter_mut().zip(["a", "a", "b", "b", "c", "c"]) {
+        node.place.rack = Some(rack.to_owned());
+    }
+    lab
+}
+
+#[test]
+fn copies_move_apart_when_nodes_get_labels() {
+    for copies in [2, 3] {
+        let mut lab = labelled_later(60, copies);
+        assert!(racks_of_closest(&lab) < usize::from(copies), "nobody knew of racks");
+        for _ in 0..1000 {
+            let moves = plan_apart(&lab.view, &lab.volume, 4, 0).moves;
+            if moves.is_empty() {
+                break;
+            }
+            lab.carry_out(&moves);
+        }
+        assert_eq!(racks_of_closest(&lab), usize::from(copies));
+        lab.even_out();
+        assert_eq!(
+            racks_of_closest(&lab),
+            usize::from(copies),
+            "spreading does not bring them together again"
+        );
+    }
+}
+
+#[test]
+fn nothing_moves_apart_without_labels_or_without_room() {
+    let lab = Lab::new(&vec![vec![60]; 6], 60, 3).unwrap();
+    assert!(plan_apart(&lab.view, &lab.volume, 4, 0).moves.is_empty());
+    let mut full = labelled_later(60, 3);
+    full.view.drives.iter_mut().for_each(|drive| drive.slabs_total = drive.slabs_used);
+    assert!(plan_apart(&full.view, &full.volume, 4, 0).moves.is_empty());
+}
+
+/// What a lost node held goes to other racks than its slab's other copies are in; where these have no room, to another node.
+#[test]
+fn what_is_lost_is_built_as_far_apart_as_there_is_room() {
+    let mut lab = labelled_later(40, 2);
+    for _ in 0..1000 {
+        let moves = plan_apart(&lab.view, &lab.volume, 8, 0).moves;
+        lab.carry_out(&moves);
+    }
+    let leaving = BTreeSet::from([drive_id(1, 1)]);
+    assert_eq!(lab.replace_all(&leaving, 4), 0);
+    assert_eq!(racks_of_closest(&lab), 2);
+
+    // Only rack a has room any more: what was on the lost node of rack b goes there, beside other copies.
+    let mut tight = labelled_later(40, 2);
+    for _ in 0..1000 {
+        let moves = plan_apart(&tight.view, &tight.volume, 8, 0).moves;
+        tight.carry_out(&moves);
+    }
+    for number in 3..=6 {
+        let drive = tight.drive(drive_id(number, 1));
+        drive.slabs_total = drive.slabs_used;
+    }
+    assert_eq!(
+        tight.replace_all(&BTreeSet::from([drive_id(3, 1)]), 4),
+        0,
+        "a place on another node is better than none"
+    );
 }

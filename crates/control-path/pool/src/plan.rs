@@ -1,14 +1,15 @@
-//! Where the slabs of a new volume go, and which node owns it.
+//! Where the slabs of a new volume go, or those by which one grows, and which node owns it.
 //!
 //! A volume is fixed: room for all its slabs, times its copies, is promised when it is created, so
 //! that no later write fails because somebody else was faster. What a plan holds to:
 //!
 //! - The copies of a slab are on different nodes. This is the only rule that can refuse a volume
-//!   for which there would be room otherwise.
+//!   for which there would be room otherwise. Where nodes have labels, they are in different fault
+//!   domains, the widest of which there are enough and which have room (see the module `domains`).
 //! - *One copy of each slab is on the owner's node*, where reads then need no network, as long as
 //!   more than the node's largest drive stays free on it (its part of the reserve). Beyond that the
 //!   owner's node gets no more than its proportion.
-//! - All other copies are in proportion to the free room of nodes, and on a node to the free room
+//! - All other copies are in proportion to the free room of nodes, or of wider domains, and on a node to the free room
 //!   of its drives. So drives fill up together: what one volume has put on its owner's node, the
 //!   others avoid. Drives with equally much free room get equally many copies, give or take one;
 //!   the owner's node is compared with itself alone.
@@ -23,12 +24,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use spandrel_shared::size::format_size;
-use spandrel_shared::{BLOCK_BYTES, DriveId, Error, NodeId};
+use spandrel_shared::{BLOCK_BYTES, DriveId, Error, FaultDomain, NodeId};
 
 use crate::apportion::{Share, apportion};
-use crate::space::Space;
-use crate::turns::{Turns, mix};
-use crate::view::{DriveRoom, NodeDrives, PoolView};
+use crate::domains::{Domain, salt_of_identity};
+use crate::space::{Space, usable_slabs};
+use crate::turns::Turns;
+use crate::view::{NodeDrives, PoolView};
 
 /// The most copies that a volume can have.
 pub const COPIES_MAX: u8 = 3;
@@ -56,6 +58,8 @@ pub struct Plan {
     pub copies: u8,
     /// The drives of each slab's copies. A copy on the owner's node is the first.
     pub slabs: Vec<Vec<DriveId>>,
+    /// In what the copies of each slab are kept apart.
+    pub apart_by: FaultDomain,
     /// How many slabs have a copy on the owner's node.
     pub slabs_local: u64,
     /// What the operator should know before agreeing.
@@ -82,6 +86,13 @@ pub enum Warning {
         /// Their names.
         names: Vec<String>,
     },
+    /// The copies of a slab are kept apart less widely than the labels allow: there is no room for more.
+    NotApart {
+        /// In what they could be.
+        wanted: FaultDomain,
+        /// In what they are.
+        apart_by: FaultDomain,
+    },
     /// Copies are placed on nodes in maintenance: the others do not suffice.
     NodesInMaintenance {
         /// Their names.
@@ -95,6 +106,7 @@ impl Warning {
         match self {
             Warning::SingleCopy => "SINGLE_COPY",
             Warning::BelowReserve { .. } => "BELOW_RESERVE",
+            Warning::NotApart { .. } => "NOT_APART",
             Warning::NodesOffline { .. } => "NODES_OFFLINE",
             Warning::NodesInMaintenance { .. } => "NODES_IN_MAINTENANCE",
         }
@@ -113,6 +125,13 @@ impl fmt::Display for Warning {
                  may be no room to restore its copies until it is replaced",
                 format_size(free_after * slab_bytes),
                 format_size(reserve * slab_bytes)
+            ),
+            Warning::NotApart { wanted, apart_by } => write!(
+                formatter,
+                "the copies are on different {}, and not on different {}, for lack of room: they move apart when there is \
+                 some, until then the loss of one {wanted} can cost several of them",
+                apart_by.plural(),
+                wanted.plural(),
             ),
             Warning::NodesOffline { names } => write!(
                 formatter,
@@ -135,32 +154,69 @@ impl fmt::Display for Warning {
 /// `TOO_FEW_NODES`, `POOL_FULL`.
 pub fn plan_volume(view: &PoolView, request: &VolumeRequest<'_>) -> Result<Plan, Error> {
     check_size(request)?;
+    plan_for(view, request, Purpose::Create)
+}
+
+/// Places slabs that make a volume, or come to one.
+pub(crate) fn plan_for(
+    view: &PoolView,
+    request: &VolumeRequest<'_>,
+    purpose: Purpose,
+) -> Result<Plan, Error> {
     let without = view.without_maintenance();
-    let placed = without.and_then(|view| plan_among(&view, request).ok());
-    let mut plan = placed.map_or_else(|| plan_among(view, request), Ok)?;
+    let placed = without.and_then(|view| plan_among(&view, request, purpose).ok());
+    let mut plan = placed.map_or_else(|| plan_among(view, request, purpose), Ok)?;
     plan.warnings = warnings(view, &plan);
     Ok(plan)
 }
 
-/// Places a volume on nodes that are online. Warns of nothing.
-fn plan_among(view: &PoolView, request: &VolumeRequest<'_>) -> Result<Plan, Error> {
+/// What slabs are placed for: for texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A new volume.
+    Create,
+    /// One that is there, and keeps as many copies as it does.
+    Grow,
+}
+
+impl Purpose {
+    /// That it cannot be done.
+    fn refusal(self, name: &str) -> String {
+        match self {
+            Purpose::Create => format!("volume {name:?} cannot be made"),
+            Purpose::Grow => format!("volume {name:?} cannot grow"),
+        }
+    }
+}
+
+/// Places slabs on nodes that are online. Warns of nothing.
+fn plan_among(view: &PoolView, request: &VolumeRequest<'_>, purpose: Purpose) -> Result<Plan, Error> {
     let nodes = view.by_node();
     let space = Space::of(view);
-    let copies = choose_copies(request, &nodes)?;
+    let copies = choose_copies(request, &nodes, purpose)?;
     let slabs = view.geometry.slabs_for(request.size_bytes);
     if slabs > volume_slabs_max(&space, copies) {
-        return Err(pool_full(view, request, &space, slabs, copies));
+        return Err(pool_full(view, request, purpose, &space, slabs, copies));
     }
-    let owner = choose_owner(request, &nodes, slabs)?;
-    let quotas = divide_among_nodes(&nodes, owner, slabs, copies);
-    let slabs_local = quotas[owner];
+    let owner = &nodes[choose_owner(request, &nodes, slabs)?];
+    let levels = view.levels(copies).into_iter().map(|level| (level, view.by_domain(level)));
+    let (apart_by, domains) = levels
+        .into_iter()
+        .find(|(_, domains)| slabs <= usable_slabs(&free_in(domains), copies))
+        .expect("nodes are the narrowest domains, and have room");
+    let parts = divide(&domains, owner, slabs, copies);
     Ok(Plan {
-        owner: nodes[owner].room.node,
+        owner: owner.room.node,
         copies,
-        slabs: place(&nodes, owner, &quotas, copies),
-        slabs_local,
+        slabs: place(&domains, owner.room.node, &parts, copies),
+        apart_by,
+        slabs_local: parts.local,
         warnings: Vec::new(),
     })
+}
+
+fn free_in(domains: &[Domain<'_>]) -> Vec<u64> {
+    domains.iter().map(Domain::slabs_free).collect()
 }
 
 /// The slabs of the largest volume that fits. Slabs are numbered with 32 bits.
@@ -169,7 +225,7 @@ fn volume_slabs_max(space: &Space, copies: u8) -> u64 {
 }
 
 fn check_size(request: &VolumeRequest<'_>) -> Result<(), Error> {
-    let what = format!("volume {:?} cannot be made", request.name);
+    let what = Purpose::Create.refusal(request.name);
     let block = BLOCK_BYTES as u64;
     if request.size_bytes == 0 {
         return Err(Error::new("SIZE_ZERO", what, "its size is zero", "give it a size, such as 10 GiB"));
@@ -192,8 +248,12 @@ fn check_size(request: &VolumeRequest<'_>) -> Result<(), Error> {
 }
 
 /// How many copies the volume is to have, if there are enough nodes for them.
-fn choose_copies(request: &VolumeRequest<'_>, nodes: &[NodeDrives<'_>]) -> Result<u8, Error> {
-    let what = format!("volume {:?} cannot be made", request.name);
+fn choose_copies(
+    request: &VolumeRequest<'_>,
+    nodes: &[NodeDrives<'_>],
+    purpose: Purpose,
+) -> Result<u8, Error> {
+    let what = purpose.refusal(request.name);
     let with_drives = nodes.iter().filter(|node| !node.drives.is_empty()).count();
     let copies = request.copies.unwrap_or(if with_drives > 2 { 3 } else { 2 });
     if !(1..=COPIES_MAX).contains(&copies) {
@@ -219,6 +279,7 @@ fn choose_copies(request: &VolumeRequest<'_>, nodes: &[NodeDrives<'_>]) -> Resul
         list_or_none(others)
     );
     let next = match usable.len() {
+        _ if purpose == Purpose::Grow => "bring nodes with drives online or add some".to_owned(),
         0 => "bring nodes with drives online".to_owned(),
         1 => "bring nodes with drives online or add some; or ask for 1 copy, if its data may be lost"
             .to_owned(),
@@ -232,12 +293,23 @@ fn list_or_none<'a>(names: impl Iterator<Item = &'a str>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-fn pool_full(view: &PoolView, request: &VolumeRequest<'_>, space: &Space, slabs: u64, copies: u8) -> Error {
+fn pool_full(
+    view: &PoolView,
+    request: &VolumeRequest<'_>,
+    purpose: Purpose,
+    space: &Space,
+    slabs: u64,
+    copies: u8,
+) -> Error {
+    let (more, at_most, whose) = match purpose {
+        Purpose::Create => ("", "make it at most", ""),
+        Purpose::Grow => ("more ", "let it grow by at most", " to grow"),
+    };
     let slab_bytes = view.geometry.slab_bytes();
     let usable = volume_slabs_max(space, copies);
     let free = space.nodes.iter().map(|node| format!("{} {}", node.name, node.free));
     let mut why = format!(
-        "it needs {slabs} slabs of {} × {copies} = {} slab copies; {} are free ({}), which is room for {usable} slabs \
+        "it needs {slabs} {more}slabs of {} × {copies} = {} slab copies; {} are free ({}), which is room for {usable} slabs \
          with {copies} copies on different nodes: {}",
         exact_size(slab_bytes),
         u128::from(slabs) * u128::from(copies),
@@ -252,9 +324,12 @@ fn pool_full(view: &PoolView, request: &VolumeRequest<'_>, space: &Space, slabs:
     }
     let mut next = String::new();
     if usable > 0 {
-        next += &format!("make it at most {}, or ", exact_size(usable * slab_bytes));
+        next += &format!("{at_most} {}, or ", exact_size(usable * slab_bytes));
     }
-    let fewer = (2..copies).rev().find(|fewer| space.usable_slabs(*fewer) >= slabs);
+    let fewer = (2..copies)
+        .filter(|_| purpose == Purpose::Create)
+        .rev()
+        .find(|fewer| space.usable_slabs(*fewer) >= slabs);
     if let Some(fewer) = fewer {
         next += &format!("keep {fewer} copies, or ");
     }
@@ -262,11 +337,11 @@ fn pool_full(view: &PoolView, request: &VolumeRequest<'_>, space: &Space, slabs:
     if !stranded.is_empty() {
         next += " to the smaller nodes";
     }
-    Error::new("POOL_FULL", format!("no room for volume {:?}", request.name), why, next)
+    Error::new("POOL_FULL", format!("no room for volume {:?}{whose}", request.name), why, next)
 }
 
 /// A size in the largest unit that says it exactly, so that it can be typed in again.
-fn exact_size(bytes: u64) -> String {
+pub(crate) fn exact_size(bytes: u64) -> String {
     let mut unit = 1 << 60;
     while unit > 1 && (bytes == 0 || !bytes.is_multiple_of(unit)) {
         unit >>= 10;
@@ -288,7 +363,7 @@ fn choose_owner(request: &VolumeRequest<'_>, nodes: &[NodeDrives<'_>], slabs: u6
         });
         return Ok(chosen.expect("there is room for a slab, so a node has some"));
     };
-    let what = format!("volume {:?} cannot be made", request.name);
+    let what = Purpose::Create.refusal(request.name);
     let online = nodes.iter().filter(|node| node.room.is_online).map(|node| node.room.name.as_str());
     let next = format!("name another owner, or none; online are: {}", list_or_none(online));
     match nodes.iter().position(|node| node.room.node == asked) {
@@ -309,40 +384,80 @@ fn choose_owner(request: &VolumeRequest<'_>, nodes: &[NodeDrives<'_>], slabs: u6
     }
 }
 
-/// How many copies each node gets.
-fn divide_among_nodes(nodes: &[NodeDrives<'_>], owner: usize, slabs: u64, copies: u8) -> Vec<u64> {
-    let share = |node: &NodeDrives<'_>| {
-        let free = node.slabs_free();
-        Share { weight: free, limit: free.min(slabs) }
-    };
-    let mut shares: Vec<Share> = nodes.iter().map(share).collect();
+/// How many copies each drive gets, by domain, and how many of them are on the owner's node.
+struct Parts {
+    drives: Vec<Vec<u64>>,
+    local: u64,
+}
+
+/// Divides the copies among domains, and in each among its drives.
+fn divide(domains: &[Domain<'_>], owner: &NodeDrives<'_>, slabs: u64, copies: u8) -> Parts {
+    let is_owners = |domain: &Domain<'_>| domain.drives.iter().any(|(node, _)| node.node == owner.room.node);
+    let mut shares: Vec<Share> =
+        free_in(domains).into_iter().map(|free| Share { weight: free, limit: free.min(slabs) }).collect();
     let count = slabs * u64::from(copies);
     let even = apportion(count, &shares).expect("the caller knows that there is room");
-    let above_reserve = nodes[owner].slabs_free().saturating_sub(nodes[owner].largest_drive_slabs());
+    let by_drives = |quotas: Vec<u64>| -> Vec<Vec<u64>> {
+        let parts = domains.iter().zip(quotas);
+        parts.map(|(domain, quota)| divide_among_drives(domain, quota, |_| true)).collect()
+    };
+    // An owner that was asked for may have no drives.
+    let Some(own) = domains.iter().position(is_owners) else {
+        return Parts { drives: by_drives(even), local: 0 };
+    };
+    let above_reserve = owner.slabs_free().saturating_sub(owner.largest_drive_slabs()).min(slabs);
     // A smaller part of the owner's would be needed elsewhere; a larger one leaves the others less
     // than they have room for.
-    let owners_part = above_reserve.min(slabs).max(even[owner]);
-    shares[owner] = Share { weight: 0, limit: 0 };
+    let owners_part = above_reserve.max(even[own]);
+    shares[own] = Share { weight: 0, limit: 0 };
     let others = apportion(count - owners_part, &shares);
     let mut quotas = others.expect("the others take what they take of an even division, or less");
-    quotas[owner] = owners_part;
-    quotas
+    quotas[own] = owners_part;
+    let mut drives = by_drives(quotas);
+    let is_local = |node: NodeId| node == owner.room.node;
+    let even_local = of_drives(&domains[own], &drives[own], is_local);
+    // What the owner's node takes beyond its proportion, the others of its domain do not.
+    let local = above_reserve.max(even_local);
+    if local > even_local {
+        let mine = divide_among_drives(&domains[own], local, is_local);
+        let rest = divide_among_drives(&domains[own], owners_part - local, |node| !is_local(node));
+        drives[own] = mine.iter().zip(rest).map(|(mine, rest)| mine + rest).collect();
+    }
+    Parts { drives, local }
+}
+
+/// Divides copies among those drives of a domain whose nodes are meant.
+fn divide_among_drives(domain: &Domain<'_>, quota: u64, is_meant: impl Fn(NodeId) -> bool) -> Vec<u64> {
+    let nodes = domain.drives.iter().map(|(node, _)| node.node);
+    let share = |(node, free)| {
+        let free = if is_meant(node) { free } else { 0 };
+        Share { weight: free, limit: free }
+    };
+    let shares: Vec<Share> = nodes.zip(domain.drives_free()).map(share).collect();
+    apportion(quota, &shares).expect("a domain's part is not above its room")
+}
+
+/// How many of these parts are on those nodes that are meant.
+fn of_drives(domain: &Domain<'_>, parts: &[u64], is_meant: impl Fn(NodeId) -> bool) -> u64 {
+    let meant = domain.drives.iter().zip(parts).filter(|((node, _), _)| is_meant(node.node));
+    meant.map(|(_, part)| part).sum()
 }
 
 /// The drives of every slab.
-fn place(nodes: &[NodeDrives<'_>], owner: usize, quotas: &[u64], copies: u8) -> Vec<Vec<DriveId>> {
-    let node_places = nodes.iter().zip(quotas).map(|(node, quota)| (*quota, salt(node.room.node.to_bytes())));
-    let mut node_turns = Turns::new(node_places, usize::from(copies));
+fn place(domains: &[Domain<'_>], owner: NodeId, parts: &Parts, copies: u8) -> Vec<Vec<DriveId>> {
+    let places = domains.iter().zip(&parts.drives).map(|(domain, drives)| (drives.iter().sum(), domain.salt));
+    let mut domain_turns = Turns::new(places, usize::from(copies));
     let mut drive_turns: Vec<Turns> =
-        nodes.iter().zip(quotas).map(|(node, quota)| turns_of_drives(node, *quota)).collect();
+        domains.iter().zip(&parts.drives).map(|(domain, drives)| turns_of_drives(domain, drives)).collect();
     let mut slabs = Vec::new();
     loop {
         let mut drives = Vec::with_capacity(usize::from(copies));
-        for node in node_turns.next_round() {
-            let drive =
-                drive_turns[node].next_round().next().expect("a node has as many turns as its drives");
-            drives.push(nodes[node].drives[drive].drive);
-            if node == owner {
+        for domain in domain_turns.next_round() {
+            let drive = drive_turns[domain].next_round().next();
+            let (node, drive) =
+                domains[domain].drives[drive.expect("a domain has as many turns as its drives")];
+            drives.push(drive.drive);
+            if node.node == owner {
                 let last = drives.len() - 1;
                 drives.swap(0, last);
             }
@@ -354,20 +469,9 @@ fn place(nodes: &[NodeDrives<'_>], owner: usize, quotas: &[u64], copies: u8) -> 
     }
 }
 
-fn turns_of_drives(node: &NodeDrives<'_>, quota: u64) -> Turns {
-    let share = |drive: &&DriveRoom| {
-        let free = u64::from(drive.slabs_free());
-        Share { weight: free, limit: free }
-    };
-    let shares: Vec<Share> = node.drives.iter().map(share).collect();
-    let parts = apportion(quota, &shares).expect("a node's part is not above its room");
-    Turns::new(parts.into_iter().zip(node.drives.iter().map(|drive| salt(drive.drive.to_bytes()))), 1)
-}
-
-/// Sixty-four bits that differ between identities.
-fn salt(identity: [u8; 16]) -> u64 {
-    let identity = u128::from_le_bytes(identity);
-    mix(mix(identity as u64) ^ (identity >> 64) as u64)
+fn turns_of_drives(domain: &Domain<'_>, parts: &[u64]) -> Turns {
+    let salts = domain.drives.iter().map(|(_, drive)| salt_of_identity(drive.drive.to_bytes()));
+    Turns::new(parts.iter().copied().zip(salts), 1)
 }
 
 fn warnings(view: &PoolView, plan: &Plan) -> Vec<Warning> {
@@ -384,6 +488,10 @@ fn warnings(view: &PoolView, plan: &Plan) -> Vec<Warning> {
     let names_of = |is_meant: &dyn Fn(&NodeDrives<'_>) -> bool| -> Vec<String> {
         nodes.iter().filter(|node| is_meant(node)).map(|node| node.room.name.clone()).collect()
     };
+    let wanted = view.levels(plan.copies)[0];
+    if plan.apart_by < wanted {
+        warnings.push(Warning::NotApart { wanted, apart_by: plan.apart_by });
+    }
     let names = names_of(&|node| !node.room.is_online && !node.drives.is_empty());
     if !names.is_empty() {
         warnings.push(Warning::NodesOffline { names });

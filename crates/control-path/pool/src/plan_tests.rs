@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use spandrel_shared::SlabGeometry;
+use spandrel_shared::{Place, SlabGeometry};
 
 use super::*;
-use crate::view::NodeRoom;
+use crate::view::{DriveRoom, NodeRoom};
 
 const SLAB_BYTES: u64 = 16 << 20;
 
@@ -29,6 +29,7 @@ fn pool<Drives: AsRef<[u32]>>(nodes: &[Drives]) -> PoolView {
             name: format!("node-{number}"),
             is_online: true,
             volumes_owned: 0,
+            place: Place::default(),
             is_in_maintenance: false,
         });
         for (place, slabs_total) in (1..).zip(drives.as_ref()) {
@@ -38,6 +39,7 @@ fn pool<Drives: AsRef<[u32]>>(nodes: &[Drives]) -> PoolView {
                 node,
                 slabs_total: *slabs_total,
                 slabs_used: 0,
+                slabs_leaving: 0,
                 is_online: true,
             });
         }
@@ -108,11 +110,19 @@ fn any_pool() -> impl Strategy<Value = PoolView> {
                 name: format!("node-{number}"),
                 is_online,
                 volumes_owned,
+                place: Place::default(),
                 is_in_maintenance: false,
             });
             for (place, (slabs_total, slabs_used, is_online)) in (1..).zip(drives) {
                 let drive = drive_id(number, place);
-                view.drives.push(DriveRoom { drive, node, slabs_total, slabs_used, is_online });
+                view.drives.push(DriveRoom {
+                    drive,
+                    node,
+                    slabs_total,
+                    slabs_used,
+                    slabs_leaving: 0,
+                    is_online,
+                });
             }
         }
         view
@@ -440,4 +450,94 @@ fn the_largest_pool_is_planned() {
     let (others, owners) = others_and_owners(&view, &plan);
     assert!(spread(&others) <= 1 && spread(&owners) <= 1);
     assert_eq!(others.iter().chain(&owners).map(|count| u64::from(*count)).sum::<u64>(), 3 * 262_144);
+}
+
+/// A pool of nodes with a drive each, in racks of these names.
+fn racks(slabs: u32, racks: &[&str]) -> PoolView {
+    let mut view = pool(&racks.iter().map(|_| [slabs]).collect::<Vec<_>>());
+    for (node, rack) in view.nodes.iter_mut().zip(racks) {
+        node.place.rack = Some((*rack).to_owned());
+    }
+    view
+}
+
+fn rack_of(view: &PoolView, drive: DriveId) -> &str {
+    let node = node_of(view, drive);
+    let known = view.nodes.iter().find(|known| known.node == node).unwrap();
+    known.place.rack.as_deref().unwrap()
+}
+
+#[test]
+fn copies_are_kept_in_different_racks_where_there_are_enough_and_room() {
+    let view = racks(100, &["a", "a", "a", "b", "b", "c"]);
+    for (copies, apart_by) in [(2, FaultDomain::Rack), (3, FaultDomain::Rack), (1, FaultDomain::Rack)] {
+        let plan = plan_volume(&view, &request(60, copies)).unwrap();
+        check(&view, 60, &plan);
+        assert_eq!(plan.apart_by, apart_by);
+        for drives in &plan.slabs {
+            let racks: BTreeSet<&str> = drives.iter().map(|drive| rack_of(&view, *drive)).collect();
+            assert_eq!(racks.len(), usize::from(copies), "{drives:?}");
+        }
+    }
+    // Rack c has room for a hundred slabs, and each of three copies needs it.
+    let plan = plan_volume(&view, &request(120, 3)).unwrap();
+    check(&view, 120, &plan);
+    assert_eq!(plan.apart_by, FaultDomain::Node);
+    let not_apart = Warning::NotApart { wanted: FaultDomain::Rack, apart_by: FaultDomain::Node };
+    assert!(plan.warnings.contains(&not_apart), "{:?}", plan.warnings);
+    assert!(not_apart.to_string().contains("on different nodes, and not on different racks"), "{not_apart}");
+}
+
+#[test]
+fn of_two_racks_three_copies_are_kept_on_three_nodes() {
+    let view = racks(100, &["a", "a", "b", "b"]);
+    let plan = plan_volume(&view, &request(30, 3)).unwrap();
+    check(&view, 30, &plan);
+    assert_eq!(plan.apart_by, FaultDomain::Node);
+    assert!(!plan.warnings.iter().any(|warning| warning.code() == "NOT_APART"), "there is no wider way");
+}
+
+#[test]
+fn one_copy_stays_with_the_owner_whatever_rack_it_is_in() {
+    let mut view = racks(100, &["a", "a", "b", "b", "c", "c"]);
+    for number in 1..=6 {
+        let wanted = VolumeRequest { owner: Some(node_id(number)), ..request(40, 3) };
+        let plan = plan_volume(&view, &wanted).unwrap();
+        check(&view, 40, &plan);
+        // Of its rack's forty copies it takes its half: a drive's worth of room is to stay free there.
+        assert_eq!(plan.slabs_local, 20);
+    }
+    // With a second drive there is room enough for all of them.
+    view.drives.push(DriveRoom { drive: drive_id(1, 9), ..view.drives[0] });
+    let plan = plan_volume(&view, &VolumeRequest { owner: Some(node_id(1)), ..request(40, 3) }).unwrap();
+    check(&view, 40, &plan);
+    assert_eq!((plan.slabs_local, plan.apart_by), (40, FaultDomain::Rack));
+}
+
+proptest! {
+    /// With labels, too: as a plan without them would be, or better.
+    #[test]
+    fn a_plan_with_labels_is_made_exactly_if_there_is_room(
+        view in any_pool(),
+        labels in prop::collection::vec((0_u8..3, 0_u8..3), 7),
+        slabs in 1_u64..120,
+        copies in 1_u8..=3,
+    ) {
+        let mut labelled = view.clone();
+        for (node, (site, rack)) in labelled.nodes.iter_mut().zip(labels) {
+            (node.place.site, node.place.rack) = (Some(format!("s{site}")), Some(format!("r{rack}")));
+        }
+        let (plain, plan) =
+            (plan_volume(&view, &request(slabs, copies)), plan_volume(&labelled, &request(slabs, copies)));
+        prop_assert_eq!(plain.is_ok(), plan.is_ok());
+        if let Ok(plan) = plan {
+            check(&labelled, slabs, &plan);
+            let domains = labelled.domains(plan.apart_by);
+            for drives in &plan.slabs {
+                let apart: BTreeSet<usize> =
+                    drives.iter().map(|drive| domains[&node_of(&labelled, *drive)]).collect();
+                prop_assert_eq!(apart.len(), drives.len());
+            }
+        }
+    }
 }

@@ -127,22 +127,6 @@ pub fn usable_slabs(free: &[u64], copies: u8) -> u64 {
     fitting
 }
 
-/// Above this difference ([`spread_per_mille`]) a pool is filled unevenly. New volumes make a smaller one, as one copy of
-/// each slab lies with the owner: that is not worth copying anything.
-pub const UNEVEN_PER_MILLE: u32 = 150;
-
-/// By how many thousandths of their size the fullest and the emptiest drive differ, of those on which copies may be
-/// placed.
-pub fn spread_per_mille(view: &PoolView) -> u32 {
-    let by_node = view.by_node();
-    let nodes = by_node.iter().filter(|node| node.room.is_online && !node.room.is_in_maintenance);
-    let drives = nodes.flat_map(|node| &node.drives).filter(|drive| drive.is_online && drive.slabs_total > 0);
-    let shares = drives.map(|drive| 1000 * u64::from(drive.slabs_used) / u64::from(drive.slabs_total));
-    let (least, most) =
-        shares.fold((u64::MAX, 0), |(least, most), share| (least.min(share), most.max(share)));
-    u32::try_from(most.saturating_sub(least)).unwrap_or(u32::MAX)
-}
-
 /// Slabs that need room: how many, each with so many copies on different nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {

@@ -1,36 +1,10 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use spandrel_shared::{DriveId, SlabGeometry};
 
 use super::*;
-use crate::view::{DriveRoom, NodeRoom};
-
-/// A pool of nodes with drives of these many slabs, all empty.
-fn pool<Drives: AsRef<[u32]>>(nodes: &[Drives]) -> PoolView {
-    let mut view = PoolView { geometry: SlabGeometry::default(), nodes: Vec::new(), drives: Vec::new() };
-    for (number, drives) in (1..).zip(nodes) {
-        let node = NodeId::from_bytes([number; 16]);
-        view.nodes.push(NodeRoom {
-            node,
-            name: format!("node-{number}"),
-            is_online: true,
-            volumes_owned: 0,
-            is_in_maintenance: false,
-        });
-        for (place, slabs_total) in (1..).zip(drives.as_ref()) {
-            let drive = DriveId::from_bytes([number, place, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-            view.drives.push(DriveRoom {
-                drive,
-                node,
-                slabs_total: *slabs_total,
-                slabs_used: 0,
-                is_online: true,
-            });
-        }
-    }
-    view
-}
+use crate::testing::pool;
+use crate::view::NodeRoom;
 
 /// Takes the nodes with the most room for each slab, until there are too few.
 fn usable_by_trying(free: &[u64], copies: usize) -> u64 {
@@ -177,21 +151,4 @@ fn what_is_on_a_drive_that_is_not_online_stays_there() {
     (view.drives[1].is_online, view.drives[1].slabs_used) = (false, 4);
     let fits = |slabs| check_room_without(&view, &BTreeSet::new(), &[Demand { slabs, copies: 2 }]).is_ok();
     assert!(fits(4) && !fits(5));
-}
-
-/// Drives that take nothing now do not count: what they hold does not change.
-#[test]
-fn a_pool_is_as_uneven_as_its_drives_that_take_copies() {
-    let mut view = pool(&[[10, 20], [10, 20], [10, 20]]);
-    let used = [1, 4, 2, 10, 10, 0];
-    view.drives.iter_mut().zip(used).for_each(|(drive, used)| drive.slabs_used = used);
-    assert_eq!(spread_per_mille(&view), 1000);
-    view.drives[4].is_online = false;
-    assert_eq!(spread_per_mille(&view), 500);
-    view.nodes[2].is_in_maintenance = true;
-    assert_eq!(spread_per_mille(&view), 400);
-    view.nodes[1].is_online = false;
-    assert_eq!(spread_per_mille(&view), 100);
-    view.drives.clear();
-    assert_eq!(spread_per_mille(&view), 0);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use spandrel_shared::{DriveId, NodeId, SlabGeometry};
+use spandrel_shared::{DriveId, NodeId, Place, SlabGeometry};
 
 /// A node of the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,9 @@ pub struct NodeRoom {
     pub is_online: bool,
     /// How many volumes it owns.
     pub volumes_owned: u32,
+    /// Where it stands.
+    #[serde(default)]
+    pub place: Place,
     /// Whether it is about to be switched off: it should own no volumes, and copies are placed on it only where the
     /// other nodes do not suffice.
     #[serde(default)]
@@ -27,17 +30,25 @@ pub struct NodeRoom {
 pub struct DriveRoom {
     /// The drive.
     pub drive: DriveId,
-    /// The node that it is in: its fault domain.
+    /// The node that it is in: its narrowest fault domain.
     pub node: NodeId,
     /// Slab copies that may be placed on it, those that are there included.
     pub slabs_total: u32,
     /// Slab copies that are promised already, whether anything is stored in them or not.
     pub slabs_used: u32,
+    /// Those of them that give their room back when the copies are built that take their places.
+    #[serde(default)]
+    pub slabs_leaving: u32,
     /// Whether new copies may be placed on it: it works, and is neither retired nor on its way out.
     pub is_online: bool,
 }
 
 impl DriveRoom {
+    /// Slab copies that will be promised on it when what is being built is.
+    pub fn slabs_kept(&self) -> u32 {
+        self.slabs_used.saturating_sub(self.slabs_leaving)
+    }
+
     /// Slab copies that may still be placed on it.
     pub fn slabs_free(&self) -> u32 {
         if self.is_online { self.slabs_total.saturating_sub(self.slabs_used) } else { 0 }

@@ -261,8 +261,11 @@ fn judge<P: Platform>(inner: &Inner<P>, connection: &P::Connection, hello: &Hell
 }
 
 fn unknown<P: Platform>(inner: &Inner<P>, hello: &Hello) -> Refusal {
-    let reason = format!("node {} does not know node {}", inner.identity.node, hello.node);
-    Refusal { status: RefusalStatus::Node, reason }
+    let reason = format!(
+        "node {} does not know node {} yet: it is let in when that has learnt of it, unless it was removed from the cluster",
+        inner.identity.node, hello.node
+    );
+    Refusal { status: RefusalStatus::Unknown, reason }
 }
 
 /// Adds a path to the session of the node.
@@ -364,7 +367,11 @@ fn refuse<P: Platform>(
     if refusals.get(&hello.node) == Some(&refusal.reason) {
         return;
     }
-    tracing::warn!(from = connection.peer(), "refused: {}", refusal.reason);
+    match refusal.status {
+        // Each node that joins goes through that.
+        RefusalStatus::Unknown => tracing::info!(from = connection.peer(), "not let in: {}", refusal.reason),
+        _ => tracing::warn!(from = connection.peer(), "refused: {}", refusal.reason),
+    }
     if refusals.len() >= REFUSALS_MAX {
         refusals.clear();
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 
+use futures_util::future::join_all;
 use serde::Serialize;
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Address, Buffer, Connection, Instant, Platform};
@@ -214,11 +215,8 @@ impl<P: Platform> Bus<P> {
             self.remove_peer(node);
         }
         let accepted: Vec<_> = inner.accepted.borrow().values().cloned().collect();
-        // All of them before any is waited for: whoever waits for an answer is told.
-        accepted.iter().for_each(|node| node.end());
-        for node in accepted {
-            node.ended().await;
-        }
+        // All at once, so that none is ended only when another one is over: whoever waits for an answer is told.
+        join_all(accepted.iter().map(|node| node.ended())).await;
     }
 }
 

@@ -104,12 +104,21 @@ impl<P: Platform> DialledNode<P> {
     }
 
     /// Logs why the peer cannot be reached, if that is news.
-    fn report(&self, failure: String) {
+    fn report(&self, failures: &[(String, NoPath)]) {
+        let failure = match failures {
+            [] => "no address is known".to_owned(),
+            _ => failures.iter().map(|(at, why)| format!("{at}: {why}")).collect::<Vec<_>>().join("; "),
+        };
         let mut last = self.failure.borrow_mut();
-        if *last != failure {
-            tracing::warn!(node = %self.node, "no session with the node: {failure}");
-            *last = failure;
+        if *last == failure {
+            return;
         }
+        if failures.iter().any(|(_, why)| matches!(why, NoPath::Unknown(_))) {
+            tracing::info!(node = %self.node, "no session with the node yet: {failure}");
+        } else {
+            tracing::warn!(node = %self.node, "no session with the node: {failure}");
+        }
+        *last = failure;
     }
 }
 
@@ -268,20 +277,17 @@ async fn open<P: Platform>(
     let mut connecting: FuturesUnordered<_> = (0..).zip(in_turn).map(connect).collect();
     while let Some((connected, address)) = connecting.next().await {
         let opening = match connected {
-            Ok(connection) => {
-                let opened = open_on(inner, node, connection, addresses.len() > 1).await;
-                opened.map_err(|failure| failure.to_string())
-            }
-            Err(error) => Err(error.to_string()),
+            Ok(connection) => open_on(inner, node, connection, addresses.len() > 1).await,
+            Err(error) => Err(error.to_string().into()),
         };
         match opening {
             Ok((session, path)) => return Some(Opened { session, address, path }),
-            Err(failure) => failures.push(format!("{address}: {failure}")),
+            Err(failure) => failures.push((address.to_string(), failure)),
         }
     }
     // They come in any order.
-    failures.sort();
-    node.report(if failures.is_empty() { "no address is known".to_owned() } else { failures.join("; ") });
+    failures.sort_by(|one, other| one.0.cmp(&other.0));
+    node.report(&failures);
     None
 }
 
@@ -346,6 +352,8 @@ async fn join<P: Platform>(
 enum NoPath {
     /// The other side says that the session is over, in these words.
     SessionOver(String),
+    /// The other side says that it does not know this node, in these words: it may come to.
+    Unknown(String),
     /// Something else.
     Other(String),
 }
@@ -358,7 +366,7 @@ impl From<String> for NoPath {
 
 impl std::fmt::Display for NoPath {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (NoPath::SessionOver(reason) | NoPath::Other(reason)) = self;
+        let (NoPath::SessionOver(reason) | NoPath::Unknown(reason) | NoPath::Other(reason)) = self;
         formatter.write_str(reason)
     }
 }
@@ -407,9 +415,14 @@ async fn read_welcome<P: Platform>(
     match header.kind {
         FrameKind::Welcome if header.session == session => Ok(Ok(Hello::decode(body)?)),
         FrameKind::Refusal => {
-            let reason = format!("refused: {}", refusal_text(body));
-            let is_over = header.status == RefusalStatus::SessionOver as u8;
-            Ok(Err(if is_over { NoPath::SessionOver(reason) } else { NoPath::Other(reason) }))
+            let reason = refusal_text(body);
+            Ok(Err(match header.status {
+                status if status == RefusalStatus::SessionOver as u8 => {
+                    NoPath::SessionOver(format!("refused: {reason}"))
+                }
+                status if status == RefusalStatus::Unknown as u8 => NoPath::Unknown(reason),
+                _ => NoPath::Other(format!("refused: {reason}")),
+            }))
         }
         _ => Err(malformed("the welcome to another session").into()),
     }

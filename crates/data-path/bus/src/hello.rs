@@ -203,6 +203,8 @@ pub(crate) enum RefusalStatus {
     Path = 8,
     /// The sides go by different generations of the cluster's state.
     Generation = 9,
+    /// The acceptor does not know the node: it has just joined, mostly, or it has left.
+    Unknown = 10,
 }
 
 /// Why a session was refused.

@@ -1,7 +1,7 @@
 //! Serves requests from the drives of one node.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use spandrel_drive::{
     DamagedBlock, DriveStore, PageDescription, ReadPart, SlabDescription, SlabLayout, SlabSlot, StoreError,
 };
+use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
@@ -23,11 +24,12 @@ type Answer = Result<(ReplicaResponse, Vec<Buffer>), ReplicaError>;
 /// The copies on one node's drives. Cheap to clone; all clones are the same.
 pub struct Replica<P: Platform> {
     inner: Rc<RefCell<Inner<P>>>,
+    turns: Rc<Turns>,
 }
 
 impl<P: Platform> Clone for Replica<P> {
     fn clone(&self) -> Self {
-        Self { inner: Rc::clone(&self.inner) }
+        Self { inner: Rc::clone(&self.inner), turns: Rc::clone(&self.turns) }
     }
 }
 
@@ -40,6 +42,34 @@ struct Inner<P: Platform> {
     copies: BTreeMap<CopyPlace, LocalCopy<P>>,
     /// The highest epoch accepted for a volume: durable, or about to be.
     accepted: BTreeMap<VolumeId, Epoch>,
+}
+
+/// The places at which a copy is being made or removed: one at a time. Two owners may each ask for a copy of their own at
+/// the same place, and what is asked for later must find what came of the former.
+#[derive(Default)]
+struct Turns {
+    taken: RefCell<BTreeSet<CopyPlace>>,
+    ended: Signal,
+}
+
+/// A turn at a place, until it is dropped.
+struct Turn {
+    turns: Rc<Turns>,
+    place: CopyPlace,
+}
+
+impl Turns {
+    async fn at(self: &Rc<Self>, place: CopyPlace) -> Turn {
+        self.ended.wait_until(|| self.taken.borrow_mut().insert(place)).await;
+        Turn { turns: Rc::clone(self), place }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.turns.taken.borrow_mut().remove(&self.place);
+        self.turns.ended.notify_all();
+    }
 }
 
 impl<P: Platform> Inner<P> {
@@ -87,7 +117,7 @@ impl<P: Platform> Replica<P> {
     /// A node without drives.
     pub fn new() -> Self {
         let inner = Inner { drives: BTreeMap::new(), copies: BTreeMap::new(), accepted: BTreeMap::new() };
-        Self { inner: Rc::new(RefCell::new(inner)) }
+        Self { inner: Rc::new(RefCell::new(inner)), turns: Rc::default() }
     }
 
     /// Offers the copies of a drive that was attached.
@@ -210,12 +240,7 @@ impl<P: Platform> Replica<P> {
                 done()
             }
             ReplicaRequest::AddCopy(new) => self.add_copy(new).await,
-            ReplicaRequest::RemoveCopy { copy } => {
-                let local = self.find(copy)?;
-                let key = (copy.volume, copy.slab, local.store.drive_id());
-                self.without_copy(key, local.store.remove_slab(local.slot)).await?;
-                done()
-            }
+            ReplicaRequest::RemoveCopy { copy } => self.remove_copy(copy).await,
         }
     }
 
@@ -296,6 +321,8 @@ impl<P: Platform> Replica<P> {
 
     async fn add_copy(&self, new: NewCopy) -> Answer {
         let (volume, slab) = (new.copy.volume, new.copy.slab);
+        let key = (volume, slab, new.drive);
+        let _turn = self.turns.at(key).await;
         if self.find(new.copy).is_ok() {
             return done();
         }
@@ -305,7 +332,6 @@ impl<P: Platform> Replica<P> {
             return Err(ReplicaError::Fenced { epoch: accepted });
         }
         let store = self.inner.borrow().drives.get(&new.drive).cloned().ok_or(ReplicaError::NotFound)?;
-        let key = (volume, slab, new.drive);
         let layout = SlabLayout::mirror(new.copies, new.part);
         let birth = Version::new(new.epoch, 0);
         // In the place of what is there: nothing of it remains.
@@ -315,8 +341,26 @@ impl<P: Platform> Replica<P> {
         let accepted = self.accepted_epoch(volume);
         store.fence(volume, accepted).await?;
         let local = LocalCopy { store, slot, copy: new.copy.copy };
-        self.inner.borrow_mut().copies.insert(key, local);
+        if self.hold(key, local) { done() } else { Err(ReplicaError::NotFound) }
+    }
+
+    async fn remove_copy(&self, copy: CopyAddress) -> Answer {
+        let key = (copy.volume, copy.slab, self.find(copy)?.store.drive_id());
+        let _turn = self.turns.at(key).await;
+        // Another one may have taken its place meanwhile.
+        let local = self.find(copy)?;
+        self.without_copy(key, local.store.remove_slab(local.slot)).await?;
         done()
+    }
+
+    /// Offers a copy, unless its drive was taken away meanwhile. Returns whether it is offered.
+    fn hold(&self, place: CopyPlace, copy: LocalCopy<P>) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        let is_here = inner.drives.contains_key(&place.2);
+        if is_here {
+            inner.copies.insert(place, copy);
+        }
+        is_here
     }
 
     /// Does what takes a copy off its drive. Nobody is served from it meanwhile, and only if it stays, as the drive had no
@@ -328,8 +372,10 @@ impl<P: Platform> Replica<P> {
     ) -> Result<T, StoreError> {
         let former = self.inner.borrow_mut().copies.remove(&place);
         let removed = removal.await;
-        if let (Err(StoreError::NoRoom), Some(former)) = (&removed, former) {
-            self.inner.borrow_mut().copies.entry(place).or_insert(former);
+        if let (Err(StoreError::NoRoom), Some(former)) = (&removed, former)
+            && !self.inner.borrow().copies.contains_key(&place)
+        {
+            self.hold(place, former);
         }
         removed
     }

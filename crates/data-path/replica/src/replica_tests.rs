@@ -233,6 +233,21 @@ fn a_fence_that_is_overtaken_by_a_higher_one_is_refused() {
     });
 }
 
+/// Whoever takes it away has made sure that nothing on it counts, but an owner of old may still be at work.
+#[test]
+fn a_copy_that_is_made_while_its_drive_is_taken_away_is_not_offered() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        let copy = CopyAddress { copy: CopyId::from_random(7, 7), slab: SlabIndex(4), ..copy_address() };
+        let new = NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+        let add = replica.serve(ReplicaRequest::AddCopy(new), None);
+        let take_away = async { replica.remove_drive(drive_id()) };
+        let (added, ()) = futures_util::future::join(add, take_away).await;
+        assert_eq!(added.err(), Some(ReplicaError::NotFound));
+        assert!(!replica.has_copy(copy) && replica.copies_of(volume()).is_empty());
+    });
+}
+
 /// While a copy is moved from one drive of the node to another one, both serve.
 #[test]
 fn two_drives_of_a_node_can_hold_copies_of_one_slab() {
@@ -363,5 +378,39 @@ fn what_a_resync_brings_has_no_version_and_is_not_listed() {
         let ReplicaResponse::Parts(parts) = parts else { panic!("{parts:?}") };
         assert!(matches!(parts[..], [PartDescription::Damaged { block: 8, .. }]));
         assert_eq!(fence(&replica, 2).await.expect("a higher epoch")[0].listed, []);
+    });
+}
+
+/// Two owners ask for a copy of their own at the same place, and the later one's stands.
+#[test]
+fn copies_at_one_place_are_made_one_after_the_other() {
+    run(async |platform| {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 1).await.expect("the first epoch");
+        let copy = |number| CopyAddress {
+            copy: CopyId::from_random(number, number),
+            slab: SlabIndex(4),
+            ..copy_address()
+        };
+        let add = |number, epoch| {
+            let new =
+                NewCopy { copy: copy(number), drive: drive_id(), copies: 1, part: 0, epoch: Epoch(epoch) };
+            replica.serve(ReplicaRequest::AddCopy(new), None)
+        };
+        let remove = |number| replica.serve(ReplicaRequest::RemoveCopy { copy: copy(number) }, None);
+        let (former, later) = futures_util::future::join(add(7, 1), add(8, 1)).await;
+        assert!(former.is_ok() && later.is_ok(), "{former:?} {later:?}");
+        assert!(replica.has_copy(copy(8)) && !replica.has_copy(copy(7)));
+        // What is removed is what stood there when it was asked for.
+        let (added, removed) = futures_util::future::join(add(9, 1), remove(8)).await;
+        assert_eq!((added.is_ok(), removed.err()), (true, Some(ReplicaError::NotFound)));
+        assert!(replica.has_copy(copy(9)));
+        // Whoever waits for its turn may be of old when it has it.
+        let fenced = async { fence(&replica, 2).await.map(|_| ()) };
+        let (added, fenced, late) = futures_util::future::join3(add(10, 1), fenced, add(11, 1)).await;
+        assert!(added.is_ok() && fenced.is_ok(), "{added:?} {fenced:?}");
+        assert_eq!(late.err(), Some(ReplicaError::Fenced { epoch: Epoch(2) }));
+        assert!(replica.has_copy(copy(10)) && !replica.has_copy(copy(11)));
+        assert_eq!(replica.copies_of(volume()).len(), 2);
     });
 }

@@ -8,9 +8,11 @@ use std::future::Future;
 
 use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{ReplicaError, ReplicaRequest, ReplicaResponse};
-use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, RepairShare, VolumeId};
 
 use crate::membership::{Membership, MembershipChange, MembershipError};
+use crate::repair_turns::RepairTurns;
+use crate::slow_drives::SlowDrives;
 
 /// A request to a copy that brought no answer of that copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +69,15 @@ pub trait OwnerContext: Clone + 'static {
     /// Completes at the next change of what [`OwnerContext::is_reachable`] or
     /// [`OwnerContext::is_promised`] say, or a little later.
     fn surroundings_changed(&self) -> impl Future<Output = ()>;
+
+    /// The drives that were slow, as the owners on the node have met them.
+    fn slow_drives(&self) -> &SlowDrives;
+
+    /// The turns in which the owners on the node copy what brings copies back.
+    fn repair_turns(&self) -> &RepairTurns;
+
+    /// How much of the work that may be.
+    fn repair_share(&self) -> RepairShare;
 
     /// Changes the membership of the volume in one transaction that compares the ownership's epoch; returns
     /// what the state says afterwards. When this returns, the outcome is known. An owner asks for one such

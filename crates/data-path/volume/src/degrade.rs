@@ -21,8 +21,8 @@ use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, NodeId, Version};
 
-use crate::context::OwnerContext;
-use crate::membership::{Leg, LegId, LegState, Membership, MembershipChange, MembershipError};
+use crate::context::{AskError, OwnerContext};
+use crate::membership::{Leg, LegId, LegState, Member, Membership, MembershipChange, MembershipError};
 use crate::owner::{OwnerInner, Phase};
 
 /// How often the guardian looks, if nothing wakes it earlier.
@@ -46,11 +46,15 @@ const OVERDUE: Duration = Duration::from_secs(3);
 /// How long the guardian waits before it tries to take something out again.
 const RETRY: Duration = Duration::from_millis(50);
 
+/// A leg that has been slow for so long is taken out, if there are enough others.
+const SLOW_MAX: Duration = Duration::from_secs(3);
+
 /// Works until the owner is deposed.
 pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
     let platform = owner.context.platform().clone();
     let mut missing_since: BTreeMap<NodeId, Instant> = BTreeMap::new();
     let mut looked_at = platform.now();
+    let mut ticked_at = looked_at;
     loop {
         let changed = owner.changed.notified();
         match owner.phase.get() {
@@ -61,6 +65,10 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                     looked_at = platform.now();
                     owner.looks.set(owner.looks.get() + 1);
                     owner.changed.notify_all();
+                }
+                if platform.now().since(ticked_at) >= INTERVAL {
+                    ticked_at = platform.now();
+                    owner.tick(ticked_at);
                 }
                 let silent = owner.silent_nodes(&mut missing_since);
                 let doubtful = owner.doubtful_legs(&silent);
@@ -91,6 +99,66 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
 }
 
 impl<C: OwnerContext> OwnerInner<C> {
+    /// A tenth of a second is over.
+    fn tick(&self, now: Instant) {
+        self.ticks.set(self.ticks.get() + 1);
+        self.ticked.notify_all();
+        self.paces.tidy(now, |leg| self.leg_state(*leg).is_needed());
+        self.paces.set_due();
+        self.suspect_slow(now);
+    }
+
+    /// Suspects the legs that have been slow for too long: each write waits for them. Only where two copies in sync stay of
+    /// each slab, as one that is slow is better than none.
+    fn suspect_slow(&self, now: Instant) {
+        let in_sync = |(id, leg): (&LegId, &Leg)| (leg.state == LegState::InSync).then_some(*id);
+        let in_sync: Vec<LegId> = self.legs.borrow().iter().filter_map(in_sync).collect();
+        for leg in in_sync {
+            let Some(since) = self.paces.slow_since(leg, now) else { continue };
+            let slow_for = now.since(since);
+            if slow_for < SLOW_MAX {
+                continue;
+            }
+            self.context.slow_drives().note(leg.drive, since, now);
+            if self.has_two_beside(leg) {
+                witness::reached(Rare::SlowCopiesTakenOut);
+                self.context.slow_drives().begin_rest(leg.drive, now);
+                let reason = format!("its drive has answered slowly for {} s", slow_for.as_secs());
+                self.note_failure_of(leg, &AskError::Unreachable(reason));
+            }
+        }
+    }
+
+    /// Whether each slab of which a leg has a copy has two more in sync.
+    pub(crate) fn has_two_beside(&self, leg: LegId) -> bool {
+        let membership = self.membership.borrow();
+        let legs = self.legs.borrow();
+        let is_in_sync = |member: &&Member| {
+            member.drive != leg.drive
+                && legs.get(&member.leg()).is_some_and(|leg| leg.state == LegState::InSync)
+        };
+        let mut concerned =
+            membership.slabs.iter().filter(|members| members.iter().any(|member| member.leg() == leg));
+        concerned.all(|members| members.iter().filter(is_in_sync).count() >= 2)
+    }
+
+    /// Measures how long a leg takes to answer.
+    pub(crate) async fn measure<T>(
+        &self,
+        leg: LegId,
+        asked: impl Future<Output = Result<T, AskError>>,
+    ) -> Result<T, AskError> {
+        let platform = self.context.platform();
+        self.paces.ask(leg, platform.now());
+        let measuring = Measuring { owner: self, leg };
+        let answer = asked.await;
+        if answer.is_err() {
+            self.paces.forget(leg);
+        }
+        drop(measuring);
+        answer
+    }
+
     /// Nothing waits for a change of membership: the next one that is refused is told again.
     fn forget_refusal(&self) {
         let waits = |leg: &Leg| leg.state == LegState::Promoting;
@@ -366,5 +434,18 @@ impl<C: OwnerContext> OwnerInner<C> {
                 let _ = context.ask(node, request, None).await;
             });
         }
+    }
+}
+
+/// A request whose time is taken. It ends with the answer, or when nobody waits for that any more: then it would have taken
+/// longer yet.
+struct Measuring<'a, C: OwnerContext> {
+    owner: &'a OwnerInner<C>,
+    leg: LegId,
+}
+
+impl<C: OwnerContext> Drop for Measuring<'_, C> {
+    fn drop(&mut self) {
+        self.owner.paces.answer(self.leg, self.owner.context.platform().now());
     }
 }

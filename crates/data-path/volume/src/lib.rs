@@ -1,7 +1,7 @@
 //! The owner of a volume: orders its writes, sends them to all copies, takes over and degrades.
 //!
 //! Reading order: [`BlockDevice`] (what a front-end sees), `owner` (the state and the rules),
-//! `write`, `read`, `takeover`, `settle`, `degrade`, `resync`, `moves`, `scrub`, `lost`. [`OwnerContext`] is all that an owner
+//! `write`, `read`, `takeover`, `settle`, `degrade` (and `pace`, `slow_drives`), `resync` (and `repair_turns`), `moves`, `scrub`, `lost`. [`OwnerContext`] is all that an owner
 //! knows of the world around it.
 
 mod context;
@@ -11,11 +11,14 @@ mod lost;
 mod membership;
 mod moves;
 mod owner;
+mod pace;
 mod range_lock;
 mod read;
+mod repair_turns;
 mod resync;
 mod scrub;
 mod settle;
+mod slow_drives;
 mod statistics;
 mod takeover;
 mod told_once;
@@ -29,6 +32,8 @@ pub use membership::{
 };
 pub use owner::{Owner, OwnerError, Phase};
 pub use range_lock::{RangeGuard, RangeLocks};
+pub use repair_turns::RepairTurns;
 pub use resync::ResyncProgress;
 pub use scrub::ScrubReport;
+pub use slow_drives::{SlowDrive, SlowDrives};
 pub use statistics::OwnerStatistics;

@@ -30,6 +30,7 @@ use crate::context::{AskError, OwnerContext};
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::lost::LostPages;
 use crate::membership::{Leg, LegId, LegState, Member, Membership};
+use crate::pace::Paces;
 use crate::range_lock::RangeLocks;
 use crate::resync::ResyncProgress;
 use crate::statistics::OwnerStatistics;
@@ -61,6 +62,12 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     /// Notified when the phase, a leg or the suspects change.
     pub(crate) changed: Signal,
     pub(crate) statistics: RefCell<OwnerStatistics>,
+    /// How fast the legs answer.
+    pub(crate) paces: Paces,
+    /// Counts the guardian's tenths of a second, for reads that wait for a copy.
+    pub(crate) ticks: Cell<u64>,
+    /// Notified when they are counted.
+    pub(crate) ticked: Signal,
     /// Counts the looks of the guardian for what is overdue.
     pub(crate) looks: Cell<u64>,
     /// Whether the copies have been told the mark since the last write.
@@ -161,6 +168,9 @@ impl<C: OwnerContext> Owner<C> {
             phase: Cell::new(Phase::TakingOver),
             changed: Signal::new(),
             statistics: RefCell::default(),
+            paces: Paces::default(),
+            ticks: Cell::new(0),
+            ticked: Signal::new(),
             looks: Cell::new(0),
             mark_told: Cell::new(true),
             obstacle: ToldOnce::default(),
@@ -445,8 +455,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// The blocks that a request covers, if it lies within the volume.
-    pub(crate) fn check_range(&self, offset: u64, length: u64) -> Result<BlockRange, OwnerError> {
+    /// The blocks that a client's request covers, if it lies within the volume. Repair takes note that there is a client.
+    pub(crate) fn begin_request(&self, offset: u64, length: u64) -> Result<BlockRange, OwnerError> {
+        self.context.repair_turns().note_client();
         let size = self.membership.borrow().size_bytes;
         match offset.checked_add(length) {
             Some(end) if end <= size && length > 0 => Ok(BlockRange::covering(offset, length)),

@@ -5,7 +5,8 @@
 //! whole, one that is not in sync may: the in-sync maps still say which checksum the newest content
 //! has. If nobody has it, the block is lost: its readers get an error, and only they.
 //!
-//! A copy that does not answer a read for long is suspected, and read no more once its leg is out.
+//! A copy that takes a fifth of a second is helped by another one, and one that was slow is read last. One that does not
+//! answer for long is suspected, and read no more once its leg is out.
 
 use std::collections::BTreeSet;
 
@@ -31,6 +32,9 @@ const EXTENT_BLOCKS_MAX: u32 = 16_384;
 
 /// What one answer about allocation covers at most, in blocks: 1 GiB.
 const EXTENT_ANSWER_BLOCKS_MAX: u64 = 262_144;
+
+/// After so many of the guardian's tenths of a second a read is sent to a second copy as well.
+const HEDGE_TICKS: u64 = 2;
 
 /// A stretch of blocks, as a copy gave it.
 #[derive(Clone, Debug)]
@@ -58,7 +62,7 @@ impl<C: OwnerContext> Owner<C> {
     /// Reads `length` bytes from `offset` on. The parts are in order and are exactly that.
     pub async fn read(&self, offset: u64, length: u32) -> Result<Vec<Buffer>, OwnerError> {
         let inner = &self.inner;
-        let blocks = inner.check_range(offset, u64::from(length))?;
+        let blocks = inner.begin_request(offset, u64::from(length))?;
         inner.serving().await?;
         let is_locked = !canary::is_planted(Bug::ReadWithoutLock);
         let _lock = if is_locked { Some(inner.locks.shared(blocks).await) } else { None };
@@ -83,7 +87,7 @@ impl<C: OwnerContext> Owner<C> {
     /// The allocation of `length` bytes from `offset` on, or of the first part of that.
     pub async fn extents(&self, offset: u64, length: u64) -> Result<Vec<Extent>, OwnerError> {
         let inner = &self.inner;
-        let mut blocks = inner.check_range(offset, length)?;
+        let mut blocks = inner.begin_request(offset, length)?;
         inner.serving().await?;
         blocks.count = blocks.count.min(EXTENT_ANSWER_BLOCKS_MAX);
         let skip = offset - blocks.first * BLOCK_BYTES as u64;
@@ -279,7 +283,8 @@ impl<C: OwnerContext> OwnerInner<C> {
                 self.changed_or_later(changed).await;
                 continue;
             };
-            match self.ask_read_while_in_sync(&member, piece).await {
+            let (member, answer) = self.ask_one_or_two(member, piece, &failed).await;
+            match answer {
                 Ok(parts) => return Ok((member, parts)),
                 Err(error) => {
                     self.note_failure(piece.slab, &member, &error);
@@ -289,13 +294,47 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// The in-sync copy to read from: the own node's if there is one.
+    /// Reads from `first`, and, if that takes long, from another in-sync copy as well: the answer that comes first counts,
+    /// and the other one is not waited for.
+    async fn ask_one_or_two(
+        &self,
+        first: Member,
+        piece: SlabRange,
+        failed: &BTreeSet<DriveId>,
+    ) -> (Member, Result<Vec<CopyPart>, AskError>) {
+        let begun = self.ticks.get();
+        let asked = std::pin::pin!(self.ask_read_while_in_sync(&first, piece));
+        let late = std::pin::pin!(self.ticked.wait_until(|| self.ticks.get() >= begun + HEDGE_TICKS));
+        let asked = match futures_util::future::select(asked, late).await {
+            Either::Left((answer, _)) => return (first, answer),
+            Either::Right(((), asked)) => asked,
+        };
+        let next = self.nearest(piece.slab, |drive| drive != first.drive && !failed.contains(&drive));
+        let Some(second) = next else { return (first, asked.await) };
+        witness::reached(Rare::HedgedRead);
+        let beside = std::pin::pin!(self.measure(second.leg(), self.ask_read_while_in_sync(&second, piece)));
+        match futures_util::future::select(asked, beside).await {
+            Either::Left((Err(error), beside)) => {
+                self.note_failure(piece.slab, &first, &error);
+                (second, beside.await)
+            }
+            Either::Right((Err(error), asked)) => {
+                self.note_failure(piece.slab, &second, &error);
+                (first, asked.await)
+            }
+            Either::Left((answer, _)) => (first, answer),
+            Either::Right((answer, _)) => (second, answer),
+        }
+    }
+
+    /// The in-sync copy to read from: not one that answers slowly, if there is another; of these the own node's.
     pub(crate) fn nearest(&self, slab: SlabIndex, acceptable: impl Fn(DriveId) -> bool) -> Option<Member> {
         let own_node = self.context.node();
         let members = self.members(slab).into_iter().filter(|(member, state)| {
             *state == LegState::InSync && acceptable(member.drive) && self.context.is_reachable(member.node)
         });
-        members.map(|(member, _)| member).min_by_key(|member| member.node != own_node)
+        let members = members.map(|(member, _)| member);
+        members.min_by_key(|member| (self.paces.was_slow(member.leg()), member.node != own_node))
     }
 
     /// Reads from an in-sync copy, as long as it is one, unless it is silent for too long.
@@ -311,7 +350,12 @@ impl<C: OwnerContext> OwnerInner<C> {
                 || self.is_overdue(begun)
         };
         let useless = std::pin::pin!(self.changed.wait_until(useless));
-        match futures_util::future::select(std::pin::pin!(self.ask_read(member, piece)), useless).await {
+        let is_measured = self.paces.take_due();
+        let asked = async {
+            let asked = self.ask_read(member, piece);
+            if is_measured { self.measure(member.leg(), asked).await } else { asked.await }
+        };
+        match futures_util::future::select(std::pin::pin!(asked), useless).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(AskError::Unreachable("it does not answer a read".to_owned())),
         }

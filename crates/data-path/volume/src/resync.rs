@@ -36,8 +36,8 @@ use crate::write::Content;
 /// Blocks that are copied under one lock: 64 KiB.
 const CHUNK_BLOCKS: u32 = 16;
 
-/// Pages that are copied at the same time.
-const PAGES_AT_ONCE: usize = 4;
+/// Pages of a leg that are begun at the same time. How many pieces of them are copied at once, the turns of repair say.
+const PAGES_AT_ONCE: usize = 16;
 
 /// Copies that are said to be whole at the same time.
 const COPIES_AT_ONCE: usize = 32;
@@ -63,6 +63,7 @@ pub struct ResyncProgress {
 
 /// Starts a resync for every stale leg whose node answers.
 pub(crate) fn start_where_needed<C: OwnerContext>(owner: &Rc<OwnerInner<C>>) {
+    let now = owner.context.platform().now();
     let stale: Vec<(LegId, NodeId)> = {
         let legs = owner.legs.borrow();
         let running = owner.resync.borrow();
@@ -71,6 +72,7 @@ pub(crate) fn start_where_needed<C: OwnerContext>(owner: &Rc<OwnerInner<C>>) {
                 && !running.contains_key(id)
                 && owner.context.is_reachable(leg.node)
                 && owner.may_be_built(**id)
+                && !owner.rests(**id, now)
         });
         ready.map(|(id, leg)| (*id, leg.node)).collect()
     };
@@ -166,6 +168,11 @@ impl<C: OwnerContext> OwnerInner<C> {
     fn stale_since(&self, leg: LegId) -> Version {
         let since = self.membership.borrow().stale.get(&leg.drive).copied();
         since.filter(|_| !leg.is_building).unwrap_or(Version::ZERO)
+    }
+
+    /// Whether the leg is not brought back yet, since its drive was slow and nobody needs it.
+    fn rests(&self, leg: LegId, now: Instant) -> bool {
+        self.context.slow_drives().rests(leg.drive, now) && self.has_two_beside(leg)
     }
 
     fn members_of(&self, leg: LegId) -> Vec<(SlabIndex, Member)> {
@@ -283,7 +290,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         for chunk in 0..PAGE_BLOCKS / CHUNK_BLOCKS {
             let piece =
                 SlabRange { slab: page.slab, first: first + chunk * CHUNK_BLOCKS, count: CHUNK_BLOCKS };
-            self.copy_chunk(leg, page, piece).await?;
+            let copying = self.copy_chunk(leg, page, piece);
+            let context = &self.context;
+            context.repair_turns().in_turn(context.platform(), context.repair_share(), copying).await?;
         }
         let whole = SlabRange { slab: page.slab, first, count: PAGE_BLOCKS };
         let geometry = self.membership.borrow().geometry;

@@ -1,15 +1,21 @@
 //! Checking a volume: every block of every in-sync copy is read and checked, the copies are
 //! compared, and what is damaged is healed.
+//!
+//! Copies are compared by their checksums, and by the versions of their pages: one whose page has an older version lacks
+//! a write that it had confirmed, and is marked stale, as a take-over does. Where blocks differ under the same version
+//! nobody knows which one is right; that is told.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use spandrel_platform::{Platform, before};
-use spandrel_replica::{PartDescription, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{PageState, PartDescription, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
-use spandrel_shared::{DriveId, SlabIndex};
+use spandrel_shared::witness::{self, Rare};
+use spandrel_shared::{DriveId, PAGE_BLOCKS, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
 use crate::membership::{LegState, Member};
@@ -36,6 +42,10 @@ pub struct ScrubReport {
     pub blocks_healed: u64,
     /// Blocks that are whole on every copy but not the same on all.
     pub blocks_different: u64,
+    /// Blocks that are damaged on every copy that was checked. One that is not in sync may still hold them.
+    pub blocks_lost: u64,
+    /// Pages of which copies hold different versions: some lack writes that they had confirmed.
+    pub pages_lacking: u64,
     /// Copies that are not in sync or could not be asked, counted by pieces of 1 MiB.
     pub pieces_unchecked: u64,
     /// Nothing could be checked any more, since the volume waits for something: what was left counts
@@ -49,11 +59,23 @@ impl ScrubReport {
         self.blocks_checked += other.blocks_checked;
         self.blocks_healed += other.blocks_healed;
         self.blocks_different += other.blocks_different;
+        self.blocks_lost += other.blocks_lost;
+        self.pages_lacking += other.pages_lacking;
         self.pieces_unchecked += other.pieces_unchecked;
         self.gave_up |= other.gave_up;
         for (drive, blocks) in &other.damaged {
             *self.damaged.entry(*drive).or_insert(0) += blocks;
         }
+    }
+
+    /// Blocks that were damaged, counted on each copy.
+    pub fn blocks_damaged(&self) -> u64 {
+        self.damaged.values().sum()
+    }
+
+    /// Whether every copy was checked.
+    pub fn is_whole(&self) -> bool {
+        self.pieces_unchecked == 0 && !self.gave_up
     }
 }
 
@@ -82,9 +104,10 @@ fn judge_block(
     let whole = |state: &Checked| !matches!(state, Checked::Damaged(_));
     let mut good = states.iter().filter(|(_, state)| whole(state));
     let first = good.next().map(|(_, first)| *first);
-    if good.any(|(_, state)| Some(*state) != first) {
+    if good.any(|(_, state)| Some(*state) != first) && !canary::is_planted(Bug::CompareNothing) {
         report.blocks_different += 1;
     }
+    report.blocks_lost += u64::from(first.is_none() && !states.is_empty());
     for (member, state) in &states {
         let Checked::Damaged(token) = state else { continue };
         *report.damaged.entry(member.drive).or_insert(0) += 1;
@@ -103,21 +126,57 @@ impl<C: OwnerContext> Owner<C> {
     /// Checks one slab on all its in-sync copies. Damaged blocks are healed from another copy if
     /// `heal`; application I/O on the blocks waits while they are checked, 1 MiB at a time.
     pub async fn scrub_slab(&self, slab: SlabIndex, heal: bool) -> Result<ScrubReport, OwnerError> {
+        self.scrub_pieces(slab, heal, None).await
+    }
+
+    /// The same at leisure, with healing: after each MiB there is a pause, at least as long as that has taken. So the
+    /// busier the drives are, the more time is left to applications.
+    pub async fn scrub_slab_slowly(
+        &self,
+        slab: SlabIndex,
+        pause_min: Duration,
+    ) -> Result<ScrubReport, OwnerError> {
+        self.scrub_pieces(slab, true, Some(pause_min)).await
+    }
+
+    async fn scrub_pieces(
+        &self,
+        slab: SlabIndex,
+        heal: bool,
+        pause_min: Option<Duration>,
+    ) -> Result<ScrubReport, OwnerError> {
         let inner = &self.inner;
         let platform = inner.context.platform();
         let geometry = inner.membership.borrow().geometry;
         let mut report = ScrubReport::default();
         for first in (0..geometry.slab_blocks()).step_by(PIECE_BLOCKS as usize) {
+            let began = platform.now();
             let check = inner.scrub_piece(SlabRange { slab, first, count: PIECE_BLOCKS }, heal);
-            match before(platform, platform.now() + PIECE_TIME_MAX, check).await {
+            match before(platform, began + PIECE_TIME_MAX, check).await {
                 Some(found) => report.add(&found?),
                 None => {
                     report.add(&inner.unchecked(slab, geometry.slab_blocks() - first));
-                    break;
+                    return Ok(report);
                 }
             }
+            if let Some(pause_min) = pause_min {
+                platform.sleep(pause_min.max(platform.now().since(began))).await;
+            }
+        }
+        match before(platform, platform.now() + PIECE_TIME_MAX, inner.compare_pages(slab, heal)).await {
+            Some(compared) => match compared? {
+                Some(pages_lacking) => report.pages_lacking = pages_lacking,
+                None => report.pieces_unchecked += 1,
+            },
+            None => report.add(&inner.unchecked(slab, 1)),
         }
         Ok(report)
+    }
+
+    /// Whether all copies of a slab are in sync, and none is being built.
+    pub fn is_slab_whole(&self, slab: SlabIndex) -> bool {
+        let members = self.inner.members(slab);
+        members.iter().all(|(member, state)| !member.is_building && *state == LegState::InSync)
     }
 
     /// What there is to say of a slab that is left unchecked, since a slab before it could not be
@@ -189,6 +248,70 @@ impl<C: OwnerContext> OwnerInner<C> {
         healed.try_fold(0, async |count, is_healed| Ok(count + u64::from(is_healed))).await
     }
 
+    /// How many pages of a slab some in-sync copy holds at an older version than another one; none if that cannot be
+    /// told. If `heal`, copies that lack writes so are marked stale, if others remain, and brought up to date from these.
+    async fn compare_pages(&self, slab: SlabIndex, heal: bool) -> Result<Option<u64>, OwnerError> {
+        if canary::is_planted(Bug::CompareNothing) {
+            return Ok(Some(0));
+        }
+        let members = self.in_sync_members(slab);
+        let Some(pages) = self.pages_of_all(slab, &members).await else { return Ok(None) };
+        // Writes that are under way have come to one copy and not to another one yet: those pages are looked at again,
+        // without them.
+        let mut pages_lacking = 0;
+        let mut lacking = BTreeMap::new();
+        for page in pages_that_differ(&pages) {
+            self.serving().await?;
+            let whole = SlabRange { slab, first: page * PAGE_BLOCKS, count: PAGE_BLOCKS };
+            let geometry = self.membership.borrow().geometry;
+            let _lock = self.locks.shared(whole.in_volume(geometry)).await;
+            self.promised().await?;
+            let members = self.in_sync_members(slab);
+            let Some(pages) = self.pages_of_all(slab, &members).await else { return Ok(None) };
+            let version = |pages: &Vec<PageState>| pages[page as usize].version;
+            let newest = pages.iter().map(version).max().unwrap_or(Version::ZERO);
+            let lack = members.iter().zip(&pages).filter(|(_, pages)| version(pages) < newest);
+            let mut lack = lack.map(|(member, _)| (member.drive, Version::ZERO)).peekable();
+            pages_lacking += u64::from(lack.peek().is_some());
+            lacking.extend(lack);
+        }
+        for drive in lacking.keys() {
+            witness::reached(Rare::CopyFoundLacking);
+            tracing::error!(volume = %self.volume, %slab, %drive, "a copy lacks writes that it had confirmed");
+        }
+        if heal && !lacking.is_empty() {
+            self.mark_lacking(lacking);
+        }
+        Ok(Some(pages_lacking))
+    }
+
+    /// Marks legs stale that lack writes, if each slab has others in sync. Whoever scrubs may leave at any time, and the
+    /// outcome of the mark must be awaited: so it goes on by itself.
+    fn mark_lacking(&self, lacking: BTreeMap<DriveId, Version>) {
+        let may_mark = self.membership.borrow().may_mark(&lacking.keys().copied().collect());
+        let Some(owner) = self.own_handle().filter(|_| may_mark) else { return };
+        self.statistics.borrow_mut().legs_found_lacking += lacking.len() as u64;
+        self.context.platform().spawn(async move {
+            owner.mark_since(lacking).await;
+        });
+    }
+
+    /// The pages of all these copies of a slab; none if one did not answer.
+    async fn pages_of_all(&self, slab: SlabIndex, members: &[Member]) -> Option<Vec<Vec<PageState>>> {
+        let asked = join_all(members.iter().map(|member| self.ask_pages(slab, member))).await;
+        let mut pages = Vec::with_capacity(members.len());
+        for (member, answer) in members.iter().zip(asked) {
+            match answer {
+                Ok(own) => pages.push(own),
+                Err(error) => {
+                    self.note_failure(slab, member, &error);
+                    return None;
+                }
+            }
+        }
+        Some(pages)
+    }
+
     /// Reads the block from another copy, which heals this one, and those that turn out to be damaged as well.
     async fn heal_from_other(&self, slab: SlabIndex, damaged: DamagedCopy) -> Result<bool, OwnerError> {
         let DamagedCopy { block, member, token } = damaged;
@@ -226,4 +349,11 @@ impl<C: OwnerContext> OwnerInner<C> {
             Err(AskError::Unreachable("a check's answer does not fit its question".to_owned()))
         }
     }
+}
+
+/// The pages that copies hold at different versions.
+fn pages_that_differ(copies: &[Vec<PageState>]) -> Vec<u32> {
+    let Some((first, others)) = copies.split_first() else { return Vec::new() };
+    let differs = |page: &usize| others.iter().any(|other| other[*page].version != first[*page].version);
+    (0..first.len()).filter(differs).map(|page| page as u32).collect()
 }

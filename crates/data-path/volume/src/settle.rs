@@ -13,7 +13,8 @@
 //!    the one that no later ownership has written to; within one ownership the one whose differing pages are the
 //!    older ones.
 //! 4. A copy that the state does not know may have been built since, in the place of one that it knows. If it holds
-//!    something newer than all of these, they do not count, and nothing is decided.
+//!    something newer than all of these, they do not count, and nothing is decided. So it is if the volume has grown since
+//!    and something was written there.
 //! 5. What is out is stale since zero, and is brought up to date from the others.
 //!
 //! Where this gives no answer, nothing is decided: the volume waits, and says for what.
@@ -213,15 +214,19 @@ impl<C: OwnerContext> OwnerInner<C> {
             let known = self.pages_of(slab, &counting.collect::<Vec<_>>()).await?;
             let Some(node) = nodes.get(&unknown.drive) else { continue };
             let own = self.pages_of_unknown(unknown, *node).await?;
-            let is_newer = |(page, own): (usize, &PageState)| {
-                known.iter().all(|known| known.get(page).is_none_or(|known| known.version < own.version))
-            };
-            if own.iter().enumerate().any(is_newer) {
-                let why = format!(
-                    "drive {} holds a copy of slab {slab} that the state does not know and that is newer than all that it \
-                     knows",
-                    unknown.drive
-                );
+            if is_newer(&own, &known) {
+                let why = match self.membership.borrow().slabs.len() <= slab.0 as usize {
+                    true => format!(
+                        "drive {} holds what was written to slab {slab}, by which the volume has grown since this state \
+                         was current; a later backup of it, if there is one, knows that slab",
+                        unknown.drive
+                    ),
+                    false => format!(
+                        "drive {} holds a copy of slab {slab} that the state does not know and that is newer than all \
+                         that it knows",
+                        unknown.drive
+                    ),
+                };
                 return Err(self.cannot_settle(&why));
             }
         }
@@ -328,6 +333,14 @@ impl<C: OwnerContext> OwnerInner<C> {
         let asked = join_all(asked).await;
         asked.into_iter().map(|answer| self.answered(answer)).collect()
     }
+}
+
+/// Whether a page is newer on a copy than on all that are known, or was ever written if none is. A volume may have grown
+/// since the state that is gone by: what was never written there is no loss.
+fn is_newer(own: &[PageState], known: &[Vec<PageState>]) -> bool {
+    let newest =
+        |page: usize| known.iter().filter_map(|known| known.get(page)).map(|page| page.version).max();
+    (0..).zip(own).any(|(page, own)| own.version > newest(page).unwrap_or(Version::ZERO))
 }
 
 /// The blocks of a slab that writes may have changed which the mark does not cover.

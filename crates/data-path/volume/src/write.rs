@@ -49,7 +49,7 @@ impl<C: OwnerContext> Owner<C> {
     /// Writes `data` from byte `offset` on. Returns when it is durable on every needed copy.
     pub async fn write(&self, offset: u64, data: Buffer) -> Result<(), OwnerError> {
         let inner = &self.inner;
-        let blocks = inner.check_range(offset, data.len() as u64)?;
+        let blocks = inner.begin_request(offset, data.len() as u64)?;
         inner.serving().await?;
         let _lock = inner.locks.exclusive(blocks).await;
         let bytes = data.len() as u64;
@@ -65,7 +65,7 @@ impl<C: OwnerContext> Owner<C> {
     /// Makes `length` bytes from `offset` on read as zeros: whole blocks are unmapped, parts of
     /// blocks at either end are overwritten.
     pub async fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), OwnerError> {
-        self.inner.check_range(offset, length)?;
+        self.inner.begin_request(offset, length)?;
         let whole = whole_blocks(offset, length);
         let buffers = self.inner.context.platform().buffers().clone();
         if whole.count == 0 {
@@ -85,7 +85,7 @@ impl<C: OwnerContext> Owner<C> {
     /// end keep their content.
     pub async fn trim(&self, offset: u64, length: u64) -> Result<(), OwnerError> {
         let inner = &self.inner;
-        inner.check_range(offset, length)?;
+        inner.begin_request(offset, length)?;
         inner.serving().await?;
         let geometry = inner.membership.borrow().geometry;
         let whole = whole_blocks(offset, length);
@@ -225,8 +225,14 @@ impl<C: OwnerContext> OwnerInner<C> {
         content: &Content,
         version: Version,
     ) -> Result<(), OwnerError> {
-        let mut write =
-            PieceWrite { piece, content, version, begun: self.looks.get(), unawaited: Vec::new() };
+        let mut write = PieceWrite {
+            piece,
+            content,
+            version,
+            begun: self.looks.get(),
+            is_measured: self.paces.take_due(),
+            unawaited: Vec::new(),
+        };
         let mut awaited: Vec<Member> = Vec::with_capacity(3);
         let asks = FuturesUnordered::new();
         let own_node = self.context.node();
@@ -264,7 +270,11 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
         }
         let (request, payload) = self.write_request(write.piece, write.content, write.version, &member);
-        let answer = self.ask_copy(&member, request, payload).await;
+        let asked = self.ask_copy(&member, request, payload);
+        let answer = match write.is_measured && delay == Duration::ZERO {
+            true => self.measure(member.leg(), asked).await,
+            false => asked.await,
+        };
         (member, answer.map(|_| ()))
     }
 
@@ -433,6 +443,8 @@ struct PieceWrite<'a> {
     version: Version,
     /// For [`OwnerInner::is_overdue`].
     begun: u64,
+    /// Whether it is measured how long its copies take.
+    is_measured: bool,
     /// The legs that were joining when it was sent to them.
     unawaited: Vec<LegId>,
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use spandrel_cluster::SettingsRecord;
+use spandrel_cluster::{DriveState, SettingsRecord};
 use spandrel_platform::Instant;
 use spandrel_shared::{DriveId, NodeId};
 
@@ -17,7 +17,18 @@ use crate::view::ClusterView;
 /// Since when drives have been away, as this node has seen it.
 #[derive(Default)]
 pub(crate) struct Absence {
-    since: BTreeMap<DriveId, Instant>,
+    drives: BTreeMap<DriveId, Away>,
+}
+
+/// A drive that is away.
+#[derive(Clone, Copy)]
+struct Away {
+    since: Instant,
+    /// The same, without the time in which its node was in maintenance: somebody works on it.
+    missed_since: Instant,
+    /// Since when its node has been there with most of its other drives: then it is the drive that has failed. `None`
+    /// while it is away with its node.
+    alone_since: Option<Instant>,
 }
 
 impl Absence {
@@ -27,44 +38,60 @@ impl Absence {
         let is_away = |drive: &DriveId| {
             drives.get(drive).is_some_and(|stored| !view.shows_drive(stored.record.node, *drive))
         };
-        self.since.retain(|drive, _| is_away(drive));
-        for drive in drives.keys().filter(|drive| is_away(drive)) {
-            self.since.entry(*drive).or_insert(now);
+        self.drives.retain(|drive, _| is_away(drive));
+        let together = away_together(view);
+        for (drive, stored) in drives.iter().filter(|(drive, _)| is_away(drive)) {
+            let node = stored.record.node;
+            let before = self.drives.get(drive).copied();
+            let mut away = before.unwrap_or(Away { since: now, missed_since: now, alone_since: None });
+            let is_in_maintenance = view.is_in_maintenance(node);
+            if is_in_maintenance {
+                away.missed_since = now;
+            }
+            let is_alone = !is_in_maintenance && !together.contains(&node);
+            away.alone_since = is_alone.then(|| away.alone_since.unwrap_or(now));
+            self.drives.insert(*drive, away);
         }
     }
 
     /// The drives that are away, and for how long they have been.
     pub(crate) fn all(&self, now: Instant) -> impl Iterator<Item = (DriveId, Duration)> {
-        self.since.iter().map(move |(drive, since)| (*drive, now.since(*since)))
+        self.drives.iter().map(move |(drive, away)| (*drive, now.since(away.since)))
     }
 
-    /// The drives that have been away for as long as the settings say that they are waited for.
-    ///
-    /// A node that is in maintenance is waited for: somebody works on it.
-    pub(crate) fn too_long(
-        &self,
-        view: &ClusterView,
-        settings: &SettingsRecord,
-        now: Instant,
-    ) -> BTreeSet<DriveId> {
-        let drives = view.drives.borrow();
-        let mut of_node: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
-        for (drive, stored) in &*drives {
-            let (all, away) = of_node.entry(stored.record.node).or_default();
-            *all += 1;
-            *away += usize::from(self.since.contains_key(drive));
-        }
-        let waited_s = |node: NodeId| {
-            let (all, away) = of_node[&node];
-            let is_together = !view.alive.borrow().contains_key(&node) || (away > 1 && 2 * away > all);
-            if is_together { settings.rebuild_after_node_s } else { settings.rebuild_after_drive_s }
+    /// For how long the drives that are away are waited for yet, by the settings and as it was noted last.
+    pub(crate) fn waits(&self, settings: &SettingsRecord, now: Instant) -> BTreeMap<DriveId, Duration> {
+        let left = |away: &Away| {
+            let (since, waited_s) = match away.alone_since {
+                Some(since) => (since, settings.rebuild_after_drive_s),
+                None => (away.missed_since, settings.rebuild_after_node_s),
+            };
+            Duration::from_secs(waited_s.into()).saturating_sub(now.since(since))
         };
-        let is_too_long = |drive: &DriveId, away: Duration| {
-            let Some(node) = drives.get(drive).map(|stored| stored.record.node) else { return false };
-            !view.is_in_maintenance(node) && away >= Duration::from_secs(waited_s(node).into())
-        };
-        self.all(now).filter(|(drive, away)| is_too_long(drive, *away)).map(|(drive, _)| drive).collect()
+        self.drives.iter().map(|(drive, away)| (*drive, left(away))).collect()
     }
+
+    /// The drives that nobody waits for any more.
+    pub(crate) fn too_long(&self, settings: &SettingsRecord, now: Instant) -> BTreeSet<DriveId> {
+        let waits = self.waits(settings, now).into_iter();
+        waits.filter(|(_, left)| left.is_zero()).map(|(drive, _)| drive).collect()
+    }
+}
+
+/// The nodes that are away, or of whose drives most are, several of them. Those that are on their way out do not count.
+fn away_together(view: &ClusterView) -> BTreeSet<NodeId> {
+    let mut of_node: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+    for (drive, stored) in &*view.drives.borrow() {
+        let (all, away) = of_node.entry(stored.record.node).or_default();
+        let counts = usize::from(stored.record.state == DriveState::Active);
+        *all += counts;
+        *away += counts * usize::from(!view.shows_drive(stored.record.node, *drive));
+    }
+    let alive = view.alive.borrow();
+    let is_together = |(node, (all, away)): &(NodeId, (usize, usize))| {
+        !alive.contains_key(node) || (*away > 1 && 2 * away > *all)
+    };
+    of_node.into_iter().filter(is_together).map(|(node, _)| node).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use spandrel_cluster::records::DriveRecord;
 use spandrel_cluster::store::Revision;
 use spandrel_cluster::{AliveRecord, DriveState, NodeRecord, Stored};
-use spandrel_shared::ProcessIncarnation;
+use spandrel_shared::{ProcessIncarnation, RepairShare};
 
 use super::*;
 
@@ -9,6 +9,9 @@ const SETTINGS: SettingsRecord = SettingsRecord {
     rebuild_after_drive_s: 10,
     rebuild_after_node_s: 100,
     balance: true,
+    repair_share: RepairShare::Medium,
+    retire_slow: false,
+    scrub_period_s: 0,
     optimize_since_unix_ms: None,
 };
 
@@ -41,6 +44,7 @@ fn view() -> ClusterView {
             joined_unix_ms: 0,
             key_digest: None,
             maintenance_since_unix_ms: None,
+            place: Default::default(),
         };
         view.nodes.borrow_mut().insert(node(number), stored(record));
         for place in 0..4 {
@@ -75,12 +79,13 @@ fn a_drive_that_is_away_is_waited_for_until_its_time_is_over() {
     lives(&view, 2, &[0, 1, 2]);
     absence.note(&view, at_s(1));
     absence.note(&view, at_s(10));
-    assert!(absence.too_long(&view, &SETTINGS, at_s(10)).is_empty());
-    assert_eq!(absence.too_long(&view, &SETTINGS, at_s(11)), [drive(2, 3)].into());
+    assert!(absence.too_long(&SETTINGS, at_s(10)).is_empty());
+    assert_eq!(absence.waits(&SETTINGS, at_s(10)), [(drive(2, 3), Duration::from_secs(1))].into());
+    assert_eq!(absence.too_long(&SETTINGS, at_s(11)), [drive(2, 3)].into());
     assert_eq!(absence.all(at_s(11)).collect::<Vec<_>>(), [(drive(2, 3), Duration::from_secs(10))]);
     lives(&view, 2, &[0, 1, 2, 3]);
     absence.note(&view, at_s(12));
-    assert!(absence.too_long(&view, &SETTINGS, at_s(99)).is_empty(), "it is back");
+    assert!(absence.too_long(&SETTINGS, at_s(99)).is_empty(), "it is back");
 }
 
 #[test]
@@ -88,25 +93,55 @@ fn drives_that_are_away_together_are_waited_for_like_a_node() {
     let (view, mut absence) = (view(), Absence::default());
     lives(&view, 2, &[0]);
     absence.note(&view, at_s(0));
-    assert!(absence.too_long(&view, &SETTINGS, at_s(99)).is_empty());
-    assert_eq!(absence.too_long(&view, &SETTINGS, at_s(100)).len(), 4 + 3);
-    lives(&view, 2, &[0, 1]);
+    assert!(absence.too_long(&SETTINGS, at_s(99)).is_empty());
+    assert_eq!(absence.too_long(&SETTINGS, at_s(100)).len(), 4 + 3);
+}
+
+/// While its node is away, nothing says that a drive has failed.
+#[test]
+fn a_drives_own_time_begins_when_its_node_is_back_without_it() {
+    let (view, mut absence) = (view(), Absence::default());
+    lives(&view, 2, &[0, 1, 2, 3]);
+    absence.note(&view, at_s(0));
+    lives(&view, 1, &[0, 1]);
     absence.note(&view, at_s(20));
-    let half: BTreeSet<DriveId> = [drive(2, 2), drive(2, 3)].into();
-    assert_eq!(absence.too_long(&view, &SETTINGS, at_s(20)), half, "each has failed by itself");
+    absence.note(&view, at_s(29));
+    assert!(absence.too_long(&SETTINGS, at_s(29)).is_empty());
+    let half: BTreeSet<DriveId> = [drive(1, 2), drive(1, 3)].into();
+    assert_eq!(absence.too_long(&SETTINGS, at_s(30)), half, "each has failed by itself");
+    view.alive.borrow_mut().remove(&node(1));
+    absence.note(&view, at_s(31));
+    assert!(absence.too_long(&SETTINGS, at_s(99)).is_empty(), "it is away with its node again");
 }
 
 #[test]
-fn a_node_in_maintenance_is_waited_for() {
+fn a_drive_that_is_on_its_way_out_is_not_away_together_with_another_one() {
+    let (view, mut absence) = (view(), Absence::default());
+    for place in [2, 3] {
+        view.drives.borrow_mut().get_mut(&drive(2, place)).expect("it is there").record.state =
+            DriveState::Retired;
+    }
+    lives(&view, 1, &[0, 1, 2, 3]);
+    lives(&view, 2, &[0]);
+    absence.note(&view, at_s(0));
+    assert_eq!(absence.too_long(&SETTINGS, at_s(10)).len(), 3);
+}
+
+#[test]
+fn a_node_in_maintenance_is_waited_for_and_has_its_whole_time_afterwards() {
     let (view, mut absence) = (view(), Absence::default());
     lives(&view, 2, &[0, 1, 2, 3]);
     let maintain = |since| {
         let mut nodes = view.nodes.borrow_mut();
         nodes.get_mut(&node(1)).expect("there are two").record.maintenance_since_unix_ms = since;
     };
-    maintain(Some(1));
     absence.note(&view, at_s(0));
-    assert!(absence.too_long(&view, &SETTINGS, at_s(5000)).is_empty());
+    maintain(Some(1));
+    absence.note(&view, at_s(5000));
+    assert!(absence.too_long(&SETTINGS, at_s(5000)).is_empty());
+    assert_eq!(absence.all(at_s(5000)).next(), Some((drive(1, 0), Duration::from_secs(5000))));
     maintain(None);
-    assert_eq!(absence.too_long(&view, &SETTINGS, at_s(5000)).len(), 4);
+    absence.note(&view, at_s(5001));
+    assert!(absence.too_long(&SETTINGS, at_s(5099)).is_empty());
+    assert_eq!(absence.too_long(&SETTINGS, at_s(5100)).len(), 4);
 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use spandrel_cluster::majority::{Surroundings, Verdict, may_mark};
 use spandrel_cluster::store::StateStore;
-use spandrel_cluster::{CopyBatch, StateError, VolumeMembership, VolumeWriter};
+use spandrel_cluster::{CopyBatch, CopySet, PoolRoom, StateError, VolumeMembership, VolumeWriter};
 use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
-use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, Version, VolumeId};
+use spandrel_shared::{DriveId, Epoch, Error, NodeId, ProcessIncarnation, RepairShare, Version, VolumeId};
 use spandrel_volume::{
-    AskError, Member, Membership, MembershipChange, MembershipError, OwnerContext, Unsettled,
+    AskError, Member, Membership, MembershipChange, MembershipError, OwnerContext, RepairTurns, SlowDrives,
+    Unsettled,
 };
 
 use crate::parts::NodeParts;
@@ -115,6 +116,48 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
         Ok(now.record.writer)
     }
 
+    /// Writes down that the volume grows, with copies of its further slabs as in `to_come`, for which `room` has room.
+    /// A conflict if the state has changed since it was read: plan anew.
+    pub(crate) async fn begin_growth(
+        &self,
+        size_bytes: u64,
+        to_come: &[CopySet],
+        room: &PoolRoom,
+    ) -> Result<(), StateError> {
+        let mut seen = self.seen.borrow().clone();
+        // Drives may have come to the pool since the volume was read.
+        seen.nodes.extend(room.drives.iter().map(|(drive, record)| (*drive, record.node)));
+        let attempt = self.parts.state.begin_growth(self.parts.own, &seen, size_bytes, to_come, room).await;
+        if let Err(StateError::Refused(error)) = attempt {
+            return Err(error.into());
+        }
+        match self.settle(&seen, attempt).await {
+            Ok(now) if now.to_come == to_come && now.record.grows_to_bytes == Some(size_bytes) => Ok(()),
+            Ok(_) | Err(MembershipError::Unavailable(_)) => Err(StateError::Conflict),
+            Err(MembershipError::NotOwner | MembershipError::Refused(_)) => Err(Error::new(
+                "NOT_OWNER",
+                format!("volume {} does not grow", seen.record.name),
+                "another node has taken it meanwhile",
+                "try again: the owner is asked then",
+            )
+            .into()),
+        }
+    }
+
+    /// Takes back that the volume grows. Returns what it was like before.
+    pub(crate) async fn abandon_growth(&self) -> Result<VolumeMembership, MembershipError> {
+        let seen = self.seen.borrow().clone();
+        if seen.record.grows_to_bytes.is_none() {
+            return Ok(seen);
+        }
+        let attempt = self.parts.state.abandon_growth(self.parts.own, &seen).await;
+        let now = self.settle(&seen, attempt).await?;
+        if now.record.grows_to_bytes.is_none() {
+            return Ok(seen);
+        }
+        Err(MembershipError::Unavailable("the membership has changed meanwhile".to_owned()))
+    }
+
     /// What the state says after an attempt to change it, when that can no longer come to anything
     /// else.
     async fn settle(
@@ -143,7 +186,7 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
 
     /// Takes over what the state says now, and returns the newest that it is known to say. `Ok` if
     /// this ownership still stands.
-    fn adopt(&self, now: Option<VolumeMembership>) -> Result<VolumeMembership, MembershipError> {
+    pub(crate) fn adopt(&self, now: Option<VolumeMembership>) -> Result<VolumeMembership, MembershipError> {
         adopt(&mut self.seen.borrow_mut(), now)
     }
 }
@@ -201,6 +244,18 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
         let changed = std::pin::pin!(self.parts.liveness.changed().notified());
         let later = std::pin::pin!(self.parts.platform.sleep(LOOK_AGAIN));
         futures_util::future::select(changed, later).await;
+    }
+
+    fn slow_drives(&self) -> &SlowDrives {
+        &self.parts.slow_drives
+    }
+
+    fn repair_turns(&self) -> &RepairTurns {
+        &self.parts.repair_turns
+    }
+
+    fn repair_share(&self) -> RepairShare {
+        self.parts.view.settings().unwrap_or_default().repair_share
     }
 
     async fn change_membership(&self, change: MembershipChange) -> Result<Membership, MembershipError> {

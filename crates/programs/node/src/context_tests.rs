@@ -12,6 +12,7 @@ fn membership(revision: u64, stale: &[DriveId]) -> VolumeMembership {
     let record = VolumeRecord {
         name: "v".to_owned(),
         size_bytes: 4 << 20,
+        grows_to_bytes: None,
         copies: 3,
         write_copies_min: 1,
         slab_bytes: SlabGeometry::new(4 << 20).expect("4 MiB is a slab size"),
@@ -29,6 +30,7 @@ fn membership(revision: u64, stale: &[DriveId]) -> VolumeMembership {
         record,
         revision: Revision(revision),
         sets: Vec::new(),
+        to_come: Vec::new(),
         marks: stale.iter().map(|drive| (*drive, Version::ZERO)).collect(),
         room: VolumeRoomRecord::default(),
         lost: Default::default(),

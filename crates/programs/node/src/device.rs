@@ -10,6 +10,9 @@
 //! way together. So a change that is repeated, because nobody knows whether it was made, undoes no
 //! later one. A request names the ownership that it is for: one that was held up on its way, and has been
 //! repeated elsewhere meanwhile, is refused when it arrives, since that ownership has ended by then.
+//!
+//! A volume can grow. A client sees how large it is when it connects; what it asks of blocks that its owner does not know
+//! yet waits for the next owner.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,7 +23,7 @@ use spandrel_bus::{
 };
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{StateKey, VolumeRecord, VolumeState, VolumeWriter};
-use spandrel_platform::{Buffer, Platform};
+use spandrel_platform::{Buffer, Platform, before};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, NodeId, VolumeId};
 use spandrel_volume::{
@@ -36,6 +39,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long a client that opens a volume waits for another node's to have closed it: one command after
 /// the other should find it free, although the right to write comes back a moment after the close.
 const BUSY_PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long a client that opens a volume waits for the cluster's state to say how large it is: it is served without that.
+const SIZE_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The longest read or write.
 const REQUEST_BYTES_MAX: u32 = 32 << 20;
@@ -97,6 +103,8 @@ enum Route<P: Platform, S: StateStore> {
 enum Failure {
     /// By this owner, or not for certain: it is to be repeated.
     Repeat,
+    /// It lies outside of what the owner knows of the volume.
+    OutOfRange(DeviceError),
     Final(DeviceError),
 }
 
@@ -114,7 +122,13 @@ impl<P: Platform, S: StateStore> Exports for NodeExports<P, S> {
     async fn open(&self, name: &str) -> Result<NodeDevice<P, S>, DeviceError> {
         let (volume, size_bytes) = self.find(name).await?;
         let attachment = self.node.attachment(volume, size_bytes);
+        attachment.note_size(size_bytes);
+        let asks_owner = attachment.right.get() == Right::None;
         let read_only = !attachment.attach().await?;
+        if read_only || !asks_owner {
+            // No owner has said how large the volume is by now, and what is known here may lag behind.
+            attachment.ask_size().await;
+        }
         Ok(NodeDevice { attachment, read_only })
     }
 }
@@ -245,6 +259,29 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
         VolumeWriter { node: own.node, incarnation: own.incarnation, attachment: self.number }
     }
 
+    /// Takes note of how large the volume is, as far as somebody knew: it never becomes smaller. Clients that are
+    /// connected go by what they were told.
+    fn note_size(&self, size_bytes: u64) {
+        self.size_bytes.set(self.size_bytes.get().max(size_bytes));
+    }
+
+    /// Asks the cluster's state how large the volume is, if it answers soon.
+    async fn ask_size(&self) {
+        let parts = &self.node.parts;
+        let key = StateKey::Volume(self.volume);
+        let asked = parts.state.get::<VolumeRecord>(&key);
+        let answer = before(&parts.platform, parts.platform.now() + SIZE_WAIT_MAX, asked).await;
+        if let Some(Ok(Some(stored))) = answer {
+            self.note_size(stored.record.size_bytes);
+        }
+    }
+
+    /// Whether a request is one that the volume can carry out, as large as it is known to be.
+    fn is_within(&self, request: &VolumeRequest) -> bool {
+        let (offset, length) = request.range();
+        length > 0 && offset.checked_add(length).is_some_and(|end| end <= self.size_bytes.get())
+    }
+
     /// Asks for the right to write, if it was not given yet. `false` if another attachment has it.
     async fn attach(&self) -> Result<bool, DeviceError> {
         // Since when each answer was that another one has it.
@@ -256,6 +293,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
             let attached = match self.node.route(self.volume) {
                 Route::Here(ownership) => match ownership.admit(&self.node, self.writer()).await {
                     Ok(()) => {
+                        self.note_size(ownership.owner.size_bytes());
                         self.right.set(Right::Given);
                         continue;
                     }
@@ -265,7 +303,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                     let request = ClientRequest::Attach { volume: self.volume, attachment: self.number };
                     match self.ask(owner, epoch, request, Vec::new()).await {
                         Ok((ClientResponse::Attached { size_bytes }, _)) => {
-                            self.size_bytes.set(size_bytes);
+                            self.note_size(size_bytes);
                             self.right.set(Right::Given);
                             continue;
                         }
@@ -283,7 +321,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                     }
                     self.node.wait_for_owner(self.volume).await?;
                 }
-                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Final(error) | Failure::OutOfRange(error)) => return Err(error),
                 Err(Failure::Repeat) | Ok(()) => {
                     busy_since = None;
                     self.node.wait_for_owner(self.volume).await?;
@@ -317,7 +355,9 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                     }
                     return Err(error);
                 }
-                Err(Failure::Repeat) => {
+                // The volume has grown, and its owner is about to begin anew with that.
+                Err(Failure::OutOfRange(error)) if !self.is_within(&request) => return Err(error),
+                Err(Failure::Repeat | Failure::OutOfRange(_)) => {
                     if request.changes().is_some() {
                         witness::reached(Rare::ChangeRepeated);
                     }
@@ -400,6 +440,7 @@ impl<P: Platform, S: StateStore> Drop for Attachment<P, S> {
 fn refused_here<P: Platform, S: StateStore>(node: &NodeInner<P, S>, refusal: VolumeRefusal) -> Failure {
     match refusal {
         VolumeRefusal::Owner(OwnerError::Deposed) | VolumeRefusal::NotNow => Failure::Repeat,
+        VolumeRefusal::Owner(error @ OwnerError::Invalid(_)) => Failure::OutOfRange(error.into()),
         VolumeRefusal::Owner(error) => Failure::Final(error.into()),
         VolumeRefusal::Busy(writer) => {
             let detail = node.parts.describe_writer(writer);
@@ -414,7 +455,9 @@ fn refused_there(error: ClientError) -> Failure {
             return Failure::Repeat;
         }
         ClientErrorKind::Busy => DeviceErrorKind::Busy,
-        ClientErrorKind::Invalid => DeviceErrorKind::Invalid,
+        ClientErrorKind::Invalid => {
+            return Failure::OutOfRange(DeviceError::new(DeviceErrorKind::Invalid, error.detail));
+        }
         ClientErrorKind::NoRoom => DeviceErrorKind::NoRoom,
         ClientErrorKind::Failed => DeviceErrorKind::Failed,
     };

@@ -384,6 +384,24 @@ pub(crate) async fn keep_told<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
         parts.platform.sleep(TELL_INTERVAL).await;
         tell_damage(parts, &node.damage_told).await;
         tell_stamp(parts);
+        let_go_of_removed(&node).await;
+    }
+}
+
+/// Lets go of drives that were taken out of the pool, if nobody could tell this node.
+async fn let_go_of_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
+    let drives: Vec<DriveId> =
+        node.drives.borrow().iter().filter_map(|drive| Some(drive.superblock.as_ref()?.drive)).collect();
+    for drive in drives {
+        // The state is asked about those alone that it does not show any more, or not yet.
+        let is_shown = node.parts.view.drives.borrow().contains_key(&drive);
+        if !is_shown && matches!(node.parts.state.is_drive_removed(drive).await, Ok(true)) {
+            tracing::warn!(%drive, "the drive was taken out of the pool, and is not used any more");
+            if let Some(location) = let_go(node, drive).await {
+                node.let_go.borrow_mut().push(location);
+                node.drives_changed.notify_all();
+            }
+        }
     }
 }
 

@@ -153,6 +153,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let why = format!("it does not answer node {}, which owns the volume", self.config.name);
             return Err(refuse("OWNER_OFFLINE", why, "start the node, or choose another one"));
         }
+        self.tell_scrub_in_time(&ownership).await;
+        let ownership = self.ownership(volume).ok_or_else(not_owner)?;
         let _being_taken = BeingTaken::begin(self, volume).ok_or_else(not_owner)?;
         let ended = OwnedVolume { volume, epoch: ownership.owner.epoch() };
         self.end_ownership(volume, &ownership);

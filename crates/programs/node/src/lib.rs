@@ -5,12 +5,14 @@
 //! join, and when), `view` (what the node knows of the cluster's state), [`liveness`] (heartbeats and
 //! promises), `ownership` (which volumes the node takes), `handover` (giving one to another node), `context` (what an owner sees of the
 //! world), `service` (what other nodes ask), `device` (a volume as this node's clients use it,
-//! wherever its owner is), `volumes` (making and deleting them), [`report`].
+//! wherever its owner is), `volumes` (making and deleting them), `growth` (making them larger), `moves` and `scrub` (what is done
+//! with their copies by itself), [`report`].
 
 mod absence;
 mod context;
 mod device;
 mod drives;
+mod growth;
 mod handover;
 pub mod liveness;
 mod moves;
@@ -20,15 +22,18 @@ mod parts;
 mod replaced;
 pub mod report;
 mod scrub;
+mod scrub_plan;
 mod service;
 mod view;
 mod volumes;
 mod writers;
 
 pub use device::{NodeDevice, NodeExports};
+pub use growth::{VolumeGrown, VolumeGrowth};
 pub use moves::placed;
 pub use node::{Node, NodeConfig};
 pub use report::{
-    DriveAway, DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport, ScrubProgress,
+    DriveAway, DriveReport, DriveSlow, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport,
+    ScrubProgress,
 };
-pub use volumes::{VolumeCreated, VolumeCreation};
+pub use volumes::{VolumeCreated, VolumeCreation, drive_room};

@@ -1,13 +1,16 @@
 //! Moves copies of the volumes that this node owns: away from drives that are lost or on their way out, to those with
-//! room; and from drives that are filled more to those that are filled less.
+//! room; from fault domains that they share with others to ones of their own; and from drives that are filled more to those
+//! that are filled less.
 //!
 //! Nobody gives orders to all owners: each looks at the pool and at its own volumes, now and then, and has the next few
-//! copies built. That two do not count on the same room is for the cluster's state to see to.
+//! copies built. That two do not count on the same room is for the cluster's state to see to; that together they do not
+//! spread more than there is to spread, each sees to by beginning only its part.
 //!
 //! Invariants:
 //! - Of one volume no more than [`MOVES_AT_ONCE`] copies are being built. The next ones are begun when these count.
 //! - What is being built on a drive that leaves meanwhile, or that has not been usable for a while, is given up.
 //! - Copies are spread only of volumes that lack nothing.
+//! - No volume waits for another one's changes. Plans are made one at a time, and clients are served in between.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -17,8 +20,8 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{DriveState, VolumeMembership};
 use spandrel_platform::{Instant, Platform};
 use spandrel_pool::{
-    MovesPlan, PlacedCopy, PlacedVolume, PoolView, UNEVEN_PER_MILLE, plan_balance, plan_replacements,
-    spread_per_mille,
+    MovesPlan, PlacedCopy, PlacedVolume, PoolView, UNEVEN_PER_MILLE, begin_moves, copies_to_even_out,
+    even_per_mille, part_of_one, plan_apart, plan_balance, plan_replacements, spread_per_mille,
 };
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{ConfigurationVersion, DriveId, Move};
@@ -26,10 +29,12 @@ use spandrel_volume::{LegState, Phase};
 
 use crate::node::NodeInner;
 use crate::ownership::Ownership;
-use crate::volumes::pool_view;
 
 /// How often each volume is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Clients are served between two plans.
+const BETWEEN_PLANS: Duration = Duration::from_millis(1);
 
 /// How long a drive may be away on which copies are being built.
 const TARGET_AWAY_MAX: Duration = Duration::from_secs(60);
@@ -38,11 +43,17 @@ const TARGET_AWAY_MAX: Duration = Duration::from_secs(60);
 /// enough that little is lost if one is given up.
 const MOVES_AT_ONCE: usize = 16;
 
-/// So even is a pool before copies are not spread by themselves any more. When that begins: [`UNEVEN_PER_MILLE`].
-const SPREAD_ENDS_PER_MILLE: u32 = 10;
-
 /// For so long drives are filled unevenly before copies are spread: several drives often come one after the other.
 const SETTLES_WITHIN: Duration = Duration::from_secs(60);
+
+/// For so long nothing is planned anew if nothing has changed since there was nothing to move.
+const REST: Duration = Duration::from_secs(60);
+
+/// The same, if not all possibilities were looked at.
+const REST_CUT_SHORT: Duration = Duration::from_secs(5);
+
+/// For so long nothing more is changed after a change that was not made: at first, and at most after several of them.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
 
 /// For so long a request to spread copies is known to owners that take a volume over.
 const OPTIMIZE_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -50,13 +61,23 @@ const OPTIMIZE_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How far the moves of one volume are.
 #[derive(Default)]
 pub(crate) struct Moving {
-    /// What the last plan was made from, if it had nothing to move: as long as that is the same, another one would not
-    /// either.
-    at_rest: Option<Basis>,
+    rest: Option<Rest>,
     /// The request to spread copies that was carried out last.
     optimized: Option<u64>,
     /// Copies that should be elsewhere, and for which no drive has room or no other node is there.
     pub(crate) without_place: u64,
+    /// Whether a change of the volume's copies is under way.
+    is_changing: bool,
+    /// How many plans there have been.
+    plans: u64,
+    /// How many changes in a row were not made, and until when nothing more is changed.
+    failed: Option<(u32, Instant)>,
+}
+
+/// That there was nothing to move.
+struct Rest {
+    basis: Basis,
+    until: Instant,
 }
 
 /// What a plan depends on.
@@ -66,6 +87,42 @@ struct Basis {
     pool: u64,
     volume: ConfigurationVersion,
     leaving: BTreeSet<DriveId>,
+}
+
+impl Moving {
+    /// Whether there was nothing to move, and there will not be now either.
+    fn is_at_rest(&self, basis: &Basis, now: Instant) -> bool {
+        self.rest.as_ref().is_some_and(|rest| rest.basis == *basis && now < rest.until)
+    }
+
+    /// Whether a change that was not made is not long enough ago.
+    fn is_pausing(&self, now: Instant) -> bool {
+        self.failed.is_some_and(|(_, until)| now < until)
+    }
+
+    /// Takes note that a change is over. What is refused once, as others were faster, is soon tried again; what is refused
+    /// again and again, less and less often.
+    fn note_change(&mut self, is_made: bool, now: Instant) {
+        self.is_changing = false;
+        let failed = self.failed.map_or(0, |(failed, _)| failed);
+        let pause = PAUSE.1.min(PAUSE.0 * 2_u32.saturating_pow(failed));
+        self.failed = (!is_made).then(|| (failed.saturating_add(1), now + pause));
+    }
+
+    /// Takes note of a plan. One that finds nothing to spread carries the request out that copies be spread, if there
+    /// is one.
+    fn note(&mut self, plan: &MovesPlan, basis: Basis, now: Instant, spreads_for: Option<u64>) {
+        self.plans += 1;
+        self.without_place = plan.without_place;
+        self.rest = None;
+        if plan.moves.is_empty() {
+            let time = if plan.is_cut_short { REST_CUT_SHORT } else { REST };
+            self.rest = Some(Rest { basis, until: now + time });
+            if !plan.is_cut_short {
+                self.optimized = spreads_for.or(self.optimized);
+            }
+        }
+    }
 }
 
 /// Whether drives are filled unevenly. It is looked at when the pool has changed.
@@ -81,8 +138,9 @@ impl Evenness {
         if self.judged.replace(changes) == Some(changes) {
             return;
         }
-        let limit = if self.uneven_since.is_some() { SPREAD_ENDS_PER_MILLE } else { UNEVEN_PER_MILLE };
-        let is_uneven = spread_per_mille(&pool()) > limit;
+        let pool = pool();
+        let limit = if self.uneven_since.is_some() { even_per_mille(&pool) } else { UNEVEN_PER_MILLE };
+        let is_uneven = spread_per_mille(&pool) > limit;
         self.uneven_since = if is_uneven { self.uneven_since.or(Some(now)) } else { None };
     }
 
@@ -91,6 +149,9 @@ impl Evenness {
         self.uneven_since.is_some_and(|since| now.since(since) >= SETTLES_WITHIN)
     }
 }
+
+/// A drive that was slow so often, with less than an hour in between, is retired, if that is set.
+const SLOW_TIMES_MAX: u32 = 3;
 
 /// What is to be done with the pool's copies at a moment.
 struct Wanted {
@@ -102,34 +163,84 @@ struct Wanted {
     useless: BTreeSet<DriveId>,
     /// Whether drives are filled so unevenly that copies are spread.
     spread: bool,
+    /// Whether copies that share a fault domain are moved apart.
+    apart: bool,
     /// The request to spread them, if there is one.
     optimize: Option<u64>,
+}
+
+/// The pool as it is when all is built that is planned at a moment.
+struct Pool {
+    view: PoolView,
+    /// What it was made from: see [`ClusterView::changes`](crate::view::ClusterView::changes).
+    changes: u64,
+    /// How many more copies this node may begin to spread.
+    to_spread: u64,
+}
+
+/// What becomes of a volume's copies next.
+enum Change {
+    /// What is being built on these is given up.
+    Abandon(Vec<DriveId>),
+    Build(Vec<Move>),
 }
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Moves what has to be moved, as long as the node runs.
     pub(crate) async fn keep_moving(self: Rc<Self>) {
+        let platform = &self.parts.platform;
         let mut evenness = Evenness::default();
         loop {
-            self.parts.platform.sleep(INTERVAL).await;
-            let now = self.parts.platform.now();
+            platform.sleep(INTERVAL).await;
+            let now = platform.now();
+            self.absence.borrow_mut().note(&self.parts.view, now);
             evenness.judge(self.parts.view.changes(), now, || self.pool_view());
+            self.retire_slow_drives(now).await;
             let wanted = self.wanted(now, evenness.is_lost(now));
             let ownerships: Vec<_> = self.ownerships.borrow().values().cloned().collect();
+            let mut pool = None;
             for ownership in ownerships {
-                if ownership.owner.phase() == Phase::Serving {
-                    self.move_copies(&ownership, &wanted).await;
+                let plans = ownership.moving.borrow().plans;
+                if let Some(change) = self.next_change(&ownership, &wanted, &mut pool) {
+                    self.begin_change(&ownership, change);
                 }
+                if ownership.moving.borrow().plans > plans {
+                    platform.sleep(BETWEEN_PLANS).await;
+                }
+            }
+        }
+    }
+
+    /// Retires drives that were slow again and again, if that is set.
+    async fn retire_slow_drives(&self, now: Instant) {
+        let view = &self.parts.view;
+        if !view.settings().is_some_and(|settings| settings.retire_slow) {
+            return;
+        }
+        let is_used = |drive: &DriveId| {
+            view.drives.borrow().get(drive).is_some_and(|stored| stored.record.state == DriveState::Active)
+        };
+        let slow = self.parts.slow_drives.present(now);
+        for (drive, _) in slow.into_iter().filter(|(_, slow)| slow.times >= SLOW_TIMES_MAX) {
+            if !is_used(&drive) {
+                continue;
+            }
+            match self.parts.state.decide_drive(drive, DriveState::Retired).await {
+                Ok(_) => {
+                    tracing::warn!(%drive, "the drive was slow {SLOW_TIMES_MAX} times within hours, and is retired")
+                }
+                Err(error) => tracing::debug!(%drive, "the slow drive is not retired yet: {error}"),
             }
         }
     }
 
     fn wanted(&self, now: Instant, is_uneven: bool) -> Wanted {
         let view = &self.parts.view;
+        let absence = self.absence.borrow();
+        // Nothing is missed as long as it is not known how long it is waited for.
         let settings = view.settings();
-        let mut absence = self.absence.borrow_mut();
-        absence.note(view, now);
-        let mut leaving = absence.too_long(view, &settings, now);
+        let missed = settings.as_ref().map(|settings| absence.too_long(settings, now));
+        let mut leaving = missed.unwrap_or_default();
         let misses_drives = !leaving.is_empty();
         let drives = view.drives.borrow();
         let others = drives.iter().filter(|(_, stored)| stored.record.state != DriveState::Active);
@@ -138,67 +249,95 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let today_ms = self.parts.platform.unix_time().0;
         let is_new =
             |since_ms: &u64| u128::from(today_ms.saturating_sub(*since_ms)) < OPTIMIZE_AGE_MAX.as_millis();
+        let nodes = view.nodes.borrow();
+        let are_labelled = nodes.values().any(|stored| !stored.record.place.is_unknown());
+        let balances = settings.as_ref().is_some_and(|settings| settings.balance);
         Wanted {
             misses_drives,
             useless: away.chain(leaving.iter().copied()).collect(),
             leaving,
-            spread: settings.balance && is_uneven,
-            optimize: settings.optimize_since_unix_ms.filter(is_new),
+            spread: is_uneven && balances,
+            apart: are_labelled && balances,
+            optimize: settings.and_then(|settings| settings.optimize_since_unix_ms).filter(is_new),
         }
     }
 
-    /// Has the next copies of a volume built, if none are.
-    async fn move_copies(&self, ownership: &Ownership<P, S>, wanted: &Wanted) {
+    /// What becomes of a volume's copies next, if anything does and nothing is under way.
+    fn next_change(
+        &self,
+        ownership: &Ownership<P, S>,
+        wanted: &Wanted,
+        pool: &mut Option<Pool>,
+    ) -> Option<Change> {
+        let now = self.parts.platform.now();
+        let is_busy = |moving: &Moving| moving.is_changing || moving.is_pausing(now);
+        if ownership.owner.phase() != Phase::Serving || is_busy(&ownership.moving.borrow()) {
+            return None;
+        }
         let legs = ownership.owner.legs();
         let building: Vec<DriveId> = legs.keys().filter(|leg| leg.is_building).map(|leg| leg.drive).collect();
-        for drive in building.iter().filter(|drive| wanted.useless.contains(drive)) {
-            ownership.owner.abandon(*drive).await;
-        }
         if !building.is_empty() {
-            return;
+            let useless: Vec<DriveId> =
+                building.into_iter().filter(|drive| wanted.useless.contains(drive)).collect();
+            return (!useless.is_empty()).then_some(Change::Abandon(useless));
         }
         let is_concerned = legs.keys().any(|leg| wanted.leaving.contains(&leg.drive));
         if !is_concerned {
             ownership.moving.borrow_mut().without_place = 0;
-        }
-        let lacks_nothing = legs.values().all(|leg| leg.state == LegState::InSync);
-        let moves = match is_concerned {
-            true => self.next_moves(ownership, wanted, true),
-            false if lacks_nothing && self.is_to_be_spread(ownership, wanted) => {
-                self.next_moves(ownership, wanted, false)
+            let lacks_nothing = legs.values().all(|leg| leg.state == LegState::InSync);
+            if !lacks_nothing || !self.is_to_be_spread(ownership, wanted) {
+                return None;
             }
-            false => Vec::new(),
-        };
-        if !moves.is_empty() {
-            ownership.owner.build(moves).await;
         }
+        let moves = self.next_moves(ownership, wanted, pool, is_concerned);
+        (!moves.is_empty()).then_some(Change::Build(moves))
     }
 
     fn is_to_be_spread(&self, ownership: &Ownership<P, S>, wanted: &Wanted) -> bool {
         let is_asked = wanted.optimize.is_some() && wanted.optimize != ownership.moving.borrow().optimized;
-        wanted.spread || is_asked
+        wanted.spread || wanted.apart || is_asked
     }
 
-    /// Which copies are moved next: those that have to, or those that lie unevenly. Nothing if nothing has changed since
+    /// Which copies are moved next: those that have to, those that lie too close together, or those that lie unevenly. Nothing if nothing has changed since
     /// there was nothing to move.
-    fn next_moves(&self, ownership: &Ownership<P, S>, wanted: &Wanted, replaces: bool) -> Vec<Move> {
-        let seen = ownership.seen();
-        let basis = Basis {
-            pool: self.parts.view.changes(),
-            volume: seen.record.configuration,
-            leaving: wanted.leaving.clone(),
-        };
+    fn next_moves(
+        &self,
+        ownership: &Ownership<P, S>,
+        wanted: &Wanted,
+        pool: &mut Option<Pool>,
+        replaces: bool,
+    ) -> Vec<Move> {
+        let (seen, now) = (ownership.seen(), self.parts.platform.now());
+        // What has changed since the round began is for the next one: this plan does not know it.
+        let pool_changes = pool.as_ref().map_or_else(|| self.parts.view.changes(), |pool| pool.changes);
+        let basis =
+            Basis { pool: pool_changes, volume: seen.record.configuration, leaving: wanted.leaving.clone() };
         let mut moving = ownership.moving.borrow_mut();
-        if moving.at_rest.as_ref() == Some(&basis) {
+        if moving.is_at_rest(&basis, now) {
             return Vec::new();
         }
-        let (pool, volume) = (self.pool_view(), placed(&seen));
-        let plan = if replaces {
-            plan_replacements(&pool, &volume, &wanted.leaving, MOVES_AT_ONCE)
-        } else {
-            MovesPlan { moves: plan_balance(&pool, &volume, MOVES_AT_ONCE), without_place: 0 }
+        let pool = pool.get_or_insert_with(|| self.pool());
+        let volume = placed(&seen);
+        let mut spreads_for = None;
+        let mut plan = match replaces {
+            true => plan_replacements(&pool.view, &volume, &wanted.leaving, MOVES_AT_ONCE, moving.plans),
+            false => plan_apart(&pool.view, &volume, MOVES_AT_ONCE, moving.plans),
         };
-        moving.without_place = plan.without_place;
+        if !replaces && plan.moves.is_empty() {
+            let spread_max = usize::try_from(pool.to_spread).unwrap_or(MOVES_AT_ONCE).min(MOVES_AT_ONCE);
+            if spread_max == 0 && copies_to_even_out(&pool.view) > 0 {
+                // Others do.
+                return Vec::new();
+            }
+            let is_wanted = wanted.spread || wanted.optimize.is_some();
+            let balance =
+                plan_balance(&pool.view, &volume, if is_wanted { spread_max } else { 0 }, moving.plans);
+            plan = MovesPlan { is_cut_short: plan.is_cut_short || balance.is_cut_short, ..balance };
+            spreads_for = wanted.optimize;
+            pool.to_spread = pool.to_spread.saturating_sub(plan.moves.len() as u64);
+        }
+        begin_moves(&mut pool.view, &volume, &plan.moves);
+        moving.note(&plan, basis, now, spreads_for);
         if !plan.moves.is_empty() {
             match replaces {
                 true if wanted.misses_drives => witness::reached(Rare::CopiesMissed),
@@ -206,21 +345,38 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 false => witness::reached(Rare::CopiesSpread),
             }
         }
-        let moves = plan.moves;
-        moving.at_rest = moves.is_empty().then_some(basis);
-        if moves.is_empty() && !replaces {
-            moving.optimized = wanted.optimize;
-        }
-        moves
+        plan.moves
     }
 
-    /// The pool as this node sees it.
+    /// Has a change of a volume's copies made, and says so until it is.
+    fn begin_change(&self, ownership: &Rc<Ownership<P, S>>, change: Change) {
+        let (ownership, platform) = (Rc::clone(ownership), self.parts.platform.clone());
+        ownership.moving.borrow_mut().is_changing = true;
+        self.parts.platform.spawn(async move {
+            let is_made = match change {
+                Change::Abandon(drives) => {
+                    let mut all = true;
+                    for drive in drives {
+                        all &= ownership.owner.abandon(drive).await;
+                    }
+                    all
+                }
+                Change::Build(moves) => ownership.owner.build(moves).await,
+            };
+            ownership.moving.borrow_mut().note_change(is_made, platform.now());
+        });
+    }
+
+    /// The pool as this node sees it, and this node's part of what is to be spread in it.
+    fn pool(&self) -> Pool {
+        let (view, changes) = (self.pool_view(), self.parts.view.changes());
+        let owners = self.parts.view.alive.borrow().len() as u64;
+        let to_spread = part_of_one(copies_to_even_out(&view), owners, self.parts.platform.random_u64());
+        Pool { view, changes, to_spread }
+    }
+
     fn pool_view(&self) -> PoolView {
-        let view = &self.parts.view;
-        let owned = view.volumes_owned();
-        let owned = |node| owned.get(&node).map_or(0, |count| u32::try_from(*count).unwrap_or(u32::MAX));
-        let (nodes, alive) = (view.nodes.borrow(), view.alive.borrow());
-        pool_view(self.parts.cluster.slab_bytes, &nodes, &alive, &view.room(), owned)
+        self.parts.view.pool(self.parts.cluster.slab_bytes)
     }
 }
 

@@ -1,5 +1,5 @@
 use spandrel_pool::{DriveRoom, NodeRoom};
-use spandrel_shared::{NodeId, SlabGeometry};
+use spandrel_shared::{NodeId, SlabGeometry, SlabIndex};
 
 use super::*;
 
@@ -10,6 +10,7 @@ fn pool(used: [u32; 2]) -> PoolView {
         name: format!("n{number}"),
         is_online: true,
         volumes_owned: 0,
+        place: Default::default(),
         is_in_maintenance: false,
     };
     let drive = |number: u8| DriveRoom {
@@ -17,6 +18,7 @@ fn pool(used: [u32; 2]) -> PoolView {
         node: NodeId::from_bytes([number; 16]),
         slabs_total: 1000,
         slabs_used: used[usize::from(number)],
+        slabs_leaving: 0,
         is_online: true,
     };
     let numbers = [0, 1];
@@ -46,4 +48,62 @@ fn copies_are_spread_when_a_pool_stays_uneven() {
     assert!(!judge(6, 162, [25, 35]));
     assert!(!judge(7, 300, [25, 36]), "as even as it need be");
     assert!(!judge(7, 400, [0, 1000]), "the same pool is not judged twice");
+}
+
+fn basis(pool: u64) -> Basis {
+    Basis { pool, volume: ConfigurationVersion(1), leaving: BTreeSet::new() }
+}
+
+fn plan(moves: u32, is_cut_short: bool) -> MovesPlan {
+    let next = |slab| Move { slab: SlabIndex(slab), part: 0, to: DriveId::from_bytes([1; 16]) };
+    MovesPlan { moves: (0..moves).map(next).collect(), without_place: 3, is_cut_short }
+}
+
+#[test]
+fn nothing_is_planned_anew_until_something_changes_or_a_minute_is_over() {
+    let mut moving = Moving::default();
+    assert!(!moving.is_at_rest(&basis(1), at_s(0)));
+    moving.note(&plan(0, false), basis(1), at_s(0), None);
+    assert!(moving.is_at_rest(&basis(1), at_s(59)) && !moving.is_at_rest(&basis(1), at_s(60)));
+    assert!(!moving.is_at_rest(&basis(2), at_s(1)));
+    let other_drives = Basis { leaving: [DriveId::from_bytes([1; 16])].into(), ..basis(1) };
+    assert!(!moving.is_at_rest(&other_drives, at_s(1)));
+    assert_eq!((moving.without_place, moving.plans), (3, 1));
+    moving.note(&plan(1, false), basis(1), at_s(1), None);
+    assert!(!moving.is_at_rest(&basis(1), at_s(1)), "there is more, perhaps");
+}
+
+#[test]
+fn a_plan_that_was_cut_short_is_soon_followed_by_another_one() {
+    let mut moving = Moving::default();
+    moving.note(&plan(0, true), basis(1), at_s(0), Some(7));
+    assert!(moving.is_at_rest(&basis(1), at_s(4)) && !moving.is_at_rest(&basis(1), at_s(5)));
+    assert_eq!(moving.optimized, None, "something may be left to spread");
+}
+
+#[test]
+fn a_request_to_spread_copies_is_carried_out_when_none_is_left_to_move() {
+    let mut moving = Moving::default();
+    moving.note(&plan(2, false), basis(1), at_s(0), Some(7));
+    assert_eq!(moving.optimized, None);
+    moving.note(&plan(0, false), basis(2), at_s(1), Some(7));
+    assert_eq!(moving.optimized, Some(7));
+    moving.note(&plan(0, false), basis(3), at_s(2), None);
+    assert_eq!(moving.optimized, Some(7), "it was asked once");
+}
+
+#[test]
+fn after_changes_that_were_not_made_there_are_pauses_and_they_end() {
+    let mut moving = Moving::default();
+    let mut pause_s = |at: u64| {
+        moving.is_changing = true;
+        moving.note_change(false, at_s(at));
+        assert!(!moving.is_changing);
+        (0..100).find(|seconds| !moving.is_pausing(at_s(at + seconds))).expect("it ends")
+    };
+    assert_eq!([0, 100, 200, 300, 400, 500].map(&mut pause_s), [1, 2, 4, 8, 16, 16]);
+    moving.note_change(true, at_s(501));
+    assert!(!moving.is_pausing(at_s(501)));
+    moving.note_change(false, at_s(502));
+    assert!(!moving.is_pausing(at_s(503)), "it begins anew");
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use spandrel_bus::{Bus, BusConfig, BusIdentity};
 use spandrel_cluster::liveness::ALIVE_TIME_TO_LIVE;
 use spandrel_cluster::store::{Expected, StateStore};
@@ -20,6 +21,7 @@ use spandrel_platform::sync::Signal;
 use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHandle, before};
 use spandrel_replica::Replica;
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_volume::{RepairTurns, SlowDrives};
 
 use crate::absence::Absence;
 use crate::device::{Attachment, NodeExports};
@@ -108,8 +110,10 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     /// Whether a drive is being added, and what is told when that is over.
     pub(crate) adding_drive: Cell<bool>,
     pub(crate) drive_added: Signal,
-    /// Notified when the node has one more drive that copies may be placed on.
+    /// Notified when the node has one more drive that copies may be placed on, or one less.
     pub(crate) drives_changed: Signal,
+    /// Where the drives are of which it has let go by itself, until somebody has asked.
+    pub(crate) let_go: RefCell<Vec<String>>,
     /// Since when drives are away, here and elsewhere.
     pub(crate) absence: RefCell<Absence>,
     /// What the cluster's state was told of each drive's damage.
@@ -156,6 +160,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             adding_drive: Cell::new(false),
             drive_added: Signal::new(),
             drives_changed: Signal::new(),
+            let_go: RefCell::default(),
             absence: RefCell::default(),
             damage_told: RefCell::default(),
         });
@@ -184,6 +189,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(Rc::clone(&self.inner).drop_deleted_copies());
         self.spawn(Rc::clone(&self.inner).drop_replaced_copies());
         self.spawn(Rc::clone(&self.inner).keep_moving());
+        self.spawn(Rc::clone(&self.inner).keep_scrubbing());
         for listener in nbd_listeners {
             let nbd = self.nbd.clone();
             self.spawn(async move {
@@ -206,6 +212,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.nbd.stop().await;
         inner.hand_all_over().await;
         let ownerships: Vec<_> = inner.ownerships.borrow().values().cloned().collect();
+        join_all(ownerships.iter().map(|ownership| inner.tell_scrub_in_time(ownership))).await;
         for ownership in ownerships {
             ownership.owner.depose();
         }
@@ -229,12 +236,23 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         drives::let_go(&self.inner, drive).await
     }
 
+    /// Waits until this node has let go of drives by itself, since they were taken out of the pool and nobody could tell it.
+    /// Where they are; each is named once. Whoever gives the node its drives must not give it these again: one that was
+    /// wiped meanwhile would be taken for a new one.
+    pub async fn drives_let_go(&self) -> Vec<String> {
+        let inner = &self.inner;
+        inner.drives_changed.wait_until(|| !inner.let_go.borrow().is_empty()).await;
+        inner.let_go.take()
+    }
+
     /// Takes one more drive into use, formatted if it is empty. Volumes that are made from then on may be placed on it.
     ///
     /// Errors: `DRIVE_…` as at a start, `DRIVE_IN_USE` if the node has it already, `NODE_STOPPING`. Nothing was changed
     /// on a drive that was refused.
     pub async fn add_drive(&self, location: &str) -> Result<DriveReport, Error> {
         let inner = &self.inner;
+        // It is given to the node anew.
+        inner.let_go.borrow_mut().retain(|known| known != location);
         let has = |drive: &Rc<NodeDrive<P>>| drive.location == location && drive.store.is_ok();
         if inner.drives.borrow().iter().any(has) {
             return Err(drives::refused(
@@ -341,6 +359,8 @@ async fn make_parts<P: Platform, S: StateStore>(
         bus,
         replica: Replica::new(),
         view: Rc::new(ClusterView::new()),
+        repair_turns: RepairTurns::default(),
+        slow_drives: SlowDrives::default(),
         started: platform.now(),
     })
 }
@@ -386,6 +406,7 @@ async fn know_node<P: Platform, S: StateStore>(
             maintenance_since_unix_ms: known
                 .as_ref()
                 .and_then(|known| known.record.maintenance_since_unix_ms),
+            place: known.as_ref().map(|known| known.record.place.clone()).unwrap_or_default(),
         };
         let expected = match known {
             Some(known) if known.record == record => return Ok(()),

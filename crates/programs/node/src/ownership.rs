@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::lock::Mutex;
 use spandrel_cluster::liveness::OWNER_SILENCE_MAX;
 use spandrel_cluster::promises::Peer;
 use spandrel_cluster::store::{Revision, StateStore};
@@ -31,6 +32,7 @@ use crate::drives::retry_store;
 use crate::handover::BeingTaken;
 use crate::moves::Moving;
 use crate::node::NodeInner;
+use crate::scrub::Scrubbing;
 use crate::writers::Writers;
 
 /// How often all volumes are looked at. One whose record changes is looked at at once.
@@ -62,7 +64,7 @@ const MAINTENANCE_DELAY: Duration = Duration::from_secs(3);
 /// An ownership of this process.
 pub(crate) struct Ownership<P: Platform, S: StateStore> {
     pub(crate) owner: Owner<NodeContext<P, S>>,
-    context: NodeContext<P, S>,
+    pub(crate) context: NodeContext<P, S>,
     writers: Writers,
     /// The front-end elsewhere that the volume is about to follow.
     pub(crate) followed: Cell<Option<VolumeWriter>>,
@@ -70,6 +72,10 @@ pub(crate) struct Ownership<P: Platform, S: StateStore> {
     pub(crate) left: Cell<Option<VolumeWriter>>,
     /// How far its copies are that are moved.
     pub(crate) moving: RefCell<Moving>,
+    /// Held by whoever makes the volume larger.
+    pub(crate) growing: Mutex<()>,
+    /// How far its scrub is.
+    pub(crate) scrubbing: Scrubbing,
     /// What the state's revision was when it began.
     since: Revision,
 }
@@ -85,13 +91,23 @@ pub(crate) enum VolumeRequest {
 }
 
 impl VolumeRequest {
+    /// The bytes that it concerns: first and how many.
+    pub(crate) fn range(&self) -> (u64, u64) {
+        match self {
+            VolumeRequest::Read { offset, length } => (*offset, u64::from(*length)),
+            VolumeRequest::Write { offset, data } => (*offset, data.len() as u64),
+            VolumeRequest::WriteZeroes { offset, length }
+            | VolumeRequest::Trim { offset, length }
+            | VolumeRequest::Extents { offset, length } => (*offset, *length),
+        }
+    }
+
     /// The bytes that it changes: first and how many. `None` if it changes nothing.
     pub(crate) fn changes(&self) -> Option<(u64, u64)> {
         match self {
             VolumeRequest::Read { .. } | VolumeRequest::Extents { .. } => None,
-            VolumeRequest::Write { offset, data } => Some((*offset, data.len() as u64)),
-            VolumeRequest::WriteZeroes { offset, length } | VolumeRequest::Trim { offset, length } => {
-                Some((*offset, *length))
+            VolumeRequest::Write { .. } | VolumeRequest::WriteZeroes { .. } | VolumeRequest::Trim { .. } => {
+                Some(self.range())
             }
         }
     }
@@ -444,7 +460,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 
     /// Begins to own a volume that the state shows as this process's.
-    fn begin(self: &Rc<Self>, now: VolumeMembership) {
+    pub(crate) fn begin(self: &Rc<Self>, now: VolumeMembership) {
         let (volume, epoch) = (now.volume, now.record.epoch);
         if self.stopping.get() {
             return;
@@ -452,6 +468,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         tracing::info!(volume = now.record.name, epoch = epoch.0, "taking the volume over");
         let membership = membership_of(&now, self.parts.cluster.generation);
         let since = now.read_at;
+        let grows = now.record.grows_to_bytes.is_some();
         let context = NodeContext::new(self.parts.clone(), now);
         let owner = Owner::start(context.clone(), membership);
         let ownership = Rc::new(Ownership {
@@ -461,6 +478,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             followed: Cell::default(),
             left: Cell::default(),
             moving: RefCell::default(),
+            growing: Mutex::default(),
+            scrubbing: Scrubbing::default(),
             since,
         });
         let former = self.ownerships.borrow_mut().insert(volume, Rc::clone(&ownership));
@@ -473,6 +492,10 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         if let Some(writer) = ownership.writer() {
             self.follow(&ownership, volume, writer);
         }
+        if grows {
+            self.parts.platform.spawn(Rc::clone(self).resume_growth(Rc::clone(&ownership)));
+        }
+        self.parts.platform.spawn(Rc::clone(self).learn_scrub(Rc::clone(&ownership)));
         self.parts.platform.spawn(Rc::clone(self).see_it_end(volume, ownership));
     }
 

@@ -11,7 +11,7 @@ use spandrel_cluster::{ClusterRecord, ClusterState, CountedStore, VolumeOwner, V
 use spandrel_platform::{Buffer, Instant, Platform};
 use spandrel_replica::{Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, VolumeId};
-use spandrel_volume::AskError;
+use spandrel_volume::{AskError, RepairTurns, SlowDrives};
 
 use crate::liveness::Liveness;
 use crate::view::ClusterView;
@@ -30,6 +30,8 @@ pub(crate) struct NodeParts<P: Platform, S: StateStore> {
     pub(crate) liveness: Liveness<P>,
     pub(crate) replica: Replica<P>,
     pub(crate) view: Rc<ClusterView>,
+    pub(crate) repair_turns: RepairTurns,
+    pub(crate) slow_drives: SlowDrives,
     pub(crate) started: Instant,
 }
 
@@ -44,6 +46,8 @@ impl<P: Platform, S: StateStore> Clone for NodeParts<P, S> {
             liveness: self.liveness.clone(),
             replica: self.replica.clone(),
             view: Rc::clone(&self.view),
+            repair_turns: self.repair_turns.clone(),
+            slow_drives: self.slow_drives.clone(),
             started: self.started,
         }
     }

@@ -1,4 +1,5 @@
-//! Removes copies on this node's drives whose places others have taken, or that were given up before they were built.
+//! Removes copies on this node's drives whose places others have taken, or that were given up before they were built or
+//! before the slabs came to count by which a volume was to grow.
 //!
 //! Their owner removes them at once, if it can. This finds those of which it could not: the node was away, or the owner
 //! died.
@@ -15,8 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use spandrel_cluster::records::VolumeRoomRecord;
 use spandrel_cluster::store::{Revision, StateStore};
-use spandrel_cluster::{VolumeMembership, VolumeState};
+use spandrel_cluster::{Stored, VolumeMembership, VolumeRecord, VolumeState};
 use spandrel_platform::Platform;
 use spandrel_replica::{CopyAddress, ReplicaError, ReplicaRequest};
 use spandrel_shared::{DriveId, VolumeId};
@@ -36,16 +38,40 @@ struct Due {
     rooms: BTreeMap<VolumeId, Revision>,
 }
 
+impl Due {
+    /// Takes note of the copies that are here, and of the room that volumes were promised.
+    fn note(
+        &mut self,
+        here: &BTreeMap<VolumeId, BTreeMap<DriveId, u32>>,
+        rooms: &BTreeMap<VolumeId, Stored<VolumeRoomRecord>>,
+    ) {
+        for (volume, held) in here {
+            let Some(room) = rooms.get(volume) else { continue };
+            let is_changed = self.rooms.get(volume).is_some_and(|before| *before != room.revision);
+            let is_more =
+                |(drive, held): (&DriveId, &u32)| *held > room.record.slabs.get(drive).copied().unwrap_or(0);
+            if is_changed || held.iter().any(is_more) {
+                self.volumes.insert(*volume);
+            }
+        }
+        self.volumes.retain(|volume| here.contains_key(volume));
+        self.rooms = rooms.iter().map(|(volume, room)| (*volume, room.revision)).collect();
+    }
+}
+
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Removes what was replaced, as long as the node runs.
     pub(crate) async fn drop_replaced_copies(self: Rc<Self>) {
-        let mut due = Due { volumes: self.volumes_here(), rooms: BTreeMap::new() };
+        let mut due = Due { volumes: self.copies_here().into_keys().collect(), rooms: BTreeMap::new() };
         let mut lacked: BTreeSet<CopyAddress> = BTreeSet::new();
         loop {
             self.parts.platform.sleep(INTERVAL).await;
-            self.look_for_replaced(&mut due);
+            due.note(&self.copies_here(), &self.parts.view.rooms.borrow());
             let mut unknown = BTreeSet::new();
-            for volume in due.volumes.clone() {
+            // The state is asked for those alone of which it can say something.
+            for volume in
+                due.volumes.iter().copied().filter(|volume| self.is_settled(*volume)).collect::<Vec<_>>()
+            {
                 match self.unknown_copies(volume).await {
                     Some(copies) if copies.is_empty() => drop(due.volumes.remove(&volume)),
                     Some(copies) => unknown.extend(copies),
@@ -64,46 +90,46 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
-    fn volumes_here(&self) -> BTreeSet<VolumeId> {
-        self.parts.replica.drives().iter().flat_map(|store| store.volumes()).collect()
+    /// How many copies of each volume this node's drives hold.
+    fn copies_here(&self) -> BTreeMap<VolumeId, BTreeMap<DriveId, u32>> {
+        let volumes: BTreeSet<VolumeId> =
+            self.parts.replica.drives().iter().flat_map(|store| store.volumes()).collect();
+        let held = |volume: VolumeId| {
+            let mut held = BTreeMap::new();
+            for copy in self.parts.replica.copies_of(volume) {
+                *held.entry(copy.drive).or_insert(0) += 1;
+            }
+            (volume, held)
+        };
+        volumes.into_iter().map(held).collect()
     }
 
-    fn look_for_replaced(&self, due: &mut Due) {
-        let (here, rooms) = (self.volumes_here(), self.parts.view.rooms.borrow());
-        let promised = |volume: VolumeId, drive| {
-            let room = rooms.get(&volume)?;
-            Some(room.record.slabs.get(&drive).copied().unwrap_or(0))
-        };
-        for volume in &here {
-            let mut held = BTreeMap::new();
-            for copy in self.parts.replica.copies_of(*volume) {
-                *held.entry(copy.drive).or_insert(0_u32) += 1;
-            }
-            let is_changed = rooms
-                .get(volume)
-                .is_some_and(|room| due.rooms.get(volume).is_some_and(|before| *before != room.revision));
-            let is_more =
-                |(drive, held): (&DriveId, &u32)| promised(*volume, *drive).is_some_and(|most| *held > most);
-            if is_changed || held.iter().any(is_more) {
-                due.volumes.insert(*volume);
-            }
-        }
-        due.volumes.retain(|volume| here.contains(volume));
-        due.rooms = rooms.iter().map(|(volume, room)| (*volume, room.revision)).collect();
+    /// Whether a volume is as the state says, as far as this node has seen it.
+    fn is_settled(&self, volume: VolumeId) -> bool {
+        let volumes = self.parts.view.volumes.borrow();
+        volumes.get(&volume).is_some_and(|stored| is_certain(&stored.record, self.parts.cluster.generation))
     }
 
     /// The copies of a volume here that the state does not know, if that can be said.
     async fn unknown_copies(&self, volume: VolumeId) -> Option<Vec<CopyAddress>> {
         let here = self.parts.replica.copies_of(volume);
         let seen = self.parts.state.membership(volume).await.ok()??;
-        let is_certain = seen.record.state == VolumeState::Ready
-            && seen.record.generation == self.parts.cluster.generation;
         let unknown = here.into_iter().map(|copy| copy.address).filter(|copy| !is_known(&seen, *copy));
-        is_certain.then(|| unknown.collect())
+        is_certain(&seen.record, self.parts.cluster.generation).then(|| unknown.collect())
     }
 }
 
+/// Whether the copies that count are those that the state names.
+fn is_certain(record: &VolumeRecord, generation: u32) -> bool {
+    record.state == VolumeState::Ready && record.generation == generation
+}
+
 fn is_known(seen: &VolumeMembership, copy: CopyAddress) -> bool {
-    let set = seen.sets.get(copy.slab.0 as usize);
+    // One that is to come is made before it counts.
+    let set = seen.all_sets().nth(copy.slab.0 as usize);
     set.is_some_and(|set| set.members.iter().any(|member| member.copy == copy.copy))
 }
+
+#[cfg(test)]
+#[path = "replaced_tests.rs"]
+mod tests;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use spandrel_bus::BusStatistics;
-use spandrel_cluster::StateRequests;
 use spandrel_cluster::store::StateStore;
+use spandrel_cluster::{ScrubSummary, StateRequests};
 use spandrel_platform::{Instant, Platform};
 use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
-use spandrel_volume::{LegState, Phase};
+use spandrel_volume::{LegState, Phase, SlowDrive};
 
 use crate::drives::NodeDrive;
 use crate::node::{Node, NodeInner};
@@ -44,6 +44,9 @@ pub struct NodeReport {
     /// Drives of the pool that cannot be used, here or elsewhere.
     #[serde(default)]
     pub drives_away: Vec<DriveAway>,
+    /// Drives of the pool that its owners have found slow: now, or so lately that their copies rest.
+    #[serde(default)]
+    pub drives_slow: Vec<DriveSlow>,
     /// Its drives.
     pub drives: Vec<DriveReport>,
     /// The volumes that it owns.
@@ -59,6 +62,22 @@ pub struct DriveAway {
     pub away_ms: u64,
     /// Whether this node waits for it yet; if not, the copies there of its volumes are built elsewhere.
     pub is_waited_for: bool,
+    /// For how many milliseconds it is waited for yet, if nothing changes; absent if the node does not know.
+    #[serde(default)]
+    pub left_ms: Option<u64>,
+}
+
+/// A drive that answers slowly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveSlow {
+    /// The drive.
+    pub drive: DriveId,
+    /// For how many milliseconds it has been slow, or had been when its copies were taken out.
+    pub slow_ms: u64,
+    /// How often copies on it were taken out for that, with less than an hour in between.
+    pub times: u32,
+    /// For how many milliseconds these are not brought back yet, unless they are needed.
+    pub rest_left_ms: u64,
 }
 
 /// How a node asks another one.
@@ -159,6 +178,9 @@ pub struct OwnedVolumeReport {
     pub blocks_rolled_forward: u64,
     /// Blocks that resync copied.
     pub blocks_resynced: u64,
+    /// How far its scrub is; absent if its version does not say, or it does not know yet.
+    #[serde(default)]
+    pub scrub: Option<ScrubSummary>,
 }
 
 /// All copies of a volume on one drive.
@@ -220,6 +242,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             alive: inner.parts.view.alive_nodes().into_iter().collect(),
             state_requests: self.state_requests(),
             drives_away: inner.drives_away(now),
+            drives_slow: inner.drives_slow(now),
             drives: inner.drives.borrow().iter().map(|drive| report_drive(drive)).collect(),
             owned: ownerships
                 .iter()
@@ -232,13 +255,30 @@ impl<P: Platform, S: StateStore> Node<P, S> {
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
     fn drives_away(&self, now: Instant) -> Vec<DriveAway> {
         let absence = self.absence.borrow();
-        let missed = absence.too_long(&self.parts.view, &self.parts.view.settings(), now);
-        let away = |(drive, away)| DriveAway {
-            drive,
-            away_ms: milliseconds(away),
-            is_waited_for: !missed.contains(&drive),
+        let settings = self.parts.view.settings();
+        let waits = settings.map(|settings| absence.waits(&settings, now)).unwrap_or_default();
+        let away = |(drive, away)| {
+            let left = waits.get(&drive);
+            DriveAway {
+                drive,
+                away_ms: milliseconds(away),
+                is_waited_for: left.is_none_or(|left| !left.is_zero()),
+                left_ms: left.copied().map(milliseconds),
+            }
         };
         absence.all(now).map(away).collect()
+    }
+}
+
+impl<P: Platform, S: StateStore> NodeInner<P, S> {
+    fn drives_slow(&self, now: Instant) -> Vec<DriveSlow> {
+        let slow = |(drive, slow): (DriveId, SlowDrive)| DriveSlow {
+            drive,
+            slow_ms: milliseconds(slow.last.since(slow.since)),
+            times: slow.times,
+            rest_left_ms: milliseconds(slow.rests_until.since(now)),
+        };
+        self.parts.slow_drives.present(now).into_iter().map(slow).collect()
     }
 }
 
@@ -332,6 +372,7 @@ fn report_volume<P: Platform, S: StateStore>(
         legs_promoted: counted.legs_promoted,
         blocks_rolled_forward: counted.blocks_rolled_forward,
         blocks_resynced: counted.blocks_resynced,
+        scrub: ownership.scrubbing.summary(),
     }
 }
 

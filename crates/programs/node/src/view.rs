@@ -11,14 +11,17 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use spandrel_cluster::records::{Record, VolumeRoomRecord, decode};
-use spandrel_cluster::store::{Revision, StateStore};
+use spandrel_cluster::store::{Entry, Revision, StateStore};
 use spandrel_cluster::{
-    AliveRecord, DriveRecord, Mirror, NodeRecord, PoolRoom, SettingsRecord, StateKey, Stored, VolumeRecord,
-    keys,
+    AliveRecord, DriveRecord, Mirror, NodeRecord, PromisedRoom, SettingsRecord, StateKey, Stored,
+    VolumeRecord, keys,
 };
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
-use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_pool::PoolView;
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry, VolumeId};
+
+use crate::volumes::pool_view;
 
 /// A part of the cluster's state, as this node saw it last.
 pub(crate) struct ClusterView {
@@ -28,8 +31,8 @@ pub(crate) struct ClusterView {
     pub(crate) drives: RefCell<BTreeMap<DriveId, Stored<DriveRecord>>>,
     /// What each volume was promised.
     pub(crate) rooms: RefCell<BTreeMap<VolumeId, Stored<VolumeRoomRecord>>>,
-    /// What is set for the whole pool.
-    settings: RefCell<SettingsRecord>,
+    /// What is set for the whole pool, as it could be read last.
+    settings: RefCell<Option<SettingsRecord>>,
     /// Nodes that were alive at any time since this process started.
     pub(crate) seen: RefCell<BTreeSet<NodeId>>,
     /// Since when each volume's ownership has been shown as it is.
@@ -79,8 +82,8 @@ impl ClusterView {
         self.changed_for_good.get()
     }
 
-    /// What is set for the whole pool: the defaults before that was read.
-    pub(crate) fn settings(&self) -> SettingsRecord {
+    /// What is set for the whole pool, as it could be read last; `None` before that.
+    pub(crate) fn settings(&self) -> Option<SettingsRecord> {
         self.settings.borrow().clone()
     }
 
@@ -125,13 +128,14 @@ impl ClusterView {
         self.alive.borrow().get(&node).is_some_and(|stored| stored.record.drives.contains(&drive))
     }
 
-    /// The room of the pool, to make plans by; whoever carries one out reads it anew.
-    pub(crate) fn room(&self) -> PoolRoom {
-        let (drives, rooms) = (self.drives.borrow(), self.rooms.borrow());
-        PoolRoom::shown(
-            drives.iter().map(|(drive, stored)| (*drive, stored.record.clone())),
-            rooms.iter().map(|(volume, stored)| (*volume, stored.record.clone())),
-        )
+    /// The pool, to make plans by; whoever carries one out reads it anew.
+    pub(crate) fn pool(&self, geometry: SlabGeometry) -> PoolView {
+        let (nodes, drives, rooms) = (self.nodes.borrow(), self.drives.borrow(), self.rooms.borrow());
+        let owned = self.volumes_owned();
+        let owned = |node| owned.get(&node).map_or(0, |count| u32::try_from(*count).unwrap_or(u32::MAX));
+        let drives = drives.iter().map(|(drive, stored)| (*drive, &stored.record));
+        let promised = PromisedRoom::sum(rooms.values().map(|stored| &stored.record));
+        pool_view(geometry, &nodes, &self.alive.borrow(), drives, &promised, owned)
     }
 
     /// Since when the state has shown the volume's ownership of this epoch. `None` if it has shown
@@ -185,14 +189,21 @@ impl ClusterView {
         let mut mirror = Mirror::new(platform.clone(), store.clone(), keys::SETTINGS);
         loop {
             mirror.changed().await;
-            // What a newer version has set in a way that this one cannot read does not count here.
-            let read = mirror.entry(&StateKey::Settings.key()).map(decode::<SettingsRecord>).transpose();
-            let settings = read.unwrap_or_else(|error| {
-                tracing::error!("{error}");
-                None
-            });
-            *self.settings.borrow_mut() = settings.map(|stored| stored.record).unwrap_or_default();
+            self.note_settings(mirror.entry(&StateKey::Settings.key()));
             self.note_change(mirror.revision());
+        }
+    }
+
+    /// What a newer version has set in a way that this one cannot read is no reason to go by the defaults: the operator
+    /// may have said that nothing is to be moved.
+    fn note_settings(&self, entry: Option<&Entry>) {
+        match entry.map(decode::<SettingsRecord>).transpose() {
+            Ok(stored) => {
+                *self.settings.borrow_mut() = Some(stored.map(|stored| stored.record).unwrap_or_default());
+            }
+            Err(error) => {
+                tracing::error!("the settings of the pool stay as they could be read last: {error}")
+            }
         }
     }
 

@@ -1,4 +1,6 @@
 use spandrel_cluster::VolumeState;
+use spandrel_cluster::records::encode;
+use spandrel_cluster::store::Value;
 use spandrel_shared::{ConfigurationVersion, SlabGeometry};
 
 use super::*;
@@ -7,6 +9,7 @@ fn shown(epoch: Epoch) -> Changes<VolumeId, VolumeRecord> {
     let record = VolumeRecord {
         name: "v".to_owned(),
         size_bytes: 4 << 20,
+        grows_to_bytes: None,
         copies: 3,
         write_copies_min: 1,
         slab_bytes: SlabGeometry::new(4 << 20).expect("4 MiB is a slab size"),
@@ -50,4 +53,27 @@ fn only_the_volumes_that_changed_are_named() {
     assert_eq!(view.take_changed_volumes(), BTreeSet::new());
     view.note_volumes(now, vec![(volume, None)]);
     assert_eq!(view.take_changed_volumes(), BTreeSet::from([volume]));
+}
+
+/// An operator may have said that nothing is to be moved: what cannot be read is no reason to go by the defaults.
+#[test]
+fn settings_that_cannot_be_read_stay_as_they_were() {
+    let view = ClusterView::new();
+    let entry = |value: Value| Entry {
+        key: StateKey::Settings.key(),
+        value,
+        created: Revision(1),
+        modified: Revision(1),
+        lease: None,
+    };
+    assert_eq!(view.settings(), None);
+    let unreadable = entry(br#"{"format":99}"#.to_vec().into());
+    view.note_settings(Some(&unreadable));
+    assert_eq!(view.settings(), None);
+    let set = SettingsRecord { balance: false, ..SettingsRecord::default() };
+    view.note_settings(Some(&entry(encode(&set))));
+    view.note_settings(Some(&unreadable));
+    assert_eq!(view.settings(), Some(set));
+    view.note_settings(None);
+    assert_eq!(view.settings(), Some(SettingsRecord::default()));
 }

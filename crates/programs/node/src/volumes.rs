@@ -15,8 +15,8 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use spandrel_cluster::store::{Selection, StateStore};
 use spandrel_cluster::{
-    AliveRecord, ClusterState, CopyBatch, CopySet, DriveState, NewVolume, NodeRecord, PoolRoom, StateError,
-    StateKey, Stored, VolumeState, mirror_sets,
+    AliveRecord, ClusterState, CopyBatch, CopySet, DriveRecord, DriveState, NewVolume, NodeRecord, PoolRoom,
+    PromisedRoom, StateError, StateKey, Stored, VolumeState, mirror_sets,
 };
 use spandrel_platform::{Platform, before};
 use spandrel_pool::{DriveRoom, NodeRoom, Plan, PoolView, VolumeRequest, Warning, plan_volume};
@@ -30,13 +30,13 @@ use crate::node::{Node, NodeInner};
 use crate::parts::NodeParts;
 
 /// Copies that are created or removed at the same time.
-const COPIES_AT_ONCE: usize = 128;
+pub(crate) const COPIES_AT_ONCE: usize = 128;
 
 /// How long plans are made anew because the pool has changed since: others make volumes, too.
-const PLANNING_TIME_MAX: Duration = Duration::from_secs(30);
+pub(crate) const PLANNING_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The longest pause before a plan is made anew, so that those who plan at the same moment do not do so for ever.
-const PLANNING_PAUSE_MAX_MS: u64 = 50;
+pub(crate) const PLANNING_PAUSE_MAX_MS: u64 = 50;
 
 /// How long a new volume is waited for to have an owner.
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -141,11 +141,11 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// Creates the empty copies of a volume that is not ready yet.
     async fn add_copies(&self, volume: VolumeId, sets: &[CopySet], room: &PoolRoom) -> Result<(), Error> {
         let parts = &self.inner.parts;
-        let copies = copies_of(volume, sets);
+        let copies = copies_of(volume, SlabIndex(0), sets);
         let adds = copies.into_iter().map(async |(copy, drive, part, copies)| {
             let node = room.drives[&drive].node;
             let new = NewCopy { copy, drive, copies, part, epoch: Epoch::ZERO };
-            add_copy(parts, node, new).await.map_err(|error| {
+            ask_patiently(parts, node, ReplicaRequest::AddCopy(new)).await.map_err(|error| {
                 Error::new(
                     "COPY_NOT_MADE",
                     format!("the volume's copies could not be made on node {}", parts.name_of(node)),
@@ -178,7 +178,8 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         let volume = retry(parts, || parts.state.volume_by_name(name)).await?.ok_or_else(not_found)?;
         let membership = retry(parts, || parts.state.membership(volume)).await?.ok_or_else(not_found)?;
         let room = retry(parts, || parts.state.pool_room()).await?;
-        self.remove_volume(volume, &membership.sets, &room).await.map_err(state_error)
+        let sets: Vec<CopySet> = membership.all_sets().cloned().collect();
+        self.remove_volume(volume, &sets, &room).await.map_err(state_error)
     }
 
     async fn remove_volume(
@@ -195,14 +196,9 @@ impl<P: Platform, S: StateStore> Node<P, S> {
                 outcome => break outcome?,
             }
         }
-        let removals = copies_of(volume, sets).into_iter().map(async |(copy, drive, _, _)| {
-            let Some(record) = room.drives.get(&drive) else { return };
-            // One that does not answer now finds out by itself.
-            let deadline = parts.platform.now() + COPY_WAIT_MAX;
-            let removal = parts.ask(record.node, ReplicaRequest::RemoveCopy { copy }, None);
-            let _ = before(&parts.platform, deadline, removal).await;
-        });
-        stream::iter(removals).buffer_unordered(COPIES_AT_ONCE).for_each(async |()| ()).await;
+        let copies = copies_of(volume, SlabIndex(0), sets).into_iter();
+        let held = copies.filter_map(|(copy, drive, ..)| Some((room.drives.get(&drive)?.node, copy)));
+        remove_copies(parts, held.collect()).await;
         Ok(())
     }
 
@@ -288,19 +284,38 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 }
 
-/// Has a copy made, which is the same once and twice.
-async fn add_copy<P: Platform, S: StateStore>(
+/// Removes copies, each on its node. One that does not answer now finds out by itself.
+pub(crate) async fn remove_copies<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    copies: Vec<(NodeId, CopyAddress)>,
+) {
+    let removals = copies.into_iter().map(async |(node, copy)| {
+        let deadline = parts.platform.now() + COPY_WAIT_MAX;
+        let removal = parts.ask(node, ReplicaRequest::RemoveCopy { copy }, None);
+        let _ = before(&parts.platform, deadline, removal).await;
+    });
+    stream::iter(removals).buffer_unordered(COPIES_AT_ONCE).for_each(async |()| ()).await;
+}
+
+/// Asks a node's copies something that is the same once and twice, for a while if the node does not answer.
+pub(crate) async fn ask_patiently<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     node: NodeId,
-    new: NewCopy,
+    request: ReplicaRequest,
 ) -> Result<(), AskError> {
-    let deadline = parts.platform.now() + COPY_WAIT_MAX;
+    let platform = &parts.platform;
+    let deadline = platform.now() + COPY_WAIT_MAX;
     loop {
-        match parts.ask(node, ReplicaRequest::AddCopy(new.clone()), None).await {
-            Err(AskError::Unreachable(_)) if parts.platform.now() < deadline => {
-                parts.platform.sleep(COPY_RETRY).await;
+        match before(platform, deadline, parts.ask(node, request.clone(), None)).await {
+            Some(Err(AskError::Unreachable(_))) if platform.now() < deadline => {
+                platform.sleep(COPY_RETRY).await;
             }
-            outcome => return outcome.map(drop),
+            Some(outcome) => return outcome.map(drop),
+            // A drive may hang although its node is there.
+            None => {
+                let why = format!("no answer for {} s", COPY_WAIT_MAX.as_secs());
+                return Err(AskError::Unreachable(why));
+            }
         }
     }
 }
@@ -317,6 +332,21 @@ async fn plan<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     creation: &VolumeCreation,
 ) -> Result<(PoolRoom, Plan), StateError> {
+    let (room, view) = pool_for_plans(parts).await?;
+    let request = VolumeRequest {
+        name: &creation.name,
+        size_bytes: creation.size_bytes,
+        copies: creation.copies,
+        owner: creation.owner,
+    };
+    let plan = plan_volume(&view, &request)?;
+    Ok((room, plan))
+}
+
+/// The pool as the state shows it now.
+pub(crate) async fn pool_for_plans<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+) -> Result<(PoolRoom, PoolView), StateError> {
     let state = &parts.state;
     let room = retry_store(parts, || state.pool_room()).await?;
     let nodes = retry_store(parts, || state.nodes()).await?;
@@ -329,23 +359,18 @@ async fn plan<P: Platform, S: StateStore>(
         });
         owned.count() as u32
     };
-    let view = pool_view(parts.cluster.slab_bytes, &nodes, &alive, &room, owned);
-    let request = VolumeRequest {
-        name: &creation.name,
-        size_bytes: creation.size_bytes,
-        copies: creation.copies,
-        owner: creation.owner,
-    };
-    let plan = plan_volume(&view, &request)?;
-    Ok((room, plan))
+    let drives = room.drives.iter().map(|(drive, record)| (*drive, record));
+    let view = pool_view(parts.cluster.slab_bytes, &nodes, &alive, drives, room.promised(), owned);
+    Ok((room, view))
 }
 
 /// The pool as these parts of the state show it; `owned` says how many volumes a node should own.
-pub(crate) fn pool_view(
+pub(crate) fn pool_view<'a>(
     geometry: SlabGeometry,
     nodes: &BTreeMap<NodeId, Stored<NodeRecord>>,
     alive: &BTreeMap<NodeId, Stored<AliveRecord>>,
-    room: &PoolRoom,
+    drives: impl Iterator<Item = (DriveId, &'a DriveRecord)>,
+    promised: &PromisedRoom,
     owned: impl Fn(NodeId) -> u32,
 ) -> PoolView {
     let nodes = nodes.iter().map(|(node, stored)| NodeRoom {
@@ -353,23 +378,42 @@ pub(crate) fn pool_view(
         name: stored.record.name.clone(),
         is_online: alive.contains_key(node),
         volumes_owned: owned(*node),
+        place: stored.record.place.clone(),
         is_in_maintenance: stored.record.maintenance_since_unix_ms.is_some(),
     });
-    let drives = room.drives.iter().map(|(drive, record)| DriveRoom {
-        drive: *drive,
-        node: record.node,
-        slabs_total: record.slabs_promised_max,
-        slabs_used: u32::try_from(room.promised(*drive)).unwrap_or(u32::MAX),
-        is_online: record.state == DriveState::Active
-            && alive.get(&record.node).is_some_and(|alive| alive.record.drives.contains(drive)),
+    let drives = drives.map(|(drive, record)| {
+        let is_reachable = alive.get(&record.node).is_some_and(|alive| alive.record.drives.contains(&drive));
+        drive_room(drive, record, promised, is_reachable)
     });
     PoolView { geometry, nodes: nodes.collect(), drives: drives.collect() }
 }
 
-/// All copies of a volume: which, on which drive, which part of how many.
-fn copies_of(volume: VolumeId, sets: &[CopySet]) -> Vec<(CopyAddress, DriveId, u8, u8)> {
+/// A drive as plans see it.
+pub fn drive_room(
+    drive: DriveId,
+    record: &DriveRecord,
+    promised: &PromisedRoom,
+    is_reachable: bool,
+) -> DriveRoom {
+    let slabs = |slabs| u32::try_from(slabs).unwrap_or(u32::MAX);
+    DriveRoom {
+        drive,
+        node: record.node,
+        slabs_total: record.slabs_promised_max,
+        slabs_used: slabs(promised.slabs(drive)),
+        slabs_leaving: slabs(promised.leaving(drive)),
+        is_online: record.state == DriveState::Active && is_reachable,
+    }
+}
+
+/// The copies of a volume's slabs from `first` on: which, on which drive, which part of how many.
+pub(crate) fn copies_of(
+    volume: VolumeId,
+    first: SlabIndex,
+    sets: &[CopySet],
+) -> Vec<(CopyAddress, DriveId, u8, u8)> {
     let mut copies = Vec::new();
-    for (set, slab) in sets.iter().zip(0..) {
+    for (set, slab) in sets.iter().zip(first.0..) {
         for member in &set.members {
             let copy = CopyAddress { volume, slab: SlabIndex(slab), copy: member.copy };
             copies.push((copy, member.drive, member.part, set.members.len() as u8));

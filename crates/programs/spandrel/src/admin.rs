@@ -1,19 +1,27 @@
 //! Administering a cluster: what can be asked of it, and how.
 //!
 //! Reading order: [`api`] (paths and forms), [`administration`] (what is done when something is asked), [`nodes`]
-//! (whom it asks in turn), [`picture`] (from facts to forms; [`pool`] of the pool as a whole, [`safety`] of whether a node
-//! may be switched off), [`retire`] (drives that leave), [`server`] (HTTP in front of it), [`http`] and [`client`] (asking).
+//! (whom it asks in turn), [`picture`] (from facts to forms; [`pool`] of the pool as a whole, [`scrub`] of checking volumes,
+//! [`safety`] of whether a node may be switched off, [`stakes`] of what hangs on drives, [`explain`] of why something is as it
+//! is, [`faults`] of what is the matter, [`events`] of when that begins and ends), [`retire`] (drives that leave), [`servers`]
+//! (the processes and their program), [`server`] (HTTP in front of it), [`http`] and [`client`] (asking).
 
 pub mod administration;
 pub mod api;
 pub mod client;
 pub mod counters;
+pub mod events;
+pub mod explain;
+pub mod faults;
 pub mod http;
 pub mod nodes;
 pub mod picture;
 pub mod pool;
 pub mod retire;
 pub mod safety;
+pub mod scrub;
 pub mod server;
+pub mod servers;
+pub mod stakes;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

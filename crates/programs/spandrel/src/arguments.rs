@@ -2,15 +2,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use spandrel_cluster::MediaClass;
 use spandrel_fleet::FleetArguments;
 use spandrel_inspect::InspectArguments;
-use spandrel_shared::SlabGeometry;
 use spandrel_shared::duration::parse_duration;
 use spandrel_shared::size::parse_size;
+use spandrel_shared::{RepairShare, SlabGeometry};
 
+use crate::admin::api::NewSize;
 use crate::server::PORT_DEFAULT;
 
 const EXIT_CODES: &str = "\
@@ -98,7 +100,13 @@ pub enum Command {
     /// Look at all drives together, say how they keep themselves, spread what is on them
     #[command(subcommand)]
     Pool(PoolCommand),
-    /// Show what the last scrub of each volume found, or scrub all volumes now
+    /// Show what is the matter with the cluster
+    #[command(subcommand)]
+    Fault(FaultCommand),
+    /// Say why something is as it is, what is being done about it, and what you may and must not do
+    #[command(subcommand)]
+    Explain(ExplainCommand),
+    /// Scrub volumes now, or show how far their scrubs are
     ///
     /// A scrub reads every block of every copy, checks it against its checksum and the other copies,
     /// and heals what is damaged.
@@ -205,6 +213,14 @@ pub enum VolumeCommand {
     Get(VolumeArguments),
     /// Have another node serve a volume; its clients go on
     Move(VolumeMoveArguments),
+    /// Make a volume larger while it is used; it never becomes smaller
+    ///
+    /// Its clients go on, and see the new size when they connect anew: NBD cannot tell them in a connection. Returns when
+    /// the volume has the size. If that cannot be, it keeps the one that it has, and the error says why.
+    ///
+    /// For example, `spandrel volume resize disk1 +10G` adds 10 GiB, and `spandrel volume resize disk1 50G` makes it 50 GiB
+    /// large, whatever it was before.
+    Resize(VolumeResizeArguments),
     /// Delete a volume and all its data
     #[command(alias = "rm")]
     Delete(VolumeDeleteArguments),
@@ -266,6 +282,26 @@ pub struct VolumeMoveArguments {
     pub output: OutputArguments,
 }
 
+/// `spandrel volume resize`.
+#[derive(Clone, Debug, Args)]
+pub struct VolumeResizeArguments {
+    /// The volume's name
+    pub name: String,
+
+    /// The size that it is to have, or with '+' by how much it is to grow: 50G, +10G, 1536M (units of
+    /// 1024: K, M, G, T, P), a multiple of 4 KiB
+    #[arg(value_name = "SIZE", value_parser = parse_new_size)]
+    pub size: NewSize,
+
+    /// Only print what would be done: which drives would hold the copies that come
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
 /// `spandrel volume delete`.
 #[derive(Clone, Debug, Args)]
 pub struct VolumeDeleteArguments {
@@ -313,6 +349,14 @@ pub enum ClusterCommand {
     JoinToken(JoinTokenArguments),
     /// Show which servers keep the cluster's state
     State(OutputArguments),
+    /// Show the servers, nodes and witnesses, and which version of the program each runs
+    Servers(OutputArguments),
+    /// Restart all servers, one after the other, with the program that is installed: clients go on
+    ///
+    /// Each node hands its volumes over first, and the next server waits until all copies are in sync again. Stops, and
+    /// says why, where a server is needed by volumes or by the cluster's state, or does not come back. The processes go on
+    /// under their numbers, so that whatever looks after them sees no end.
+    Restart(ClusterRestartArguments),
     /// Write the cluster's state into a file. Each server makes such backups by itself, too
     Backup(BackupArguments),
     /// Put the cluster's state back to a backup, when the newest one is lost for good
@@ -323,6 +367,45 @@ pub enum ClusterCommand {
     Recover(RecoverArguments),
     /// Show which volumes wait for their copies to be compared after `cluster recover`, or go on without some nodes
     Settle(SettleArguments),
+}
+
+/// `spandrel cluster restart`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ClusterRestartArguments {
+    /// Only these servers
+    #[arg(value_name = "SERVER")]
+    pub names: Vec<String>,
+
+    /// Only servers whose program has been replaced since they started
+    #[arg(long)]
+    pub outdated: bool,
+
+    /// Only say whether each can be restarted now, and with which version
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Wait no longer than this for one server to be back, or for copies to be in sync again [default: 1800]
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+}
+
+/// `spandrel node restart` and `spandrel witness restart`.
+#[derive(Clone, Debug, Args)]
+pub struct ServerRestartArguments {
+    /// The server's name
+    pub name: String,
+
+    /// Only say whether it can be restarted now, and with which version
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Also if volumes, or the cluster's state, cannot do without it: they stand until it is back
+    #[arg(long)]
+    pub force: bool,
+
+    /// Wait no longer than this for it to be back [default: 1800]
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
 }
 
 /// `spandrel cluster join-token`.
@@ -458,6 +541,8 @@ pub enum WitnessCommand {
     Join(JoinArguments),
     /// Run the witness, in the foreground, until Ctrl-C or SIGTERM
     Run(RunArguments),
+    /// Restart a witness with the program that is installed
+    Restart(ServerRestartArguments),
     /// Take a witness out of the cluster for good; asked on another server
     Remove(ServerRemoveArguments),
 }
@@ -559,9 +644,20 @@ pub enum NodeCommand {
     Drain(NodeDrainArguments),
     /// Take a node out of maintenance
     Resume(NodeArguments),
-    /// Take a node out of the cluster for good; asked on another server
+    /// Restart a node with the program that is installed: it hands its volumes over first, and takes volumes again then
+    Restart(ServerRestartArguments),
+    /// Say where a node stands: at which site, in which rack and chassis
     ///
-    /// Refused while it runs and has drives, and while copies of volumes are to be on its drives.
+    /// Copies are kept apart as widely as they can be: at different sites, else in different racks, else in different chassis,
+    /// else on different nodes. A kind of label counts once every node with drives has one and there are enough of them for
+    /// a volume's copies. Those that lie closer together move apart by themselves.
+    Set(NodeSetArguments),
+    /// Take a node out of the cluster for good: empties its drives first, and waits for that; asked on another server
+    ///
+    /// It may run or be gone; one that runs hands its volumes over, and ends. Refused if the other nodes have no room for
+    /// what is on its drives, with what lacks it, and if the cluster's state would lose its majority. Interrupted, its
+    /// drives go on being emptied; the same command takes up the waiting again, `spandrel drive retire --undo` of each drive
+    /// and `spandrel node resume` end it.
     Remove(ServerRemoveArguments),
 }
 
@@ -593,6 +689,25 @@ pub struct NodeStopArguments {
     /// How to print it.
     #[command(flatten)]
     pub output: OutputArguments,
+}
+
+/// `spandrel node set`.
+#[derive(Clone, Debug, Args)]
+pub struct NodeSetArguments {
+    /// The node's name
+    pub name: String,
+
+    /// The building or room; an empty one takes the label away
+    #[arg(long, required_unless_present_any = ["rack", "chassis"])]
+    pub site: Option<String>,
+
+    /// The rack; one of its site
+    #[arg(long)]
+    pub rack: Option<String>,
+
+    /// The chassis that it shares with other servers; one of its rack
+    #[arg(long)]
+    pub chassis: Option<String>,
 }
 
 /// `spandrel node drain`.
@@ -708,6 +823,20 @@ pub struct PoolSetArguments {
     /// Whether copies are spread by themselves when drives are filled unevenly [default of a new cluster: on]
     #[arg(long, value_enum)]
     pub balance: Option<Switch>,
+
+    /// How much of the nodes' work the repair of copies may be while clients are served: very-low, low, medium, high or
+    /// very-high, each twice the one before. While no clients are, it takes all [default of a new cluster: medium]
+    #[arg(long, value_name = "SHARE")]
+    pub repair_share: Option<RepairShare>,
+
+    /// Whether a drive is retired that was slow three times, with less than an hour in between [default of a new cluster: off]
+    #[arg(long, value_enum)]
+    pub retire_slow: Option<Switch>,
+
+    /// Within which time every block of every copy is read and compared once: 2w, 10d, or off [default of a new
+    /// cluster: 4w]
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
+    pub scrub_period: Option<u32>,
 }
 
 /// Whether something is done.
@@ -719,9 +848,17 @@ pub enum Switch {
     Off,
 }
 
+/// A time in whole seconds; 0 if it never is.
+fn parse_period(text: &str) -> Result<u32, String> {
+    if ["off", "never", "0"].contains(&text.trim()) { Ok(0) } else { parse_seconds(text) }
+}
+
 /// A time in whole seconds.
 fn parse_seconds(text: &str) -> Result<u32, String> {
     let duration = parse_duration(text)?;
+    if duration < Duration::from_secs(1) {
+        return Err(format!("{text:?} is too short: write 1s or more"));
+    }
     u32::try_from(duration.as_secs()).map_err(|_| format!("{text:?} is too long"))
 }
 
@@ -735,6 +872,40 @@ pub struct DriveAddArguments {
     /// What they are made of, where the kernel does not know or is wrong
     #[arg(long, value_enum)]
     pub media: Option<Media>,
+}
+
+/// `spandrel fault`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum FaultCommand {
+    /// Show everything that is the matter, the most severe first, with what to do about it
+    ///
+    /// A fault is there as long as its cause, and needs no acknowledgement. What follows from another one is not shown
+    /// beside it, like the drives of a node that is down.
+    List(OutputArguments),
+}
+
+/// `spandrel explain`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ExplainCommand {
+    /// Why a volume is as it is
+    Volume(ExplainArguments),
+    /// Why a node is as it is
+    Node(ExplainArguments),
+    /// Why a drive is as it is
+    Drive(ExplainArguments),
+    /// Why the pool is as it is
+    Pool(OutputArguments),
+}
+
+/// `spandrel explain volume`, `node` and `drive`.
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArguments {
+    /// Its name
+    pub name: String,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
 }
 
 /// `spandrel drive retire`.
@@ -824,11 +995,35 @@ impl From<Media> for MediaClass {
 }
 
 /// `spandrel scrub`.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct ScrubArguments {
-    /// Scrub all volumes now, and wait for it
-    #[arg(long)]
-    pub now: bool,
+    /// What to do, if not to scrub volumes now.
+    #[command(subcommand)]
+    pub command: Option<ScrubCommand>,
+
+    /// The volumes [default: all of them]
+    #[arg(value_name = "VOLUME")]
+    pub names: Vec<String>,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
+/// `spandrel scrub ...`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ScrubCommand {
+    /// Show when each volume was read last, how far it is in this pass, and what was found
+    Status(ScrubStatusArguments),
+}
+
+/// `spandrel scrub status`.
+#[derive(Clone, Debug, Args)]
+pub struct ScrubStatusArguments {
+    /// The volumes [default: all of them]
+    #[arg(value_name = "VOLUME")]
+    pub names: Vec<String>,
 
     /// How to print it.
     #[command(flatten)]
@@ -880,6 +1075,16 @@ fn parse_state(text: &str) -> Result<String, String> {
 
 fn parse_size_argument(text: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| format!("{text:?} is no size: write for example 64M, 1G or 1536M"))
+}
+
+fn parse_new_size(text: &str) -> Result<NewSize, String> {
+    if text.starts_with('-') {
+        return Err("a volume never becomes smaller: write a size that it is to have, or +SIZE".to_owned());
+    }
+    match text.strip_prefix('+') {
+        Some(more) => parse_size_argument(more).map(NewSize::AddBytes),
+        None => parse_size_argument(text).map(NewSize::SizeBytes),
+    }
 }
 
 #[cfg(test)]

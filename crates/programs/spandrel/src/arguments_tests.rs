@@ -30,6 +30,62 @@ fn sizes_have_units() {
 }
 
 #[test]
+fn a_new_size_is_absolute_or_what_comes() {
+    let size = |text: &str| {
+        let line = format!("spandrel volume resize disk1 {text}");
+        match parse(&line).map(|arguments| arguments.command) {
+            Ok(Command::Volume(VolumeCommand::Resize(resize))) => Ok(resize.size),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    assert_eq!(size("50G"), Ok(NewSize::SizeBytes(50 << 30)));
+    assert_eq!(size("+1536M"), Ok(NewSize::AddBytes(1536 << 20)));
+    assert!(size("+much").expect_err("no size").contains("no size"));
+    assert!(size("-- -1G").expect_err("less").contains("never becomes smaller"));
+}
+
+#[test]
+fn what_is_away_is_waited_for_a_second_at_least() {
+    let parse = |time: &str| parse(&format!("spandrel pool set --rebuild-after-drive {time}"));
+    let Command::Pool(PoolCommand::Set(set)) = parse("2m").expect("it is well-formed").command else {
+        panic!("it is pool set")
+    };
+    assert_eq!((set.rebuild_after_drive, set.rebuild_after_node), (Some(120), None));
+    for short in ["0", "500ms"] {
+        let error = parse(short).expect_err("everything would be built anew all the time");
+        assert!(error.to_string().contains("is too short: write 1s or more"), "{error}");
+    }
+}
+
+#[test]
+fn the_period_of_scrubs_is_a_time_or_off() {
+    let parse = |time: &str| match parse(&format!("spandrel pool set --scrub-period {time}"))?.command {
+        Command::Pool(PoolCommand::Set(set)) => Ok::<_, clap::Error>(set.scrub_period),
+        other => panic!("{other:?}"),
+    };
+    for (text, period_s) in [("4w", 2_419_200), ("10d", 864_000), ("off", 0), ("never", 0), ("0", 0)] {
+        assert_eq!(parse(text).expect("it is well-formed"), Some(period_s), "{text}");
+    }
+    assert!(parse("500ms").is_err() && parse("soon").is_err());
+}
+
+#[test]
+fn scrubs_are_of_all_volumes_or_of_some_and_have_a_status() {
+    let scrub = |line: &str| match parse(line).expect("it is well-formed").command {
+        Command::Scrub(scrub) => scrub,
+        other => panic!("{other:?}"),
+    };
+    let all = scrub("spandrel scrub");
+    assert!(all.command.is_none() && all.names.is_empty());
+    assert_eq!(scrub("spandrel scrub a b -o json").names, ["a", "b"]);
+    let Some(ScrubCommand::Status(status)) = scrub("spandrel scrub status a -o json").command else {
+        panic!("it is the status")
+    };
+    assert_eq!((status.names, status.output.output), (vec!["a".to_owned()], Output::Json));
+}
+
+#[test]
 fn the_directory_may_stand_anywhere() {
     for line in ["spandrel --dir /x status", "spandrel status --dir /x -o json"] {
         let arguments = parse(line).expect("it is well-formed");

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use serde_json::{Map, Value, json};
 use spandrel_shared::Error;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
@@ -30,6 +30,9 @@ const LOG_BYTES_MAX: u64 = 16 << 20;
 /// The targets of events that are shown to the person in front of the screen: this program's own,
 /// which tell what happened to nodes and volumes.
 const SHOWN_TARGET: &str = "spandrel::";
+
+/// The target of good news that is shown there all the same: whoever was told of a trouble hears of its end.
+pub const ALL_CLEAR: &str = "spandrel::all_clear";
 
 /// Starts to log, in the name of the server or the nodes that run in this process: with several, each logs on a thread
 /// of its name. With `verbose` all of it goes to standard error.
@@ -58,13 +61,17 @@ pub fn start(directory: &Directory, arguments: LogArguments, names: Vec<String>)
         Error::new("LOG_NOT_WRITABLE", what, error.to_string(), "make it writable, or log elsewhere with -v")
     })?;
     let to_file = layer(Mutex::new(file), false, true, log_format, &lines).with_filter(filter());
-    let shown = tracing_subscriber::filter::filter_fn(|metadata| {
-        let is_own = metadata.target().starts_with(SHOWN_TARGET);
-        *metadata.level() == tracing::Level::ERROR || is_own && *metadata.level() <= tracing::Level::WARN
-    });
+    let shown =
+        tracing_subscriber::filter::filter_fn(|metadata| is_shown(metadata.target(), *metadata.level()));
     let to_screen = layer(std::io::stderr, is_terminal(), false, log_format, &lines).with_filter(shown);
     set(Registry::default().with(to_file).with(to_screen));
     Ok(())
+}
+
+/// Whether an event is shown to the person in front of the screen: trouble, and its end, but not what goes well anyway.
+fn is_shown(target: &str, level: Level) -> bool {
+    let is_own = target.starts_with(SHOWN_TARGET);
+    level == Level::ERROR || is_own && level <= Level::WARN || target == ALL_CLEAR
 }
 
 /// What writes events down.

@@ -78,3 +78,10 @@ fn text_is_what_it_was() {
     let (_, behind_time) = lines[0].split_once(' ').expect("a time and more");
     assert_eq!(behind_time, " WARN spandrel::log::tests: moved volume=\"v\"");
 }
+
+#[test]
+fn a_person_sees_trouble_and_its_end_and_not_what_goes_well() {
+    assert!(is_shown("spandrel::server", Level::WARN) && is_shown("spandrel_volume", Level::ERROR));
+    assert!(is_shown(ALL_CLEAR, Level::INFO));
+    assert!(!is_shown("spandrel::server", Level::INFO) && !is_shown("spandrel_bus", Level::WARN));
+}

@@ -26,6 +26,7 @@ mod node_state;
 mod node_thread;
 mod notify;
 mod open_files;
+mod program;
 mod random;
 mod reach;
 mod server;
@@ -76,7 +77,9 @@ fn run(arguments: Arguments) -> Outcome {
         Command::Node(command) => commands::node(&reach, command),
         Command::Drive(command) => commands::drive(&reach, command),
         Command::Pool(command) => commands::pool(&client()?, command),
-        Command::Scrub(arguments) => commands::scrub(&client()?, *arguments),
+        Command::Fault(command) => commands::fault(&client()?, command),
+        Command::Explain(command) => commands::explain(&client()?, command),
+        Command::Scrub(arguments) => commands::scrub(&client()?, arguments),
         // Its clients use the nodes' sockets.
         Command::Fleet(arguments) => commands::fleet(&Client::new(directory()?)?, arguments),
         Command::Demo(arguments) => demo::run(*arguments),

@@ -4,7 +4,7 @@
 //! - A node that dies leaves its member running; the next run of the node takes the very same process over. So
 //!   the cluster's state does not lose a member because a storage process has crashed.
 //! - One process uses a member's folder: etcd itself locks it.
-//! - A member ends when its node ends in order.
+//! - A member ends when its node ends in order. Its process is told so at once, whoever waits for it or does not.
 
 mod arguments;
 mod process;
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use self::process::MemberProcess;
+use self::process::{Ender, MemberProcess};
 use crate::MemberDescription;
 
 /// How soon a member that has ended is started again, at first and at most.
@@ -149,6 +149,7 @@ impl MemberStatus {
 /// A member that is kept running. Dropping this leaves it running.
 pub struct Member {
     stop: watch::Sender<bool>,
+    ender: Ender,
     status: watch::Receiver<MemberStatus>,
     keeper: JoinHandle<()>,
 }
@@ -163,8 +164,10 @@ impl Member {
         let process = MemberProcess::take_over_or_start(&settings).await?;
         let (stop, stopped) = watch::channel(false);
         let (told, status) = watch::channel(running(&settings, &process));
-        let keeper = tokio::spawn(keep(settings, process, stopped, told));
-        Ok(Self { stop, status, keeper })
+        let ender = Ender::default();
+        ender.follow(&process);
+        let keeper = tokio::spawn(keep(settings, process, ender.clone(), stopped, told));
+        Ok(Self { stop, ender, status, keeper })
     }
 
     /// How it is.
@@ -178,11 +181,15 @@ impl Member {
         Some(self.status.borrow_and_update().clone())
     }
 
-    /// Ends the member's process, in order if it lets itself be ended so.
-    pub async fn stop(self) {
+    /// Ends the member's process, in order if it lets itself be ended so. It is told to when this returns; the future
+    /// waits for its end.
+    pub fn stop(self) -> impl Future<Output = ()> {
         self.stop.send_replace(true);
-        if let Err(error) = self.keeper.await {
-            tracing::error!("the keeper of etcd has ended: {error}");
+        self.ender.end();
+        async move {
+            if let Err(error) = self.keeper.await {
+                tracing::error!("the keeper of etcd has ended: {error}");
+            }
         }
     }
 }
@@ -205,6 +212,7 @@ pub async fn stop_running(settings: &MemberSettings) -> Result<(), Error> {
 async fn keep(
     mut settings: MemberSettings,
     mut process: MemberProcess,
+    ender: Ender,
     mut stopped: watch::Receiver<bool>,
     told: watch::Sender<MemberStatus>,
 ) {
@@ -213,13 +221,15 @@ async fn keep(
         let started = Instant::now();
         let reason = loop {
             tokio::select! {
-                reason = process.ended() => break reason,
+                // A process that was told to end has not ended by itself.
+                biased;
                 is_to_stop = end_of_keeping(&mut stopped) => {
                     if is_to_stop && let Err(error) = process.stop().await {
                         tracing::error!("etcd cannot be stopped: {error}");
                     }
                     return;
                 }
+                reason = process.ended() => break reason,
                 () = tokio::time::sleep(DATA_INTERVAL), if begins(&settings.beginning) => {
                     if Paths(&settings.folder).has_data() {
                         settings.beginning = Beginning::Member;
@@ -237,6 +247,7 @@ async fn keep(
             process = start_again(&settings, &mut pause, &told) => process,
             _ = end_of_keeping(&mut stopped) => return,
         };
+        ender.follow(&process);
         told.send_replace(running(&settings, &process));
     }
 }

@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, test_kill_process};
 use spandrel_cluster::store::{Key, Selection, StateStore, Transaction};
 use spandrel_shared::{ClusterId, NodeId};
 use spandrel_trust::{Authority, Holder, HolderKey, common_name, revocation_list};
@@ -109,6 +110,23 @@ fn a_member_outlives_its_node_and_is_taken_over() {
     assert!(test_kill_process(pid(process)).is_err(), "two would be on the same data");
     answers(&second_run, &other);
     second_run.block_on(member.stop());
+}
+
+/// A server that is told twice to end does not wait for its member, which must not go on for all that.
+#[test]
+fn a_member_is_told_to_end_before_anybody_waits_for_that() {
+    let (_folder, settings) = first();
+    let runtime = runtime();
+    let member = runtime.block_on(Member::start(settings.clone())).unwrap();
+    let process = pid(member.status().process().expect("it has just been started"));
+    answers(&runtime, &settings);
+    let handle = pidfd_open(process, PidfdFlags::empty()).unwrap();
+    // From here on nothing runs that keeps it.
+    drop(member.stop());
+    let time_max = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&time_max));
+    let _ = kill_process(process, Signal::KILL);
+    assert_eq!(ended, Ok(1), "it was not told");
 }
 
 /// What it would do otherwise is to begin a second, empty state, or to vote as if it had never voted.

@@ -9,8 +9,8 @@
 mod api;
 
 use api::{
-    AccessCreate, CheckLine, CheckQuery, ClusterStatus, DeleteQuery, DriveAdd, JoinRequest, NodeStop,
-    PoolSettingsChange, VolumeCreate,
+    AccessCreate, CheckLine, CheckQuery, ClusterStatus, DeleteQuery, DriveAdd, Explanation, Fault,
+    JoinRequest, NodeStop, PlaceChange, PoolSettingsChange, ServerRestart, VolumeCreate,
 };
 use axum::Json;
 use axum::extract::Query;
@@ -36,7 +36,7 @@ pub const TARGET: Target = Target {
 
 fn run(input: &[u8]) {
     let mut choices = Choices::new(input);
-    let kind = choices.byte() % 12;
+    let kind = choices.byte() % 16;
     let bytes = choices.rest();
     match kind {
         0 => {
@@ -55,6 +55,10 @@ fn run(input: &[u8]) {
         8 => read::<DriveAdd>(bytes),
         9 => read_tokens(bytes),
         10 => read::<PoolSettingsChange>(bytes),
+        11 => read::<Explanation>(bytes),
+        12 => read::<Fault>(bytes),
+        13 => read::<PlaceChange>(bytes),
+        14 => read::<ServerRestart>(bytes),
         _ => read::<VolumeCreate>(bytes),
     }
 }
@@ -119,12 +123,20 @@ fn pool() -> PoolView {
             name,
             is_online: true,
             volumes_owned: u32::from(number),
+            place: Default::default(),
             is_in_maintenance: number == 1,
         });
         for place in 0..2 {
             let drive = DriveId::from_bytes([number + 16 * place; 16]);
             let slabs_used = if (number, place) == (2, 1) { 60 } else { u32::from(number) };
-            view.drives.push(DriveRoom { drive, node, slabs_total: 64, slabs_used, is_online: true });
+            view.drives.push(DriveRoom {
+                drive,
+                node,
+                slabs_total: 64,
+                slabs_used,
+                slabs_leaving: 0,
+                is_online: true,
+            });
         }
     }
     view

@@ -13,7 +13,8 @@ use spandrel_cluster::stamp::{GENERATION_MAX, StateStamp, generation_to_recover}
 use spandrel_cluster::store::{Entry, Key, Revision};
 use spandrel_cluster::{
     AliveRecord, ClusterRecord, CopyBatch, CopySet, DriveRecord, DriveRole, DriveState, Layout, MediaClass,
-    Member, NodeRecord, SlabChunk, StateKey, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter,
+    Member, NodeRecord, ScrubRecord, SlabChunk, StateKey, VolumeOwner, VolumeRecord, VolumeState,
+    VolumeWriter,
 };
 use spandrel_shared::{
     ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry,
@@ -32,7 +33,7 @@ pub const TARGET: Target = Target {
     memory_bytes_max: 1 << 20,
 };
 
-const KINDS: u8 = 12;
+const KINDS: u8 = 13;
 
 fn run(input: &[u8]) {
     let mut choices = Choices::new(input);
@@ -56,6 +57,13 @@ fn run(input: &[u8]) {
         10 => {
             if let Some(chunk) = read::<SlabChunk>(bytes) {
                 use_chunk(&chunk);
+            }
+        }
+        11 => {
+            if let Some(scrub) = read::<ScrubRecord>(bytes) {
+                let slabs = SLABS_PER_CHUNK;
+                assert!(scrub.dates(slabs).count() <= slabs as usize);
+                assert!(scrub.summary(slabs).slabs_done <= slabs);
             }
         }
         _ => read_key(bytes),
@@ -117,6 +125,7 @@ fn seeds() -> Vec<Vec<u8>> {
             joined_unix_ms: 1,
             key_digest: None,
             maintenance_since_unix_ms: Some(2),
+            place: Default::default(),
         }),
         encode(&AliveRecord {
             incarnation: ProcessIncarnation::from_bytes([2; 16]),
@@ -137,9 +146,10 @@ fn seeds() -> Vec<Vec<u8>> {
         encode(&VolumeNameRecord { volume: VolumeId::from_bytes([5; 16]) }),
         encode(&StaleRecord { since: Version::new(Epoch(2), 3) }),
         encode(&RoomRecord { promises: 4 }),
-        encode(&VolumeRoomRecord { slabs: [(DriveId::from_bytes([3; 16]), 7)].into() }),
+        encode(&VolumeRoomRecord { slabs: [(DriveId::from_bytes([3; 16]), 7)].into(), ..Default::default() }),
         encode(&TombstoneRecord { name: "gone".to_owned(), deleted_unix_ms: 5 }),
         encode(&example_chunk()),
+        encode(&ScrubRecord::of_new_volume(7, 1)),
     ];
     let (volume, drive) = (VolumeId::from_bytes([5; 16]), DriveId::from_bytes([3; 16]));
     let keys = [
@@ -159,6 +169,7 @@ fn example_volume() -> VolumeRecord {
     VolumeRecord {
         name: "vm-01".to_owned(),
         size_bytes: 1 << 30,
+        grows_to_bytes: None,
         copies: 3,
         write_copies_min: 1,
         slab_bytes: SlabGeometry::default(),

@@ -93,7 +93,7 @@ fn rotten_blocks_are_named_read_from_other_copies_and_healed() {
     // Read at the node whose copy is damaged.
     client.use_address(cluster.nbd_address("n2"));
     assert_eq!(client.check().unwrap(), []);
-    assert_eq!(cluster.run(&["scrub", "--now"]).status, Some(0));
+    assert_eq!(cluster.run(&["scrub"]).status, Some(0));
     cluster.must_run(&["volume", "verify", "v"]);
     assert_eq!(client.check().unwrap(), []);
     cluster.await_status("counted", |status| damage_found(status, "n2/d1") >= BLOCKS_DAMAGED as u64);
@@ -150,7 +150,7 @@ fn rotten_structures_are_named_and_healed() {
         client.use_address(cluster.nbd_address("n2"));
         assert_eq!(client.check().unwrap(), [], "{kind}");
         cluster.await_health();
-        assert_eq!(cluster.run(&["scrub", "--now"]).status, Some(0), "{kind}");
+        assert_eq!(cluster.run(&["scrub"]).status, Some(0), "{kind}");
         cluster.must_run(&["volume", "verify", "v"]);
         cluster.await_status("counted", |status| damage_found(status, "n2/d1") > round as u64);
         cluster.stop();

@@ -4,12 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use spandrel_process_cluster::{Daemon, Program, Servers, ServersOptions};
-
-/// How long something may take to become what it should be.
-const PATIENCE: Duration = Duration::from_secs(120);
+use spandrel_process_cluster::{Daemon, Program, Servers, ServersOptions, await_that};
 
 fn servers(nodes: usize, witness: bool) -> Servers {
     let options = ServersOptions::new(nodes, witness);
@@ -131,16 +127,6 @@ fn a_join_whose_answer_was_lost_is_repeated() {
     });
 }
 
-/// Waits until something is so.
-fn await_that(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "it does not come to {what}");
-        // tidy-allow(sleep): the condition is another process's, which can only be asked again.
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// Waits until these servers have a vote in the state, and no others.
 fn await_members(servers: &Servers, at: &str, expected: &[&str]) {
     await_that(&format!("members {expected:?}"), || {
@@ -158,21 +144,17 @@ fn await_members(servers: &Servers, at: &str, expected: &[&str]) {
 fn a_server_that_is_gone_is_replaced_and_hears_so_when_it_comes_back() {
     let mut servers = servers(4, false);
     await_members(&servers, "n1", &["n1", "n2", "n3"]);
-    let runs = servers.run("n1", &["node", "remove", "n3", "--yes"]);
-    assert!(runs.errors.contains("NODE_RUNNING"), "{runs:#?}");
-    servers.create_volume("n1", "v", &["--size", "128M", "--copies", "3"]);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n3"]);
     servers.kill("n3");
-    let unconfirmed = servers.run("n1", &["node", "remove", "n3"]);
-    assert_eq!(unconfirmed.status, Some(1), "{unconfirmed:#?}");
-    let holds = servers.run("n1", &["node", "remove", "n3", "--yes"]);
-    assert!(holds.errors.contains("NODE_HOLDS_COPIES") && holds.errors.contains(" v\n"), "{holds:#?}");
-    servers.delete_volume("n1", "v");
-    await_that("its sign of life running out", || {
-        servers.run("n1", &["node", "remove", "n3", "--dry-run"]).status == Some(0)
-    });
+    let unconfirmed = servers.run_once_available("n1", &["node", "remove", "n3"]);
+    assert!(unconfirmed.errors.contains("NOT_CONFIRMED"), "{unconfirmed:#?}");
     assert_eq!(node_names(&servers).len(), 4, "nothing was done yet");
+    // What it held is built anew on the others first.
     servers.must_run("n1", &["node", "remove", "n3", "--yes"]);
     assert_eq!(node_names(&servers), ["n1", "n2", "n4"]);
+    servers.await_health("n1");
+    let verified = servers.run("n1", &["volume", "verify", "v"]);
+    assert_eq!(verified.status, Some(0), "{verified:#?}");
     await_members(&servers, "n1", &["n1", "n2", "n4"]);
     let back = servers.run("n3", &["node", "run"]);
     assert_eq!(back.status, Some(1), "{back:#?}");

@@ -1,6 +1,6 @@
 //! Copies that move to other drives under load, judged by what is kept.
 
-use spandrel_process_cluster::{LoadOptions, LoadThread, Program, Servers, ServersOptions};
+use spandrel_process_cluster::{LoadOptions, LoadThread, Program, Servers, ServersOptions, await_that};
 
 const VOLUME_BYTES: u64 = 32 << 20;
 
@@ -236,7 +236,7 @@ fn a_drive_leaves_the_pool_and_comes_back_as_a_new_one() {
     assert_eq!(verified.status, Some(0), "{verified:#?}");
 }
 
-/// An empty drive can be taken out while its node is away; the node forgets it when it starts.
+/// An empty drive can be taken out while its node is away; the node lets go of it when it learns of that.
 #[test]
 fn a_node_that_was_away_forgets_a_drive_that_was_removed() {
     let mut servers = servers(3);
@@ -246,10 +246,148 @@ fn a_node_that_was_away_forgets_a_drive_that_was_removed() {
     let second = before.iter().find(|name| name.contains("second")).expect("it was added").clone();
     servers.kill("n3");
     let removed = servers.must_run("n1", &["drive", "remove", &second, "--yes"]);
-    assert!(removed.errors.contains("it forgets the drive when it starts anew"), "{removed:?}");
+    assert!(removed.errors.contains("it lets go of the drive when it learns of it"), "{removed:?}");
     servers.restart("n3");
     let after = drive_names(&servers, "n3");
     assert_eq!(after.len(), 1, "{after:?}");
-    let settings = std::fs::read_to_string(servers.directory("n3").join("node.json")).expect("it is there");
-    assert!(!settings.contains("second"), "{settings}");
+    assert!(!settings_of(&servers, "n3").contains("second"), "{}", settings_of(&servers, "n3"));
+}
+
+/// What a server keeps of itself, its drives among it.
+fn settings_of(servers: &Servers, name: &str) -> String {
+    std::fs::read_to_string(servers.directory(name).join("node.json")).expect("it is there")
+}
+
+/// A node that could not be told lets go by itself, and for good: its drive, wiped, would be taken for a new one at the next
+/// start.
+#[test]
+fn a_drive_that_its_node_lets_go_of_by_itself_does_not_come_back() {
+    let mut servers = servers(3);
+    let path = new_drive_file(&servers, "n3");
+    servers.must_run("n3", &["drive", "add", &path]);
+    let before = drive_names(&servers, "n3");
+    let name = before.iter().find(|name| name.contains("second")).expect("it was added").clone();
+    let drive = servers.must_run("n1", &["drive", "get", &name, "-o", "json"]).json();
+    let id = drive["id"].as_str().expect("it is known").to_owned();
+    servers.signal("n3", "-STOP");
+    let is_down = |status: &serde_json::Value| {
+        let node = status["nodes"].as_array().into_iter().flatten().find(|node| node["name"] == "n3");
+        node.is_some_and(|node| node["status"]["operational"][0] == "Down")
+    };
+    servers.await_status("n1", "a server that stands still", is_down);
+    let removed = servers.must_run("n1", &["drive", "remove", &name, "--yes"]);
+    assert!(removed.errors.contains("it lets go of the drive when it learns of it"), "{removed:?}");
+    servers.signal("n3", "-CONT");
+    await_that("settings without the drive", || !settings_of(&servers, "n3").contains("second"));
+    servers.must_run("n3", &["drive", "clean", &path, "--yes", "--drive-id", &id]);
+    servers.stop("n3");
+    servers.restart("n3");
+    servers.await_health("n1");
+    let after = drive_names(&servers, "n3");
+    assert_eq!(after.len(), 1, "{after:?}");
+}
+
+/// A server that owns a volume, and holds its part of the copies, is emptied under load, hands the volume over and is taken out;
+/// it ends by itself.
+#[test]
+fn a_server_that_runs_is_emptied_and_leaves_the_cluster() {
+    let mut servers = servers(4);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n3"]);
+    let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 1, LoadOptions::default());
+    load.await_answers(500);
+    let would = servers.must_run("n1", &["node", "remove", "n3", "--dry-run"]);
+    let expected = "can be taken out of the cluster, and 1 drive out of the pool: 6 copies of slabs (24 MiB";
+    assert!(would.output.contains(expected), "{would:?}");
+    let removed = servers.must_run("n1", &["node", "remove", "n3", "--yes"]);
+    assert!(removed.output.contains("node n3 was taken out of the cluster"), "{removed:?}");
+    servers.await_end("n3");
+    servers.await_health("n1");
+    load.await_answers(500);
+    let end = load.end(&["n1", "n2", "n4"].map(|node| servers.nbd_address(node)));
+    assert!(end.is_faultless(), "{end:?}");
+    let verified = servers.run("n1", &["volume", "verify", "v"]);
+    assert_eq!(verified.status, Some(0), "{verified:#?}");
+
+    let refused = servers.run("n1", &["node", "remove", "n4", "--yes"]);
+    assert!(refused.errors.contains("NODE_NEEDED"), "only two nodes would be left: {refused:?}");
+    assert!(refused.errors.contains("there are 24 copies") && refused.errors.contains("n4 0"), "{refused:?}");
+    let drives = servers.must_run("n1", &["drive", "list", "-o", "json"]).json();
+    let is_well = |drive: &serde_json::Value| drive["status"]["health"] == "Healthy";
+    assert!(drives.as_array().expect("a list").iter().all(is_well), "nothing was begun: {drives:#}");
+}
+
+/// The kinds of faults that there are. Three small drives have no reserve, which is always told.
+fn fault_kinds(servers: &Servers) -> Vec<String> {
+    let faults = servers.run_once_available("n1", &["fault", "list", "-o", "json"]).json();
+    let kinds =
+        faults.as_array().expect("a list").iter().map(|fault| fault["kind"].as_str().expect("a name"));
+    kinds.filter(|kind| *kind != "pool.reserve").map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_the_matter_is_told_with_what_must_not_be_done_until_it_is_over() {
+    let mut servers = servers(3);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
+    servers.await_health("n1");
+    assert_eq!(fault_kinds(&servers), Vec::<String>::new());
+    let explain = |servers: &Servers, what: &str, name: &str| {
+        servers.run_once_available("n1", &["explain", what, name]).output
+    };
+    assert!(explain(&servers, "volume", "v").contains("each of its 8 slabs has 3 copies in sync"));
+    servers.kill("n3");
+    await_that("a node that is down", || fault_kinds(&servers) == ["server.down", "volume.needs-repair"]);
+    let of_node = explain(&servers, "node", "n3");
+    assert!(
+        of_node.contains("node n3: Unhealthy (Down)") && of_node.contains("spandrel node run"),
+        "{of_node}"
+    );
+    let drive = drive_names(&servers, "n3").remove(0);
+    let of_drive = explain(&servers, "drive", &drive);
+    assert!(of_drive.contains("Lost Communication") && of_drive.contains("explain node n3"), "{of_drive}");
+    let of_volume = explain(&servers, "volume", "v");
+    let keep = "must not  pull, wipe or replace a drive with copies of it before it is healthy";
+    assert!(of_volume.contains("8 copies of slabs on") && of_volume.contains(keep), "{of_volume}");
+    let of_pool = servers.run_once_available("n1", &["explain", "pool"]).output;
+    assert!(of_pool.contains("pool: Warning (Degraded)"), "{of_pool}");
+    servers.restart("n3");
+    servers.await_health("n1");
+    await_that("no fault", || fault_kinds(&servers).is_empty());
+}
+
+/// Servers are told where they stand when a volume is there already, with both its copies in one rack.
+#[test]
+fn copies_move_to_different_racks_under_load() {
+    let servers = servers(4);
+    for node in ["n3", "n4"] {
+        servers.must_run("n1", &["node", "drain", node]);
+    }
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "2", "--owner", "n1"]);
+    for node in ["n3", "n4"] {
+        servers.must_run("n1", &["node", "resume", node]);
+    }
+    let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 23, LoadOptions::default());
+    load.await_answers(500);
+    let nameless = servers.run("n1", &["node", "set", "n1"]);
+    assert_eq!(nameless.status, Some(64), "it says nothing: {nameless:?}");
+    let invalid = servers.run("n1", &["node", "set", "n1", "--rack", "a/b"]);
+    assert!(invalid.errors.contains("NAME_INVALID"), "{invalid:?}");
+    for (node, rack) in [("n1", "a"), ("n2", "a"), ("n3", "b"), ("n4", "b")] {
+        let set = servers.must_run("n2", &["node", "set", node, "--site", "s", "--rack", rack]);
+        assert_eq!(set.output, format!("node {node} stands at: site s, rack {rack}\n"));
+    }
+    servers.await_status("n1", "both copies in different racks", |status| {
+        let in_b = promised_bytes(status, "n3") + promised_bytes(status, "n4");
+        promised_bytes(status, "n2") == 0 && in_b == VOLUME_BYTES
+    });
+    servers.await_health("n1");
+    load.await_answers(500);
+    let told = servers.must_run("n1", &["node", "get", "n3"]);
+    assert!(told.output.contains("site s, rack b"), "{told:?}");
+    // A new volume begins so.
+    servers.create_volume("n1", "w", &["--size", "32M", "--copies", "2", "--owner", "n2"]);
+    let status = servers.must_run("n1", &["status", "-o", "json"]).json();
+    let in_b = promised_bytes(&status, "n3") + promised_bytes(&status, "n4");
+    assert_eq!(in_b, 2 * VOLUME_BYTES, "{status}");
+    let end = load.end(&["n1", "n2", "n3", "n4"].map(|node| servers.nbd_address(node)));
+    assert!(end.is_faultless(), "{end:?}");
 }

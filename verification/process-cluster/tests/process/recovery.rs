@@ -3,15 +3,13 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use spandrel_process_cluster::{Daemon, HistoryClient, LoadOptions, Next, Program, Servers, ServersOptions};
+use spandrel_process_cluster::{
+    Daemon, HistoryClient, LoadOptions, Next, Program, Servers, ServersOptions, await_that,
+};
 
 const VOLUME_BYTES: u64 = 32 << 20;
 const ALL: [&str; 3] = ["n1", "n2", "n3"];
-
-/// How long something may take to become what it should be.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 fn servers() -> Servers {
     servers_of(3)
@@ -37,15 +35,6 @@ fn load(client: &mut HistoryClient, writes: u64) {
 fn assert_nothing_is_lost(client: &mut HistoryClient) {
     let violations = client.check().expect("a cluster that serves");
     assert!(violations.is_empty(), "{violations:?}");
-}
-
-fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "it does not come to {what}");
-        // tidy-allow(sleep): the condition is another process's, which can only be asked again.
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn await_votes(servers: &Servers, votes: usize) {

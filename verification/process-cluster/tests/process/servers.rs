@@ -4,6 +4,7 @@
 //! `SPANDREL_TEST_FULL=1` loses all pairs of nodes, and has an owner stand still for ten times its promises.
 
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -424,6 +425,39 @@ fn a_drive_that_fails_lies_or_has_no_room_costs_nobody_anything() {
         let verified = servers.run("n1", &["volume", "verify", "v"]);
         assert_eq!(verified.status, Some(0), "{name}: {verified:#?}");
     }
+}
+
+/// A drive that does everything, and slowly: its copies are taken out, what it is is said, and it comes back when it is well.
+#[test]
+fn a_drive_that_is_slow_holds_nobody_up_for_long() {
+    let mut options = ServersOptions::new(3, false);
+    options.drive_prefix = "volatile,slow-flush=700:".to_owned();
+    let servers = Servers::start(&Program::with_test_faults(), &options);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
+    let load = LoadThread::start(servers.nbd_address("n1"), "v", VOLUME_BYTES, 19, LoadOptions::default());
+    load.await_answers(1000);
+    let slow = PathBuf::from(format!("{}.slow", servers.drive_file("n2").display()));
+    std::fs::write(&slow, "").expect("the directory can be written to");
+    let leg_of_n2 = |status: &serde_json::Value| {
+        let legs = status["volumes"][0]["legs"].as_array().cloned().unwrap_or_default();
+        legs.iter()
+            .find(|leg| leg["node"] == "n2")
+            .map_or(serde_json::Value::Null, |leg| leg["state"].clone())
+    };
+    servers.await_status("n1", "without the slow copy", |status| leg_of_n2(status) == "stale");
+    load.await_answers(2000);
+    let told = servers.must_run("n1", &["explain", "drive", "n2/n2"]);
+    assert!(told.output.contains("Abnormal Latency"), "{told:?}");
+    assert!(told.output.contains("taken out 1 time; they are brought back in"), "{told:?}");
+    let faults = servers.must_run("n1", &["fault", "list"]);
+    assert!(faults.output.contains("n2/n2") && faults.output.contains("drive.slow"), "{faults:?}");
+    std::fs::remove_file(&slow).expect("it is there");
+    // It rests for a minute.
+    servers.await_health("n1");
+    let end = load.end(&["n1", "n2", "n3"].map(|node| servers.nbd_address(node)));
+    assert!(end.is_faultless(), "{end:?}");
+    let verified = servers.run("n1", &["volume", "verify", "v"]);
+    assert_eq!(verified.status, Some(0), "{verified:#?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! redundancy by itself.
 //!
 //! *Full redundancy* means: one node serves the volume, and every copy on a drive that is there is in sync, those that
-//! were being built included. Which drives are there, the world knows.
+//! were being built included; and what was begun to make it larger has ended. Which drives are there, the world knows.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,10 @@ pub fn check(
             return Err(format!("volume {name}: drive {} is still marked in the state", leg.drive));
         }
     }
-    Ok(())
+    match volume.record.grows_to_bytes {
+        Some(size_bytes) => Err(format!("volume {name}: its growth to {size_bytes} bytes does not end")),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -55,3 +55,12 @@ fn drives_that_have_failed_are_not_usable() {
     reports[2].drives[0].drive = None;
     assert_eq!(usable_drives(&reports), drives(&[0]));
 }
+
+#[test]
+fn a_growth_that_does_not_end_is_found() {
+    let reports = [report(0, vec![owned(true, vec![leg(0, "in-sync"), leg(1, "in-sync")])])];
+    let mut volume = volume(&[&[0, 1]]);
+    volume.record.grows_to_bytes = Some(volume.record.size_bytes + 4096);
+    let lacking = check(&volume, &reports, &drives(&[0, 1])).expect_err("it grows");
+    assert!(lacking.contains("does not end"), "{lacking}");
+}

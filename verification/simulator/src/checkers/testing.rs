@@ -49,6 +49,7 @@ pub(crate) fn volume(slabs: &[&[usize]]) -> VolumeMembership {
         record: VolumeRecord {
             name: "v".to_owned(),
             size_bytes: SLAB_BYTES * slabs.len() as u64,
+            grows_to_bytes: None,
             copies: 2,
             write_copies_min: 1,
             slab_bytes: SlabGeometry::new(SLAB_BYTES).expect("a slab size"),
@@ -63,6 +64,7 @@ pub(crate) fn volume(slabs: &[&[usize]]) -> VolumeMembership {
         },
         revision: Revision(1),
         sets: slabs.iter().map(set).collect(),
+        to_come: Vec::new(),
         marks: BTreeMap::new(),
         room: Default::default(),
         lost: Default::default(),
@@ -198,6 +200,7 @@ pub(crate) fn owned(is_serving: bool, legs: Vec<LegReport>) -> OwnedVolumeReport
         legs_promoted: 0,
         blocks_rolled_forward: 0,
         blocks_resynced: 0,
+        scrub: None,
     }
 }
 
@@ -214,6 +217,7 @@ pub(crate) fn report(node: usize, owned: Vec<OwnedVolumeReport>) -> NodeReport {
         reachable: Vec::new(),
         alive: Vec::new(),
         drives_away: Vec::new(),
+        drives_slow: Vec::new(),
         state_requests: StateRequests::default(),
         drives: vec![DriveReport { drive: Some(drive_id(node)), ..DriveReport::default() }],
         owned,

@@ -28,7 +28,7 @@ use spandrel_platform::sync::{Signal, oneshot};
 use spandrel_platform::{Address, Buffer, Platform, TaskHandle, before};
 use spandrel_platform_simulated::{Random, SimulatedPlatform};
 
-use super::{Choice, ClientVolume, Kind, OPEN_AGAIN, bytes_of, whole_blocks};
+use super::{Choice, ClientVolume, Kind, OPEN_AGAIN, bytes_of, sectors_of, whole_blocks};
 use crate::history::{OperationNumber, content};
 
 /// How long a mover waits for an answer at least, one of these.
@@ -167,6 +167,8 @@ impl Mover {
                 let opening = NbdClient::open(&self.platform, &self.servers[server], &self.volume.name);
                 let opened = before(&self.platform, self.platform.now() + patience, opening).await;
                 match opened {
+                    // A server that does not reach the cluster's state may not know how large the volume has become.
+                    Some(Ok(client)) if !sees_all(&client, desks) => {}
                     Some(Ok(client)) if client.export().read_only && desks.iter().any(Desk::has_change) => {}
                     Some(Ok(client)) => return Some(Rc::new(self.line(server, client, patience))),
                     Some(Err(NbdError::Protocol(what))) => self.volume.complain(what),
@@ -222,8 +224,12 @@ impl Mover {
 
     /// Repeats what stands at `desk`, then does more, until the connection is to be left.
     async fn work(&self, line: &Rc<Line>, desk: &Desk) {
-        let reads_only = match &*line.client.borrow() {
-            Some(client) => client.export().read_only || self.random.chance(self.volume.load.idle_per_mille),
+        let (reads_only, sectors) = match &*line.client.borrow() {
+            Some(client) => {
+                let export = client.export();
+                let reads_only = export.read_only || self.random.chance(self.volume.load.idle_per_mille);
+                (reads_only, sectors_of(export.size_bytes))
+            }
             None => return,
         };
         while !line.over.get() {
@@ -232,7 +238,7 @@ impl Mover {
                     return;
                 }
                 line.allowance.set(line.allowance.get() - 1);
-                *desk.0.borrow_mut() = Some(self.choose(reads_only));
+                *desk.0.borrow_mut() = Some(self.choose(reads_only, sectors));
             }
             if !self.attempt(line, desk).await {
                 return;
@@ -243,8 +249,8 @@ impl Mover {
         }
     }
 
-    fn choose(&self, reads_only: bool) -> Asked {
-        let Choice { kind, sectors } = self.volume.choose(&self.random);
+    fn choose(&self, reads_only: bool, sectors: u64) -> Asked {
+        let Choice { kind, sectors } = self.volume.choose(&self.random, sectors);
         let kind = if reads_only { Kind::Read } else { kind };
         let value = if kind == Kind::Write { self.volume.history.value() } else { 0 };
         Asked { kind, sectors, value, number: None }
@@ -354,6 +360,12 @@ impl Mover {
             }
         }
     }
+}
+
+/// Whether all that is to be repeated lies within the volume as a server shows it.
+fn sees_all(client: &Nbd, desks: &[Desk]) -> bool {
+    let sectors = sectors_of(client.export().size_bytes);
+    desks.iter().filter_map(Desk::asked).all(|asked| asked.sectors.end <= sectors)
 }
 
 /// Keeps a connection that was left until nothing that was asked there is under way any more.

@@ -9,6 +9,7 @@
 //!   day. A monotonic clock that leaps without time having passed is a broken machine, and not promised.
 //! - Drives that hang, are slow, fail and come back.
 //! - Drives that are retired and used again: copies move meanwhile. Not beside damage, see there.
+//! - Volumes that grow. Not beside damage either: their new slabs may come to lie where it is.
 //! - *Damage*: flipped bits, unreadable blocks, writes that a drive loses or misdirects, drives that
 //!   are lost or come back as they were before their last attach. Promised as long as each slab keeps one good copy. So
 //!   while a server is damaged, every slab must have an in-sync copy on a server that is neither
@@ -32,6 +33,9 @@ use super::Fault;
 
 /// How long after a fault a copy may still be marked stale because of it, in virtual milliseconds.
 const AFTERMATH_MS: u64 = 10_000;
+
+/// About how long it takes until the slabs of a growth have their places.
+const GROWTH_MS: u64 = 10_000;
 
 /// What the atlas needs to know of the world at a moment.
 pub struct Surroundings<'a> {
@@ -241,6 +245,7 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         }
         // What has begun to move until then goes on for a while.
         Fault::Retire { for_ms, .. } => Effect { moves: true, lasts_ms: for_ms, ..Effect::default() },
+        Fault::Grow { .. } => Effect { moves: true, lasts_ms: GROWTH_MS, ..Effect::default() },
         Fault::StateLosses { for_ms, .. } => {
             Effect { entries_lapse: true, lasts_ms: for_ms, ..Effect::default() }
         }

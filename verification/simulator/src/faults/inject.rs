@@ -259,6 +259,7 @@ impl Injector {
             // They take longer than a moment: the run itself does them.
             Fault::Scrub { .. }
             | Fault::HandOver { .. }
+            | Fault::Grow { .. }
             | Fault::OlderState { .. }
             | Fault::Retire { .. } => {}
             _ => return self.disturb_drive(nodes, fault, newest_value, now_ms),

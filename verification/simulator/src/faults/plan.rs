@@ -2,12 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 use spandrel_platform_simulated::Random;
+use spandrel_shared::BLOCK_BYTES;
 
 use super::{DriveFailure, DrivePlace, Fault};
+use crate::nodes::SLAB_BYTES;
 use crate::shape::{Shape, Weights};
 
 /// Faults that strike together do so within so many virtual milliseconds.
 const TOGETHER_MS: u64 = 30;
+
+/// A volume grows by at most so much at once: its last slab is filled, and one or two come.
+const GROWTH_BLOCKS_MAX: u64 = 3 * SLAB_BYTES / (2 * BLOCK_BYTES as u64);
 
 /// A fault and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +101,10 @@ impl<'a> Draw<'a> {
             (weights.hand_over, |draw| Fault::HandOver {
                 volume: draw.random.index(draw.shape.volumes.len()),
                 to: draw.node(),
+            }),
+            (weights.grow, |draw| Fault::Grow {
+                volume: draw.random.index(draw.shape.volumes.len()),
+                blocks: draw.random.between(1, GROWTH_BLOCKS_MAX),
             }),
         ];
         let total: u32 = kinds.iter().map(|(weight, _)| weight).sum();

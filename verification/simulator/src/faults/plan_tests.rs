@@ -30,7 +30,7 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         | Fault::NoRoom { place, .. }
         | Fault::Retire { place, .. }
         | Fault::OldImage { place, .. } => (vec![place.node], Some(place), None),
-        Fault::Scrub { volume } => (Vec::new(), None, Some(volume)),
+        Fault::Scrub { volume } | Fault::Grow { volume, .. } => (Vec::new(), None, Some(volume)),
         Fault::HandOver { volume, to } => (vec![to], None, Some(volume)),
         Fault::PowerCutAll { .. }
         | Fault::OlderState { .. }
@@ -70,6 +70,7 @@ fn values_stay_within_what_is_promised() {
             }
             Fault::DriveSlow { factor, .. } => factor >= 2,
             Fault::Unreadable { blocks, .. } => blocks > 0,
+            Fault::Grow { blocks, .. } => (1..=GROWTH_BLOCKS_MAX).contains(&blocks),
             Fault::Rot { newest_per_mille, .. } => (1..=1000).contains(&newest_per_mille),
             _ => true,
         };
@@ -94,7 +95,7 @@ fn every_kind_is_drawn_and_those_without_weight_are_not() {
         }
         kinds.extend(of_plan);
     }
-    assert_eq!(kinds.len(), 31, "{kinds:?}");
+    assert_eq!(kinds.len(), 32, "{kinds:?}");
 }
 
 #[test]

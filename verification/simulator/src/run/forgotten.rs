@@ -40,10 +40,10 @@ impl Run<'_> {
         self.nodes.cut_power_of_all();
         forgetful.restore(before);
         self.count_reached();
-        let found = self.outcome.rare[Rare::CopyFoundLacking as usize];
+        let found = self.reached(Rare::CopyFoundLacking);
         self.await_all_servers()?;
         self.count_reached();
-        if self.outcome.rare[Rare::CopyFoundLacking as usize] == found {
+        if self.reached(Rare::CopyFoundLacking) == found {
             return Err(finding("forgotten write")("nobody has noticed it".to_owned()));
         }
         [false, true].into_iter().try_for_each(|is_healed| self.judge_scrub(chosen.volume, is_healed))

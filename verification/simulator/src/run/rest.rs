@@ -22,6 +22,9 @@ impl Run<'_> {
     pub(super) fn rest(&mut self) -> Result<(), Finding> {
         self.volumes.iter().for_each(|volume| volume.client.stop());
         self.advance(500)?;
+        if self.plan.shape.scrub_period_s.is_some() {
+            self.stop_paced_scrub()?;
+        }
         self.find_loss_without_cause()?;
         // What is damaged on a drive but whole in its node's memory shows at the next attach.
         for node in self.atlas.damaged().keys().copied().collect::<Vec<_>>() {
@@ -38,6 +41,7 @@ impl Run<'_> {
             }
         }
         self.find_new_damage(&present)?;
+        self.find_by_paced_scrub(&present)?;
         self.find_damage_beside_stale()?;
         self.find_forgotten_write()?;
         self.find_damage_after_power_cut(&present)?;
@@ -59,7 +63,7 @@ impl Run<'_> {
         self.await_nothing_lacking(|run| run.lacking(&present))
     }
 
-    /// Nothing remains of copies that were moved away. Where nothing was moved, there is nothing to look for.
+    /// Nothing remains of copies that were moved away, or made for a growth that was taken back. Where there was none of that, there is nothing to look for.
     fn await_replaced_copies_gone(&mut self) -> Result<(), Finding> {
         let mut left = None;
         for _ in 0..REPLACED_SECONDS_MAX {
@@ -73,8 +77,9 @@ impl Run<'_> {
     }
 
     fn has_moved(&self) -> bool {
-        let retires = |planned: &PlannedFault| matches!(planned.fault, Fault::Retire { .. });
-        self.plan.shape.keeps_itself() || self.plan.faults.iter().any(retires)
+        let moves =
+            |planned: &PlannedFault| matches!(planned.fault, Fault::Retire { .. } | Fault::Grow { .. });
+        self.plan.shape.keeps_itself() || self.plan.faults.iter().any(moves)
     }
 
     /// A copy on a drive that the cluster's state does not have there.

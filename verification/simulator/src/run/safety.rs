@@ -1,6 +1,9 @@
 //! The first phase: the plan's faults strike while clients work, each if the atlas permits it.
 
-use spandrel_shared::DriveId;
+use std::rc::Rc;
+
+use spandrel_node::VolumeGrowth;
+use spandrel_shared::{BLOCK_BYTES, DriveId};
 
 use super::{Finding, Run, RunVolume, finding, judge_difference};
 use crate::checkers::recovery;
@@ -39,6 +42,7 @@ impl Run<'_> {
             Fault::OlderState { in_order, away_ms, for_ms } => {
                 self.bring_older_state(in_order, away_ms, for_ms)?
             }
+            Fault::Grow { volume, blocks } => self.grow(volume, blocks).then(|| fault.kind()),
             Fault::Retire { place, for_ms } => {
                 self.injector.retire(&self.nodes, self.drives[&place], now_ms + for_ms);
                 Some(fault.kind())
@@ -112,6 +116,28 @@ impl Run<'_> {
             // One that is refused has changed nothing.
             let _ = node.hand_over(id, node_id(to)).await;
         });
+    }
+
+    /// Has a volume's owner begin to make it larger, if it has one.
+    fn grow(&self, volume: usize, blocks: u64) -> bool {
+        let Some(RunVolume { id, growth, .. }) = self.volumes.get(volume) else { return false };
+        let Some(owner) = self.owner_of(*id) else { return false };
+        let (Some(node), Some(process)) = (self.nodes.node(owner), self.nodes.process(owner)) else {
+            return false;
+        };
+        let (id, growth) = (*id, Rc::clone(growth));
+        let size_bytes = growth.present_bytes() + blocks * BLOCK_BYTES as u64;
+        if growth.is_enough(size_bytes) {
+            return false;
+        }
+        process.spawn(async move {
+            // One that is refused, or whose owner dies, is taken back or finished.
+            let grown = node.grow_volume(&VolumeGrowth { volume: id, size_bytes, dry_run: false }).await;
+            if grown.is_ok() {
+                growth.answered(size_bytes);
+            }
+        });
+        true
     }
 
     /// Scrubs a volume. If all volumes are healthy and no damage is left on a server's drives, it counts

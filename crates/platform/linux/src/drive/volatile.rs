@@ -7,6 +7,7 @@
 //!   fault: a judge of durability must catch it.
 //! - `fail-read=START-END`, `fail-write=START-END`: reads or writes that touch these bytes (END not
 //!   among them) fail as a broken medium does.
+//! - `slow-flush=MILLISECONDS`: flushes take so long, one after the other, while there is a file `PATH.slow`.
 //! - `no-room=START-END`: writes that touch these bytes fail as a full file system does.
 //!
 //! The first time that one of them has an effect it says so in the log, so that a test knows it was one.
@@ -14,13 +15,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use spandrel_platform::sync::{Signal, oneshot};
 use spandrel_platform::{Buffer, BufferMut, DriveError, DriveErrorKind, DriveOperation};
 
 use super::OpenDrive;
 use super::open::open_error;
+use crate::platform::Sleep;
 
 /// Bytes that a flush writes to the file at a time.
 const FLUSH_RUN_BYTES_MAX: usize = 256 << 10;
@@ -32,9 +36,17 @@ pub(super) struct VolatileCache {
     path: String,
     /// Flushes that are still carried out; none of them is skipped if absent.
     flushes_left: Option<Cell<u64>>,
+    slow_flush: Option<SlowFlush>,
     faults: Vec<Fault>,
     has_struck: Cell<bool>,
     sectors: Rc<Sectors>,
+}
+
+/// Flushes that take long while there is a file.
+#[derive(Clone)]
+struct SlowFlush {
+    takes: Duration,
+    while_there_is: PathBuf,
 }
 
 struct Fault {
@@ -71,6 +83,7 @@ pub(super) fn parse(location: &str) -> Result<Option<VolatileCache>, DriveError>
     let mut cache = VolatileCache {
         path: path.to_string(),
         flushes_left: None,
+        slow_flush: None,
         faults: Vec::new(),
         has_struck: Cell::new(false),
         sectors: Rc::default(),
@@ -78,6 +91,10 @@ pub(super) fn parse(location: &str) -> Result<Option<VolatileCache>, DriveError>
     for option in options {
         match parse_option(option) {
             Some(ParsedOption::SkipFlush(after)) => cache.flushes_left = Some(Cell::new(after)),
+            Some(ParsedOption::SlowFlush(takes)) => {
+                let while_there_is = PathBuf::from(format!("{path}.slow"));
+                cache.slow_flush = Some(SlowFlush { takes, while_there_is });
+            }
             Some(ParsedOption::Fault(fault)) => cache.faults.push(fault),
             None => {
                 let detail = format!("unknown option {option}");
@@ -90,6 +107,7 @@ pub(super) fn parse(location: &str) -> Result<Option<VolatileCache>, DriveError>
 
 enum ParsedOption {
     SkipFlush(u64),
+    SlowFlush(Duration),
     Fault(Fault),
 }
 
@@ -97,6 +115,9 @@ fn parse_option(option: &str) -> Option<ParsedOption> {
     let (name, range) = option.split_once('=')?;
     if name == "skip-flush" {
         return range.parse().ok().map(ParsedOption::SkipFlush);
+    }
+    if name == "slow-flush" {
+        return range.parse().ok().map(|ms| ParsedOption::SlowFlush(Duration::from_millis(ms)));
     }
     let (start, end) = range.split_once('-')?;
     let bytes = start.parse().ok()?..end.parse().ok()?;
@@ -182,6 +203,10 @@ impl VolatileCache {
                 }
             }
         }
+        let slow = self.slow_flush.clone().filter(|slow| slow.while_there_is.exists());
+        if slow.is_some() {
+            self.strike("slow-flush");
+        }
         // A task of its own: a flush that has begun ends, even if nobody waits for it any more.
         let (reply, answer) = oneshot();
         let (sectors, drive) = (Rc::clone(&self.sectors), Rc::clone(drive));
@@ -189,6 +214,9 @@ impl VolatileCache {
         executor.spawn(async move {
             sectors.flushed.wait_until(|| !sectors.flushing.get()).await;
             sectors.flushing.set(true);
+            if let Some(slow) = slow {
+                Sleep::until(&drive.shard, drive.shard.now() + slow.takes).await;
+            }
             let result = sectors.write_back(&drive).await;
             sectors.flushing.set(false);
             sectors.flushed.notify_all();

@@ -7,37 +7,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_channel::mpsc;
-use futures_util::StreamExt;
-use futures_util::future::{BoxFuture, join, join_all};
+use futures_util::future::{BoxFuture, join_all};
 use rustix::time::ClockId;
 use spandrel_cluster::backup::StateBackup;
 use spandrel_cluster::{
     AccessRecord, ClusterRecord, ClusterState, NodeRecord, Role, StateError, StateKey, Stored,
     VolumeMembership, VolumeState, WitnessRecord,
 };
-use spandrel_node::{NodeReport, VolumeCreation};
+use spandrel_node::{NodeReport, VolumeCreation, VolumeGrowth};
 use spandrel_shared::name::validate_name;
-use spandrel_shared::{DriveId, Error, NodeId, VolumeId};
+use spandrel_shared::{DriveId, Error, NodeId, Place, VolumeId};
 use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
 
 use super::api::{
-    Access, AccessCreate, AccessCreated, CheckLine, CheckReport, ClusterStatus, Damage, DriveAdd, DriveAdded,
-    JoinAnswer, JoinRequest, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeSafety,
-    NodeStatus, Progress, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateMember,
-    StateRole, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeStatus,
+    Access, AccessCreate, AccessCreated, ClusterStatus, DriveAdd, DriveAdded, DriveCopies, JoinAnswer,
+    JoinRequest, JoinTokenStatus, Maintenance, NewSize, NodeDetails, NodeDrain, NodeDrained, NodeSafety,
+    NodeStatus, PlaceChange, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateMember,
+    StateRole, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeResize, VolumeResized,
+    VolumeStatus,
 };
 use super::counters::Counters;
 use super::nodes::{NodeAccess, NodeEntry, Nodes};
 use super::picture::{Facts, KnownNode};
+use super::servers::ServerEntry;
 use crate::node_state::NodeState;
+use crate::program::{Program, VERSION};
 
 /// How long a node may take to say how it is.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often, and with what pause, a volume's owner is looked for.
-const OWNER_TRIES: u32 = 100;
-const OWNER_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const OWNER_TRIES: u32 = 100;
+pub(super) const OWNER_PAUSE: Duration = Duration::from_millis(100);
 
 /// For how long, and with what pause, it is looked whether a client that leaves is gone.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
@@ -89,6 +90,15 @@ pub trait Server: Send + Sync {
 
     /// The fingerprint of the cluster's authority.
     fn fingerprint(&self) -> Result<Fingerprint, Error>;
+
+    /// All servers of the cluster, witnesses first, the others in the order in which they joined.
+    fn servers(&self) -> BoxFuture<'_, Result<Vec<ServerEntry>, Error>>;
+
+    /// The program that this server runs.
+    fn program(&self) -> &Program;
+
+    /// Has this server stop as if it was told to end, and its process begin anew. Returns at once.
+    fn begin_anew(&self);
 }
 
 /// Administers a cluster.
@@ -101,7 +111,6 @@ pub struct Administration {
     server: Option<Arc<dyn Server>>,
     drive_names: Mutex<BTreeMap<DriveId, String>>,
     counters: Mutex<Counters>,
-    checks: Mutex<BTreeMap<String, CheckReport>>,
     started_unix_ms: u64,
 }
 
@@ -126,7 +135,6 @@ impl Administration {
             server,
             drive_names: Mutex::default(),
             counters: Mutex::default(),
-            checks: Mutex::default(),
             started_unix_ms: unix_ms(),
         })
     }
@@ -155,6 +163,11 @@ impl Administration {
                 "ask a node that runs",
             )
         })
+    }
+
+    /// When this process began to administer.
+    pub(super) fn started_unix_ms(&self) -> u64 {
+        self.started_unix_ms
     }
 
     /// Whether a server, node or witness, belongs to the cluster.
@@ -209,17 +222,57 @@ impl Administration {
         let to = self.entry(to).await?;
         let id = self.state.volume_by_name(name).await.map_err(state_error)?;
         let id = id.ok_or_else(|| volume_not_found(name))?;
+        let to = to.id;
+        let hand_over = |owner: NodeAccess| async move { owner.hand_over(id, to).await };
+        self.by_owner((name, id), "moved", hand_over).await?;
+        self.volume(name).await
+    }
+
+    /// Makes a volume larger, or only says what that would do. Clients go on.
+    pub async fn resize_volume(&self, name: &str, resize: VolumeResize) -> Result<VolumeResized, Error> {
+        let VolumeStatus { id, size_bytes: former_bytes, .. } = self.volume(name).await?;
+        let size_bytes = match resize.size {
+            NewSize::SizeBytes(size_bytes) => size_bytes,
+            // Decided once: whoever owns the volume next is asked for the same.
+            NewSize::AddBytes(more) => former_bytes.saturating_add(more),
+        };
+        let growth = VolumeGrowth { volume: id, size_bytes, dry_run: resize.dry_run };
+        let grow = |owner: NodeAccess| async move { owner.grow_volume(growth).await };
+        let grown = self.by_owner((name, id), "made larger", grow).await?;
+        let facts = self.facts().await?;
+        let on =
+            |(drive, slabs): (&DriveId, &u64)| DriveCopies { drive: facts.drive_name(*drive), slabs: *slabs };
+        Ok(VolumeResized {
+            volume: self.volume(name).await?,
+            former_bytes,
+            size_bytes,
+            slabs: grown.slabs,
+            copies: grown.copies.iter().map(on).collect(),
+            warnings: grown.warnings.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    /// Has a volume's owner do something that is the same once and twice. If the owner changes meanwhile, the next one is
+    /// asked.
+    async fn by_owner<T, F>(
+        &self,
+        (name, id): (&str, VolumeId),
+        wanted: &str,
+        ask: impl Fn(NodeAccess) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         for _ in 0..OWNER_TRIES {
             if let Some(access) = self.owner_of(name, id).await? {
-                match access.hand_over(id, to.id).await {
-                    Ok(()) => return self.volume(name).await,
+                match ask(access).await {
                     Err(error) if is_of_a_lost_owner(&error) => {}
-                    Err(error) => return Err(error),
+                    outcome => return outcome,
                 }
             }
             tokio::time::sleep(OWNER_PAUSE).await;
         }
-        Err(volume_not_served(name, "moved"))
+        Err(volume_not_served(name, wanted))
     }
 
     /// What is known of a volume.
@@ -229,7 +282,7 @@ impl Administration {
     }
 
     /// How a volume's owner is reached, if it has one that runs.
-    async fn owner_of(&self, name: &str, id: VolumeId) -> Result<Option<NodeAccess>, Error> {
+    pub(super) async fn owner_of(&self, name: &str, id: VolumeId) -> Result<Option<NodeAccess>, Error> {
         let membership = self.state.membership(id).await.map_err(state_error)?;
         let owner = membership.ok_or_else(|| volume_not_found(name))?.record.owner;
         let nodes = self.nodes.list().await?;
@@ -324,7 +377,7 @@ impl Administration {
     /// Starts a node that does not run.
     pub async fn start_node(&self, name: &str) -> Result<NodeStatus, Error> {
         self.nodes.start(name).await?;
-        tracing::warn!("node {name} was started");
+        tracing::info!("node {name} was started");
         self.node(name).await
     }
 
@@ -383,6 +436,11 @@ impl Administration {
         Ok(facts.safety(facts.known_node(name)?, &self.state_members().await?))
     }
 
+    /// How the first of the nodes that run is reached.
+    pub(super) async fn first_access(&self) -> Result<Option<NodeAccess>, Error> {
+        Ok(self.nodes.list().await?.into_iter().find_map(|entry| entry.access))
+    }
+
     /// How a node is reached, if it runs.
     pub(super) async fn access_to(&self, node: NodeId) -> Result<Option<NodeAccess>, Error> {
         let nodes = self.nodes.list().await?;
@@ -390,7 +448,7 @@ impl Administration {
     }
 
     /// Who keeps the cluster's state; nobody where all nodes are in one process.
-    async fn state_members(&self) -> Result<Vec<StateMember>, Error> {
+    pub(super) async fn state_members(&self) -> Result<Vec<StateMember>, Error> {
         match &self.server {
             Some(server) => Ok(server.state_status().await?.members),
             None => Ok(Vec::new()),
@@ -419,7 +477,7 @@ impl Administration {
             let entry = self.entry(name).await?;
             match self.state.set_maintenance(entry.id, None, &seen).await {
                 Ok(()) => {
-                    tracing::warn!("node {name} is not in maintenance any more");
+                    tracing::info!("node {name} is not in maintenance any more");
                     return self.node(name).await;
                 }
                 Err(StateError::Conflict) => {}
@@ -427,6 +485,29 @@ impl Administration {
             }
         }
         Err(state_error(StateError::Conflict))
+    }
+
+    /// Says where a node stands. Copies of its slabs move apart by themselves, if they can.
+    ///
+    /// Errors: `NODE_NOT_FOUND`, `NAME_INVALID`.
+    pub async fn set_place(&self, name: &str, change: PlaceChange) -> Result<Place, Error> {
+        let entry = self.entry(name).await?;
+        let put = |label: &mut Option<String>, change: &Option<String>| {
+            if let Some(text) = change {
+                *label = (!text.is_empty()).then(|| text.clone());
+            }
+        };
+        let change = |place: &mut Place| {
+            put(&mut place.site, &change.site);
+            put(&mut place.rack, &change.rack);
+            put(&mut place.chassis, &change.chassis);
+        };
+        let mut would = Place::default();
+        change(&mut would);
+        would.validate()?;
+        let place = unless_conflict(|| self.state.set_place(entry.id, &change)).await?;
+        tracing::info!("node {name} stands at: {place}");
+        Ok(place)
     }
 
     async fn entry(&self, name: &str) -> Result<NodeEntry, Error> {
@@ -486,6 +567,8 @@ impl Administration {
             }
         }
         let records = self.state.nodes().await.map_err(state_error)?;
+        let scrubs = self.state.scrubs().await.map_err(state_error)?;
+        let settings = self.state.settings().await.map_err(state_error)?;
         let know = |node: NodeEntry| {
             let record = records.get(&node.id).map(|stored| stored.record.clone());
             self.know(node, record)
@@ -496,6 +579,9 @@ impl Administration {
             drive_names: locked(&self.drive_names).clone(),
             room,
             volumes: memberships,
+            scrubs: scrubs.into_iter().map(|(volume, stored)| (volume, stored.record)).collect(),
+            scrub_period_s: settings.map(|stored| stored.record).unwrap_or_default().scrub_period_s,
+            gathered_unix_ms: unix_ms(),
             geometry: self.cluster.slab_bytes,
             generation: self.cluster.generation,
         })
@@ -533,7 +619,7 @@ impl Administration {
     pub async fn status(&self) -> Result<ClusterStatus, Error> {
         let facts = self.facts().await?;
         Ok(ClusterStatus {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: VERSION.to_owned(),
             cluster: self.cluster.id,
             name: self.cluster.name.clone(),
             directory: self.process.directory.clone(),
@@ -604,7 +690,6 @@ impl Administration {
             async move { node.delete_volume(name).await }
         };
         self.by_any_node(ask).await?;
-        locked(&self.checks).remove(name);
         Ok(())
     }
 
@@ -636,68 +721,9 @@ impl Administration {
         }
     }
 
-    /// Checks every block of every copy of a volume, and tells how it gets on.
-    pub async fn check_volume(
-        &self,
-        name: &str,
-        heal: bool,
-        lines: &mpsc::UnboundedSender<CheckLine>,
-    ) -> Result<CheckReport, Error> {
-        let started = unix_ms();
-        let id = self.state.volume_by_name(name).await.map_err(state_error)?;
-        let id = id.ok_or_else(|| volume_not_found(name))?;
-        for _ in 0..OWNER_TRIES {
-            let Some(access) = self.owner_of(name, id).await? else {
-                tokio::time::sleep(OWNER_PAUSE).await;
-                continue;
-            };
-            let (progress, steps) = mpsc::unbounded();
-            let tell = steps.for_each(|step: spandrel_node::ScrubProgress| {
-                let slabs = Progress { done: step.slabs_done.into(), total: step.slabs_total.into() };
-                // Whoever wanted to know may have left.
-                let _ = lines.unbounded_send(CheckLine::Progress { volume: name.to_owned(), slabs });
-                std::future::ready(())
-            });
-            let (checked, ()) = join(access.scrub_volume(id, heal, progress), tell).await;
-            let found = match checked {
-                Ok(found) => found,
-                Err(error) if is_of_a_lost_owner(&error) => {
-                    tokio::time::sleep(OWNER_PAUSE).await;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let facts = self.facts().await?;
-            let ended_unix_ms = unix_ms();
-            let damage = |(drive, blocks): (&DriveId, &u64)| Damage {
-                drive: facts.drive_name(*drive),
-                blocks: *blocks,
-            };
-            let report = CheckReport {
-                volume: name.to_owned(),
-                ended_unix_ms,
-                seconds: ended_unix_ms.saturating_sub(started) / 1000,
-                heal,
-                blocks_checked: found.blocks_checked,
-                damaged: found.damaged.iter().map(damage).collect(),
-                blocks_healed: found.blocks_healed,
-                blocks_different: found.blocks_different,
-                pieces_unchecked: found.pieces_unchecked,
-            };
-            locked(&self.checks).insert(name.to_owned(), report.clone());
-            return Ok(report);
-        }
-        Err(volume_not_served(name, "checked"))
-    }
-
     /// The names of all volumes.
     pub async fn volume_names(&self) -> Result<Vec<String>, Error> {
         Ok(self.facts().await?.volumes().into_iter().map(|volume| volume.name).collect())
-    }
-
-    /// What the last check of each volume found.
-    pub fn checks(&self) -> Vec<CheckReport> {
-        locked(&self.checks).values().cloned().collect()
     }
 
     /// What has been used so far.
@@ -716,13 +742,13 @@ impl Administration {
 }
 
 /// Whether an error means that the owner that was asked is it no more: the next one is asked then.
-fn is_of_a_lost_owner(error: &Error) -> bool {
+pub(super) fn is_of_a_lost_owner(error: &Error) -> bool {
     let codes = ["NOT_OWNER", "NODE_STOPPED", "NODE_NOT_RUNNING", "ANSWER_BROKEN", "CLUSTER_NOT_REACHED"];
     codes.contains(&error.code.as_str())
 }
 
 /// The error that an owner was waited for in vain.
-fn volume_not_served(name: &str, wanted: &str) -> Error {
+pub(super) fn volume_not_served(name: &str, wanted: &str) -> Error {
     Error::new(
         "VOLUME_NOT_SERVED",
         format!("volume {name} cannot be {wanted}"),

@@ -10,16 +10,23 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use spandrel_cluster::{MediaClass, Role, StateRequests};
 use spandrel_health::Status;
-use spandrel_node::ScrubProgress;
-use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{ClusterId, DriveId, Error, NodeId, Place, ProcessIncarnation, VolumeId};
 use spandrel_trust::Secret;
-use spandrel_volume::ScrubReport;
 
+pub use self::explain::*;
 pub use self::pool::*;
+pub use self::scrub::*;
+pub use self::servers::*;
 
-// By its path, since other programs take this file in by its own.
+// By their paths, since other programs take this file in by its own.
+#[path = "api_explain.rs"]
+mod explain;
 #[path = "api_pool.rs"]
 mod pool;
+#[path = "api_scrub.rs"]
+mod scrub;
+#[path = "api_servers.rs"]
+mod servers;
 
 /// `GET`: [`ClusterStatus`].
 pub const STATUS: &str = "/v1/status";
@@ -31,6 +38,8 @@ pub const VOLUME: &str = "/v1/volumes/{name}";
 pub const VOLUME_CHECK: &str = "/v1/volumes/{name}/check";
 /// `POST` of a [`VolumeMove`]: [`VolumeStatus`].
 pub const VOLUME_MOVE: &str = "/v1/volumes/{name}/move";
+/// `POST` of a [`VolumeResize`]: [`VolumeResized`], when the volume has its new size.
+pub const VOLUME_RESIZE: &str = "/v1/volumes/{name}/resize";
 /// `GET`: a list of [`NodeStatus`].
 pub const NODES: &str = "/v1/nodes";
 /// `GET`: [`NodeDetails`].
@@ -41,32 +50,35 @@ pub const NODE_STOP: &str = "/v1/nodes/{name}/stop";
 pub const NODE_START: &str = "/v1/nodes/{name}/start";
 /// `POST` of a [`NodeDrain`]: [`NodeDrained`], at once. The node itself hands its volumes over then.
 pub const NODE_DRAIN: &str = "/v1/nodes/{name}/drain";
+/// `POST` of a [`NodeEvacuate`]: [`NodeEvacuated`].
+pub const NODE_EVACUATE: &str = "/v1/nodes/{name}/evacuate";
 /// `GET`: a [`Maintenance`], or nothing if the node is in none.
 pub const NODE_MAINTENANCE: &str = "/v1/nodes/{name}/maintenance";
 /// `GET`: [`NodeSafety`].
 pub const NODE_SAFETY: &str = "/v1/nodes/{name}/safe-to-stop";
 /// `POST`: [`NodeStatus`].
 pub const NODE_RESUME: &str = "/v1/nodes/{name}/resume";
+/// `POST` of a [`PlaceChange`]: the [`Place`] from then on.
+pub const NODE_PLACE: &str = "/v1/nodes/{name}/place";
 /// `GET`: a list of [`DriveStatus`]. `POST` of a [`DriveAdd`]: [`DriveAdded`], for the node that is asked.
 pub const DRIVES: &str = "/v1/drives";
 /// `POST` of a [`DriveRetire`]: [`DriveRetired`].
 pub const DRIVE_RETIRE: &str = "/v1/drives/{name}/retire";
 /// `POST` of a [`DriveRemove`]: [`DriveRemoved`].
 pub const DRIVE_REMOVE: &str = "/v1/drives/{name}/remove";
-/// `GET`: a list of [`CheckReport`], the last of each volume. `POST`: lines of [`CheckLine`].
-pub const SCRUB: &str = "/v1/scrub";
 /// `GET`: [`Usage`].
 pub const USAGE: &str = "/v1/usage";
 
 /// `GET`: [`spandrel_node::NodeReport`], what the node that is asked says of itself.
 pub const NODE_REPORT: &str = "/v1/node/report";
-/// `POST` with [`CheckQuery`]: lines of [`NodeScrubLine`], of a volume that the node that is asked owns.
-pub const NODE_SCRUB: &str = "/v1/node/scrub/{volume}";
 
 /// `POST` of a [`NodeLetGo`], of a drive of the node that is asked.
 pub const NODE_LET_GO: &str = "/v1/node/let-go";
 /// `POST` of a [`NodeHandOver`], of a volume that the node that is asked owns.
 pub const NODE_HAND_OVER: &str = "/v1/node/hand-over";
+/// `POST` of a [`spandrel_node::VolumeGrowth`]: [`spandrel_node::VolumeGrown`], of a volume that the node that is asked
+/// owns.
+pub const NODE_GROW: &str = "/v1/node/grow";
 /// `POST` of a [`spandrel_node::VolumeCreation`]: [`spandrel_node::VolumeCreated`], made by the node that is asked.
 pub const NODE_VOLUMES: &str = "/v1/node/volumes";
 /// `DELETE`: by the node that is asked, whoever uses the volume.
@@ -386,6 +398,9 @@ pub struct NodeDetails {
     pub node: NodeStatus,
     /// Where it listens for other nodes: one address in each network.
     pub addresses: Vec<String>,
+    /// Where it stands, as far as somebody has said.
+    #[serde(default)]
+    pub place: Place,
     /// When it joined the cluster; absent before its first start.
     pub joined_unix_ms: Option<u64>,
     /// Since when it runs; absent while it does not, or if its version does not say.
@@ -403,6 +418,18 @@ pub struct NodeDetails {
     pub used_bytes: u64,
     /// How it asks the other nodes, as it says itself.
     pub peers: Vec<PeerStatus>,
+}
+
+/// Where a node stands; what is absent stays as it is, and an empty label is taken away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlaceChange {
+    /// See [`Place::site`].
+    pub site: Option<String>,
+    /// See [`Place::rack`].
+    pub rack: Option<String>,
+    /// See [`Place::chassis`].
+    pub chassis: Option<String>,
 }
 
 /// How a server takes part in keeping the cluster's state.
@@ -491,6 +518,9 @@ pub struct VolumeStatus {
     pub id: VolumeId,
     /// Its size.
     pub size_bytes: u64,
+    /// The size to which it is growing; absent if it does not grow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grows_to_bytes: Option<u64>,
     /// How many copies it keeps.
     pub copies: u8,
     /// How it is.
@@ -515,6 +545,9 @@ pub struct VolumeStatus {
     pub traffic: Traffic,
     /// When it was made.
     pub created_unix_ms: u64,
+    /// How far its scrub is; absent if the server's version does not say.
+    #[serde(default)]
+    pub scrub: Option<ScrubStatus>,
 }
 
 /// All copies of a volume on one drive.
@@ -601,6 +634,8 @@ pub struct DriveRetire {
 /// What becomes of a drive that is retired, or not any more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveRetired {
+    /// Its identity.
+    pub id: DriveId,
     /// Its name.
     pub name: String,
     /// How many copies of slabs are to go to other drives.
@@ -653,6 +688,53 @@ pub struct VolumeCreate {
 pub struct VolumeMove {
     /// The node's name.
     pub owner: String,
+}
+
+/// A volume that is to have another size: `{"size_bytes": N}` or `{"add_bytes": N}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeResize {
+    /// Which size.
+    #[serde(flatten)]
+    pub size: NewSize,
+    /// Whether it is only said what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// The size that a volume is to have: a multiple of 4096, not less than it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NewSize {
+    /// So many bytes.
+    SizeBytes(u64),
+    /// So many more than it has.
+    AddBytes(u64),
+}
+
+/// A volume that has another size, or would have.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeResized {
+    /// The volume as it is now.
+    pub volume: VolumeStatus,
+    /// The size that it had.
+    pub former_bytes: u64,
+    /// The size that it has now, or would have.
+    pub size_bytes: u64,
+    /// The slabs that came or would come; fewer than it has grown by if another owner had begun with them.
+    pub slabs: u64,
+    /// Where their copies are or would be, by drive.
+    pub copies: Vec<DriveCopies>,
+    /// What the operator should know.
+    pub warnings: Vec<String>,
+}
+
+/// Copies of slabs on a drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveCopies {
+    /// The drive's name.
+    pub drive: String,
+    /// How many.
+    pub slabs: u64,
 }
 
 /// A drive that is no part of the pool any more.
@@ -714,6 +796,30 @@ pub struct NodeDrained {
     pub warnings: Vec<String>,
 }
 
+/// A node whose drives are to be emptied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEvacuate {
+    /// Only say whether it can be done, and what would be moved.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A node whose drives are being emptied, or would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEvacuated {
+    /// Its name.
+    pub name: String,
+    /// The identities of its drives.
+    pub drives: Vec<DriveId>,
+    /// How many copies of slabs are to go to other nodes.
+    pub copies_to_move: u64,
+    /// The slab size: of each no more than this is copied.
+    pub slab_bytes: u64,
+    /// What lacks room, if it does: not all of them can be moved before there is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
 /// Whether a node may be switched off now, and the arithmetic behind that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSafety {
@@ -769,132 +875,6 @@ pub struct DeleteQuery {
     /// Also if a client has it open for writing.
     #[serde(default)]
     pub force: bool,
-}
-
-/// How to check a volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckQuery {
-    /// Also heal what is damaged.
-    #[serde(default)]
-    pub heal: bool,
-}
-
-/// One line of what a check says while it goes on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CheckLine {
-    /// How far it is with a volume.
-    Progress {
-        /// The volume's name.
-        volume: String,
-        /// Slabs that are done.
-        slabs: Progress,
-    },
-    /// A volume is done.
-    Report(CheckReport),
-    /// A volume could not be checked.
-    Failed(Error),
-}
-
-/// One line of what a node says while it checks a volume that it owns.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NodeScrubLine {
-    /// How far it is.
-    Progress(ScrubProgress),
-    /// What it has found.
-    Done(NodeScrub),
-    /// Why it cannot.
-    Failed(Error),
-}
-
-/// What a node has found while it checked a volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeScrub {
-    /// Blocks that were checked, counted on each copy.
-    pub blocks_checked: u64,
-    /// Blocks that were damaged, by drive.
-    pub damaged: Vec<(DriveId, u64)>,
-    /// Of these, blocks that were healed.
-    pub blocks_healed: u64,
-    /// Blocks that are whole on every copy but not the same on all.
-    pub blocks_different: u64,
-    /// Copies that could not be asked, in pieces of 1 MiB.
-    pub pieces_unchecked: u64,
-    /// Whether the check ended early, since the volume waits for something.
-    pub gave_up: bool,
-}
-
-impl From<ScrubReport> for NodeScrub {
-    fn from(report: ScrubReport) -> Self {
-        Self {
-            blocks_checked: report.blocks_checked,
-            damaged: report.damaged.into_iter().collect(),
-            blocks_healed: report.blocks_healed,
-            blocks_different: report.blocks_different,
-            pieces_unchecked: report.pieces_unchecked,
-            gave_up: report.gave_up,
-        }
-    }
-}
-
-impl From<NodeScrub> for ScrubReport {
-    fn from(scrub: NodeScrub) -> Self {
-        Self {
-            blocks_checked: scrub.blocks_checked,
-            damaged: scrub.damaged.into_iter().collect(),
-            blocks_healed: scrub.blocks_healed,
-            blocks_different: scrub.blocks_different,
-            pieces_unchecked: scrub.pieces_unchecked,
-            gave_up: scrub.gave_up,
-        }
-    }
-}
-
-/// What a check of a volume found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckReport {
-    /// The volume's name.
-    pub volume: String,
-    /// When the check ended.
-    pub ended_unix_ms: u64,
-    /// How long it took.
-    pub seconds: u64,
-    /// Whether damage was to be healed.
-    pub heal: bool,
-    /// Blocks that were checked, counted on each copy.
-    pub blocks_checked: u64,
-    /// Blocks that were damaged, by drive.
-    pub damaged: Vec<Damage>,
-    /// Of these, blocks that were healed.
-    pub blocks_healed: u64,
-    /// Blocks that are whole on every copy but not the same on all.
-    pub blocks_different: u64,
-    /// Copies that could not be asked, in pieces of 1 MiB.
-    pub pieces_unchecked: u64,
-}
-
-/// Damage on one drive.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Damage {
-    /// The drive's name.
-    pub drive: String,
-    /// How many blocks.
-    pub blocks: u64,
-}
-
-impl CheckReport {
-    /// Blocks that were damaged.
-    pub fn blocks_damaged(&self) -> u64 {
-        self.damaged.iter().map(|damage| damage.blocks).sum()
-    }
-
-    /// Whether every copy was checked, and is whole and like the others now.
-    pub fn is_clean(&self) -> bool {
-        self.blocks_damaged() == self.blocks_healed
-            && self.blocks_different == 0
-            && self.pieces_unchecked == 0
-    }
 }
 
 /// What the cluster has used so far. Goes on counting when nodes are stopped and started.

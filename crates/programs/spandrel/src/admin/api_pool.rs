@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use spandrel_shared::RepairShare;
 
 use super::{PoolStatus, Progress};
 
@@ -53,6 +54,15 @@ pub struct PoolSettings {
     pub rebuild_after_node_s: u32,
     /// Whether copies are spread by themselves when drives are filled unevenly.
     pub balance: bool,
+    /// How much of the nodes' work the repair of copies may be.
+    #[serde(default)]
+    pub repair_share: RepairShare,
+    /// Whether a drive that was slow three times, with less than an hour in between, is retired.
+    #[serde(default)]
+    pub retire_slow: bool,
+    /// Within how many seconds every block of every copy is read and compared once; 0 if that is not done by itself.
+    #[serde(default)]
+    pub scrub_period_s: u32,
 }
 
 /// What is to be set; what is absent stays as it is.
@@ -65,6 +75,12 @@ pub struct PoolSettingsChange {
     pub rebuild_after_node_s: Option<u32>,
     /// See [`PoolSettings::balance`].
     pub balance: Option<bool>,
+    /// See [`PoolSettings::repair_share`].
+    pub repair_share: Option<RepairShare>,
+    /// See [`PoolSettings::retire_slow`].
+    pub retire_slow: Option<bool>,
+    /// See [`PoolSettings::scrub_period_s`]: 0, or from 10 seconds to 52 weeks.
+    pub scrub_period_s: Option<u32>,
 }
 
 /// Copies that are to be spread as evenly as they can.

@@ -20,3 +20,14 @@ fn secrets_are_in_no_log() {
     );
     assert!(!told.contains(&text), "{told}");
 }
+
+#[test]
+fn a_new_size_is_asked_for_in_one_of_two_ways() {
+    let parse = |text: &str| serde_json::from_str::<VolumeResize>(text);
+    let whole = parse(r#"{"size_bytes":8192}"#).expect("it is well-formed");
+    assert_eq!(whole, VolumeResize { size: NewSize::SizeBytes(8192), dry_run: false });
+    let more = parse(r#"{"add_bytes":4096,"dry_run":true}"#).expect("it is well-formed");
+    assert_eq!(more, VolumeResize { size: NewSize::AddBytes(4096), dry_run: true });
+    assert_eq!(serde_json::to_string(&more).expect("plain data"), r#"{"add_bytes":4096,"dry_run":true}"#);
+    assert!(parse(r#"{"dry_run":true}"#).is_err(), "a size is needed");
+}

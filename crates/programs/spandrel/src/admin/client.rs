@@ -1,7 +1,7 @@
 //! The client of the admin API, for commands, which wait for what they ask.
 
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +14,12 @@ use crate::server::settings::{ServerSettings, is_locked};
 
 /// After how long without an answer whoever waits is told so.
 const SLOW_AFTER: Duration = Duration::from_secs(5);
+
+/// How long the cluster may be silent while somebody watches it: it may be finding itself a new leader.
+pub const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// How often it is asked until then.
+const SILENCE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Asks the cluster that runs in a directory, or one elsewhere.
 pub struct Client {
@@ -49,6 +55,19 @@ impl Client {
     /// Asks for something.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         self.wait_for(self.http.get(path))
+    }
+
+    /// Asks for something that is watched: that the cluster does not answer for a while is no reason to end.
+    pub fn watch<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        let begun = Instant::now();
+        loop {
+            match self.get(path) {
+                Err(error) if is_passing(&error) && begun.elapsed() < SILENCE_MAX => {
+                    self.pause(SILENCE_PAUSE)
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Asks for something to be done.
@@ -116,6 +135,18 @@ impl Client {
             ),
         }
     }
+}
+
+/// Whether the cluster may answer the same question in a moment.
+pub fn is_passing(error: &Error) -> bool {
+    let codes = [
+        "STATE_UNAVAILABLE",
+        "ANSWER_BROKEN",
+        "CLUSTER_NOT_RUNNING",
+        "CLUSTER_NOT_REACHED",
+        "SERVER_NOT_READY",
+    ];
+    codes.contains(&&*error.code)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Error> {

@@ -3,7 +3,7 @@
 
 use futures_channel::mpsc;
 use futures_util::future::BoxFuture;
-use spandrel_node::{NodeReport, ScrubProgress, VolumeCreated, VolumeCreation};
+use spandrel_node::{NodeReport, ScrubProgress, VolumeCreated, VolumeCreation, VolumeGrown, VolumeGrowth};
 use spandrel_platform::Address;
 use spandrel_shared::{Error, NodeId, VolumeId};
 use spandrel_volume::ScrubReport;
@@ -80,6 +80,14 @@ impl NodeAccess {
         match self {
             Self::Here(node) => node.ask(move |node| async move { node.hand_over(volume, to).await }).await?,
             Self::There(client) => client.post(api::NODE_HAND_OVER, &NodeHandOver { volume, to }).await,
+        }
+    }
+
+    /// Has the volume's owner make it larger.
+    pub async fn grow_volume(&self, growth: VolumeGrowth) -> Result<VolumeGrown, Error> {
+        match self {
+            Self::Here(node) => node.ask(move |node| async move { node.grow_volume(&growth).await }).await?,
+            Self::There(client) => client.post(api::NODE_GROW, &growth).await,
         }
     }
 

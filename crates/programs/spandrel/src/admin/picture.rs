@@ -6,15 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_cluster::{
-    DriveRecord, DriveState, Member, NodeRecord, PoolRoom, VolumeMembership, VolumeRecord,
+    DriveRecord, DriveState, Member, NodeRecord, PoolRoom, ScrubRecord, VolumeMembership, VolumeRecord,
 };
 use spandrel_fleet::Target;
 use spandrel_health::{
     CopyFacts, DriveFacts, DriveTrouble, NodeFacts, PoolFacts, Status, VolumeFacts, drive, node, pool, volume,
 };
-use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport};
+use spandrel_node::{
+    DriveReport, DriveSlow, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport, drive_room,
+};
 use spandrel_platform::Address;
-use spandrel_pool::{DriveRoom, NodeRoom, PoolView, Space, UNEVEN_PER_MILLE, spread_per_mille};
+use spandrel_pool::{NodeRoom, PoolView, Space, UNEVEN_PER_MILLE, spread_per_mille};
 use spandrel_shared::{BLOCK_BYTES, DriveId, Error, NodeId, SlabGeometry, VolumeId};
 use spandrel_volume::LegId;
 
@@ -23,7 +25,7 @@ use crate::admin::api::{
     DriveStatus, Export, LegStatus, Maintenance, NodeDetails, NodeStatus, PathStatus, PeerStatus, PoolStatus,
     Progress, StateRole, Traffic, VolumeStatus,
 };
-use crate::admin::pool::is_uneven;
+use crate::admin::pool::{is_too_close, is_uneven};
 
 /// All that is known at one moment.
 pub struct Facts {
@@ -35,6 +37,12 @@ pub struct Facts {
     pub room: PoolRoom,
     /// The volumes with their copies, those that are being deleted left out.
     pub volumes: Vec<VolumeMembership>,
+    /// How far the scrubs of volumes are, as far as their owners have written that down.
+    pub scrubs: BTreeMap<VolumeId, ScrubRecord>,
+    /// Within how many seconds everything is to be read once; 0 if that is not done by itself.
+    pub scrub_period_s: u32,
+    /// When all this was asked.
+    pub gathered_unix_ms: u64,
     /// The pool's slab size.
     pub geometry: SlabGeometry,
     /// The generation of the cluster's state. The marks of a volume of an older one say nothing yet.
@@ -81,8 +89,10 @@ impl KnownNode {
 impl Facts {
     /// The pool as the API shows it.
     pub fn pool(&self) -> PoolStatus {
+        // One that is on its way out serves what it holds.
         let usable =
-            self.room.drives.iter().filter(|(drive, record)| self.is_usable(**drive, record)).count();
+            self.room.drives.keys().filter(|drive| self.is_reachable(**drive) && !self.is_given_up(**drive));
+        let usable = usable.count();
         let facts = PoolFacts { drives: self.room.drives.len(), drives_usable: usable };
         let space = Space::of(&self.pool_view());
         let slab_bytes = self.geometry.slab_bytes();
@@ -111,14 +121,11 @@ impl Facts {
             name: known.name.clone(),
             is_online: known.report.is_some(),
             volumes_owned: known.report.as_ref().map_or(0, |report| report.owned.len() as u32),
+            place: known.record.as_ref().map(|record| record.place.clone()).unwrap_or_default(),
             is_in_maintenance: known.maintenance_since_unix_ms().is_some(),
         };
-        let drive = |(drive, record): (&DriveId, &DriveRecord)| DriveRoom {
-            drive: *drive,
-            node: record.node,
-            slabs_total: record.slabs_promised_max,
-            slabs_used: u32::try_from(self.room.promised(*drive)).unwrap_or(u32::MAX),
-            is_online: self.is_usable(*drive, record),
+        let drive = |(drive, record): (&DriveId, &DriveRecord)| {
+            drive_room(*drive, record, self.room.promised(), self.is_reachable(*drive))
         };
         PoolView {
             geometry: self.geometry,
@@ -223,6 +230,7 @@ impl Facts {
         NodeDetails {
             node: self.node(known),
             addresses: record.map_or_else(Vec::new, |record| record.addresses.clone()),
+            place: record.map(|record| record.place.clone()).unwrap_or_default(),
             joined_unix_ms: record.map(|record| record.joined_unix_ms),
             started_unix_ms: report.and_then(|report| report.started_unix_ms),
             incarnation: report.map(|report| report.incarnation),
@@ -262,6 +270,13 @@ impl Facts {
         drives
     }
 
+    /// What is known of a drive that answers slowly, by the node that has met that most.
+    pub fn slowness(&self, drive: DriveId) -> Option<DriveSlow> {
+        let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
+        let slow = reports.flat_map(|report| &report.drives_slow).filter(|slow| slow.drive == drive);
+        slow.max_by_key(|slow| (slow.times, slow.rest_left_ms)).copied()
+    }
+
     fn drive(&self, drive: DriveId, record: &DriveRecord) -> DriveStatus {
         let report = self.drive_report(drive);
         let failure = report.and_then(|report| report.failure.clone());
@@ -270,6 +285,7 @@ impl Facts {
             trouble: failure.as_deref().map(trouble),
             is_given_up: record.state == DriveState::Failed,
             is_retired: record.state == DriveState::Retired,
+            is_slow: self.slowness(drive).is_some(),
             blocks_damaged: report
                 .map_or(0, |report| report.blocks_damaged.saturating_sub(report.blocks_healed)),
         };
@@ -285,7 +301,7 @@ impl Facts {
             media: record.media,
             size_bytes: record.size_bytes,
             promisable_bytes: u64::from(record.slabs_promised_max) * slab_bytes,
-            promised_bytes: self.room.promised(drive) * slab_bytes,
+            promised_bytes: self.room.promised().slabs(drive) * slab_bytes,
             used_bytes: count(|report| report.blocks_used) * BLOCK_BYTES as u64,
             written_bytes: count(|report| report.written_bytes),
             data_bytes: count(|report| report.data_bytes),
@@ -300,10 +316,10 @@ impl Facts {
     /// The volumes as the API shows them, by name.
     pub fn volumes(&self) -> Vec<VolumeStatus> {
         let pool = self.pool_view();
-        let uneven = (spread_per_mille(&pool) > UNEVEN_PER_MILLE).then_some(pool);
+        let is_pool_uneven = spread_per_mille(&pool) > UNEVEN_PER_MILLE;
         let volume = |membership| {
-            let is_uneven = uneven.as_ref().is_some_and(|pool| is_uneven(pool, membership));
-            self.volume(membership, is_uneven)
+            let can_move = is_too_close(&pool, membership) || is_pool_uneven && is_uneven(&pool, membership);
+            self.volume(membership, can_move)
         };
         let mut volumes: Vec<VolumeStatus> = self.volumes.iter().map(volume).collect();
         volumes.sort_by_key(|volume| natural_order(&volume.name));
@@ -331,6 +347,7 @@ impl Facts {
             name: record.name.clone(),
             id: membership.volume,
             size_bytes: record.size_bytes,
+            grows_to_bytes: record.grows_to_bytes,
             copies: record.copies,
             status: self.volume_status(membership, owner, is_uneven),
             owner: record.owner.map(|owner| self.node_name(owner.node)),
@@ -348,6 +365,7 @@ impl Facts {
                 write_bytes: owner.write_bytes,
             }),
             created_unix_ms: record.created_unix_ms,
+            scrub: Some(self.scrub(membership)),
         }
     }
 
@@ -397,7 +415,7 @@ impl Facts {
         let copy = |(leg, is_in_sync): (LegId, bool)| CopyFacts {
             is_in_sync,
             is_reachable: self.is_reachable(leg.drive),
-            is_lost: self.room.drives.get(&leg.drive).is_none_or(|record| record.state == DriveState::Failed),
+            is_lost: self.is_given_up(leg.drive),
             is_repairing: leg_of(owner, leg).is_some_and(is_repairing),
         };
         volume::status(&VolumeFacts {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_cluster::{DriveState, Member, SettingsRecord, VolumeMembership};
 use spandrel_node::placed;
-use spandrel_pool::{DriveRoom, PoolView, plan_balance, spread_per_mille};
+use spandrel_pool::{PoolView, copies_to_even_out, plan_apart, plan_balance};
 use spandrel_shared::{DriveId, Error};
 use spandrel_volume::LegId;
 
@@ -14,8 +14,11 @@ use super::api::{
 };
 use super::picture::{Facts, leg_id};
 
-/// Where the drives' shares differ by less, nothing has to move: some slabs are on each of them, more or less.
-const EVEN_PER_MILLE: u32 = 10;
+/// The shortest time in which everything may be read once.
+const SCRUB_PERIOD_S_MIN: u32 = 10;
+
+/// The longest one: a year.
+const SCRUB_PERIOD_S_MAX: u32 = 52 * 7 * 24 * 60 * 60;
 
 impl Administration {
     /// The pool, and what is being done with its copies.
@@ -37,12 +40,33 @@ impl Administration {
     }
 
     /// Changes how the pool keeps itself.
+    ///
+    /// Errors: `TIME_TOO_SHORT`, `TIME_TOO_LONG`.
     pub async fn set_pool(&self, change: PoolSettingsChange) -> Result<PoolSettings, Error> {
+        if [change.rebuild_after_drive_s, change.rebuild_after_node_s].contains(&Some(0)) {
+            return Err(Error::new(
+                "TIME_TOO_SHORT",
+                "the settings of the pool stay as they are",
+                "everything would be built anew elsewhere as soon as a node restarts",
+                "give a second or more; the defaults are 15 minutes for drives and an hour for nodes",
+            ));
+        }
+        change.scrub_period_s.map_or(Ok(()), check_scrub_period)?;
         let changed = self.change_pool(|settings| {
-            let PoolSettingsChange { rebuild_after_drive_s, rebuild_after_node_s, balance } = change;
+            let PoolSettingsChange {
+                rebuild_after_drive_s,
+                rebuild_after_node_s,
+                balance,
+                repair_share,
+                retire_slow,
+                scrub_period_s,
+            } = change;
+            settings.scrub_period_s = scrub_period_s.unwrap_or(settings.scrub_period_s);
             settings.rebuild_after_drive_s = rebuild_after_drive_s.unwrap_or(settings.rebuild_after_drive_s);
             settings.rebuild_after_node_s = rebuild_after_node_s.unwrap_or(settings.rebuild_after_node_s);
             settings.balance = balance.unwrap_or(settings.balance);
+            settings.repair_share = repair_share.unwrap_or(settings.repair_share);
+            settings.retire_slow = retire_slow.unwrap_or(settings.retire_slow);
         });
         changed.await.map(|settings| pool_settings(&settings))
     }
@@ -52,11 +76,36 @@ impl Administration {
     }
 }
 
+/// Whether everything can be read once in such a time.
+fn check_scrub_period(period_s: u32) -> Result<(), Error> {
+    let refuse = |code: &str, why: &str, next: &str| {
+        Err(Error::new(code, "the settings of the pool stay as they are", why, next))
+    };
+    match period_s {
+        // Not by itself.
+        0 | SCRUB_PERIOD_S_MIN..=SCRUB_PERIOD_S_MAX => Ok(()),
+        ..SCRUB_PERIOD_S_MIN => refuse(
+            "TIME_TOO_SHORT",
+            "the end of each pass is written to the cluster's state, for each volume: with a period of less than 10 \
+             seconds that would never cease",
+            "give days or weeks; the default is 4w; `spandrel scrub` reads everything now",
+        ),
+        _ => refuse(
+            "TIME_TOO_LONG",
+            "with a period of more than a year damage is found when the other copies may be lost already",
+            "give 52w or less; the default is 4w; `off` has nothing read by itself",
+        ),
+    }
+}
+
 fn pool_settings(record: &SettingsRecord) -> PoolSettings {
     PoolSettings {
         rebuild_after_drive_s: record.rebuild_after_drive_s,
         rebuild_after_node_s: record.rebuild_after_node_s,
         balance: record.balance,
+        repair_share: record.repair_share,
+        retire_slow: record.retire_slow,
+        scrub_period_s: record.scrub_period_s,
     }
 }
 
@@ -100,22 +149,22 @@ impl Facts {
     /// volume's copies can be moved at all.
     pub fn copies_to_spread(&self) -> u64 {
         let pool = self.pool_view();
-        if spread_per_mille(&pool) < EVEN_PER_MILLE
-            || !self.volumes.iter().any(|volume| is_uneven(&pool, volume))
-        {
-            return 0;
+        match copies_to_even_out(&pool) {
+            0 => 0,
+            copies if self.volumes.iter().any(|volume| is_uneven(&pool, volume)) => copies,
+            _ => 0,
         }
-        copies_above_average(&pool).max(1)
     }
 
     /// What is being copied, and why.
-    fn jobs(&self, left: &BTreeSet<DriveId>) -> Vec<Job> {
+    pub fn jobs(&self, left: &BTreeSet<DriveId>) -> Vec<Job> {
         let mut jobs: Vec<Job> = self.volumes.iter().flat_map(|volume| self.jobs_of(volume, left)).collect();
         jobs.sort_by(|one, two| (&one.volume, &one.drive).cmp(&(&two.volume, &two.drive)));
         jobs
     }
 
-    fn jobs_of(&self, volume: &VolumeMembership, left: &BTreeSet<DriveId>) -> Vec<Job> {
+    /// What is being copied of a volume, and why.
+    pub fn jobs_of(&self, volume: &VolumeMembership, left: &BTreeSet<DriveId>) -> Vec<Job> {
         let legs = self.owner(volume).map(|owner| &owner.legs[..]).unwrap_or_default();
         let mut slabs: BTreeMap<LegId, u32> = BTreeMap::new();
         for member in volume.sets.iter().flat_map(|set| &set.members) {
@@ -165,17 +214,12 @@ fn kind_of(volume: &VolumeMembership, drive: DriveId, left: &BTreeSet<DriveId>) 
 
 /// Whether copies of a volume can be moved so that drives are filled more evenly.
 pub fn is_uneven(pool: &PoolView, volume: &VolumeMembership) -> bool {
-    !plan_balance(pool, &placed(volume), 1).is_empty()
+    !plan_balance(pool, &placed(volume), 1, 0).moves.is_empty()
 }
 
-/// How many copies of slabs the drives hold that are filled more than all are together.
-fn copies_above_average(pool: &PoolView) -> u64 {
-    let drives = || pool.drives.iter().filter(|drive| drive.is_online);
-    let (used, total) = drives().fold((0, 0), |(used, total), drive| {
-        (used + u64::from(drive.slabs_used), total + u64::from(drive.slabs_total))
-    });
-    let share = |drive: &DriveRoom| (used * u64::from(drive.slabs_total)).div_ceil(total.max(1));
-    drives().map(|drive| u64::from(drive.slabs_used).saturating_sub(share(drive))).sum()
+/// Whether copies of a volume share a fault domain, and can be moved so that they do not.
+pub fn is_too_close(pool: &PoolView, volume: &VolumeMembership) -> bool {
+    !plan_apart(pool, &placed(volume), 1, 0).moves.is_empty()
 }
 
 #[cfg(test)]

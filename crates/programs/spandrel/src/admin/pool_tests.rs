@@ -60,7 +60,7 @@ async fn copies_that_make_up_for_others_are_a_regeneration() {
         "all of them are being built"
     );
     let mut away = with_a_move().await;
-    let missed = |is_waited_for| DriveAway { drive: drive_id(3), away_ms: 5, is_waited_for };
+    let missed = |is_waited_for| DriveAway { drive: drive_id(3), away_ms: 5, is_waited_for, left_ms: None };
     away.nodes[1].report.as_mut().expect("it runs").drives_away = vec![missed(true)];
     assert_eq!(kind(&away), JobKind::Rebalance, "it is waited for");
     away.nodes[1].report.as_mut().expect("it runs").drives_away = vec![missed(false)];

@@ -1,4 +1,5 @@
-//! Retiring a drive: its copies move to others, and it takes no new ones. Removing it from the pool, when it is empty.
+//! Retiring drives, one or all of a node: their copies move to others, and they take no new ones. Removing one from the
+//! pool, when it is empty.
 
 use std::collections::BTreeSet;
 
@@ -7,21 +8,26 @@ use spandrel_pool::{Demand, Shortage, check_room_without};
 use spandrel_shared::{DriveId, Error};
 
 use super::administration::{Administration, unix_ms, unless_conflict};
-use super::api::{self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeLetGo};
+use super::api::{
+    self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeEvacuate, NodeEvacuated, NodeLetGo,
+};
 use super::nodes::NodeAccess;
-use super::picture::Facts;
+use super::picture::{Facts, KnownNode};
+use super::stakes::Stakes;
 
 impl Administration {
     /// Has a drive emptied, or used again. It serves what it holds until that is elsewhere.
     ///
     /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_FAILED` to use one again that was given up, `DRIVE_NEEDED` if it works and the
-    /// others have no room for its copies.
+    /// others have no room for its copies, `LAST_COPY` if it does not work and nobody else has what is on it.
     pub async fn retire_drive(&self, name: &str, request: DriveRetire) -> Result<DriveRetired, Error> {
         let facts = self.facts().await?;
         let (drive, record) = find(&facts, name)?;
-        let copies_to_move = if request.undo { 0 } else { facts.room.promised(drive) };
+        let copies_to_move = if request.undo { 0 } else { facts.room.promised().slabs(drive) };
+        let name = &facts.drive_name(drive);
         let mut retired = DriveRetired {
-            name: name.to_owned(),
+            id: drive,
+            name: name.clone(),
             copies_to_move,
             slab_bytes: facts.geometry.slab_bytes(),
             warning: None,
@@ -32,7 +38,13 @@ impl Administration {
             (_, true) => DriveState::Active,
             (DriveState::Active, false) => {
                 // What a drive held that does not work is missing already: as much of it as possible is built anew.
-                match check_room(&facts, name, drive) {
+                if !facts.is_usable(drive, record) {
+                    check_not_last(&format!("drive {name} is not retired"), &facts.stakes_of_drive(drive))?;
+                }
+                let room = check_room(&facts, &[drive].into());
+                match room
+                    .map_err(|lack| needed("DRIVE_NEEDED", &format!("drive {name} is not retired"), &lack))
+                {
                     Err(refused) if facts.is_usable(drive, record) => return Err(refused),
                     checked => retired.warning = checked.err().map(|shortage| shortage.why),
                 }
@@ -45,16 +57,52 @@ impl Administration {
         Ok(retired)
     }
 
+    /// Has all drives of a node emptied: it is to leave the cluster. They serve what they hold until that is elsewhere.
+    /// Each is used again if it is no longer retired.
+    ///
+    /// Errors: `NODE_NOT_FOUND`, `NOT_A_SERVER`, `COPIES_NOT_COMPARED`, `STATE_MAJORITY_NEEDED`, `NODE_NEEDED` if it may run
+    /// and the other nodes have no room for the copies, `LAST_COPY` if none of its drives can be reached and nobody else has
+    /// what is on them.
+    pub async fn evacuate_node(&self, name: &str, request: NodeEvacuate) -> Result<NodeEvacuated, Error> {
+        self.server()?;
+        let facts = self.facts().await?;
+        let node = facts.known_node(name)?;
+        facts.check_compared(&format!("node {name} is not taken out of the cluster"))?;
+        facts.check_votes_for_ever(node, &self.state_members().await?)?;
+        let own = || facts.room.drives.iter().filter(|(_, record)| record.node == node.id);
+        let copies_to_move = own().map(|(drive, _)| facts.room.promised().slabs(*drive)).sum();
+        let warning = facts.check_evacuation(node)?;
+        if !request.dry_run {
+            tracing::warn!("the drives of node {name} are emptied");
+            for (drive, record) in own() {
+                let state = match record.state {
+                    DriveState::Active => DriveState::Retired,
+                    decided => decided,
+                };
+                unless_conflict(|| self.state().decide_drive(*drive, state)).await?;
+            }
+        }
+        Ok(NodeEvacuated {
+            name: name.to_owned(),
+            drives: own().map(|(drive, _)| *drive).collect(),
+            copies_to_move,
+            slab_bytes: facts.geometry.slab_bytes(),
+            warning,
+        })
+    }
+
     /// Takes an empty drive out of the pool; its node lets go of it, and does not take it up again.
     ///
-    /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_HOLDS_COPIES`, `NOT_A_SERVER`.
+    /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_HOLDS_COPIES`, `COPIES_NOT_COMPARED`, `NOT_A_SERVER`.
     pub async fn remove_drive(&self, name: &str, request: DriveRemove) -> Result<DriveRemoved, Error> {
         let server = self.server()?;
         let facts = self.facts().await?;
         let (drive, record) = find(&facts, name)?;
         let known = facts.drives().into_iter().find(|known| known.id == Some(drive));
         let location = known.and_then(|known| known.location);
-        let mut removed = DriveRemoved { name: name.to_owned(), location, warning: None };
+        let name = &facts.drive_name(drive);
+        facts.check_compared(&format!("drive {name} is not removed"))?;
+        let mut removed = DriveRemoved { name: name.clone(), location, warning: None };
         let access = self.access_to(record.node).await?;
         unless_conflict(|| self.state().remove_drive(drive, name, unix_ms(), request.dry_run)).await?;
         if request.dry_run {
@@ -69,7 +117,7 @@ impl Administration {
         // It is done all the same: a node does not take up a drive that was removed.
         removed.warning = let_go.err().map(|error| {
             format!(
-                "its node does not know of it yet ({}): it forgets the drive when it starts anew",
+                "its node does not know of it yet ({}): it lets go of the drive when it learns of it",
                 error.why
             )
         });
@@ -77,11 +125,72 @@ impl Administration {
     }
 }
 
+impl Facts {
+    /// Whether all that is on a node's drives can go to others, or be built anew there. What lacks room for that, if the
+    /// node is gone: what was there is missing already, and as much of it as possible is built anew.
+    fn check_evacuation(&self, node: &KnownNode) -> Result<Option<String>, Error> {
+        let what = format!("node {} is not taken out of the cluster", node.name);
+        let own = self.room.drives.iter().filter(|(_, record)| record.node == node.id);
+        let drives: BTreeSet<DriveId> = own.map(|(drive, _)| *drive).collect();
+        let is_reachable = drives.iter().any(|drive| self.is_reachable(*drive));
+        if !is_reachable {
+            check_not_last(&what, &self.stakes(&drives, &self.volumes))?;
+        }
+        let holds_copies = drives.iter().any(|drive| self.room.promised().slabs(*drive) > 0);
+        let lack = if holds_copies { check_room(self, &drives).err() } else { None };
+        match lack.map(|lack| needed("NODE_NEEDED", &what, &lack)) {
+            // One that does not answer may do so in a moment.
+            Some(refused) if is_reachable || self.may_run(node) => Err(refused),
+            lack => Ok(lack.map(|lack| lack.why)),
+        }
+    }
+
+    /// Refuses to take drives out of the pool before all copies were compared.
+    fn check_compared(&self, what: &str) -> Result<(), Error> {
+        let unsettled = self.volumes.iter().filter(|volume| !self.is_settled(volume));
+        check_none_waits(what, &unsettled.map(|volume| volume.record.name.clone()).collect::<Vec<_>>())
+    }
+}
+
+/// Refuses to take drives out of the pool as long as copies of these volumes are to be compared, after the state was put
+/// back: it may not know of copies that were built since on just these drives, and nobody would ask for them any more.
+pub fn check_none_waits(what: &str, volumes: &[String]) -> Result<(), Error> {
+    if volumes.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(
+        "COPIES_NOT_COMPARED",
+        what,
+        format!(
+            "the cluster's state was put back, and which drives have what was written last of {} is not known yet",
+            volumes.join(", ")
+        ),
+        "wait until `spandrel cluster settle` shows no volume that waits: it says for which nodes",
+    ))
+}
+
+/// Refuses to wait for copies to be built anew of which nothing is there to build them from.
+fn check_not_last(what: &str, stakes: &Stakes) -> Result<(), Error> {
+    if stakes.last.is_empty() {
+        return Ok(());
+    }
+    let volumes = stakes.last.join(", ");
+    Err(Error::new(
+        "LAST_COPY",
+        what,
+        format!("it cannot be reached, and no other copies of parts of {volumes} are whole and can be"),
+        format!(
+            "bring it back, or what else is away; if it is gone for good, delete {volumes}: nothing else can be done"
+        ),
+    ))
+}
+
 fn node_away() -> Error {
     Error::new("NODE_NOT_RUNNING", "the drive's node was not told", "it does not run", "start it")
 }
 
-fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), Error> {
+/// The drive of the pool with this name or identity. Errors: `DRIVE_NOT_FOUND`.
+pub fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), Error> {
     let drives =
         || facts.room.drives.iter().map(|(drive, record)| (facts.drive_name(*drive), *drive, record));
     let found = drives().find(|(known, id, _)| known == name || id.to_string() == name);
@@ -96,29 +205,27 @@ fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), 
 }
 
 /// Whether the other drives have room for all copies of all volumes.
-fn check_room(facts: &Facts, name: &str, drive: DriveId) -> Result<(), Error> {
+fn check_room(facts: &Facts, drives: &BTreeSet<DriveId>) -> Result<(), Shortage> {
     // What is away for too long is being built elsewhere already, and takes room there.
-    let mut leaving: BTreeSet<DriveId> = facts.drives_left();
-    leaving.insert(drive);
+    let leaving: BTreeSet<DriveId> = facts.drives_left().union(drives).copied().collect();
     let demand = |slabs: u32, copies: u8| Demand { slabs: u64::from(slabs), copies };
     let demands = facts.volumes.iter().map(|volume| demand(volume.record.slab_count(), volume.record.copies));
     check_room_without(&facts.pool_view(), &leaving, &demands.collect::<Vec<_>>())
-        .map_err(|shortage| needed(name, &shortage))
 }
 
-fn needed(name: &str, shortage: &Shortage) -> Error {
+fn needed(code: &str, what: &str, shortage: &Shortage) -> Error {
     let Shortage { needed, slabs, copies, room, nodes } = shortage;
     let nodes: Vec<String> = nodes.iter().map(|(node, room)| format!("{node} {room}")).collect();
     Error::new(
-        "DRIVE_NEEDED",
-        format!("drive {name} is not retired"),
+        code,
+        what,
         format!(
-            "the others have no room for what it holds: of {slabs} slabs with {copies} copies or more there are {needed} \
-             copies, no two of a slab on one node; without the drive the nodes have room for {room} of these, counted in \
-             slab copies ({})",
+            "the other drives have no room for all copies: of {slabs} slabs with {copies} copies or more there are \
+             {needed} copies, no two of a slab on one node; the nodes have room for {room} of these then, counted in slab \
+             copies ({})",
             nodes.join(", ")
         ),
-        "add drives to these nodes or add a node, or delete volumes; if the drive has failed, replace it first",
+        "add drives to these nodes or add a node, or delete volumes; if a drive has failed, replace it first",
     )
 }
 

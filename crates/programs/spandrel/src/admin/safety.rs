@@ -36,25 +36,48 @@ impl Obstacle {
         Error::new(self.code, what, self.why, next)
     }
 
-    /// As the answer that a node is needed.
-    fn of_stop(self, node: &KnownNode) -> Error {
-        Error::new(self.code, format!("node {} must not be switched off", node.name), self.why, self.next)
+    /// As the refusal to take a node out of the cluster.
+    fn of_removal(self, node: &KnownNode) -> Error {
+        Error::new(
+            self.code,
+            format!("node {} is not taken out of the cluster", node.name),
+            self.why,
+            self.next,
+        )
+    }
+
+    /// As the answer that a server is needed.
+    fn of_stop(self, server: &str) -> Error {
+        Error::new(self.code, format!("{server} must not be switched off"), self.why, self.next)
     }
 }
 
 impl Facts {
     /// Whether a node may be switched off now, with the arithmetic.
     pub fn safety(&self, node: &KnownNode, members: &[StateMember]) -> NodeSafety {
-        let obstacles = [self.missed_copies(node), missed_votes(self, node, members)];
+        let obstacles = [self.missed_copies(node), missed_votes(self, node.id, members)];
         let (copies_held, shortage) = self.room_without(node);
+        let name = format!("node {}", node.name);
         NodeSafety {
             node: node.name.clone(),
-            against: obstacles.into_iter().flatten().map(|obstacle| obstacle.of_stop(node)).collect(),
+            against: obstacles.into_iter().flatten().map(|obstacle| obstacle.of_stop(&name)).collect(),
             volumes: self.volumes_left(node),
-            votes: votes_without(self, node, members).map(|(votes, _)| votes),
+            votes: votes_without(self, node.id, members).map(|(votes, _)| votes),
             copies_held,
             shortage,
         }
+    }
+
+    /// What stands against switching a witness off.
+    pub fn against_stop_of_witness(
+        &self,
+        name: &str,
+        witness: NodeId,
+        members: &[StateMember],
+    ) -> Vec<Error> {
+        let missed =
+            missed_votes(self, witness, members).map(|missed| missed.of_stop(&format!("witness {name}")));
+        missed.into_iter().collect()
     }
 
     /// What stands against draining a node: volumes that need it. Whoever drains a node is about to switch it off.
@@ -73,7 +96,16 @@ impl Facts {
     ///
     /// `STATE_MAJORITY_NEEDED`.
     pub fn check_votes(&self, node: &KnownNode, members: &[StateMember]) -> Result<(), Error> {
-        missed_votes(self, node, members).map_or(Ok(()), |obstacle| Err(obstacle.of_drain(node)))
+        missed_votes(self, node.id, members).map_or(Ok(()), |obstacle| Err(obstacle.of_drain(node)))
+    }
+
+    /// The same for a node that is to be taken out of the cluster for good.
+    ///
+    /// # Errors
+    ///
+    /// `STATE_MAJORITY_NEEDED`.
+    pub fn check_votes_for_ever(&self, node: &KnownNode, members: &[StateMember]) -> Result<(), Error> {
+        missed_votes(self, node.id, members).map_or(Ok(()), |obstacle| Err(obstacle.of_removal(node)))
     }
 
     /// The names of the volumes that cannot do without a node: it has a copy that counts of some part, and no other node
@@ -83,12 +115,22 @@ impl Facts {
         needing.map(|left| left.volume).collect()
     }
 
-    /// The volumes of which a node has copies that count, and how many others are in sync of the part that has fewest.
-    fn volumes_left(&self, node: &KnownNode) -> Vec<VolumeLeft> {
+    /// Whether a volume cannot do without a node: see [`Self::volumes_needing`].
+    pub fn needs(&self, volume: &VolumeMembership, node: &KnownNode) -> bool {
+        self.copies_left(volume, node.id, &self.others_that_serve(node)) == Some(0)
+    }
+
+    /// The other nodes that run and are not in maintenance.
+    fn others_that_serve(&self, node: &KnownNode) -> BTreeSet<NodeId> {
         let can_serve = |known: &&KnownNode| {
             known.id != node.id && known.report.is_some() && known.maintenance_since_unix_ms().is_none()
         };
-        let others: BTreeSet<NodeId> = self.nodes.iter().filter(can_serve).map(|known| known.id).collect();
+        self.nodes.iter().filter(can_serve).map(|known| known.id).collect()
+    }
+
+    /// The volumes of which a node has copies that count, and how many others are in sync of the part that has fewest.
+    fn volumes_left(&self, node: &KnownNode) -> Vec<VolumeLeft> {
+        let others = self.others_that_serve(node);
         let mut volumes: Vec<VolumeLeft> = self
             .volumes
             .iter()
@@ -105,13 +147,14 @@ impl Facts {
     /// are. None if it has no such copy.
     fn copies_left(&self, volume: &VolumeMembership, node: NodeId, others: &BTreeSet<NodeId>) -> Option<u32> {
         // Until it is settled which copies hold what was written, each may be the one that does.
-        let is_settled = volume.record.generation == self.generation;
+        let is_settled = self.is_settled(volume);
         let holder = |member: &Member| volume.nodes.get(&member.drive);
         let is_own =
             |member: &Member| holder(member) == Some(&node) && (!is_settled || volume.is_in_sync(member));
         let is_other = |member: &&Member| {
             is_settled
                 && volume.is_in_sync(member)
+                && !volume.lost.contains(&member.drive)
                 && holder(member).is_some_and(|holder| others.contains(holder))
                 && self.is_reachable(member.drive)
         };
@@ -149,7 +192,7 @@ impl Facts {
     fn room_without(&self, node: &KnownNode) -> (u64, Option<String>) {
         let own = self.room.drives.iter().filter(|(_, record)| record.node == node.id);
         let own: BTreeSet<DriveId> = own.map(|(drive, _)| *drive).collect();
-        let copies_held = own.iter().map(|drive| self.room.promised(*drive)).sum();
+        let copies_held = own.iter().map(|drive| self.room.promised().slabs(*drive)).sum();
         let demand = |volume: &VolumeMembership| Demand {
             slabs: volume.record.slab_count().into(),
             copies: volume.record.copies,
@@ -167,11 +210,11 @@ impl Facts {
     }
 }
 
-/// How many votes on the cluster's state there are and stay, and the names of those that are away. None if the node has
+/// How many votes on the cluster's state there are and stay without a server, and the names of those that are away. None if it has
 /// none.
 fn votes_without<'a>(
     facts: &Facts,
-    node: &KnownNode,
+    server: NodeId,
     members: &'a [StateMember],
 ) -> Option<(VotesLeft, Vec<&'a str>)> {
     let voters: Vec<&StateMember> = members.iter().filter(|member| member.votes).collect();
@@ -181,21 +224,21 @@ fn votes_without<'a>(
             |known: &KnownNode| known.report.is_none() || known.maintenance_since_unix_ms().is_some();
         !member.runs || known.is_some_and(is_idle)
     };
-    let others = voters.iter().copied().filter(|member| member.server != Some(node.id));
+    let others = voters.iter().copied().filter(|member| member.server != Some(server));
     let (away, left): (Vec<&StateMember>, Vec<&StateMember>) = others.partition(|member| is_away(member));
     let has_vote = away.len() + left.len() < voters.len();
     let votes = VotesLeft { all: voters.len() as u32, left: left.len() as u32 };
     has_vote.then(|| (votes, away.iter().map(|member| member.name.as_str()).collect()))
 }
 
-fn missed_votes(facts: &Facts, node: &KnownNode, members: &[StateMember]) -> Option<Obstacle> {
-    let (votes, away) = votes_without(facts, node, members)?;
+fn missed_votes(facts: &Facts, server: NodeId, members: &[StateMember]) -> Option<Obstacle> {
+    let (votes, away) = votes_without(facts, server, members)?;
     if votes.is_majority() {
         return None;
     }
     let mut why = format!(
         "it is one of {} that vote on the cluster's state, and without it {} would be left: fewer than a majority, \
-         without which no volume finds another owner and none goes on that has a copy on the node",
+         without which no volume finds another owner and none goes on that has a copy on it",
         counted(votes.all.into(), "server"),
         if votes.left == 0 { "none".to_owned() } else { votes.left.to_string() },
     );

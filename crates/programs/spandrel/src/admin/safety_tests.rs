@@ -22,6 +22,11 @@ async fn a_node_is_drained_only_if_others_have_everything_in_sync() {
     let error = refused(&paused).expect("n3 has no drive");
     assert!(error.why.contains("n2 is in maintenance") && !error.why.contains("n3"), "{error}");
 
+    let mut given_up = facts().await;
+    given_up.nodes[1].report = None;
+    given_up.volumes[0].lost.insert(drive_id(3));
+    assert!(refused(&given_up).is_some(), "what is on n3's drive is being built anew elsewhere");
+
     let mut unsettled = facts().await;
     unsettled.generation = 1;
     assert!(refused(&unsettled).is_some(), "nobody knows which copies are in sync");

@@ -24,18 +24,20 @@ use futures_util::future::{Either, join, select};
 use serde::Serialize;
 use spandrel_cluster::Role;
 use spandrel_cluster::backup::StateBackup;
-use spandrel_node::{NodeReport, VolumeCreated, VolumeCreation};
-use spandrel_shared::{Error, NodeId, VolumeId};
+use spandrel_node::{NodeReport, VolumeCreated, VolumeCreation, VolumeGrown, VolumeGrowth};
+use spandrel_shared::{Error, NodeId, Place, VolumeId};
 use tokio::net::UnixListener;
 
 use super::administration::{Administration, volume_not_found};
 use super::api::{
-    self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, CheckReport, ClusterStatus,
-    DeleteQuery, DriveAdd, DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus,
+    self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, ClusterStatus, DeleteQuery, DriveAdd,
+    DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus, Explanation, Fault,
     JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain,
-    NodeDrained, NodeHandOver, NodeLetGo, NodeSafety, NodeScrubLine, NodeStatus, NodeStop, Optimize,
-    Optimized, PoolDetails, PoolSettings, PoolSettingsChange, ServerRemove, ServerRemoved, Settle,
-    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
+    NodeDrained, NodeEvacuate, NodeEvacuated, NodeHandOver, NodeLetGo, NodeSafety, NodeScrubLine, NodeStatus,
+    NodeStop, Optimize, Optimized, PlaceChange, PoolDetails, PoolSettings, PoolSettingsChange, ScrubStatus,
+    ServerRemove, ServerRemoved, ServerRestart, ServerRestarting, ServerRun, ServerStatus, Settle,
+    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeResize,
+    VolumeResized, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -90,8 +92,9 @@ impl IntoResponse for Refusal {
 /// The HTTP status that suits an error's code.
 fn status_of(code: &str) -> StatusCode {
     match code {
-        "DRIVE_PATH_INVALID" | "NAME_INVALID" | "SIZE_ZERO" | "SIZE_UNALIGNED" | "COPIES_INVALID"
-        | "VOLUME_INVALID" | "OWNER_UNKNOWN" | "REQUEST_INVALID" => StatusCode::BAD_REQUEST,
+        "DRIVE_PATH_INVALID" | "NAME_INVALID" | "SIZE_ZERO" | "SIZE_UNALIGNED" | "SIZE_SMALLER"
+        | "COPIES_INVALID" | "VOLUME_INVALID" | "OWNER_UNKNOWN" | "REQUEST_INVALID" | "TIME_TOO_SHORT"
+        | "TIME_TOO_LONG" => StatusCode::BAD_REQUEST,
         "TOKEN_MISSING" | "TOKEN_INVALID" | "TOKEN_REFUSED" => StatusCode::UNAUTHORIZED,
         "ACCESS_DENIED" => StatusCode::FORBIDDEN,
         "ACCESS_NOT_FOUND"
@@ -124,7 +127,9 @@ fn status_of(code: &str) -> StatusCode {
         | "VOLUME_NOT_MOVED"
         | "NAME_TAKEN"
         | "NOT_A_SERVER"
+        | "VOLUME_DEGRADED"
         | "VOLUME_EXISTS"
+        | "VOLUME_GROWING"
         | "VOLUME_IN_USE"
         | "NODE_RUNNING"
         | "NODE_NOT_RUNNING"
@@ -132,10 +137,14 @@ fn status_of(code: &str) -> StatusCode {
         | "TOO_FEW_NODES"
         | "OWNER_OFFLINE"
         | "NODE_HOLDS_COPIES"
+        | "COPIES_NOT_COMPARED"
         | "NODE_IN_MAINTENANCE"
         | "NODE_NEEDED"
         | "LAST_NODE"
+        | "SERVER_IS_OLDER"
         | "SERVER_IS_THIS_ONE"
+        | "SERVER_NOT_RUNNING"
+        | "PROGRAM_UNUSABLE"
         | "SERVER_REMOVED"
         | "STATE_PROGRAM_NEEDED"
         | "STATE_MAJORITY_NEEDED"
@@ -159,29 +168,39 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODE, get(get_node))
         .route(api::DRIVES, get(list_drives))
         .route(api::POOL, get(get_pool))
-        .route(api::SCRUB, get(list_checks))
+        .route(api::SCRUB, get(list_scrubs))
         .route(api::USAGE, get(get_usage))
         .route(api::STATE, get(get_state))
+        .route(api::SERVERS, get(list_servers))
         .route(api::NODE_MAINTENANCE, get(get_maintenance))
         .route(api::NODE_SAFETY, get(get_safety))
+        .route(api::VOLUME_EXPLANATION, get(explain_volume))
+        .route(api::DRIVE_EXPLANATION, get(explain_drive))
+        .route(api::NODE_EXPLANATION, get(explain_node))
+        .route(api::POOL_EXPLANATION, get(explain_pool))
+        .route(api::FAULTS, get(list_faults))
         .route_layer(allowed(Role::Read));
     let operate = Router::new()
         .route(api::VOLUMES, post(create_volume))
         .route(api::VOLUME_CHECK, post(check_volume))
         .route(api::VOLUME_MOVE, post(move_volume))
+        .route(api::VOLUME_RESIZE, post(resize_volume))
         .route(api::SCRUB, post(scrub))
         .route(api::POOL_OPTIMIZE, post(optimize_pool))
         .route(api::NODE_STOP, post(stop_node))
         .route(api::NODE_START, post(start_node))
         .route(api::NODE_DRAIN, post(drain_node))
         .route(api::NODE_RESUME, post(resume_node))
+        .route(api::SERVER_RESTART, post(restart_server))
         .route_layer(allowed(Role::Operate));
     let administer = Router::new()
         .route(api::VOLUME, delete(delete_volume))
         .route(api::DRIVES, post(add_drive))
         .route(api::DRIVE_RETIRE, post(retire_drive))
+        .route(api::NODE_EVACUATE, post(evacuate_node))
         .route(api::DRIVE_REMOVE, post(remove_drive))
         .route(api::POOL_SETTINGS, post(set_pool))
+        .route(api::NODE_PLACE, post(set_place))
         .route(api::JOIN_TOKEN, get(list_join_tokens).post(make_join_token))
         .route(api::JOIN_TOKEN_OF, delete(delete_join_token))
         .route(api::SERVER_REMOVE, post(remove_server))
@@ -194,7 +213,10 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODE_REPORT, get(report_node))
         .route(api::NODE_SCRUB, post(scrub_here))
         .route(api::NODE_HAND_OVER, post(hand_over_here))
+        .route(api::NODE_GROW, post(grow_volume_here))
         .route(api::NODE_LET_GO, post(let_go_here))
+        .route(api::SERVER_HERE, get(get_server_here))
+        .route(api::SERVER_HERE_RESTART, post(restart_here))
         .route(api::NODE_VOLUMES, post(create_volume_here))
         .route(api::NODE_VOLUME, delete(delete_volume_here))
         .route_layer(from_fn_with_state(Arc::clone(&cluster), check_server));
@@ -321,8 +343,8 @@ async fn set_pool(
     Ok(Json(cluster.set_pool(change).await?))
 }
 
-async fn list_checks(State(cluster): Cluster) -> Answer<Vec<CheckReport>> {
-    Ok(Json(cluster.checks()))
+async fn list_scrubs(State(cluster): Cluster) -> Answer<Vec<ScrubStatus>> {
+    Ok(Json(cluster.scrubs().await?))
 }
 
 async fn list_nodes(State(cluster): Cluster) -> Answer<Vec<NodeStatus>> {
@@ -367,6 +389,15 @@ async fn resume_node(State(cluster): Cluster, Path(name): Path<String>) -> Answe
     Ok(Json(cluster.resume_node(&name).await?))
 }
 
+async fn set_place(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    change: Result<Json<PlaceChange>, JsonRejection>,
+) -> Answer<Place> {
+    let Json(change) = change.map_err(invalid)?;
+    Ok(Json(cluster.set_place(&name, change).await?))
+}
+
 async fn list_drives(State(cluster): Cluster) -> Answer<Vec<DriveStatus>> {
     Ok(Json(cluster.facts().await?.drives()))
 }
@@ -386,6 +417,35 @@ async fn retire_drive(
 ) -> Answer<DriveRetired> {
     let Json(retire) = retire.map_err(invalid)?;
     Ok(Json(cluster.retire_drive(&name, retire).await?))
+}
+
+async fn explain_volume(State(cluster): Cluster, Path(name): Path<String>) -> Answer<Explanation> {
+    Ok(Json(cluster.explain_volume(&name).await?))
+}
+
+async fn explain_drive(State(cluster): Cluster, Path(name): Path<String>) -> Answer<Explanation> {
+    Ok(Json(cluster.explain_drive(&name).await?))
+}
+
+async fn explain_node(State(cluster): Cluster, Path(name): Path<String>) -> Answer<Explanation> {
+    Ok(Json(cluster.explain_node(&name).await?))
+}
+
+async fn explain_pool(State(cluster): Cluster) -> Answer<Explanation> {
+    Ok(Json(cluster.explain_pool().await?))
+}
+
+async fn list_faults(State(cluster): Cluster) -> Answer<Vec<Fault>> {
+    Ok(Json(cluster.faults().await?))
+}
+
+async fn evacuate_node(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    evacuate: Result<Json<NodeEvacuate>, JsonRejection>,
+) -> Answer<NodeEvacuated> {
+    let Json(evacuate) = evacuate.map_err(invalid)?;
+    Ok(Json(cluster.evacuate_node(&name, evacuate).await?))
 }
 
 async fn remove_drive(
@@ -455,6 +515,14 @@ async fn hand_over_here(
     Ok(Json(cluster.node_here().await?.hand_over(hand_over.volume, hand_over.to).await?))
 }
 
+async fn grow_volume_here(
+    State(cluster): Cluster,
+    growth: Result<Json<VolumeGrowth>, JsonRejection>,
+) -> Answer<VolumeGrown> {
+    let Json(growth) = growth.map_err(invalid)?;
+    Ok(Json(cluster.node_here().await?.grow_volume(growth).await?))
+}
+
 async fn let_go_here(State(cluster): Cluster, let_go: Result<Json<NodeLetGo>, JsonRejection>) -> Answer<()> {
     let Json(NodeLetGo { drive }) = let_go.map_err(invalid)?;
     Ok(Json(cluster.server()?.let_go(drive).await?))
@@ -481,6 +549,15 @@ async fn move_volume(
     Ok(Json(cluster.move_volume(&name, &to.owner).await?))
 }
 
+async fn resize_volume(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    resize: Result<Json<VolumeResize>, JsonRejection>,
+) -> Answer<VolumeResized> {
+    let Json(resize) = resize.map_err(invalid)?;
+    Ok(Json(cluster.resize_volume(&name, resize).await?))
+}
+
 async fn admit(
     State(cluster): Cluster,
     request: Result<Json<JoinRequest>, JsonRejection>,
@@ -496,6 +573,31 @@ async fn remove_server(
 ) -> Answer<ServerRemoved> {
     let Json(remove) = remove.map_err(invalid)?;
     Ok(Json(cluster.server()?.remove(&name, remove).await?))
+}
+
+async fn list_servers(State(cluster): Cluster) -> Answer<Vec<ServerStatus>> {
+    Ok(Json(cluster.servers().await?))
+}
+
+async fn get_server_here(State(cluster): Cluster) -> Answer<ServerRun> {
+    Ok(Json(cluster.run_here()?))
+}
+
+async fn restart_server(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    restart: Result<Json<ServerRestart>, JsonRejection>,
+) -> Answer<ServerRestarting> {
+    let Json(restart) = restart.map_err(invalid)?;
+    Ok(Json(cluster.restart_server(&name, restart).await?))
+}
+
+async fn restart_here(
+    State(cluster): Cluster,
+    restart: Result<Json<ServerRestart>, JsonRejection>,
+) -> Answer<ServerRestarting> {
+    let Json(restart) = restart.map_err(invalid)?;
+    Ok(Json(cluster.restart_here(restart).await?))
 }
 
 async fn back_up_state(State(cluster): Cluster) -> Answer<StateBackup> {

@@ -76,6 +76,7 @@ pub fn owned() -> OwnedVolumeReport {
         legs_promoted: 0,
         blocks_rolled_forward: 0,
         blocks_resynced: 0,
+        scrub: None,
     }
 }
 
@@ -93,6 +94,7 @@ pub fn node_report(number: u64) -> NodeReport {
             paths: vec![PathReport { address: "10.0.0.9:7440".to_owned(), carried_bytes: 11 }],
         }],
         drives_away: Vec::new(),
+        drives_slow: Vec::new(),
         state_requests: StateRequests { reads: 7, ..StateRequests::default() },
         alive: Vec::new(),
         reachable: (1..=3).filter(|other| *other != number).map(node_id).collect(),
@@ -119,6 +121,7 @@ pub fn node_record(number: u64) -> NodeRecord {
         joined_unix_ms: 500,
         key_digest: None,
         maintenance_since_unix_ms: None,
+        place: Default::default(),
     }
 }
 
@@ -143,10 +146,12 @@ pub async fn facts() -> Facts {
     let sets = mirror_sets([drives.as_slice(), drives.as_slice()], CopyBatch::from_random(5, 5), 3);
     let room = spandrel_cluster::records::VolumeRoomRecord {
         slabs: drives.iter().map(|drive| (*drive, 2)).collect(),
+        ..Default::default()
     };
     let record = VolumeRecord {
         name: "v1".to_owned(),
         size_bytes: 8 << 20,
+        grows_to_bytes: None,
         copies: 3,
         write_copies_min: 1,
         slab_bytes: geometry,
@@ -178,12 +183,16 @@ pub async fn facts() -> Facts {
             record,
             revision: Revision(1),
             sets,
+            to_come: Vec::new(),
             marks: BTreeMap::new(),
             room,
             lost: Default::default(),
             nodes: (1..=3).map(|number| (drive_id(number), node_id(number))).collect(),
             read_at: Revision(1),
         }],
+        scrubs: BTreeMap::new(),
+        scrub_period_s: 0,
+        gathered_unix_ms: 1000,
         geometry,
         generation: 0,
     }

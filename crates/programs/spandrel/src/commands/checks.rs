@@ -1,18 +1,20 @@
 //! `spandrel volume verify` and `spandrel scrub`: checking volumes, with progress.
 
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use spandrel_shared::Error;
+use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
-use crate::admin::administration::unix_ms;
-use crate::admin::api::{self, CheckLine, CheckReport, Progress};
+use crate::admin::administration::{unix_ms, volume_not_found};
+use crate::admin::api::{self, CheckLine, CheckReport, Progress, ScrubStatus};
 use crate::admin::client::{Client, path_with};
-use crate::arguments::{Output, ScrubArguments, VerifyArguments};
+use crate::arguments::{Output, ScrubArguments, ScrubCommand, ScrubStatusArguments, VerifyArguments};
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome};
 use crate::table::{Table, count_text};
-use crate::text::{age_text, json, say};
+use crate::text::{age_text, counted, json, percent, say};
 
 /// Checks a volume.
 pub fn verify(client: &Client, arguments: &VerifyArguments) -> Outcome {
@@ -34,18 +36,44 @@ pub fn verify(client: &Client, arguments: &VerifyArguments) -> Outcome {
     Ok(exit_status([&report]))
 }
 
-/// Shows the last check of each volume, or checks and heals all of them now.
-pub fn scrub(client: &Client, arguments: ScrubArguments) -> Outcome {
-    let reports = if arguments.now { check(client, api::SCRUB)? } else { client.get(api::SCRUB)? };
-    say(&match arguments.output.output {
-        Output::Table if reports.is_empty() && !arguments.now => {
-            "no volume was scrubbed since the cluster started: do so with `spandrel scrub --now`\n".to_owned()
+/// Scrubs volumes now, or shows how far their scrubs are.
+pub fn scrub(client: &Client, arguments: &ScrubArguments) -> Outcome {
+    if let Some(ScrubCommand::Status(arguments)) = &arguments.command {
+        return scrub_status(client, arguments);
+    }
+    let reports = match &arguments.names[..] {
+        [] => check(client, api::SCRUB)?,
+        names => {
+            let mut reports = Vec::new();
+            for name in names {
+                reports.extend(check(client, &format!("{}?heal=true", path_with(api::VOLUME_CHECK, name)))?);
+            }
+            reports
         }
+    };
+    say(&match arguments.output.output {
         Output::Table if reports.is_empty() => "there are no volumes to scrub\n".to_owned(),
-        Output::Table => render_list(&reports, unix_ms()),
+        Output::Table => render_list(&reports),
         Output::Json => json(&reports),
     });
-    Ok(if arguments.now { exit_status(&reports) } else { EXIT_OK })
+    Ok(exit_status(&reports))
+}
+
+fn scrub_status(client: &Client, arguments: &ScrubStatusArguments) -> Outcome {
+    let all: Vec<ScrubStatus> = client.get(api::SCRUB)?;
+    if let Some(unknown) = arguments.names.iter().find(|name| !all.iter().any(|scrub| scrub.volume == **name))
+    {
+        return Err(volume_not_found(unknown));
+    }
+    let is_wanted =
+        |scrub: &ScrubStatus| arguments.names.is_empty() || arguments.names.contains(&scrub.volume);
+    let scrubs: Vec<ScrubStatus> = all.into_iter().filter(is_wanted).collect();
+    say(&match arguments.output.output {
+        Output::Table if scrubs.is_empty() => "there are no volumes to scrub\n".to_owned(),
+        Output::Table => render_scrubs(&scrubs, unix_ms()),
+        Output::Json => json(&scrubs),
+    });
+    Ok(EXIT_OK)
 }
 
 fn exit_status<'a>(reports: impl IntoIterator<Item = &'a CheckReport>) -> u8 {
@@ -99,6 +127,16 @@ pub fn render_report(report: &CheckReport) -> String {
             count_text(report.blocks_different)
         );
     }
+    if report.blocks_lost > 0 {
+        text += &format!("  {} blocks are damaged on every copy\n", count_text(report.blocks_lost));
+    }
+    if report.pages_lacking > 0 {
+        text += &format!(
+            "  {} of copies lacked writes that they had confirmed{}\n",
+            format_size(report.pages_lacking << 21),
+            if report.heal { ": these copies are brought up to date" } else { "" }
+        );
+    }
     if report.pieces_unchecked > 0 {
         text += &format!(
             "  {} of copies could not be checked: bring their nodes and drives back, and check again\n",
@@ -113,31 +151,97 @@ pub fn render_report(report: &CheckReport) -> String {
     text
 }
 
-fn render_list(reports: &[CheckReport], now_unix_ms: u64) -> String {
+fn render_list(reports: &[CheckReport]) -> String {
     let mut table = Table::new(&[
         "VOLUME",
-        ">AGO",
+        ">TOOK",
         ">CHECKED",
         ">DAMAGED",
         ">HEALED",
         ">DIFFERENT",
+        ">LOST",
         ">UNCHECKED",
         "RESULT",
     ]);
     for report in reports {
-        let ago = age_text(now_unix_ms.saturating_sub(report.ended_unix_ms));
         table.row([
             report.volume.clone(),
-            ago,
+            format_duration(Duration::from_secs(report.seconds)),
             format_size(report.blocks_checked * 4096),
             count_text(report.blocks_damaged()),
             count_text(report.blocks_healed),
             count_text(report.blocks_different),
+            count_text(report.blocks_lost),
             format_size(report.pieces_unchecked << 20),
             if report.is_clean() { "whole" } else { "NOT WHOLE" }.to_owned(),
         ]);
     }
     table.render()
+}
+
+fn render_scrubs(scrubs: &[ScrubStatus], now_unix_ms: u64) -> String {
+    let mut table = Table::new(&[
+        "VOLUME",
+        ">OLDEST",
+        ">NEWEST",
+        ">PASS",
+        ">PACE",
+        ">DAMAGED",
+        ">HEALED",
+        ">DIFFERENT",
+        ">LOST",
+        "RESULT",
+    ]);
+    for scrub in scrubs {
+        let ago = |unix_ms: u64| age_text(now_unix_ms.saturating_sub(unix_ms));
+        let result = match scrub {
+            _ if scrub.blocks_lost_now + scrub.blocks_different_now > 0 => "NOT WHOLE",
+            _ if scrub.is_late => "LATE",
+            _ if scrub.newest_unix_ms.is_none() => "",
+            _ => "whole",
+        };
+        table.row([
+            scrub.volume.clone(),
+            ago(scrub.oldest_unix_ms),
+            scrub.newest_unix_ms.map_or_else(|| "never".to_owned(), ago),
+            percent(scrub.slabs.done, scrub.slabs.total),
+            match scrub.period_s {
+                0 => "off".to_owned(),
+                _ => format!("{}/s", format_size(scrub.bytes_per_second)),
+            },
+            count_text(scrub.found.blocks_damaged),
+            count_text(scrub.found.blocks_healed),
+            count_text(scrub.found.blocks_different),
+            count_text(scrub.found.blocks_lost),
+            result.to_owned(),
+        ]);
+    }
+    table.render()
+}
+
+/// How far the scrub of a volume is, in a line.
+pub fn scrub_text(scrub: &ScrubStatus, now_unix_ms: u64) -> String {
+    let ago = |unix_ms: u64| age_text(now_unix_ms.saturating_sub(unix_ms));
+    let read = match scrub.newest_unix_ms {
+        None => "nothing was read yet".to_owned(),
+        Some(_) if scrub.slabs_never_read > 0 => {
+            format!("{} never read", counted(scrub.slabs_never_read.into(), "slab"))
+        }
+        Some(_) => format!("all was read within {}", ago(scrub.oldest_unix_ms)),
+    };
+    let pass = percent(scrub.slabs.done, scrub.slabs.total);
+    let late = if scrub.is_late { ", LATE" } else { "" };
+    let found = match scrub.found.is_nothing() {
+        true => "nothing found".to_owned(),
+        false => format!(
+            "found {} damaged ({} healed), {} different, {} lost",
+            counted(scrub.found.blocks_damaged, "block"),
+            count_text(scrub.found.blocks_healed),
+            count_text(scrub.found.blocks_different),
+            count_text(scrub.found.blocks_lost)
+        ),
+    };
+    format!("{read}{late}, this pass {pass}; {found} for {}", ago(scrub.found.since_unix_ms))
 }
 
 #[cfg(test)]

@@ -194,8 +194,8 @@ impl Own {
                             part.text
                         ),
                         "look at it with `spandrel drive inspect`; if it is lost, take the node out of the cluster \
-                         (`spandrel node remove`, asked on another server, once no volume has copies on its drives: they \
-                         cannot be made anew elsewhere yet), and delete its directory",
+                         (`spandrel node remove`, asked on another server, which waits until what it held is \
+                         built anew on others), and delete its directory",
                     ));
                 }
                 _ => {}

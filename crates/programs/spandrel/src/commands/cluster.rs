@@ -6,17 +6,14 @@ use spandrel_shared::Error;
 use spandrel_trust::JoinToken;
 
 use crate::admin::administration::unix_ms;
-use crate::admin::api::{
-    self, JoinTokenAnswer, JoinTokenStatus, ServerRemove, ServerRemoved, StateIdentity, StateStatus,
-};
+use crate::admin::api::{self, JoinTokenAnswer, JoinTokenStatus, StateIdentity, StateStatus};
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{
     ClusterCommand, ClusterInitArguments, JoinArguments, JoinTokenCommand, Output, ServerArguments,
-    ServerRemoveArguments,
 };
 use crate::commands::recover::{backup, recover, settle};
+use crate::commands::restart::{restart_cluster, servers};
 use crate::commands::status;
-use crate::confirm::confirm;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::reach::Reach;
@@ -32,6 +29,8 @@ pub fn cluster(reach: &Reach, command: &ClusterCommand) -> Outcome {
         ClusterCommand::Backup(arguments) => return backup(&reach.client()?, &arguments.file),
         ClusterCommand::Recover(arguments) => return recover(&reach.directory()?, arguments),
         ClusterCommand::Settle(arguments) => return settle(&reach.client()?, arguments),
+        ClusterCommand::Servers(arguments) => return servers(&reach.client()?, *arguments),
+        ClusterCommand::Restart(arguments) => return restart_cluster(&reach.client()?, arguments),
         ClusterCommand::Status(arguments) => return status(&reach.client()?, *arguments),
         ClusterCommand::JoinToken(arguments) => {
             return join_token(&reach.client()?, arguments.command.as_ref());
@@ -165,27 +164,6 @@ pub fn join(directory: &Directory, arguments: &JoinArguments, witness: bool) -> 
         settings.cluster_name,
         directory.path().display()
     ));
-    Ok(EXIT_OK)
-}
-
-/// Takes a server out of the cluster for good.
-pub fn remove(client: &Client, arguments: &ServerRemoveArguments, witness: bool) -> Outcome {
-    let (name, path) = (&arguments.name, path_with(api::SERVER_REMOVE, &arguments.name));
-    let kind = if witness { "witness" } else { "node" };
-    let ask = |dry_run| client.post::<ServerRemoved>(&path, &ServerRemove { witness, dry_run });
-    let would: ServerRemoved = ask(true)?;
-    let with = match would.drives.len() {
-        0 => String::new(),
-        1 => ", and its drive out of the pool".to_owned(),
-        drives => format!(", and its {drives} drives out of the pool"),
-    };
-    if arguments.dry_run {
-        say(&format!("{kind} {name} would be taken out of the cluster{with}\n"));
-        return Ok(EXIT_OK);
-    }
-    confirm(&format!("The {kind} {name} is taken out of the cluster{with}."), name, arguments.yes)?;
-    ask(false)?;
-    say(&format!("{kind} {name} was taken out of the cluster{with}\n"));
     Ok(EXIT_OK)
 }
 

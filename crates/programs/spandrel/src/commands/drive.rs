@@ -1,29 +1,18 @@
 //! `spandrel drive`.
 
-use std::time::Duration;
-
-use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 
-use crate::admin::api::{
-    self, DriveAdd, DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus,
-    PoolDetails,
-};
+use crate::admin::api::{self, DriveAdd, DriveAdded, DriveRetire, DriveRetired, DriveStatus};
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{
-    DriveAddArguments, DriveCommand, DriveGetArguments, DriveRemoveArguments, DriveRetireArguments, Output,
-    OutputArguments,
+    DriveAddArguments, DriveCommand, DriveGetArguments, DriveRetireArguments, Output, OutputArguments,
 };
 use crate::commands::clean::clean;
-use crate::commands::pool::copies_bar;
-use crate::confirm::confirm;
+use crate::commands::removal::remove_drive;
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome, render, system_error};
 use crate::reach::Reach;
 use crate::table::Table;
 use crate::text::{json, percent, say};
-
-/// How often it is looked how far a drive is emptied. There is nothing to wait for but the next look.
-const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Carries out a command about drives.
 pub fn drive(reach: &Reach, command: &DriveCommand) -> Outcome {
@@ -33,7 +22,7 @@ pub fn drive(reach: &Reach, command: &DriveCommand) -> Outcome {
         DriveCommand::Get(arguments) => get(&client()?, arguments),
         DriveCommand::Add(arguments) => add(reach, arguments),
         DriveCommand::Retire(arguments) => retire(&client()?, arguments),
-        DriveCommand::Remove(arguments) => remove(&client()?, arguments),
+        DriveCommand::Remove(arguments) => remove_drive(&client()?, arguments),
         DriveCommand::Clean(arguments) => clean(&reach.directory()?, arguments),
         DriveCommand::Inspect(arguments) => {
             let outcome = arguments.run(&mut std::io::stdout().lock())?;
@@ -108,7 +97,7 @@ fn retire(client: &Client, arguments: &DriveRetireArguments) -> Outcome {
 
 /// What becomes of the drive, in a sentence or two.
 fn render_retired(retired: &DriveRetired, request: DriveRetire) -> String {
-    let DriveRetired { name, copies_to_move, slab_bytes, warning } = retired;
+    let DriveRetired { name, copies_to_move, slab_bytes, warning, .. } = retired;
     let warning = warning.as_ref().map_or(String::new(), |warning| format!("warning: {warning}\n"));
     let size = format_size(copies_to_move * slab_bytes);
     let text = match (request.undo, request.dry_run) {
@@ -124,61 +113,6 @@ fn render_retired(retired: &DriveRetired, request: DriveRetire) -> String {
         ),
     };
     text + &warning
-}
-
-/// Takes a drive out of the pool, emptied if it is not empty yet.
-fn remove(client: &Client, arguments: &DriveRemoveArguments) -> Outcome {
-    let DriveRemoveArguments { name, dry_run, yes } = arguments;
-    let retire = |dry_run| {
-        client
-            .post::<DriveRetired>(&path_with(api::DRIVE_RETIRE, name), &DriveRetire { undo: false, dry_run })
-    };
-    let path = path_with(api::DRIVE_REMOVE, name);
-    let would = retire(true)?;
-    let size = format_size(would.copies_to_move * would.slab_bytes);
-    let moved =
-        format!("{} copies of slabs ({size} at most) move to other drives first", would.copies_to_move);
-    if *dry_run {
-        say(&format!("drive {name} can be taken out of the pool: {moved}\n"));
-        return Ok(EXIT_OK);
-    }
-    confirm(&format!("The drive {name} is taken out of the pool: {moved}."), name, *yes)?;
-    let retired = retire(false)?;
-    if let Some(warning) = &retired.warning {
-        eprintln!("warning: {warning}");
-    }
-    await_empty(client, name, retired.copies_to_move)?;
-    let removed: DriveRemoved = client.post(&path, &DriveRemove { dry_run: false })?;
-    if let Some(warning) = &removed.warning {
-        eprintln!("warning: {warning}");
-    }
-    let wipe = removed
-        .location
-        .map_or_else(String::new, |path| format!("`spandrel drive clean {path}` on its server wipes it\n"));
-    say(&format!("drive {name} was taken out of the pool\n{wipe}"));
-    Ok(EXIT_OK)
-}
-
-/// Shows how a drive is emptied, until it is.
-fn await_empty(client: &Client, name: &str, total: u64) -> Result<(), Error> {
-    let bar = copies_bar(total);
-    loop {
-        let drives: Vec<DriveStatus> = client.get(api::DRIVES)?;
-        let drive = drives.iter().find(|drive| drive.name == name);
-        // Somebody else may have removed it.
-        let left = drive.map_or(0, |drive| drive.promised_bytes);
-        if left == 0 {
-            bar.finish_and_clear();
-            return Ok(());
-        }
-        let pool: PoolDetails = client.get(api::POOL)?;
-        bar.set_position(total.saturating_sub(left / pool.pool.slab_bytes));
-        bar.set_message(match pool.copies_without_place {
-            0 => String::new(),
-            copies => format!("({copies} have no place yet: see `spandrel pool status`)"),
-        });
-        client.pause(INTERVAL);
-    }
 }
 
 /// Gives drives to the pool, one after the other. One that is refused keeps none of the others out.

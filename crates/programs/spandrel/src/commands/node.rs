@@ -5,17 +5,19 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
+use spandrel_shared::{Error, Place};
 
 use crate::admin::administration::unix_ms;
 use crate::admin::api::{
     self, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeSafety, NodeStatus, NodeStop, PathStatus,
-    PeerStatus, StateRole,
+    PeerStatus, PlaceChange, StateRole,
 };
-use crate::admin::client::{Client, path_with};
-use crate::arguments::{NodeCommand, NodeDrainArguments, Output};
-use crate::commands::cluster::{join, remove};
+use crate::admin::client::{Client, SILENCE_MAX, is_passing, path_with};
+use crate::arguments::{NodeCommand, NodeDrainArguments, NodeSetArguments, Output};
+use crate::commands::cluster::join;
+use crate::commands::removal::remove_node;
+use crate::commands::restart::restart_server;
 use crate::failure::{EXIT_ERROR, EXIT_OK, Outcome};
 use crate::reach::Reach;
 use crate::server::run;
@@ -28,16 +30,13 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(500);
 /// After how long without progress a drain says which volumes stay.
 const DRAIN_STALL: Duration = Duration::from_secs(15);
 
-/// How long the cluster may be silent while a drain is waited for: it may be finding itself a new leader.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
-
 /// Carries out a command about nodes.
 pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
     let client = || reach.client();
     match command {
         NodeCommand::Join(arguments) => return join(&reach.directory()?, arguments, false),
         NodeCommand::Run(arguments) => return run::run(reach.directory()?, false, arguments.log),
-        NodeCommand::Remove(arguments) => return remove(&client()?, arguments, false),
+        NodeCommand::Remove(arguments) => return remove_node(&client()?, arguments),
         NodeCommand::List(arguments) => {
             let nodes: Vec<NodeStatus> = client()?.get(api::NODES)?;
             say(&match arguments.output {
@@ -75,7 +74,13 @@ pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
             });
             return Ok(if safety.is_safe() { EXIT_OK } else { EXIT_ERROR });
         }
+        NodeCommand::Set(NodeSetArguments { name, site, rack, chassis }) => {
+            let change = PlaceChange { site: site.clone(), rack: rack.clone(), chassis: chassis.clone() };
+            let place: Place = client()?.post(&path_with(api::NODE_PLACE, name), &change)?;
+            say(&format!("node {name} stands at: {}\n", place_text(&place)));
+        }
         NodeCommand::Drain(arguments) => return drain(&client()?, arguments),
+        NodeCommand::Restart(arguments) => return restart_server(&client()?, arguments, false),
         NodeCommand::Resume(arguments) => {
             let node: NodeStatus = client()?.post(&path_with(api::NODE_RESUME, &arguments.name), &())?;
             say(&match arguments.output.output {
@@ -156,14 +161,15 @@ fn drain(client: &Client, arguments: &NodeDrainArguments) -> Outcome {
     Ok(EXIT_OK)
 }
 
-fn warn(warnings: &[String]) {
+/// Says what stands while a node is away.
+pub fn warn(warnings: &[String]) {
     for warning in warnings {
         eprintln!("warning: {warning}");
     }
 }
 
 /// Shows how a node hands its volumes over, until it owns none but those that nobody else can have. Returns these.
-fn await_drained(
+pub fn await_drained(
     client: &Client,
     drained: &NodeDrained,
     patience: Option<Duration>,
@@ -213,18 +219,6 @@ fn await_drained(
         }
         client.pause(DRAIN_INTERVAL);
     }
-}
-
-/// Whether the cluster may answer the same question in a moment.
-fn is_passing(error: &Error) -> bool {
-    let codes = [
-        "STATE_UNAVAILABLE",
-        "ANSWER_BROKEN",
-        "CLUSTER_NOT_RUNNING",
-        "CLUSTER_NOT_REACHED",
-        "SERVER_NOT_READY",
-    ];
-    codes.contains(&&*error.code)
 }
 
 fn resumed(name: &str) -> Error {
@@ -300,6 +294,7 @@ fn render_one(details: &NodeDetails, now_unix_ms: u64) -> String {
     }
     line("in the cluster", details.joined_unix_ms.map_or("not yet".to_owned(), since));
     line("listens at", lines(&details.addresses));
+    line("stands at", place_text(&details.place));
     line("NBD at", lines(&node.nbd_addresses));
     line("clients", node.connections.to_string());
     if let Some(role) = details.state_role {
@@ -336,6 +331,14 @@ fn render_one(details: &NodeDetails, now_unix_ms: u64) -> String {
     line("volumes owned", lines(&node.volumes_owned));
     let _ = write!(text, "\n{}", render_peers(&details.peers));
     text
+}
+
+fn place_text(place: &Place) -> String {
+    if place.is_unknown() {
+        "nobody has said where (`spandrel node set`)".to_owned()
+    } else {
+        place.to_string()
+    }
 }
 
 /// How a node reaches the others.

@@ -21,6 +21,7 @@ fn details() -> NodeDetails {
             state_requests: StateRequests { reads: 20, ..StateRequests::default() },
         },
         addresses: vec!["10.0.0.1:7440".to_owned(), "10.1.0.1:7440".to_owned()],
+        place: Place { rack: Some("r7".to_owned()), ..Place::default() },
         joined_unix_ms: Some(0),
         started_unix_ms: Some(86_400_000 * 9),
         incarnation: Some(ProcessIncarnation::from_random(1, 2)),

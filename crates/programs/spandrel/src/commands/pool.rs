@@ -16,10 +16,10 @@ use crate::admin::client::Client;
 use crate::arguments::{Output, PoolCommand, PoolOptimizeArguments, PoolSetArguments, Switch};
 use crate::failure::{EXIT_OK, Outcome};
 use crate::table::Table;
-use crate::text::{json, percent, say};
+use crate::text::{counted, json, percent, say};
 
 /// How often it is looked how far the moves are. There is nothing to wait for but the next look.
-const INTERVAL: Duration = Duration::from_millis(500);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// After so long without a copy that moves, nothing more is: owners look each second, and begin when what is set has
 /// come to them.
@@ -50,6 +50,9 @@ fn change_of(arguments: PoolSetArguments) -> PoolSettingsChange {
         rebuild_after_drive_s: arguments.rebuild_after_drive,
         rebuild_after_node_s: arguments.rebuild_after_node,
         balance: arguments.balance.map(|switch| switch == Switch::On),
+        repair_share: arguments.repair_share,
+        retire_slow: arguments.retire_slow.map(|switch| switch == Switch::On),
+        scrub_period_s: arguments.scrub_period,
     }
 }
 
@@ -77,7 +80,7 @@ fn await_even(client: &Client, mut total: u64) -> Result<PoolDetails, Error> {
     let bar = copies_bar(total);
     let mut moved = Instant::now();
     loop {
-        let pool: PoolDetails = client.get(api::POOL)?;
+        let pool: PoolDetails = client.watch(api::POOL)?;
         let jobs = pool.jobs.iter().filter(|job| job.kind == JobKind::Rebalance);
         let (mut under_way, mut rate) = (0, 0);
         for job in jobs {
@@ -177,6 +180,20 @@ fn render_settings(settings: &PoolSettings) -> String {
     text += match settings.balance {
         true => "balance  copies are spread by themselves\n",
         false => "balance  copies are spread only when asked for (`spandrel pool optimize`)\n",
+    };
+    text += &format!(
+        "repair   {}: {} of 64 KiB at once on each node while clients are served, 16 while none are\n",
+        settings.repair_share,
+        counted(settings.repair_share.pieces_at_once() as u64, "piece"),
+    );
+    if settings.retire_slow {
+        text += "slow     drives that were slow three times are retired\n";
+    }
+    text += &match settings.scrub_period_s {
+        0 => "scrub    copies are read and compared only when asked for (`spandrel scrub`)\n".to_owned(),
+        period_s => {
+            format!("scrub    every block of every copy is read and compared once in {}\n", time(period_s))
+        }
     };
     text
 }

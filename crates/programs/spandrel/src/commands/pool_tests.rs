@@ -1,4 +1,5 @@
 use spandrel_health::{HealthStatus, OperationalStatus, Status};
+use spandrel_shared::RepairShare;
 
 use super::*;
 use crate::admin::api::{DriveFill, Progress};
@@ -18,7 +19,14 @@ fn details() -> PoolDetails {
             copies_default: 3,
             volume_bytes_max: 1 << 39,
         },
-        settings: PoolSettings { rebuild_after_drive_s: 900, rebuild_after_node_s: 5400, balance: true },
+        settings: PoolSettings {
+            rebuild_after_drive_s: 900,
+            rebuild_after_node_s: 5400,
+            balance: true,
+            repair_share: RepairShare::High,
+            retire_slow: true,
+            scrub_period_s: 10 * 86_400,
+        },
         fullest: fill("n1-d2", 612),
         emptiest: fill("n4-d1", 15),
         jobs: vec![Job {
@@ -44,6 +52,9 @@ fn a_pool_is_told_in_a_screen() {
         "1 TiB of 4 TiB promised to volumes (25 %)",
         "from n4-d1 1.5 % to n1-d2 61.2 %: 120 copies",
         "after 15 min (drives), 1 h 30 min (nodes)",
+        "repair   high: 8 pieces",
+        "drives that were slow three times are retired",
+        "is read and compared once in 10 d",
         "40 copies of slabs (10 GiB at most) are yet to be built",
         "of these 3 wait",
         "Regeneration",
@@ -67,4 +78,10 @@ fn a_pool_at_rest_says_so() {
     let text = render(&resting);
     assert!(text.contains("as even as it can be") && text.contains("nothing is being repaired"), "{text}");
     assert!(!text.contains("wait"), "{text}");
+}
+
+#[test]
+fn a_pool_that_is_not_scrubbed_by_itself_says_so() {
+    let settings = PoolSettings { scrub_period_s: 0, ..details().settings };
+    assert!(render_settings(&settings).contains("only when asked for (`spandrel scrub`)"));
 }

@@ -4,19 +4,21 @@ use std::fmt::Write as _;
 
 use spandrel_shared::size::format_size;
 
+use crate::admin::administration::unix_ms;
 use crate::admin::api::{
-    self, LegStatus, Progress, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeStatus,
+    self, LegStatus, Progress, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeResize, VolumeResized,
+    VolumeStatus,
 };
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{
     Output, OutputArguments, VolumeArguments, VolumeCommand, VolumeCreateArguments, VolumeDeleteArguments,
-    VolumeMoveArguments,
+    VolumeMoveArguments, VolumeResizeArguments,
 };
-use crate::commands::verify;
+use crate::commands::{scrub_text, verify};
 use crate::confirm::confirm;
 use crate::failure::{EXIT_OK, Outcome};
 use crate::table::{Table, count_text};
-use crate::text::{copies_text, json, percent, quoted, say};
+use crate::text::{copies_text, counted, json, percent, quoted, say};
 
 /// Carries out a command about volumes.
 pub fn volume(client: &Client, command: &VolumeCommand) -> Outcome {
@@ -25,6 +27,7 @@ pub fn volume(client: &Client, command: &VolumeCommand) -> Outcome {
         VolumeCommand::List(arguments) => list(client, *arguments),
         VolumeCommand::Get(arguments) => get(client, arguments),
         VolumeCommand::Move(arguments) => move_to(client, arguments),
+        VolumeCommand::Resize(arguments) => resize(client, arguments),
         VolumeCommand::Delete(arguments) => delete(client, arguments),
         VolumeCommand::Verify(arguments) => verify(client, arguments),
     }
@@ -88,6 +91,51 @@ fn move_to(client: &Client, arguments: &VolumeMoveArguments) -> Outcome {
     Ok(EXIT_OK)
 }
 
+fn resize(client: &Client, arguments: &VolumeResizeArguments) -> Outcome {
+    let path = path_with(api::VOLUME_RESIZE, &arguments.name);
+    let asked = VolumeResize { size: arguments.size, dry_run: arguments.dry_run };
+    let answer: VolumeResized = client.post(&path, &asked)?;
+    for warning in &answer.warnings {
+        eprintln!("warning: {warning}");
+    }
+    say(&match arguments.output.output {
+        Output::Table => render_resized(&answer, arguments.dry_run),
+        Output::Json => json(&answer),
+    });
+    Ok(EXIT_OK)
+}
+
+/// What became of a volume's size, or would.
+fn render_resized(answer: &VolumeResized, dry_run: bool) -> String {
+    let name = &answer.volume.name;
+    let (former, size) = (format_size(answer.former_bytes), format_size(answer.size_bytes));
+    if answer.former_bytes == answer.size_bytes {
+        return format!("volume {name} has {size} already\n");
+    }
+    let mut text = match dry_run {
+        true => format!("volume {name} would grow from {former} to {size}\n"),
+        false => format!("volume {name} has grown from {former} to {size}\n"),
+    };
+    if answer.slabs > 0 {
+        let mut drives = Table::new(&["DRIVE", ">SLABS"]);
+        for copies in &answer.copies {
+            drives.row([copies.drive.clone(), copies.slabs.to_string()]);
+        }
+        let comes = if dry_run { "would come" } else { "came" };
+        let slabs = counted(answer.slabs, "slab");
+        let _ = write!(
+            text,
+            "\n{slabs} {comes}, in {} each:\n\n{}",
+            copies_text(answer.volume.copies),
+            drives.render()
+        );
+    }
+    if !dry_run {
+        text += "\nclients that are connected see the new size when they connect anew\n";
+    }
+    text
+}
+
 fn delete(client: &Client, arguments: &VolumeDeleteArguments) -> Outcome {
     let path = path_with(api::VOLUME, &arguments.name);
     let volume: VolumeStatus = client.get(&path)?;
@@ -146,7 +194,10 @@ fn render(volume: &VolumeStatus) -> String {
     };
     line("volume", &format!("{} ({})", volume.name, volume.id));
     line("status", &volume.status.to_string());
-    line("size", &format!("{} in {}", format_size(volume.size_bytes), copies_text(volume.copies)));
+    let grows = volume
+        .grows_to_bytes
+        .map_or_else(String::new, |size_bytes| format!(", growing to {}", format_size(size_bytes)));
+    line("size", &format!("{} in {}{grows}", format_size(volume.size_bytes), copies_text(volume.copies)));
     line("stored", &format!("{} on all drives together", format_size(volume.stored_bytes)));
     let owner = match (&volume.owner, volume.is_serving) {
         (Some(owner), true) => format!("{owner} (epoch {})", volume.epoch),
@@ -170,6 +221,9 @@ fn render(volume: &VolumeStatus) -> String {
         volume.owner.as_deref().unwrap_or("its owner"),
     );
     line("traffic", &did);
+    if let Some(scrub) = &volume.scrub {
+        line("scrub", &scrub_text(scrub, unix_ms()));
+    }
     let mut legs = Table::new(&["DRIVE", "STATE", ">SLABS", "RESYNC"]);
     for leg in &volume.legs {
         let resync = leg.resync.map_or_else(String::new, |progress| percent(progress.done, progress.total));

@@ -23,6 +23,7 @@ pub(crate) fn long_volume() -> VolumeStatus {
         name: "v".repeat(63),
         id: VolumeId::from_random(1, 2),
         size_bytes: 1 << 40,
+        grows_to_bytes: None,
         copies: 3,
         status: Status {
             health: HealthStatus::Unknown,
@@ -43,6 +44,7 @@ pub(crate) fn long_volume() -> VolumeStatus {
         exports: (1..=3).map(export).collect(),
         traffic: Traffic { reads: 1_234_567, writes: 2, read_bytes: 4096, write_bytes: 8192 },
         created_unix_ms: 0,
+        scrub: None,
     }
 }
 
@@ -82,4 +84,31 @@ fn without_an_owner_any_node_that_runs_is_advised() {
     let down = |export: &Export| Export { is_up: false, ..export.clone() };
     let all_down = VolumeStatus { exports: volume.exports.iter().map(down).collect(), ..volume };
     assert!(!render(&all_down).contains("ready to paste"), "nothing can be used");
+}
+
+fn resized(former_bytes: u64, size_bytes: u64, slabs: u64) -> VolumeResized {
+    let copies = (1..=3).map(|number| api::DriveCopies { drive: format!("n{number}/d1"), slabs }).collect();
+    let volume = VolumeStatus { name: "v".to_owned(), ..long_volume() };
+    VolumeResized { volume, former_bytes, size_bytes, slabs, copies, warnings: Vec::new() }
+}
+
+#[test]
+fn what_became_of_a_size_is_told() {
+    let grown = render_resized(&resized(1 << 30, 3 << 30, 8), false);
+    for part in ["v has grown from 1 GiB to 3 GiB", "8 slabs came, in 3 copies each", "n3/d1", "connect anew"]
+    {
+        assert!(grown.contains(part), "{part}: {grown}");
+    }
+    let would = render_resized(&resized(1 << 30, 3 << 30, 8), true);
+    assert!(would.contains("would grow") && would.contains("8 slabs would come"), "{would}");
+    assert!(!would.contains("connect anew"), "{would}");
+    // Within the last slab, or after another owner had begun, there is nothing to list.
+    assert!(!render_resized(&resized(1 << 30, 3 << 30, 0), false).contains("DRIVE"));
+    assert_eq!(render_resized(&resized(1 << 30, 1 << 30, 0), false), "volume v has 1 GiB already\n");
+}
+
+#[test]
+fn a_volume_that_grows_says_so() {
+    let growing = VolumeStatus { grows_to_bytes: Some(2 << 40), ..long_volume() };
+    assert!(render(&growing).contains("1 TiB in 3 copies, growing to 2 TiB"), "{}", render(&growing));
 }

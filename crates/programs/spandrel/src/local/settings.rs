@@ -18,6 +18,7 @@ use spandrel_shared::size::format_size;
 use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
 
 use crate::arguments::UpArguments;
+use crate::program::VERSION;
 
 /// The format of the directory that this version makes, and the newest that it knows.
 pub const FORMAT: u32 = 1;
@@ -86,7 +87,7 @@ impl Settings {
         Ok(Self {
             format: FORMAT,
             complete: false,
-            created_by: env!("CARGO_PKG_VERSION").to_owned(),
+            created_by: VERSION.to_owned(),
             cluster: ClusterId::from_random(random(), random()),
             memory: arguments.memory,
             nodes: (1..=nodes).map(|number| node(number, NodeId::from_random(random(), random()))).collect(),

@@ -1,10 +1,8 @@
 //! `spandrel up`: a cluster of several nodes in this process, in the foreground.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spandrel_health::{OperationalStatus, Status};
 use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 use tokio::net::UnixListener;
@@ -14,6 +12,7 @@ use super::claim::{Claim, claim};
 use super::cluster::{LocalCluster, RunOptions};
 use super::flush;
 use crate::admin::api::ClusterStatus;
+use crate::admin::events::tell_faults;
 use crate::admin::server::{self, Caller};
 use crate::arguments::UpArguments;
 use crate::directory::Directory;
@@ -63,8 +62,10 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     if let Some(status) = settled {
         say(&banner(&status, is_new));
         let watch = tokio::spawn(watch(Arc::clone(&cluster)));
+        let telling = tokio::spawn(tell_faults(Arc::clone(&cluster.administration), WATCH_INTERVAL));
         interrupted.next().await;
         watch.abort();
+        telling.abort();
     }
     say("stopping (once more to stop at once)\n");
     serving.abort();
@@ -178,40 +179,12 @@ fn banner(status: &ClusterStatus, is_new: bool) -> String {
     text
 }
 
-/// Tells what changes.
+/// Tells of nodes that have ended by themselves.
 async fn watch(cluster: Arc<LocalCluster>) {
-    let mut known: BTreeMap<String, Status> = BTreeMap::new();
-    let mut is_first = true;
     loop {
         for name in cluster.nodes.take_ended() {
             tracing::error!("node {name} has ended by itself: report this with the log");
         }
-        if let Ok(facts) = cluster.administration.facts().await {
-            let nodes = facts.nodes().into_iter().map(|node| (format!("node {}", node.name), node.status));
-            let drives =
-                facts.drives().into_iter().map(|drive| (format!("drive {}", drive.name), drive.status));
-            let volumes =
-                facts.volumes().into_iter().map(|volume| (format!("volume {}", volume.name), volume.status));
-            let now: BTreeMap<String, Status> = nodes.chain(drives).chain(volumes).collect();
-            if !is_first {
-                tell_changes(&known, &now);
-            }
-            (known, is_first) = (now, false);
-        }
         tokio::time::sleep(WATCH_INTERVAL).await;
-    }
-}
-
-fn tell_changes(before: &BTreeMap<String, Status>, now: &BTreeMap<String, Status>) {
-    for (name, status) in now {
-        let was_healthy = before.get(name).is_none_or(Status::is_healthy);
-        match before.get(name) {
-            Some(known) if known == status => {}
-            // A new volume that is not served yet: that passes.
-            None if status.operational == [OperationalStatus::Starting] => {}
-            _ if status.is_healthy() && was_healthy => {}
-            _ if status.is_healthy() => tracing::warn!("{name} is {status} again"),
-            _ => tracing::warn!("{name} is {status}"),
-        }
     }
 }

@@ -60,7 +60,7 @@ impl Admission {
         let holder = Holder { node: request.node, key: &request.key, addresses: &addresses };
         let certificate_pem = self.authority.issue(&holder)?;
         self.put_server(request).await?;
-        tracing::warn!("{} {} has joined", if request.witness { "witness" } else { "node" }, request.name);
+        tracing::info!("{} {} has joined", if request.witness { "witness" } else { "node" }, request.name);
         Ok(JoinAnswer {
             cluster_name: self.cluster.name.clone(),
             authority_pem: self.authority.certificate_pem().to_owned(),

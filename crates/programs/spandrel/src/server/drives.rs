@@ -1,6 +1,7 @@
 //! The drives that are given to a server's node.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use spandrel_cluster::{ClusterState, MediaClass, StateError};
 use spandrel_shared::{DriveId, Error};
@@ -52,7 +53,7 @@ pub async fn add_drive(
         note_media(state, id, media).await;
     }
     let name = drive_name(&settings.name, path).unwrap_or_else(|| path.to_owned());
-    tracing::warn!("drive {name} was added");
+    tracing::info!("drive {name} was added");
     Ok(DriveAdded { name, size_bytes: report.size_bytes, media })
 }
 
@@ -73,7 +74,23 @@ pub async fn let_go(
         ));
     }
     let location = node.ask(move |node| async move { node.let_go_drive(drive).await }).await?;
-    let Some(location) = location else { return Ok(()) };
+    location.map_or(Ok(()), |location| forget(keeper, &location))
+}
+
+/// Forgets the drives of which the node lets go by itself, as they were taken out of the pool and nobody could tell it:
+/// wiped, they would be taken for new ones at the next start. Ends with the node.
+pub async fn forget_let_go(node: NodeHandle, keeper: Arc<StateMemberKeeper>) {
+    while let Ok(locations) = node.ask(|node| async move { node.drives_let_go().await }).await {
+        for location in locations {
+            // What cannot be written down now is found again with the next start.
+            if let Err(error) = forget(&keeper, &location) {
+                tracing::error!("{error}");
+            }
+        }
+    }
+}
+
+fn forget(keeper: &StateMemberKeeper, location: &str) -> Result<(), Error> {
     let prefix = drive_prefix();
     keeper.change(|settings| settings.drives.retain(|path| format!("{prefix}{path}") != location))
 }

@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use spandrel_cluster::{ClusterState, NodeRecord};
+use spandrel_cluster::{ClusterState, NodeRecord, WitnessRecord};
 use spandrel_node::NodeReport;
 use spandrel_shared::{Error, NodeId};
 
@@ -16,6 +16,7 @@ use super::Port;
 use crate::admin::administration::state_error;
 use crate::admin::http::{HttpClient, Place};
 use crate::admin::nodes::{NodeAccess, NodeEntry, Nodes};
+use crate::admin::servers::{ServerAccess, ServerEntry};
 use crate::node_state::NodeState;
 use crate::node_thread::NodeHandle;
 
@@ -47,6 +48,30 @@ impl Peers {
             NodeEntry { name: record.name, id, nbd_addresses: Vec::new(), access }
         };
         Ok(nodes.into_iter().map(entry).collect())
+    }
+
+    /// All servers, witnesses first, the nodes in the order in which they joined. `own` is this one.
+    pub async fn servers(&self, own: NodeId) -> Result<Vec<ServerEntry>, Error> {
+        let witnesses = self.state.witnesses().await.map_err(state_error)?;
+        let nodes = self.state.nodes().await.map_err(state_error)?;
+        let witnesses = witnesses.into_iter().map(|(id, stored)| {
+            let WitnessRecord { name, addresses, joined_unix_ms, .. } = stored.record;
+            (id, true, name, addresses, joined_unix_ms)
+        });
+        let nodes = nodes.into_iter().map(|(id, stored)| {
+            let NodeRecord { name, addresses, joined_unix_ms, .. } = stored.record;
+            (id, false, name, addresses, joined_unix_ms)
+        });
+        let mut servers: Vec<_> = witnesses.chain(nodes).collect();
+        servers.sort_by_key(|(id, is_witness, _, _, joined_unix_ms)| (!is_witness, *joined_unix_ms, *id));
+        let entry = |(id, is_witness, name, addresses, _): (NodeId, bool, String, Vec<String>, u64)| {
+            let access = match id == own {
+                true => ServerAccess::Here,
+                false => ServerAccess::There(self.client(&addresses)),
+            };
+            ServerEntry { name, id, is_witness, access }
+        };
+        Ok(servers.into_iter().map(entry).collect())
     }
 
     /// Asks a server that listens at these addresses.

@@ -20,6 +20,7 @@ use super::settings::{ServerSettings, StatePlace};
 use crate::admin::administration::{state_error, unix_ms};
 use crate::admin::api::{self, ServerRemove, ServerRemoved, Standing};
 use crate::admin::http::{HttpClient, Place};
+use crate::admin::retire::check_none_waits;
 use crate::node_state::NodeState;
 
 /// How often a removal is begun anew when something else changes at the same time.
@@ -52,6 +53,11 @@ pub async fn remove(
             "it is the one that was asked",
             "stop it, and ask another server of the cluster",
         ));
+    }
+    if !request.witness {
+        let generation = state.cluster().await.map_err(state_error)?.map(|stored| stored.record.generation);
+        let waiting = state.unsettled(generation.unwrap_or_default()).await.map_err(state_error)?;
+        check_none_waits(&format!("the node {name} is not removed"), &waiting)?;
     }
     if let Some(etcd) = etcd
         && !request.dry_run

@@ -2,7 +2,8 @@
 //!
 //! It starts from the state upwards: its member of etcd if it has one, the state, the node, the admin API. Only then
 //! does it tell its service manager that it is ready. It stops the other way around, so that clients are answered
-//! before the state goes.
+//! before the state goes. Told to begin anew, it stops in the same way, and its process runs what its program's file is
+//! then: whoever looks after the process sees it go on.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,11 +21,12 @@ use spandrel_state_etcd::{EtcdIdentity, EtcdOptions, EtcdState, client_endpoints
 use spandrel_trust::{Credentials, Fingerprint, JoinToken, common_name};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 use super::Port;
 use super::admission::Admission;
 use super::backups::keep_backups;
-use super::drives::{add_drive, forget_removed, let_go};
+use super::drives::{add_drive, forget_let_go, forget_removed, let_go};
 use super::generation::{namespace, present};
 use super::listener::TlsListener;
 use super::peers::Peers;
@@ -36,14 +38,17 @@ use crate::admin::api::{
     DriveAdd, DriveAdded, JoinAnswer, JoinRequest, ServerRemove, ServerRemoved, StateIdentity, StateMember,
     StateStatus,
 };
+use crate::admin::events::tell_faults;
 use crate::admin::nodes::Nodes;
 use crate::admin::server::{self, Caller};
+use crate::admin::servers::ServerEntry;
 use crate::arguments::LogArguments;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::node_state::NodeState;
 use crate::node_thread::{NodeHandle, NodeThread};
 use crate::notify::notify;
+use crate::program::Program;
 use crate::text::say;
 use crate::{drive_prefix, log, open_files};
 
@@ -53,6 +58,9 @@ const STATE_PAUSE: Duration = Duration::from_millis(200);
 /// How often the other servers are asked at a start whether this one still belongs to them, as long as the state does
 /// not answer.
 const STANDING_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How often it is looked what is the matter with the cluster, to tell it in the log.
+const FAULTS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long the node may take to stop in order before that is given up. With the time that etcd may take after it, a
 /// service manager's 90 seconds suffice.
@@ -70,9 +78,22 @@ pub fn run(directory: Directory, witness: bool, log_arguments: LogArguments) -> 
     open_files::raise();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
-    let ended = runtime.block_on(serve(directory, settings));
+    let program = Arc::new(Program::of_this_process());
+    let ended = match runtime.block_on(serve(directory, settings, Arc::clone(&program))) {
+        Ok(End::Asked(status)) => Ok(status),
+        Ok(End::BeginAnew) => program.begin_anew().map(|never| match never {}),
+        Err(error) => Err(error),
+    };
     // Whoever reads only the log learns of it, too.
     ended.inspect_err(|error| tracing::error!(code = %error.code, "the server ends: {error}"))
+}
+
+/// How a server has ended that was not hindered.
+enum End {
+    /// The process ends with this exit status.
+    Asked(u8),
+    /// The process begins anew.
+    BeginAnew,
 }
 
 fn check_kind(settings: &ServerSettings, witness: bool) -> Result<(), Error> {
@@ -92,59 +113,83 @@ fn check_kind(settings: &ServerSettings, witness: bool) -> Result<(), Error> {
     ))
 }
 
-async fn serve(directory: Directory, settings: ServerSettings) -> Outcome {
+async fn serve(directory: Directory, settings: ServerSettings, program: Arc<Program>) -> Result<End, Error> {
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate()].into_iter().map(signal);
     let mut ending = Ending {
         interrupt: signals.next().expect("there are two").map_err(no_signals)?,
         terminate: signals.next().expect("there are two").map_err(no_signals)?,
     };
     let keeper = StateMemberKeeper::new(directory.clone(), settings.clone());
+    let anew = Arc::new(Anew { program, asked: Notify::new() });
     tokio::select! {
-        running = Running::start(directory, settings, Arc::clone(&keeper)) => {
+        running = Running::start(directory, settings, Arc::clone(&keeper), Arc::clone(&anew)) => {
             let running = running?;
             running.tell_ready();
-            let must_end = tokio::select! {
-                () = ending.next() => None,
-                why = keeper.must_end() => Some(why),
+            let end = tokio::select! {
+                () = ending.next() => Ok(End::Asked(EXIT_OK)),
+                () = anew.asked.notified() => Ok(End::BeginAnew),
+                why = keeper.must_end() => Err(why),
             };
-            notify("STOPPING=1");
-            if let Some(why) = &must_end {
+            // A service manager that was told of a stop would not expect a process that goes on.
+            notify(if matches!(end, Ok(End::BeginAnew)) { "STATUS=beginning anew" } else { "STOPPING=1" });
+            if let Err(why) = &end {
                 tracing::error!("{why}: it ends");
             }
-            say("stopping (once more to stop at once)\n");
-            let stopped = tokio::select! {
-                // What goes on beside the node ends first in any case.
-                biased;
-                stopped = tokio::time::timeout(STOP_TIME_MAX, running.stop()) => stopped.is_ok(),
-                () = ending.next() => false,
-            };
-            if end_member(&keeper, &mut ending).await && stopped {
-                say("stopped\n");
-                return must_end.map_or(Ok(EXIT_OK), Err);
-            }
-            // What was answered is on the drives; the next start recovers as from a crash.
-            say("stopped without waiting for everything\n");
-            std::process::exit(1)
+            stop(running, &keeper, &mut ending, end).await
         }
         () = ending.next() => {
             end_member(&keeper, &mut ending).await;
             say("stopped before it was ready\n");
-            Ok(EXIT_OK)
+            Ok(End::Asked(EXIT_OK))
         }
     }
+}
+
+/// Stops in order, and says how that ends. Whoever is told to end while it stops to begin anew ends for good.
+async fn stop(
+    running: Running,
+    keeper: &StateMemberKeeper,
+    ending: &mut Ending,
+    end: Result<End, Error>,
+) -> Result<End, Error> {
+    let begins_anew = matches!(end, Ok(End::BeginAnew));
+    say(match begins_anew {
+        true => "stopping to begin anew\n",
+        false => "stopping (once more to stop at once)\n",
+    });
+    let (stopped, told) = tokio::select! {
+        // What goes on beside the node ends first in any case.
+        biased;
+        stopped = tokio::time::timeout(STOP_TIME_MAX, running.stop()) => (stopped.is_ok(), false),
+        () = ending.next() => (false, true),
+    };
+    let member_ended = end_member(keeper, ending).await;
+    if member_ended && stopped {
+        say("stopped\n");
+        return end;
+    }
+    // What was answered is on the drives; the next start recovers as from a crash.
+    say("stopped without waiting for everything\n");
+    if begins_anew && member_ended && !told {
+        return end;
+    }
+    std::process::exit(1)
+}
+
+/// The program of this process, and whether it was asked to begin anew.
+struct Anew {
+    program: Arc<Program>,
+    asked: Notify,
 }
 
 /// Ends the server's member of etcd, however the node ended: nobody looks after it from here on. Whether it has ended; if
 /// it was not waited for, it was told to.
 async fn end_member(keeper: &StateMemberKeeper, ending: &mut Ending) -> bool {
     tokio::select! {
+        // The member is told before anything is waited for.
         biased;
         ended = keeper.end_member() => ended.inspect_err(|error| tracing::error!("{error}")).is_ok(),
-        () = ending.next() => {
-            // The task that keeps it tells it.
-            tokio::task::yield_now().await;
-            false
-        }
+        () = ending.next() => false,
     }
 }
 
@@ -180,6 +225,7 @@ impl Running {
         directory: Directory,
         settings: ServerSettings,
         keeper: Arc<StateMemberKeeper>,
+        anew: Arc<Anew>,
     ) -> Result<Self, Error> {
         let pki = Pki(&directory);
         let credentials = pki.credentials(settings.cluster)?;
@@ -202,12 +248,12 @@ impl Running {
             true => None,
             false => Some(start_node(&directory, &settings, &credentials, &etcd).await?),
         };
-        let peers = Peers {
+        let peers = Arc::new(Peers {
             state: state.clone(),
             own: node.as_ref().map(|node| (settings.node, node.handle())),
             tls: Arc::new(credentials.client()?),
             name: credentials.common_name()?,
-        };
+        });
         let admission = match settings.witness {
             true => None,
             false => Some(Admission {
@@ -227,15 +273,17 @@ impl Running {
             state: state.clone(),
             fingerprint: credentials.fingerprint()?,
             admission,
+            peers: Arc::clone(&peers),
+            anew,
         };
         let administration = Administration::new(
             process,
             cluster,
             state.clone(),
-            Arc::new(peers) as Arc<dyn Nodes>,
+            peers as Arc<dyn Nodes>,
             Some(Arc::new(own)),
         );
-        let router = server::router(administration);
+        let router = server::router(Arc::clone(&administration));
         let mut tasks = vec![serve_here(&directory, router.clone())?];
         let tls = Arc::new(credentials.server(true)?);
         for address in settings.addresses(Port::Admin) {
@@ -246,8 +294,12 @@ impl Running {
                 let _ = axum::serve(listener, service).await;
             }));
         }
+        tasks.push(tokio::spawn(tell_faults(Arc::clone(&administration), FAULTS_INTERVAL)));
         let (backed_up, directory_of_backups) = (state.clone(), directory.clone());
         tasks.push(tokio::spawn(async move { keep_backups(directory_of_backups, backed_up).await }));
+        if let Some(node) = &node {
+            tasks.push(tokio::spawn(forget_let_go(node.handle(), Arc::clone(&keeper))));
+        }
         let keeping = Arc::clone(&keeper);
         tasks.push(tokio::spawn(async move { keeping.keep(etcd, state).await }));
         Ok(Self { settings, directory, node, tasks })
@@ -445,6 +497,7 @@ async fn found(
         joined_unix_ms: founding.created_unix_ms,
         key_digest: Some(founding.key_digest.clone()),
         maintenance_since_unix_ms: None,
+        place: Default::default(),
     };
     // The token before the node: with the node the cluster is whole, and a token that was revoked does not come back.
     let time_left = founding.join_expires_unix_ms.saturating_sub(unix_ms());
@@ -520,6 +573,8 @@ struct OwnServer {
     fingerprint: Fingerprint,
     /// None for a witness, which does not have the authority's key.
     admission: Option<Admission>,
+    peers: Arc<Peers>,
+    anew: Arc<Anew>,
 }
 
 impl OwnServer {
@@ -631,5 +686,17 @@ impl Server for OwnServer {
 
     fn fingerprint(&self) -> Result<Fingerprint, Error> {
         Ok(self.fingerprint)
+    }
+
+    fn servers(&self) -> BoxFuture<'_, Result<Vec<ServerEntry>, Error>> {
+        async move { self.peers.servers(self.keeper.settings().node).await }.boxed()
+    }
+
+    fn program(&self) -> &Program {
+        &self.anew.program
+    }
+
+    fn begin_anew(&self) {
+        self.anew.asked.notify_one();
     }
 }

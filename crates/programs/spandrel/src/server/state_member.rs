@@ -32,6 +32,7 @@ use super::settings::{Pki, ServerSettings, StatePlace, not_writable};
 use super::state_plan::{OwnMember, PlannedMember, PlannedServer, Step, next_step};
 use crate::admin::administration::{state_error, unix_ms};
 use crate::directory::Directory;
+use crate::log::ALL_CLEAR;
 use crate::node_state::NodeState;
 
 /// How often it is looked who keeps the state and who should: etcd tells nobody when that changes.
@@ -369,7 +370,7 @@ impl StateMemberKeeper {
                     "{name} has not said for {} seconds that it runs; `spandrel status` shows what that means",
                     AWAKE_TIME.as_secs()
                 ),
-                (false, true) => tracing::warn!("{name} says that it runs"),
+                (false, true) => tracing::info!(target: ALL_CLEAR, "{name} says that it runs"),
                 _ => {}
             }
         }
@@ -422,7 +423,7 @@ impl StateMemberKeeper {
             Step::Begin => self.begin(Beginning::added(members, &settings.name)?).await,
             Step::Promote(id) => {
                 match etcd.promote_member(id).await {
-                    Ok(()) => tracing::warn!("this server keeps the cluster's state, with a vote"),
+                    Ok(()) => tracing::info!("this server keeps the cluster's state, with a vote"),
                     // It does not have all yet.
                     Err(error) => tracing::debug!("no vote yet: {error}"),
                 }

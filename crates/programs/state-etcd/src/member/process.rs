@@ -8,7 +8,8 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_channel::oneshot;
@@ -44,10 +45,74 @@ const VERSION_MIN: (u32, u32) = (3, 4);
 /// that is for every etcd.
 const UNSUPPORTED_ARCH: &str = "ETCD_UNSUPPORTED_ARCH";
 
+/// Tells a member's process to end: whichever runs at the moment, and any that comes after it.
+#[derive(Clone, Default)]
+pub struct Ender(Arc<Mutex<Ending>>);
+
+#[derive(Default)]
+struct Ending {
+    is_wanted: bool,
+    process: Option<Arc<Handle>>,
+}
+
+impl Ender {
+    fn locked(&self) -> MutexGuard<'_, Ending> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on it is this process.
+    pub fn follow(&self, process: &MemberProcess) {
+        let mut ending = self.locked();
+        ending.process = Some(Arc::clone(&process.handle));
+        ending.tell();
+    }
+
+    /// The process is told when this returns.
+    pub fn end(&self) {
+        let mut ending = self.locked();
+        ending.is_wanted = true;
+        ending.tell();
+    }
+}
+
+impl Ending {
+    fn tell(&self) {
+        let Some(process) = self.process.as_ref().filter(|_| self.is_wanted) else { return };
+        if let Err(error) = process.tell() {
+            tracing::error!("etcd cannot be told to end: {error}");
+        }
+    }
+}
+
+/// A process, whatever its number comes to mean.
+struct Handle {
+    process: OwnedFd,
+    /// Whether it was told to end in order.
+    is_told: AtomicBool,
+}
+
+impl Handle {
+    /// Tells the process to end in order, if nobody has.
+    fn tell(&self) -> IoResult<()> {
+        match self.is_told.swap(true, Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.send(Signal::TERM),
+        }
+    }
+
+    /// Sends a signal, unless the process has ended.
+    fn send(&self, signal: Signal) -> IoResult<()> {
+        match pidfd_send_signal(&self.process, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 /// A member's process that runs, or has run.
 pub struct MemberProcess {
     id: Pid,
-    handle: Arc<OwnedFd>,
+    handle: Arc<Handle>,
     /// Hears of its end.
     end: oneshot::Receiver<()>,
     log: PathBuf,
@@ -125,7 +190,8 @@ impl MemberProcess {
     }
 
     fn open(id: Pid, settings: &MemberSettings) -> IoResult<Self> {
-        let handle = Arc::new(pidfd_open(id, PidfdFlags::empty())?);
+        let process = pidfd_open(id, PidfdFlags::empty())?;
+        let handle = Arc::new(Handle { process, is_told: AtomicBool::new(false) });
         let end = await_end(Arc::clone(&handle))?;
         Ok(Self { id, handle, end, log: Paths(&settings.folder).log() })
     }
@@ -141,7 +207,7 @@ impl MemberProcess {
         let _ = (&mut self.end).await;
         // Only for a child of this process is there anything to know, and to be cleared away.
         let status =
-            waitid(WaitId::PidFd(self.handle.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+            waitid(WaitId::PidFd(self.handle.process.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         let how = status.ok().flatten().map_or("it ended".to_owned(), |status| how_it_ended(&status));
         match last_line(&self.log) {
             Some(line) => format!("{how}; it said last: {line}"),
@@ -151,15 +217,13 @@ impl MemberProcess {
 
     /// Ends it: in order, which hands leadership over, or at once if it does not follow.
     pub async fn stop(&mut self) -> IoResult<()> {
-        for (signal, time_max) in [(Signal::TERM, STOP_TIME_MAX), (Signal::KILL, KILL_TIME_MAX)] {
-            match pidfd_send_signal(&self.handle, signal) {
-                Ok(()) => {}
-                Err(Errno::SRCH) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
-            if tokio::time::timeout(time_max, self.ended()).await.is_ok() {
-                return Ok(());
-            }
+        self.handle.tell()?;
+        if tokio::time::timeout(STOP_TIME_MAX, self.ended()).await.is_ok() {
+            return Ok(());
+        }
+        self.handle.send(Signal::KILL)?;
+        if tokio::time::timeout(KILL_TIME_MAX, self.ended()).await.is_ok() {
+            return Ok(());
         }
         Err(IoError::other(format!("process {} has been killed, and does not end", self.id())))
     }
@@ -217,13 +281,13 @@ fn check_data(settings: &MemberSettings) -> Result<(), Error> {
 
 /// Waits for a process's end on a thread of its own: it need not be a child of this one. The thread ends as well
 /// when nobody wants to know any more.
-fn await_end(process: Arc<OwnedFd>) -> IoResult<oneshot::Receiver<()>> {
+fn await_end(process: Arc<Handle>) -> IoResult<oneshot::Receiver<()>> {
     let (ended, end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("spandrel-etcd-end".to_owned());
     thread.spawn(move || {
         while !ended.is_canceled() {
             // It can be read once the process has ended.
-            match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&LOOK_INTERVAL)) {
+            match poll(&mut [PollFd::new(&process.process, PollFlags::IN)], Some(&LOOK_INTERVAL)) {
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => break,
                 Err(error) => {

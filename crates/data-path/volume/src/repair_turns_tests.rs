@@ -1,0 +1,105 @@
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use spandrel_platform::{Executor, Instant};
+use spandrel_shared::RepairShare;
+
+use super::{QUIET_TIME, RepairTurns, Turn};
+
+/// Turns that were given, in their order.
+type Given = Rc<RefCell<Vec<(u32, Turn)>>>;
+
+struct Node {
+    executor: Executor,
+    turns: RepairTurns,
+    given: Given,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self { executor: Executor::new(), turns: RepairTurns::default(), given: Given::default() }
+    }
+
+    /// Has somebody ask for a turn.
+    fn ask(&self, who: u32, now: Instant, share: RepairShare) {
+        let (turns, given) = (self.turns.clone(), Rc::clone(&self.given));
+        self.executor.spawn(async move {
+            let turn = turns.take(now, share).await;
+            given.borrow_mut().push((who, turn));
+        });
+        while self.executor.run_ready() {}
+    }
+
+    fn given(&self) -> Vec<u32> {
+        self.given.borrow().iter().map(|(who, _)| *who).collect()
+    }
+
+    /// Has the first of those who have a turn end.
+    fn end_first(&self) {
+        let first = self.given.borrow_mut().remove(0);
+        drop(first);
+        while self.executor.run_ready() {}
+    }
+}
+
+#[test]
+fn as_many_as_the_share_says_copy_at_once_and_the_others_follow_in_order() {
+    for share in RepairShare::ALL {
+        let node = Node::new();
+        let start = Instant::from_nanoseconds(5);
+        (0..20).for_each(|who| node.ask(who, start, share));
+        let at_once = share.pieces_at_once() as u32;
+        for first in 0..20 {
+            assert_eq!(node.given(), (first..20.min(first + at_once)).collect::<Vec<_>>(), "{share}");
+            node.end_first();
+        }
+        assert_eq!(node.turns.inner.taken.get(), 0);
+    }
+}
+
+#[test]
+fn all_turns_are_taken_while_clients_are_silent() {
+    let node = Node::new();
+    let start = Instant::from_nanoseconds(5);
+    node.turns.note_client();
+    (0..20).for_each(|who| node.ask(who, start, RepairShare::Low));
+    assert_eq!(node.given().len(), 2);
+    let later = start + QUIET_TIME;
+    node.ask(20, later, RepairShare::Low);
+    assert_eq!(node.given().len(), 16);
+    node.turns.note_client();
+    node.ask(21, later + Duration::from_millis(1), RepairShare::Low);
+    for left in (2..16).rev() {
+        node.end_first();
+        assert_eq!(node.given().len(), left, "what is being copied goes on, and nothing else begins");
+    }
+    node.end_first();
+    assert_eq!(node.given(), [15, 16], "the next in line");
+}
+
+#[test]
+fn a_turn_that_nobody_waits_for_any_more_passes_on() {
+    let node = Node::new();
+    let start = Instant::from_nanoseconds(5);
+    node.ask(0, start, RepairShare::VeryLow);
+    let turns = node.turns.clone();
+    let forgotten = Box::pin(async move { turns.take(start, RepairShare::VeryLow).await });
+    // Polled once, it is in the queue.
+    let waiting = Rc::new(RefCell::new(Some(forgotten)));
+    let own = Rc::clone(&waiting);
+    node.executor.spawn(async move {
+        let mut future = own.borrow_mut().take().expect("it is there");
+        let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_pending()));
+        assert!(polled.await);
+        own.replace(Some(future));
+    });
+    while node.executor.run_ready() {}
+    node.ask(2, start, RepairShare::VeryLow);
+    assert_eq!(node.given(), [0]);
+    drop(waiting.take());
+    node.end_first();
+    assert_eq!(node.given(), [2]);
+}

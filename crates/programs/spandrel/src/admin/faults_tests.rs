@@ -1,0 +1,89 @@
+use spandrel_cluster::DriveState;
+use spandrel_node::DriveAway;
+use spandrel_shared::Version;
+
+use super::*;
+use crate::admin::testing::*;
+
+fn faults(facts: &Facts) -> Vec<Fault> {
+    faults_with(facts, &[])
+}
+
+/// Without what it says of the pool's reserve: three small drives have none.
+fn faults_with(facts: &Facts, members: &[StateMember]) -> Vec<Fault> {
+    let mut faults = facts.faults(&SettingsRecord::default(), members, 10_009);
+    faults.retain(|fault| fault.kind != "pool.reserve");
+    faults
+}
+
+/// The kinds of faults, and what has them.
+fn kinds(facts: &Facts) -> Vec<String> {
+    faults(facts).into_iter().map(|fault| format!("{} of {}", fault.kind, fault.object)).collect()
+}
+
+#[tokio::test]
+async fn a_fault_is_there_as_long_as_its_cause() {
+    let mut facts = facts().await;
+    assert_eq!(kinds(&facts), Vec::<String>::new());
+    facts.nodes[2].report.as_mut().expect("it runs").drives[0].failure = Some("no answer".to_owned());
+    let found = faults(&facts);
+    assert_eq!(kinds(&facts), ["drive.not-usable of drive n3/d1", "volume.needs-repair of volume v1"]);
+    assert_eq!((found[0].severity, found[0].place.as_deref()), (Severity::Major, Some("n3: /x/n3/d1.drive")));
+    assert!(found[0].reason.contains("no answer") && !found[0].actions.is_empty(), "{found:?}");
+    facts.nodes[2].report.as_mut().expect("it runs").drives[0].failure = None;
+    assert_eq!(kinds(&facts), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_node_that_is_down_hides_its_drives_and_its_vote() {
+    let mut facts = facts().await;
+    facts.nodes[2].report = None;
+    let away = DriveAway { drive: drive_id(3), away_ms: 60_000, is_waited_for: true, left_ms: Some(1000) };
+    facts.nodes[0].report.as_mut().expect("it runs").drives_away = vec![away];
+    let member = |number: u64, runs| StateMember {
+        name: format!("n{number}"),
+        server: Some(node_id(number)),
+        runs,
+        votes: true,
+        leads: number == 1,
+        endpoints: vec![format!("https://10.0.0.{number}:7443")],
+    };
+    let members = [member(1, true), member(2, true), member(3, false)];
+    let found = faults_with(&facts, &members);
+    let kinds: Vec<&str> = found.iter().map(|fault| fault.kind.as_str()).collect();
+    assert_eq!(kinds, ["server.down", "volume.needs-repair"], "{found:?}");
+    assert_eq!((found[0].since_ms, found[0].place.as_deref()), (Some(60_000), Some("10.0.0.3:7440")));
+
+    let witness = StateMember { name: "w".to_owned(), ..member(9, false) };
+    let found = faults_with(&facts, &[member(1, true), member(2, true), witness]);
+    let state = found.iter().find(|fault| fault.kind == "state.member").expect("the witness is no node");
+    assert_eq!((state.object.as_str(), state.severity), ("server w", Severity::Major));
+    assert!(state.reason.contains("2 of 3 that vote run"), "{state:?}");
+}
+
+#[tokio::test]
+async fn the_most_severe_come_first() {
+    let mut facts = facts().await;
+    pause(&mut facts, 1);
+    facts.nodes[2].report.as_mut().expect("it runs").drives[0].blocks_damaged = 2;
+    for marked in [1, 2] {
+        facts.volumes[0].marks.insert(drive_id(marked), Version::ZERO);
+    }
+    facts.room.drives.get_mut(&drive_id(3)).expect("it is there").state = DriveState::Failed;
+    let severities: Vec<Severity> = faults(&facts).iter().map(|fault| fault.severity).collect();
+    assert_eq!(severities.first(), Some(&Severity::Critical), "{:?}", faults(&facts));
+    assert!(severities.is_sorted_by(|one, next| one >= next), "{severities:?}");
+    assert!(kinds(&facts).contains(&"server.maintenance of node n2".to_owned()), "{:?}", kinds(&facts));
+}
+
+#[tokio::test]
+async fn a_pool_without_room_for_repairs_or_place_for_copies_says_so() {
+    let mut tight = facts().await;
+    tight.room.volumes.values_mut().for_each(|room| room.slabs.values_mut().for_each(|slabs| *slabs = 13));
+    tight.nodes[0].report.as_mut().expect("it runs").owned[0].copies_without_place = 3;
+    let found = tight.faults(&SettingsRecord::default(), &[], 10_009);
+    let reserve = found.iter().find(|fault| fault.kind == "pool.reserve").expect("little is free");
+    assert!(reserve.reason.contains("12 MiB are free, and 168 MiB should be"), "{reserve:?}");
+    let place = found.iter().find(|fault| fault.kind == "pool.place").expect("copies wait");
+    assert!(place.reason.starts_with("3 copies of slabs"), "{place:?}");
+}

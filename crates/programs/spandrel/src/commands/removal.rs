@@ -1,0 +1,182 @@
+//! Taking drives and servers out of the cluster for good: `drive remove`, `node remove`, `witness remove`.
+//!
+//! What they hold moves to others first, and that is waited for. Interrupted, it goes on moving, and the same command takes
+//! the waiting up again.
+
+use std::time::Duration;
+
+use spandrel_health::OperationalStatus;
+use spandrel_shared::size::format_size;
+use spandrel_shared::{DriveId, Error};
+
+use crate::admin::api::{
+    self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus, NodeDrain, NodeDrained,
+    NodeEvacuate, NodeEvacuated, PoolDetails, ServerRemove, ServerRemoved,
+};
+use crate::admin::client::{Client, path_with};
+use crate::arguments::{DriveRemoveArguments, ServerRemoveArguments};
+use crate::commands::node::await_drained;
+use crate::commands::pool::copies_bar;
+use crate::confirm::confirm;
+use crate::failure::{EXIT_OK, Outcome};
+use crate::text::{counted, say};
+
+/// How often it is looked how far drives are emptied. There is nothing to wait for but the next look.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Takes a drive out of the pool, emptied if it is not empty yet.
+pub fn remove_drive(client: &Client, arguments: &DriveRemoveArguments) -> Outcome {
+    let DriveRemoveArguments { name, dry_run, yes } = arguments;
+    let remove =
+        |dry_run| client.post::<DriveRemoved>(&path_with(api::DRIVE_REMOVE, name), &DriveRemove { dry_run });
+    let retire = |dry_run| {
+        client
+            .post::<DriveRetired>(&path_with(api::DRIVE_RETIRE, name), &DriveRetire { undo: false, dry_run })
+    };
+    // Nothing is moved for a removal that is refused then.
+    unless(&["DRIVE_HOLDS_COPIES"], remove(true))?;
+    let would = retire(true)?;
+    let moved = moved_text(would.copies_to_move, would.slab_bytes);
+    let lacking = lacking_text(would.warning.as_ref());
+    let name = &would.name;
+    if *dry_run {
+        say(&format!("drive {name} can be taken out of the pool: {moved}\n{lacking}"));
+        return Ok(EXIT_OK);
+    }
+    eprint!("{lacking}");
+    confirm(&format!("The drive {name} is taken out of the pool: {moved}."), name, *yes)?;
+    let retired = retire(false)?;
+    await_empty(client, &[retired.id], retired.copies_to_move)?;
+    let removed = remove(false)?;
+    if let Some(warning) = &removed.warning {
+        eprintln!("warning: {warning}");
+    }
+    let wipe = removed
+        .location
+        .map_or_else(String::new, |path| format!("`spandrel drive clean {path}` on its server wipes it\n"));
+    say(&format!("drive {name} was taken out of the pool\n{wipe}"));
+    Ok(EXIT_OK)
+}
+
+/// Takes a witness out of the cluster for good.
+pub fn remove_witness(client: &Client, arguments: &ServerRemoveArguments) -> Outcome {
+    let name = &arguments.name;
+    remove_server(client, name, true, true)?;
+    if arguments.dry_run {
+        say(&format!("witness {name} would be taken out of the cluster\n"));
+        return Ok(EXIT_OK);
+    }
+    confirm(&format!("The witness {name} is taken out of the cluster."), name, arguments.yes)?;
+    remove_server(client, name, true, false)?;
+    say(&format!("witness {name} was taken out of the cluster\n"));
+    Ok(EXIT_OK)
+}
+
+/// Takes a node out of the cluster for good, with its drives: what these hold moves to other nodes first, then it hands
+/// its volumes over, if it runs.
+pub fn remove_node(client: &Client, arguments: &ServerRemoveArguments) -> Outcome {
+    let name = &arguments.name;
+    // Nothing is moved for a removal that is refused then.
+    unless(&["NODE_HOLDS_COPIES", "NODE_RUNNING"], remove_server(client, name, false, true))?;
+    let evacuate = |dry_run| {
+        client.post::<NodeEvacuated>(&path_with(api::NODE_EVACUATE, name), &NodeEvacuate { dry_run })
+    };
+    let would = evacuate(true)?;
+    let moved = moved_text(would.copies_to_move, would.slab_bytes);
+    let lacking = lacking_text(would.warning.as_ref());
+    let with = match would.drives.len() {
+        0 => String::new(),
+        drives => format!(", and {} out of the pool", counted(drives as u64, "drive")),
+    };
+    if arguments.dry_run {
+        say(&format!("node {name} can be taken out of the cluster{with}: {moved}\n{lacking}"));
+        return Ok(EXIT_OK);
+    }
+    eprint!("{lacking}");
+    confirm(&format!("The node {name} is taken out of the cluster{with}: {moved}."), name, arguments.yes)?;
+    let evacuated = evacuate(false)?;
+    await_empty(client, &evacuated.drives, evacuated.copies_to_move)?;
+    let drained: NodeDrained = client.post(&path_with(api::NODE_DRAIN, name), &NodeDrain::default())?;
+    await_drained(client, &drained, None)?;
+    for drive in &evacuated.drives {
+        let path = path_with(api::DRIVE_REMOVE, &drive.to_string());
+        // Somebody else may have removed it.
+        unless(&["DRIVE_NOT_FOUND"], client.post::<DriveRemoved>(&path, &DriveRemove { dry_run: false }))?;
+    }
+    remove_server(client, name, false, false)?;
+    say(&format!("node {name} was taken out of the cluster{with}\n"));
+    Ok(EXIT_OK)
+}
+
+fn remove_server(client: &Client, name: &str, witness: bool, dry_run: bool) -> Result<ServerRemoved, Error> {
+    client.post(&path_with(api::SERVER_REMOVE, name), &ServerRemove { witness, dry_run })
+}
+
+/// An answer, or an error that is none of these.
+fn unless<T>(codes: &[&str], answer: Result<T, Error>) -> Result<(), Error> {
+    match answer {
+        Err(error) if !codes.contains(&error.code.as_str()) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn moved_text(copies: u64, slab_bytes: u64) -> String {
+    match copies {
+        0 => "no copies of slabs are on it".to_owned(),
+        copies => {
+            let size = format_size(copies * slab_bytes);
+            format!("{copies} copies of slabs ({size} at most) move to other drives first")
+        }
+    }
+}
+
+fn lacking_text(warning: Option<&String>) -> String {
+    warning.map_or_else(String::new, |why| {
+        format!("warning: not all of them can before there is more room; this waits for that: {why}\n")
+    })
+}
+
+/// Shows how drives are emptied of so many copies, until they are.
+fn await_empty(client: &Client, emptied: &[DriveId], total: u64) -> Result<(), Error> {
+    let bar = copies_bar(total);
+    loop {
+        let drives: Vec<DriveStatus> = client.watch(api::DRIVES)?;
+        // Somebody else may have removed them.
+        let is_emptied = |drive: &&DriveStatus| drive.id.is_some_and(|id| emptied.contains(&id));
+        let left: Vec<&DriveStatus> = drives.iter().filter(is_emptied).collect();
+        check_leave(&left)?;
+        let left_bytes: u64 = left.iter().map(|drive| drive.promised_bytes).sum();
+        if left_bytes == 0 {
+            bar.finish_and_clear();
+            return Ok(());
+        }
+        let pool: PoolDetails = client.watch(api::POOL)?;
+        bar.set_position(total.saturating_sub(left_bytes / pool.pool.slab_bytes));
+        bar.set_message(match pool.copies_without_place {
+            0 => String::new(),
+            copies => format!("({copies} have no place yet: see `spandrel pool status`)"),
+        });
+        client.pause(INTERVAL);
+    }
+}
+
+/// Refuses to wait for drives that nobody empties any more.
+fn check_leave(drives: &[&DriveStatus]) -> Result<(), Error> {
+    let leaves = |drive: &&&DriveStatus| {
+        let operational = &drive.status.operational;
+        [OperationalStatus::RemovingFromPool, OperationalStatus::FailedMedia]
+            .iter()
+            .any(|state| operational.contains(state))
+    };
+    let Some(stays) = drives.iter().find(|drive| !leaves(drive)) else { return Ok(()) };
+    Err(Error::new(
+        "DRIVE_USED_AGAIN",
+        format!("drive {} is not emptied", stays.name),
+        "somebody has it used again meanwhile (`spandrel drive retire --undo`)",
+        "do it again if it is still meant; what has moved stays where it is",
+    ))
+}
+
+#[cfg(test)]
+#[path = "removal_tests.rs"]
+mod tests;
