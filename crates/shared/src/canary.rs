@@ -61,6 +61,10 @@ pub enum Bug {
     PromoteBeforeLastPage,
     /// A joining copy is promoted before the writes that nobody awaits have arrived.
     PromoteUndrained,
+    /// What a copy may have missed leaves out the writes that were under way when it fell out.
+    ForgetUnderWay,
+    /// A resync takes blocks whose checksums are the same for the same, although it does not know what was written.
+    TrustEqualChecksums,
     /// A scrub gives the lock back before it heals, and a heal that looked at the map waits before it
     /// replaces what is there.
     HealOverNewer,
@@ -80,7 +84,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -108,6 +112,8 @@ impl Bug {
         Self::CopyUndrained,
         Self::PromoteBeforeLastPage,
         Self::PromoteUndrained,
+        Self::ForgetUnderWay,
+        Self::TrustEqualChecksums,
         Self::HealOverNewer,
         Self::ScrubNothing,
         Self::CompareNothing,

@@ -13,10 +13,12 @@ pub enum Knob {
     FollowAfter,
     /// For how long the copies on a slow drive rest the first time, in milliseconds.
     SlowDriveRest,
+    /// How many bits of two blocks' checksums a resync compares: with few, blocks that differ look the same.
+    ComparedChecksumBits,
 }
 
 #[cfg(feature = "simulation")]
-const KNOBS: usize = 3;
+const KNOBS: usize = 4;
 
 #[cfg(feature = "simulation")]
 thread_local! {

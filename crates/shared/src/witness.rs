@@ -20,6 +20,8 @@ pub enum Rare {
     PageReusedAfterTrim,
     /// A mark with exceptions: a newer write is complete, an older one is not.
     MarkWithExceptions,
+    /// Copies were compared by their contents, as it was not known what one of them had missed.
+    ContentsCompared,
     /// A leg that joined missed something and began anew.
     JoiningFellBack,
     /// Copies that were being built took the places of others.
@@ -82,12 +84,13 @@ pub enum Rare {
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
         Self::PageReusedAfterTrim,
         Self::MarkWithExceptions,
+        Self::ContentsCompared,
         Self::JoiningFellBack,
         Self::CopiesBuilt,
         Self::CopiesAbandoned,

@@ -40,7 +40,21 @@ impl Cluster {
     ///
     /// If it does not come to serve.
     pub fn start(program: Program, options: ClusterOptions) -> Self {
-        let directory = new_directory();
+        Self::start_at(new_directory(), program, options)
+    }
+
+    /// The same on a disk, for what is measured.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to serve.
+    pub fn start_on_disk(program: Program, options: ClusterOptions) -> Self {
+        let mut builder = tempfile::Builder::new();
+        let directory = builder.prefix("spandrel-test-").tempdir_in("/var/tmp");
+        Self::start_at(directory.expect("a directory can be made"), program, options)
+    }
+
+    fn start_at(directory: TempDir, program: Program, options: ClusterOptions) -> Self {
         let arguments = std::iter::once("up".to_owned()).chain(options.arguments).collect();
         let mut daemon = Daemon::new(program, directory.path(), arguments);
         daemon.set_variable(PREFIX_VARIABLE, &options.drive_prefix);

@@ -4,13 +4,11 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use spandrel_replica::CopyAddress;
+use spandrel_shared::PAGE_BLOCKS;
 use spandrel_volume::{LegState, OwnerError, Phase};
 
 use super::rules::Rules;
 use super::*;
-
-/// The first block of the last 64 KiB of a slab.
-const LAST_CHUNK: u32 = 1024 - 16;
 
 /// A leg that joins gets new writes without anybody waiting for them. It misses one that is on its way
 /// when its last page has been copied.
@@ -146,7 +144,8 @@ fn a_process_that_has_not_told_what_its_copies_hold_gets_no_write() {
     rules.write(0, 6).unwrap();
     rules.owners.judge(|node, request| match request {
         ReplicaRequest::SetPageVersion { page: 0, .. } => Fate::Late(Duration::from_millis(50)),
-        ReplicaRequest::Read { first, .. } if node != 2 && *first >= LAST_CHUNK => {
+        // What was written when the copy fell out is in page 1.
+        ReplicaRequest::Read { first, .. } if node != 2 && *first >= PAGE_BLOCKS => {
             Fate::Late(Duration::from_millis(500))
         }
         _ => Fate::Carry,

@@ -570,6 +570,10 @@ mod moves_tests;
 mod device_tests;
 
 #[cfg(test)]
+#[path = "owner_missed_tests.rs"]
+mod missed_tests;
+
+#[cfg(test)]
 #[path = "owner_scrub_tests.rs"]
 mod scrub_tests;
 

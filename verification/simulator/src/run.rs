@@ -117,6 +117,7 @@ pub fn run(plan: &Plan, options: RunOptions) -> Result<Outcome, Box<Failure>> {
     witness::take_completions();
     witness::take_reached();
     knob::turn(Knob::ExceptionDistance, plan.shape.exception_distance);
+    knob::turn(Knob::ComparedChecksumBits, plan.shape.compared_checksum_bits);
     knob::turn(Knob::FollowAfter, None);
     knob::turn(Knob::SlowDriveRest, Some(SLOW_DRIVE_REST_MS));
     let mut run = Run::new(plan, options);

@@ -65,6 +65,10 @@ pub struct Shape {
     /// [`Knob::ExceptionDistance`](spandrel_shared::knob::Knob), if it is turned.
     #[serde(default)]
     pub exception_distance: Option<u64>,
+    /// [`Knob::ComparedChecksumBits`](spandrel_shared::knob::Knob), if it is turned: resyncs must know then what was
+    /// written, or compare contents. Only in worlds in which drives keep what they have confirmed.
+    #[serde(default)]
+    pub compared_checksum_bits: Option<u64>,
 }
 
 /// The drives of a world.
@@ -251,7 +255,6 @@ impl Shape {
             network,
             volumes,
             load,
-            weights,
             faults,
             fault_interval_ms_max,
             left_broken: random.below(nodes) as u8,
@@ -259,6 +262,8 @@ impl Shape {
             repair_share: repair_share(seed),
             scrub_period_s: scrub_period_s(seed),
             exception_distance: exception_distance(seed),
+            compared_checksum_bits: compared_checksum_bits(seed, &weights),
+            weights,
         }
     }
 
@@ -369,6 +374,12 @@ fn scrub_period_s(seed: u64) -> Option<u32> {
 fn exception_distance(seed: u64) -> Option<u64> {
     let random = Random::stream(seed, "exception distance", 0);
     [None, Some(4), Some(16), Some(64)][random.index(4)]
+}
+
+/// How many bits of checksums resyncs compare.
+fn compared_checksum_bits(seed: u64, weights: &Weights) -> Option<u64> {
+    let random = Random::stream(seed, "compared checksum bits", 0);
+    (weights.keep_what_is_confirmed() && random.chance(800)).then(|| random.below(3))
 }
 
 /// How often the way to the clients that move breaks.
@@ -498,6 +509,12 @@ impl Weights {
             cut_path: 0,
             scrub: weight(4),
         }
+    }
+
+    /// Whether no drive loses what it has confirmed.
+    fn keep_what_is_confirmed(&self) -> bool {
+        let losses = [self.rot, self.stray_writes, self.unreadable, self.lose_drives, self.older_state];
+        losses.iter().all(|weight| *weight == 0)
     }
 }
 

@@ -37,6 +37,7 @@ fn replica_subject(request: &ReplicaRequest) -> Subject {
         | ReplicaRequest::Pages { copy, authority }
         | ReplicaRequest::Prove { copy, authority }
         | ReplicaRequest::BlockStates { copy, authority, .. }
+        | ReplicaRequest::Digests { copy, authority, .. }
         | ReplicaRequest::SetPageVersion { copy, authority, .. } => owned(copy, authority, Version::ZERO),
         ReplicaRequest::NoteMark { volume, authority, mark } => Subject {
             volume: *volume,

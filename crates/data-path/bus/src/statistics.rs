@@ -81,7 +81,7 @@ impl RequestKind {
                 ReplicaRequest::Fence { .. } => Self::Fence,
                 ReplicaRequest::NoteMark { .. } => Self::NoteMark,
                 ReplicaRequest::Pages { .. } => Self::Pages,
-                ReplicaRequest::BlockStates { .. } => Self::BlockStates,
+                ReplicaRequest::BlockStates { .. } | ReplicaRequest::Digests { .. } => Self::BlockStates,
                 ReplicaRequest::SetPageVersion { .. }
                 | ReplicaRequest::Prove { .. }
                 | ReplicaRequest::Doubt { .. } => Self::SetPageVersion,

@@ -12,11 +12,11 @@ use spandrel_drive::{
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::canary::{self, Bug};
-use spandrel_shared::{CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
+use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
 
 use crate::request::{
-    Authority, BlockState, CopyAddress, GatheredCopy, ListedWrite, Mark, NewCopy, PageState, PartDescription,
-    ReplicaError, ReplicaRequest, ReplicaResponse,
+    Authority, BlockState, ContentDigest, CopyAddress, GatheredCopy, ListedWrite, Mark, NewCopy, PageState,
+    PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse,
 };
 
 type Answer = Result<(ReplicaResponse, Vec<Buffer>), ReplicaError>;
@@ -217,6 +217,11 @@ impl<P: Platform> Replica<P> {
                 let states = local.store.block_states(local.slot, first, count)?;
                 let states = states.into_iter().map(BlockState::from).collect();
                 Ok((ReplicaResponse::BlockStates(states), Vec::new()))
+            }
+            ReplicaRequest::Digests { copy, authority, first, count } => {
+                let local = self.authorize(copy, authority)?;
+                let parts = local.store.read(local.slot, first, count).await?;
+                Ok((ReplicaResponse::Digests(digests_of(&parts)), Vec::new()))
             }
             ReplicaRequest::SetPageVersion { copy, authority, page, version, whole } => {
                 let local = self.authorize(copy, authority)?;
@@ -442,6 +447,20 @@ fn describe<P: Platform>(volume: VolumeId, slab: SlabIndex, copy: &LocalCopy<P>)
         drive: copy.store.drive_id(),
         mapped_blocks: description.mapped_blocks,
     })
+}
+
+fn digests_of(parts: &[ReadPart]) -> Vec<Option<ContentDigest>> {
+    let mut digests = Vec::new();
+    for part in parts {
+        match part {
+            ReadPart::Hole { count } => digests.extend((0..*count).map(|_| None)),
+            ReadPart::Data { data, .. } => {
+                digests.extend(data.chunks_exact(BLOCK_BYTES).map(|block| Some(ContentDigest::of(block))));
+            }
+            ReadPart::Damaged(_) => digests.push(None),
+        }
+    }
+    digests
 }
 
 fn describe_parts(parts: Vec<ReadPart>) -> (ReplicaResponse, Vec<Buffer>) {

@@ -222,6 +222,21 @@ fn a_damaged_block_is_healed_by_data_or_by_a_hole() {
     }
 }
 
+#[test]
+fn a_digest_is_that_of_the_content_and_none_is_given_of_what_is_not_there() {
+    run(|platform| async move {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 1).await.expect("the first epoch");
+        write(&platform, &replica, 1, 1, 5).await.expect("it is written");
+        let request =
+            ReplicaRequest::Digests { copy: copy_address(), authority: authority(1), first: 6, count: 2 };
+        let (response, payload) = replica.serve(request, None).await.expect("the copy is there");
+        let digests = vec![None, Some(ContentDigest::of(&[5; BLOCK_BYTES]))];
+        assert_eq!((response, payload.len()), (ReplicaResponse::Digests(digests), 0));
+        assert_ne!(ContentDigest::of(&[5; BLOCK_BYTES]), ContentDigest::of(&[6; BLOCK_BYTES]));
+    });
+}
+
 /// The first owner's fence waits for its drives when the next owner's comes.
 #[test]
 fn a_fence_that_is_overtaken_by_a_higher_one_is_refused() {

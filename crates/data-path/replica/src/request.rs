@@ -216,6 +216,17 @@ pub enum ReplicaRequest {
         /// Up to which version they hold every write.
         proven: Version,
     },
+    /// Reads and checks whole blocks, and sums their contents up. Answered with `Digests`.
+    Digests {
+        /// The copy.
+        copy: CopyAddress,
+        /// The owner's right.
+        authority: Authority,
+        /// The first block within the slab.
+        first: u32,
+        /// How many blocks.
+        count: u32,
+    },
 }
 
 /// A copy to be created.
@@ -246,6 +257,26 @@ pub enum ReplicaResponse {
     Pages(Vec<PageState>),
     /// What the map says of each block.
     BlockStates(Vec<BlockState>),
+    /// Of each block; none of one that holds nothing, or that the copy cannot give.
+    Digests(Vec<Option<ContentDigest>>),
+}
+
+/// The first 128 bits of the SHA-256 of a block's content: two blocks with the same one hold the same.
+///
+/// A checksum says that for two states of a block only once in 4 billion times wrongly, which is too often for whoever
+/// compares that many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ContentDigest(pub [u8; 16]);
+
+impl ContentDigest {
+    /// That of this content.
+    pub fn of(content: &[u8]) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, content);
+        let mut first = [0; 16];
+        first.copy_from_slice(&digest.as_ref()[..16]);
+        Self(first)
+    }
 }
 
 /// A stretch of what was read.

@@ -379,9 +379,16 @@ impl<C: OwnerContext> OwnerInner<C> {
     fn adopt_legs(&self, membership: &Membership, change: &MembershipChange) {
         let present = membership.legs();
         let mut legs = self.legs.borrow_mut();
+        let is_serving = self.phase.get() == Phase::Serving;
         let mut set = |leg: LegId, state: LegState| {
-            if let Some(node) = present.get(&leg) {
-                legs.insert(leg, Leg { node: *node, state });
+            let Some(node) = present.get(&leg) else { return };
+            let former = legs.insert(leg, Leg { node: *node, state });
+            // What copies hold that are in sync is certain only once the take-over has compared them.
+            let was_in_sync = former.is_some_and(|former| former.state == LegState::InSync);
+            if state == LegState::Stale && was_in_sync && is_serving {
+                let versions = self.versions.borrow();
+                let is_forgetful = canary::is_planted(Bug::ForgetUnderWay);
+                self.missed.begin(leg, versions.under_way().filter(|_| !is_forgetful));
             }
         };
         match change {
@@ -409,6 +416,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         for (leg, node) in present {
             legs.entry(leg).or_insert(Leg { node, state: LegState::Stale });
         }
+        self.missed.retain(|leg| legs.get(&leg).is_some_and(|leg| leg.state != LegState::InSync));
     }
 
     /// Tells all copies the mark once the volume has fallen idle. Nobody waits for the answers: one that

@@ -1,14 +1,15 @@
 //! The owner of a volume: orders its writes, sends them to all copies, takes over and degrades.
 //!
 //! Reading order: [`BlockDevice`] (what a front-end sees), `owner` (the state and the rules),
-//! `write`, `read`, `takeover`, `settle`, `degrade` (and `pace`, `slow_drives`), `resync` (and `repair_turns`), `moves`, `scrub`, `lost`. [`OwnerContext`] is all that an owner
-//! knows of the world around it.
+//! `write`, `read`, `takeover`, `settle`, `degrade` (and `pace`, `slow_drives`), `resync` (and `missed`,
+//! `repair_turns`), `moves`, `scrub`, `lost`. [`OwnerContext`] is all that an owner knows of the world around it.
 
 mod context;
 mod degrade;
 mod device;
 mod lost;
 mod membership;
+mod missed;
 mod moves;
 mod owner;
 mod pace;

@@ -30,6 +30,7 @@ use crate::context::{AskError, OwnerContext};
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::lost::LostPages;
 use crate::membership::{Leg, LegId, LegState, Member, Membership};
+use crate::missed::MissedBlocks;
 use crate::pace::Paces;
 use crate::range_lock::RangeLocks;
 use crate::resync::ResyncProgress;
@@ -81,6 +82,8 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     /// Why the membership could not be changed last, which is logged once and not at each attempt.
     pub(crate) refusal: ToldOnce,
     pub(crate) resync: RefCell<BTreeMap<LegId, ResyncProgress>>,
+    /// What the legs that are not in sync may have missed.
+    pub(crate) missed: MissedBlocks,
     pub(crate) lost: RefCell<LostPages>,
     /// Writes that were sent to joining legs and not answered yet.
     pub(crate) unawaited: RefCell<BTreeMap<LegId, u64>>,
@@ -178,6 +181,7 @@ impl<C: OwnerContext> Owner<C> {
             membership_turn: Arc::default(),
             refusal: ToldOnce::default(),
             resync: RefCell::default(),
+            missed: MissedBlocks::default(),
             lost: RefCell::default(),
             unawaited: RefCell::default(),
             membership: RefCell::new(membership),

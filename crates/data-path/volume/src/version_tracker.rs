@@ -7,9 +7,10 @@
 //! - A counter is given once.
 //! - The mark never covers a write that is under way, and never goes back.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use spandrel_replica::Mark;
+use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::knob::{self, Knob};
 use spandrel_shared::{Epoch, Version};
 
@@ -23,7 +24,8 @@ const EXCEPTION_DISTANCE: u64 = 1024;
 pub struct VersionTracker {
     epoch: Epoch,
     next_counter: u64,
-    under_way: BTreeSet<u64>,
+    /// By counter: what is written.
+    under_way: BTreeMap<u64, SlabRange>,
     /// The mark of the owners before, as long as not all of their writes are settled.
     inherited: Option<Mark>,
 }
@@ -31,7 +33,7 @@ pub struct VersionTracker {
 impl VersionTracker {
     /// No write of `epoch` was made yet; of the earlier ones nothing is known.
     pub fn new(epoch: Epoch) -> Self {
-        Self { epoch, next_counter: 1, under_way: BTreeSet::new(), inherited: Some(Mark::default()) }
+        Self { epoch, next_counter: 1, under_way: BTreeMap::new(), inherited: Some(Mark::default()) }
     }
 
     /// The copies know of this mark of an earlier owner.
@@ -44,17 +46,18 @@ impl VersionTracker {
         self.inherited = None;
     }
 
-    /// The version for a new write, which is under way from now on.
-    pub fn begin(&mut self) -> Version {
+    /// The version for a new write of these blocks, which is under way from now on.
+    pub fn begin(&mut self, piece: SlabRange) -> Version {
         let counter = self.next_counter;
         self.next_counter += 1;
-        self.under_way.insert(counter);
+        self.under_way.insert(counter, piece);
         Version::new(self.epoch, counter)
     }
 
     /// The write is complete on every in-sync copy, or has changed nothing anywhere.
     pub fn complete(&mut self, version: Version) {
-        assert!(self.under_way.remove(&version.counter), "write {version} is complete twice");
+        let removed = self.under_way.remove(&version.counter);
+        assert!(removed.is_some(), "write {version} is complete twice");
     }
 
     /// The newest version that was given.
@@ -64,7 +67,12 @@ impl VersionTracker {
 
     /// Whether a write at or below `version` is under way.
     pub fn is_under_way_up_to(&self, version: Version) -> bool {
-        self.under_way.first().is_some_and(|first| *first <= version.counter)
+        self.under_way.first_key_value().is_some_and(|(first, _)| *first <= version.counter)
+    }
+
+    /// What is being written.
+    pub fn under_way(&self) -> impl Iterator<Item = SlabRange> + '_ {
+        self.under_way.values().copied()
     }
 
     /// The committed mark.
@@ -76,7 +84,7 @@ impl VersionTracker {
         let far_behind = (self.next_counter - 1).saturating_sub(distance);
         let mut exceptions = Vec::new();
         let mut end = self.next_counter;
-        for counter in &self.under_way {
+        for counter in self.under_way.keys() {
             if *counter > far_behind || exceptions.len() == EXCEPTIONS_MAX {
                 end = *counter;
                 break;

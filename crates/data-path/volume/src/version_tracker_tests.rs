@@ -1,14 +1,18 @@
 use proptest::prelude::*;
 
+use spandrel_shared::SlabIndex;
+
 use super::*;
+
+const PIECE: SlabRange = SlabRange { slab: SlabIndex(0), first: 0, count: 1 };
 
 #[test]
 fn one_hanging_write_pins_nothing() {
     let mut tracker = VersionTracker::new(Epoch(3));
     tracker.settle();
-    let hanging = tracker.begin();
+    let hanging = tracker.begin(PIECE);
     for _ in 0..EXCEPTION_DISTANCE + 10 {
-        let version = tracker.begin();
+        let version = tracker.begin(PIECE);
         tracker.complete(version);
     }
     let mark = tracker.mark();
@@ -23,11 +27,11 @@ fn one_hanging_write_pins_nothing() {
 fn a_write_becomes_an_exception_when_others_are_far_ahead() {
     let mut tracker = VersionTracker::new(Epoch(3));
     tracker.settle();
-    let earlier = tracker.begin();
+    let earlier = tracker.begin(PIECE);
     tracker.complete(earlier);
-    let hanging = tracker.begin();
+    let hanging = tracker.begin(PIECE);
     for ahead in 1..EXCEPTION_DISTANCE + 5 {
-        let version = tracker.begin();
+        let version = tracker.begin(PIECE);
         tracker.complete(version);
         let expected = match ahead >= EXCEPTION_DISTANCE {
             true => Mark { version, exceptions: vec![hanging] },
@@ -41,9 +45,9 @@ fn a_write_becomes_an_exception_when_others_are_far_ahead() {
 fn a_mark_has_so_many_exceptions_and_no_more() {
     let mut tracker = VersionTracker::new(Epoch(3));
     tracker.settle();
-    let hanging: Vec<Version> = (0..EXCEPTIONS_MAX + 3).map(|_| tracker.begin()).collect();
+    let hanging: Vec<Version> = (0..EXCEPTIONS_MAX + 3).map(|_| tracker.begin(PIECE)).collect();
     for _ in 0..2 * EXCEPTION_DISTANCE {
-        let version = tracker.begin();
+        let version = tracker.begin(PIECE);
         tracker.complete(version);
     }
     let (exceptions, behind) = hanging.split_at(EXCEPTIONS_MAX);
@@ -60,7 +64,7 @@ proptest! {
         let mut last = tracker.mark();
         for (begin, index) in ends {
             if begin || under_way.is_empty() {
-                under_way.push(tracker.begin());
+                under_way.push(tracker.begin(PIECE));
             } else {
                 let version = under_way.swap_remove(index % under_way.len());
                 tracker.complete(version);

@@ -173,7 +173,9 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// changed nothing anywhere, or the owner is deposed.
     async fn write_piece(&self, piece: SlabRange, content: Content) -> Result<(), OwnerError> {
         self.let_joining_legs_follow().await;
-        let version = self.versions.borrow_mut().begin();
+        let version = self.versions.borrow_mut().begin(piece);
+        // Whoever falls out from here on finds the write under way.
+        self.missed.note(piece);
         self.mark_told.set(false);
         let unfinished = UnfinishedWrite { owner: self };
         let result = self.send_and_await(piece, &content, version).await;

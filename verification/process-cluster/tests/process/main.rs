@@ -14,6 +14,7 @@ mod partitions;
 mod pauses;
 mod real_clients;
 mod recovery;
+mod repair;
 mod restart;
 mod scrub;
 mod servers;

@@ -364,6 +364,7 @@ impl Facts {
                 read_bytes: owner.read_bytes,
                 write_bytes: owner.write_bytes,
             }),
+            resynced_bytes: owner.map_or(0, |owner| owner.blocks_resynced * BLOCK_BYTES as u64),
             created_unix_ms: record.created_unix_ms,
             scrub: Some(self.scrub(membership)),
         }

@@ -6,8 +6,8 @@ use spandrel_bus::{
 };
 use spandrel_platform::BLOCK_BYTES;
 use spandrel_replica::{
-    Authority, BlockState, CopyAddress, GatheredCopy, ListedWrite, Mark, NewCopy, PageState, PartDescription,
-    ReplicaError, ReplicaRequest, ReplicaResponse,
+    Authority, BlockState, ContentDigest, CopyAddress, GatheredCopy, ListedWrite, Mark, NewCopy, PageState,
+    PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse,
 };
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{ConfigurationVersion, CopyId, DriveId, Epoch, SlabIndex, Version, VolumeId};
@@ -76,6 +76,7 @@ fn replica_requests() -> Vec<(ReplicaRequest, Vec<u8>)> {
         ReplicaRequest::Lose { copy, authority, block: 20 },
         ReplicaRequest::Prove { copy, authority },
         ReplicaRequest::Doubt { volume: VOLUME, drive: DRIVE, authority, proven: version(9) },
+        ReplicaRequest::Digests { copy, authority, first, count },
     ];
     let heal = ReplicaRequest::Heal { copy, authority, block: 20, token: 77, checksum: good };
     let with_data = [(write, [block(20), block(21)].concat()), (heal, block(20).to_vec())];
@@ -141,6 +142,9 @@ fn replica_answer(request: &ReplicaRequest) -> (Result<ReplicaResponse, ReplicaE
             BlockState::Data(checksum(21)),
             BlockState::Lost,
         ])),
+        ReplicaRequest::Digests { .. } => {
+            plain(ReplicaResponse::Digests(vec![None, Some(ContentDigest::of(&block(21)))]))
+        }
         ReplicaRequest::RemoveCopy { .. } => (Err(ReplicaError::NotFound), Vec::new()),
         ReplicaRequest::NoteMark { .. } => (Err(ReplicaError::Fenced { epoch: Epoch(9) }), Vec::new()),
         ReplicaRequest::Lose { .. } => (Err(ReplicaError::DriveFailed("it burns".to_owned())), Vec::new()),
