@@ -78,7 +78,7 @@ fn optimize(client: &Client, arguments: PoolOptimizeArguments) -> Outcome {
 /// Shows how copies are spread, until none more move.
 fn await_even(client: &Client, mut total: u64) -> Result<PoolDetails, Error> {
     let bar = copies_bar(total);
-    let mut moved = Instant::now();
+    let (mut moved, mut left_then) = (Instant::now(), u64::MAX);
     loop {
         let pool: PoolDetails = client.watch(api::POOL)?;
         let jobs = pool.jobs.iter().filter(|job| job.kind == JobKind::Rebalance);
@@ -87,10 +87,11 @@ fn await_even(client: &Client, mut total: u64) -> Result<PoolDetails, Error> {
             under_way += u64::from(job.slabs);
             rate += job.bytes_per_second().unwrap_or(0);
         }
-        if under_way > 0 {
-            moved = Instant::now();
-        }
         let left = pool.copies_to_spread + under_way;
+        // What holds little has moved before it is seen to be under way.
+        if under_way > 0 || left != left_then {
+            (moved, left_then) = (Instant::now(), left);
+        }
         if under_way == 0 && (pool.copies_to_spread == 0 || moved.elapsed() > REST) {
             bar.finish_and_clear();
             return Ok(pool);
