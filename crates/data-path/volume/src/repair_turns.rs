@@ -1,8 +1,8 @@
 //! How much is copied at the same time to bring copies back, by all owners of a node together.
 //!
 //! Whoever copies a piece takes a turn first. There are as many as the repair share says while clients ask something of the
-//! node's volumes, and as many as there can be while nobody does: what is idle may as well be used. There is always one, so no
-//! repair stands because of clients. Who takes long waits for something else than a drive, like a write or a node that is
+//! node's volumes, and many more while nobody does: what is idle may as well be used. There is always one, so no repair
+//! stands because of clients. Who takes long waits for something else than a drive, like a write or a node that is
 //! about to be given up: its turn passes on meanwhile, so no volume's trouble holds up the repair of another.
 //!
 //! Invariant: turns are given in the order in which they were asked for.
@@ -20,6 +20,10 @@ use spandrel_shared::RepairShare;
 
 /// For how long clients have to be silent until repair takes all.
 const QUIET_TIME: Duration = Duration::from_secs(1);
+
+/// How many turns there are while clients are quiet: 16 MiB under way, as a drive whose flush takes milliseconds is kept busy
+/// only by what is flushed together.
+pub(crate) const TURNS_WHILE_QUIET: usize = 256;
 
 /// How long a turn lasts at most: much longer than a drive that is well takes for a piece.
 const TURN_TIME_MAX: Duration = Duration::from_millis(500);
@@ -73,8 +77,8 @@ impl RepairTurns {
     }
 
     async fn take(&self, now: Instant, share: RepairShare) -> Turn {
-        let share = if self.is_quiet(now) { RepairShare::VeryHigh } else { share };
-        self.inner.at_once.set(share.pieces_at_once());
+        let at_once = if self.is_quiet(now) { TURNS_WHILE_QUIET } else { share.pieces_at_once() };
+        self.inner.at_once.set(at_once);
         let (sender, receiver) = oneshot();
         self.inner.waiting.borrow_mut().push_back(sender);
         self.give();

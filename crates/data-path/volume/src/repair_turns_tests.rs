@@ -7,7 +7,7 @@ use std::time::Duration;
 use spandrel_platform::{Executor, Instant};
 use spandrel_shared::RepairShare;
 
-use super::{QUIET_TIME, RepairTurns, Turn};
+use super::{QUIET_TIME, RepairTurns, TURNS_WHILE_QUIET, Turn};
 
 /// Turns that were given, in their order.
 type Given = Rc<RefCell<Vec<(u32, Turn)>>>;
@@ -61,23 +61,24 @@ fn as_many_as_the_share_says_copy_at_once_and_the_others_follow_in_order() {
 }
 
 #[test]
-fn all_turns_are_taken_while_clients_are_silent() {
+fn many_more_turns_are_taken_while_clients_are_silent() {
     let node = Node::new();
     let start = Instant::from_nanoseconds(5);
     node.turns.note_client();
-    (0..20).for_each(|who| node.ask(who, start, RepairShare::Low));
+    (0..299).for_each(|who| node.ask(who, start, RepairShare::Low));
     assert_eq!(node.given().len(), 2);
     let later = start + QUIET_TIME;
-    node.ask(20, later, RepairShare::Low);
-    assert_eq!(node.given().len(), 16);
+    node.ask(299, later, RepairShare::Low);
+    assert_eq!(node.given().len(), TURNS_WHILE_QUIET);
     node.turns.note_client();
-    node.ask(21, later + Duration::from_millis(1), RepairShare::Low);
-    for left in (2..16).rev() {
+    node.ask(300, later + Duration::from_millis(1), RepairShare::Low);
+    for left in (2..TURNS_WHILE_QUIET).rev() {
         node.end_first();
         assert_eq!(node.given().len(), left, "what is being copied goes on, and nothing else begins");
     }
     node.end_first();
-    assert_eq!(node.given(), [15, 16], "the next in line");
+    let next = TURNS_WHILE_QUIET as u32;
+    assert_eq!(node.given(), [next - 1, next], "the next in line");
 }
 
 #[test]

@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::{TryStreamExt, stream};
 use spandrel_platform::{Instant, Platform};
 use spandrel_replica::{
     BlockState, ContentDigest, GatheredCopy, NewCopy, PageState, ReplicaRequest, ReplicaResponse,
@@ -41,13 +42,14 @@ use crate::membership::{LegId, LegState, Member, MembershipChange};
 use crate::missed::{BlockSet, MissedInPage};
 use crate::owner::{OwnerError, OwnerInner};
 use crate::read::BlockPart;
+use crate::repair_turns::TURNS_WHILE_QUIET;
 use crate::write::Content;
 
 /// Blocks that are copied, or compared, under one lock, at most: 64 KiB.
 const PIECE_BLOCKS_MAX: u32 = 16;
 
-/// Pages of a leg that are begun at the same time. How many pieces of them are copied at once, the turns of repair say.
-const PAGES_AT_ONCE: usize = 16;
+/// Pages of a leg that are under way at the same time, each with a piece at a time: as many as there are turns at most.
+const PAGES_AT_ONCE: usize = TURNS_WHILE_QUIET;
 
 /// Copies that are said to be whole at the same time.
 const COPIES_AT_ONCE: usize = 32;
@@ -159,12 +161,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.update_progress(leg, |progress| progress.pages_total = pages.len() as u64);
         let skipped = usize::from(canary::is_planted(Bug::PromoteBeforeLastPage));
         let pages = &pages[..pages.len().saturating_sub(skipped)];
-        for step in pages.chunks(PAGES_AT_ONCE) {
-            let copies = step.iter().map(|page| self.copy_page(leg, page));
-            for copied in futures_util::future::join_all(copies).await {
-                copied?;
-            }
-        }
+        let copying = stream::iter(pages.iter().map(|page| Ok(self.copy_page(leg, page))));
+        copying.try_buffer_unordered(PAGES_AT_ONCE).try_collect::<()>().await?;
         self.promote(leg).await
     }
 

@@ -33,6 +33,9 @@ use crate::ownership::Ownership;
 /// How often each volume is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often they are looked at while copies of one are being built, so that the next ones follow soon.
+const INTERVAL_WHILE_BUILDING: Duration = Duration::from_millis(100);
+
 /// Clients are served between two plans.
 const BETWEEN_PLANS: Duration = Duration::from_millis(1);
 
@@ -190,8 +193,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     pub(crate) async fn keep_moving(self: Rc<Self>) {
         let platform = &self.parts.platform;
         let mut evenness = Evenness::default();
+        let mut is_building = false;
         loop {
-            platform.sleep(INTERVAL).await;
+            platform.sleep(if is_building { INTERVAL_WHILE_BUILDING } else { INTERVAL }).await;
             let now = platform.now();
             self.absence.borrow_mut().note(&self.parts.view, now);
             evenness.judge(self.parts.view.changes(), now, || self.pool_view());
@@ -199,11 +203,14 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let wanted = self.wanted(now, evenness.is_lost(now));
             let ownerships: Vec<_> = self.ownerships.borrow().values().cloned().collect();
             let mut pool = None;
+            is_building = false;
             for ownership in ownerships {
                 let plans = ownership.moving.borrow().plans;
                 if let Some(change) = self.next_change(&ownership, &wanted, &mut pool) {
                     self.begin_change(&ownership, change);
                 }
+                is_building |= ownership.moving.borrow().is_changing
+                    || ownership.owner.legs().keys().any(|leg| leg.is_building);
                 if ownership.moving.borrow().plans > plans {
                     platform.sleep(BETWEEN_PLANS).await;
                 }

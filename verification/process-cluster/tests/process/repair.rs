@@ -162,7 +162,7 @@ fn operations_per_second(cluster: &Cluster, volume_bytes: u64, seconds: u32) -> 
 #[test]
 fn how_fast_copies_are_built_and_what_clients_keep() {
     let (volume_bytes, seconds) = if is_full() { (4 << 30, 10) } else { (64 * MIB, 1) };
-    let cluster = start("4", volume_bytes, "16M");
+    let cluster = start("4", volume_bytes, if is_full() { "64M" } else { "16M" });
     cluster.must_run(&["pool", "set", "--balance", "off"]);
     cluster.must_run(&["node", "drain", "n4"]);
     create_volume(&cluster, volume_bytes, "3");
