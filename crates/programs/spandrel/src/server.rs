@@ -1,7 +1,8 @@
 //! A node, or a witness, as a server of its own: a process that shares nothing with the others but the network.
 //!
 //! Reading order: [`settings`] (what the server is, kept in its directory), [`found`] (making a cluster), [`join`]
-//! (asking to belong to one) and [`admission`] (answering that), [`run`] (the daemon), [`state_member`] (its part in
+//! (asking to belong to one) and [`admission`] (answering that), [`run`] (the daemon), [`own_server`] (what it can be
+//! asked), [`state_member`] (its part in
 //! keeping the cluster's state, and [`state_plan`], who has one), [`peers`] (the other nodes), [`listener`]
 //! (the admin API over TLS), [`removal`] (leaving for good), [`backups`]
 //! and [`recover`] (when the state is lost; [`generation`] says which one counts then, [`silence`] whether nobody goes by
@@ -17,6 +18,7 @@ pub mod found;
 pub mod generation;
 pub mod join;
 pub mod listener;
+pub mod own_server;
 pub mod peers;
 pub mod pending;
 pub mod recover;

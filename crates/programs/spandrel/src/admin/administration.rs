@@ -5,26 +5,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use rustix::time::ClockId;
 use spandrel_cluster::backup::StateBackup;
 use spandrel_cluster::{
-    AccessRecord, ClusterRecord, ClusterState, NodeRecord, Role, StateError, StateKey, Stored,
-    VolumeMembership, VolumeState, WitnessRecord,
+    ClusterRecord, ClusterState, NodeRecord, StateError, StateKey, Stored, VolumeMembership, VolumeState,
+    WitnessRecord,
 };
-use spandrel_node::{NodeReport, VolumeCreation, VolumeGrowth};
-use spandrel_shared::name::validate_name;
-use spandrel_shared::{DriveId, Error, NodeId, Place, VolumeId};
-use spandrel_trust::{AccessToken, Fingerprint, JoinToken, Secret};
+use spandrel_node::NodeReport;
+use spandrel_shared::{DriveId, Error, NodeId};
+use spandrel_trust::{Fingerprint, JoinToken};
 
 use super::api::{
-    Access, AccessCreate, AccessCreated, ClusterStatus, DriveAdd, DriveAdded, DriveCopies, JoinAnswer,
-    JoinRequest, JoinTokenStatus, Maintenance, NewSize, NodeDetails, NodeDrain, NodeDrained, NodeSafety,
-    NodeStatus, PlaceChange, ServerRemove, ServerRemoved, Settle, SettleStatus, Standing, StateMember,
-    StateRole, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeResize, VolumeResized,
-    VolumeStatus,
+    ClusterStatus, DriveAdd, DriveAdded, JoinAnswer, JoinRequest, NodeDetails, NodeStatus, ServerRemove,
+    ServerRemoved, Settle, SettleStatus, Standing, StateMember, StateRole, StateStatus, Usage,
 };
 use super::counters::Counters;
 use super::nodes::{NodeAccess, NodeEntry, Nodes};
@@ -36,22 +32,8 @@ use crate::program::{Program, VERSION};
 /// How long a node may take to say how it is.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often, and with what pause, a volume's owner is looked for.
-pub(super) const OWNER_TRIES: u32 = 100;
-pub(super) const OWNER_PAUSE: Duration = Duration::from_millis(100);
-
-/// For how long, and with what pause, it is looked whether a client that leaves is gone.
-const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
-const LEAVE_PAUSE: Duration = Duration::from_millis(50);
-
-/// How often a change of a node's maintenance is begun anew when something else changes at the same time.
-const MAINTENANCE_TRIES: u32 = 16;
-
 /// How often another change of the cluster's state is.
 const CONFLICT_TRIES: u32 = 16;
-
-/// Digits of a join token's digest by which people name it.
-const JOIN_ID_DIGITS: usize = 8;
 
 /// What is told of the process that administers, besides the cluster.
 #[derive(Clone, Debug)]
@@ -106,7 +88,7 @@ pub struct Administration {
     process: ProcessFacts,
     cluster: ClusterRecord,
     state: ClusterState<NodeState>,
-    nodes: Arc<dyn Nodes>,
+    pub(super) nodes: Arc<dyn Nodes>,
     /// None where all nodes are in one process.
     server: Option<Arc<dyn Server>>,
     drive_names: Mutex<BTreeMap<DriveId, String>>,
@@ -217,223 +199,9 @@ impl Administration {
         Ok(SettleStatus { volumes, nodes_away: away.collect() })
     }
 
-    /// Has another node own a volume. Clients go on.
-    pub async fn move_volume(&self, name: &str, to: &str) -> Result<VolumeStatus, Error> {
-        let to = self.entry(to).await?;
-        let id = self.state.volume_by_name(name).await.map_err(state_error)?;
-        let id = id.ok_or_else(|| volume_not_found(name))?;
-        let to = to.id;
-        let hand_over = |owner: NodeAccess| async move { owner.hand_over(id, to).await };
-        self.by_owner((name, id), "moved", hand_over).await?;
-        self.volume(name).await
-    }
-
-    /// Makes a volume larger, or only says what that would do. Clients go on.
-    pub async fn resize_volume(&self, name: &str, resize: VolumeResize) -> Result<VolumeResized, Error> {
-        let VolumeStatus { id, size_bytes: former_bytes, .. } = self.volume(name).await?;
-        let size_bytes = match resize.size {
-            NewSize::SizeBytes(size_bytes) => size_bytes,
-            // Decided once: whoever owns the volume next is asked for the same.
-            NewSize::AddBytes(more) => former_bytes.saturating_add(more),
-        };
-        let growth = VolumeGrowth { volume: id, size_bytes, dry_run: resize.dry_run };
-        let grow = |owner: NodeAccess| async move { owner.grow_volume(growth).await };
-        let grown = self.by_owner((name, id), "made larger", grow).await?;
-        let facts = self.facts().await?;
-        let on =
-            |(drive, slabs): (&DriveId, &u64)| DriveCopies { drive: facts.drive_name(*drive), slabs: *slabs };
-        Ok(VolumeResized {
-            volume: self.volume(name).await?,
-            former_bytes,
-            size_bytes,
-            slabs: grown.slabs,
-            copies: grown.copies.iter().map(on).collect(),
-            warnings: grown.warnings.iter().map(ToString::to_string).collect(),
-        })
-    }
-
-    /// Has a volume's owner do something that is the same once and twice. If the owner changes meanwhile, the next one is
-    /// asked.
-    async fn by_owner<T, F>(
-        &self,
-        (name, id): (&str, VolumeId),
-        wanted: &str,
-        ask: impl Fn(NodeAccess) -> F,
-    ) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        for _ in 0..OWNER_TRIES {
-            if let Some(access) = self.owner_of(name, id).await? {
-                match ask(access).await {
-                    Err(error) if is_of_a_lost_owner(&error) => {}
-                    outcome => return outcome,
-                }
-            }
-            tokio::time::sleep(OWNER_PAUSE).await;
-        }
-        Err(volume_not_served(name, wanted))
-    }
-
-    /// What is known of a volume.
-    pub async fn volume(&self, name: &str) -> Result<VolumeStatus, Error> {
-        let volumes = self.facts().await?.volumes();
-        volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| volume_not_found(name))
-    }
-
-    /// How a volume's owner is reached, if it has one that runs.
-    pub(super) async fn owner_of(&self, name: &str, id: VolumeId) -> Result<Option<NodeAccess>, Error> {
-        let membership = self.state.membership(id).await.map_err(state_error)?;
-        let owner = membership.ok_or_else(|| volume_not_found(name))?.record.owner;
-        let nodes = self.nodes.list().await?;
-        Ok(owner.and_then(|owner| nodes.into_iter().find(|node| node.id == owner.node)?.access))
-    }
-
     /// What the node that runs in this process says of itself.
     pub async fn report_here(&self) -> Result<NodeReport, Error> {
         self.node_here().await?.report().await
-    }
-
-    /// How much the bearer of `token` may do.
-    ///
-    /// Errors: `TOKEN_MISSING`, `TOKEN_INVALID`, `TOKEN_REFUSED`.
-    pub async fn role_of(&self, token: Option<&str>) -> Result<Role, Error> {
-        let refuse = |code: &str, why: &str| {
-            let next = "have one made on a node of the cluster (`spandrel access create`), and give it with \
-                        --token-file or SPANDREL_TOKEN";
-            Error::new(code, "the cluster does not know who asks", why, next)
-        };
-        let token = token.ok_or_else(|| refuse("TOKEN_MISSING", "no token was shown"))?;
-        let digest = token.parse::<AccessToken>()?.secret.digest().to_string();
-        let known: Option<Stored<AccessRecord>> =
-            self.state.get(&StateKey::Access(digest)).await.map_err(state_error)?;
-        let known = known.ok_or_else(|| refuse("TOKEN_REFUSED", "the cluster does not know this token"))?;
-        Ok(known.record.role)
-    }
-
-    /// Who may use the admin API.
-    pub async fn list_access(&self) -> Result<Vec<Access>, Error> {
-        let known = self.state.access().await.map_err(state_error)?;
-        let access = known.into_values().map(|stored| {
-            let AccessRecord { name, role, created_unix_ms } = stored.record;
-            Access { name, role, created_unix_ms }
-        });
-        Ok(access.collect())
-    }
-
-    /// Lets somebody use the admin API.
-    pub async fn create_access(
-        &self,
-        create: AccessCreate,
-        authority: Fingerprint,
-    ) -> Result<AccessCreated, Error> {
-        validate_name("access", &create.name)?;
-        let token = AccessToken { authority, secret: Secret::random() };
-        let digest = token.secret.digest().to_string();
-        let record = AccessRecord { name: create.name, role: create.role, created_unix_ms: unix_ms() };
-        self.state.give_access(&digest, &record).await.map_err(state_error)?;
-        Ok(AccessCreated { token: token.to_string() })
-    }
-
-    /// Takes somebody's access back.
-    pub async fn delete_access(&self, name: &str) -> Result<(), Error> {
-        if self.state.take_access_back(name).await.map_err(state_error)? {
-            return Ok(());
-        }
-        Err(Error::new(
-            "ACCESS_NOT_FOUND",
-            format!("nobody called {name:?} has access"),
-            "no token was made for this name",
-            "list who has access with `spandrel access list`",
-        ))
-    }
-
-    /// What lets servers join.
-    pub async fn list_joins(&self) -> Result<Vec<JoinTokenStatus>, Error> {
-        let known = self.state.joins().await.map_err(state_error)?;
-        let each = known.into_iter().map(|(digest, stored)| JoinTokenStatus {
-            id: digest.chars().take(JOIN_ID_DIGITS).collect(),
-            created_unix_ms: stored.record.created_unix_ms,
-            expires_unix_ms: stored.record.expires_unix_ms,
-        });
-        Ok(each.collect())
-    }
-
-    /// Lets nobody join any more with the token of this number.
-    pub async fn delete_join(&self, id: &str) -> Result<(), Error> {
-        let known = self.state.joins().await.map_err(state_error)?;
-        let mut named = known.into_keys().filter(|digest| !id.is_empty() && digest.starts_with(id));
-        match (named.next(), named.next()) {
-            (Some(digest), None) => self.state.remove(&StateKey::Join(digest)).await.map_err(state_error),
-            (first, _) => Err(Error::new(
-                "JOIN_TOKEN_NOT_FOUND",
-                format!("there is no join token {id:?}"),
-                if first.is_some() { "several begin so" } else { "none begins so; it may have expired" },
-                "list them with `spandrel cluster join-token list`",
-            )),
-        }
-    }
-
-    /// Starts a node that does not run.
-    pub async fn start_node(&self, name: &str) -> Result<NodeStatus, Error> {
-        self.nodes.start(name).await?;
-        tracing::info!("node {name} was started");
-        self.node(name).await
-    }
-
-    /// Stops a node that runs.
-    pub async fn stop_node(&self, name: &str, abrupt: bool) -> Result<NodeStatus, Error> {
-        // For the totals; a node that does not answer is stopped all the same.
-        if let Some(access) = self.entry(name).await?.access {
-            self.report(access).await;
-        }
-        if let Some(report) = self.nodes.stop(name, abrupt).await? {
-            self.take_in(&report);
-        }
-        tracing::warn!("node {name} was stopped{}", if abrupt { " abruptly" } else { "" });
-        self.node(name).await
-    }
-
-    /// Puts a node into maintenance, or only says whether that could be done. It hands its volumes over by itself from
-    /// then on, and keeps to that when it starts anew. Of one that is in maintenance already it says whether it may be
-    /// switched off now: that may have changed since.
-    ///
-    /// Errors, but with `force`: `NODE_NEEDED` if volumes could not do without it, `STATE_MAJORITY_NEEDED` if the
-    /// cluster's state could not. Others: `NODE_NOT_FOUND`.
-    pub async fn drain_node(&self, name: &str, drain: NodeDrain) -> Result<NodeDrained, Error> {
-        for _ in 0..MAINTENANCE_TRIES {
-            // Before the facts: what changes after this is seen by the transaction.
-            let seen = self.state.nodes().await.map_err(state_error)?;
-            let facts = self.facts().await?;
-            let known = facts.known_node(name)?;
-            let volumes = facts.volumes_with(known);
-            let members = self.state_members().await?;
-            let mut warnings = Vec::new();
-            for checked in [facts.check_drain(known), facts.check_votes(known, &members)] {
-                match checked {
-                    Err(needed) if drain.force => warnings.push(needed.why),
-                    checked => checked?,
-                }
-            }
-            if known.maintenance_since_unix_ms().is_none() && !drain.dry_run {
-                match self.state.set_maintenance(known.id, Some(unix_ms()), &seen).await {
-                    Ok(()) => tracing::warn!("node {name} goes into maintenance"),
-                    Err(StateError::Conflict) => continue,
-                    Err(error) => return Err(state_error(error)),
-                }
-            }
-            let needing = facts.volumes_needing(known);
-            return Ok(NodeDrained { node: self.node(name).await?, volumes, needing, warnings });
-        }
-        Err(state_error(StateError::Conflict))
-    }
-
-    /// Whether a node may be switched off now, and the arithmetic behind that.
-    ///
-    /// Errors: `NODE_NOT_FOUND`.
-    pub async fn node_safety(&self, name: &str) -> Result<NodeSafety, Error> {
-        let facts = self.facts().await?;
-        Ok(facts.safety(facts.known_node(name)?, &self.state_members().await?))
     }
 
     /// How the first of the nodes that run is reached.
@@ -455,89 +223,10 @@ impl Administration {
         }
     }
 
-    /// How far a node is with leaving its volumes to others, if it is in maintenance. Reads little, so that it can be
-    /// asked again and again.
-    ///
-    /// Errors: `NODE_NOT_FOUND`.
-    pub async fn maintenance(&self, name: &str) -> Result<Option<Maintenance>, Error> {
-        let entry = self.entry(name).await?;
-        let records = self.state.nodes().await.map_err(state_error)?;
-        let record = records.get(&entry.id).map(|stored| stored.record.clone());
-        let known = self.know(entry, record).await;
-        let Some(since_unix_ms) = known.maintenance_since_unix_ms() else { return Ok(None) };
-        let volumes = self.state.volumes().await.map_err(state_error)?;
-        let records = volumes.iter().map(|(volume, stored)| (*volume, &stored.record));
-        Ok(Some(Maintenance { since_unix_ms, volumes_left: known.volumes_of(records) }))
-    }
-
-    /// Takes a node out of maintenance. One that is in none is left as it is.
-    pub async fn resume_node(&self, name: &str) -> Result<NodeStatus, Error> {
-        for _ in 0..MAINTENANCE_TRIES {
-            let seen = self.state.nodes().await.map_err(state_error)?;
-            let entry = self.entry(name).await?;
-            match self.state.set_maintenance(entry.id, None, &seen).await {
-                Ok(()) => {
-                    tracing::info!("node {name} is not in maintenance any more");
-                    return self.node(name).await;
-                }
-                Err(StateError::Conflict) => {}
-                Err(error) => return Err(state_error(error)),
-            }
-        }
-        Err(state_error(StateError::Conflict))
-    }
-
-    /// Says where a node stands. Copies of its slabs move apart by themselves, if they can.
-    ///
-    /// Errors: `NODE_NOT_FOUND`, `NAME_INVALID`.
-    pub async fn set_place(&self, name: &str, change: PlaceChange) -> Result<Place, Error> {
-        let entry = self.entry(name).await?;
-        let put = |label: &mut Option<String>, change: &Option<String>| {
-            if let Some(text) = change {
-                *label = (!text.is_empty()).then(|| text.clone());
-            }
-        };
-        let change = |place: &mut Place| {
-            put(&mut place.site, &change.site);
-            put(&mut place.rack, &change.rack);
-            put(&mut place.chassis, &change.chassis);
-        };
-        let mut would = Place::default();
-        change(&mut would);
-        would.validate()?;
-        let place = unless_conflict(|| self.state.set_place(entry.id, &change)).await?;
-        tracing::info!("node {name} stands at: {place}");
-        Ok(place)
-    }
-
-    async fn entry(&self, name: &str) -> Result<NodeEntry, Error> {
+    pub(super) async fn entry(&self, name: &str) -> Result<NodeEntry, Error> {
         let nodes = self.nodes.list().await?;
         let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
         nodes.into_iter().find(|node| node.name == name).ok_or_else(|| node_not_found(name, &names))
-    }
-
-    /// Has the first node do something that can be reached, one of this process if there is one.
-    async fn by_any_node<T, F>(&self, ask: impl Fn(NodeAccess) -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        let mut running: Vec<NodeAccess> =
-            self.nodes.list().await?.into_iter().filter_map(|node| node.access).collect();
-        running.sort_by_key(|access| matches!(access, NodeAccess::There(_)));
-        let mut outcome = Err(Error::new(
-            "NODE_NOT_RUNNING",
-            "no node can do this",
-            "all of them are stopped",
-            "start one with `spandrel node start`",
-        ));
-        for access in running {
-            outcome = ask(access).await;
-            // Nothing was sent to one that is not reached.
-            if !outcome.as_ref().is_err_and(|error| error.code == "CLUSTER_NOT_REACHED") {
-                break;
-            }
-        }
-        outcome
     }
 
     /// Takes in what a node says, for the totals.
@@ -545,7 +234,7 @@ impl Administration {
         locked(&self.counters).take(report);
     }
 
-    async fn report(&self, node: NodeAccess) -> Option<NodeReport> {
+    pub(super) async fn report(&self, node: NodeAccess) -> Option<NodeReport> {
         let report = tokio::time::timeout(REPORT_TIMEOUT, node.report()).await.ok()?.ok()?;
         self.take_in(&report);
         Some(report)
@@ -587,7 +276,7 @@ impl Administration {
         })
     }
 
-    async fn know(&self, entry: NodeEntry, record: Option<NodeRecord>) -> KnownNode {
+    pub(super) async fn know(&self, entry: NodeEntry, record: Option<NodeRecord>) -> KnownNode {
         let NodeEntry { name, id, mut nbd_addresses, access } = entry;
         let is_alive = access.is_some();
         let report = match access {
@@ -635,7 +324,7 @@ impl Administration {
         })
     }
 
-    async fn node(&self, name: &str) -> Result<NodeStatus, Error> {
+    pub(super) async fn node(&self, name: &str) -> Result<NodeStatus, Error> {
         let nodes = self.facts().await?.nodes();
         let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
         nodes.into_iter().find(|node| node.name == name).ok_or_else(|| node_not_found(name, &names))
@@ -660,72 +349,6 @@ impl Administration {
         })
     }
 
-    /// Makes a volume.
-    pub async fn create_volume(&self, create: VolumeCreate) -> Result<VolumeCreateAnswer, Error> {
-        let owner = match &create.owner {
-            Some(owner) => Some(self.entry(owner).await?.id),
-            None => None,
-        };
-        let creation =
-            VolumeCreation { name: create.name, size_bytes: create.size_bytes, copies: create.copies, owner };
-        let name = creation.name.clone();
-        let ask = |node: NodeAccess| {
-            let creation = creation.clone();
-            async move { node.create_volume(creation).await }
-        };
-        let created = self.by_any_node(ask).await?;
-        Ok(VolumeCreateAnswer {
-            volume: self.volume(&name).await?,
-            warnings: created.warnings.iter().map(ToString::to_string).collect(),
-        })
-    }
-
-    /// Deletes a volume; with `force` also if a client has it open for writing.
-    pub async fn delete_volume(&self, name: &str, force: bool) -> Result<(), Error> {
-        if !force {
-            self.await_unused(name).await?;
-        }
-        let ask = |node: NodeAccess| {
-            let name = name.to_owned();
-            async move { node.delete_volume(name).await }
-        };
-        self.by_any_node(ask).await?;
-        Ok(())
-    }
-
-    /// Waits a moment for a client that is just leaving the volume. An error if one stays.
-    async fn await_unused(&self, name: &str) -> Result<(), Error> {
-        let deadline = Instant::now() + LEAVE_TIME_MAX;
-        loop {
-            let facts = self.facts().await?;
-            let volume = facts.volumes().into_iter().find(|volume| volume.name == name);
-            let Some(writer) = volume.ok_or_else(|| volume_not_found(name))?.writer else { return Ok(()) };
-            if Instant::now() >= deadline {
-                let (why, next) = match facts.known_node(&writer)?.report {
-                    Some(_) => (
-                        format!("a client of node {writer} has it open for writing"),
-                        "disconnect the client, or delete it all the same with --force",
-                    ),
-                    None => (
-                        format!(
-                            "a client of node {writer} may write to it: that node runs, or has run until some \
-                                 seconds ago, and does not answer"
-                        ),
-                        "try again when the node answers or is known to be gone (`spandrel node list`), or delete it \
-                         all the same with --force",
-                    ),
-                };
-                return Err(Error::new("VOLUME_IN_USE", format!("volume {name} is not deleted"), why, next));
-            }
-            tokio::time::sleep(LEAVE_PAUSE).await;
-        }
-    }
-
-    /// The names of all volumes.
-    pub async fn volume_names(&self) -> Result<Vec<String>, Error> {
-        Ok(self.facts().await?.volumes().into_iter().map(|volume| volume.name).collect())
-    }
-
     /// What has been used so far.
     pub async fn usage(&self) -> Result<Usage, Error> {
         let running = self.nodes.list().await?.into_iter().filter_map(|node| node.access);
@@ -739,22 +362,6 @@ impl Administration {
             drive_written_bytes: counters.drive_written_bytes(),
         })
     }
-}
-
-/// Whether an error means that the owner that was asked is it no more: the next one is asked then.
-pub(super) fn is_of_a_lost_owner(error: &Error) -> bool {
-    let codes = ["NOT_OWNER", "NODE_STOPPED", "NODE_NOT_RUNNING", "ANSWER_BROKEN", "CLUSTER_NOT_REACHED"];
-    codes.contains(&error.code.as_str())
-}
-
-/// The error that an owner was waited for in vain.
-pub(super) fn volume_not_served(name: &str, wanted: &str) -> Error {
-    Error::new(
-        "VOLUME_NOT_SERVED",
-        format!("volume {name} cannot be {wanted}"),
-        format!("for {} s no node served it", (OWNER_PAUSE * OWNER_TRIES).as_secs()),
-        "look at it with `spandrel volume get`, and start the nodes that hold its copies",
-    )
 }
 
 /// Makes a change of the cluster's state, begun anew when somebody else changes the same at the same time.

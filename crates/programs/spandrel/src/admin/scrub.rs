@@ -12,14 +12,12 @@ use spandrel_cluster::{ScrubRecord, ScrubSummary, VolumeMembership};
 use spandrel_shared::duration::format_duration;
 use spandrel_shared::{DriveId, Error};
 
-use super::administration::{
-    Administration, OWNER_PAUSE, OWNER_TRIES, is_of_a_lost_owner, state_error, unix_ms, volume_not_found,
-    volume_not_served,
-};
+use super::administration::{Administration, state_error, unix_ms, volume_not_found};
 use super::api::{
     CheckLine, CheckReport, Damage, Explanation, Fault, Progress, ScrubFound, ScrubStatus, Severity,
 };
 use super::picture::{Facts, natural_order};
+use super::volumes::{OWNER_PAUSE, OWNER_TRIES, is_of_a_lost_owner, volume_not_served};
 use crate::text::{age_text, counted};
 
 impl Administration {

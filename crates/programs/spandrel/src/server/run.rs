@@ -10,15 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use spandrel_cluster::store::{Expected, StateStore as _};
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
 use spandrel_node::NodeConfig;
 use spandrel_platform::Address;
-use spandrel_shared::{DriveId, Error};
-use spandrel_state_etcd::{EtcdIdentity, EtcdOptions, EtcdState, client_endpoints};
-use spandrel_trust::{Credentials, Fingerprint, JoinToken, common_name};
+use spandrel_shared::Error;
+use spandrel_state_etcd::{EtcdIdentity, EtcdOptions, EtcdState};
+use spandrel_trust::{Credentials, common_name};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
@@ -26,27 +24,24 @@ use tokio::sync::Notify;
 use super::Port;
 use super::admission::Admission;
 use super::backups::keep_backups;
-use super::drives::{add_drive, forget_let_go, forget_removed, let_go};
+use super::drives::{forget_let_go, forget_removed};
 use super::generation::{namespace, present};
 use super::listener::TlsListener;
+use super::own_server::OwnServer;
 use super::peers::Peers;
-use super::removal::{check_belongs, check_others_know, remove};
+use super::removal::{check_belongs, check_others_know};
 use super::settings::{Founding, Pki, ServerSettings, StatePlace, lock};
-use super::state_member::{Servers, StateMemberKeeper};
-use crate::admin::administration::{Administration, ProcessFacts, Server, state_error, unix_ms};
-use crate::admin::api::{
-    DriveAdd, DriveAdded, JoinAnswer, JoinRequest, ServerRemove, ServerRemoved, StateIdentity, StateMember,
-    StateStatus,
-};
+use super::state_member::StateMemberKeeper;
+use crate::admin::administration::{Administration, ProcessFacts, state_error, unix_ms};
+use crate::admin::api::StateIdentity;
 use crate::admin::events::tell_faults;
 use crate::admin::nodes::Nodes;
 use crate::admin::server::{self, Caller};
-use crate::admin::servers::ServerEntry;
 use crate::arguments::LogArguments;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::node_state::NodeState;
-use crate::node_thread::{NodeHandle, NodeThread};
+use crate::node_thread::NodeThread;
 use crate::notify::notify;
 use crate::program::Program;
 use crate::text::say;
@@ -177,9 +172,9 @@ async fn stop(
 }
 
 /// The program of this process, and whether it was asked to begin anew.
-struct Anew {
-    program: Arc<Program>,
-    asked: Notify,
+pub(super) struct Anew {
+    pub(super) program: Arc<Program>,
+    pub(super) asked: Notify,
 }
 
 /// Ends the server's member of etcd, however the node ended: nobody looks after it from here on. Whether it has ended; if
@@ -229,20 +224,8 @@ impl Running {
     ) -> Result<Self, Error> {
         let pki = Pki(&directory);
         let credentials = pki.credentials(settings.cluster)?;
-        keeper.follow_later(&credentials).await?;
-        keeper.start().await?;
-        let settings = keeper.settings();
-        let connected = EtcdState::connect(&etcd_options(&directory, &settings, &credentials)?)?;
-        let (mut etcd, mut cluster) = await_cluster(&connected, &keeper, &credentials).await?;
-        // Nothing is served before all servers were asked of which this one can know.
-        keeper.learn_servers(&ClusterState::new(NodeState::Etcd(etcd.clone()))).await?;
-        if let Some(endpoints) = keeper.follow_later(&credentials).await? {
-            connected.set_endpoints(&endpoints).await?;
-            (etcd, cluster) = await_cluster(&connected, &keeper, &credentials).await?;
-        }
+        let (etcd, cluster) = reach_state(&directory, &credentials, &keeper).await?;
         let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
-        retry_unavailable(|| check_belongs(&state, &settings)).await?;
-        retry_unavailable(|| forget_removed(&state, &keeper)).await?;
         let settings = keeper.settings();
         let node = match settings.witness {
             true => None,
@@ -276,32 +259,15 @@ impl Running {
             peers: Arc::clone(&peers),
             anew,
         };
-        let administration = Administration::new(
-            process,
-            cluster,
-            state.clone(),
-            peers as Arc<dyn Nodes>,
-            Some(Arc::new(own)),
-        );
-        let router = server::router(Arc::clone(&administration));
-        let mut tasks = vec![serve_here(&directory, router.clone())?];
-        let tls = Arc::new(credentials.server(true)?);
-        for address in settings.addresses(Port::Admin) {
-            let listener = TlsListener::bind(address, Arc::clone(&tls)).await?;
-            let service = router.clone().into_make_service_with_connect_info::<Caller>();
-            tasks.push(tokio::spawn(async move {
-                // Accepting never fails for good.
-                let _ = axum::serve(listener, service).await;
-            }));
-        }
-        tasks.push(tokio::spawn(tell_faults(Arc::clone(&administration), FAULTS_INTERVAL)));
-        let (backed_up, directory_of_backups) = (state.clone(), directory.clone());
-        tasks.push(tokio::spawn(async move { keep_backups(directory_of_backups, backed_up).await }));
+        let nodes = peers as Arc<dyn Nodes>;
+        let administration = Administration::new(process, cluster, state.clone(), nodes, Some(Arc::new(own)));
+        let mut tasks = serve_administration(&directory, &settings, &credentials, &administration).await?;
+        tasks.push(tokio::spawn(tell_faults(administration, FAULTS_INTERVAL)));
+        tasks.push(tokio::spawn(keep_backups(directory.clone(), state.clone())));
         if let Some(node) = &node {
             tasks.push(tokio::spawn(forget_let_go(node.handle(), Arc::clone(&keeper))));
         }
-        let keeping = Arc::clone(&keeper);
-        tasks.push(tokio::spawn(async move { keeping.keep(etcd, state).await }));
+        tasks.push(tokio::spawn(async move { keeper.keep(etcd, state).await }));
         Ok(Self { settings, directory, node, tasks })
     }
 
@@ -370,6 +336,30 @@ pub fn external_identity(identity: StateIdentity) -> EtcdIdentity {
 /// What the server in `directory` has for that, if it needs it.
 fn state_identity(directory: &Directory, settings: &ServerSettings) -> Result<Option<StateIdentity>, Error> {
     settings.state.is_external_with_tls().then(|| Pki(directory).state_identity()).transpose()
+}
+
+/// Starts this server's member of etcd, if it has one, and waits until the state answers and knows the server. The state,
+/// and the cluster that it holds.
+async fn reach_state(
+    directory: &Directory,
+    credentials: &Credentials,
+    keeper: &Arc<StateMemberKeeper>,
+) -> Result<(EtcdState, ClusterRecord), Error> {
+    keeper.follow_later(credentials).await?;
+    keeper.start().await?;
+    let connected = EtcdState::connect(&etcd_options(directory, &keeper.settings(), credentials)?)?;
+    let (mut etcd, mut cluster) = await_cluster(&connected, keeper, credentials).await?;
+    // Nothing is served before all servers were asked of which this one can know.
+    keeper.learn_servers(&ClusterState::new(NodeState::Etcd(etcd.clone()))).await?;
+    if let Some(endpoints) = keeper.follow_later(credentials).await? {
+        connected.set_endpoints(&endpoints).await?;
+        (etcd, cluster) = await_cluster(&connected, keeper, credentials).await?;
+    }
+    let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
+    let settings = keeper.settings();
+    retry_unavailable(|| check_belongs(&state, &settings)).await?;
+    retry_unavailable(|| forget_removed(&state, keeper)).await?;
+    Ok((etcd, cluster))
 }
 
 /// Waits until the state answers, and puts a new cluster into it. The state, and the cluster that it holds.
@@ -544,6 +534,27 @@ fn present_drives(settings: &ServerSettings) -> impl Iterator<Item = &String> {
     })
 }
 
+/// Serves the admin API, on this machine and at the server's addresses.
+async fn serve_administration(
+    directory: &Directory,
+    settings: &ServerSettings,
+    credentials: &Credentials,
+    administration: &Arc<Administration>,
+) -> Result<Vec<tokio::task::JoinHandle<()>>, Error> {
+    let router = server::router(Arc::clone(administration));
+    let mut tasks = vec![serve_here(directory, router.clone())?];
+    let tls = Arc::new(credentials.server(true)?);
+    for address in settings.addresses(Port::Admin) {
+        let listener = TlsListener::bind(address, Arc::clone(&tls)).await?;
+        let service = router.clone().into_make_service_with_connect_info::<Caller>();
+        tasks.push(tokio::spawn(async move {
+            // Accepting never fails for good.
+            let _ = axum::serve(listener, service).await;
+        }));
+    }
+    Ok(tasks)
+}
+
 /// Serves the admin API on this machine.
 fn serve_here(directory: &Directory, router: Router) -> Result<tokio::task::JoinHandle<()>, Error> {
     let path = directory.admin_socket();
@@ -561,142 +572,4 @@ fn serve_here(directory: &Directory, router: Router) -> Result<tokio::task::Join
         // Accepting never fails for good.
         let _ = axum::serve(listener, router.into_make_service_with_connect_info::<Caller>()).await;
     }))
-}
-
-/// What this server can be asked.
-struct OwnServer {
-    keeper: Arc<StateMemberKeeper>,
-    /// None for a witness.
-    node: Option<NodeHandle>,
-    etcd: EtcdState,
-    state: ClusterState<NodeState>,
-    fingerprint: Fingerprint,
-    /// None for a witness, which does not have the authority's key.
-    admission: Option<Admission>,
-    peers: Arc<Peers>,
-    anew: Arc<Anew>,
-}
-
-impl OwnServer {
-    fn admission(&self) -> Result<&Admission, Error> {
-        self.admission.as_ref().ok_or_else(not_a_node)
-    }
-}
-
-fn not_a_node() -> Error {
-    Error::new(
-        "NOT_A_NODE",
-        "a witness cannot do this",
-        "it has no drives, and not what the cluster's nodes sign with",
-        "ask a node of the cluster",
-    )
-}
-
-impl Server for OwnServer {
-    fn admit<'a>(&'a self, request: &'a JoinRequest) -> BoxFuture<'a, Result<JoinAnswer, Error>> {
-        let admitted = async move {
-            let endpoints = self.keeper.settings().state.endpoints().to_vec();
-            self.admission()?.admit(request, endpoints).await
-        };
-        admitted.boxed()
-    }
-
-    fn join_token(&self) -> BoxFuture<'_, Result<JoinToken, Error>> {
-        let made = async move {
-            let addresses = self.keeper.settings().addresses(Port::Admin);
-            self.admission()?.join_token(addresses).await
-        };
-        made.boxed()
-    }
-
-    fn remove<'a>(
-        &'a self,
-        name: &'a str,
-        request: ServerRemove,
-    ) -> BoxFuture<'a, Result<ServerRemoved, Error>> {
-        let removed = async move {
-            let settings = self.keeper.settings();
-            let etcd = matches!(settings.state, StatePlace::Own { .. }).then_some(&self.etcd);
-            remove(&self.state, etcd, settings.node, name, request).await
-        };
-        removed.boxed()
-    }
-
-    fn add_drive(&self, drive: DriveAdd) -> BoxFuture<'_, Result<DriveAdded, Error>> {
-        let added = async move {
-            let path = &drive.path;
-            if !Path::new(path).is_absolute() {
-                return Err(Error::new(
-                    "DRIVE_PATH_INVALID",
-                    format!("{path:?} cannot become a drive"),
-                    "it is no path from the root on",
-                    "name it like /dev/disk/by-id/… or /srv/d1.drive",
-                ));
-            }
-            let node = self.node.clone().ok_or_else(not_a_node)?;
-            let (keeper, state) = (Arc::clone(&self.keeper), self.state.clone());
-            // Not to be left half-done by a client that leaves.
-            let added = tokio::spawn(async move { add_drive(&node, &keeper, &state, &drive).await });
-            added.await.unwrap_or_else(|error| Err(system_error("the drive", &std::io::Error::other(error))))
-        };
-        added.boxed()
-    }
-
-    fn let_go(&self, drive: DriveId) -> BoxFuture<'_, Result<(), Error>> {
-        let gone = async move {
-            let node = self.node.clone().ok_or_else(not_a_node)?;
-            let (keeper, state) = (Arc::clone(&self.keeper), self.state.clone());
-            // Not to be left half-done by a client that leaves.
-            let gone = tokio::spawn(async move { let_go(&node, &keeper, &state, drive).await });
-            gone.await.unwrap_or_else(|error| Err(system_error("the drive", &std::io::Error::other(error))))
-        };
-        gone.boxed()
-    }
-
-    fn state_status(&self) -> BoxFuture<'_, Result<StateStatus, Error>> {
-        let asked = async move {
-            let members = self.etcd.list_members().await.map_err(|error| state_error(error.into()))?;
-            let leader = self.etcd.leader().await.map_err(|error| state_error(error.into()))?;
-            // One that has had its vote for a moment is asked, too.
-            let endpoints = client_endpoints(&members);
-            if matches!(self.keeper.settings().state, StatePlace::Own { .. }) && !endpoints.is_empty() {
-                self.etcd.set_endpoints(&endpoints).await?;
-            }
-            let answering = self.etcd.answering_members().await.map_err(|error| state_error(error.into()))?;
-            let servers = Servers::read(&self.state).await.map_err(state_error)?;
-            let member = |member: spandrel_state_etcd::MemberDescription| {
-                let server = member.name.parse().ok().filter(|id| servers.names.contains_key(id));
-                StateMember {
-                    name: server.and_then(|id| servers.names.get(&id).cloned()).unwrap_or(member.name),
-                    server,
-                    // One without a vote is not asked for anything.
-                    runs: match member.is_learner {
-                        false => answering.contains(&member.id),
-                        true => server.is_some_and(|id| servers.is_awake(id)),
-                    },
-                    votes: !member.is_learner,
-                    leads: leader == Some(member.id),
-                    endpoints: member.client_urls,
-                }
-            };
-            Ok(StateStatus { members: members.into_iter().map(member).collect() })
-        };
-        asked.boxed()
-    }
-
-    fn fingerprint(&self) -> Result<Fingerprint, Error> {
-        Ok(self.fingerprint)
-    }
-
-    fn servers(&self) -> BoxFuture<'_, Result<Vec<ServerEntry>, Error>> {
-        async move { self.peers.servers(self.keeper.settings().node).await }.boxed()
-    }
-
-    fn program(&self) -> &Program {
-        &self.anew.program
-    }
-
-    fn begin_anew(&self) {
-        self.anew.asked.notify_one();
-    }
 }

@@ -1,0 +1,119 @@
+//! What the admin API says of drives.
+
+use serde::{Deserialize, Serialize};
+use spandrel_cluster::MediaClass;
+use spandrel_health::Status;
+use spandrel_shared::DriveId;
+
+/// A drive. What is counted is counted since its node started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DriveStatus {
+    /// Its name: the node's and its own.
+    pub name: String,
+    /// Its identity, if it was ever known.
+    pub id: Option<DriveId>,
+    /// Its node's name.
+    pub node: String,
+    /// How it is.
+    pub status: Status,
+    /// Why it is not used, if it is not.
+    pub failure: Option<String>,
+    /// Where it is; absent while its node is down.
+    pub location: Option<String>,
+    /// What it is made of, as far as that is known.
+    #[serde(default)]
+    pub media: Option<MediaClass>,
+    /// Its size.
+    pub size_bytes: u64,
+    /// What can be promised to volumes.
+    pub promisable_bytes: u64,
+    /// What is promised.
+    pub promised_bytes: u64,
+    /// What is stored on it.
+    pub used_bytes: u64,
+    /// All bytes that were written to it.
+    pub written_bytes: u64,
+    /// Of these, the volumes' blocks.
+    pub data_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// How often its journal has wrapped around.
+    pub journal_laps: u64,
+    /// Blocks that were found damaged.
+    pub blocks_damaged: u64,
+    /// Of these, blocks that were healed.
+    pub blocks_healed: u64,
+    /// Everything that was ever found damaged on it: blocks, map pages, journal groups, superblocks. The
+    /// cluster's state keeps this, so that nodes may come and go.
+    pub damage_found: u64,
+}
+
+/// A drive that a node is to take into use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveAdd {
+    /// A block device or a file, by its path on the node's server from the root on.
+    pub path: String,
+    /// What it is made of; found out if absent.
+    #[serde(default)]
+    pub media: Option<MediaClass>,
+}
+
+/// A drive that a node has taken into use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveAdded {
+    /// Its name: the node's and its own.
+    pub name: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// What it is made of, if that is known.
+    #[serde(default)]
+    pub media: Option<MediaClass>,
+}
+
+/// A drive that is to be emptied, or to be used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRetire {
+    /// It is to be used again.
+    #[serde(default)]
+    pub undo: bool,
+    /// Only say whether it can be done, and what it would move.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What becomes of a drive that is retired, or not any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRetired {
+    /// Its identity.
+    pub id: DriveId,
+    /// Its name.
+    pub name: String,
+    /// How many copies of slabs are to go to other drives.
+    pub copies_to_move: u64,
+    /// The slab size: of each no more than this is copied.
+    pub slab_bytes: u64,
+    /// What lacks room, if it does: not all of them can be moved before there is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}
+
+/// A drive that is to leave the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRemove {
+    /// Only say whether it can.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A drive that has left the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveRemoved {
+    /// Its name.
+    pub name: String,
+    /// Where it is, if its node knows.
+    #[serde(default)]
+    pub location: Option<String>,
+    /// What its node does not know yet, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+}

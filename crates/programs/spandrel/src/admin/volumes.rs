@@ -1,0 +1,200 @@
+//! Making, moving, growing and deleting volumes.
+
+use std::time::{Duration, Instant};
+
+use spandrel_node::{VolumeCreation, VolumeGrowth};
+use spandrel_shared::{DriveId, Error, VolumeId};
+
+use super::administration::{Administration, state_error, volume_not_found};
+use super::api::{
+    DriveCopies, NewSize, VolumeCreate, VolumeCreateAnswer, VolumeResize, VolumeResized, VolumeStatus,
+};
+use super::nodes::NodeAccess;
+
+/// How often, and with what pause, a volume's owner is looked for.
+pub(super) const OWNER_TRIES: u32 = 100;
+pub(super) const OWNER_PAUSE: Duration = Duration::from_millis(100);
+
+/// For how long, and with what pause, it is looked whether a client that leaves is gone.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
+const LEAVE_PAUSE: Duration = Duration::from_millis(50);
+
+impl Administration {
+    /// Has another node own a volume. Clients go on.
+    pub async fn move_volume(&self, name: &str, to: &str) -> Result<VolumeStatus, Error> {
+        let to = self.entry(to).await?;
+        let id = self.state().volume_by_name(name).await.map_err(state_error)?;
+        let id = id.ok_or_else(|| volume_not_found(name))?;
+        let to = to.id;
+        let hand_over = |owner: NodeAccess| async move { owner.hand_over(id, to).await };
+        self.by_owner((name, id), "moved", hand_over).await?;
+        self.volume(name).await
+    }
+
+    /// Makes a volume larger, or only says what that would do. Clients go on.
+    pub async fn resize_volume(&self, name: &str, resize: VolumeResize) -> Result<VolumeResized, Error> {
+        let VolumeStatus { id, size_bytes: former_bytes, .. } = self.volume(name).await?;
+        let size_bytes = match resize.size {
+            NewSize::SizeBytes(size_bytes) => size_bytes,
+            // Decided once: whoever owns the volume next is asked for the same.
+            NewSize::AddBytes(more) => former_bytes.saturating_add(more),
+        };
+        let growth = VolumeGrowth { volume: id, size_bytes, dry_run: resize.dry_run };
+        let grow = |owner: NodeAccess| async move { owner.grow_volume(growth).await };
+        let grown = self.by_owner((name, id), "made larger", grow).await?;
+        let facts = self.facts().await?;
+        let on =
+            |(drive, slabs): (&DriveId, &u64)| DriveCopies { drive: facts.drive_name(*drive), slabs: *slabs };
+        Ok(VolumeResized {
+            volume: self.volume(name).await?,
+            former_bytes,
+            size_bytes,
+            slabs: grown.slabs,
+            copies: grown.copies.iter().map(on).collect(),
+            warnings: grown.warnings.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    /// Has a volume's owner do something that is the same once and twice. If the owner changes meanwhile, the next one is
+    /// asked.
+    async fn by_owner<T, F>(
+        &self,
+        (name, id): (&str, VolumeId),
+        wanted: &str,
+        ask: impl Fn(NodeAccess) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        for _ in 0..OWNER_TRIES {
+            if let Some(access) = self.owner_of(name, id).await? {
+                match ask(access).await {
+                    Err(error) if is_of_a_lost_owner(&error) => {}
+                    outcome => return outcome,
+                }
+            }
+            tokio::time::sleep(OWNER_PAUSE).await;
+        }
+        Err(volume_not_served(name, wanted))
+    }
+
+    /// What is known of a volume.
+    pub async fn volume(&self, name: &str) -> Result<VolumeStatus, Error> {
+        let volumes = self.facts().await?.volumes();
+        volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| volume_not_found(name))
+    }
+
+    /// How a volume's owner is reached, if it has one that runs.
+    pub(super) async fn owner_of(&self, name: &str, id: VolumeId) -> Result<Option<NodeAccess>, Error> {
+        let membership = self.state().membership(id).await.map_err(state_error)?;
+        let owner = membership.ok_or_else(|| volume_not_found(name))?.record.owner;
+        let nodes = self.nodes.list().await?;
+        Ok(owner.and_then(|owner| nodes.into_iter().find(|node| node.id == owner.node)?.access))
+    }
+
+    /// Has the first node do something that can be reached, one of this process if there is one.
+    async fn by_any_node<T, F>(&self, ask: impl Fn(NodeAccess) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut running: Vec<NodeAccess> =
+            self.nodes.list().await?.into_iter().filter_map(|node| node.access).collect();
+        running.sort_by_key(|access| matches!(access, NodeAccess::There(_)));
+        let mut outcome = Err(Error::new(
+            "NODE_NOT_RUNNING",
+            "no node can do this",
+            "all of them are stopped",
+            "start one with `spandrel node start`",
+        ));
+        for access in running {
+            outcome = ask(access).await;
+            // Nothing was sent to one that is not reached.
+            if !outcome.as_ref().is_err_and(|error| error.code == "CLUSTER_NOT_REACHED") {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Makes a volume.
+    pub async fn create_volume(&self, create: VolumeCreate) -> Result<VolumeCreateAnswer, Error> {
+        let owner = match &create.owner {
+            Some(owner) => Some(self.entry(owner).await?.id),
+            None => None,
+        };
+        let creation =
+            VolumeCreation { name: create.name, size_bytes: create.size_bytes, copies: create.copies, owner };
+        let name = creation.name.clone();
+        let ask = |node: NodeAccess| {
+            let creation = creation.clone();
+            async move { node.create_volume(creation).await }
+        };
+        let created = self.by_any_node(ask).await?;
+        Ok(VolumeCreateAnswer {
+            volume: self.volume(&name).await?,
+            warnings: created.warnings.iter().map(ToString::to_string).collect(),
+        })
+    }
+
+    /// Deletes a volume; with `force` also if a client has it open for writing.
+    pub async fn delete_volume(&self, name: &str, force: bool) -> Result<(), Error> {
+        if !force {
+            self.await_unused(name).await?;
+        }
+        let ask = |node: NodeAccess| {
+            let name = name.to_owned();
+            async move { node.delete_volume(name).await }
+        };
+        self.by_any_node(ask).await?;
+        Ok(())
+    }
+
+    /// Waits a moment for a client that is just leaving the volume. An error if one stays.
+    async fn await_unused(&self, name: &str) -> Result<(), Error> {
+        let deadline = Instant::now() + LEAVE_TIME_MAX;
+        loop {
+            let facts = self.facts().await?;
+            let volume = facts.volumes().into_iter().find(|volume| volume.name == name);
+            let Some(writer) = volume.ok_or_else(|| volume_not_found(name))?.writer else { return Ok(()) };
+            if Instant::now() >= deadline {
+                let (why, next) = match facts.known_node(&writer)?.report {
+                    Some(_) => (
+                        format!("a client of node {writer} has it open for writing"),
+                        "disconnect the client, or delete it all the same with --force",
+                    ),
+                    None => (
+                        format!(
+                            "a client of node {writer} may write to it: that node runs, or has run until some \
+                                 seconds ago, and does not answer"
+                        ),
+                        "try again when the node answers or is known to be gone (`spandrel node list`), or delete it \
+                         all the same with --force",
+                    ),
+                };
+                return Err(Error::new("VOLUME_IN_USE", format!("volume {name} is not deleted"), why, next));
+            }
+            tokio::time::sleep(LEAVE_PAUSE).await;
+        }
+    }
+
+    /// The names of all volumes.
+    pub async fn volume_names(&self) -> Result<Vec<String>, Error> {
+        Ok(self.facts().await?.volumes().into_iter().map(|volume| volume.name).collect())
+    }
+}
+
+/// Whether an error means that the owner that was asked is it no more: the next one is asked then.
+pub(super) fn is_of_a_lost_owner(error: &Error) -> bool {
+    let codes = ["NOT_OWNER", "NODE_STOPPED", "NODE_NOT_RUNNING", "ANSWER_BROKEN", "CLUSTER_NOT_REACHED"];
+    codes.contains(&error.code.as_str())
+}
+
+/// The error that an owner was waited for in vain.
+pub(super) fn volume_not_served(name: &str, wanted: &str) -> Error {
+    Error::new(
+        "VOLUME_NOT_SERVED",
+        format!("volume {name} cannot be {wanted}"),
+        format!("for {} s no node served it", (OWNER_PAUSE * OWNER_TRIES).as_secs()),
+        "look at it with `spandrel volume get`, and start the nodes that hold its copies",
+    )
+}

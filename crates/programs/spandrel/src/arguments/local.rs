@@ -1,0 +1,58 @@
+//! `spandrel up` and `spandrel demo`: a cluster on one machine.
+
+use std::net::IpAddr;
+
+use clap::Args;
+
+use super::LogArguments;
+use super::values::parse_size_argument;
+
+/// `spandrel up`.
+#[derive(Clone, Debug, Args)]
+pub struct UpArguments {
+    /// Keep the drives in memory: quicker than any disk, and gone when the cluster ends
+    #[arg(long)]
+    pub memory: bool,
+
+    /// How many nodes [default: 4]
+    #[arg(long, value_name = "COUNT")]
+    pub nodes: Option<u32>,
+
+    /// How many drives each node has [default: 2]
+    #[arg(long, value_name = "COUNT")]
+    pub drives: Option<u32>,
+
+    /// How large each drive is [default: 4G]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
+    pub drive_size: Option<u64>,
+
+    /// The unit in which room is given to volumes: a power of two from 4M to 256M [default: a 64th
+    /// of a drive, within these]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
+    pub slab_size: Option<u64>,
+
+    /// Let drive files take room only as they are written to. If the file system fills up later,
+    /// writes fail
+    #[arg(long)]
+    pub sparse: bool,
+
+    /// Where to listen on TCP, if at all (see --nbd-port); without TLS only this machine itself
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub listen: IpAddr,
+
+    /// Serve NBD on TCP too: the first node on this port, the others on those behind it
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub nbd_port: Option<u16>,
+
+    /// How to log.
+    #[command(flatten)]
+    pub log: LogArguments,
+}
+
+/// `spandrel demo`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct DemoArguments {
+    /// Keep the drives in memory
+    #[arg(long)]
+    pub memory: bool,
+}

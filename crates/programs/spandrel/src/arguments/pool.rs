@@ -1,0 +1,79 @@
+//! `spandrel pool`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use spandrel_shared::RepairShare;
+
+use super::OutputArguments;
+use super::values::{parse_period, parse_seconds};
+
+/// `spandrel pool`.
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// Show the pool's room, what is being repaired or moved and how long that takes yet, and what is set
+    Status(OutputArguments),
+    /// Spread copies so that all drives are filled alike, and wait for it
+    ///
+    /// Done in the background, by those who serve the volumes; ending this command does not end it. By itself the pool
+    /// does so when drives have been filled unevenly for a minute, if --balance is on (`spandrel pool set`).
+    Optimize(PoolOptimizeArguments),
+    /// Set how the pool keeps itself
+    Set(PoolSetArguments),
+}
+
+/// `spandrel pool optimize`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct PoolOptimizeArguments {
+    /// Only say how much would be moved
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not wait until it is done
+    #[arg(long)]
+    pub no_wait: bool,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
+/// `spandrel pool set`.
+#[derive(Clone, Copy, Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct PoolSetArguments {
+    /// How long a drive may be away while its node is there, before what it holds is built anew elsewhere: 15m, 1h
+    /// [default of a new cluster: 15m]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    pub rebuild_after_drive: Option<u32>,
+
+    /// The same for drives that are away with their node, or with most of its other drives. A node in maintenance is
+    /// waited for [default of a new cluster: 1h]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    pub rebuild_after_node: Option<u32>,
+
+    /// Whether copies are spread by themselves when drives are filled unevenly [default of a new cluster: on]
+    #[arg(long, value_enum)]
+    pub balance: Option<Switch>,
+
+    /// How much of the nodes' work the repair of copies may be while clients are served: very-low, low, medium, high or
+    /// very-high, each twice the one before. While no clients are, it takes all [default of a new cluster: medium]
+    #[arg(long, value_name = "SHARE")]
+    pub repair_share: Option<RepairShare>,
+
+    /// Whether a drive is retired that was slow three times, with less than an hour in between [default of a new cluster: off]
+    #[arg(long, value_enum)]
+    pub retire_slow: Option<Switch>,
+
+    /// Within which time every block of every copy is read and compared once: 2w, 10d, or off [default of a new
+    /// cluster: 4w]
+    #[arg(long, value_name = "TIME", value_parser = parse_period)]
+    pub scrub_period: Option<u32>,
+}
+
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// It is.
+    On,
+    /// It is not.
+    Off,
+}
