@@ -256,8 +256,9 @@ impl Administration {
             }
         }
         let records = self.state.nodes().await.map_err(state_error)?;
-        let scrubs = self.state.scrubs().await.map_err(state_error)?;
-        let settings = self.state.settings().await.map_err(state_error)?;
+        let mut unreadable = Vec::new();
+        let scrubs = readable(self.state.scrubs().await, &mut unreadable)?;
+        let settings = readable(self.state.settings().await, &mut unreadable)?;
         let know = |node: NodeEntry| {
             let record = records.get(&node.id).map(|stored| stored.record.clone());
             self.know(node, record)
@@ -269,7 +270,8 @@ impl Administration {
             room,
             volumes: memberships,
             scrubs: scrubs.into_iter().map(|(volume, stored)| (volume, stored.record)).collect(),
-            scrub_period_s: settings.map(|stored| stored.record).unwrap_or_default().scrub_period_s,
+            settings: settings.map(|stored| stored.record).unwrap_or_default(),
+            unreadable,
             gathered_unix_ms: unix_ms(),
             geometry: self.cluster.slab_bytes,
             generation: self.cluster.generation,
@@ -361,6 +363,18 @@ impl Administration {
             user_written_bytes: counters.user_written_bytes(),
             drive_written_bytes: counters.drive_written_bytes(),
         })
+    }
+}
+
+/// What was read of the cluster's state; nothing, with the reason among what is `unreadable`, if it is there and nobody can
+/// make sense of it. Without it the rest can be told all the same.
+fn readable<T: Default>(read: Result<T, StateError>, unreadable: &mut Vec<Error>) -> Result<T, Error> {
+    match read {
+        Err(StateError::Refused(error)) => {
+            unreadable.push(error);
+            Ok(T::default())
+        }
+        read => read.map_err(state_error),
     }
 }
 

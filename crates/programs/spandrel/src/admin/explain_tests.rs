@@ -373,7 +373,7 @@ async fn nobody_is_told_to_give_up_what_no_other_drive_has() {
         let helps =
             |drive: u64| of_drive(drive) % 2 == 0 && of_drive(drive) / 2 % 3 < 2 && of_drive(drive) / 6 == 0;
         let volume = volume(&facts);
-        let faults = facts.faults(&settings(), &[], 10_009);
+        let faults = facts.faults(&[], 10_009);
         for drive in 1..=3 {
             let (name, node_name) = (format!("n{drive}/d1"), format!("n{drive}"));
             let others = (1..=3).filter(|other| *other != drive && helps(*other)).count();
@@ -468,7 +468,7 @@ async fn a_drive_that_cannot_be_read_is_told_and_not_to_be_wiped() {
         "{told:?}"
     );
     assert!(has(&told.must_not, "it may be one of them, damaged"), "{told:?}");
-    let faults = facts.faults(&settings(), &[], 10_009);
+    let faults = facts.faults(&[], 10_009);
     assert!(
         faults.iter().any(|fault| fault.object == "drive n3/?" && !fault.must_not.is_empty()),
         "{faults:?}"

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use spandrel_cluster::records::{DamageCounters, VolumeWriter};
 use spandrel_cluster::store::Revision;
 use spandrel_cluster::{
-    CopyBatch, DriveRecord, DriveRole, DriveState, NodeRecord, StateRequests, VolumeMembership, VolumeOwner,
-    VolumeRecord, VolumeState, mirror_sets,
+    CopyBatch, DriveRecord, DriveRole, DriveState, NodeRecord, SettingsRecord, StateRequests,
+    VolumeMembership, VolumeOwner, VolumeRecord, VolumeState, mirror_sets,
 };
 use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport};
 use spandrel_platform::Address;
@@ -191,7 +191,8 @@ pub async fn facts() -> Facts {
             read_at: Revision(1),
         }],
         scrubs: BTreeMap::new(),
-        scrub_period_s: 0,
+        settings: SettingsRecord { scrub_period_s: 0, ..SettingsRecord::default() },
+        unreadable: Vec::new(),
         gathered_unix_ms: 1000,
         geometry,
         generation: 0,
