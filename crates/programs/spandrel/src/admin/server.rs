@@ -129,6 +129,8 @@ fn status_of(code: &str) -> StatusCode {
         | "NOT_A_SERVER"
         | "VOLUME_DEGRADED"
         | "VOLUME_EXISTS"
+        | "SIZE_CHANGED"
+        | "VOLUME_NOT_WAITING"
         | "VOLUME_GROWING"
         | "VOLUME_IN_USE"
         | "NODE_RUNNING"

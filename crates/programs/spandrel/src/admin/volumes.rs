@@ -1,5 +1,6 @@
 //! Making, moving, growing and deleting volumes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use spandrel_node::{VolumeCreation, VolumeGrowth};
@@ -34,13 +35,22 @@ impl Administration {
     /// Makes a volume larger, or only says what that would do. Clients go on.
     pub async fn resize_volume(&self, name: &str, resize: VolumeResize) -> Result<VolumeResized, Error> {
         let VolumeStatus { id, size_bytes: former_bytes, .. } = self.volume(name).await?;
-        let size_bytes = match resize.size {
-            NewSize::SizeBytes(size_bytes) => size_bytes,
-            // Decided once: whoever owns the volume next is asked for the same.
-            NewSize::AddBytes(more) => former_bytes.saturating_add(more),
+        // Decided once: whoever owns the volume next is asked for the same.
+        let (size_bytes, reckoned_from) = match resize.size {
+            NewSize::SizeBytes(size_bytes) => (size_bytes, None),
+            NewSize::AddBytes(more) => (former_bytes.saturating_add(more), Some(former_bytes)),
         };
-        let growth = VolumeGrowth { volume: id, size_bytes, dry_run: resize.dry_run };
-        let grow = |owner: NodeAccess| async move { owner.grow_volume(growth).await };
+        let was_asked = AtomicBool::new(false);
+        let grow = |owner: NodeAccess| {
+            let growth = VolumeGrowth {
+                volume: id,
+                size_bytes,
+                former_bytes: reckoned_from,
+                is_repeated: was_asked.swap(true, Ordering::Relaxed),
+                dry_run: resize.dry_run,
+            };
+            async move { owner.grow_volume(growth).await }
+        };
         let grown = self.by_owner((name, id), "made larger", grow).await?;
         let facts = self.facts().await?;
         let on =
