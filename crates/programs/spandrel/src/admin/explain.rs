@@ -107,6 +107,9 @@ impl Facts {
         } else {
             tell_unsettled(&mut told);
         }
+        if let Some(obstacle) = self.obstacle(volume) {
+            told.why.push(format!("it waits: {obstacle}"));
+        }
         if let Some(size_bytes) = status.grows_to_bytes {
             told.doing.push(format!(
                 "it grows from {} to {}: copies of {} are being made; its clients go on meanwhile",

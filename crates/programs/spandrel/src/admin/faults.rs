@@ -61,7 +61,11 @@ impl Facts {
 
     fn faults_of_volumes(&self, settings: &SettingsRecord) -> Vec<Fault> {
         let told = |volume: VolumeStatus| {
-            let worst = worst(&volume.status, severity_of_volume)?;
+            let waits = |known: &VolumeMembership| known.volume == volume.id && !self.is_settled(known);
+            let worst = match self.volumes.iter().any(waits) {
+                true => (Severity::Critical, "volume.not-compared"),
+                false => worst(&volume.status, severity_of_volume)?,
+            };
             Some(fault(self.explain_volume_of(&volume, settings)?, worst, None))
         };
         self.volumes().into_iter().filter_map(told).collect()

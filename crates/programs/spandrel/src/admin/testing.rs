@@ -63,6 +63,7 @@ pub fn owned() -> OwnedVolumeReport {
         volume: volume_id(),
         epoch: Epoch(2),
         is_serving: true,
+        waits_for: None,
         writer: Some(node_id(3)),
         legs: (1..=3).map(|number| leg(number, "in-sync")).collect(),
         copies_without_place: 0,
@@ -162,6 +163,7 @@ pub async fn facts() -> Facts {
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
         generation: 0,
+        is_growth_given_up: false,
         created_unix_ms: 0,
     };
     // A room can only be read from a state; an empty one will do.
