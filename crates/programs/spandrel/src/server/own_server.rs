@@ -22,6 +22,7 @@ use crate::admin::administration::{Server, state_error};
 use crate::admin::api::{
     DriveAdd, DriveAdded, JoinAnswer, JoinRequest, ServerRemove, ServerRemoved, StateMember, StateStatus,
 };
+use crate::admin::picture::natural_order;
 use crate::admin::servers::ServerEntry;
 use crate::failure::system_error;
 use crate::node_state::NodeState;
@@ -144,7 +145,9 @@ impl Server for OwnServer {
                     endpoints: member.client_urls,
                 }
             };
-            Ok(StateStatus { members: members.into_iter().map(member).collect() })
+            let mut members: Vec<StateMember> = members.into_iter().map(member).collect();
+            members.sort_by_key(|member| natural_order(&member.name));
+            Ok(StateStatus { members })
         };
         asked.boxed()
     }

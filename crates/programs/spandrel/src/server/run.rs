@@ -262,7 +262,11 @@ impl Running {
         let nodes = peers as Arc<dyn Nodes>;
         let administration = Administration::new(process, cluster, state.clone(), nodes, Some(Arc::new(own)));
         let mut tasks = serve_administration(&directory, &settings, &credentials, &administration).await?;
-        tasks.push(tokio::spawn(tell_faults(administration, FAULTS_INTERVAL)));
+        tasks.push(tokio::spawn(tell_faults(
+            administration,
+            node.as_ref().map(NodeThread::handle),
+            FAULTS_INTERVAL,
+        )));
         tasks.push(tokio::spawn(keep_backups(directory.clone(), state.clone())));
         if let Some(node) = &node {
             tasks.push(tokio::spawn(forget_let_go(node.handle(), Arc::clone(&keeper))));
