@@ -81,6 +81,9 @@ pub trait Server: Send + Sync {
 
     /// Has this server stop as if it was told to end, and its process begin anew. Returns at once.
     fn begin_anew(&self);
+
+    /// Has this server end as SIGTERM would. Returns at once.
+    fn end(&self);
 }
 
 /// Administers a cluster.

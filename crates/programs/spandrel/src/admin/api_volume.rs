@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use spandrel_health::Status;
-use spandrel_shared::VolumeId;
+use spandrel_shared::{Error, VolumeId};
 
 use super::ScrubStatus;
 
@@ -171,6 +171,17 @@ pub struct VolumeCreateAnswer {
     pub volume: VolumeStatus,
     /// What its maker should know.
     pub warnings: Vec<String>,
+}
+
+/// What deleting a volume would do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeDeletion {
+    /// The volume, of which everything would be lost.
+    pub volume: VolumeStatus,
+    /// What would be free then on all drives together.
+    pub freed_bytes: u64,
+    /// What stands against it, unless it is forced.
+    pub against: Option<Error>,
 }
 
 /// How to delete a volume.

@@ -8,7 +8,8 @@ use spandrel_shared::{DriveId, Error, VolumeId};
 
 use super::administration::{Administration, state_error, volume_not_found};
 use super::api::{
-    DriveCopies, NewSize, VolumeCreate, VolumeCreateAnswer, VolumeResize, VolumeResized, VolumeStatus,
+    DriveCopies, NewSize, VolumeCreate, VolumeCreateAnswer, VolumeDeletion, VolumeResize, VolumeResized,
+    VolumeStatus,
 };
 use super::nodes::NodeAccess;
 
@@ -144,6 +145,19 @@ impl Administration {
             volume: self.volume(&name).await?,
             warnings: created.warnings.iter().map(ToString::to_string).collect(),
         })
+    }
+
+    /// What deleting a volume would do.
+    pub async fn volume_deletion(&self, name: &str) -> Result<VolumeDeletion, Error> {
+        let against = self.await_unused(name).await.err();
+        let facts = self.facts().await?;
+        let volume = facts.volumes().into_iter().find(|volume| volume.name == name);
+        let volume = volume.ok_or_else(|| volume_not_found(name))?;
+        let known = facts.volumes.iter().find(|known| known.volume == volume.id);
+        let sets = known.into_iter().flat_map(|known| known.sets.iter().chain(&known.to_come));
+        let copies: usize = sets.map(|set| set.members.len()).sum();
+        let freed_bytes = copies as u64 * facts.geometry.slab_bytes();
+        Ok(VolumeDeletion { volume, freed_bytes, against })
     }
 
     /// Deletes a volume; with `force` also if a client has it open for writing.

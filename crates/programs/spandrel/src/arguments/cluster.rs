@@ -86,6 +86,10 @@ pub enum JoinTokenCommand {
 pub struct JoinTokenNameArguments {
     /// How its number begins, as the list shows it
     pub id: String,
+
+    /// Only say which one it would be
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `spandrel cluster backup`.

@@ -15,7 +15,7 @@ use super::admission::Admission;
 use super::drives::{add_drive, let_go};
 use super::peers::Peers;
 use super::removal::remove;
-use super::run::Anew;
+use super::run::Orders;
 use super::settings::StatePlace;
 use super::state_member::{Servers, StateMemberKeeper};
 use crate::admin::administration::{Server, state_error};
@@ -40,7 +40,7 @@ pub struct OwnServer {
     /// None for a witness, which does not have the authority's key.
     pub(super) admission: Option<Admission>,
     pub(super) peers: Arc<Peers>,
-    pub(super) anew: Arc<Anew>,
+    pub(super) orders: Arc<Orders>,
 }
 
 impl OwnServer {
@@ -161,10 +161,14 @@ impl Server for OwnServer {
     }
 
     fn program(&self) -> &Program {
-        &self.anew.program
+        &self.orders.program
     }
 
     fn begin_anew(&self) {
-        self.anew.asked.notify_one();
+        self.orders.begin_anew.notify_one();
+    }
+
+    fn end(&self) {
+        self.orders.end.notify_one();
     }
 }
