@@ -66,10 +66,13 @@ impl Section {
         let arguments = command.strip_prefix(PROGRAM).expect("it begins so");
         let asks = ["drive remove", "node remove", "volume delete"];
         let yes = asks.iter().any(|ask| arguments.starts_with(ask)) && !arguments.contains("--dry-run");
-        let word = |word| words.iter().find(|(stands, _)| *stands == word).map_or(word, |(_, is)| *is);
-        let arguments: Vec<&str> =
-            arguments.split_whitespace().map(word).chain(yes.then_some("--yes")).collect();
-        servers.run_once_available(server, &arguments)
+        let mut told: Vec<&str> = Vec::new();
+        for word in arguments.split_whitespace() {
+            let other = words.iter().find(|(stands, _)| *stands == word);
+            told.push(other.map_or(word, |(_, is)| is));
+        }
+        told.extend(yes.then_some("--yes"));
+        servers.run_once_available(server, &told)
     }
 
     /// The same for a command that must succeed.
