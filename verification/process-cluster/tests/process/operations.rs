@@ -145,8 +145,8 @@ fn replace_a_drive() {
     section.must_run(&servers, "n1", "spandrel drive remove n2/sdb", &drive);
     let path = new_drive(&servers, "n2", "256M");
     section.must_run(&servers, "n2", "spandrel drive add /dev/disk/by-id/…", &[(PATH, &path)]);
-    let shown = servers.must_run("n1", &["drive", "get", "n2/new"]);
-    assert!(shown.output.lines().any(|line| line.starts_with("media") && line.contains("file")), "{shown:?}");
+    let shown = servers.must_run("n1", &["drive", "get", "n2/new", "-o", "json"]).json();
+    assert!(shown["media"].is_null(), "what a file lies on is no property of it: {shown}");
     section.end();
     assert_kept(&servers, load, &["n1", "n2", "n3", "n4"]);
 }
@@ -373,4 +373,59 @@ fn everything_went_dark() {
         assert!(client.check().expect("a cluster that serves").is_empty());
     }
     section.end();
+}
+
+/// Each command that can destroy, stop or reduce something says with `--dry-run` what it would do, or why not, and does nothing.
+#[test]
+fn dry_runs_say_what_would_be_done_and_do_nothing() {
+    let servers = Servers::start(&Program::with_test_faults(), &ServersOptions::new(2, true));
+    servers.create_volume("n1", "disk1", &["--size", "32M", "--copies", "2", "--owner", "n1"]);
+    servers.must_run("n1", &["access", "create", "grafana", "--role", "read"]);
+    let lists = [
+        &["volume", "list"][..],
+        &["access", "list"],
+        &["cluster", "join-token", "list", "-o", "json"],
+        &["pool", "status", "-o", "json"],
+        &["cluster", "servers", "-o", "json"],
+    ];
+    let said = || lists.map(|list| servers.must_run("n1", list).output);
+    servers.await_health("n1");
+    let before = said();
+    let tokens = servers.must_run("n1", &["cluster", "join-token", "list", "-o", "json"]).json();
+    let token = tokens[0]["id"].as_str().expect("the first one is valid").to_owned();
+    for (command, says) in [
+        ("volume delete disk1", "would be deleted: 32 MiB"),
+        ("node stop n2", "would hand over no volume"),
+        ("node drain n2", "would have no volume to hand over"),
+        ("node restart n2", "can be restarted"),
+        ("witness restart w", "can be restarted"),
+        ("witness remove w", "would be taken out of the cluster"),
+        ("access delete grafana", "grafana, whose role is read, would have no access any more"),
+        (&format!("cluster join-token revoke {token}"), "nobody could join with"),
+        ("pool set --rebuild-after-node 4h --retire-slow on", "then:"),
+        ("pool optimize", "would move"),
+    ] {
+        let arguments: Vec<&str> = command.split_whitespace().chain(["--dry-run"]).collect();
+        let told = servers.run_once_available("n1", &arguments);
+        assert_eq!(told.status, Some(0), "{command}: {told:#?}");
+        assert!(told.output.contains(says), "{command}: {told:#?}");
+    }
+    for (command, code) in [
+        ("volume delete disk9", "VOLUME_NOT_FOUND"),
+        ("node stop n9", "NODE_NOT_FOUND"),
+        ("node stop n2 --abrupt", "NODE_IS_A_PROCESS"),
+        ("node remove n2", "NODE_NEEDED"),
+        ("drive remove n2/n2", "DRIVE_NEEDED"),
+        ("drive retire n2/n2", "DRIVE_NEEDED"),
+        ("access delete nobody", "ACCESS_NOT_FOUND"),
+        ("cluster join-token revoke xyz", "JOIN_TOKEN_NOT_FOUND"),
+        ("pool set --scrub-period 2s", "TIME_TOO_SHORT"),
+        ("cluster settle --without n2", "NODE_RUNNING"),
+    ] {
+        let arguments: Vec<&str> = command.split_whitespace().chain(["--dry-run"]).collect();
+        let told = servers.run_once_available("n1", &arguments);
+        assert_eq!(told.status, Some(1), "{command}: {told:#?}");
+        assert!(told.errors.contains(code), "{command}: {told:#?}");
+    }
+    assert_eq!(said(), before, "nothing was done");
 }

@@ -130,8 +130,7 @@ fn add(reach: &Reach, arguments: &DriveAddArguments) -> Outcome {
             });
         match added {
             Ok(DriveAdded { name, size_bytes, media }) => {
-                let unknown =
-                    if is_file(&path.display().to_string()) { "a file" } else { "of unknown media" };
+                let unknown = if path.is_file() { "a file" } else { "of unknown media" };
                 let media = media.map_or(unknown.to_owned(), |media| media.to_string());
                 say(&format!("drive {name} added: {}, {media}\n", format_size(size_bytes)));
             }
@@ -205,3 +204,7 @@ pub fn render_list(drives: &[DriveStatus]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+#[path = "drive_tests.rs"]
+mod tests;

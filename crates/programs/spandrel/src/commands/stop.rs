@@ -25,15 +25,18 @@ pub fn stop(client: &Client, arguments: &NodeStopArguments) -> Outcome {
     let NodeStopArguments { name, abrupt, dry_run, force, timeout, output } = arguments;
     let before: NodeDetails = client.get(&path_with(api::NODE, name))?;
     let runs = !before.node.status.operational.contains(&OperationalStatus::Down);
+    let is_server = is_of_servers(client)?;
+    if *abrupt && is_server {
+        return Err(not_abrupt(name));
+    }
     if !abrupt && runs {
         check(client, name, *force)?;
     }
     if *dry_run {
-        return preview(&before, runs);
+        return preview(&before, runs, *abrupt);
     }
-    let is_server = is_of_servers(client)?;
     let patience = timeout.map(Duration::from_secs);
-    if is_server && !abrupt && runs {
+    if is_server && runs {
         let drain = NodeDrain { dry_run: false, force: *force };
         let drained: NodeDrained = client.post(&path_with(api::NODE_DRAIN, name), &drain)?;
         await_drained(client, &drained, patience)?;
@@ -75,7 +78,7 @@ fn check(client: &Client, name: &str, force: bool) -> Result<(), Error> {
     }
 }
 
-fn preview(before: &NodeDetails, runs: bool) -> Outcome {
+fn preview(before: &NodeDetails, runs: bool, abrupt: bool) -> Outcome {
     let NodeStatus { name, volumes_owned, connections, .. } = &before.node;
     if !runs {
         return Err(Error::new(
@@ -90,8 +93,21 @@ fn preview(before: &NodeDetails, runs: bool) -> Outcome {
         owned => format!("{} ({})", counted(owned.len() as u64, "volume"), owned.join(" ")),
     };
     let clients = counted(*connections, "connection");
+    if abrupt {
+        say(&format!("node {name} would end at once, with {volumes} of its own and {clients} of clients\n"));
+        return Ok(EXIT_OK);
+    }
     say(&format!("node {name} would hand over {volumes}, close {clients} of clients, and end\n"));
     Ok(EXIT_OK)
+}
+
+fn not_abrupt(name: &str) -> Error {
+    Error::new(
+        "NODE_IS_A_PROCESS",
+        format!("node {name} cannot be stopped like this"),
+        "it is a process of its own, on its own server",
+        "kill it there (SIGKILL, with its member of etcd), or leave --abrupt out",
+    )
 }
 
 /// Whether the nodes are servers of their own.
