@@ -11,6 +11,9 @@ use super::*;
 
 const NODES: [usize; 3] = [0, 1, 2];
 
+/// Blocks of a slab.
+const SLAB_BLOCKS: u64 = VOLUME_BYTES / 4096 / SLAB_COUNT as u64;
+
 /// All nodes lose their power, the state is put back, and all nodes but `lost` come back.
 fn set_back(rules: &Rules, lost: &[usize]) {
     for index in NODES {
