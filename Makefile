@@ -3,7 +3,7 @@
 .PHONY: help demo test
 
 help:
-	@echo "make demo   see it work: a cluster, a sweep, a node that dies under load (three minutes, no root)"
+	@echo "make demo   see it work: a cluster, a sweep, a node that dies under load (one or two minutes, no root)"
 	@echo "make test   run everything that a change must pass (installs Debian packages if root)"
 
 demo:

@@ -98,6 +98,11 @@ impl History {
         self.blocks.resize(block_count, BlockHistory::default());
     }
 
+    /// The volume has so many blocks: what was known of those behind them was given up by an operator.
+    pub fn give_up_behind(&mut self, block_count: u64) {
+        self.blocks.truncate(usize::try_from(block_count).expect("fewer than there are"));
+    }
+
     /// How many blocks.
     pub fn block_count(&self) -> u64 {
         self.blocks.len() as u64

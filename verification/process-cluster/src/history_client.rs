@@ -130,6 +130,11 @@ impl HistoryClient {
         self.history.borrow_mut().grow(size_bytes / BLOCK_BYTES as u64);
     }
 
+    /// What stood behind this end was given up: the volume has this size again.
+    pub fn give_up_behind(&mut self, size_bytes: u64) {
+        self.history.borrow_mut().give_up_behind(size_bytes / BLOCK_BYTES as u64);
+    }
+
     /// The newest content of every block, and what may be there besides.
     pub fn history(&self) -> Rc<RefCell<History>> {
         Rc::clone(&self.history)

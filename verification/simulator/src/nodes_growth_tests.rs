@@ -56,7 +56,14 @@ fn copies(nodes: &NodesWorld, volume: VolumeId) -> usize {
 
 fn grow(nodes: &NodesWorld, index: usize, volume: VolumeId, size_bytes: u64) -> Result<VolumeGrown, Error> {
     on(nodes, index, async move |node, _| {
-        node.grow_volume(&VolumeGrowth { volume, size_bytes, dry_run: false }).await
+        node.grow_volume(&VolumeGrowth {
+            volume,
+            size_bytes,
+            former_bytes: None,
+            is_repeated: false,
+            dry_run: false,
+        })
+        .await
     })
 }
 
@@ -139,7 +146,14 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let elsewhere = grow(&nodes, (owner + 1) % 3, volume, 2 * VOLUME_BYTES);
     assert_eq!(elsewhere.expect_err("it is another's").code, "NOT_OWNER");
     let would = on(&nodes, owner, async move |node, _| {
-        node.grow_volume(&VolumeGrowth { volume, size_bytes: 2 * VOLUME_BYTES, dry_run: true }).await
+        node.grow_volume(&VolumeGrowth {
+            volume,
+            size_bytes: 2 * VOLUME_BYTES,
+            former_bytes: None,
+            is_repeated: false,
+            dry_run: true,
+        })
+        .await
     });
     assert_eq!(would.expect("there is room").slabs, 2);
     let after = membership(&nodes, volume);
@@ -153,7 +167,13 @@ fn an_owner_that_dies_while_a_volume_grows_leaves_nothing_half_done() {
     for step in 0..48 {
         let (nodes, volume, owner) = with_volume(100 + step, 4);
         let node = nodes.node(owner).expect("up");
-        let growth = VolumeGrowth { volume, size_bytes: 2 * VOLUME_BYTES, dry_run: false };
+        let growth = VolumeGrowth {
+            volume,
+            size_bytes: 2 * VOLUME_BYTES,
+            former_bytes: None,
+            is_repeated: false,
+            dry_run: false,
+        };
         nodes.process(owner).expect("up").spawn(async move { drop(node.grow_volume(&growth).await) });
         assert_eq!(nodes.world.run_for(step as u32 * Duration::from_micros(400)), RunEnd::TimeOver);
         resumed += u32::from(membership(&nodes, volume).record.grows_to_bytes.is_some());
@@ -196,4 +216,20 @@ fn a_volume_that_was_moved_stays_where_it_is_when_it_grows() {
     grow(&nodes, owner, volume, 2 * VOLUME_BYTES).expect("there is room");
     assert_eq!(nodes.world.run_for(Duration::from_secs(20)), RunEnd::TimeOver);
     assert_eq!(serving(&nodes), Some(owner));
+}
+
+/// Two operators add to the same size at the same time: one of them is told, and nothing is added that nobody knows of. One
+/// who asks again since the answer was lost is not.
+#[test]
+fn what_is_added_is_added_to_the_size_from_which_it_was_reckoned() {
+    let (nodes, volume, owner) = with_volume(4, 3);
+    let size_bytes = VOLUME_BYTES + SLAB_BYTES;
+    let add = |is_repeated| {
+        let former_bytes = Some(VOLUME_BYTES);
+        let growth = VolumeGrowth { volume, size_bytes, former_bytes, is_repeated, dry_run: false };
+        on(&nodes, owner, async move |node, _| node.grow_volume(&growth).await)
+    };
+    add(false).expect("there is room");
+    assert_eq!(add(false).expect_err("it has grown since").code, "SIZE_CHANGED");
+    assert_eq!(add(true).expect("it is as large as was asked for"), VolumeGrown::default());
 }

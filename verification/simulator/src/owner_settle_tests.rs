@@ -11,6 +11,9 @@ use super::*;
 
 const NODES: [usize; 3] = [0, 1, 2];
 
+/// Blocks of a slab.
+const SLAB_BLOCKS: u64 = VOLUME_BYTES / 4096 / SLAB_COUNT as u64;
+
 /// All nodes lose their power, the state is put back, and all nodes but `lost` come back.
 fn set_back(rules: &Rules, lost: &[usize]) {
     for index in NODES {
@@ -151,6 +154,34 @@ fn nothing_is_decided_while_a_copy_is_away() {
     rules.until("it serves", || rules.owner().phase() == spandrel_volume::Phase::Serving);
     assert_eq!(rules.read(0), Ok(7));
     rules.assert_all_recover(2, 0, 7);
+}
+
+/// The volume has grown since the state was current that is gone by: what was written to what came is not lost by mistake.
+#[test]
+fn what_stands_behind_the_former_end_is_waited_for_until_it_is_given_up() {
+    let rules = Rules::new(1);
+    rules.write(0, 5).unwrap();
+    rules.write(SLAB_BLOCKS, 6).unwrap();
+    let mut slabs = rules.owners.membership().slabs;
+    slabs.truncate(1);
+    for index in NODES {
+        rules.owners.stop(index, true);
+    }
+    rules.owners.set_back_to(slabs, &[]);
+    for index in NODES {
+        rules.owners.start(index, false);
+    }
+    rules.until("all are up", || NODES.iter().all(|index| rules.owners.is_up(*index)));
+    rules.owners.take(1);
+    rules.until("it waits", || rules.owners.owner().is_some_and(|(_, owner)| owner.obstacle().is_some()));
+    rules.run_for(Duration::from_secs(20));
+    assert_eq!(rules.owner().phase(), spandrel_volume::Phase::TakingOver);
+    let obstacle = rules.owner().obstacle().expect("it is told");
+    assert!(obstacle.contains("settle --without-growth"), "{obstacle}");
+    rules.owners.give_up_growth();
+    rules.take(2);
+    assert_eq!(rules.read(0), Ok(5));
+    assert_eq!(rules.owner().obstacle(), None);
 }
 
 #[test]

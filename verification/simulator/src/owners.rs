@@ -154,12 +154,20 @@ impl OwnersWorld {
     /// The same, to one that has these copies.
     pub fn set_back_to(&self, slabs: Vec<Vec<Member>>, lost: &[usize]) {
         let mut state = self.shared.state.borrow_mut();
+        state.size_bytes = state.size_bytes.min(slabs.len() as u64 * state.geometry.slab_bytes());
         state.slabs = slabs;
         state.stale.clear();
         state.unsettled = Some(Unsettled {
             lost: lost.iter().map(|index| drive_id(*index)).collect(),
             pool: (0..self.shared.nodes.len()).map(|index| (drive_id(index), node_id(index))).collect(),
+            is_growth_given_up: false,
         });
+    }
+
+    /// What stands behind the volume's end is given up, in a state that was put back.
+    pub fn give_up_growth(&self) {
+        let mut state = self.shared.state.borrow_mut();
+        state.unsettled.as_mut().expect("a state that was put back").is_growth_given_up = true;
     }
 
     /// From now on `judge` decides what becomes of each request to a node.

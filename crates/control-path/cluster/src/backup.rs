@@ -203,7 +203,7 @@ fn is_of(key: &StateKey, volumes: &BTreeMap<VolumeId, String>) -> bool {
 fn without_owner(record: VolumeRecord, recoveries: u32) -> VolumeRecord {
     let skipped = EPOCHS_SKIPPED.saturating_mul(recoveries);
     let epoch = Epoch(record.epoch.0.saturating_add(skipped));
-    VolumeRecord { owner: None, writer: None, epoch, ..record }
+    VolumeRecord { owner: None, writer: None, epoch, is_growth_given_up: false, ..record }
 }
 
 /// A drive that may hold what nobody else does: that it was given up once, for what it held then, says nothing now.
@@ -302,11 +302,27 @@ impl<S: StateStore> ClusterState<S> {
                 self.put(&StateKey::Drive(drive), Expected::ModifiedAt(stored.revision), failed).await?;
             }
         }
+        self.compare_anew(generation, |_| false).await
+    }
+
+    /// Gives up what was written behind the end of volumes, by their names: they had grown since the backup that the state
+    /// was put back to. Those whose copies were compared in this generation are left as they are.
+    pub async fn give_up_growth(&self, names: &BTreeSet<String>, generation: u32) -> Result<(), StateError> {
+        self.compare_anew(generation, |record| names.contains(&record.name)).await
+    }
+
+    /// Volumes whose copies are to be compared get an owner that does so by what is decided now.
+    async fn compare_anew(
+        &self,
+        generation: u32,
+        gives_up_growth: impl Fn(&VolumeRecord) -> bool,
+    ) -> Result<(), StateError> {
         for (volume, stored) in self.volumes().await? {
             let record = stored.record;
             if record.state == VolumeState::Ready && record.generation != generation {
-                let epoch = record.epoch.next();
-                let anew = VolumeRecord { owner: None, epoch, ..record };
+                let is_growth_given_up = record.is_growth_given_up || gives_up_growth(&record);
+                let anew =
+                    VolumeRecord { owner: None, epoch: record.epoch.next(), is_growth_given_up, ..record };
                 self.put(&StateKey::Volume(volume), Expected::ModifiedAt(stored.revision), anew).await?;
             }
         }

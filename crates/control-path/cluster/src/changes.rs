@@ -91,6 +91,7 @@ impl<S: StateStore> ClusterState<S> {
         }
         let mut after = raised(seen);
         after.record.generation = generation;
+        after.record.is_growth_given_up = false;
         after.marks = stale.iter().map(|drive| (*drive, Version::ZERO)).collect();
         let mut transaction = change_record(seen, &after.record);
         for drive in seen.marks.keys().filter(|drive| !stale.contains(drive)) {

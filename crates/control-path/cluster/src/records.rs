@@ -409,6 +409,10 @@ pub struct VolumeRecord {
     /// may be served before its copies were compared, marks or not.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub generation: u32,
+    /// Whether what was written behind its end is given up, when its copies are compared: it had grown, and the state was
+    /// put back to one from before. Holds for that comparison alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_growth_given_up: bool,
     /// When it was made.
     pub created_unix_ms: u64,
 }

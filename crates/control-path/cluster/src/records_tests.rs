@@ -94,6 +94,7 @@ fn the_stored_forms_never_change() {
         configuration: ConfigurationVersion(7),
         state: VolumeState::Ready,
         generation: 0,
+        is_growth_given_up: false,
         created_unix_ms: 8,
     };
     check(

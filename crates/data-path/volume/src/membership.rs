@@ -101,6 +101,8 @@ pub struct Unsettled {
     pub lost: BTreeSet<DriveId>,
     /// All drives of the pool, with their nodes: any may hold copies of the volume that were built since.
     pub pool: BTreeMap<DriveId, NodeId>,
+    /// Whether what stands on slabs behind the volume's end is given up.
+    pub is_growth_given_up: bool,
 }
 
 impl Membership {

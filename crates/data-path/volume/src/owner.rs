@@ -210,6 +210,11 @@ impl<C: OwnerContext> Owner<C> {
         self.inner.phase.get()
     }
 
+    /// What the take-over waits for, and what ends that, in words, if it cannot go on by itself.
+    pub fn obstacle(&self) -> Option<String> {
+        self.inner.obstacle.last().filter(|_| self.phase() == Phase::TakingOver)
+    }
+
     /// The volume's size in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.inner.membership.borrow().size_bytes

@@ -14,7 +14,7 @@
 //!    older ones.
 //! 4. A copy that the state does not know may have been built since, in the place of one that it knows. If it holds
 //!    something newer than all of these, they do not count, and nothing is decided. So it is if the volume has grown since
-//!    and something was written there.
+//!    and something was written there, unless an operator gives that up.
 //! 5. What is out is stale since zero, and is brought up to date from the others.
 //!
 //! Where this gives no answer, nothing is decided: the volume waits, and says for what.
@@ -35,6 +35,15 @@ use crate::takeover::Interrupted;
 
 /// Pages that are compared at the same time.
 const PAGES_AT_ONCE: usize = 16;
+
+/// What ends that copies of drives that are not there, or that contradict each other, are waited for.
+const WITHOUT_DRIVES: &str = "bring these drives back, or if they are gone for good, go on without them \
+                              (`spandrel cluster settle --without NODE`)";
+
+/// What ends that a volume waits whose growth the state does not know.
+const WITHOUT_GROWTH: &str = "put the state back to a later backup, which knows that slab (`spandrel cluster recover`), or \
+                              give up what was written behind the former end (`spandrel cluster settle --without-growth \
+                              VOLUME`)";
 
 /// How two legs differ, beyond writes that may be incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,7 +118,7 @@ impl Comparison {
 impl<C: OwnerContext> OwnerInner<C> {
     /// Finds out which legs are in sync, and has the cluster's state say so.
     pub(crate) async fn settle(&self) -> Result<(), Interrupted> {
-        let Some(Unsettled { lost, pool }) = self.membership.borrow().unsettled.clone() else {
+        let Some(Unsettled { lost, pool, .. }) = self.membership.borrow().unsettled.clone() else {
             return Ok(());
         };
         let Found { copies: gathered, nodes } = self.fence_all(&lost, &pool).await?;
@@ -130,16 +139,19 @@ impl<C: OwnerContext> OwnerInner<C> {
         let losers = match comparison.losers() {
             Ok(losers) => losers,
             Err((first, second)) => {
-                return Err(self.cannot_settle(&format!(
-                    "the copies on the drives {first} and {second} differ, and nothing says which of them is the newer"
-                )));
+                return Err(self.cannot_settle(
+                    &format!(
+                        "the copies on the drives {first} and {second} differ, and nothing says which of them is the newer"
+                    ),
+                    WITHOUT_DRIVES,
+                ));
             }
         };
         out.extend(losers);
         self.compare_unknown(&gathered, &nodes, &out).await?;
         if !self.membership.borrow().may_mark(&out) {
             let why = "of some slab every copy is missing, or older than another one of its drive's volume";
-            return Err(self.cannot_settle(why));
+            return Err(self.cannot_settle(why, WITHOUT_DRIVES));
         }
         tracing::warn!(volume = %self.volume, "its copies were compared; out of date are {}", names(&out));
         match self.change(MembershipChange::Settle(out)).await {
@@ -193,7 +205,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         let kept = pool.iter().filter(|(drive, node)| is_kept(drive) && absent.contains(node));
         missing.extend(kept.map(|(drive, _)| *drive));
-        Err(self.cannot_settle(&format!("what is on {} is not known", names(&missing))))
+        Err(self.cannot_settle(&format!("what is on {} is not known", names(&missing)), WITHOUT_DRIVES))
     }
 
     /// A copy that the state does not know may have been built since, and count: then those that it knows do not all
@@ -210,24 +222,32 @@ impl<C: OwnerContext> OwnerInner<C> {
         for unknown in unknown {
             let slab = unknown.slab;
             let members = self.membership.borrow().slabs.get(slab.0 as usize).cloned();
+            if members.is_none() && unsettled.is_growth_given_up {
+                continue;
+            }
+            let is_behind_the_end = members.is_none();
             let counting = members.into_iter().flatten().filter(|member| !out.contains(&member.drive));
             let known = self.pages_of(slab, &counting.collect::<Vec<_>>()).await?;
             let Some(node) = nodes.get(&unknown.drive) else { continue };
             let own = self.pages_of_unknown(unknown, *node).await?;
             if is_newer(&own, &known) {
-                let why = match self.membership.borrow().slabs.len() <= slab.0 as usize {
-                    true => format!(
-                        "drive {} holds what was written to slab {slab}, by which the volume has grown since this state \
-                         was current; a later backup of it, if there is one, knows that slab",
-                        unknown.drive
+                let drive = unknown.drive;
+                return Err(match is_behind_the_end {
+                    true => self.cannot_settle(
+                        &format!(
+                            "drive {drive} holds what was written to slab {slab}, by which the volume has grown since this \
+                             state was current"
+                        ),
+                        WITHOUT_GROWTH,
                     ),
-                    false => format!(
-                        "drive {} holds a copy of slab {slab} that the state does not know and that is newer than all \
-                         that it knows",
-                        unknown.drive
+                    false => self.cannot_settle(
+                        &format!(
+                            "drive {drive} holds a copy of slab {slab} that the state does not know and that is newer than \
+                             all that it knows"
+                        ),
+                        WITHOUT_DRIVES,
                     ),
-                };
-                return Err(self.cannot_settle(&why));
+                });
             }
         }
         Ok(())
@@ -246,14 +266,11 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// Says once what the volume waits for.
-    fn cannot_settle(&self, why: &str) -> Interrupted {
-        if self.obstacle.is_to_be_told(why) {
-            tracing::error!(
-                volume = %self.volume,
-                "the volume waits, since the cluster's state was set back: {why}; bring these drives back, or if they \
-                 are gone for good, go on without them (`spandrel cluster settle --without NODE`)"
-            );
+    /// Says once what the volume waits for, and what ends that.
+    fn cannot_settle(&self, why: &str, next: &str) -> Interrupted {
+        let obstacle = format!("the cluster's state was put back, and {why}: {next}");
+        if self.obstacle.is_to_be_told(&obstacle) {
+            tracing::error!(volume = %self.volume, "the volume waits: {obstacle}");
         }
         Interrupted::Unsettled
     }

@@ -217,13 +217,13 @@ impl<C: OwnerContext> OwnerInner<C> {
             Version::ZERO => format!("drive {drive} (of which nothing is certain)"),
             since => format!("drive {drive} (of which nothing after {since} is certain)"),
         });
-        let obstacle = legs.collect::<Vec<String>>().join(", ");
+        let obstacle = format!(
+            "to go on without {} would lose answered writes, as no other copy of some slab is in sync: if servers or drives \
+             are away, bring them back",
+            legs.collect::<Vec<String>>().join(", ")
+        );
         if self.obstacle.is_to_be_told(&obstacle) {
-            tracing::error!(
-                volume = %self.volume,
-                "the volume waits: to go on without {obstacle} would lose answered writes, as no other copy of some \
-                 slab is in sync; if servers or drives are away, bring them back"
-            );
+            tracing::error!(volume = %self.volume, "the volume waits: {obstacle}");
         }
     }
 

@@ -17,6 +17,11 @@ impl ToldOnce {
         is_new
     }
 
+    /// What was told last.
+    pub(crate) fn last(&self) -> Option<String> {
+        self.0.borrow().clone()
+    }
+
     /// The next thing is told, even if it is the same.
     pub(crate) fn forget(&self) {
         self.0.take();

@@ -321,7 +321,11 @@ pub(crate) fn membership_of(seen: &VolumeMembership, generation: u32) -> Members
         copies: seen.record.copies,
         slabs: slabs.collect(),
         stale,
-        unsettled: (!is_settled).then(|| Unsettled { lost: seen.lost.clone(), pool: seen.nodes.clone() }),
+        unsettled: (!is_settled).then(|| Unsettled {
+            lost: seen.lost.clone(),
+            pool: seen.nodes.clone(),
+            is_growth_given_up: seen.record.is_growth_given_up,
+        }),
     }
 }
 

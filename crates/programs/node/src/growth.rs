@@ -28,11 +28,12 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use spandrel_cluster::growth::SLABS_TO_COME_MAX;
 use spandrel_cluster::store::StateStore;
-use spandrel_cluster::{CopyBatch, PoolRoom, StateError, VolumeMembership, mirror_sets_from};
+use spandrel_cluster::{CopyBatch, PoolRoom, StateError, VolumeMembership, VolumeRecord, mirror_sets_from};
 use spandrel_platform::Platform;
 use spandrel_pool::{GrowthPlan, GrowthRequest, Warning, plan_growth};
 use spandrel_replica::{Authority, NewCopy, ReplicaError, ReplicaRequest};
 use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::size::format_size;
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, Epoch, Error, NodeId, SlabIndex, VolumeId};
 use spandrel_volume::{AskError, MembershipError};
@@ -56,9 +57,35 @@ pub struct VolumeGrowth {
     pub volume: VolumeId,
     /// The size that it is to have: a multiple of 4 KiB, not less than it has.
     pub size_bytes: u64,
+    /// The size from which that one was reckoned, if it was: nothing is done if the volume has another one by now.
+    #[serde(default)]
+    pub former_bytes: Option<u64>,
+    /// Whether it was asked for before, and may have been done: that the volume has the size is no reason to refuse then.
+    #[serde(default)]
+    pub is_repeated: bool,
     /// Whether it is only said what would be done.
     #[serde(default)]
     pub dry_run: bool,
+}
+
+impl VolumeGrowth {
+    /// Refuses to add to another size than the one from which the new one was reckoned.
+    fn check_former(&self, record: &VolumeRecord) -> Result<(), Error> {
+        let (size_bytes, former_bytes) = (record.size_bytes, self.former_bytes.unwrap_or(record.size_bytes));
+        if size_bytes == former_bytes || (self.is_repeated && size_bytes == self.size_bytes) {
+            return Ok(());
+        }
+        Err(Error::new(
+            "SIZE_CHANGED",
+            format!("volume {} is not made larger", record.name),
+            format!(
+                "it had {} when this was asked for, and has {} now: somebody else has made it larger meanwhile",
+                format_size(former_bytes),
+                format_size(size_bytes)
+            ),
+            "look at it with `spandrel volume get`, and do it again if it is still to grow",
+        ))
+    }
 }
 
 /// What growing a volume did, or would do.
@@ -97,7 +124,8 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// Has a volume grow that this node owns, and returns when it has the size. Clients go on. Nothing is done if it has
     /// that size already.
     ///
-    /// Errors: those of the plan (`SIZE_SMALLER`, `SIZE_UNALIGNED`, `TOO_FEW_NODES`, `POOL_FULL`), `VOLUME_DEGRADED`,
+    /// Errors: those of the plan (`SIZE_SMALLER`, `SIZE_UNALIGNED`, `TOO_FEW_NODES`, `POOL_FULL`), `SIZE_CHANGED` if it has
+    /// another size than the one from which the new one was reckoned, `VOLUME_DEGRADED`,
     /// `COPY_NOT_MADE` if a node did not do its part: the volume is as large as before then, or, if it was to grow by
     /// thousands of slabs, by a part of these larger. `NOT_OWNER` if this node does not own the volume, at the
     /// beginning or any more: the next owner finishes what was begun, or takes it back. `STATE_UNAVAILABLE`.
@@ -107,11 +135,13 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         let not_owner = || node.does_not_own(growth.volume);
         let mut grown = VolumeGrown::default();
         let deadline = platform.now() + PLANNING_TIME_MAX;
+        let mut is_begun = false;
         loop {
             let ownership = node.ownership(growth.volume).ok_or_else(not_owner)?;
             ownership.owner.serving().await.map_err(|_| not_owner())?;
             if growth.dry_run {
                 let seen = ownership.seen().clone();
+                growth.check_former(&seen.record)?;
                 let (_, plan) = node.plan_growth(&seen, growth.size_bytes).await.map_err(state_error)?;
                 grown.note(&plan, plan.slabs.len());
                 return Ok(grown);
@@ -121,6 +151,9 @@ impl<P: Platform, S: StateStore> Node<P, S> {
                 node.end_growth(&ownership).await?;
                 continue;
             }
+            if !is_begun {
+                growth.check_former(&ownership.seen().record)?;
+            }
             if ownership.seen().record.size_bytes == growth.size_bytes {
                 return Ok(grown);
             }
@@ -129,7 +162,10 @@ impl<P: Platform, S: StateStore> Node<P, S> {
                     let pause_ms = platform.random_u64() % PLANNING_PAUSE_MAX_MS;
                     platform.sleep(Duration::from_millis(pause_ms)).await;
                 }
-                outcome => outcome.map_err(state_error)?,
+                outcome => {
+                    outcome.map_err(state_error)?;
+                    is_begun = true;
+                }
             }
         }
     }

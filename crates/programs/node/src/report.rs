@@ -150,6 +150,9 @@ pub struct OwnedVolumeReport {
     pub epoch: Epoch,
     /// Whether it serves; else it is being taken over, and requests wait.
     pub is_serving: bool,
+    /// What the take-over waits for, and what ends that, in words, if it cannot go on by itself.
+    #[serde(default)]
+    pub waits_for: Option<String>,
     /// The node whose client has it open for writing.
     pub writer: Option<NodeId>,
     /// Its copies, one entry for each drive that holds some.
@@ -359,6 +362,7 @@ fn report_volume<P: Platform, S: StateStore>(
         volume,
         epoch: owner.epoch(),
         is_serving: owner.phase() == Phase::Serving,
+        waits_for: owner.obstacle(),
         writer: ownership.writer().map(|writer| writer.node),
         legs: legs.collect(),
         copies_without_place: ownership.moving.borrow().without_place,

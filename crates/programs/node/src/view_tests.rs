@@ -20,6 +20,7 @@ fn shown(epoch: Epoch) -> Changes<VolumeId, VolumeRecord> {
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
         generation: 0,
+        is_growth_given_up: false,
         created_unix_ms: 0,
     };
     vec![(VolumeId::from_random(5, 5), Some(Stored { record, revision: Revision(u64::from(epoch.0)) }))]

@@ -126,7 +126,7 @@ pub enum Command {
     Scrub(ScrubArguments),
     /// Measure the cluster with a fleet of clients
     Fleet(FleetArguments),
-    /// Show it all in three minutes: a cluster, a sweep, a node that dies under load and comes back
+    /// Show it all in a minute or two: a cluster, a sweep, a node that dies under load and comes back
     Demo(DemoArguments),
     /// Print the completion script for a shell
     Completions(CompletionsArguments),

@@ -1,6 +1,8 @@
 use clap::CommandFactory;
 
+use super::values::parse_state;
 use super::*;
+use crate::admin::api::NewSize;
 
 fn parse(line: &str) -> Result<Arguments, clap::Error> {
     Arguments::try_parse_from(line.split_whitespace())

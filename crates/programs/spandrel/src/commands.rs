@@ -14,6 +14,7 @@ mod recover;
 mod removal;
 mod restart;
 mod status;
+mod stop;
 mod volume;
 mod witness;
 

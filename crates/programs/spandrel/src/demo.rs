@@ -1,4 +1,4 @@
-//! `spandrel demo`: what the system does, shown on this machine in three minutes.
+//! `spandrel demo`: what the system does, shown on this machine in a minute or two.
 //!
 //! A cluster runs in a temporary directory, as a child process, so that what it costs is measured
 //! apart from what the clients cost. A sweep measures it. Then, under load, one node is stopped

@@ -125,7 +125,7 @@ fn rotten_structures_are_named_and_healed() {
     let drive = cluster.drive_file("n2", "d1");
     for (round, kind) in ["superblock", "root", "slab_root", "leaf", "journal_group"].iter().enumerate() {
         // The maps are on the drive, and a journal behind them.
-        cluster.must_run(&["node", "stop", "n2"]);
+        cluster.must_run(&["node", "stop", "n2", "--force"]);
         cluster.must_run(&["node", "start", "n2"]);
         // The first write makes sure that the owner knows of the restart: no answer comes before the node has
         // taken part or been marked. The second one goes to all nodes.

@@ -91,6 +91,27 @@ fn what_cannot_be_is_refused_with_the_reason_and_changes_nothing() {
     assert_eq!(size_bytes(&servers, "n1"), 32 * MIB);
 }
 
+/// Two who add at the same time: what one of them has added is not taken for what the other one wanted.
+#[test]
+fn of_two_who_add_at_the_same_time_each_gets_it_or_is_told() {
+    let servers = servers(3);
+    servers.create_volume("n1", "v", &["--size", "32M", "--copies", "3", "--owner", "n1"]);
+    let add = |on: &'static str| servers.run(on, &["volume", "resize", "v", "+4M"]);
+    let (one, other) = thread::scope(|scope| {
+        let other = scope.spawn(|| add("n2"));
+        (add("n1"), other.join().expect("the command ends"))
+    });
+    let mut added = 0;
+    for told in [&one, &other] {
+        match told.status {
+            Some(0) => added += 1,
+            _ => assert!(told.errors.contains("SIZE_CHANGED"), "{told:?}"),
+        }
+    }
+    assert!(added > 0, "{one:?} {other:?}");
+    assert_eq!(size_bytes(&servers, "n3"), (32 + 4 * added) * MIB, "{one:?} {other:?}");
+}
+
 /// Has a volume of n1 begin to grow while n4 stands still, which is to hold some of what comes, and does something as soon
 /// as the growth is written down. n4 is waited for for five seconds then.
 fn while_it_grows(servers: &Servers, act: impl FnOnce()) -> CommandOutput {

@@ -10,6 +10,7 @@ mod external_state;
 mod growth;
 mod membership;
 mod moves;
+mod operations;
 mod partitions;
 mod pauses;
 mod real_clients;

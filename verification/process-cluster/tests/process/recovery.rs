@@ -242,3 +242,51 @@ fn of_two_nodes_the_one_that_was_lost_follows_when_it_comes_back() {
         state["members"].as_array().into_iter().flatten().filter(|one| one["votes"] == true).collect();
     assert!(voters.len() == 1 && voters[0]["name"] == "n2", "{state}");
 }
+
+/// The volume has grown since the backup, and was written to there: it waits, says what ends that, and goes on with the size
+/// that it had when an operator gives up what came.
+#[test]
+fn what_a_volume_has_grown_by_since_the_backup_is_given_up_on_purpose() {
+    let mut servers = servers();
+    let mut client = client_of(&servers, 6);
+    load(&mut client, 500);
+    let file = servers.directory("n1").join("../backup.json");
+    let file = file.to_str().expect("a plain name");
+    servers.must_run("n1", &["cluster", "backup", file]);
+    servers.must_run("n1", &["volume", "resize", "v", "64M"]);
+    client.grow(2 * VOLUME_BYTES);
+    load(&mut client, 1000);
+    ALL.iter().for_each(|name| servers.kill(name));
+    servers.must_run("n1", &["cluster", "recover", "--from", file, "--yes"]);
+    servers.restart_together(&ALL);
+    await_that("what it waits for", || {
+        let waits = servers.run("n1", &["cluster", "settle"]);
+        waits.output.contains("volume v waits:") && waits.output.contains("settle --without-growth v`")
+    });
+    let faults = servers.run_once_available("n1", &["fault", "list"]);
+    assert!(
+        faults.output.contains("volume.not-compared") && faults.output.contains("has grown"),
+        "{faults:#?}"
+    );
+    let told = servers.run_once_available("n1", &["explain", "volume", "v"]);
+    assert!(told.output.contains("--without-growth v"), "{told:#?}");
+    let other = servers.run("n1", &["cluster", "settle", "--without-growth", "w", "--yes"]);
+    assert!(other.errors.contains("VOLUME_NOT_WAITING"), "{other:#?}");
+    let give_up = ["cluster", "settle", "--without-growth", "v"];
+    let would = servers.must_run("n1", &[&give_up[..], &["--dry-run"]].concat());
+    assert!(would.output.contains("behind the end that the state knows is lost"), "{would:#?}");
+    let unconfirmed = servers.run("n1", &give_up);
+    assert!(unconfirmed.errors.contains("NOT_CONFIRMED"), "{unconfirmed:#?}");
+    servers.must_run("n1", &[&give_up[..], &["--yes"]].concat());
+    client.give_up_behind(VOLUME_BYTES);
+    assert_nothing_is_lost(&mut client);
+    servers.await_health("n1");
+    // What comes now is empty, and nothing of what was given up comes back with it.
+    servers.must_run("n1", &["volume", "resize", "v", "64M"]);
+    client.grow(2 * VOLUME_BYTES);
+    assert_nothing_is_lost(&mut client);
+    load(&mut client, 500);
+    assert_nothing_is_lost(&mut client);
+    let verified = servers.run("n1", &["volume", "verify", "v"]);
+    assert_eq!(verified.status, Some(0), "{verified:#?}");
+}

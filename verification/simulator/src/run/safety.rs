@@ -132,7 +132,15 @@ impl Run<'_> {
         }
         process.spawn(async move {
             // One that is refused, or whose owner dies, is taken back or finished.
-            let grown = node.grow_volume(&VolumeGrowth { volume: id, size_bytes, dry_run: false }).await;
+            let grown = node
+                .grow_volume(&VolumeGrowth {
+                    volume: id,
+                    size_bytes,
+                    former_bytes: None,
+                    is_repeated: false,
+                    dry_run: false,
+                })
+                .await;
             if grown.is_ok() {
                 growth.answered(size_bytes);
             }

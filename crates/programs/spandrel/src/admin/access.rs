@@ -58,12 +58,7 @@ impl Administration {
         if self.state().take_access_back(name).await.map_err(state_error)? {
             return Ok(());
         }
-        Err(Error::new(
-            "ACCESS_NOT_FOUND",
-            format!("nobody called {name:?} has access"),
-            "no token was made for this name",
-            "list who has access with `spandrel access list`",
-        ))
+        Err(access_not_found(name))
     }
 
     /// What lets servers join.
@@ -80,15 +75,31 @@ impl Administration {
     /// Lets nobody join any more with the token of this number.
     pub async fn delete_join(&self, id: &str) -> Result<(), Error> {
         let known = self.state().joins().await.map_err(state_error)?;
-        let mut named = known.into_keys().filter(|digest| !id.is_empty() && digest.starts_with(id));
-        match (named.next(), named.next()) {
-            (Some(digest), None) => self.state().remove(&StateKey::Join(digest)).await.map_err(state_error),
-            (first, _) => Err(Error::new(
-                "JOIN_TOKEN_NOT_FOUND",
-                format!("there is no join token {id:?}"),
-                if first.is_some() { "several begin so" } else { "none begins so; it may have expired" },
-                "list them with `spandrel cluster join-token list`",
-            )),
-        }
+        let digest = find_join(id, known.into_keys())?;
+        self.state().remove(&StateKey::Join(digest)).await.map_err(state_error)
+    }
+}
+
+/// The error that nobody of this name has access.
+pub fn access_not_found(name: &str) -> Error {
+    Error::new(
+        "ACCESS_NOT_FOUND",
+        format!("nobody called {name:?} has access"),
+        "no token was made for this name",
+        "list who has access with `spandrel access list`",
+    )
+}
+
+/// The one join token whose number begins like this. Errors: `JOIN_TOKEN_NOT_FOUND`.
+pub fn find_join(id: &str, numbers: impl IntoIterator<Item = String>) -> Result<String, Error> {
+    let mut named = numbers.into_iter().filter(|number| !id.is_empty() && number.starts_with(id));
+    match (named.next(), named.next()) {
+        (Some(number), None) => Ok(number),
+        (first, _) => Err(Error::new(
+            "JOIN_TOKEN_NOT_FOUND",
+            format!("there is no join token {id:?}"),
+            if first.is_some() { "several begin so" } else { "none begins so; it may have expired" },
+            "list them with `spandrel cluster join-token list`",
+        )),
     }
 }

@@ -81,6 +81,9 @@ pub trait Server: Send + Sync {
 
     /// Has this server stop as if it was told to end, and its process begin anew. Returns at once.
     fn begin_anew(&self);
+
+    /// Has this server end as SIGTERM would. Returns at once.
+    fn end(&self);
 }
 
 /// Administers a cluster.
@@ -175,7 +178,9 @@ impl Administration {
         backup.ok_or_else(|| state_error(StateError::Conflict))
     }
 
-    /// Gives the drives of nodes up for lost, so that volumes go on that wait for what these hold.
+    /// Gives the drives of nodes up for lost, or what volumes had grown by, so that volumes go on that wait for what is there.
+    ///
+    /// Errors: `NODE_NOT_FOUND`, `NODE_RUNNING`, `VOLUME_NOT_WAITING`, `LAST_COPY` if parts of a volume are nowhere else.
     pub async fn settle(&self, settle: &Settle) -> Result<SettleStatus, Error> {
         let facts = self.facts().await?;
         let mut given_up = BTreeSet::new();
@@ -191,12 +196,23 @@ impl Administration {
             }
             given_up.insert(node.id);
         }
-        let volumes = self.state.unsettled(self.cluster.generation).await.map_err(state_error)?;
+        let generation = self.cluster.generation;
+        let volumes = self.state.unsettled(generation).await.map_err(state_error)?;
+        let without_growth: BTreeSet<String> = settle.without_growth.iter().cloned().collect();
+        if let Some(name) = without_growth.iter().find(|name| !volumes.contains(name)) {
+            return Err(not_waiting(name));
+        }
+        facts.check_left_without(&given_up)?;
         if !settle.dry_run && !volumes.is_empty() {
-            self.state.give_up_drives(&given_up, self.cluster.generation).await.map_err(state_error)?;
+            self.state.give_up_drives(&given_up, generation).await.map_err(state_error)?;
+            self.state.give_up_growth(&without_growth, generation).await.map_err(state_error)?;
         }
         let away = facts.nodes.iter().filter(|node| !facts.may_run(node)).map(|node| node.name.clone());
-        Ok(SettleStatus { volumes, nodes_away: away.collect() })
+        let waiting = facts.volumes.iter().filter(|volume| !facts.is_settled(volume));
+        let obstacles = waiting
+            .filter_map(|volume| Some((volume.record.name.clone(), facts.obstacle(volume)?)))
+            .collect();
+        Ok(SettleStatus { volumes, nodes_away: away.collect(), obstacles })
     }
 
     /// What the node that runs in this process says of itself.
@@ -256,8 +272,9 @@ impl Administration {
             }
         }
         let records = self.state.nodes().await.map_err(state_error)?;
-        let scrubs = self.state.scrubs().await.map_err(state_error)?;
-        let settings = self.state.settings().await.map_err(state_error)?;
+        let mut unreadable = Vec::new();
+        let scrubs = readable(self.state.scrubs().await, &mut unreadable)?;
+        let settings = readable(self.state.settings().await, &mut unreadable)?;
         let know = |node: NodeEntry| {
             let record = records.get(&node.id).map(|stored| stored.record.clone());
             self.know(node, record)
@@ -269,7 +286,8 @@ impl Administration {
             room,
             volumes: memberships,
             scrubs: scrubs.into_iter().map(|(volume, stored)| (volume, stored.record)).collect(),
-            scrub_period_s: settings.map(|stored| stored.record).unwrap_or_default().scrub_period_s,
+            settings: settings.map(|stored| stored.record).unwrap_or_default(),
+            unreadable,
             gathered_unix_ms: unix_ms(),
             geometry: self.cluster.slab_bytes,
             generation: self.cluster.generation,
@@ -364,6 +382,18 @@ impl Administration {
     }
 }
 
+/// What was read of the cluster's state; nothing, with the reason among what is `unreadable`, if it is there and nobody can
+/// make sense of it. Without it the rest can be told all the same.
+fn readable<T: Default>(read: Result<T, StateError>, unreadable: &mut Vec<Error>) -> Result<T, Error> {
+    match read {
+        Err(StateError::Refused(error)) => {
+            unreadable.push(error);
+            Ok(T::default())
+        }
+        read => read.map_err(state_error),
+    }
+}
+
 /// Makes a change of the cluster's state, begun anew when somebody else changes the same at the same time.
 pub(super) async fn unless_conflict<T, F>(attempt: impl Fn() -> F) -> Result<T, Error>
 where
@@ -382,6 +412,16 @@ where
 pub fn unix_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The error that a volume does not wait for its copies to be compared.
+fn not_waiting(name: &str) -> Error {
+    Error::new(
+        "VOLUME_NOT_WAITING",
+        format!("nothing of volume {name} is given up"),
+        "there is no volume of that name, or its copies were compared since the state was put back last",
+        "see with `spandrel cluster settle` which volumes wait",
+    )
 }
 
 /// The error that there is no such volume.

@@ -47,6 +47,8 @@ pub const STATUS: &str = "/v1/status";
 pub const VOLUMES: &str = "/v1/volumes";
 /// `GET`: [`VolumeStatus`]. `DELETE` with [`DeleteQuery`].
 pub const VOLUME: &str = "/v1/volumes/{name}";
+/// `GET`: [`VolumeDeletion`], what deleting it would do.
+pub const VOLUME_DELETION: &str = "/v1/volumes/{name}/deletion";
 /// `POST` with [`CheckQuery`]: lines of [`CheckLine`].
 pub const VOLUME_CHECK: &str = "/v1/volumes/{name}/check";
 /// `POST` of a [`VolumeMove`]: [`VolumeStatus`].
@@ -57,7 +59,7 @@ pub const VOLUME_RESIZE: &str = "/v1/volumes/{name}/resize";
 pub const NODES: &str = "/v1/nodes";
 /// `GET`: [`NodeDetails`].
 pub const NODE: &str = "/v1/nodes/{name}";
-/// `POST` of a [`NodeStop`]: [`NodeStatus`].
+/// `POST` of a [`NodeStop`]: [`NodeStatus`]. A node that is a process of its own ends, then or a moment later.
 pub const NODE_STOP: &str = "/v1/nodes/{name}/stop";
 /// `POST`: [`NodeStatus`].
 pub const NODE_START: &str = "/v1/nodes/{name}/start";

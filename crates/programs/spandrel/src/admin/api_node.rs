@@ -136,9 +136,12 @@ pub struct NodeHandOver {
 /// How to stop a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStop {
-    /// Without warning.
+    /// Without warning, as if its power had failed; only where all nodes are in one process.
     #[serde(default)]
     pub abrupt: bool,
+    /// Also if volumes, or the cluster's state, cannot do without it.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// How to put a node into maintenance.

@@ -11,6 +11,8 @@ use super::{PoolStatus, Progress};
 pub const POOL: &str = "/v1/pool";
 /// `POST` of a [`PoolSettingsChange`]: the [`PoolSettings`] from then on.
 pub const POOL_SETTINGS: &str = "/v1/pool/settings";
+/// `POST` of a [`PoolSettingsChange`]: [`PoolSettingsPreview`], what it would do.
+pub const POOL_SETTINGS_PREVIEW: &str = "/v1/pool/settings/preview";
 /// `POST` of an [`Optimize`]: [`Optimized`], at once. The owners of the volumes move copies by themselves then.
 pub const POOL_OPTIMIZE: &str = "/v1/pool/optimize";
 
@@ -81,6 +83,17 @@ pub struct PoolSettingsChange {
     pub retire_slow: Option<bool>,
     /// See [`PoolSettings::scrub_period_s`]: 0, or from 10 seconds to 52 weeks.
     pub scrub_period_s: Option<u32>,
+}
+
+/// What a change of the settings would do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolSettingsPreview {
+    /// The settings as they are.
+    pub before: PoolSettings,
+    /// As they would be.
+    pub after: PoolSettings,
+    /// What would follow at once, in words.
+    pub warnings: Vec<String>,
 }
 
 /// Copies that are to be spread as evenly as they can.

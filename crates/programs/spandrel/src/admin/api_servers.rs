@@ -11,6 +11,9 @@ pub const SERVER_HERE: &str = "/v1/server";
 /// `POST` of a [`ServerRestart`]: [`ServerRestarting`], of the server that is asked.
 pub const SERVER_HERE_RESTART: &str = "/v1/server/restart";
 
+/// `POST`: ends the server that is asked, as SIGTERM would.
+pub const SERVER_HERE_STOP: &str = "/v1/server/stop";
+
 /// A run of a server's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerRun {

@@ -1,5 +1,7 @@
 //! What the admin API says of the cluster's state: who keeps it, and what waits after it was put back.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use spandrel_shared::NodeId;
 
@@ -9,6 +11,10 @@ pub struct Settle {
     /// The names of nodes whose drives are given up for lost.
     #[serde(default)]
     pub without: Vec<String>,
+    /// The names of volumes of which is given up what was written behind their end: they had grown since the state was
+    /// current.
+    #[serde(default)]
+    pub without_growth: Vec<String>,
     /// Only say what waits.
     #[serde(default)]
     pub dry_run: bool,
@@ -21,6 +27,9 @@ pub struct SettleStatus {
     pub volumes: Vec<String>,
     /// The names of nodes that do not run.
     pub nodes_away: Vec<String>,
+    /// What they wait for, and what ends that, in words, by their names; of those whose owner has come so far.
+    #[serde(default)]
+    pub obstacles: BTreeMap<String, String>,
 }
 
 /// Who keeps the cluster's state.

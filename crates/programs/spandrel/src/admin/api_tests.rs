@@ -1,3 +1,5 @@
+use spandrel_trust::Secret;
+
 use super::*;
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use spandrel_health::Status;
-use spandrel_shared::VolumeId;
+use spandrel_shared::{Error, VolumeId};
 
 use super::ScrubStatus;
 
@@ -40,9 +40,6 @@ pub struct VolumeStatus {
     pub exports: Vec<Export>,
     /// What its clients did since its owner took it.
     pub traffic: Traffic,
-    /// What was copied to bring copies up to date, or to build them, since its owner took it.
-    #[serde(default)]
-    pub resynced_bytes: u64,
     /// When it was made.
     pub created_unix_ms: u64,
     /// How far its scrub is; absent if the server's version does not say.
@@ -174,6 +171,17 @@ pub struct VolumeCreateAnswer {
     pub volume: VolumeStatus,
     /// What its maker should know.
     pub warnings: Vec<String>,
+}
+
+/// What deleting a volume would do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeDeletion {
+    /// The volume, of which everything would be lost.
+    pub volume: VolumeStatus,
+    /// What would be free then on all drives together.
+    pub freed_bytes: u64,
+    /// What stands against it, unless it is forced.
+    pub against: Option<Error>,
 }
 
 /// How to delete a volume.

@@ -3,16 +3,18 @@
 //! One server tells for all, the first one whose node runs, so that whoever gathers the logs of all servers reads everything
 //! once. When another one takes that over, it tells what is the matter at that moment, as it cannot know what was told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use spandrel_shared::Error;
+use spandrel_node::PeerReport;
+use spandrel_shared::{Error, NodeId};
 
 use super::administration::Administration;
 use super::api::{Fault, Severity};
 use super::nodes::NodeAccess;
 use crate::log::ALL_CLEAR;
+use crate::node_thread::NodeHandle;
 
 /// What was told last: faults by their kind and object.
 type Told = BTreeMap<(String, String), Severity>;
@@ -26,11 +28,23 @@ enum Event {
     IsOver { kind: String, object: String },
 }
 
+/// How often it is looked whom the own node hears: that costs nothing.
+const HEARING_INTERVAL: Duration = Duration::from_secs(1);
+
+/// After how long a silence a node counts as not heard.
+const SILENCE_MS: u64 = 2000;
+
 /// Tells what is the matter, as long as the process runs. What that is follows from what all nodes say of themselves, so they
-/// are all asked, each `interval`.
-pub async fn tell_faults(administration: Arc<Administration>, interval: Duration) {
+/// are all asked, each `interval`, and when the own node hears others than before.
+pub async fn tell_faults(
+    administration: Arc<Administration>,
+    own_node: Option<NodeHandle>,
+    interval: Duration,
+) {
     let mut told = Told::new();
     loop {
+        let heard = heard(own_node.as_ref()).await;
+        let asked = Instant::now();
         match look(&administration).await {
             Ok(Some(faults)) => {
                 for event in events(&told, &faults) {
@@ -41,8 +55,22 @@ pub async fn tell_faults(administration: Arc<Administration>, interval: Duration
             Ok(None) => told.clear(),
             Err(error) => tracing::debug!("it is not known what is the matter: {error}"),
         }
-        tokio::time::sleep(interval).await;
+        loop {
+            tokio::time::sleep(HEARING_INTERVAL).await;
+            if asked.elapsed() >= interval || self::heard(own_node.as_ref()).await != heard {
+                break;
+            }
+        }
     }
+}
+
+/// The other nodes of which the node of this process has heard lately; none if there is none.
+async fn heard(own_node: Option<&NodeHandle>) -> BTreeSet<NodeId> {
+    let Some(own_node) = own_node else { return BTreeSet::new() };
+    let report = own_node.ask(|node| async move { node.report() }).await;
+    let peers = report.map(|report| report.peers).unwrap_or_default();
+    let is_heard = |peer: &PeerReport| peer.silent_ms.is_some_and(|silent_ms| silent_ms < SILENCE_MS);
+    peers.into_iter().filter(is_heard).map(|peer| peer.node).collect()
 }
 
 /// What is the matter, if this server is the one to tell it.

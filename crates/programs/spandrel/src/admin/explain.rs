@@ -107,6 +107,9 @@ impl Facts {
         } else {
             tell_unsettled(&mut told);
         }
+        if let Some(obstacle) = self.obstacle(volume) {
+            told.why.push(format!("it waits: {obstacle}"));
+        }
         if let Some(size_bytes) = status.grows_to_bytes {
             told.doing.push(format!(
                 "it grows from {} to {}: copies of {} are being made; its clients go on meanwhile",
@@ -529,7 +532,7 @@ impl Facts {
     }
 
     /// What nodes say of a drive that is away: what the one says that has seen it away for longest.
-    fn away(&self, drive: DriveId) -> Option<DriveAway> {
+    pub(super) fn away(&self, drive: DriveId) -> Option<DriveAway> {
         let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
         let told = reports.flat_map(|report| &report.drives_away).filter(|away| away.drive == drive);
         told.max_by_key(|away| away.away_ms).copied()

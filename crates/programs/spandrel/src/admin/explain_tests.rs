@@ -2,6 +2,7 @@ use spandrel_node::LegReport;
 use spandrel_shared::Version;
 
 use super::*;
+use crate::admin::api::Severity;
 use crate::admin::testing::*;
 
 fn settings() -> SettingsRecord {
@@ -207,6 +208,14 @@ async fn a_drive_says_what_is_the_matter_with_it() {
     let old =
         facts_with_report(|report| report.failure = Some("DRIVE_IS_OLD: an old image".to_owned())).await;
     assert_eq!(states(&told(&old)), "Stale Metadata");
+    assert!(has(&told(&old).why, "does not use it: DRIVE_IS_OLD: an old image"), "{:?}", told(&old));
+
+    let foreign =
+        facts_with_report(|report| report.failure = Some("DRIVE_FOREIGN: an ext4 file system".to_owned()))
+            .await;
+    assert_eq!(states(&told(&foreign)), "Unrecognized Metadata");
+    assert!(has(&told(&foreign).why, "does not use it: DRIVE_FOREIGN: an ext4"), "{:?}", told(&foreign));
+    assert!(!has(&told(&foreign).may, "clean"), "nobody is told to wipe it: {:?}", told(&foreign));
 
     let damaged = facts_with_report(|report| report.blocks_damaged = 2).await;
     assert_eq!(states(&told(&damaged)), "IO Error");
@@ -373,7 +382,7 @@ async fn nobody_is_told_to_give_up_what_no_other_drive_has() {
         let helps =
             |drive: u64| of_drive(drive) % 2 == 0 && of_drive(drive) / 2 % 3 < 2 && of_drive(drive) / 6 == 0;
         let volume = volume(&facts);
-        let faults = facts.faults(&settings(), &[], 10_009);
+        let faults = facts.faults(&[], 10_009);
         for drive in 1..=3 {
             let (name, node_name) = (format!("n{drive}/d1"), format!("n{drive}"));
             let others = (1..=3).filter(|other| *other != drive && helps(*other)).count();
@@ -417,6 +426,14 @@ async fn a_volume_whose_state_was_put_back_is_no_case_for_repairs() {
     );
     assert!(has(&told.must_not, "any drive or server: it may have what counts"), "{told:?}");
     assert!(!has(&told.doing, "within seconds") && !has(&told.may, "retire"), "{told:?}");
+    let owner = facts.nodes[0].report.as_mut().expect("it runs");
+    owner.owned[0].waits_for =
+        Some(format!("drive {} holds more: `settle --without-growth VOLUME`", drive_id(3)));
+    let told = volume(&facts);
+    assert!(has(&told.why, "it waits: drive n3/d1 holds more: `settle --without-growth v1`"), "{told:?}");
+    let faults = facts.faults(&[], 10_009);
+    let told = faults.iter().find(|fault| fault.kind == "volume.not-compared").expect("it is one");
+    assert!(told.severity == Severity::Critical && told.reason.contains("n3/d1 holds more"), "{told:?}");
     let pool = facts.explain_pool(&settings());
     assert!(has(&pool.why, "was put back") && has(&pool.must_not, "before that is over"), "{pool:?}");
 }
@@ -468,7 +485,7 @@ async fn a_drive_that_cannot_be_read_is_told_and_not_to_be_wiped() {
         "{told:?}"
     );
     assert!(has(&told.must_not, "it may be one of them, damaged"), "{told:?}");
-    let faults = facts.faults(&settings(), &[], 10_009);
+    let faults = facts.faults(&[], 10_009);
     assert!(
         faults.iter().any(|fault| fault.object == "drive n3/?" && !fault.must_not.is_empty()),
         "{faults:?}"

@@ -4,33 +4,33 @@
 //! - A fault is there exactly as long as its cause: nothing is remembered, and nothing has to be acknowledged.
 //! - What follows from another fault is not told beside it: of a node that is down, its drives and its vote are not.
 
-use spandrel_cluster::SettingsRecord;
+use spandrel_cluster::{SettingsRecord, VolumeMembership};
 use spandrel_health::{OperationalStatus, Status};
 use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 
-use super::administration::{Administration, state_error, unix_ms};
+use super::administration::{Administration, unix_ms};
 use super::api::{DriveStatus, Explanation, Fault, Severity, StateMember, VolumeStatus};
 use super::picture::{Facts, natural_order};
 
 impl Administration {
     /// What is the matter, the most severe first.
     pub async fn faults(&self) -> Result<Vec<Fault>, Error> {
-        let settings = self.state().settings().await.map_err(state_error)?;
-        let settings = settings.map(|stored| stored.record).unwrap_or_default();
-        Ok(self.facts().await?.faults(&settings, &self.state_members().await?, unix_ms()))
+        Ok(self.facts().await?.faults(&self.state_members().await?, unix_ms()))
     }
 }
 
 impl Facts {
     /// What is the matter, the most severe first.
-    pub fn faults(&self, settings: &SettingsRecord, members: &[StateMember], now_unix_ms: u64) -> Vec<Fault> {
+    pub fn faults(&self, members: &[StateMember], now_unix_ms: u64) -> Vec<Fault> {
+        let settings = &self.settings;
         let mut faults = self.faults_of_nodes(members, now_unix_ms);
         faults.extend(self.faults_of_drives());
         faults.extend(self.faults_of_volumes(settings));
         faults.extend(self.scrubs().iter().flat_map(|scrub| self.faults_of_scrub(scrub)));
         faults.extend(self.faults_of_pool(settings));
         faults.extend(self.faults_of_state(members));
+        faults.extend(self.unreadable.iter().map(unreadable));
         faults.sort_by_key(|fault| (std::cmp::Reverse(fault.severity), natural_order(&fault.object)));
         faults
     }
@@ -61,7 +61,11 @@ impl Facts {
 
     fn faults_of_volumes(&self, settings: &SettingsRecord) -> Vec<Fault> {
         let told = |volume: VolumeStatus| {
-            let worst = worst(&volume.status, severity_of_volume)?;
+            let waits = |known: &VolumeMembership| known.volume == volume.id && !self.is_settled(known);
+            let worst = match self.volumes.iter().any(waits) {
+                true => (Severity::Critical, "volume.not-compared"),
+                false => worst(&volume.status, severity_of_volume)?,
+            };
             Some(fault(self.explain_volume_of(&volume, settings)?, worst, None))
         };
         self.volumes().into_iter().filter_map(told).collect()
@@ -131,6 +135,20 @@ impl Facts {
             since_ms: None,
         };
         away.map(fault).collect()
+    }
+}
+
+/// Something of the cluster's state that is there and could not be read.
+fn unreadable(error: &Error) -> Fault {
+    Fault {
+        severity: Severity::Major,
+        kind: "state.unreadable".to_owned(),
+        object: "cluster's state".to_owned(),
+        place: None,
+        reason: format!("{}: {}; what is shown here goes without it", error.what, error.why),
+        actions: vec![error.next.clone()],
+        must_not: Vec::new(),
+        since_ms: None,
     }
 }
 

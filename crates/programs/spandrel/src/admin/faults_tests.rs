@@ -11,7 +11,7 @@ fn faults(facts: &Facts) -> Vec<Fault> {
 
 /// Without what it says of the pool's reserve: three small drives have none.
 fn faults_with(facts: &Facts, members: &[StateMember]) -> Vec<Fault> {
-    let mut faults = facts.faults(&SettingsRecord::default(), members, 10_009);
+    let mut faults = facts.faults(members, 10_009);
     faults.retain(|fault| fault.kind != "pool.reserve");
     faults
 }
@@ -81,9 +81,33 @@ async fn a_pool_without_room_for_repairs_or_place_for_copies_says_so() {
     let mut tight = facts().await;
     tight.room.volumes.values_mut().for_each(|room| room.slabs.values_mut().for_each(|slabs| *slabs = 13));
     tight.nodes[0].report.as_mut().expect("it runs").owned[0].copies_without_place = 3;
-    let found = tight.faults(&SettingsRecord::default(), &[], 10_009);
+    let found = tight.faults(&[], 10_009);
     let reserve = found.iter().find(|fault| fault.kind == "pool.reserve").expect("little is free");
     assert!(reserve.reason.contains("12 MiB are free, and 168 MiB should be"), "{reserve:?}");
     let place = found.iter().find(|fault| fault.kind == "pool.place").expect("copies wait");
     assert!(place.reason.starts_with("3 copies of slabs"), "{place:?}");
+}
+
+/// The settings are damaged, say: everything else is told all the same, and that they could not be read.
+#[tokio::test]
+async fn what_cannot_be_read_of_the_state_is_told_beside_the_rest() {
+    let mut facts = facts().await;
+    facts.nodes[2].report.as_mut().expect("it runs").drives[0].failure = Some("no answer".to_owned());
+    facts.unreadable.push(Error::new(
+        "STATE_DAMAGED",
+        "the settings cannot be used",
+        "no JSON",
+        "restore a backup",
+    ));
+    let found = faults(&facts);
+    assert_eq!(
+        kinds(&facts),
+        [
+            "state.unreadable of cluster's state",
+            "drive.not-usable of drive n3/d1",
+            "volume.needs-repair of volume v1"
+        ]
+    );
+    assert!(found[0].reason.contains("the settings cannot be used: no JSON"), "{found:?}");
+    assert_eq!(found[0].actions, ["restore a backup"]);
 }

@@ -3,8 +3,9 @@
 use spandrel_cluster::StateError;
 use spandrel_shared::{Error, Place};
 
-use super::administration::{Administration, state_error, unix_ms, unless_conflict};
-use super::api::{Maintenance, NodeDrain, NodeDrained, NodeSafety, NodeStatus, PlaceChange};
+use super::administration::{Administration, node_not_found, state_error, unix_ms, unless_conflict};
+use super::api::{self, Maintenance, NodeDrain, NodeDrained, NodeSafety, NodeStatus, NodeStop, PlaceChange};
+use super::servers::ServerAccess;
 
 /// How often a change of a node's maintenance is begun anew when something else changes at the same time.
 const MAINTENANCE_TRIES: u32 = 16;
@@ -17,8 +18,47 @@ impl Administration {
         self.node(name).await
     }
 
-    /// Stops a node that runs.
-    pub async fn stop_node(&self, name: &str, abrupt: bool) -> Result<NodeStatus, Error> {
+    /// Stops a node that runs. One that is a process of its own ends as SIGTERM would have it: this returns before. That
+    /// nothing needs it is checked first, unless its power is to fail.
+    ///
+    /// Errors: `NODE_NOT_FOUND`, `NODE_NOT_RUNNING`, `NODE_IS_A_PROCESS` if that is to be abrupt; but with `force` also
+    /// `NODE_NEEDED` and `STATE_MAJORITY_NEEDED`.
+    pub async fn stop_node(&self, name: &str, stop: NodeStop) -> Result<NodeStatus, Error> {
+        if !stop.abrupt && !stop.force {
+            self.check_stop(name).await?;
+        }
+        match self.server() {
+            Ok(_) if !stop.abrupt => self.end_server(name).await,
+            _ => self.stop_thread(name, stop.abrupt).await,
+        }
+    }
+
+    async fn check_stop(&self, name: &str) -> Result<(), Error> {
+        let facts = self.facts().await?;
+        let node = facts.known_node(name)?;
+        let against = facts.safety(node, &self.state_members().await?).against;
+        against.into_iter().next().filter(|_| node.is_alive).map_or(Ok(()), Err)
+    }
+
+    /// Has the server of a node end.
+    async fn end_server(&self, name: &str) -> Result<NodeStatus, Error> {
+        let status = self.node(name).await?;
+        let entries = self.server()?.servers().await?;
+        let entry = entries.iter().find(|entry| entry.id == status.id);
+        tracing::warn!("node {name} is told to end");
+        match entry.map(|entry| &entry.access) {
+            Some(ServerAccess::Here) => self.server()?.end(),
+            Some(ServerAccess::There(client)) => {
+                let told = client.post::<()>(api::SERVER_HERE_STOP, &()).await;
+                told.map_err(|error| not_stopped(name, error))?;
+            }
+            None => return Err(node_not_found(name, &[])),
+        }
+        Ok(status)
+    }
+
+    /// Stops a node that is a thread of this process.
+    async fn stop_thread(&self, name: &str, abrupt: bool) -> Result<NodeStatus, Error> {
         // For the totals; a node that does not answer is stopped all the same.
         if let Some(access) = self.entry(name).await?.access {
             self.report(access).await;
@@ -28,6 +68,12 @@ impl Administration {
         }
         tracing::warn!("node {name} was stopped{}", if abrupt { " abruptly" } else { "" });
         self.node(name).await
+    }
+
+    /// Ends this process as SIGTERM would.
+    pub fn end_here(&self) -> Result<(), Error> {
+        self.server()?.end();
+        Ok(())
     }
 
     /// Puts a node into maintenance, or only says whether that could be done. It hands its volumes over by itself from
@@ -125,5 +171,24 @@ impl Administration {
         let place = unless_conflict(|| self.state().set_place(entry.id, &change)).await?;
         tracing::info!("node {name} stands at: {place}");
         Ok(place)
+    }
+}
+
+fn not_stopped(name: &str, error: Error) -> Error {
+    let what = format!("node {name} is not stopped");
+    match error.code.as_str() {
+        "CLUSTER_NOT_REACHED" => Error::new(
+            "NODE_NOT_RUNNING",
+            what,
+            error.why,
+            "if it runs all the same, end it on its own server, with Ctrl-C or SIGTERM",
+        ),
+        "PATH_NOT_FOUND" => Error::new(
+            "SERVER_IS_OLDER",
+            what,
+            "it runs a version that cannot be told to end by another server",
+            "end it on its own server, with Ctrl-C or SIGTERM",
+        ),
+        _ => error,
     }
 }

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_cluster::{
-    DriveRecord, DriveState, Member, NodeRecord, PoolRoom, ScrubRecord, VolumeMembership, VolumeRecord,
+    DriveRecord, DriveState, Member, NodeRecord, PoolRoom, ScrubRecord, SettingsRecord, VolumeMembership,
+    VolumeRecord,
 };
 use spandrel_fleet::Target;
 use spandrel_health::{
@@ -39,8 +40,10 @@ pub struct Facts {
     pub volumes: Vec<VolumeMembership>,
     /// How far the scrubs of volumes are, as far as their owners have written that down.
     pub scrubs: BTreeMap<VolumeId, ScrubRecord>,
-    /// Within how many seconds everything is to be read once; 0 if that is not done by itself.
-    pub scrub_period_s: u32,
+    /// How the pool keeps itself; the defaults if that is among what is unreadable.
+    pub settings: SettingsRecord,
+    /// What of the cluster's state is there and could not be read.
+    pub unreadable: Vec<Error>,
     /// When all this was asked.
     pub gathered_unix_ms: u64,
     /// The pool's slab size.

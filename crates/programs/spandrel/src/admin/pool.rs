@@ -1,16 +1,19 @@
 //! The pool as a whole: what is being repaired and moved, how evenly it is filled, and how it keeps itself.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use spandrel_cluster::{DriveState, Member, SettingsRecord, VolumeMembership};
+use spandrel_cluster::{DriveRecord, DriveState, Member, SettingsRecord, VolumeMembership};
 use spandrel_node::placed;
 use spandrel_pool::{PoolView, copies_to_even_out, plan_apart, plan_balance};
+use spandrel_shared::duration::format_duration;
 use spandrel_shared::{DriveId, Error};
 use spandrel_volume::LegId;
 
 use super::administration::{Administration, state_error, unix_ms, unless_conflict};
 use super::api::{
-    DriveFill, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange, Progress,
+    DriveFill, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange,
+    PoolSettingsPreview, Progress,
 };
 use super::picture::{Facts, leg_id};
 
@@ -43,37 +46,86 @@ impl Administration {
     ///
     /// Errors: `TIME_TOO_SHORT`, `TIME_TOO_LONG`.
     pub async fn set_pool(&self, change: PoolSettingsChange) -> Result<PoolSettings, Error> {
-        if [change.rebuild_after_drive_s, change.rebuild_after_node_s].contains(&Some(0)) {
-            return Err(Error::new(
-                "TIME_TOO_SHORT",
-                "the settings of the pool stay as they are",
-                "everything would be built anew elsewhere as soon as a node restarts",
-                "give a second or more; the defaults are 15 minutes for drives and an hour for nodes",
-            ));
-        }
-        change.scrub_period_s.map_or(Ok(()), check_scrub_period)?;
-        let changed = self.change_pool(|settings| {
-            let PoolSettingsChange {
-                rebuild_after_drive_s,
-                rebuild_after_node_s,
-                balance,
-                repair_share,
-                retire_slow,
-                scrub_period_s,
-            } = change;
-            settings.scrub_period_s = scrub_period_s.unwrap_or(settings.scrub_period_s);
-            settings.rebuild_after_drive_s = rebuild_after_drive_s.unwrap_or(settings.rebuild_after_drive_s);
-            settings.rebuild_after_node_s = rebuild_after_node_s.unwrap_or(settings.rebuild_after_node_s);
-            settings.balance = balance.unwrap_or(settings.balance);
-            settings.repair_share = repair_share.unwrap_or(settings.repair_share);
-            settings.retire_slow = retire_slow.unwrap_or(settings.retire_slow);
-        });
-        changed.await.map(|settings| pool_settings(&settings))
+        check_settings(&change)?;
+        let changed = self.change_pool(|settings| apply(&change, settings)).await?;
+        Ok(pool_settings(&changed))
+    }
+
+    /// What a change of how the pool keeps itself would do. Errors: as those of the change.
+    pub async fn preview_pool_settings(
+        &self,
+        change: PoolSettingsChange,
+    ) -> Result<PoolSettingsPreview, Error> {
+        check_settings(&change)?;
+        let before = self.state().settings().await.map_err(state_error)?;
+        let before = before.map(|stored| stored.record).unwrap_or_default();
+        let mut after = before.clone();
+        apply(&change, &mut after);
+        let warnings = self.facts().await?.given_up_at_once(&before, &after);
+        Ok(PoolSettingsPreview { before: pool_settings(&before), after: pool_settings(&after), warnings })
     }
 
     async fn change_pool(&self, change: impl Fn(&mut SettingsRecord)) -> Result<SettingsRecord, Error> {
         unless_conflict(|| self.state().change_settings(&change)).await
     }
+}
+
+impl Facts {
+    /// What would be built elsewhere as soon as other settings hold, since it has been away for so long already.
+    fn given_up_at_once(&self, before: &SettingsRecord, after: &SettingsRecord) -> Vec<String> {
+        let told = |(drive, record): (&DriveId, &DriveRecord)| {
+            let away = self.away(*drive).filter(|away| away.is_waited_for)?;
+            let node = self.nodes.iter().find(|node| node.id == record.node)?;
+            let limit_s = |settings: &SettingsRecord| match node.report {
+                Some(_) => settings.rebuild_after_drive_s,
+                None => settings.rebuild_after_node_s,
+            };
+            let is_over = |settings| away.away_ms / 1000 >= u64::from(limit_s(settings));
+            let copies = self.room.promised().slabs(*drive);
+            let begins = is_over(after)
+                && !is_over(before)
+                && copies > 0
+                && node.maintenance_since_unix_ms().is_none()
+                && self.stakes_of_drive(*drive).can_be_built();
+            begins.then(|| {
+                format!(
+                    "{} has been away for {}: its {copies} copies of slabs are built elsewhere at once then",
+                    self.drive_name(*drive),
+                    format_duration(Duration::from_secs(away.away_ms / 1000))
+                )
+            })
+        };
+        self.room.drives.iter().filter_map(told).collect()
+    }
+}
+
+fn check_settings(change: &PoolSettingsChange) -> Result<(), Error> {
+    if [change.rebuild_after_drive_s, change.rebuild_after_node_s].contains(&Some(0)) {
+        return Err(Error::new(
+            "TIME_TOO_SHORT",
+            "the settings of the pool stay as they are",
+            "everything would be built anew elsewhere as soon as a node restarts",
+            "give a second or more; the defaults are 15 minutes for drives and an hour for nodes",
+        ));
+    }
+    change.scrub_period_s.map_or(Ok(()), check_scrub_period)
+}
+
+fn apply(change: &PoolSettingsChange, settings: &mut SettingsRecord) {
+    let PoolSettingsChange {
+        rebuild_after_drive_s,
+        rebuild_after_node_s,
+        balance,
+        repair_share,
+        retire_slow,
+        scrub_period_s,
+    } = *change;
+    settings.scrub_period_s = scrub_period_s.unwrap_or(settings.scrub_period_s);
+    settings.rebuild_after_drive_s = rebuild_after_drive_s.unwrap_or(settings.rebuild_after_drive_s);
+    settings.rebuild_after_node_s = rebuild_after_node_s.unwrap_or(settings.rebuild_after_node_s);
+    settings.balance = balance.unwrap_or(settings.balance);
+    settings.repair_share = repair_share.unwrap_or(settings.repair_share);
+    settings.retire_slow = retire_slow.unwrap_or(settings.retire_slow);
 }
 
 /// Whether everything can be read once in such a time.

@@ -90,3 +90,32 @@ async fn an_empty_drive_makes_a_pool_uneven() {
     assert_eq!(details.copies_to_spread, 1);
     assert_eq!(facts.volumes()[0].status.to_string(), "Healthy (Suboptimal)");
 }
+
+#[tokio::test]
+async fn a_shorter_time_is_told_with_what_is_over_at_once() {
+    let mut facts = facts().await;
+    facts.nodes[2].report = None;
+    let away = spandrel_node::DriveAway {
+        drive: drive_id(3),
+        away_ms: 1_200_000,
+        is_waited_for: true,
+        left_ms: None,
+    };
+    facts.nodes[0].report.as_mut().expect("it runs").drives_away = vec![away];
+    let before = SettingsRecord::default();
+    let changed = |change: PoolSettingsChange| {
+        let mut after = before.clone();
+        apply(&change, &mut after);
+        facts.given_up_at_once(&before, &after)
+    };
+    assert_eq!(changed(PoolSettingsChange { retire_slow: Some(true), ..Default::default() }), [""; 0]);
+    // Its node is away, too.
+    assert_eq!(
+        changed(PoolSettingsChange { rebuild_after_drive_s: Some(60), ..Default::default() }),
+        [""; 0]
+    );
+    assert_eq!(
+        changed(PoolSettingsChange { rebuild_after_node_s: Some(600), ..Default::default() }),
+        ["n3/d1 has been away for 20 min: its 2 copies of slabs are built elsewhere at once then"]
+    );
+}

@@ -36,14 +36,9 @@ impl Obstacle {
         Error::new(self.code, what, self.why, next)
     }
 
-    /// As the refusal to take a node out of the cluster.
-    fn of_removal(self, node: &KnownNode) -> Error {
-        Error::new(
-            self.code,
-            format!("node {} is not taken out of the cluster", node.name),
-            self.why,
-            self.next,
-        )
+    /// As the refusal to take a server out of the cluster.
+    fn of_removal(self, server: &str) -> Error {
+        Error::new(self.code, format!("{server} is not taken out of the cluster"), self.why, self.next)
     }
 
     /// As the answer that a server is needed.
@@ -105,7 +100,23 @@ impl Facts {
     ///
     /// `STATE_MAJORITY_NEEDED`.
     pub fn check_votes_for_ever(&self, node: &KnownNode, members: &[StateMember]) -> Result<(), Error> {
-        missed_votes(self, node.id, members).map_or(Ok(()), |obstacle| Err(obstacle.of_removal(node)))
+        missed_votes(self, node.id, members)
+            .map_or(Ok(()), |obstacle| Err(obstacle.of_removal(&format!("node {}", node.name))))
+    }
+
+    /// The same for a witness.
+    ///
+    /// # Errors
+    ///
+    /// `STATE_MAJORITY_NEEDED`.
+    pub fn check_removal_of_witness(
+        &self,
+        name: &str,
+        witness: NodeId,
+        members: &[StateMember],
+    ) -> Result<(), Error> {
+        let missed = missed_votes(self, witness, members);
+        missed.map_or(Ok(()), |obstacle| Err(obstacle.of_removal(&format!("witness {name}"))))
     }
 
     /// The names of the volumes that cannot do without a node: it has a copy that counts of some part, and no other node

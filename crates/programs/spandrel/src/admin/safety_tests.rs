@@ -120,3 +120,27 @@ async fn a_node_that_is_missed_is_told_with_all_reasons() {
     assert_eq!(safety.votes, Some(VotesLeft { all: 1, left: 0 }));
     assert!(facts.safety(&facts.nodes[0], &[]).volumes.is_empty(), "its copies are stale");
 }
+
+#[tokio::test]
+async fn a_witness_that_the_others_need_is_not_taken_out() {
+    let facts = facts().await;
+    let member = |number: u64, runs| StateMember {
+        name: format!("s{number}"),
+        server: Some(node_id(number)),
+        runs,
+        votes: true,
+        leads: false,
+        endpoints: Vec::new(),
+    };
+    let check = |members: &[StateMember]| facts.check_removal_of_witness("w", node_id(9), members);
+    assert_eq!(
+        check(&[member(1, true), member(2, true), member(9, false)]),
+        Ok(()),
+        "it is gone, the others stay"
+    );
+    let refused =
+        check(&[member(1, true), member(2, false), member(9, true)]).expect_err("one of three is left");
+    assert_eq!(refused.code, "STATE_MAJORITY_NEEDED");
+    assert_eq!(refused.what, "witness w is not taken out of the cluster");
+    assert_eq!(check(&[member(1, true)]), Ok(()), "it has no vote");
+}

@@ -107,9 +107,9 @@ impl Facts {
             newest_unix_ms: summary.newest_unix_s.map(milliseconds),
             pass_began_unix_ms: milliseconds(pass_began_unix_s),
             passes,
-            period_s: self.scrub_period_s,
-            is_late: summary.is_late(self.scrub_period_s, self.gathered_unix_ms / 1000),
-            bytes_per_second: bytes.checked_div(self.scrub_period_s.into()).unwrap_or(0),
+            period_s: self.settings.scrub_period_s,
+            is_late: summary.is_late(self.settings.scrub_period_s, self.gathered_unix_ms / 1000),
+            bytes_per_second: bytes.checked_div(self.settings.scrub_period_s.into()).unwrap_or(0),
             found: ScrubFound {
                 since_unix_ms: milliseconds(found.since_unix_s),
                 blocks_damaged: found.blocks_damaged,

@@ -9,7 +9,7 @@ const DAY_S: u64 = 86_400;
 async fn facts_on_day_100() -> Facts {
     let mut facts = facts().await;
     facts.gathered_unix_ms = 100 * DAY_S * 1000;
-    facts.scrub_period_s = 10 * DAY_S as u32;
+    facts.settings.scrub_period_s = 10 * DAY_S as u32;
     facts
 }
 
@@ -68,7 +68,7 @@ async fn what_cannot_keep_the_pace_is_a_fault_and_explained() {
     assert!(fault.reason.contains("for 16 d, and everything should be read once in 10 d"), "{fault:?}");
     let told = facts.explain_volume("v1", &Default::default()).expect("it is there");
     assert!(told.why.contains(&fault.reason) && told.may.contains(&fault.actions[0]), "{told:?}");
-    facts.scrub_period_s = 0;
+    facts.settings.scrub_period_s = 0;
     assert_eq!(kinds(&facts), Vec::<String>::new(), "nobody wants it to be read");
     let told = facts.explain_volume("v1", &Default::default()).expect("it is there");
     assert!(told.doing.iter().any(|line| line.contains("switched off")), "{told:?}");

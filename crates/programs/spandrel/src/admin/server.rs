@@ -34,10 +34,10 @@ use super::api::{
     DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus, Explanation, Fault,
     JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain,
     NodeDrained, NodeEvacuate, NodeEvacuated, NodeHandOver, NodeLetGo, NodeSafety, NodeScrubLine, NodeStatus,
-    NodeStop, Optimize, Optimized, PlaceChange, PoolDetails, PoolSettings, PoolSettingsChange, ScrubStatus,
-    ServerRemove, ServerRemoved, ServerRestart, ServerRestarting, ServerRun, ServerStatus, Settle,
-    SettleStatus, Standing, StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeResize,
-    VolumeResized, VolumeStatus,
+    NodeStop, Optimize, Optimized, PlaceChange, PoolDetails, PoolSettings, PoolSettingsChange,
+    PoolSettingsPreview, ScrubStatus, ServerRemove, ServerRemoved, ServerRestart, ServerRestarting,
+    ServerRun, ServerStatus, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate,
+    VolumeCreateAnswer, VolumeDeletion, VolumeMove, VolumeResize, VolumeResized, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -129,6 +129,8 @@ fn status_of(code: &str) -> StatusCode {
         | "NOT_A_SERVER"
         | "VOLUME_DEGRADED"
         | "VOLUME_EXISTS"
+        | "SIZE_CHANGED"
+        | "VOLUME_NOT_WAITING"
         | "VOLUME_GROWING"
         | "VOLUME_IN_USE"
         | "NODE_RUNNING"
@@ -164,6 +166,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::STATUS, get(get_status))
         .route(api::VOLUMES, get(list_volumes))
         .route(api::VOLUME, get(get_volume))
+        .route(api::VOLUME_DELETION, get(get_volume_deletion))
         .route(api::NODES, get(list_nodes))
         .route(api::NODE, get(get_node))
         .route(api::DRIVES, get(list_drives))
@@ -200,6 +203,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODE_EVACUATE, post(evacuate_node))
         .route(api::DRIVE_REMOVE, post(remove_drive))
         .route(api::POOL_SETTINGS, post(set_pool))
+        .route(api::POOL_SETTINGS_PREVIEW, post(preview_pool_settings))
         .route(api::NODE_PLACE, post(set_place))
         .route(api::JOIN_TOKEN, get(list_join_tokens).post(make_join_token))
         .route(api::JOIN_TOKEN_OF, delete(delete_join_token))
@@ -217,6 +221,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODE_LET_GO, post(let_go_here))
         .route(api::SERVER_HERE, get(get_server_here))
         .route(api::SERVER_HERE_RESTART, post(restart_here))
+        .route(api::SERVER_HERE_STOP, post(stop_here))
         .route(api::NODE_VOLUMES, post(create_volume_here))
         .route(api::NODE_VOLUME, delete(delete_volume_here))
         .route_layer(from_fn_with_state(Arc::clone(&cluster), check_server));
@@ -307,6 +312,10 @@ async fn delete_volume(
     Ok(Json(cluster.delete_volume(&name, query.force).await?))
 }
 
+async fn get_volume_deletion(State(cluster): Cluster, Path(name): Path<String>) -> Answer<VolumeDeletion> {
+    Ok(Json(cluster.volume_deletion(&name).await?))
+}
+
 async fn check_volume(
     State(cluster): Cluster,
     Path(name): Path<String>,
@@ -343,6 +352,14 @@ async fn set_pool(
     Ok(Json(cluster.set_pool(change).await?))
 }
 
+async fn preview_pool_settings(
+    State(cluster): Cluster,
+    change: Result<Json<PoolSettingsChange>, JsonRejection>,
+) -> Answer<PoolSettingsPreview> {
+    let Json(change) = change.map_err(invalid)?;
+    Ok(Json(cluster.preview_pool_settings(change).await?))
+}
+
 async fn list_scrubs(State(cluster): Cluster) -> Answer<Vec<ScrubStatus>> {
     Ok(Json(cluster.scrubs().await?))
 }
@@ -361,7 +378,7 @@ async fn stop_node(
     stop: Result<Json<NodeStop>, JsonRejection>,
 ) -> Answer<NodeStatus> {
     let Json(stop) = stop.map_err(invalid)?;
-    Ok(Json(cluster.stop_node(&name, stop.abrupt).await?))
+    Ok(Json(cluster.stop_node(&name, stop).await?))
 }
 
 async fn start_node(State(cluster): Cluster, Path(name): Path<String>) -> Answer<NodeStatus> {
@@ -572,7 +589,7 @@ async fn remove_server(
     remove: Result<Json<ServerRemove>, JsonRejection>,
 ) -> Answer<ServerRemoved> {
     let Json(remove) = remove.map_err(invalid)?;
-    Ok(Json(cluster.server()?.remove(&name, remove).await?))
+    Ok(Json(cluster.remove_server(&name, remove).await?))
 }
 
 async fn list_servers(State(cluster): Cluster) -> Answer<Vec<ServerStatus>> {
@@ -598,6 +615,10 @@ async fn restart_here(
 ) -> Answer<ServerRestarting> {
     let Json(restart) = restart.map_err(invalid)?;
     Ok(Json(cluster.restart_here(restart).await?))
+}
+
+async fn stop_here(State(cluster): Cluster) -> Answer<()> {
+    Ok(Json(cluster.end_here()?))
 }
 
 async fn back_up_state(State(cluster): Cluster) -> Answer<StateBackup> {

@@ -6,7 +6,11 @@ use futures_util::future::join_all;
 use spandrel_shared::{Error, NodeId};
 
 use super::administration::Administration;
-use super::api::{self, ServerRestart, ServerRestarting, ServerRun, ServerStatus};
+#[cfg(doc)]
+use super::administration::Server;
+use super::api::{
+    self, ServerRemove, ServerRemoved, ServerRestart, ServerRestarting, ServerRun, ServerStatus,
+};
 use super::http::HttpClient;
 use crate::text::counted;
 
@@ -106,6 +110,24 @@ impl Administration {
             true => facts.against_stop_of_witness(&entry.name, entry.id, &members),
             false => facts.safety(facts.known_node(&entry.name)?, &members).against,
         })
+    }
+
+    /// Takes another server out of the cluster for good, or says whether that can be done.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Server::remove`], and `STATE_MAJORITY_NEEDED` if too few would be left that vote on the cluster's state.
+    pub async fn remove_server(&self, name: &str, remove: ServerRemove) -> Result<ServerRemoved, Error> {
+        let server = self.server()?;
+        if remove.witness {
+            let entries = server.servers().await?;
+            let witness = entries.iter().find(|entry| entry.is_witness && entry.name == name);
+            if let Some(witness) = witness {
+                let members = self.state_members().await?;
+                self.facts().await?.check_removal_of_witness(name, witness.id, &members)?;
+            }
+        }
+        server.remove(name, remove).await
     }
 
     /// Has this process begin anew.

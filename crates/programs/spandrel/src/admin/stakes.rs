@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use spandrel_cluster::{DriveState, Member, VolumeMembership};
-use spandrel_shared::{DriveId, NodeId};
+use spandrel_shared::{DriveId, Error, NodeId};
 
 use super::picture::{Facts, natural_order};
 
@@ -97,6 +97,52 @@ impl Facts {
             names.sort_by_key(|name| natural_order(name));
         }
         stakes
+    }
+
+    /// Refuses to give the drives of nodes up if parts of a volume that waits for its copies to be compared have none on
+    /// other drives: it would wait for ever.
+    ///
+    /// # Errors
+    ///
+    /// `LAST_COPY`.
+    pub fn check_left_without(&self, nodes: &BTreeSet<NodeId>) -> Result<(), Error> {
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        let is_left = |member: &&Member| {
+            let record = self.room.drives.get(&member.drive);
+            record.is_some_and(|record| !nodes.contains(&record.node) && record.state != DriveState::Failed)
+        };
+        let is_nowhere = |volume: &&VolumeMembership| {
+            let mut counting =
+                volume.sets.iter().map(|set| set.members.iter().filter(|member| !member.building));
+            !self.is_settled(volume) && counting.any(|members| members.filter(is_left).count() == 0)
+        };
+        let mut nowhere: Vec<String> =
+            self.volumes.iter().filter(is_nowhere).map(|volume| volume.record.name.clone()).collect();
+        if nowhere.is_empty() {
+            return Ok(());
+        }
+        nowhere.sort_by_key(|name| natural_order(name));
+        let names = nowhere.join(", ");
+        Err(Error::new(
+            "LAST_COPY",
+            "no drives are given up",
+            format!("parts of {names} are on no other drives"),
+            format!(
+                "bring one of these nodes back with its drives; if all are gone for good, delete {names} first"
+            ),
+        ))
+    }
+
+    /// What a volume waits for that is not served, and what ends that, as its owner says.
+    pub fn obstacle(&self, volume: &VolumeMembership) -> Option<String> {
+        let told = self.owner(volume)?.waits_for.clone()?;
+        let named =
+            |text: String, drive: &DriveId| text.replace(&drive.to_string(), &self.drive_name(*drive));
+        Some(
+            self.room.drives.keys().fold(told, named).replace("VOLUME`", &format!("{}`", volume.record.name)),
+        )
     }
 
     /// Whether it is known which copies of a volume are whole: not before they were compared after the state was put back.

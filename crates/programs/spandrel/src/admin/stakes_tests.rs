@@ -60,3 +60,22 @@ async fn before_copies_were_compared_any_drive_may_have_what_counts() {
     assert!(!stakes.can_be_built());
     assert!(stakes.must_not("wipe it")[0].starts_with("wipe it: the cluster's state was put back"));
 }
+
+/// Before copies were compared: what is nowhere else is not given up, however often it is asked for.
+#[tokio::test]
+async fn drives_with_the_only_copies_are_not_given_up() {
+    let mut facts = facts().await;
+    let nodes = |numbers: &[u64]| numbers.iter().map(|number| node_id(*number)).collect::<BTreeSet<NodeId>>();
+    let all = nodes(&[1, 2, 3]);
+    assert_eq!(facts.check_left_without(&all), Ok(()), "nothing waits for them");
+    facts.generation = 1;
+    assert_eq!(facts.check_left_without(&nodes(&[2, 3])), Ok(()));
+    let refused = facts.check_left_without(&all).expect_err("nobody else has anything");
+    assert_eq!(
+        (refused.code.as_str(), refused.why.as_str()),
+        ("LAST_COPY", "parts of v1 are on no other drives")
+    );
+    facts.room.drives.get_mut(&drive_id(1)).expect("it is there").state = DriveState::Failed;
+    assert!(facts.check_left_without(&nodes(&[2, 3])).is_err(), "the third was given up before");
+    assert_eq!(facts.check_left_without(&nodes(&[])), Ok(()));
+}

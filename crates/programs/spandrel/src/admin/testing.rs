@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use spandrel_cluster::records::{DamageCounters, VolumeWriter};
 use spandrel_cluster::store::Revision;
 use spandrel_cluster::{
-    CopyBatch, DriveRecord, DriveRole, DriveState, NodeRecord, StateRequests, VolumeMembership, VolumeOwner,
-    VolumeRecord, VolumeState, mirror_sets,
+    CopyBatch, DriveRecord, DriveRole, DriveState, NodeRecord, SettingsRecord, StateRequests,
+    VolumeMembership, VolumeOwner, VolumeRecord, VolumeState, mirror_sets,
 };
 use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport};
 use spandrel_platform::Address;
@@ -63,6 +63,7 @@ pub fn owned() -> OwnedVolumeReport {
         volume: volume_id(),
         epoch: Epoch(2),
         is_serving: true,
+        waits_for: None,
         writer: Some(node_id(3)),
         legs: (1..=3).map(|number| leg(number, "in-sync")).collect(),
         copies_without_place: 0,
@@ -162,6 +163,7 @@ pub async fn facts() -> Facts {
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
         generation: 0,
+        is_growth_given_up: false,
         created_unix_ms: 0,
     };
     // A room can only be read from a state; an empty one will do.
@@ -191,7 +193,8 @@ pub async fn facts() -> Facts {
             read_at: Revision(1),
         }],
         scrubs: BTreeMap::new(),
-        scrub_period_s: 0,
+        settings: SettingsRecord { scrub_period_s: 0, ..SettingsRecord::default() },
+        unreadable: Vec::new(),
         gathered_unix_ms: 1000,
         geometry,
         generation: 0,

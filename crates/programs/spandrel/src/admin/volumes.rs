@@ -1,5 +1,6 @@
 //! Making, moving, growing and deleting volumes.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use spandrel_node::{VolumeCreation, VolumeGrowth};
@@ -7,7 +8,8 @@ use spandrel_shared::{DriveId, Error, VolumeId};
 
 use super::administration::{Administration, state_error, volume_not_found};
 use super::api::{
-    DriveCopies, NewSize, VolumeCreate, VolumeCreateAnswer, VolumeResize, VolumeResized, VolumeStatus,
+    DriveCopies, NewSize, VolumeCreate, VolumeCreateAnswer, VolumeDeletion, VolumeResize, VolumeResized,
+    VolumeStatus,
 };
 use super::nodes::NodeAccess;
 
@@ -34,13 +36,22 @@ impl Administration {
     /// Makes a volume larger, or only says what that would do. Clients go on.
     pub async fn resize_volume(&self, name: &str, resize: VolumeResize) -> Result<VolumeResized, Error> {
         let VolumeStatus { id, size_bytes: former_bytes, .. } = self.volume(name).await?;
-        let size_bytes = match resize.size {
-            NewSize::SizeBytes(size_bytes) => size_bytes,
-            // Decided once: whoever owns the volume next is asked for the same.
-            NewSize::AddBytes(more) => former_bytes.saturating_add(more),
+        // Decided once: whoever owns the volume next is asked for the same.
+        let (size_bytes, reckoned_from) = match resize.size {
+            NewSize::SizeBytes(size_bytes) => (size_bytes, None),
+            NewSize::AddBytes(more) => (former_bytes.saturating_add(more), Some(former_bytes)),
         };
-        let growth = VolumeGrowth { volume: id, size_bytes, dry_run: resize.dry_run };
-        let grow = |owner: NodeAccess| async move { owner.grow_volume(growth).await };
+        let was_asked = AtomicBool::new(false);
+        let grow = |owner: NodeAccess| {
+            let growth = VolumeGrowth {
+                volume: id,
+                size_bytes,
+                former_bytes: reckoned_from,
+                is_repeated: was_asked.swap(true, Ordering::Relaxed),
+                dry_run: resize.dry_run,
+            };
+            async move { owner.grow_volume(growth).await }
+        };
         let grown = self.by_owner((name, id), "made larger", grow).await?;
         let facts = self.facts().await?;
         let on =
@@ -134,6 +145,19 @@ impl Administration {
             volume: self.volume(&name).await?,
             warnings: created.warnings.iter().map(ToString::to_string).collect(),
         })
+    }
+
+    /// What deleting a volume would do.
+    pub async fn volume_deletion(&self, name: &str) -> Result<VolumeDeletion, Error> {
+        let against = self.await_unused(name).await.err();
+        let facts = self.facts().await?;
+        let volume = facts.volumes().into_iter().find(|volume| volume.name == name);
+        let volume = volume.ok_or_else(|| volume_not_found(name))?;
+        let known = facts.volumes.iter().find(|known| known.volume == volume.id);
+        let sets = known.into_iter().flat_map(|known| known.sets.iter().chain(&known.to_come));
+        let copies: usize = sets.map(|set| set.members.len()).sum();
+        let freed_bytes = copies as u64 * facts.geometry.slab_bytes();
+        Ok(VolumeDeletion { volume, freed_bytes, against })
     }
 
     /// Deletes a volume; with `force` also if a client has it open for writing.

@@ -44,4 +44,8 @@ pub enum RoleArgument {
 pub struct AccessNameArguments {
     /// Who
     pub name: String,
+
+    /// Only say whose access would be taken back
+    #[arg(long)]
+    pub dry_run: bool,
 }

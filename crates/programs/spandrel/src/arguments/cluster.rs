@@ -86,6 +86,10 @@ pub enum JoinTokenCommand {
 pub struct JoinTokenNameArguments {
     /// How its number begins, as the list shows it
     pub id: String,
+
+    /// Only say which one it would be
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `spandrel cluster backup`.
@@ -128,7 +132,12 @@ pub struct SettleArguments {
     #[arg(long, value_name = "NODE")]
     pub without: Vec<String>,
 
-    /// Only show what waits
+    /// Give up what was written to this volume behind its end: it had grown since the backup was made. May be said several
+    /// times
+    #[arg(long, value_name = "VOLUME")]
+    pub without_growth: Vec<String>,
+
+    /// Only show what waits, and what would be given up
     #[arg(long)]
     pub dry_run: bool,
 

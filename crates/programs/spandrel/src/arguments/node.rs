@@ -18,7 +18,11 @@ pub enum NodeCommand {
     List(OutputArguments),
     /// Show everything about a node: its drives, its volumes, how it reaches the others
     Get(NodeArguments),
-    /// Stop a node: its volumes move to other nodes, its clients lose their connections
+    /// Stop a node: it hands its volumes over, and ends; its clients lose their connections
+    ///
+    /// Refused if volumes or the cluster's state need it, as `node safe-to-stop` says. A node that is a server of its own goes
+    /// into maintenance first, so that nothing is built elsewhere however long it is away, and its process ends. Start it
+    /// there again, and then `node resume` it.
     Stop(NodeStopArguments),
     /// Start a node that was stopped
     Start(NodeArguments),
@@ -57,9 +61,21 @@ pub struct NodeStopArguments {
     /// The node's name
     pub name: String,
 
-    /// Without warning, as if its power had failed
+    /// Without warning, as if its power had failed, and unchecked: for nodes of `spandrel up`
     #[arg(long)]
     pub abrupt: bool,
+
+    /// Only say what would be done, or what stands against it
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Also if volumes, or the cluster's state, cannot do without it: they stand while it is away
+    #[arg(long)]
+    pub force: bool,
+
+    /// Wait no longer than this for the volumes to be handed over, and then for its end; without it as long as it takes
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
 
     /// How to print it.
     #[command(flatten)]

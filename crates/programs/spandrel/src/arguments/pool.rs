@@ -67,6 +67,10 @@ pub struct PoolSetArguments {
     /// cluster: 4w]
     #[arg(long, value_name = "TIME", value_parser = parse_period)]
     pub scrub_period: Option<u32>,
+
+    /// Only say what would be set, and what would follow at once
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Whether something is done.

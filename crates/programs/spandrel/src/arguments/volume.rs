@@ -113,6 +113,10 @@ pub struct VolumeDeleteArguments {
     /// The volume's name
     pub name: String,
 
+    /// Only say what would be lost and freed, or what stands against it
+    #[arg(long)]
+    pub dry_run: bool,
+
     /// Also if a client has it open for writing
     #[arg(long)]
     pub force: bool,

@@ -2,9 +2,10 @@
 
 use spandrel_cluster::Role;
 
+use crate::admin::access::access_not_found;
 use crate::admin::api::{self, Access, AccessCreate, AccessCreated};
 use crate::admin::client::{Client, path_with};
-use crate::arguments::{AccessCommand, Output, RoleArgument};
+use crate::arguments::{AccessCommand, AccessNameArguments, Output, RoleArgument};
 use crate::failure::{EXIT_OK, Outcome};
 use crate::table::Table;
 use crate::text::{json, say};
@@ -28,6 +29,12 @@ pub fn access(client: &Client, command: &AccessCommand) -> Outcome {
             let create = AccessCreate { name: arguments.name.clone(), role };
             let created: AccessCreated = client.post(api::ACCESS, &create)?;
             say(&format!("{}\n", created.token));
+        }
+        AccessCommand::Delete(AccessNameArguments { name, dry_run: true }) => {
+            let access: Vec<Access> = client.get(api::ACCESS)?;
+            let known = access.iter().find(|access| access.name == *name);
+            let Access { role, .. } = known.ok_or_else(|| access_not_found(name))?;
+            say(&format!("{name}, whose role is {role}, would have no access any more\n"));
         }
         AccessCommand::Delete(arguments) => {
             client.delete(&path_with(api::ACCESS_OF, &arguments.name))?;

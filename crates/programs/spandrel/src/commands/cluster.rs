@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use spandrel_shared::Error;
 use spandrel_trust::JoinToken;
 
+use crate::admin::access::find_join;
 use crate::admin::administration::unix_ms;
 use crate::admin::api::{self, JoinTokenAnswer, JoinTokenStatus, StateIdentity, StateStatus};
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{
-    ClusterCommand, ClusterInitArguments, JoinArguments, JoinTokenCommand, Output, ServerArguments,
+    ClusterCommand, ClusterInitArguments, JoinArguments, JoinTokenCommand, JoinTokenNameArguments, Output,
+    ServerArguments,
 };
 use crate::commands::recover::{backup, recover, settle};
 use crate::commands::restart::{restart_cluster, servers};
@@ -107,6 +109,11 @@ fn join_token(client: &Client, command: Option<&JoinTokenCommand>) -> Outcome {
                 Output::Table => render_tokens(&tokens, unix_ms()),
                 Output::Json => json(&tokens),
             });
+        }
+        Some(JoinTokenCommand::Revoke(JoinTokenNameArguments { id, dry_run: true })) => {
+            let tokens: Vec<JoinTokenStatus> = client.get(api::JOIN_TOKEN)?;
+            let number = find_join(id, tokens.into_iter().map(|token| token.id))?;
+            say(&format!("nobody could join with {number} any more\n"));
         }
         Some(JoinTokenCommand::Revoke(arguments)) => {
             client.delete(&path_with(api::JOIN_TOKEN_OF, &arguments.id))?;

@@ -70,7 +70,7 @@ pub fn render_one(drive: &DriveStatus) -> String {
     line("node", drive.node.clone());
     line("location", drive.location.clone().unwrap_or_else(|| "unknown while its node is down".to_owned()));
     line("identity", drive.id.map_or("unknown".to_owned(), |id| id.to_string()));
-    line("media", drive.media.map_or("unknown".to_owned(), |media| media.to_string()));
+    line("media", media_text(drive, "unknown"));
     line("size", format_size(drive.size_bytes));
     line("can be promised", format_size(drive.promisable_bytes));
     line("promised", format_size(drive.promised_bytes));
@@ -130,7 +130,8 @@ fn add(reach: &Reach, arguments: &DriveAddArguments) -> Outcome {
             });
         match added {
             Ok(DriveAdded { name, size_bytes, media }) => {
-                let media = media.map_or("of unknown media".to_owned(), |media| media.to_string());
+                let unknown = if path.is_file() { "a file" } else { "of unknown media" };
+                let media = media.map_or(unknown.to_owned(), |media| media.to_string());
                 say(&format!("drive {name} added: {}, {media}\n", format_size(size_bytes)));
             }
             Err(error) => {
@@ -141,6 +142,20 @@ fn add(reach: &Reach, arguments: &DriveAddArguments) -> Outcome {
         }
     }
     refused.map_or(Ok(EXIT_OK), Err)
+}
+
+/// What a drive is made of; of a file that nobody has said, and it is told as one.
+fn media_text(drive: &DriveStatus, unknown: &str) -> String {
+    match (drive.media, &drive.location) {
+        (Some(media), _) => media.to_string(),
+        (None, Some(location)) if is_file(location) => "file".to_owned(),
+        (None, _) => unknown.to_owned(),
+    }
+}
+
+/// Whether a location is that of a file: block devices are in /dev, and files in memory are below it.
+fn is_file(location: &str) -> bool {
+    location.starts_with('/') && (!location.starts_with("/dev/") || location.starts_with("/dev/shm/"))
 }
 
 /// Where the drives are: whole paths, however long, since `drive inspect` takes them.
@@ -172,7 +187,7 @@ pub fn render_list(drives: &[DriveStatus]) -> String {
             drive.name.clone(),
             drive.status.health.to_string(),
             drive.status.operational_text(),
-            drive.media.map_or("-".to_owned(), |media| media.to_string()),
+            media_text(drive, "-"),
             format_size(drive.size_bytes),
             percent(drive.promised_bytes, drive.promisable_bytes),
             format_size(drive.used_bytes),
@@ -189,3 +204,7 @@ pub fn render_list(drives: &[DriveStatus]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+#[path = "drive_tests.rs"]
+mod tests;

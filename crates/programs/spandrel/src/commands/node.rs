@@ -10,14 +10,15 @@ use spandrel_shared::{Error, Place};
 
 use crate::admin::administration::unix_ms;
 use crate::admin::api::{
-    self, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeSafety, NodeStatus, NodeStop, PathStatus,
-    PeerStatus, PlaceChange, StateRole,
+    self, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeSafety, NodeStatus, PathStatus, PeerStatus,
+    PlaceChange, StateRole,
 };
 use crate::admin::client::{Client, SILENCE_MAX, is_passing, path_with};
 use crate::arguments::{NodeCommand, NodeDrainArguments, NodeSetArguments, Output};
 use crate::commands::cluster::join;
 use crate::commands::removal::remove_node;
 use crate::commands::restart::restart_server;
+use crate::commands::stop::stop;
 use crate::failure::{EXIT_ERROR, EXIT_OK, Outcome};
 use crate::reach::Reach;
 use crate::server::run;
@@ -51,14 +52,7 @@ pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
                 Output::Json => json(&node),
             });
         }
-        NodeCommand::Stop(arguments) => {
-            let path = path_with(api::NODE_STOP, &arguments.name);
-            let node: NodeStatus = client()?.post(&path, &NodeStop { abrupt: arguments.abrupt })?;
-            say(&match arguments.output.output {
-                Output::Table => format!("node {} is stopped\n", node.name),
-                Output::Json => json(&node),
-            });
-        }
+        NodeCommand::Stop(arguments) => return stop(&client()?, arguments),
         NodeCommand::Start(arguments) => {
             let node: NodeStatus = client()?.post(&path_with(api::NODE_START, &arguments.name), &())?;
             say(&match arguments.output.output {

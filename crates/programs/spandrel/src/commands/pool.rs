@@ -10,7 +10,8 @@ use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
 use crate::admin::api::{
-    self, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange, PoolStatus,
+    self, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange,
+    PoolSettingsPreview, PoolStatus,
 };
 use crate::admin::client::Client;
 use crate::arguments::{Output, PoolCommand, PoolOptimizeArguments, PoolSetArguments, Switch};
@@ -37,6 +38,17 @@ pub fn pool(client: &Client, command: &PoolCommand) -> Outcome {
             Ok(EXIT_OK)
         }
         PoolCommand::Optimize(arguments) => optimize(client, *arguments),
+        PoolCommand::Set(arguments) if arguments.dry_run => {
+            let preview: PoolSettingsPreview =
+                client.post(api::POOL_SETTINGS_PREVIEW, &change_of(*arguments))?;
+            preview.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+            let PoolSettingsPreview { before, after, .. } = preview;
+            say(&match before == after {
+                true => format!("nothing would change:\n{}", render_settings(&before)),
+                false => format!("now:\n{}\nthen:\n{}", render_settings(&before), render_settings(&after)),
+            });
+            Ok(EXIT_OK)
+        }
         PoolCommand::Set(arguments) => {
             let settings: PoolSettings = client.post(api::POOL_SETTINGS, &change_of(*arguments))?;
             say(&render_settings(&settings));

@@ -127,33 +127,60 @@ fn describe(backup: &StateBackup, seen: StateStamp, now_unix_ms: u64) -> Result<
     Ok(text)
 }
 
-/// Shows which volumes wait for their copies to be compared, or gives the drives of nodes up.
+/// Shows which volumes wait for their copies to be compared, or gives up what they wait for.
 pub fn settle(client: &Client, arguments: &SettleArguments) -> Outcome {
-    let ask = |without: &[String], dry_run| {
-        let settle = Settle { without: without.to_vec(), dry_run };
+    let SettleArguments { without, without_growth, dry_run, yes } = arguments;
+    let ask = |dry_run| {
+        let settle = Settle { without: without.clone(), without_growth: without_growth.clone(), dry_run };
         client.post::<SettleStatus>(api::SETTLE, &settle)
     };
-    let status = ask(&arguments.without, true)?;
+    let status = ask(true)?;
     if status.volumes.is_empty() {
         say("all volumes are settled: their copies were compared since the state was put back last\n");
         return Ok(EXIT_OK);
     }
-    let volumes = status.volumes.join(", ");
-    if arguments.without.is_empty() || arguments.dry_run {
-        let away =
-            if status.nodes_away.is_empty() { "none".to_owned() } else { status.nodes_away.join(", ") };
-        say(&format!("volumes that wait: {volumes}\nnodes that are away: {away}\n"));
+    let gives_up = what_is_given_up(without, without_growth, &status);
+    if gives_up.is_empty() || *dry_run {
+        say(&(waiting_text(&status) + &gives_up));
         return Ok(EXIT_OK);
     }
-    let nodes = arguments.without.join(", ");
-    let what = format!(
-        "The drives of {nodes} are given up for lost. If only they hold the newest data of the volumes {volumes}, these \
-         data are lost."
-    );
-    confirm(&what, &arguments.without[0], arguments.yes)?;
-    ask(&arguments.without, false)?;
-    say(&format!("the volumes {volumes} go on without {nodes}\n"));
+    let names: Vec<&str> = without.iter().chain(without_growth).map(String::as_str).collect();
+    confirm(gives_up.trim_end(), names[0], *yes)?;
+    ask(false)?;
+    let volumes = if without.is_empty() { without_growth.join(", ") } else { status.volumes.join(", ") };
+    say(&format!("the volumes {volumes} go on without what was given up\n"));
     Ok(EXIT_OK)
+}
+
+fn waiting_text(status: &SettleStatus) -> String {
+    let away = if status.nodes_away.is_empty() { "none".to_owned() } else { status.nodes_away.join(", ") };
+    let mut text = format!("volumes that wait: {}\nnodes that are away: {away}\n", status.volumes.join(", "));
+    for (volume, obstacle) in &status.obstacles {
+        let _ = writeln!(text, "volume {volume} waits: {obstacle}");
+    }
+    text
+}
+
+/// What giving up may cost; empty if nothing is.
+fn what_is_given_up(without: &[String], without_growth: &[String], status: &SettleStatus) -> String {
+    let mut text = String::new();
+    if !without.is_empty() {
+        let _ = writeln!(
+            text,
+            "The drives of {} are given up for lost. If only they hold the newest data of the volumes {}, these data are \
+             lost.",
+            without.join(", "),
+            status.volumes.join(", ")
+        );
+    }
+    if !without_growth.is_empty() {
+        let _ = writeln!(
+            text,
+            "What was written to {} behind the end that the state knows is lost. A later backup would know it.",
+            without_growth.join(", ")
+        );
+    }
+    text
 }
 
 #[cfg(test)]

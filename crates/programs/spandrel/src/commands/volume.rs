@@ -6,8 +6,8 @@ use spandrel_shared::size::format_size;
 
 use crate::admin::administration::unix_ms;
 use crate::admin::api::{
-    self, LegStatus, Progress, VolumeCreate, VolumeCreateAnswer, VolumeMove, VolumeResize, VolumeResized,
-    VolumeStatus,
+    self, LegStatus, Progress, VolumeCreate, VolumeCreateAnswer, VolumeDeletion, VolumeMove, VolumeResize,
+    VolumeResized, VolumeStatus,
 };
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{
@@ -137,6 +137,9 @@ fn render_resized(answer: &VolumeResized, dry_run: bool) -> String {
 }
 
 fn delete(client: &Client, arguments: &VolumeDeleteArguments) -> Outcome {
+    if arguments.dry_run {
+        return preview_deletion(client, arguments);
+    }
     let path = path_with(api::VOLUME, &arguments.name);
     let volume: VolumeStatus = client.get(&path)?;
     let what = format!(
@@ -149,6 +152,30 @@ fn delete(client: &Client, arguments: &VolumeDeleteArguments) -> Outcome {
     say(&match arguments.output.output {
         Output::Table => format!("volume {} deleted\n", arguments.name),
         Output::Json => json(&()),
+    });
+    Ok(EXIT_OK)
+}
+
+/// Says what deleting a volume would do, or what stands against it.
+fn preview_deletion(client: &Client, arguments: &VolumeDeleteArguments) -> Outcome {
+    let deletion: VolumeDeletion = client.get(&path_with(api::VOLUME_DELETION, &arguments.name))?;
+    let VolumeDeletion { volume, freed_bytes, against } = &deletion;
+    match against {
+        Some(error) if !arguments.force => return Err(error.clone()),
+        Some(error) => eprintln!("warning: {}", error.why),
+        None => {}
+    }
+    say(&match arguments.output.output {
+        Output::Table => format!(
+            "volume {} would be deleted: {}, of which {} are stored on all drives together, would be lost, and {} be free \
+             for others ({} of its size)\n",
+            volume.name,
+            format_size(volume.size_bytes),
+            format_size(volume.stored_bytes),
+            format_size(*freed_bytes),
+            copies_text(volume.copies)
+        ),
+        Output::Json => json(&deletion),
     });
     Ok(EXIT_OK)
 }

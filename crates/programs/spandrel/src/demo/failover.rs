@@ -79,7 +79,7 @@ impl Show<'_> {
         self.watch(STEADY, |_| false)?;
         self.event(&format!("{VICTIM} stops without warning: its clients are gone, all others must go on"));
         let _: NodeStatus =
-            self.client.post(&path_with(api::NODE_STOP, VICTIM), &NodeStop { abrupt: true })?;
+            self.client.post(&path_with(api::NODE_STOP, VICTIM), &NodeStop { abrupt: true, force: false })?;
         self.watch(WITHOUT, |_| false)?;
         let degraded = self.volumes()?.iter().filter(|volume| !volume.status.is_healthy()).count();
         verdict.add(degraded > 0, format!("{degraded} volumes noticed that copies of theirs were missing"));

@@ -62,7 +62,7 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     if let Some(status) = settled {
         say(&banner(&status, is_new));
         let watch = tokio::spawn(watch(Arc::clone(&cluster)));
-        let telling = tokio::spawn(tell_faults(Arc::clone(&cluster.administration), WATCH_INTERVAL));
+        let telling = tokio::spawn(tell_faults(Arc::clone(&cluster.administration), None, WATCH_INTERVAL));
         interrupted.next().await;
         watch.abort();
         telling.abort();

@@ -48,7 +48,11 @@ pub async fn add_drive(
         keeper.change(|settings| settings.drives.retain(|known| known != path))?;
     }
     let report = report.map_err(|error| explained(error, Path::new(path)))?;
-    let media = drive.media.or_else(|| System::here().media(Path::new(path)));
+    // What a file is on may be anything, and others use it as well.
+    let media = drive.media.or_else(|| match Path::new(path).is_file() {
+        true => None,
+        false => System::here().media(Path::new(path)),
+    });
     if let (Some(id), Some(media)) = (report.drive, media) {
         note_media(state, id, media).await;
     }

@@ -15,13 +15,14 @@ use super::admission::Admission;
 use super::drives::{add_drive, let_go};
 use super::peers::Peers;
 use super::removal::remove;
-use super::run::Anew;
+use super::run::Orders;
 use super::settings::StatePlace;
 use super::state_member::{Servers, StateMemberKeeper};
 use crate::admin::administration::{Server, state_error};
 use crate::admin::api::{
     DriveAdd, DriveAdded, JoinAnswer, JoinRequest, ServerRemove, ServerRemoved, StateMember, StateStatus,
 };
+use crate::admin::picture::natural_order;
 use crate::admin::servers::ServerEntry;
 use crate::failure::system_error;
 use crate::node_state::NodeState;
@@ -30,16 +31,16 @@ use crate::program::Program;
 
 /// What this server can be asked.
 pub struct OwnServer {
-    pub keeper: Arc<StateMemberKeeper>,
+    pub(super) keeper: Arc<StateMemberKeeper>,
     /// None for a witness.
-    pub node: Option<NodeHandle>,
-    pub etcd: EtcdState,
-    pub state: ClusterState<NodeState>,
-    pub fingerprint: Fingerprint,
+    pub(super) node: Option<NodeHandle>,
+    pub(super) etcd: EtcdState,
+    pub(super) state: ClusterState<NodeState>,
+    pub(super) fingerprint: Fingerprint,
     /// None for a witness, which does not have the authority's key.
-    pub admission: Option<Admission>,
-    pub peers: Arc<Peers>,
-    pub anew: Arc<Anew>,
+    pub(super) admission: Option<Admission>,
+    pub(super) peers: Arc<Peers>,
+    pub(super) orders: Arc<Orders>,
 }
 
 impl OwnServer {
@@ -144,7 +145,9 @@ impl Server for OwnServer {
                     endpoints: member.client_urls,
                 }
             };
-            Ok(StateStatus { members: members.into_iter().map(member).collect() })
+            let mut members: Vec<StateMember> = members.into_iter().map(member).collect();
+            members.sort_by_key(|member| natural_order(&member.name));
+            Ok(StateStatus { members })
         };
         asked.boxed()
     }
@@ -158,10 +161,14 @@ impl Server for OwnServer {
     }
 
     fn program(&self) -> &Program {
-        &self.anew.program
+        &self.orders.program
     }
 
     fn begin_anew(&self) {
-        self.anew.asked.notify_one();
+        self.orders.begin_anew.notify_one();
+    }
+
+    fn end(&self) {
+        self.orders.end.notify_one();
     }
 }

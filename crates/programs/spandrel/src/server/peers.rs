@@ -105,7 +105,13 @@ impl Nodes for Peers {
     }
 
     fn stop<'a>(&'a self, name: &'a str, _: bool) -> BoxFuture<'a, Result<Option<NodeReport>, Error>> {
-        ready(Err(elsewhere(name, "stopped", "end it on its server, with Ctrl-C or SIGTERM or by the service that runs it; it hands its volumes over first"))).boxed()
+        // In order it is ended by its server.
+        ready(Err(elsewhere(
+            name,
+            "stopped",
+            "kill it on its server (SIGKILL, with its member of etcd), or leave --abrupt out",
+        )))
+        .boxed()
     }
 }
 
@@ -118,7 +124,7 @@ pub fn drive_name(node: &str, location: &str) -> Option<String> {
 fn elsewhere(name: &str, what: &str, next: &str) -> Error {
     Error::new(
         "NODE_IS_A_PROCESS",
-        format!("node {name} cannot be {what} by this command"),
+        format!("node {name} cannot be {what} like this"),
         "it is a process of its own, on its own server",
         next,
     )

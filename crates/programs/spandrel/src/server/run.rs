@@ -115,14 +115,15 @@ async fn serve(directory: Directory, settings: ServerSettings, program: Arc<Prog
         terminate: signals.next().expect("there are two").map_err(no_signals)?,
     };
     let keeper = StateMemberKeeper::new(directory.clone(), settings.clone());
-    let anew = Arc::new(Anew { program, asked: Notify::new() });
+    let orders = Arc::new(Orders { program, begin_anew: Notify::new(), end: Notify::new() });
     tokio::select! {
-        running = Running::start(directory, settings, Arc::clone(&keeper), Arc::clone(&anew)) => {
+        running = Running::start(directory, settings, Arc::clone(&keeper), Arc::clone(&orders)) => {
             let running = running?;
             running.tell_ready();
             let end = tokio::select! {
                 () = ending.next() => Ok(End::Asked(EXIT_OK)),
-                () = anew.asked.notified() => Ok(End::BeginAnew),
+                () = orders.end.notified() => Ok(End::Asked(EXIT_OK)),
+                () = orders.begin_anew.notified() => Ok(End::BeginAnew),
                 why = keeper.must_end() => Err(why),
             };
             // A service manager that was told of a stop would not expect a process that goes on.
@@ -171,10 +172,11 @@ async fn stop(
     std::process::exit(1)
 }
 
-/// The program of this process, and whether it was asked to begin anew.
-pub(super) struct Anew {
+/// What the process is told through the admin API, and the program with which it would begin anew.
+pub(super) struct Orders {
     pub(super) program: Arc<Program>,
-    pub(super) asked: Notify,
+    pub(super) begin_anew: Notify,
+    pub(super) end: Notify,
 }
 
 /// Ends the server's member of etcd, however the node ended: nobody looks after it from here on. Whether it has ended; if
@@ -220,7 +222,7 @@ impl Running {
         directory: Directory,
         settings: ServerSettings,
         keeper: Arc<StateMemberKeeper>,
-        anew: Arc<Anew>,
+        orders: Arc<Orders>,
     ) -> Result<Self, Error> {
         let pki = Pki(&directory);
         let credentials = pki.credentials(settings.cluster)?;
@@ -257,12 +259,16 @@ impl Running {
             fingerprint: credentials.fingerprint()?,
             admission,
             peers: Arc::clone(&peers),
-            anew,
+            orders,
         };
         let nodes = peers as Arc<dyn Nodes>;
         let administration = Administration::new(process, cluster, state.clone(), nodes, Some(Arc::new(own)));
         let mut tasks = serve_administration(&directory, &settings, &credentials, &administration).await?;
-        tasks.push(tokio::spawn(tell_faults(administration, FAULTS_INTERVAL)));
+        tasks.push(tokio::spawn(tell_faults(
+            administration,
+            node.as_ref().map(NodeThread::handle),
+            FAULTS_INTERVAL,
+        )));
         tasks.push(tokio::spawn(keep_backups(directory.clone(), state.clone())));
         if let Some(node) = &node {
             tasks.push(tokio::spawn(forget_let_go(node.handle(), Arc::clone(&keeper))));
