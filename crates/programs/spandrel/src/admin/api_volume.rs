@@ -40,6 +40,9 @@ pub struct VolumeStatus {
     pub exports: Vec<Export>,
     /// What its clients did since its owner took it.
     pub traffic: Traffic,
+    /// What was copied to bring copies up to date, or to build them, since its owner took it.
+    #[serde(default)]
+    pub resynced_bytes: u64,
     /// When it was made.
     pub created_unix_ms: u64,
     /// How far its scrub is; absent if the server's version does not say.
