@@ -13,6 +13,7 @@ use spandrel_shared::size::parse_size;
 use spandrel_shared::{RepairShare, SlabGeometry};
 
 use crate::admin::api::NewSize;
+use crate::commands::TopArguments;
 use crate::server::PORT_DEFAULT;
 
 const EXIT_CODES: &str = "\
@@ -76,6 +77,8 @@ pub enum Command {
     Up(UpArguments),
     /// Show how the cluster is
     Status(OutputArguments),
+    /// Watch how busy the cluster is: operations, latency and queue by layer, nodes, volumes, repairs, pauses
+    Top(TopArguments),
     /// Make a cluster of servers, and let servers join it
     #[command(subcommand)]
     Cluster(ClusterCommand),

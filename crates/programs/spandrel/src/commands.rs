@@ -14,6 +14,7 @@ mod recover;
 mod removal;
 mod restart;
 mod status;
+mod top;
 mod volume;
 mod witness;
 
@@ -27,5 +28,6 @@ pub use fleet::{ApiMeter, ApiVolumes, fleet};
 pub use node::node;
 pub use pool::pool;
 pub use status::status;
+pub use top::{TopArguments, top};
 pub use volume::{resync_of, volume};
 pub use witness::witness;

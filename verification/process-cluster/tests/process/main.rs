@@ -19,3 +19,4 @@ mod scrub;
 mod servers;
 mod state_requests;
 mod strangers;
+mod top;

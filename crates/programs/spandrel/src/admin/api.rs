@@ -17,6 +17,7 @@ pub use self::explain::*;
 pub use self::pool::*;
 pub use self::scrub::*;
 pub use self::servers::*;
+pub use self::top::*;
 
 // By their paths, since other programs take this file in by its own.
 #[path = "api_explain.rs"]
@@ -27,6 +28,8 @@ mod pool;
 mod scrub;
 #[path = "api_servers.rs"]
 mod servers;
+#[path = "api_top.rs"]
+mod top;
 
 /// `GET`: [`ClusterStatus`].
 pub const STATUS: &str = "/v1/status";
