@@ -19,7 +19,7 @@ const VOLUME_BYTES: u64 = 2 * SLAB_BYTES;
 const AT_ONCE: u64 = 6;
 
 /// How long a client thinks at most before its next request.
-const THINKS_US_MAX: u64 = 4000;
+const THINKS_US_MAX: u64 = 8000;
 
 /// What clients have seen.
 #[derive(Default)]
@@ -130,12 +130,12 @@ fn mean_us(counts: &LoadCounts) -> f64 {
 
 #[test]
 fn every_layer_counts_what_clients_do_and_the_latency_follows_from_what_is_under_way() {
-    for seed in 1..7 {
+    for seed in 1..5 {
         let (nodes, owner) = with_volume(seed, 3);
         // At the owner's node, and at another one.
         let client = if seed % 2 == 0 { owner } else { (owner + 1) % 3 };
         let seen = begin_load(&nodes, client);
-        assert_eq!(nodes.world.run_for(Duration::from_secs(60)), RunEnd::TimeOver);
+        assert_eq!(nodes.world.run_for(Duration::from_secs(20)), RunEnd::TimeOver);
         let busy = loads(&nodes);
         let waiting = sum(&busy, |load| load.volumes.iter().map(|volume| &volume.frontend).collect());
         assert_eq!(waiting.in_flight(), seen.waiting.get(), "seed {seed}");
@@ -164,14 +164,17 @@ fn every_layer_counts_what_clients_do_and_the_latency_follows_from_what_is_under
         let true_us = seen.took.get().as_micros() as f64 / seen.done() as f64;
         let off = mean_us(&frontend) / true_us - 1.0;
         assert!(off.abs() < 0.15, "seed {seed}: {} us instead of {true_us}", mean_us(&frontend));
-        assert!(mean_us(&owner) <= mean_us(&frontend) * 1.05, "seed {seed}: the way to the owner takes time");
+        assert!(
+            mean_us(&owner) < mean_us(&frontend) * 1.15,
+            "seed {seed}: the way to the owner takes time, too"
+        );
         assert!(loads.iter().all(|load| load.volumes.iter().all(|volume| volume.longest_pause.is_none())));
     }
 }
 
 #[test]
 fn the_pause_after_the_owners_death_is_told_as_its_clients_have_seen_it() {
-    for seed in 1..7 {
+    for seed in 1..5 {
         let (nodes, owner) = with_volume(seed, 4);
         let client = (owner + 1) % 4;
         let seen = begin_load(&nodes, client);

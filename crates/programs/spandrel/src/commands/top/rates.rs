@@ -145,10 +145,10 @@ impl Rates {
             nodes.iter().map(layer).fold(LoadRates::default(), LoadRates::and)
         };
         let layers = [
-            ("front-end", of_all(Interval::frontend)),
-            ("owner", of_all(Interval::owner)),
-            ("bus", of_all(Interval::bus)),
-            ("drive", of_all(Interval::drives)),
+            ("front-end", of_all(|node| node.frontend())),
+            ("owner", of_all(|node| node.owner())),
+            ("bus", of_all(|node| node.bus())),
+            ("drive", of_all(|node| node.drives())),
         ];
         let volumes = volumes(&nodes);
         let pauses = volumes.iter().filter_map(|volume| volume.longest_pause.clone());
@@ -189,8 +189,8 @@ impl<'load> Interval<'load> {
     /// None if the node does not answer now.
     fn of(before: &'load ClusterLoad, node: &'load LoadedNode) -> Option<Self> {
         let after = node.load.as_ref()?;
-        let former = before.nodes.iter().filter_map(|former| former.load.as_ref());
-        let before = former.into_iter().find(|former| {
+        let mut former = before.nodes.iter().filter_map(|former| former.load.as_ref());
+        let before = former.find(|former| {
             (former.node, former.incarnation) == (after.node, after.incarnation) && former.at_us < after.at_us
         });
         let seconds = before.map_or(0.0, |before| (after.at_us - before.at_us) as f64 / 1e6);
@@ -307,10 +307,10 @@ fn node_rates(node: &LoadedNode, interval: Option<&Interval<'_>>) -> NodeRates {
         state,
         answers: node.load.is_some(),
         cpu_percent: interval.and_then(Interval::cpu_percent),
-        frontend: of(Interval::frontend),
-        owner: of(Interval::owner),
-        bus: of(Interval::bus),
-        drive: of(Interval::drives),
+        frontend: of(|node| node.frontend()),
+        owner: of(|node| node.owner()),
+        bus: of(|node| node.bus()),
+        drive: of(|node| node.drives()),
     }
 }
 

@@ -3,8 +3,8 @@
 //! It is shown on the terminal's other screen, so that what stood there before is there again afterwards. It is given back
 //! when [`Terminal`] is dropped, when the program is interrupted or told to end, and when it panics.
 
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::{Mutex, Once, PoisonError};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -76,8 +76,7 @@ impl Terminal {
             let left = then.saturating_duration_since(Instant::now());
             let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
             let mut keys = [PollFd::new(&input, PollFlags::IN)];
-            let watched = if is_open { &mut keys[..] } else { &mut [] };
-            match poll(watched, Some(&timeout)) {
+            match poll(&mut keys[..usize::from(is_open)], Some(&timeout)) {
                 Ok(0) => return Ok(false),
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
@@ -132,7 +131,7 @@ fn give_back() {
 fn give_back_at_a_panic() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
-        let tell = Arc::new(std::panic::take_hook());
+        let tell = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             give_back();
             tell(panic);
@@ -142,10 +141,7 @@ fn give_back_at_a_panic() {
 
 fn write(text: &str) -> Result<(), Error> {
     let mut output = std::io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() != ErrorKind::Interrupted => Err(failed(&error)),
-        _ => Ok(()),
-    }
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(|error| failed(&error))
 }
 
 fn failed(error: &std::io::Error) -> Error {
