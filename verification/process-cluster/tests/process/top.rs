@@ -53,19 +53,15 @@ fn what_is_shown_is_what_a_client_does() {
     for kind in ["reads", "writes"] {
         let flow = &frontend[kind];
         let value = |field: &str| flow[field].as_f64().unwrap_or_else(|| panic!("no {field}: {rates:#}"));
-        assert!(
-            value("per_second") > 0.0 && value("bytes_per_second") >= 4096.0 * value("per_second"),
-            "{rates:#}"
-        );
+        let (rate, queue) = (value("per_second"), value("queue"));
+        assert!(rate > 0.0 && value("bytes_per_second") > 0.999 * 4096.0 * rate, "{rates:#}");
         // Little's law holds by the numbers that are shown.
-        let queue = value("per_second") * value("latency_us") / 1e6;
-        assert!((queue / value("queue") - 1.0).abs() < 0.01, "{rates:#}");
+        let under_way = rate * value("latency_us") / 1e6;
+        assert!((under_way - queue).abs() <= 0.01 * queue, "{under_way} of {kind}: {rates:#}");
     }
     // The client keeps sixteen under way; some of them are on their way to it or back.
     let queue = both(&frontend, "queue");
     assert!(queue > 1.0 && queue <= IN_FLIGHT as f64 + 0.01, "{rates:#}");
-    let each = layer(&rates, "owner");
-    assert!((both(&each, "done") - done).abs() <= 4.0 * IN_FLIGHT as f64, "{rates:#}");
     for name in LAYERS {
         assert!(both(&layer(&rates, name), "per_second") > 0.0, "{name}: {rates:#}");
     }
@@ -85,7 +81,10 @@ fn what_is_shown_is_what_a_client_does() {
     let rates = top(&servers, "n1");
     let frontend = layer(&rates, "front-end");
     assert_eq!(both(&frontend, "done_since_start"), end.answered as f64, "{rates:#}");
-    for name in LAYERS {
+    let owner = layer(&rates, "owner");
+    // What is repeated, as its answer got lost on a busy machine, has been done twice there.
+    assert!(both(&owner, "done_since_start") >= end.answered as f64, "{rates:#}");
+    for name in ["front-end", "owner"] {
         assert_eq!(
             both(&layer(&rates, name), "in_flight"),
             0.0,

@@ -36,6 +36,6 @@ pub struct LoadedNode {
     pub status: Status,
     /// Whether it runs as far as is known without asking it.
     pub is_alive: bool,
-    /// How busy it is; absent if it does not answer within a second.
+    /// How busy it is; absent if it does not answer within two seconds.
     pub load: Option<NodeLoad>,
 }

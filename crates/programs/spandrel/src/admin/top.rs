@@ -15,7 +15,7 @@ use super::api::{ClusterLoad, LoadedNode};
 use super::nodes::NodeEntry;
 
 /// How long a node may take to say how busy it is.
-const LOAD_TIMEOUT: Duration = Duration::from_secs(1);
+const LOAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Administration {
     /// How busy the cluster is.

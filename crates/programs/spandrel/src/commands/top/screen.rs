@@ -12,7 +12,7 @@ use spandrel_shared::size::format_size;
 
 use super::rates::{FlowRates, JobRates, PauseOfVolume, Rates};
 use crate::table::{Table, count_text, cut};
-use crate::text::{age_text, format_us, percent};
+use crate::text::{age_text, counted, format_us, percent};
 
 /// Lines as wide as this show more.
 const WIDE: usize = 110;
@@ -52,7 +52,8 @@ pub fn lines(rates: &Rates, size: Size) -> Vec<String> {
         lines.push(String::new());
         lines.extend(table_lines(&volumes(rates, shown), size));
         if shown < rates.volumes.len() {
-            lines.push(format!("{} volumes more, less busy", rates.volumes.len() - shown));
+            let more = (rates.volumes.len() - shown) as u64;
+            lines.push(format!("{} more, less busy", counted(more, "volume")));
         }
     }
     lines.truncate(size.height.unwrap_or(usize::MAX));
