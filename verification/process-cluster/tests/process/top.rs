@@ -128,7 +128,10 @@ fn a_lost_owner_shows_as_a_pause_and_its_return_as_a_repair() {
     let repair = await_repair(&servers);
     assert_eq!((&repair["kind"], &repair["volume"]), (&"repair".into(), &"v".into()), "{repair:#}");
     assert!(repair["drive"].as_str().is_some_and(|drive| drive.starts_with(&owner)), "{repair:#}");
-    assert!(repair["pages"]["total"].as_u64().is_some_and(|pages| pages > 0), "{repair:#}");
+    assert!(repair["pages"]["total"].as_u64() >= repair["pages"]["done"].as_u64(), "{repair:#}");
+    let shown = servers.must_run("n2", &["top", "--interval", "100ms"]).output;
+    let has_bar = ["[=", "[>"].iter().any(|bar| shown.contains(bar));
+    assert!(shown.contains("Repair ") && has_bar, "no bar:\n{shown}");
     std::fs::remove_file(&slow).expect("it is there");
     servers.await_health("n2");
     let end = load.end(&[]);
@@ -138,13 +141,14 @@ fn a_lost_owner_shows_as_a_pause_and_its_return_as_a_repair() {
     assert!(seen_ms >= 200 && seen_ms <= true_ms + 100, "{seen_ms} ms instead of {true_ms}");
 }
 
-/// Asks again and again until a repair shows.
+/// Asks again and again until a repair shows that has copied something.
 fn await_repair(servers: &Servers) -> Value {
     let repair = RefCell::new(Value::Null);
-    servers.await_status("n2", "a repair shows", |_| {
+    servers.await_status("n2", "a repair shows and gets on", |_| {
         let rates = servers.must_run("n2", &["top", "--once", "--json", "--interval", "100ms"]).json();
         repair.replace(rates["jobs"][0].clone());
-        !repair.borrow().is_null()
+        let repair = repair.borrow();
+        repair["pages"]["total"].as_u64() > Some(0) && repair["bytes_per_second"].as_u64() > Some(0)
     });
     repair.into_inner()
 }
