@@ -1,6 +1,6 @@
 //! What every part of Spandrel names: identities, versions, geometry, checksums, errors.
 //!
-//! Nothing here does I/O or keeps state.
+//! Nothing here does I/O or keeps state of its own.
 
 pub mod canary;
 pub mod checksum;
@@ -9,6 +9,7 @@ pub mod error;
 pub mod geometry;
 pub mod identity;
 pub mod knob;
+pub mod load;
 pub mod moves;
 pub mod name;
 pub mod place;
@@ -20,6 +21,7 @@ pub mod witness;
 pub use error::Error;
 pub use geometry::{BLOCK_BYTES, BlockRange, PAGE_BLOCKS, SlabGeometry, SlabIndex};
 pub use identity::{ClusterId, CopyId, DriveId, NodeId, ProcessIncarnation, VolumeId};
+pub use load::{FlowCounts, Load, LoadCounts};
 pub use moves::Move;
 pub use place::{FaultDomain, Place};
 pub use repair_share::RepairShare;

@@ -420,3 +420,7 @@ mod tests;
 #[cfg(test)]
 #[path = "nodes_growth_tests.rs"]
 mod growth_tests;
+
+#[cfg(test)]
+#[path = "nodes_load_tests.rs"]
+mod load_tests;

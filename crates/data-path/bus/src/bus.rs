@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Address, Buffer, Connection, Instant, Platform};
-use spandrel_shared::{NodeId, ProcessIncarnation};
+use spandrel_shared::{Load, NodeId, ProcessIncarnation};
 
 use crate::acceptor::{AcceptedNode, Hellos};
 use crate::dialled_session::DialledSession;
@@ -18,7 +18,7 @@ use crate::frame::{FrameScratch, Header, PAYLOAD_BYTES_MAX, TooLarge, payload_by
 use crate::payload::{Expected, answer_bytes};
 use crate::places::Closed;
 use crate::receiver::Ending;
-use crate::statistics::{BusStatistics, Counters};
+use crate::statistics::{BusStatistics, Counters, begin};
 use crate::{BusConfig, BusError, BusIdentity, BusRequest, BusResponse, BusService};
 
 /// A session that this node dialled: it asks, the peer answers.
@@ -47,6 +47,8 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) identity: BusIdentity,
     pub(crate) config: BusConfig,
     pub(crate) counters: Counters,
+    /// What other nodes are asked for: reads and writes of copies and volumes.
+    load: Load,
     pub(crate) dialled: RefCell<BTreeMap<NodeId, Rc<DialledNode<P>>>>,
     pub(crate) accepted: RefCell<BTreeMap<NodeId, Rc<AcceptedNode<P>>>>,
     /// When anything was last received from a node, in either direction's session.
@@ -71,6 +73,7 @@ impl<P: Platform> Bus<P> {
             identity,
             config,
             counters: Counters::default(),
+            load: Load::default(),
             dialled: RefCell::default(),
             accepted: RefCell::default(),
             last_received: RefCell::default(),
@@ -190,6 +193,12 @@ impl<P: Platform> Bus<P> {
         self.inner.session(peer).map_or(0, |session| session.calls.unanswered())
     }
 
+    /// What other nodes are asked for: reads and writes of copies and volumes, from when they are asked until they have
+    /// answered. Heartbeats, marks and what else keeps a cluster together is not among it.
+    pub fn load(&self) -> &Load {
+        &self.inner.load
+    }
+
     /// What the bus has done so far.
     pub fn statistics(&self) -> BusStatistics {
         self.inner.counters.snapshot()
@@ -237,6 +246,7 @@ impl<P: Platform> Inner<P> {
         if asked_bytes > PAYLOAD_BYTES_MAX as u64 {
             return Err(BusError::TooLarge);
         }
+        let operation = begin(&self.load, &request);
         let expected = Expected::of(&request);
         let answer = if matches!(request, BusRequest::Heartbeat(_)) {
             session.ask(self, request, payload, None)?
@@ -250,7 +260,13 @@ impl<P: Platform> Inner<P> {
             outcome => outcome?,
         };
         match expected.judge(&response, payload) {
-            Ok(parts) => Ok((response, parts)),
+            Ok(parts) => {
+                if let Some(operation) = operation {
+                    let received_bytes: usize = parts.iter().map(|part| part.len()).sum();
+                    operation.done((sent_bytes + received_bytes) as u64);
+                }
+                Ok((response, parts))
+            }
             Err(error) => {
                 self.counters.payloads_damaged.add(u64::from(error == BusError::AnswerDamaged));
                 Err(error)

@@ -4,7 +4,7 @@ use std::time::Duration;
 use spandrel_platform::before;
 use spandrel_platform_simulated::{DelayRange, Random, World, WorldConfig};
 use spandrel_replica::{BlockState, PartDescription, ReplicaRequest, ReplicaResponse};
-use spandrel_shared::BLOCK_BYTES;
+use spandrel_shared::{BLOCK_BYTES, LoadCounts};
 
 use super::*;
 use crate::statistics::RequestKind;
@@ -295,6 +295,31 @@ fn numbers_say_what_was_sent_and_when_something_came() {
     let heard = a.bus.last_received(b.id()).expect("an answer came");
     assert!(heard > heard_before && b.bus.last_received(a.id()).is_some());
     assert_eq!(a.bus.last_received(a.id()), None);
+}
+
+#[test]
+fn what_volumes_hold_is_counted_while_it_is_read_and_written() {
+    let world = World::new(12);
+    let (a, b) = pair(&world);
+    let (request, payload) = copy_write(5, 3);
+    a.ask("b", request, &payload).expect("an answer");
+    let (_, data) = a.ask("b", copy_read(5, 3), &[]).expect("data");
+    a.ask("b", attach(3), &[]).expect("an answer");
+    let counts = a.bus.load().counts();
+    let read_bytes: usize = data.iter().map(|part| part.len()).sum();
+    assert_eq!((counts.writes.done, counts.writes.bytes), (1, 3 * BLOCK_BYTES as u64));
+    assert_eq!((counts.reads.done, counts.reads.bytes), (1, read_bytes as u64));
+    assert_eq!(counts.in_flight(), 0);
+    assert_eq!(b.bus.load().counts(), LoadCounts::default(), "it has asked for nothing");
+    b.service.held.set(true);
+    let waiting = a.start_call("b", client_read(0, 4096), &[]);
+    run(&world, Duration::from_millis(50));
+    assert_eq!(a.bus.load().counts().reads.in_flight, 1);
+    a.bus.break_session(b.id());
+    run_until(&world, || waiting.is_there());
+    let counts = a.bus.load().counts();
+    assert_eq!((counts.reads.in_flight, counts.reads.done), (0, 1), "nobody has answered it");
+    b.service.release();
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 
 use spandrel_replica::ReplicaRequest;
+use spandrel_shared::Load;
+use spandrel_shared::load::Operation;
 
 use crate::{BusRequest, ClientRequest};
 
@@ -100,6 +102,31 @@ impl RequestKind {
             BusRequest::Heartbeat(_) => Self::Heartbeat,
             BusRequest::GivenUp(_) => Self::GivenUp,
         }
+    }
+}
+
+/// Counts a request as under way, if it is one that reads or writes what volumes hold.
+pub(crate) fn begin<'load>(load: &'load Load, request: &BusRequest) -> Option<Operation<'load>> {
+    match RequestKind::of(request) {
+        RequestKind::CopyRead | RequestKind::CopyCheck | RequestKind::Read => Some(load.begin_read()),
+        RequestKind::CopyWrite
+        | RequestKind::CopyTrim
+        | RequestKind::CopyHeal
+        | RequestKind::Write
+        | RequestKind::WriteZeroes
+        | RequestKind::Trim => Some(load.begin_write()),
+        RequestKind::Fence
+        | RequestKind::NoteMark
+        | RequestKind::Pages
+        | RequestKind::BlockStates
+        | RequestKind::SetPageVersion
+        | RequestKind::AddCopy
+        | RequestKind::RemoveCopy
+        | RequestKind::Attach
+        | RequestKind::Detach
+        | RequestKind::Extents
+        | RequestKind::Heartbeat
+        | RequestKind::GivenUp => None,
     }
 }
 

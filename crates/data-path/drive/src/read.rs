@@ -195,7 +195,10 @@ impl<P: Platform> Inner<P> {
     async fn read_blocks(&self, block: u32, count: u32) -> Option<Buffer> {
         self.statistics.borrow_mut().reads += 1;
         let buffer = self.platform.buffers().take(count as usize * BLOCK_BYTES);
-        match self.drive.read(Layout::offset_of(block), buffer).await {
+        let operation = self.load.begin_read();
+        let outcome = self.drive.read(Layout::offset_of(block), buffer).await;
+        operation.done(u64::from(count) * BLOCK_BYTES as u64);
+        match outcome {
             Ok(buffer) => Some(buffer.freeze()),
             Err(error) => {
                 tracing::warn!(drive = %self.superblock.drive, "{error}");

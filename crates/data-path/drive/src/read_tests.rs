@@ -25,9 +25,16 @@ fn blocks_that_lie_apart_are_read_at_the_same_time() {
                 .unwrap();
         }
         let before = (platform.now(), store.statistics().reads);
+        let load_before = store.load().counts();
         let seen = read_all(&store, slot, 32).await;
         assert!(seen.iter().zip(0..).all(|(seen, block)| *seen == Seen::Content(block)));
         assert_eq!(store.statistics().reads - before.1, 32, "no two of them lie behind each other");
+        let load = store.load().counts();
+        assert_eq!(load.reads.done - load_before.reads.done, 32);
+        assert_eq!(load.reads.bytes - load_before.reads.bytes, 32 * BLOCK_BYTES as u64);
+        assert_eq!((load.in_flight(), load.writes), (0, load_before.writes));
+        let statistics = store.statistics();
+        assert_eq!(load.writes.done, statistics.writes + statistics.flushes, "flushes are among them");
         let took = platform.now().since(before.0);
         assert!(took < Duration::from_millis(1), "{took:?} for what one read takes 120 us for");
     });

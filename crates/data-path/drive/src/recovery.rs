@@ -28,7 +28,7 @@ use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, NodeId, PAGE_BLOCKS, SlabGeometry, Version};
+use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, Load, NodeId, PAGE_BLOCKS, SlabGeometry, Version};
 
 use crate::allocator::Allocator;
 use crate::commit::JournalState;
@@ -199,6 +199,7 @@ impl<P: Platform> DriveStore<P> {
             failure: RefCell::new(None),
             tasks: Cell::new(0),
             statistics: RefCell::new(statistics),
+            load: Load::default(),
             attach_number: replay.attach_number,
             state_revision: Cell::new(root.state_revision),
         };

@@ -22,7 +22,7 @@ use std::time::Duration;
 use spandrel_platform::sync::{OneshotReceiver, Queue, Signal};
 use spandrel_platform::{Buffer, Drive, Platform, before};
 use spandrel_shared::canary::{self, Bug};
-use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
+use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, Load, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
 
 use crate::commit::{Change, DataRun, JournalState, Waiter};
 use crate::error::StoreError;
@@ -69,6 +69,8 @@ pub(crate) struct Inner<P: Platform> {
     /// The store's own tasks that have not ended.
     pub(crate) tasks: Cell<u32>,
     pub(crate) statistics: RefCell<StoreStatistics>,
+    /// What is asked of the drive: reads, and writes with their flushes.
+    pub(crate) load: Load,
     pub(crate) attach_number: u64,
     pub(crate) state_revision: Cell<u64>,
 }
@@ -177,6 +179,11 @@ impl<P: Platform> DriveStore<P> {
     /// What the store has done since it was attached.
     pub fn statistics(&self) -> StoreStatistics {
         *self.inner.statistics.borrow()
+    }
+
+    /// What is asked of the drive: reads, and writes with their flushes.
+    pub fn load(&self) -> &Load {
+        &self.inner.load
     }
 
     /// Blocks of data and map pages in use.
@@ -651,7 +658,11 @@ impl<P: Platform> Inner<P> {
         parts: Vec<Buffer>,
     ) -> Result<(), spandrel_platform::DriveError> {
         self.statistics.borrow_mut().writes += 1;
-        self.drive.write(offset, parts).await
+        let operation = self.load.begin_write();
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        let outcome = self.drive.write(offset, parts).await;
+        operation.done(bytes);
+        outcome
     }
 
     /// Makes completed writes durable, where the drive needs that.
@@ -660,7 +671,10 @@ impl<P: Platform> Inner<P> {
             return Ok(());
         }
         self.statistics.borrow_mut().flushes += 1;
-        self.drive.flush().await
+        let operation = self.load.begin_write();
+        let outcome = self.drive.flush().await;
+        operation.done(0);
+        outcome
     }
 }
 

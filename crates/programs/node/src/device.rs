@@ -30,6 +30,7 @@ use spandrel_volume::{
     BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OwnerError, RangeLocks,
 };
 
+use crate::load::{Passing, VolumeLoads};
 use crate::node::NodeInner;
 use crate::ownership::{Ownership, VolumeAnswer, VolumeRefusal, VolumeRequest};
 
@@ -78,6 +79,7 @@ pub(crate) struct Attachment<P: Platform, S: StateStore> {
     right: Cell<Right>,
     /// Held by changes from before they are sent until they are answered.
     changing: RangeLocks,
+    loads: Rc<VolumeLoads>,
 }
 
 /// What an attachment knows of its right to write.
@@ -180,6 +182,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             size_bytes: Cell::new(size_bytes),
             right: Cell::new(Right::None),
             changing: RangeLocks::default(),
+            loads: self.loads.of(volume),
         });
         attachments.insert(volume, Rc::downgrade(&attachment));
         attachment
@@ -332,6 +335,12 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
 
     /// Has a request carried out by whoever owns the volume.
     async fn perform(&self, request: VolumeRequest) -> Result<VolumeAnswer, DeviceError> {
+        let passing = Passing::begin(&self.loads.frontend, &request);
+        passing.end(self.perform_until_answered(&request).await)
+    }
+
+    /// Asks one owner after the other, until one has answered.
+    async fn perform_until_answered(&self, request: &VolumeRequest) -> Result<VolumeAnswer, DeviceError> {
         let _turn = match request.changes() {
             Some((offset, length)) => {
                 Some(self.changing.exclusive(BlockRange::covering(offset, length)).await)
@@ -344,7 +353,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                     let carried_out = ownership.carry_out(self.writer(), request.clone()).await;
                     carried_out.map_err(|refusal| refused_here(&self.node, refusal))
                 }
-                Route::There(owner, epoch) => self.perform_there(owner, epoch, &request).await,
+                Route::There(owner, epoch) => self.perform_there(owner, epoch, request).await,
                 Route::Nowhere => Err(Failure::Repeat),
             };
             match outcome {
@@ -356,7 +365,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                     return Err(error);
                 }
                 // The volume has grown, and its owner is about to begin anew with that.
-                Err(Failure::OutOfRange(error)) if !self.is_within(&request) => return Err(error),
+                Err(Failure::OutOfRange(error)) if !self.is_within(request) => return Err(error),
                 Err(Failure::Repeat | Failure::OutOfRange(_)) => {
                     if request.changes().is_some() {
                         witness::reached(Rare::ChangeRepeated);

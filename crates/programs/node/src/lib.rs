@@ -6,7 +6,7 @@
 //! promises), `ownership` (which volumes the node takes), `handover` (giving one to another node), `context` (what an owner sees of the
 //! world), `service` (what other nodes ask), `device` (a volume as this node's clients use it,
 //! wherever its owner is), `volumes` (making and deleting them), `growth` (making them larger), `moves` and `scrub` (what is done
-//! with their copies by itself), [`report`].
+//! with their copies by itself), [`report`], [`load`] and `pauses` (how busy it is, and how long clients have waited).
 
 mod absence;
 mod context;
@@ -15,10 +15,12 @@ mod drives;
 mod growth;
 mod handover;
 pub mod liveness;
+pub mod load;
 mod moves;
 mod node;
 mod ownership;
 mod parts;
+mod pauses;
 mod replaced;
 pub mod report;
 mod scrub;
@@ -30,6 +32,7 @@ mod writers;
 
 pub use device::{NodeDevice, NodeExports};
 pub use growth::{VolumeGrown, VolumeGrowth};
+pub use load::{DriveLoad, LongestPause, NodeLoad, VolumeLoad};
 pub use moves::placed;
 pub use node::{Node, NodeConfig};
 pub use report::{

@@ -27,6 +27,7 @@ use crate::absence::Absence;
 use crate::device::{Attachment, NodeExports};
 use crate::drives::{self, NodeDrive};
 use crate::liveness::Liveness;
+use crate::load::NodeLoads;
 use crate::ownership::Ownership;
 use crate::parts::NodeParts;
 use crate::report::{DriveReport, report_drive};
@@ -116,6 +117,8 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) let_go: RefCell<Vec<String>>,
     /// Since when drives are away, here and elsewhere.
     pub(crate) absence: RefCell<Absence>,
+    /// What passes through the node.
+    pub(crate) loads: NodeLoads,
     /// What the cluster's state was told of each drive's damage.
     pub(crate) damage_told: RefCell<BTreeMap<DriveId, u64>>,
 }
@@ -162,6 +165,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             drives_changed: Signal::new(),
             let_go: RefCell::default(),
             absence: RefCell::default(),
+            loads: NodeLoads::new(platform.now()),
             damage_told: RefCell::default(),
         });
         let exports = NodeExports { node: Rc::clone(&inner) };
@@ -190,6 +194,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(Rc::clone(&self.inner).drop_replaced_copies());
         self.spawn(Rc::clone(&self.inner).keep_moving());
         self.spawn(Rc::clone(&self.inner).keep_scrubbing());
+        self.spawn(Rc::clone(&self.inner).keep_looking_at_load());
         for listener in nbd_listeners {
             let nbd = self.nbd.clone();
             self.spawn(async move {

@@ -30,6 +30,7 @@ use spandrel_volume::{Extent, MembershipError, Owner, OwnerError, Phase};
 use crate::context::{NodeContext, membership_of};
 use crate::drives::retry_store;
 use crate::handover::BeingTaken;
+use crate::load::{Passing, VolumeLoads};
 use crate::moves::Moving;
 use crate::node::NodeInner;
 use crate::scrub::Scrubbing;
@@ -76,6 +77,7 @@ pub(crate) struct Ownership<P: Platform, S: StateStore> {
     pub(crate) growing: Mutex<()>,
     /// How far its scrub is.
     pub(crate) scrubbing: Scrubbing,
+    loads: Rc<VolumeLoads>,
     /// What the state's revision was when it began.
     since: Revision,
 }
@@ -226,6 +228,7 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
             return Err(VolumeRefusal::Busy(self.writer()));
         }
         let _change = request.changes().map(|_| self.writers.begin(writer));
+        let passing = Passing::begin(&self.loads.owner, &request);
         let done = |()| VolumeAnswer::Done;
         let owner = &self.owner;
         let answer = match request {
@@ -241,7 +244,7 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
                 owner.extents(offset, length).await.map(VolumeAnswer::Extents)
             }
         };
-        answer.map_err(VolumeRefusal::Owner)
+        passing.end(answer.map_err(VolumeRefusal::Owner))
     }
 }
 
@@ -480,6 +483,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             moving: RefCell::default(),
             growing: Mutex::default(),
             scrubbing: Scrubbing::default(),
+            loads: self.loads.of(volume),
             since,
         });
         let former = self.ownerships.borrow_mut().insert(volume, Rc::clone(&ownership));

@@ -4,8 +4,8 @@
 //! [`maintenance`] of nodes, [`access`], and [`retire`] for drives that leave), [`nodes`] (whom it asks in turn),
 //! [`picture`] (from facts to forms; [`pool`] of the pool as a whole, [`scrub`] of checking volumes, [`safety`] of whether
 //! a node may be switched off, [`stakes`] of what hangs on drives, [`explain`] of why something is as it is, [`faults`] of
-//! what is the matter, [`events`] of when that begins and ends), [`servers`] (the processes and their program), [`server`]
-//! (HTTP in front of it), [`http`] and [`client`] (asking).
+//! what is the matter, [`events`] of when that begins and ends), [`servers`] (the processes and their program), [`top`] (how busy
+//! it is), [`server`] (HTTP in front of it), [`http`] and [`client`] (asking).
 
 pub mod access;
 pub mod administration;
@@ -28,4 +28,5 @@ pub mod servers;
 pub mod stakes;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod top;
 pub mod volumes;

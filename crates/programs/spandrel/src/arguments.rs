@@ -27,6 +27,7 @@ pub use self::node::*;
 pub use self::pool::*;
 pub use self::server::*;
 pub use self::volume::*;
+use crate::commands::TopArguments;
 
 const EXIT_CODES: &str = "\
 Exit status:
@@ -89,6 +90,8 @@ pub enum Command {
     Up(UpArguments),
     /// Show how the cluster is
     Status(OutputArguments),
+    /// Watch how busy the cluster is: operations, latency and queue by layer, nodes, volumes, repairs, pauses
+    Top(TopArguments),
     /// Make a cluster of servers, and let servers join it
     #[command(subcommand)]
     Cluster(ClusterCommand),

@@ -15,6 +15,7 @@ mod removal;
 mod restart;
 mod status;
 mod stop;
+mod top;
 mod volume;
 mod witness;
 
@@ -28,5 +29,6 @@ pub use fleet::{ApiMeter, ApiVolumes, fleet};
 pub use node::node;
 pub use pool::pool;
 pub use status::status;
+pub use top::{TopArguments, top};
 pub use volume::{resync_of, volume};
 pub use witness::witness;

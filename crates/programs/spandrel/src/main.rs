@@ -70,6 +70,7 @@ fn run(arguments: Arguments) -> Outcome {
     match &command {
         Command::Up(up) => local::up::run(directory()?, up),
         Command::Status(arguments) => commands::status(&client()?, *arguments),
+        Command::Top(arguments) => commands::top(&client()?, *arguments),
         Command::Cluster(command) => commands::cluster(&reach, command),
         Command::Witness(command) => commands::witness(&reach, command),
         Command::Access(command) => commands::access(&client()?, command),

@@ -41,7 +41,12 @@ impl Table {
 
     /// The lines. If they would be too wide, the widest columns are cut until they fit.
     pub fn render(&self) -> String {
-        let widths = self.widths();
+        self.render_within(WIDTH_MAX)
+    }
+
+    /// The same, in lines of at most so many columns.
+    pub fn render_within(&self, width_max: usize) -> String {
+        let widths = self.widths(width_max);
         let heads = self.heads.iter().map(|(text, _)| text.as_str());
         let mut text = self.line(heads, &widths);
         for row in &self.rows {
@@ -51,16 +56,19 @@ impl Table {
         text
     }
 
-    fn widths(&self) -> Vec<usize> {
+    fn widths(&self, width_max: usize) -> Vec<usize> {
         let width_of = |column: usize| {
             let cells = self.rows.iter().map(|row| length(&row[column]));
             cells.chain([length(&self.heads[column].0), 1]).max().unwrap_or(1)
         };
         let mut widths: Vec<usize> = (0..self.heads.len()).map(width_of).collect();
         let gaps = GAP.len() * widths.len().saturating_sub(1);
-        while widths.iter().sum::<usize>() + gaps > WIDTH_MAX {
-            let widest = widths.iter_mut().max().expect("a table that is too wide has columns");
-            *widest -= 1;
+        while widths.iter().sum::<usize>() + gaps > width_max {
+            match widths.iter_mut().max() {
+                Some(widest) if *widest > 1 => *widest -= 1,
+                // Narrower than all columns with one letter each.
+                _ => break,
+            }
         }
         widths
     }
@@ -84,7 +92,7 @@ fn length(text: &str) -> usize {
 }
 
 /// The text, cut to `width` characters, the last of which then says that something is missing.
-fn cut(text: &str, width: usize) -> String {
+pub fn cut(text: &str, width: usize) -> String {
     if length(text) <= width {
         return text.to_owned();
     }

@@ -9,8 +9,8 @@
 mod api;
 
 use api::{
-    AccessCreate, CheckLine, CheckQuery, ClusterStatus, DeleteQuery, DriveAdd, Explanation, Fault,
-    JoinRequest, NodeStop, PlaceChange, PoolSettingsChange, ServerRestart, VolumeCreate,
+    AccessCreate, CheckLine, CheckQuery, ClusterLoad, ClusterStatus, DeleteQuery, DriveAdd, Explanation,
+    Fault, JoinRequest, NodeStop, PlaceChange, PoolSettingsChange, ServerRestart, VolumeCreate,
 };
 use axum::Json;
 use axum::extract::Query;
@@ -36,7 +36,7 @@ pub const TARGET: Target = Target {
 
 fn run(input: &[u8]) {
     let mut choices = Choices::new(input);
-    let kind = choices.byte() % 16;
+    let kind = choices.byte() % 17;
     let bytes = choices.rest();
     match kind {
         0 => {
@@ -59,7 +59,8 @@ fn run(input: &[u8]) {
         12 => read::<Fault>(bytes),
         13 => read::<PlaceChange>(bytes),
         14 => read::<ServerRestart>(bytes),
-        _ => read::<VolumeCreate>(bytes),
+        15 => read::<VolumeCreate>(bytes),
+        _ => read::<ClusterLoad>(bytes),
     }
 }
 
@@ -143,7 +144,7 @@ fn pool() -> PoolView {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let bodies: [(u8, &str); 15] = [
+    let bodies: [(u8, &str); 16] = [
         (0, r#"{"name":"vm-01","size_bytes":1073741824}"#),
         (0, r#"{"name":"vm-01","size_bytes":4096,"copies":2,"owner":"n1"}"#),
         (0, r#"{"name":"vm-01","size_bytes":18446744073709547520,"copies":1}"#),
@@ -159,6 +160,7 @@ fn seeds() -> Vec<Vec<u8>> {
                 "listen":["192.0.2.7:7440"],"key":[4,1,2],"witness":false}"#,
         ),
         (7, r#"{"name":"grafana","role":"read"}"#),
+        (16, r#"{"cluster":"demo","taken_unix_ms":7,"nodes":[],"jobs":[]}"#),
         (8, r#"{"path":"/dev/disk/by-id/nvme-1"}"#),
         (10, r#"{"rebuild_after_drive_s":900,"balance":false}"#),
         (

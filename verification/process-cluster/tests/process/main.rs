@@ -21,3 +21,4 @@ mod scrub;
 mod servers;
 mod state_requests;
 mod strangers;
+mod top;

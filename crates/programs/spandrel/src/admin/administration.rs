@@ -256,6 +256,16 @@ impl Administration {
         Some(report)
     }
 
+    /// All nodes, and how each is reached.
+    pub(super) async fn node_entries(&self) -> Result<Vec<NodeEntry>, Error> {
+        self.nodes.list().await
+    }
+
+    /// The cluster's name.
+    pub(super) fn cluster_name(&self) -> &str {
+        &self.cluster.name
+    }
+
     /// The cluster's state.
     pub(super) fn state(&self) -> &ClusterState<NodeState> {
         &self.state

@@ -17,6 +17,7 @@ pub use self::pool::*;
 pub use self::scrub::*;
 pub use self::servers::*;
 pub use self::state::*;
+pub use self::top::*;
 pub use self::volume::*;
 
 // By their paths, since other programs take this file in by its own.
@@ -38,6 +39,8 @@ mod scrub;
 mod servers;
 #[path = "api_state.rs"]
 mod state;
+#[path = "api_top.rs"]
+mod top;
 #[path = "api_volume.rs"]
 mod volume;
 

@@ -3,7 +3,10 @@
 
 use futures_channel::mpsc;
 use futures_util::future::BoxFuture;
-use spandrel_node::{NodeReport, ScrubProgress, VolumeCreated, VolumeCreation, VolumeGrown, VolumeGrowth};
+use rustix::time::ClockId;
+use spandrel_node::{
+    NodeLoad, NodeReport, ScrubProgress, VolumeCreated, VolumeCreation, VolumeGrown, VolumeGrowth,
+};
 use spandrel_platform::Address;
 use spandrel_shared::{Error, NodeId, VolumeId};
 use spandrel_volume::ScrubReport;
@@ -11,7 +14,7 @@ use spandrel_volume::ScrubReport;
 use super::api::{self, NodeHandOver, NodeScrubLine};
 use super::client::path_with;
 use super::http::HttpClient;
-use crate::node_thread::NodeHandle;
+use crate::node_thread::{LinuxNode, NodeHandle};
 
 /// A node, and how it is reached.
 #[derive(Clone)]
@@ -56,6 +59,20 @@ impl NodeAccess {
         match self {
             Self::Here(node) => node.ask(|node| async move { node.report() }).await,
             Self::There(client) => client.get(api::NODE_REPORT).await,
+        }
+    }
+
+    /// How busy the node is.
+    pub async fn load(&self) -> Result<NodeLoad, Error> {
+        match self {
+            Self::Here(node) => {
+                let load = |node: LinuxNode| async move {
+                    // On the node's own thread, which does all that the node does.
+                    NodeLoad { cpu_us: Some(thread_cpu_us()), ..node.load() }
+                };
+                node.ask(load).await
+            }
+            Self::There(client) => client.get(api::NODE_LOAD).await,
         }
     }
 
@@ -117,4 +134,10 @@ impl NodeAccess {
             }
         }
     }
+}
+
+/// The processor time of this thread, in microseconds.
+fn thread_cpu_us() -> u64 {
+    let cpu = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(cpu.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(cpu.tv_nsec / 1000).unwrap_or(0)
 }

@@ -24,17 +24,17 @@ use futures_util::future::{Either, join, select};
 use serde::Serialize;
 use spandrel_cluster::Role;
 use spandrel_cluster::backup::StateBackup;
-use spandrel_node::{NodeReport, VolumeCreated, VolumeCreation, VolumeGrown, VolumeGrowth};
+use spandrel_node::{NodeLoad, NodeReport, VolumeCreated, VolumeCreation, VolumeGrown, VolumeGrowth};
 use spandrel_shared::{Error, NodeId, Place, VolumeId};
 use tokio::net::UnixListener;
 
 use super::administration::{Administration, volume_not_found};
 use super::api::{
-    self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, ClusterStatus, DeleteQuery, DriveAdd,
-    DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus, Explanation, Fault,
-    JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails, NodeDrain,
-    NodeDrained, NodeEvacuate, NodeEvacuated, NodeHandOver, NodeLetGo, NodeSafety, NodeScrubLine, NodeStatus,
-    NodeStop, Optimize, Optimized, PlaceChange, PoolDetails, PoolSettings, PoolSettingsChange,
+    self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, ClusterLoad, ClusterStatus,
+    DeleteQuery, DriveAdd, DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus,
+    Explanation, Fault, JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails,
+    NodeDrain, NodeDrained, NodeEvacuate, NodeEvacuated, NodeHandOver, NodeLetGo, NodeSafety, NodeScrubLine,
+    NodeStatus, NodeStop, Optimize, Optimized, PlaceChange, PoolDetails, PoolSettings, PoolSettingsChange,
     PoolSettingsPreview, ScrubStatus, ServerRemove, ServerRemoved, ServerRestart, ServerRestarting,
     ServerRun, ServerStatus, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate,
     VolumeCreateAnswer, VolumeDeletion, VolumeMove, VolumeResize, VolumeResized, VolumeStatus,
@@ -173,6 +173,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::POOL, get(get_pool))
         .route(api::SCRUB, get(list_scrubs))
         .route(api::USAGE, get(get_usage))
+        .route(api::LOAD, get(get_load))
         .route(api::STATE, get(get_state))
         .route(api::SERVERS, get(list_servers))
         .route(api::NODE_MAINTENANCE, get(get_maintenance))
@@ -215,6 +216,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route_layer(allowed(Role::Administer));
     let among_servers = Router::new()
         .route(api::NODE_REPORT, get(report_node))
+        .route(api::NODE_LOAD, get(get_load_here))
         .route(api::NODE_SCRUB, post(scrub_here))
         .route(api::NODE_HAND_OVER, post(hand_over_here))
         .route(api::NODE_GROW, post(grow_volume_here))
@@ -476,6 +478,14 @@ async fn remove_drive(
 
 async fn get_usage(State(cluster): Cluster) -> Answer<Usage> {
     Ok(Json(cluster.usage().await?))
+}
+
+async fn get_load(State(cluster): Cluster) -> Answer<ClusterLoad> {
+    Ok(Json(cluster.load().await?))
+}
+
+async fn get_load_here(State(cluster): Cluster) -> Answer<NodeLoad> {
+    Ok(Json(cluster.load_here().await?))
 }
 
 async fn report_node(State(cluster): Cluster) -> Answer<NodeReport> {
