@@ -48,7 +48,7 @@ async fn what_cannot_be_run_is_said_before_anything_ends() {
     };
     for (path, why) in [
         ("/nowhere/spandrel", "No such file"),
-        ("/etc/hostname", "Permission denied"),
+        ("/etc/passwd", "Permission denied"),
         ("/bin/false", "exit status: 1"),
         ("/bin/echo", "another program"),
     ] {
