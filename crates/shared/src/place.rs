@@ -74,12 +74,14 @@ impl Place {
         }
     }
 
-    /// What tells a domain from others of its kind: its label, and those of what it is in. None if it has no label.
-    pub fn path(&self, domain: FaultDomain) -> Option<String> {
-        self.label(domain)?;
-        let within = FaultDomain::LABELLED.into_iter().filter(|outer| *outer >= domain);
-        let labels: Vec<&str> = within.map(|outer| self.label(outer).unwrap_or_default()).collect();
-        Some(labels.join("/"))
+    /// What tells a domain from others of its kind: its label, and those of what it is in, of these `kinds`. None if it has
+    /// no label.
+    pub fn path(&self, domain: FaultDomain, kinds: &[FaultDomain]) -> Option<String> {
+        let own = self.label(domain)?;
+        let outer =
+            FaultDomain::LABELLED.into_iter().filter(|outer| *outer > domain && kinds.contains(outer));
+        let labels = outer.map(|outer| self.label(outer).unwrap_or_default());
+        Some(labels.chain([own]).collect::<Vec<&str>>().join("/"))
     }
 
     /// Whether there is no label.

@@ -9,7 +9,7 @@ fn place(site: &str, rack: &str, chassis: &str) -> Place {
 
 #[test]
 fn a_rack_is_one_of_its_site_and_a_chassis_of_its_rack() {
-    let path = |place: &Place, domain| place.path(domain);
+    let path = |place: &Place, domain| place.path(domain, &FaultDomain::LABELLED);
     assert_eq!(path(&place("s1", "r1", ""), FaultDomain::Rack).as_deref(), Some("s1/r1"));
     assert_ne!(
         path(&place("s1", "r1", ""), FaultDomain::Rack),
@@ -20,6 +20,8 @@ fn a_rack_is_one_of_its_site_and_a_chassis_of_its_rack() {
     assert_eq!(path(&place("s1", "r1", "c1"), FaultDomain::Chassis).as_deref(), Some("s1/r1/c1"));
     assert_eq!(path(&place("s1", "r1", "c1"), FaultDomain::Site).as_deref(), Some("s1"));
     assert_eq!(path(&place("s1", "r1", "c1"), FaultDomain::Node), None, "a node needs no label");
+    let within_sites = place("s1", "r1", "c1").path(FaultDomain::Chassis, &[FaultDomain::Site]);
+    assert_eq!(within_sites.as_deref(), Some("s1/c1"), "of racks nothing is said");
 }
 
 #[test]

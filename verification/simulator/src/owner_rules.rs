@@ -88,9 +88,15 @@ impl Rules {
 
     /// A node's copy of the first slab, and the authority of the present owner.
     pub(super) fn copy_of(&self, index: usize) -> (CopyAddress, Authority) {
+        self.copy_in(SlabIndex(0), index)
+    }
+
+    /// A node's copy of a slab, and the authority of the present owner.
+    pub(super) fn copy_in(&self, slab: SlabIndex, index: usize) -> (CopyAddress, Authority) {
         let membership = self.owners.membership();
-        let member = membership.slabs[0].iter().find(|member| member.drive == drive_id(index));
-        let copy = membership.address(SlabIndex(0), member.expect("it has a copy"));
+        let members = &membership.slabs[slab.0 as usize];
+        let member = members.iter().find(|member| member.drive == drive_id(index));
+        let copy = membership.address(slab, member.expect("it has a copy"));
         (copy, Authority { epoch: membership.epoch, configuration: membership.configuration })
     }
 

@@ -104,6 +104,29 @@ fn a_copy_that_lacks_a_write_is_brought_up_to_date() {
     assert_eq!((found.pages_lacking, rules.owner().statistics().legs_found_lacking), (0, 1));
 }
 
+/// Of one slab the one copy lacks a write, of another slab the others do. Whoever is brought up to date from others is so
+/// in all slabs, and would lose there what only it has.
+#[test]
+fn copies_that_lack_writes_of_each_other_are_not_brought_up_to_date() {
+    let rules = Rules::new(1);
+    rules.write(3, 5).unwrap();
+    for (slab, newer) in [(0, [1, 2].as_slice()), (1, &[0])] {
+        for index in newer {
+            let (copy, authority) = rules.copy_in(SlabIndex(slab), *index);
+            let version = Version::new(authority.epoch, 1000);
+            let raise = ReplicaRequest::SetPageVersion { copy, authority, page: 1, version, whole: true };
+            rules.serve(*index, raise).unwrap();
+        }
+    }
+    for slab in [0, 1, 0] {
+        let owner = rules.owner();
+        let found = rules.guests.block_on(async move { owner.scrub_slab(SlabIndex(slab), true).await });
+        assert_eq!(found.expect("nothing stops it").expect("it serves").pages_lacking, 1);
+    }
+    rules.write(3, 6).unwrap();
+    assert_eq!(rules.owner().statistics().legs_marked, 0, "each has what others lack");
+}
+
 /// A scrub at leisure rests after each MiB, for as long as it is told at least, and finds and heals the same.
 #[test]
 fn a_scrub_at_leisure_leaves_time_to_others() {

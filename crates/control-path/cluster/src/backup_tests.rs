@@ -81,6 +81,7 @@ fn a_state_that_was_made_of_a_backup_trusts_nobody_who_used_the_former_one() {
             key_digest: None,
             maintenance_since_unix_ms: None,
             place: Default::default(),
+            unknown: Default::default(),
         };
         state.put(&StateKey::Node(node(9)), Expected::Absent, record).await.unwrap();
         let generation = 4096 + 4;

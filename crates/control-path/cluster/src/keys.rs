@@ -12,6 +12,7 @@
 //! stale/<volume>/<drive>         the copies there may lack writes
 //! scrubs/<volume>                when the volume's slabs were read last, and what was found
 //! settings                       what is set for the whole pool
+//! told                           which faults were told to people
 //! room                           changes with every promise of room
 //! rooms/<volume>                 the room that the volume was promised, by drive
 //! awake/<node>                   a server runs that could help to keep this state; vanishes with its lease
@@ -53,6 +54,8 @@ pub enum StateKey {
     Scrub(VolumeId),
     /// What is set for the whole pool.
     Settings,
+    /// Which faults were told to people.
+    Told,
     /// What every promise of room changes.
     Room,
     /// The room that a volume was promised.
@@ -101,6 +104,7 @@ impl StateKey {
             ["stale", volume, drive] => Self::Stale(volume.parse().ok()?, drive.parse().ok()?),
             ["scrubs", volume] => Self::Scrub(volume.parse().ok()?),
             [SETTINGS] => Self::Settings,
+            ["told"] => Self::Told,
             ["room"] => Self::Room,
             ["rooms", volume] => Self::VolumeRoom(volume.parse().ok()?),
             ["witnesses", node] => Self::Witness(node.parse().ok()?),
@@ -133,6 +137,7 @@ impl fmt::Display for StateKey {
             Self::Stale(volume, drive) => write!(formatter, "stale/{volume}/{drive}"),
             Self::Scrub(volume) => write!(formatter, "scrubs/{volume}"),
             Self::Settings => formatter.write_str(SETTINGS),
+            Self::Told => formatter.write_str("told"),
             Self::Room => formatter.write_str("room"),
             Self::VolumeRoom(volume) => write!(formatter, "rooms/{volume}"),
             Self::Witness(node) => write!(formatter, "witnesses/{node}"),

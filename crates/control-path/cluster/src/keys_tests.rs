@@ -15,6 +15,7 @@ fn keys_are_taken_apart_as_they_were_put_together() {
         (StateKey::Stale(volume, drive), &stale_of(volume)),
         (StateKey::Settings, SETTINGS),
         (StateKey::Scrub(volume), SCRUBS),
+        (StateKey::Told, "told"),
         (StateKey::Room, "room"),
         (StateKey::Servers, "servers"),
         (StateKey::Changed, CHANGED),

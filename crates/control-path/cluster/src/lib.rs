@@ -7,7 +7,8 @@
 //! On it stand the [`records`] at their [`keys`], and [`ClusterState`], which reads and changes
 //! them: nodes and drives in [`state`], volumes in [`volumes`], a volume's copies and marks in
 //! [`changes`], copies that take the places of others in [`moves`], slabs that are to come in [`growth`], by the rules of
-//! [`membership`]; what is set for the whole pool in [`settings`], how far scrubs are in [`scrubs`]. A [`mirror`] keeps a part
+//! [`membership`]; what is set for the whole pool in [`settings`], how far scrubs are in [`scrubs`], which faults were told in
+//! [`told`]. A [`mirror`] keeps a part
 //! of it up to date in memory, and a [`stamp`] says how new a state
 //! is.
 //!
@@ -42,6 +43,7 @@ pub mod store;
 mod test_cluster;
 #[cfg(test)]
 mod test_platform;
+pub mod told;
 pub mod volumes;
 
 pub use copy_sets::{CopyBatch, CopySet, Layout, Member, SlabChunk};
@@ -57,4 +59,5 @@ pub use scrubs::{ScrubFindings, ScrubRecord, ScrubSummary, SlabDate, UnwellSlab}
 pub use settings::SettingsRecord;
 pub use stamp::{StateStamp, generation_to_recover};
 pub use state::{ClusterState, PoolRoom, PromisedRoom, StateError};
+pub use told::{ToldFault, ToldRecord};
 pub use volumes::{NewVolume, mirror_sets, mirror_sets_from};

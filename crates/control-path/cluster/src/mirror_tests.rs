@@ -31,6 +31,7 @@ fn it_shows_what_changes() {
             key_digest: None,
             maintenance_since_unix_ms: None,
             place: Default::default(),
+            unknown: Default::default(),
         };
         let stored = state.put(&key, Expected::Absent, record).await.unwrap();
         assert_eq!(mirror.changed().await, BTreeSet::from([key.key()]));

@@ -167,8 +167,27 @@ pub struct NodeRecord {
     /// Where it stands, as far as somebody has said.
     #[serde(default, skip_serializing_if = "Place::is_unknown")]
     pub place: Place,
+    /// What a later version has added, to be kept when the record is changed. No later version may raise the format for it:
+    /// a node whose record cannot be read is none for the others, and they would cut it off.
+    #[serde(flatten)]
+    pub unknown: BTreeMap<String, serde_json::Value>,
 }
-record!(NodeRecord, "node", 1);
+
+impl Record for NodeRecord {
+    const KIND: &'static str = "node";
+    const FORMAT: u32 = 1;
+    type Body = Self;
+
+    fn to_body(&self) -> Self {
+        self.clone()
+    }
+
+    fn from_body(mut body: Self) -> Result<Self, String> {
+        // It stands beside the body, which takes all that it does not know.
+        body.unknown.remove("format");
+        Ok(body)
+    }
+}
 
 /// A server without drives that helps to keep the cluster's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

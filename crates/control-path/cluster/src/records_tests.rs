@@ -48,6 +48,7 @@ fn the_stored_forms_never_change() {
             key_digest: None,
             maintenance_since_unix_ms: None,
             place: Default::default(),
+            unknown: Default::default(),
         },
         r#"{"format":1,"name":"n1","addresses":["10.0.0.1:7400"],"joined_unix_ms":7}"#,
     );
@@ -59,6 +60,7 @@ fn the_stored_forms_never_change() {
             key_digest: None,
             maintenance_since_unix_ms: Some(8),
             place: Default::default(),
+            unknown: Default::default(),
         },
         r#"{"format":1,"name":"n1","addresses":[],"joined_unix_ms":7,"maintenance_since_unix_ms":8}"#,
     );

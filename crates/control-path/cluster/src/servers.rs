@@ -262,6 +262,7 @@ impl NewServer {
                 key_digest: Some(key_digest),
                 maintenance_since_unix_ms: None,
                 place: Place::default(),
+                unknown: Default::default(),
             };
             (StateKey::Node(self.id).key(), encode(&record))
         }

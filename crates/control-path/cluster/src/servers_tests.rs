@@ -111,6 +111,7 @@ fn who_has_left_does_not_come_back() {
             key_digest: None,
             maintenance_since_unix_ms: None,
             place: Default::default(),
+            unknown: Default::default(),
         };
         let started = state.put_node(node(2), Expected::Absent, record).await;
         assert_eq!(code(started), "SERVER_REMOVED", "by a start neither");
@@ -136,6 +137,27 @@ fn of_two_nodes_that_go_into_maintenance_at_once_one_has_to_look_again() {
         state.set_maintenance(node(1), None, &seen).await.unwrap();
         assert_eq!(state.nodes().await.unwrap()[&node(1)].record.maintenance_since_unix_ms, None);
         assert_eq!(code(state.set_maintenance(node(9), None, &seen).await), "NODE_UNKNOWN");
+    });
+}
+
+/// A server of this version drains a node of which a newer one has said more than it knows.
+#[test]
+fn what_a_later_version_has_said_of_a_node_is_kept() {
+    let cluster = TestCluster::new(1, 1, 0, 0);
+    let state = cluster.state(1);
+    cluster.platform.run(async move {
+        let key = StateKey::Node(node(1)).key();
+        let text = r#"{"format":1,"name":"n1","addresses":[],"joined_unix_ms":1,"row":{"number":7}}"#;
+        state.store().transact(Transaction::new().put(&key, text.as_bytes().to_vec())).await.unwrap();
+        let seen = state.nodes().await.unwrap();
+        state.set_maintenance(node(1), Some(7), &seen).await.unwrap();
+        state.set_place(node(1), |place| place.rack = Some("r1".to_owned())).await.unwrap();
+        let snapshot = state.store().read(&[Selection::key(&key)]).await.unwrap();
+        let value = snapshot.entry(0).expect("it is there").value.to_vec();
+        let written: serde_json::Value = serde_json::from_slice(&value).unwrap();
+        assert_eq!(written["row"]["number"], 7, "{written}");
+        assert_eq!((&written["format"], &written["place"]["rack"]), (&1.into(), &"r1".into()));
+        assert_eq!(String::from_utf8(value).unwrap().matches("format").count(), 1);
     });
 }
 

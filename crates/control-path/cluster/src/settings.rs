@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use spandrel_shared::RepairShare;
 
 use crate::keys::StateKey;
-use crate::records::{Record, Stored, record};
+use crate::records::{Record, Stored};
 use crate::state::{ClusterState, StateError};
 use crate::store::{Expected, StateStore};
 
@@ -29,7 +29,34 @@ pub struct SettingsRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimize_since_unix_ms: Option<u64>,
 }
-record!(SettingsRecord, "settings of the pool", 1);
+
+/// The format of settings that every version knows.
+const SETTINGS_FIRST: u32 = 1;
+
+/// The format with how much repair may do, whether slow drives are retired, and how often everything is read.
+const SETTINGS_OF_UPKEEP: u32 = 2;
+
+impl Record for SettingsRecord {
+    const KIND: &'static str = "settings of the pool";
+    const FORMAT: u32 = SETTINGS_OF_UPKEEP;
+    type Body = Self;
+
+    fn to_body(&self) -> Self {
+        self.clone()
+    }
+
+    fn from_body(body: Self) -> Result<Self, String> {
+        Ok(body)
+    }
+
+    /// A version that does not know what is set would drop it with the next change: it is to leave the settings alone then,
+    /// and go by those that it could read last.
+    fn format(&self) -> u32 {
+        let default = Self::default();
+        let upkeep = |of: &Self| (of.repair_share, of.retire_slow, of.scrub_period_s);
+        if upkeep(self) == upkeep(&default) { SETTINGS_FIRST } else { SETTINGS_OF_UPKEEP }
+    }
+}
 
 impl Default for SettingsRecord {
     fn default() -> Self {

@@ -39,3 +39,18 @@ fn the_repair_share_is_written_as_people_write_it() {
         assert!(text.contains(&format!("\"repair_share\":\"{repair_share}\"")), "{text}");
     }
 }
+
+/// A version that knows nothing of a setting would write the others without it.
+#[test]
+fn settings_that_an_older_version_would_drop_are_of_a_newer_format() {
+    let format = |settings: SettingsRecord| {
+        let text = String::from_utf8(encode(&settings).to_vec()).unwrap();
+        if text.starts_with(r#"{"format":1,"#) { 1 } else { 2 }
+    };
+    let default = SettingsRecord::default;
+    assert_eq!(format(default()), 1);
+    assert_eq!(format(SettingsRecord { rebuild_after_node_s: 7, balance: false, ..default() }), 1);
+    assert_eq!(format(SettingsRecord { scrub_period_s: 0, ..default() }), 2);
+    assert_eq!(format(SettingsRecord { retire_slow: true, ..default() }), 2);
+    assert_eq!(format(SettingsRecord { repair_share: RepairShare::VeryHigh, ..default() }), 2);
+}

@@ -94,6 +94,7 @@ impl TestCluster {
                     key_digest: None,
                     maintenance_since_unix_ms: None,
                     place: Default::default(),
+                    unknown: Default::default(),
                 };
                 state.put(&StateKey::Node(node(number)), Expected::Absent, record).await.expect("a new node");
                 for one in 0..drives {

@@ -1,6 +1,8 @@
 //! Fault domains: which nodes fail together, and at which level the copies of a slab can be kept apart.
 //!
-//! A level counts only if every node with drives has its label: of one without nobody knows what it shares. The copies of a
+//! A level counts only if every node with drives has its label: of one without nobody knows what it shares. For the same
+//! reason a label tells domains of narrower levels apart only if all of these nodes have it: a rack without a site may be
+//! that of the same name at any site. The copies of a
 //! slab are kept apart at the widest level that has enough domains; where that has no room, at the next one. Different
 //! nodes they are on in any case.
 
@@ -35,14 +37,23 @@ impl PoolView {
     pub fn levels(&self, copies: u8) -> Vec<FaultDomain> {
         let with_drives: BTreeSet<NodeId> = self.drives.iter().map(|drive| drive.node).collect();
         let nodes = || self.nodes.iter().filter(|node| with_drives.contains(&node.node));
+        let kinds = self.kinds_known();
         let has_enough = |level: &FaultDomain| {
-            let paths: Option<Vec<String>> = nodes().map(|node| node.place.path(*level)).collect();
+            let paths: Option<Vec<String>> = nodes().map(|node| node.place.path(*level, &kinds)).collect();
             let paths = paths.unwrap_or_default();
             let usable = nodes().zip(paths).filter(|(node, _)| self.takes_copies(node));
             usable.map(|(_, path)| path).collect::<BTreeSet<String>>().len() >= usize::from(copies.max(1))
         };
         let labelled = FaultDomain::LABELLED.into_iter().filter(has_enough);
         labelled.chain([FaultDomain::Node]).collect()
+    }
+
+    /// The kinds of labels that all nodes with drives have.
+    fn kinds_known(&self) -> Vec<FaultDomain> {
+        let with_drives: BTreeSet<NodeId> = self.drives.iter().map(|drive| drive.node).collect();
+        let nodes = || self.nodes.iter().filter(|node| with_drives.contains(&node.node));
+        let have_all = |kind: &FaultDomain| nodes().all(|node| node.place.label(*kind).is_some());
+        FaultDomain::LABELLED.into_iter().filter(have_all).collect()
     }
 
     /// Whether a node has drives on which copies may be placed at all.
@@ -55,8 +66,9 @@ impl PoolView {
     pub(crate) fn domains(&self, level: FaultDomain) -> BTreeMap<NodeId, usize> {
         let mut paths: BTreeMap<String, usize> = BTreeMap::new();
         let mut domains = BTreeMap::new();
+        let kinds = self.kinds_known();
         for node in &self.nodes {
-            let path = node.place.path(level).unwrap_or_else(|| node.node.to_string());
+            let path = node.place.path(level, &kinds).unwrap_or_else(|| node.node.to_string());
             let number = paths.len();
             domains.insert(node.node, *paths.entry(path).or_insert(number));
         }
@@ -65,14 +77,14 @@ impl PoolView {
 
     /// The domains of a level with their drives, in the order of their first nodes' identities.
     pub(crate) fn by_domain(&self, level: FaultDomain) -> Vec<Domain<'_>> {
-        let numbers = self.domains(level);
+        let (numbers, kinds) = (self.domains(level), self.kinds_known());
         let mut domains: BTreeMap<usize, Domain<'_>> = BTreeMap::new();
         let mut order = Vec::new();
         for node in self.by_node() {
             let number = numbers[&node.room.node];
             let domain = domains.entry(number).or_insert_with(|| {
                 order.push(number);
-                let salt = match node.room.place.path(level) {
+                let salt = match node.room.place.path(level, &kinds) {
                     None => salt_of_identity(node.room.node.to_bytes()),
                     Some(path) => path.bytes().fold(0, |salt, byte| mix(salt ^ u64::from(byte))),
                 };

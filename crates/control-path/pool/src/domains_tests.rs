@@ -49,3 +49,18 @@ fn an_offline_node_offers_no_room_in_its_domain() {
     let free: Vec<u64> = view.by_domain(FaultDomain::Rack).iter().map(Domain::slabs_free).collect();
     assert_eq!(free, [10, 10]);
 }
+
+/// Sites are set node by node. A rack whose site is not known yet is not another one than that of the same name.
+#[test]
+fn a_rack_is_one_whether_all_its_nodes_have_a_site_or_not() {
+    let mut view = racks(&["a", "a", "b", "b"]);
+    let racks = |view: &PoolView| view.by_domain(FaultDomain::Rack).len();
+    for labelled in 0..4 {
+        assert_eq!(view.levels(2), [FaultDomain::Rack, FaultDomain::Node], "{labelled} have a site");
+        assert_eq!(view.levels(3), [FaultDomain::Node], "{labelled} have a site: there are two racks");
+        assert_eq!(racks(&view), 2, "{labelled} have a site");
+        view.nodes[labelled].place.site = Some(if labelled % 2 == 0 { "s1" } else { "s2" }.to_owned());
+    }
+    assert_eq!(racks(&view), 4, "now all racks are told apart");
+    assert_eq!(view.levels(2), [FaultDomain::Site, FaultDomain::Rack, FaultDomain::Node]);
+}

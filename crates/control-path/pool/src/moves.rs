@@ -114,6 +114,8 @@ struct Planner<'a> {
     online: BTreeSet<NodeId>,
     /// The levels at which copies can be kept apart, the widest first, with the domain of each node.
     levels: Vec<(FaultDomain, BTreeMap<NodeId, usize>)>,
+    /// The domain of each drive at the widest of these.
+    widest: BTreeMap<DriveId, usize>,
     leaving: &'a BTreeSet<DriveId>,
     owner: Option<NodeId>,
     slabs: Vec<Vec<PlacedCopy>>,
@@ -164,8 +166,11 @@ impl<'a> Planner<'a> {
         let online = view.nodes.iter().filter(|node| node.is_online && !node.is_in_maintenance);
         let copies = volume.slabs.iter().flatten().map(|copy| copy.part + 1).max().unwrap_or(1);
         let levels = view.levels(copies).into_iter().map(|level| (level, view.domains(level)));
+        let levels: Vec<(FaultDomain, BTreeMap<NodeId, usize>)> = levels.collect();
+        let widest = view.drives.iter().filter_map(|room| Some((room.drive, *levels[0].1.get(&room.node)?)));
         Self {
-            levels: levels.collect(),
+            widest: widest.collect(),
+            levels,
             drives: view.drives.iter().map(|drive| (drive.drive, drive)).collect(),
             loads: view.drives.iter().map(|drive| (drive.drive, load(drive))).collect(),
             online: online.map(|node| node.node).collect(),
@@ -217,6 +222,9 @@ impl<'a> Planner<'a> {
             if moves.len() >= moves_max {
                 break;
             }
+            if self.lies_apart(slab) {
+                continue;
+            }
             if self.tries_left.get() == 0 {
                 self.is_cut_short.set(true);
                 break;
@@ -227,6 +235,18 @@ impl<'a> Planner<'a> {
             }
         }
         MovesPlan { moves, without_place: 0, is_cut_short: self.is_cut_short.get() }
+    }
+
+    /// Whether no two copies of a slab share a domain at the widest level. So it is with nearly all, so this looks at nothing
+    /// else and is not counted as a try.
+    fn lies_apart(&self, slab: SlabIndex) -> bool {
+        let copies = &self.slabs[slab.0 as usize];
+        let domain = |copy: &PlacedCopy| self.widest.get(&copy.drive);
+        let shares = |(at, copy): (usize, &PlacedCopy)| {
+            let own = domain(copy);
+            own.is_none() || copies[at + 1..].iter().any(|other| domain(other) == own)
+        };
+        !copies.iter().enumerate().any(shares)
     }
 
     /// A copy of a slab that shares a domain with another one, and a place for it where it would not: at the widest level

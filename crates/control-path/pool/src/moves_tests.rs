@@ -532,3 +532,25 @@ fn what_is_lost_is_built_as_far_apart_as_there_is_room() {
         "a place on another node is better than none"
     );
 }
+
+/// There are far more slabs than a plan may try. What lies well takes none of these tries, so one that does not is found,
+/// and where all lie well the plan is whole: there is nothing more to look for.
+#[test]
+fn of_a_large_volume_all_that_lies_together_is_found() {
+    let copies = |drives: [DriveId; 2]| whole(&drives);
+    let mut lab = Lab::new(&vec![vec![1_000_000]; 4], 1, 2).unwrap();
+    for (node, rack) in lab.view.nodes.iter_mut().zip(["a", "a", "b", "b"]) {
+        node.place.rack = Some(rack.to_owned());
+    }
+    let slabs = 2 * DRIVES_TRIED_MAX / lab.view.drives.len();
+    lab.volume.slabs = vec![copies([drive_id(1, 1), drive_id(3, 1)]); slabs];
+    let plan = plan_apart(&lab.view, &lab.volume, 4, 0);
+    assert!(plan.moves.is_empty() && !plan.is_cut_short);
+    lab.volume.slabs[slabs / 2] = copies([drive_id(1, 1), drive_id(2, 1)]);
+    for turn in 0..4 {
+        let plan = plan_apart(&lab.view, &lab.volume, 4, turn);
+        let moved: Vec<SlabIndex> = plan.moves.iter().map(|next| next.slab).collect();
+        assert_eq!(moved, [SlabIndex((slabs / 2) as u32)], "turn {turn}");
+        assert!(!plan.is_cut_short);
+    }
+}

@@ -2,10 +2,11 @@
 //! compared, and what is damaged is healed.
 //!
 //! Copies are compared by their checksums, and by the versions of their pages: one whose page has an older version lacks
-//! a write that it had confirmed, and is marked stale, as a take-over does. Where blocks differ under the same version
-//! nobody knows which one is right; that is told.
+//! a write that it had confirmed, and is marked stale, as a take-over does: once all slabs were compared, as two may each lack
+//! what the other one has. Where blocks differ under the same version nobody knows which one is right; that is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -21,6 +22,7 @@ use crate::context::{AskError, OwnerContext};
 use crate::membership::{LegState, Member};
 use crate::owner::{Owner, OwnerError, OwnerInner};
 use crate::read::BlockPart;
+use crate::takeover::SLABS_AT_ONCE;
 
 /// How long the check of a piece may take. A scrub leaves the rest of the slab unchecked then.
 pub(crate) const PIECE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -254,12 +256,26 @@ impl<C: OwnerContext> OwnerInner<C> {
         if canary::is_planted(Bug::CompareNothing) {
             return Ok(Some(0));
         }
+        let Some((pages_lacking, lacking)) = self.lacking_in(slab).await? else { return Ok(None) };
+        for drive in &lacking {
+            witness::reached(Rare::CopyFoundLacking);
+            tracing::error!(volume = %self.volume, %slab, %drive, "a copy lacks writes that it had confirmed");
+        }
+        if heal && !lacking.is_empty() {
+            self.mark_lacking(lacking);
+        }
+        Ok(Some(pages_lacking))
+    }
+
+    /// How many pages of a slab some in-sync copy holds at an older version than another one, and on which drives; none if
+    /// that cannot be told.
+    async fn lacking_in(&self, slab: SlabIndex) -> Result<Option<(u64, BTreeSet<DriveId>)>, OwnerError> {
         let members = self.in_sync_members(slab);
         let Some(pages) = self.pages_of_all(slab, &members).await else { return Ok(None) };
         // Writes that are under way have come to one copy and not to another one yet: those pages are looked at again,
         // without them.
         let mut pages_lacking = 0;
-        let mut lacking = BTreeMap::new();
+        let mut lacking = BTreeSet::new();
         for page in pages_that_differ(&pages) {
             self.serving().await?;
             let whole = SlabRange { slab, first: page * PAGE_BLOCKS, count: PAGE_BLOCKS };
@@ -271,29 +287,41 @@ impl<C: OwnerContext> OwnerInner<C> {
             let version = |pages: &Vec<PageState>| pages[page as usize].version;
             let newest = pages.iter().map(version).max().unwrap_or(Version::ZERO);
             let lack = members.iter().zip(&pages).filter(|(_, pages)| version(pages) < newest);
-            let mut lack = lack.map(|(member, _)| (member.drive, Version::ZERO)).peekable();
+            let mut lack = lack.map(|(member, _)| member.drive).peekable();
             pages_lacking += u64::from(lack.peek().is_some());
             lacking.extend(lack);
         }
-        for drive in lacking.keys() {
-            witness::reached(Rare::CopyFoundLacking);
-            tracing::error!(volume = %self.volume, %slab, %drive, "a copy lacks writes that it had confirmed");
-        }
-        if heal && !lacking.is_empty() {
-            self.mark_lacking(lacking);
-        }
-        Ok(Some(pages_lacking))
+        Ok(Some((pages_lacking, lacking)))
     }
 
     /// Marks legs stale that lack writes, if each slab has others in sync. Whoever scrubs may leave at any time, and the
     /// outcome of the mark must be awaited: so it goes on by itself.
-    fn mark_lacking(&self, lacking: BTreeMap<DriveId, Version>) {
-        let may_mark = self.membership.borrow().may_mark(&lacking.keys().copied().collect());
-        let Some(owner) = self.own_handle().filter(|_| may_mark) else { return };
-        self.statistics.borrow_mut().legs_found_lacking += lacking.len() as u64;
+    fn mark_lacking(&self, lacking: BTreeSet<DriveId>) {
+        let may_mark = |owner: &Rc<Self>| owner.membership.borrow().may_mark(&lacking);
+        let Some(owner) = self.own_handle().filter(may_mark) else { return };
         self.context.platform().spawn(async move {
-            owner.mark_since(lacking).await;
+            // A mark is of all copies on a drive, which are then made like those of others: none of these may lack anything
+            // that only it has, wherever in the volume that is.
+            let Ok(Some(lacking)) = owner.lacking_anywhere().await else { return };
+            if lacking.is_empty() || !owner.membership.borrow().may_mark(&lacking) {
+                return;
+            }
+            owner.statistics.borrow_mut().legs_found_lacking += lacking.len() as u64;
+            owner.mark_since(lacking.into_iter().map(|drive| (drive, Version::ZERO)).collect()).await;
         });
+    }
+
+    /// The drives that lack writes of any slab; none if that cannot be told.
+    async fn lacking_anywhere(&self) -> Result<Option<BTreeSet<DriveId>>, OwnerError> {
+        let slabs = self.membership.borrow().slabs.len() as u32;
+        let found = (0..slabs).map(|slab| self.lacking_in(SlabIndex(slab)));
+        let mut found = stream::iter(found).buffer_unordered(SLABS_AT_ONCE);
+        let mut lacking = BTreeSet::new();
+        while let Some(found) = found.next().await {
+            let Some((_, drives)) = found? else { return Ok(None) };
+            lacking.extend(drives);
+        }
+        Ok(Some(lacking))
     }
 
     /// The pages of all these copies of a slab; none if one did not answer.

@@ -47,7 +47,7 @@ const UNSETTLED_RETRY: Duration = Duration::from_secs(2);
 
 /// Slabs whose copies are compared at the same time: one after the other, a large volume would wait for thousands of
 /// round trips.
-const SLABS_AT_ONCE: usize = 32;
+pub(crate) const SLABS_AT_ONCE: usize = 32;
 
 /// Takes the volume over and then lets it serve, or ends when the owner is deposed.
 pub(crate) async fn run<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {

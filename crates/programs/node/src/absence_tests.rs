@@ -45,6 +45,7 @@ fn view() -> ClusterView {
             key_digest: None,
             maintenance_since_unix_ms: None,
             place: Default::default(),
+            unknown: Default::default(),
         };
         view.nodes.borrow_mut().insert(node(number), stored(record));
         for place in 0..4 {

@@ -50,6 +50,9 @@ use crate::volumes::{
 /// How long is waited before something is tried again that others stood in the way of.
 const RETRY: Duration = Duration::from_millis(50);
 
+/// How long is waited before a growth is tried again that an earlier owner has begun, and that did not end.
+const RESUME_PAUSE: Duration = Duration::from_secs(1);
+
 /// A volume that is to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeGrowth {
@@ -113,9 +116,12 @@ impl VolumeGrown {
 }
 
 /// Why slabs that are to come do not count.
+#[derive(Debug, PartialEq, Eq)]
 enum Unfinished {
     /// The ownership has ended: the next owner sees to it.
     Owner,
+    /// A node has begun anew and does not know the epoch any more that it has accepted: all of it is asked once more.
+    Forgotten,
     /// They cannot.
     Refused(Error),
 }
@@ -172,18 +178,19 @@ impl<P: Platform, S: StateStore> Node<P, S> {
 }
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
-    /// Ends what an earlier owner has begun.
+    /// Ends what an earlier owner has begun, or a request that nobody waits for any more: as long as the volume is owned here
+    /// and grows it is tried again, as nobody else would.
     pub(crate) async fn resume_growth(self: Rc<Self>, ownership: Rc<Ownership<P, S>>) {
-        if ownership.owner.serving().await.is_err() {
-            return;
-        }
-        let _turn = ownership.growing.lock().await;
-        if ownership.seen().record.grows_to_bytes.is_none() {
-            return;
-        }
-        witness::reached(Rare::GrowthResumed);
-        if let Err(error) = self.end_growth(&ownership).await {
-            tracing::warn!("a growth that an earlier owner has begun did not end well: {error}");
+        while ownership.owner.serving().await.is_ok() {
+            let turn = ownership.growing.lock().await;
+            if ownership.seen().record.grows_to_bytes.is_none() {
+                return;
+            }
+            witness::reached(Rare::GrowthResumed);
+            let Err(error) = self.end_growth(&ownership).await else { return };
+            tracing::warn!("a growth that was begun did not end well: {error}");
+            drop(turn);
+            self.parts.platform.sleep(RESUME_PAUSE).await;
         }
     }
 
@@ -236,7 +243,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     async fn end_growth(self: &Rc<Self>, ownership: &Rc<Ownership<P, S>>) -> Result<(), Error> {
         match self.count_slabs(ownership).await {
             Ok(()) => Ok(()),
-            Err(Unfinished::Owner) => Err(self.does_not_own(ownership.owner.volume())),
+            Err(Unfinished::Owner | Unfinished::Forgotten) => {
+                Err(self.does_not_own(ownership.owner.volume()))
+            }
             Err(Unfinished::Refused(error)) => {
                 self.take_back(ownership).await?;
                 Err(error)
@@ -250,7 +259,13 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             ownership.owner.serving().await.map_err(|_| Unfinished::Owner)?;
             // As it was before the copies were asked.
             let seen = ownership.seen().clone();
-            self.make_copies(ownership.owner.epoch(), &seen).await?;
+            match self.make_copies(ownership.owner.epoch(), &seen).await {
+                Err(Unfinished::Forgotten) => {
+                    self.parts.platform.sleep(RETRY).await;
+                    continue;
+                }
+                made => made?,
+            }
             if self.count(ownership, seen).await? {
                 return Ok(());
             }
@@ -275,16 +290,16 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let nodes: BTreeSet<NodeId> = copies.iter().map(|(node, _)| *node).collect();
         // No promise is asked for by that: the next ownership does that.
         let fence = ReplicaRequest::Fence { volume: seen.volume, epoch, settles: false };
-        let fences = nodes.into_iter().map(|node| self.ask_for_copies(seen, node, fence.clone()));
+        let fences = nodes.into_iter().map(|node| self.ask_for_copies(seen, epoch, node, fence.clone()));
         for fenced in join_all(fences).await {
             fenced?;
         }
         let authority = Authority { epoch, configuration: seen.record.configuration };
         let made = copies.into_iter().map(async |(node, new)| {
             let copy = new.copy;
-            self.ask_for_copies(seen, node, ReplicaRequest::AddCopy(new)).await?;
+            self.ask_for_copies(seen, epoch, node, ReplicaRequest::AddCopy(new)).await?;
             // Beside others that are brought up to date its drive may have noted that it lacks something, too.
-            self.ask_for_copies(seen, node, ReplicaRequest::Prove { copy, authority }).await
+            self.ask_for_copies(seen, epoch, node, ReplicaRequest::Prove { copy, authority }).await
         });
         let mut made = stream::iter(made).buffer_unordered(COPIES_AT_ONCE);
         while let Some(made) = made.next().await {
@@ -296,12 +311,13 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     async fn ask_for_copies(
         &self,
         seen: &VolumeMembership,
+        own: Epoch,
         node: NodeId,
         request: ReplicaRequest,
     ) -> Result<(), Unfinished> {
         match ask_patiently(&self.parts, node, request).await {
             Ok(()) => Ok(()),
-            Err(AskError::Replica(ReplicaError::Fenced { .. })) => Err(Unfinished::Owner),
+            Err(AskError::Replica(ReplicaError::Fenced { epoch })) => Err(fenced(own, epoch)),
             Err(error) => {
                 let why = format!("node {}: {error}", self.parts.name_of(node));
                 Err(Unfinished::Refused(not_made(&seen.record.name, why)))
@@ -388,6 +404,11 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 }
 
+/// What it means that a node has refused an owner's epoch, as it has accepted another one. A higher one is a later owner's.
+fn fenced(own: Epoch, accepted: Epoch) -> Unfinished {
+    if accepted > own { Unfinished::Owner } else { Unfinished::Forgotten }
+}
+
 fn not_made(volume: &str, why: String) -> Error {
     Error::new(
         "COPY_NOT_MADE",
@@ -396,3 +417,7 @@ fn not_made(volume: &str, why: String) -> Error {
         "look at that node and its drives, then try again; the volume keeps the size that it has",
     )
 }
+
+#[cfg(test)]
+#[path = "growth_tests.rs"]
+mod tests;

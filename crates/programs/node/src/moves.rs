@@ -8,7 +8,8 @@
 //!
 //! Invariants:
 //! - Of one volume no more than [`MOVES_AT_ONCE`] copies are being built. The next ones are begun when these count.
-//! - What is being built on a drive that leaves meanwhile, or that has not been usable for a while, is given up.
+//! - What is being built on a drive that leaves meanwhile, or that has not been usable for a while, is given up. So is what is
+//!   on one that is slow: it would wait until that has rested, and the volume's other moves with it.
 //! - Copies are spread only of volumes that lack nothing.
 //! - No volume waits for another one's changes. Plans are made one at a time, and clients are served in between.
 
@@ -90,12 +91,19 @@ struct Basis {
     pool: u64,
     volume: ConfigurationVersion,
     leaving: BTreeSet<DriveId>,
+    /// Whether the volume is to be evened out.
+    evens_out: bool,
 }
 
 impl Moving {
     /// Whether there was nothing to move, and there will not be now either.
     fn is_at_rest(&self, basis: &Basis, now: Instant) -> bool {
         self.rest.as_ref().is_some_and(|rest| rest.basis == *basis && now < rest.until)
+    }
+
+    /// Whether the volume's copies are to be spread over drives that are filled unevenly.
+    fn is_to_be_evened_out(&self, wanted: &Wanted) -> bool {
+        wanted.spread || wanted.optimize.is_some() && wanted.optimize != self.optimized
     }
 
     /// Whether a change that was not made is not long enough ago.
@@ -261,7 +269,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let balances = settings.as_ref().is_some_and(|settings| settings.balance);
         Wanted {
             misses_drives,
-            useless: away.chain(leaving.iter().copied()).collect(),
+            useless: away.chain(leaving.iter().copied()).chain(self.slow_drives(now)).collect(),
             leaving,
             spread: is_uneven && balances,
             apart: are_labelled && balances,
@@ -292,7 +300,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         if !is_concerned {
             ownership.moving.borrow_mut().without_place = 0;
             let lacks_nothing = legs.values().all(|leg| leg.state == LegState::InSync);
-            if !lacks_nothing || !self.is_to_be_spread(ownership, wanted) {
+            let is_to_be_spread = wanted.apart || ownership.moving.borrow().is_to_be_evened_out(wanted);
+            if !lacks_nothing || !is_to_be_spread {
                 return None;
             }
         }
@@ -300,13 +309,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         (!moves.is_empty()).then_some(Change::Build(moves))
     }
 
-    fn is_to_be_spread(&self, ownership: &Ownership<P, S>, wanted: &Wanted) -> bool {
-        let is_asked = wanted.optimize.is_some() && wanted.optimize != ownership.moving.borrow().optimized;
-        wanted.spread || wanted.apart || is_asked
-    }
-
-    /// Which copies are moved next: those that have to, those that lie too close together, or those that lie unevenly. Nothing if nothing has changed since
-    /// there was nothing to move.
+    /// Which copies are moved next: those that have to, those that lie too close together, or those that lie unevenly.
+    /// Nothing if nothing has changed since there was nothing to move.
     fn next_moves(
         &self,
         ownership: &Ownership<P, S>,
@@ -317,34 +321,25 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let (seen, now) = (ownership.seen(), self.parts.platform.now());
         // What has changed since the round began is for the next one: this plan does not know it.
         let pool_changes = pool.as_ref().map_or_else(|| self.parts.view.changes(), |pool| pool.changes);
-        let basis =
-            Basis { pool: pool_changes, volume: seen.record.configuration, leaving: wanted.leaving.clone() };
         let mut moving = ownership.moving.borrow_mut();
+        let evens_out = !replaces && moving.is_to_be_evened_out(wanted);
+        let basis = Basis {
+            pool: pool_changes,
+            volume: seen.record.configuration,
+            leaving: wanted.leaving.clone(),
+            evens_out,
+        };
         if moving.is_at_rest(&basis, now) {
             return Vec::new();
         }
         let pool = pool.get_or_insert_with(|| self.pool());
         let volume = placed(&seen);
-        let mut spreads_for = None;
-        let mut plan = match replaces {
+        let plan = match replaces {
             true => plan_replacements(&pool.view, &volume, &wanted.leaving, MOVES_AT_ONCE, moving.plans),
-            false => plan_apart(&pool.view, &volume, MOVES_AT_ONCE, moving.plans),
+            false => plan_spreading(pool, &volume, evens_out, moving.plans),
         };
-        if !replaces && plan.moves.is_empty() {
-            let spread_max = usize::try_from(pool.to_spread).unwrap_or(MOVES_AT_ONCE).min(MOVES_AT_ONCE);
-            if spread_max == 0 && copies_to_even_out(&pool.view) > 0 {
-                // Others do.
-                return Vec::new();
-            }
-            let is_wanted = wanted.spread || wanted.optimize.is_some();
-            let balance =
-                plan_balance(&pool.view, &volume, if is_wanted { spread_max } else { 0 }, moving.plans);
-            plan = MovesPlan { is_cut_short: plan.is_cut_short || balance.is_cut_short, ..balance };
-            spreads_for = wanted.optimize;
-            pool.to_spread = pool.to_spread.saturating_sub(plan.moves.len() as u64);
-        }
         begin_moves(&mut pool.view, &volume, &plan.moves);
-        moving.note(&plan, basis, now, spreads_for);
+        moving.note(&plan, basis, now, wanted.optimize.filter(|_| !replaces));
         if !plan.moves.is_empty() {
             match replaces {
                 true if wanted.misses_drives => witness::reached(Rare::CopiesMissed),
@@ -383,8 +378,36 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 
     fn pool_view(&self) -> PoolView {
-        self.parts.view.pool(self.parts.cluster.slab_bytes)
+        let mut view = self.parts.view.pool(self.parts.cluster.slab_bytes);
+        place_nothing_on(&mut view, &self.slow_drives(self.parts.platform.now()));
+        view
     }
+
+    /// The drives that are slow, as far as this node knows, or rest for having been.
+    fn slow_drives(&self, now: Instant) -> BTreeSet<DriveId> {
+        self.parts.slow_drives.present(now).into_keys().collect()
+    }
+}
+
+/// Leaves some drives out of all plans. What is on them stays there.
+fn place_nothing_on(view: &mut PoolView, drives: &BTreeSet<DriveId>) {
+    view.drives.iter_mut().for_each(|room| room.is_online &= !drives.contains(&room.drive));
+}
+
+/// What is spread of a volume that lacks nothing: what lies closer together than it could and, if the pool is to be evened
+/// out, what lies unevenly. Where others of these copies are to begin and not this node, not all was looked at.
+fn plan_spreading(pool: &mut Pool, volume: &PlacedVolume, evens_out: bool, turn: u64) -> MovesPlan {
+    let apart = plan_apart(&pool.view, volume, MOVES_AT_ONCE, turn);
+    if !apart.moves.is_empty() || !evens_out {
+        return apart;
+    }
+    let spread_max = usize::try_from(pool.to_spread).unwrap_or(MOVES_AT_ONCE).min(MOVES_AT_ONCE);
+    if spread_max == 0 && copies_to_even_out(&pool.view) > 0 {
+        return MovesPlan { is_cut_short: true, ..apart };
+    }
+    let balance = plan_balance(&pool.view, volume, spread_max, turn);
+    pool.to_spread = pool.to_spread.saturating_sub(balance.moves.len() as u64);
+    MovesPlan { is_cut_short: apart.is_cut_short || balance.is_cut_short, ..balance }
 }
 
 /// A volume's copies, for plans.

@@ -51,7 +51,7 @@ fn copies_are_spread_when_a_pool_stays_uneven() {
 }
 
 fn basis(pool: u64) -> Basis {
-    Basis { pool, volume: ConfigurationVersion(1), leaving: BTreeSet::new() }
+    Basis { pool, volume: ConfigurationVersion(1), leaving: BTreeSet::new(), evens_out: false }
 }
 
 fn plan(moves: u32, is_cut_short: bool) -> MovesPlan {
@@ -68,6 +68,7 @@ fn nothing_is_planned_anew_until_something_changes_or_a_minute_is_over() {
     assert!(!moving.is_at_rest(&basis(2), at_s(1)));
     let other_drives = Basis { leaving: [DriveId::from_bytes([1; 16])].into(), ..basis(1) };
     assert!(!moving.is_at_rest(&other_drives, at_s(1)));
+    assert!(!moving.is_at_rest(&Basis { evens_out: true, ..basis(1) }, at_s(1)));
     assert_eq!((moving.without_place, moving.plans), (3, 1));
     moving.note(&plan(1, false), basis(1), at_s(1), None);
     assert!(!moving.is_at_rest(&basis(1), at_s(1)), "there is more, perhaps");
@@ -106,4 +107,62 @@ fn after_changes_that_were_not_made_there_are_pauses_and_they_end() {
     assert!(!moving.is_pausing(at_s(501)));
     moving.note_change(false, at_s(502));
     assert!(!moving.is_pausing(at_s(503)), "it begins anew");
+}
+
+/// Two nodes with a copy of each of these slabs on the second one.
+fn on_second(slabs: u32, to_spread: u64) -> (Pool, PlacedVolume) {
+    let drive = DriveId::from_bytes([1; 16]);
+    let copy = PlacedCopy { part: 0, drive, is_whole: true, is_building: false };
+    let volume = PlacedVolume { owner: None, slabs: vec![vec![copy]; slabs as usize] };
+    (Pool { view: pool([0, slabs]), changes: 1, to_spread }, volume)
+}
+
+/// Each plan goes through all slabs of a volume, so there is a rest after each that has nothing to move, whoever moves the
+/// rest, and clients are served in between: both go by what is noted of a plan.
+#[test]
+fn a_plan_is_followed_by_a_rest_also_when_others_move_what_there_is() {
+    let plan = |to_spread, evens_out| {
+        let (mut pool, volume) = on_second(400, to_spread);
+        let plan = plan_spreading(&mut pool, &volume, evens_out, 0);
+        (plan.moves.len(), plan.is_cut_short, pool.to_spread)
+    };
+    assert_eq!(plan(100, true), (MOVES_AT_ONCE, false, 100 - MOVES_AT_ONCE as u64));
+    assert_eq!(plan(0, true), (0, true, 0), "others begin, and this node soon looks again");
+    assert_eq!(
+        plan(0, false),
+        (0, false, 0),
+        "nothing is to be evened out: the pool's unevenness is of no matter"
+    );
+    assert_eq!(plan(100, false), (0, false, 100));
+}
+
+#[test]
+fn a_volume_is_evened_out_once_for_each_request() {
+    let wanted = |spread, optimize| Wanted {
+        leaving: BTreeSet::new(),
+        misses_drives: false,
+        useless: BTreeSet::new(),
+        spread,
+        apart: true,
+        optimize,
+    };
+    let mut moving = Moving::default();
+    assert!(
+        moving.is_to_be_evened_out(&wanted(true, None)) && !moving.is_to_be_evened_out(&wanted(false, None))
+    );
+    assert!(moving.is_to_be_evened_out(&wanted(false, Some(7))));
+    moving.note(&plan(0, false), basis(1), at_s(0), Some(7));
+    assert!(!moving.is_to_be_evened_out(&wanted(false, Some(7))), "it was carried out");
+    assert!(moving.is_to_be_evened_out(&wanted(false, Some(8))));
+}
+
+#[test]
+fn nothing_is_built_on_a_drive_that_is_slow() {
+    let (mut pool, volume) = on_second(400, 100);
+    let slow = BTreeSet::from([DriveId::from_bytes([0; 16])]);
+    place_nothing_on(&mut pool.view, &slow);
+    assert!(plan_spreading(&mut pool, &volume, true, 0).moves.is_empty());
+    let lost = BTreeSet::from([DriveId::from_bytes([1; 16])]);
+    let plan = plan_replacements(&pool.view, &volume, &lost, MOVES_AT_ONCE, 0);
+    assert_eq!((plan.moves.len(), plan.without_place), (0, 400), "there are only these two");
 }

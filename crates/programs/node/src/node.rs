@@ -412,6 +412,7 @@ async fn know_node<P: Platform, S: StateStore>(
                 .as_ref()
                 .and_then(|known| known.record.maintenance_since_unix_ms),
             place: known.as_ref().map(|known| known.record.place.clone()).unwrap_or_default(),
+            unknown: known.as_ref().map(|known| known.record.unknown.clone()).unwrap_or_default(),
         };
         let expected = match known {
             Some(known) if known.record == record => return Ok(()),

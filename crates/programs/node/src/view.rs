@@ -71,8 +71,9 @@ impl ClusterView {
         self.revision.get()
     }
 
-    /// How often anything here has changed. Its parts are watched one by one, so one may come to a revision later than
-    /// another: this changes then, the newest revision does not.
+    /// How often the pool has changed: nodes, drives, what is promised on them, and what is set. Its parts are watched one by
+    /// one, so one may come to a revision later than another: this changes then, the newest revision does not. What changes
+    /// of a volume alone, as with each client that comes, changes no plan for the others.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.get()
     }
@@ -159,8 +160,7 @@ impl ClusterView {
                 self.note_change(revision);
             });
         let volumes = follow_part(&platform, &store, keys::VOLUMES, |changes, revision| {
-            self.note_volumes(platform.now(), changes);
-            self.note_change(revision);
+            self.take_in_volumes(platform.now(), changes, revision);
         });
         let drives = follow_part(&platform, &store, keys::DRIVES, |changes, revision| {
             take_in(&self.drives, changes);
@@ -207,6 +207,11 @@ impl ClusterView {
         }
     }
 
+    fn take_in_volumes(&self, now: Instant, changes: Changes<VolumeId, VolumeRecord>, revision: Revision) {
+        self.note_volumes(now, changes);
+        self.note_revision(revision);
+    }
+
     fn note_volumes(&self, now: Instant, changes: Changes<VolumeId, VolumeRecord>) {
         let mut shown = self.shown_since.borrow_mut();
         for (volume, stored) in &changes {
@@ -230,8 +235,12 @@ impl ClusterView {
     }
 
     fn note_change(&self, revision: Revision) {
-        self.revision.set(self.revision.get().max(revision));
         self.changes.set(self.changes.get() + 1);
+        self.note_revision(revision);
+    }
+
+    fn note_revision(&self, revision: Revision) {
+        self.revision.set(self.revision.get().max(revision));
         self.changed.notify_all();
     }
 }

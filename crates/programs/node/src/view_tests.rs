@@ -78,3 +78,14 @@ fn settings_that_cannot_be_read_stay_as_they_were() {
     view.note_settings(None);
     assert_eq!(view.settings(), Some(SettingsRecord::default()));
 }
+
+/// Clients come and go all the time, and each changes a volume's record. That is no reason to plan all volumes' moves anew.
+#[test]
+fn a_change_of_a_volume_alone_is_none_of_the_pool() {
+    let view = ClusterView::new();
+    let (changes, now) = (view.changes(), Instant::from_nanoseconds(1));
+    view.take_in_volumes(now, shown(Epoch(1)), Revision(7));
+    assert_eq!((view.changes(), view.revision()), (changes, Revision(7)));
+    view.note_change(Revision(8));
+    assert_eq!((view.changes(), view.revision()), (changes + 1, Revision(8)));
+}

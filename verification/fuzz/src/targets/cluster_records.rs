@@ -126,6 +126,7 @@ fn seeds() -> Vec<Vec<u8>> {
             key_digest: None,
             maintenance_since_unix_ms: Some(2),
             place: Default::default(),
+            unknown: Default::default(),
         }),
         encode(&AliveRecord {
             incarnation: ProcessIncarnation::from_bytes([2; 16]),

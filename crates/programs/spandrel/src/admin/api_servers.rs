@@ -56,6 +56,10 @@ pub struct ServerRestarting {
     pub version: String,
     /// The version that begins.
     pub version_next: String,
+    /// When the run began that ends, by the clock of its server: once another one answers, it is done. Absent if the server
+    /// is of a version that does not say it.
+    #[serde(default)]
+    pub started_unix_ms: Option<u64>,
     /// What stands while it is away, in words: nothing unless it was forced.
     #[serde(default)]
     pub warnings: Vec<String>,

@@ -381,6 +381,7 @@ async fn nobody_is_told_to_give_up_what_no_other_drive_has() {
         }
         let helps =
             |drive: u64| of_drive(drive) % 2 == 0 && of_drive(drive) / 2 % 3 < 2 && of_drive(drive) / 6 == 0;
+        let has_all = |drive: u64| of_drive(drive) % 2 == 0 && of_drive(drive) / 2 % 3 < 2;
         let volume = volume(&facts);
         let faults = facts.faults(&[], 10_009);
         for drive in 1..=3 {
@@ -392,6 +393,11 @@ async fn nobody_is_told_to_give_up_what_no_other_drive_has() {
                 volume.may.iter().chain(&of_drive.may).chain(&of_node.may).collect();
             advice.extend(faults.iter().flat_map(|fault| &fault.actions));
             let gives_up = |line: &&&String| gives_up(line, &name, &node_name);
+            if let Err(error) = facts.check_not_last("it stays", &[drive_id(drive)].into()) {
+                let is_elsewhere = (1..=3).any(|other| other != drive && has_all(other));
+                assert_eq!(error.next.contains("backup"), !is_elsewhere, "{number}: {error}");
+                assert_eq!(error.next.contains("delete nothing"), is_elsewhere, "{number}: {error}");
+            }
             let found: Vec<_> = advice.iter().filter(gives_up).collect();
             if others == 0 || !is_settled {
                 assert!(found.is_empty(), "{number}: {found:?}");

@@ -12,8 +12,8 @@ use super::api::{
     self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeEvacuate, NodeEvacuated, NodeLetGo,
 };
 use super::nodes::NodeAccess;
-use super::picture::{Facts, KnownNode};
-use super::stakes::Stakes;
+use super::picture::{Facts, KnownNode, natural_order};
+use super::stakes::Elsewhere;
 
 impl Administration {
     /// Has a drive emptied, or used again. It serves what it holds until that is elsewhere.
@@ -39,7 +39,7 @@ impl Administration {
             (DriveState::Active, false) => {
                 // What a drive held that does not work is missing already: as much of it as possible is built anew.
                 if !facts.is_usable(drive, record) {
-                    check_not_last(&format!("drive {name} is not retired"), &facts.stakes_of_drive(drive))?;
+                    facts.check_not_last(&format!("drive {name} is not retired"), &[drive].into())?;
                 }
                 let room = check_room(&facts, &[drive].into());
                 match room
@@ -61,8 +61,8 @@ impl Administration {
     /// Each is used again if it is no longer retired.
     ///
     /// Errors: `NODE_NOT_FOUND`, `NOT_A_SERVER`, `COPIES_NOT_COMPARED`, `STATE_MAJORITY_NEEDED`, `NODE_NEEDED` if it may run
-    /// and the other nodes have no room for the copies, `LAST_COPY` if none of its drives can be reached and nobody else has
-    /// what is on them.
+    /// and the other nodes have no room for the copies, `LAST_COPY` if some of its drives cannot be reached and nobody
+    /// else has what is on them.
     pub async fn evacuate_node(&self, name: &str, request: NodeEvacuate) -> Result<NodeEvacuated, Error> {
         self.server()?;
         let facts = self.facts().await?;
@@ -132,10 +132,11 @@ impl Facts {
         let what = format!("node {} is not taken out of the cluster", node.name);
         let own = self.room.drives.iter().filter(|(_, record)| record.node == node.id);
         let drives: BTreeSet<DriveId> = own.map(|(drive, _)| *drive).collect();
-        let is_reachable = drives.iter().any(|drive| self.is_reachable(*drive));
-        if !is_reachable {
-            check_not_last(&what, &self.stakes(&drives, &self.volumes))?;
-        }
+        let (reached, away): (BTreeSet<DriveId>, BTreeSet<DriveId>) =
+            drives.iter().partition(|drive| self.is_reachable(**drive));
+        let is_reachable = !reached.is_empty();
+        // What is on those that work can be copied from there.
+        self.check_not_last(&what, &away)?;
         let holds_copies = drives.iter().any(|drive| self.room.promised().slabs(*drive) > 0);
         let lack = if holds_copies { check_room(self, &drives).err() } else { None };
         match lack.map(|lack| needed("NODE_NEEDED", &what, &lack)) {
@@ -143,6 +144,56 @@ impl Facts {
             Some(refused) if is_reachable || self.may_run(node) => Err(refused),
             lack => Ok(lack.map(|lack| lack.why)),
         }
+    }
+
+    /// Refuses to wait for copies to be built anew of which nothing is there to build them from.
+    pub(super) fn check_not_last(&self, what: &str, drives: &BTreeSet<DriveId>) -> Result<(), Error> {
+        let stakes = self.stakes(drives, &self.volumes);
+        if stakes.last.is_empty() {
+            return Ok(());
+        }
+        let volumes = stakes.last.join(", ");
+        Err(Error::new(
+            "LAST_COPY",
+            what,
+            format!(
+                "{} cannot be reached, and no other copies of parts of {volumes} are whole and can be",
+                self.names_of(drives)
+            ),
+            self.next_for_last(&self.elsewhere(drives)),
+        ))
+    }
+
+    /// What to do where nothing is there to build copies from. What is deleted cannot come back: nobody is told to do that
+    /// as long as another drive has it, or may have.
+    fn next_for_last(&self, elsewhere: &Elsewhere) -> String {
+        let mut next = "bring it back".to_owned();
+        if !elsewhere.whole.is_empty() {
+            let others = self.names_of(&elsewhere.whole);
+            next = format!(
+                "wait for {others}, where other copies are whole, or start what is away; delete nothing before"
+            );
+        }
+        if !elsewhere.nowhere.is_empty() {
+            let volumes = elsewhere.nowhere.join(", ");
+            if !elsewhere.whole.is_empty() {
+                next += "; bring this back, too";
+            }
+            next += &format!(": no other drive has all that was written to {volumes}");
+            if !elsewhere.stale.is_empty() {
+                next += &format!("; what {} has of it lacks writes", self.names_of(&elsewhere.stale));
+            }
+            next += &format!(
+                "; if it is gone for good, restore {volumes} from a backup, and delete what is left"
+            );
+        }
+        next
+    }
+
+    fn names_of(&self, drives: &BTreeSet<DriveId>) -> String {
+        let mut names: Vec<String> = drives.iter().map(|drive| self.drive_name(*drive)).collect();
+        names.sort_by_key(|name| natural_order(name));
+        names.join(", ")
     }
 
     /// Refuses to take drives out of the pool before all copies were compared.
@@ -166,22 +217,6 @@ pub fn check_none_waits(what: &str, volumes: &[String]) -> Result<(), Error> {
             volumes.join(", ")
         ),
         "wait until `spandrel cluster settle` shows no volume that waits: it says for which nodes",
-    ))
-}
-
-/// Refuses to wait for copies to be built anew of which nothing is there to build them from.
-fn check_not_last(what: &str, stakes: &Stakes) -> Result<(), Error> {
-    if stakes.last.is_empty() {
-        return Ok(());
-    }
-    let volumes = stakes.last.join(", ");
-    Err(Error::new(
-        "LAST_COPY",
-        what,
-        format!("it cannot be reached, and no other copies of parts of {volumes} are whole and can be"),
-        format!(
-            "bring it back, or what else is away; if it is gone for good, delete {volumes}: nothing else can be done"
-        ),
     ))
 }
 
@@ -209,7 +244,8 @@ fn check_room(facts: &Facts, drives: &BTreeSet<DriveId>) -> Result<(), Shortage>
     // What is away for too long is being built elsewhere already, and takes room there.
     let leaving: BTreeSet<DriveId> = facts.drives_left().union(drives).copied().collect();
     let demand = |slabs: u32, copies: u8| Demand { slabs: u64::from(slabs), copies };
-    let demands = facts.volumes.iter().map(|volume| demand(volume.record.slab_count(), volume.record.copies));
+    let demands =
+        facts.volumes.iter().map(|volume| demand(volume.record.slab_count_grown(), volume.record.copies));
     check_room_without(&facts.pool_view(), &leaving, &demands.collect::<Vec<_>>())
 }
 

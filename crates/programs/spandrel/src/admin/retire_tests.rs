@@ -31,12 +31,36 @@ async fn no_drive_is_taken_out_before_copies_were_compared() {
 async fn what_nobody_else_has_is_not_waited_for_on_others() {
     let mut facts = facts().await;
     facts.nodes[2].report = None;
-    let refused = |facts: &Facts| check_not_last("it stays", &facts.stakes_of_drive(drive_id(3))).err();
+    let refused = |facts: &Facts| facts.check_not_last("it stays", &[drive_id(3)].into()).err();
     assert_eq!(refused(&facts), None);
     facts.volumes[0].marks.extend([1, 2].map(|marked| (drive_id(marked), Version::ZERO)));
     let error = refused(&facts).expect("nothing can be built");
     assert_eq!(error.code, "LAST_COPY");
     assert!(error.why.contains("of parts of v1") && error.next.starts_with("bring it back"), "{error}");
+}
+
+/// A node that begins anew while another one is gone for good has everything, and whoever deletes the volume then loses it.
+#[tokio::test]
+async fn nobody_is_told_to_delete_what_a_drive_has_that_is_away_for_a_moment() {
+    let mut facts = facts().await;
+    let next = |facts: &Facts| {
+        let refused = facts.check_not_last("it stays", &[drive_id(3)].into());
+        refused.expect_err("nothing is there to build from").next
+    };
+    // n3 has burnt down, n2 begins anew, and what n1 has is stale.
+    (facts.nodes[1].report, facts.nodes[2].report) = (None, None);
+    facts.volumes[0].marks.extend([1, 3].map(|marked| (drive_id(marked), Version::ZERO)));
+    let waits = next(&facts);
+    assert!(waits.contains("wait for n2/d1") && waits.contains("delete nothing"), "{waits}");
+    assert!(!waits.contains("backup") && !waits.contains("n1/d1"), "{waits}");
+    facts.volumes[0].marks.insert(drive_id(2), Version::ZERO);
+    let lost = next(&facts);
+    assert!(lost.contains("n1/d1, n2/d1 has of it lacks writes") && lost.contains("restore v1"), "{lost}");
+    // Of one slab n2 has all, of the other one nobody has.
+    facts.volumes[0].marks.remove(&drive_id(2));
+    facts.volumes[0].sets[1].members.retain(|member| member.drive != drive_id(2));
+    let both = next(&facts);
+    assert!(both.contains("wait for n2/d1") && both.contains("bring this back, too"), "{both}");
 }
 
 /// Three copies on three nodes: the others have no place for what is on one of them.
@@ -54,4 +78,31 @@ async fn a_node_that_may_run_is_not_taken_out_without_room_and_one_that_is_gone_
     assert!(warning.contains("there are 6 copies"), "{warning}");
     facts.volumes[0].marks.extend([1, 2].map(|marked| (drive_id(marked), Version::ZERO)));
     assert_eq!(code(&facts).as_deref(), Some("LAST_COPY"));
+}
+
+/// Nothing would ever come of what is on the other drive, and whoever waits for the node to be empty would wait for ever.
+#[tokio::test]
+async fn a_node_that_runs_is_not_taken_out_if_a_drive_of_it_is_dead_that_has_the_last_copy() {
+    let mut facts = facts().await;
+    let mut second = facts.room.drives[&drive_id(3)].clone();
+    second.slabs_promised_max = 0;
+    facts.room.drives.insert(drive_id(4), second);
+    let report = facts.nodes[2].report.as_mut().expect("it runs");
+    report.drives[0].failure = Some("no answer".to_owned());
+    report.drives.push(spandrel_node::DriveReport { drive: Some(drive_id(4)), ..Default::default() });
+    let code = |facts: &Facts| facts.check_evacuation(&facts.nodes[2]).err().map(|error| error.code);
+    assert_eq!(code(&facts).as_deref(), Some("NODE_NEEDED"), "the others have all of it, and no room");
+    facts.volumes[0].marks.extend([1, 2].map(|marked| (drive_id(marked), Version::ZERO)));
+    assert_eq!(code(&facts).as_deref(), Some("LAST_COPY"));
+}
+
+/// What is to come to a volume that grows has its places already, and its copies are moved like all others.
+#[tokio::test]
+async fn room_is_asked_for_what_is_to_come_too() {
+    let mut facts = facts().await;
+    facts.volumes[0].record.copies = 1;
+    let drives = BTreeSet::from([drive_id(3)]);
+    assert_eq!(check_room(&facts, &drives).err(), None);
+    facts.volumes[0].record.grows_to_bytes = Some(100 * facts.geometry.slab_bytes());
+    assert_eq!(check_room(&facts, &drives).expect_err("there is none for all").slabs, 100);
 }

@@ -189,6 +189,7 @@ impl Api {
             key_digest: None,
             maintenance_since_unix_ms: None,
             place: Default::default(),
+            unknown: Default::default(),
         };
         state.put(&StateKey::Node(known_node()), Expected::Absent, node).await.expect("it is not there yet");
         let witness = WitnessRecord {

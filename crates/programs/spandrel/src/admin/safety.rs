@@ -205,7 +205,7 @@ impl Facts {
         let own: BTreeSet<DriveId> = own.map(|(drive, _)| *drive).collect();
         let copies_held = own.iter().map(|drive| self.room.promised().slabs(*drive)).sum();
         let demand = |volume: &VolumeMembership| Demand {
-            slabs: volume.record.slab_count().into(),
+            slabs: volume.record.slab_count_grown().into(),
             copies: volume.record.copies,
         };
         let demands: Vec<Demand> = self.volumes.iter().map(demand).collect();

@@ -143,7 +143,8 @@ impl Administration {
             tracing::info!("the server begins anew: version {version_next} after {version}");
             server.begin_anew();
         }
-        Ok(ServerRestarting { version, version_next, warnings: Vec::new() })
+        let started_unix_ms = Some(self.started_unix_ms());
+        Ok(ServerRestarting { version, version_next, started_unix_ms, warnings: Vec::new() })
     }
 }
 

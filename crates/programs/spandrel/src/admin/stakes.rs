@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use spandrel_cluster::{DriveState, Member, VolumeMembership};
+use spandrel_cluster::{CopySet, DriveState, Member, VolumeMembership};
 use spandrel_shared::{DriveId, Error, NodeId};
 
 use super::picture::{Facts, natural_order};
@@ -24,6 +24,17 @@ pub struct Stakes {
     pub thin: Vec<String>,
     /// Of these it is not known which copies are whole.
     pub unsettled: Vec<String>,
+}
+
+/// Who else has those parts of volumes of which no other whole copy can be reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Drives that cannot be reached and have whole copies.
+    pub whole: BTreeSet<DriveId>,
+    /// The names of the volumes with parts of which no other drive has a whole copy, whether it can be reached or not.
+    pub nowhere: Vec<String>,
+    /// Drives with copies of these parts that lack writes.
+    pub stale: BTreeSet<DriveId>,
 }
 
 impl Stakes {
@@ -145,6 +156,35 @@ impl Facts {
         )
     }
 
+    /// Who else has what is on some drives and of which nobody else has a whole copy that can be reached. What is not in
+    /// reach may come back: only what nobody else has is lost with the drives.
+    pub fn elsewhere(&self, drives: &BTreeSet<DriveId>) -> Elsewhere {
+        let mut elsewhere = Elsewhere::default();
+        for volume in self.volumes.iter().filter(|volume| self.is_settled(volume)) {
+            let mut is_nowhere = false;
+            for set in concerned(volume, drives) {
+                let others = set.members.iter().filter(|member| !drives.contains(&member.drive));
+                let (whole, other): (Vec<&Member>, Vec<&Member>) =
+                    others.partition(|member| self.is_whole(volume, member));
+                if whole.iter().any(|member| self.is_reachable(member.drive)) {
+                    continue;
+                }
+                elsewhere.whole.extend(whole.iter().map(|member| member.drive));
+                if whole.is_empty() {
+                    is_nowhere = true;
+                    let stale =
+                        other.iter().filter(|member| !member.building && !self.is_given_up(member.drive));
+                    elsewhere.stale.extend(stale.map(|member| member.drive));
+                }
+            }
+            if is_nowhere {
+                elsewhere.nowhere.push(volume.record.name.clone());
+            }
+        }
+        elsewhere.nowhere.sort_by_key(|name| natural_order(name));
+        elsewhere
+    }
+
     /// Whether it is known which copies of a volume are whole: not before they were compared after the state was put back.
     pub fn is_settled(&self, volume: &VolumeMembership) -> bool {
         volume.record.generation == self.generation
@@ -168,11 +208,17 @@ impl Facts {
                 && self.is_whole(volume, member)
                 && self.is_reachable(member.drive)
         };
-        let concerned = volume.sets.iter().filter(|set| {
-            set.members.iter().any(|member| !member.building && drives.contains(&member.drive))
-        });
-        concerned.map(|set| set.members.iter().filter(is_there).count()).min()
+        concerned(volume, drives).map(|set| set.members.iter().filter(is_there).count()).min()
     }
+}
+
+/// The slabs of a volume with copies on some drives.
+fn concerned<'a>(
+    volume: &'a VolumeMembership,
+    drives: &'a BTreeSet<DriveId>,
+) -> impl Iterator<Item = &'a CopySet> {
+    let is_on = |member: &Member| !member.building && drives.contains(&member.drive);
+    volume.sets.iter().filter(move |set| set.members.iter().any(is_on))
 }
 
 #[cfg(test)]

@@ -123,6 +123,7 @@ pub fn node_record(number: u64) -> NodeRecord {
         key_digest: None,
         maintenance_since_unix_ms: None,
         place: Default::default(),
+        unknown: Default::default(),
     }
 }
 

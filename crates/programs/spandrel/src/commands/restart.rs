@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use spandrel_shared::Error;
 
 use crate::admin::api::{
-    self, Maintenance, NodeDrain, NodeDrained, NodeStatus, ServerRestart, ServerRestarting, ServerRun,
+    self, LegStatus, Maintenance, NodeDrain, NodeDrained, NodeStatus, ServerRestart, ServerRestarting,
     ServerStatus, VolumeStatus,
 };
 use crate::admin::client::{Client, is_passing, path_with};
@@ -31,6 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// The state of a copy that holds everything and can be reached, as the API says it.
 const IN_SYNC: &str = "in-sync";
+
+/// What the state of a copy begins with that is not there yet.
+const BEING_BUILT: &str = "being built";
 
 /// Shows the servers and what they run.
 pub fn servers(client: &Client, arguments: OutputArguments) -> Outcome {
@@ -70,9 +73,8 @@ pub fn restart_cluster(client: &Client, arguments: &ClusterRestartArguments) -> 
         }
         return Ok(EXIT_OK);
     }
-    let whole = whole_volumes(client)?;
     for (at, server) in chosen.iter().enumerate() {
-        let restarted = restart.restart(server).and_then(|()| restart.await_whole(&whole));
+        let restarted = restart.restart_and_await_whole(server);
         restarted.map_err(|error| with_rest(error, &chosen[at..], at))?;
     }
     say(&format!("{} restarted\n", counted(chosen.len() as u64, "server")));
@@ -87,7 +89,7 @@ pub fn restart_server(client: &Client, arguments: &ServerRestartArguments, witne
     let server = server.ok_or_else(|| no_such_server(name, witness, &all))?;
     let restart = Restart { client, force: *force, patience: patience(*timeout) };
     if *dry_run {
-        let ServerRestarting { version, version_next, warnings } = restart.ask(name, true)?;
+        let ServerRestarting { version, version_next, warnings, .. } = restart.ask(name, true)?;
         warn(&warnings);
         say(&format!("{name} can be restarted: version {version}, then {version_next}\n"));
         return Ok(EXIT_OK);
@@ -128,11 +130,36 @@ fn unknown(what: String, all: &[ServerStatus]) -> Error {
     )
 }
 
-/// The names of the volumes of which all copies are in sync.
-fn whole_volumes(client: &Client) -> Result<BTreeSet<String>, Error> {
-    let volumes: Vec<VolumeStatus> = client.watch(api::VOLUMES)?;
-    let is_whole = |volume: &VolumeStatus| volume.legs.iter().all(|leg| leg.state == IN_SYNC);
-    Ok(volumes.into_iter().filter(is_whole).map(|volume| volume.name).collect())
+/// What is whole: volumes, each with a node all of whose copies of it are in sync.
+type Whole = BTreeSet<(String, String)>;
+
+fn whole_copies<'a>(volumes: impl IntoIterator<Item = (&'a str, &'a [LegStatus])>) -> Whole {
+    let (mut whole, mut lacking) = (Whole::new(), Whole::new());
+    for (volume, legs) in volumes {
+        // What is being built takes the place of another copy when it is whole, and not before.
+        for leg in legs.iter().filter(|leg| !leg.state.starts_with(BEING_BUILT)) {
+            let copies = if leg.state == IN_SYNC { &mut whole } else { &mut lacking };
+            copies.insert((volume.to_owned(), leg.node.clone()));
+        }
+    }
+    &whole - &lacking
+}
+
+/// The volumes that lack something now that was `whole`; what is gone, or has moved to another node, is not lacking.
+fn lacking_volumes<'a>(
+    whole: &Whole,
+    volumes: impl IntoIterator<Item = (&'a str, &'a [LegStatus])> + Clone,
+) -> Vec<&'a str> {
+    let now = whole_copies(volumes.clone());
+    let lacks = |(volume, legs): &(&str, &[LegStatus])| {
+        let mut copies = legs.iter().map(|leg| ((*volume).to_owned(), leg.node.clone()));
+        copies.any(|copies| whole.contains(&copies) && !now.contains(&copies))
+    };
+    volumes.into_iter().filter(lacks).map(|(volume, _)| volume).collect()
+}
+
+fn with_legs(volumes: &[VolumeStatus]) -> impl Iterator<Item = (&str, &[LegStatus])> + Clone {
+    volumes.iter().map(|volume| (&*volume.name, &*volume.legs))
 }
 
 /// What stands yet when servers are not all restarted.
@@ -157,6 +184,13 @@ struct Restart<'a> {
 impl Restart<'_> {
     fn ask(&self, name: &str, dry_run: bool) -> Result<ServerRestarting, Error> {
         self.client.post(&path_with(api::SERVER_RESTART, name), &ServerRestart { dry_run, force: self.force })
+    }
+
+    /// Has a server begin anew, and waits until all copies are in sync again that were so before.
+    fn restart_and_await_whole(&self, server: &ServerStatus) -> Result<(), Error> {
+        let volumes: Vec<VolumeStatus> = self.client.watch(api::VOLUMES)?;
+        self.restart(server)?;
+        self.await_whole(&whole_copies(with_legs(&volumes)))
     }
 
     /// Has a server begin anew, and waits until it is there again.
@@ -204,11 +238,14 @@ impl Restart<'_> {
     /// Has a server begin anew, and waits for that.
     fn begin_anew(&self, server: &ServerStatus) -> Result<(), Error> {
         let name = &server.name;
-        let before = server.run.as_ref().map(|run| run.started_unix_ms);
+        // What was known of its run when the command began may be long over.
+        let former = self.patient(|| self.ask(name, true))?.started_unix_ms;
+        let mut turn =
+            Turn { former: former.or(server.run.as_ref().map(|run| run.started_unix_ms)), is_asked: false };
         match self.ask(name, false) {
             // The answer may have been lost with the process that gave it.
             Err(error) if is_passing(&error) => {}
-            asked => drop(asked?),
+            asked => turn.note_asked(&asked?),
         }
         let bar = spinner(format!("{name} begins anew"));
         let deadline = Instant::now() + self.patience;
@@ -220,9 +257,16 @@ impl Restart<'_> {
                 Err(error) if is_passing(&error) => None,
                 Err(error) => return Err(error),
             };
-            if run.is_some_and(|ServerRun { started_unix_ms, .. }| Some(started_unix_ms) != before) {
-                bar.finish_and_clear();
-                return Ok(());
+            match turn.next(run.map(|run| run.started_unix_ms)) {
+                Next::Done => {
+                    bar.finish_and_clear();
+                    return Ok(());
+                }
+                Next::Ask => match self.ask(name, false) {
+                    Err(error) if is_passing(&error) || error.code == "SERVER_NOT_RUNNING" => {}
+                    asked => turn.note_asked(&asked?),
+                },
+                Next::Wait => {}
             }
             if Instant::now() >= deadline {
                 return Err(not_back(server));
@@ -242,17 +286,13 @@ impl Restart<'_> {
         }
     }
 
-    /// Waits until these volumes are whole, those left out that are gone.
-    fn await_whole(&self, whole: &BTreeSet<String>) -> Result<(), Error> {
+    /// Waits until all of this is whole, what is gone left out.
+    fn await_whole(&self, whole: &Whole) -> Result<(), Error> {
         let bar = spinner("waiting until all copies are in sync again".to_owned());
         let deadline = Instant::now() + self.patience;
         loop {
             let volumes: Vec<VolumeStatus> = self.patient(|| self.client.get(api::VOLUMES))?;
-            let waits = |volume: &&VolumeStatus| {
-                whole.contains(&volume.name) && volume.legs.iter().any(|leg| leg.state != IN_SYNC)
-            };
-            let waiting: Vec<&str> =
-                volumes.iter().filter(waits).map(|volume| volume.name.as_str()).collect();
+            let waiting = lacking_volumes(whole, with_legs(&volumes));
             if waiting.is_empty() {
                 bar.finish_and_clear();
                 return Ok(());
@@ -262,6 +302,42 @@ impl Restart<'_> {
                 return Err(not_whole(&waiting));
             }
             self.client.pause(INTERVAL);
+        }
+    }
+}
+
+/// How far the restart of a server is.
+struct Turn {
+    /// When the run began that is to end.
+    former: Option<u64>,
+    /// Whether the server has said that it begins anew.
+    is_asked: bool,
+}
+
+/// What is next in it.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// The server is there again.
+    Done,
+    /// The request has not arrived.
+    Ask,
+    /// To look again.
+    Wait,
+}
+
+impl Turn {
+    fn note_asked(&mut self, restarting: &ServerRestarting) {
+        self.is_asked = true;
+        // Somebody else may have started it anew just before: then it is this run that ends.
+        self.former = restarting.started_unix_ms.or(self.former);
+    }
+
+    /// What is next, if the server has just said that its run began then; none if it does not answer.
+    fn next(&self, run: Option<u64>) -> Next {
+        match run {
+            Some(_) if run != self.former => Next::Done,
+            Some(_) if !self.is_asked => Next::Ask,
+            _ => Next::Wait,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of which servers are restarted, and of what is said.
 
-use super::{choose, not_back, render, with_rest};
-use crate::admin::api::{ServerRun, ServerStatus};
+use super::{Next, Turn, choose, lacking_volumes, not_back, render, whole_copies, with_rest};
+use crate::admin::api::{LegStatus, ServerRestarting, ServerRun, ServerStatus};
 use crate::arguments::ClusterRestartArguments;
 
 fn server(name: &str, is_witness: bool, is_replaced: Option<bool>) -> ServerStatus {
@@ -55,4 +55,55 @@ fn whoever_has_to_go_on_is_told_where() {
     assert!(error.next.contains("2 servers done, left: `spandrel cluster restart n2 n3`"), "{error}");
     assert!(error.next.contains("spandrel node resume n2"), "{error}");
     assert!(!not_back(&servers[0]).next.contains("resume"));
+}
+
+fn restarting(started_unix_ms: Option<u64>) -> ServerRestarting {
+    let version = || "1.2.3".to_owned();
+    ServerRestarting { version: version(), version_next: version(), started_unix_ms, warnings: Vec::new() }
+}
+
+/// The run that is to end may still answer after it was asked, and is not the one that was there when the command began.
+#[test]
+fn a_restart_is_done_when_another_run_answers_than_the_one_that_was_asked() {
+    let mut turn = Turn { former: Some(5), is_asked: false };
+    turn.note_asked(&restarting(Some(7)));
+    assert_eq!([None, Some(7), Some(9)].map(|run| turn.next(run)), [Next::Wait, Next::Wait, Next::Done]);
+    // One of a version that does not say when its run began.
+    let mut older = Turn { former: Some(5), is_asked: false };
+    older.note_asked(&restarting(None));
+    assert_eq!([Some(5), Some(6)].map(|run| older.next(run)), [Next::Wait, Next::Done]);
+}
+
+#[test]
+fn a_server_that_was_not_reached_is_asked_again_as_long_as_it_runs_as_before() {
+    let turn = Turn { former: Some(5), is_asked: false };
+    assert_eq!([None, Some(5), Some(6)].map(|run| turn.next(run)), [Next::Wait, Next::Ask, Next::Done]);
+}
+
+fn leg(node: &str, state: &str) -> LegStatus {
+    LegStatus {
+        drive: format!("{node}/sda"),
+        node: node.to_owned(),
+        state: state.to_owned(),
+        slabs: 1,
+        resync: None,
+    }
+}
+
+/// A copy that rests when the first server is restarted is no reason not to wait for the others.
+#[test]
+fn all_copies_are_waited_for_that_were_in_sync_before() {
+    let whole = |legs: &[LegStatus]| whole_copies([("v1", legs)]);
+    let lacks =
+        |before: &[LegStatus], now: &[LegStatus]| !lacking_volumes(&whole(before), [("v1", now)]).is_empty();
+    let rests = [leg("n1", "in-sync"), leg("n2", "in-sync"), leg("n3", "stale")];
+    let began = [leg("n1", "joining"), leg("n2", "in-sync"), leg("n3", "stale")];
+    assert!(lacks(&rests, &began), "n1 began anew");
+    assert!(lacks(&rests, &[leg("n1", "in-sync (away)"), rests[1].clone(), rests[2].clone()]));
+    assert!(!lacks(&rests, &rests));
+    assert!(!lacks(&rests, &[rests[0].clone(), leg("n4", "in-sync")]), "what was on n2 has moved");
+    // What is being built is whole only when it has taken another copy's place.
+    let built = [rests[0].clone(), leg("n1", "being built: joining"), rests[1].clone()];
+    assert!(!lacks(&rests, &built) && lacks(&built, &began));
+    assert!(lacking_volumes(&whole(&rests), []).is_empty(), "it was deleted");
 }

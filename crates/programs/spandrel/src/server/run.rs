@@ -494,6 +494,7 @@ async fn found(
         key_digest: Some(founding.key_digest.clone()),
         maintenance_since_unix_ms: None,
         place: Default::default(),
+        unknown: Default::default(),
     };
     // The token before the node: with the node the cluster is whole, and a token that was revoked does not come back.
     let time_left = founding.join_expires_unix_ms.saturating_sub(unix_ms());
