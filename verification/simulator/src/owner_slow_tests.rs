@@ -179,21 +179,20 @@ fn a_slow_copy_is_found_whatever_else_is_under_way() {
     assert!(is_out, "each write has waited for it");
 }
 
+/// As with one switch, or one disk, below all of them.
 #[test]
 fn none_is_taken_out_where_all_stall_at_the_same_time() {
-    for stalling in [&[0, 1, 2][..], &[0, 2], &[1, 2]] {
-        let rules = Rules::new(1);
-        rules.write(0, 5).unwrap();
-        rules.write_staggered(Duration::from_secs(1), || false);
-        let platform = rules.guests.platform();
-        let end = platform.now() + Duration::from_secs(4);
-        rules.owners.judge(move |node, request| match request {
-            ReplicaRequest::Write { .. } if stalling.contains(&node) => Fate::Late(end.since(platform.now())),
-            _ => Fate::Carry,
-        });
-        rules.write_staggered(Duration::from_secs(8), || false);
-        assert_eq!(rules.owner().statistics().legs_marked, 0, "{stalling:?} have stalled");
-    }
+    let rules = Rules::new(1);
+    rules.write(0, 5).unwrap();
+    rules.write_staggered(Duration::from_secs(1), || false);
+    let platform = rules.guests.platform();
+    let end = platform.now() + Duration::from_secs(4);
+    rules.owners.judge(move |_, request| match request {
+        ReplicaRequest::Write { .. } => Fate::Late(end.since(platform.now())),
+        _ => Fate::Carry,
+    });
+    rules.write_staggered(Duration::from_secs(8), || false);
+    assert_eq!(rules.owner().statistics().legs_marked, 0);
 }
 
 #[test]
@@ -291,9 +290,15 @@ fn a_drive_of_the_owner_that_hangs_is_suspected_by_reads_alone() {
         ReplicaRequest::Read { .. } if node == 0 => Fate::Hangs,
         _ => Fate::Carry,
     });
+    // More than may be helped before it is known that it is this copy alone.
+    let begun = rules.guests.platform().now();
+    let reads: Vec<_> = (0..100).map(|_| rules.begin_read(0)).collect();
+    rules.until("all are answered", || reads.iter().all(|read| read.borrow().is_some()));
+    let took = rules.guests.platform().now().since(begun);
+    assert!(took < Duration::from_secs(1), "another copy helps: {took:?}");
     let longest = rules.read_for(Duration::from_secs(8));
-    assert!(longest < Duration::from_millis(500), "another copy helps: {longest:?}");
-    assert_eq!(rules.leg(0), LegState::Stale);
+    assert!(longest < Duration::from_millis(500), "the other one is asked: {longest:?}");
+    assert!(rules.owner().statistics().legs_marked > 0, "it was in sync again soon, as nothing was written");
 }
 
 #[test]

@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - A second copy is asked for a client, never for repair: what is not urgent does not double the load.
-//! - Of a hundred reads no more than five are sent a second time, but for a few: where all copies are slow since they have
-//!   too much to do, they do not get more.
+//! - Of a hundred reads no more than five are sent a second time, but for a few, and those that wait for a copy that is slow
+//!   while others are not: where all copies have too much to do, they do not get more.
 //! - No copy that is slow itself is asked for help.
 
 use std::cell::Cell;
@@ -25,7 +25,7 @@ use spandrel_shared::witness::{self, Rare};
 use crate::context::{AskError, OwnerContext};
 use crate::membership::{LegState, Member};
 use crate::owner::OwnerInner;
-use crate::pace::{Kind, Measurement};
+use crate::pace::{DUE_TICKS, Kind, Measurement};
 use crate::read::CopyPart;
 
 /// After so many of the guardian's tenths of a second a read is sent to a second copy as well.
@@ -37,10 +37,10 @@ const READS_PER_HEDGE: u32 = 20;
 /// So many may be sent a second time in a row.
 const HEDGES_IN_A_ROW: u32 = 8;
 
-/// A leg's next read is measured in the next tenth of a second; one that helps at once; and one that nobody waits for, to a
-/// slow leg, after a second.
-const DUE_TICKS: u64 = 1;
+/// So many tenths of a second after a read of a leg one that helps is measured: each is.
 const HELP_TICKS: u64 = 0;
+
+/// So many tenths of a second after a read of a slow leg that reads avoid one is sent to it for nobody.
 const PROBE_TICKS: u64 = 10;
 
 type ReadAnswer = Result<Vec<CopyPart>, AskError>;
@@ -85,12 +85,16 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.hedge_budget.note_read();
         let begun = self.ticks.get();
         let asked = std::pin::pin!(self.ask_to_read(first, piece));
-        let late = std::pin::pin!(self.ticked.wait_until(|| self.ticks.get() >= begun + HEDGE_TICKS));
-        let asked = match futures_util::future::select(asked, late).await {
+        let helper = Cell::new(None);
+        let late = std::pin::pin!(self.ticked.wait_until(|| {
+            let is_late = self.ticks.get() >= begun + HEDGE_TICKS;
+            helper.set(if is_late { self.helper(first, piece, failed) } else { None });
+            helper.get().is_some()
+        }));
+        let (asked, second) = match futures_util::future::select(asked, late).await {
             Either::Left((answer, _)) => return (first, answer),
-            Either::Right(((), asked)) => asked,
+            Either::Right(((), asked)) => (asked, helper.get().expect("it is late when there is one")),
         };
-        let Some(second) = self.helper(first, piece, failed) else { return (first, asked.await) };
         witness::reached(Rare::HedgedRead);
         let measurement = self.begin_measurement(&second, Kind::Read, HELP_TICKS);
         let beside = std::pin::pin!(self.ask_maybe_measured(second, piece, measurement));
@@ -108,11 +112,14 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// The copy that helps with a read for which `first` takes long, if one may.
+    /// The copy that helps with a read for which `first` takes long, if one may now. Where `first` alone is slow, new reads
+    /// avoid it: so those that wait there are no load that grows, and each is helped.
     fn helper(&self, first: Member, piece: SlabRange, failed: &BTreeSet<DriveId>) -> Option<Member> {
         let may_help = |drive: DriveId| drive != first.drive && !failed.contains(&drive);
         let second = self.nearest(piece.slab, may_help)?;
-        (!self.paces.is_slow(second.leg()) && self.hedge_budget.take()).then_some(second)
+        let is_alone = || self.paces.is_slow(first.leg());
+        let may_help = !self.paces.is_slow(second.leg()) && (is_alone() || self.hedge_budget.take());
+        may_help.then_some(second)
     }
 
     /// Reads from a copy. Measures that if it is due, and then how slow ones do as well that are avoided.

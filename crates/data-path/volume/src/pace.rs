@@ -36,6 +36,9 @@ const ANSWER_AGE_MAX: Duration = Duration::from_secs(60);
 /// A leg of which nothing slow was seen for so long is not called slow any more: it may be well again.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 
+/// So many tenths of a second after a request the next one of its kind to the same leg is measured.
+pub(crate) const DUE_TICKS: u64 = 1;
+
 /// How fast the legs answer.
 #[derive(Default)]
 pub(crate) struct Paces {

@@ -21,7 +21,7 @@ use spandrel_shared::{BLOCK_BYTES, BlockRange, SlabIndex, Version};
 use crate::context::{AskError, OwnerContext};
 use crate::membership::{LegId, LegState, Member};
 use crate::owner::{Owner, OwnerError, OwnerInner};
-use crate::pace::Kind;
+use crate::pace::{DUE_TICKS, Kind};
 
 /// How long a copy that failed is left alone before it is asked again.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -266,7 +266,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         let (request, payload) = self.write_request(write.piece, write.content, write.version, &member);
         let is_first = delay == Duration::ZERO;
-        let measurement = is_first.then(|| self.begin_measurement(&member, Kind::Write, 1)).flatten();
+        let measurement = is_first.then(|| self.begin_measurement(&member, Kind::Write, DUE_TICKS)).flatten();
         let answer = self.measured(measurement, self.ask_copy(&member, request, payload)).await;
         (member, answer.map(|_| ()))
     }

@@ -52,11 +52,15 @@ fn one_slow_drive_is_retired_at_a_time_and_only_if_the_others_have_room() {
 fn a_drive_that_somebody_uses_again_is_told_once() {
     use DriveState::{Active, Failed, Retired};
     let mut decided = Decided::default();
-    let mut note = |states: [DriveState; 3]| decided.note((0..).map(drive).zip(states));
-    assert_eq!(note([Active, Retired, Active]), []);
-    assert_eq!(note([Active, Retired, Retired]), []);
-    assert_eq!(note([Active, Active, Retired]), [drive(1)]);
-    assert_eq!(note([Active, Active, Failed]), []);
-    assert_eq!(note([Active, Active, Active]), [drive(2)]);
-    assert_eq!(note([Active, Active, Active]), []);
+    for (states, used_again) in [
+        ([Active, Retired, Active], None),
+        ([Active, Retired, Retired], None),
+        ([Active, Active, Retired], Some(drive(1))),
+        ([Active, Active, Failed], None),
+        ([Active, Active, Active], Some(drive(2))),
+        ([Active, Active, Active], None),
+    ] {
+        let told = decided.note((0..).map(drive).zip(states));
+        assert_eq!(told, Vec::from_iter(used_again), "{states:?}");
+    }
 }
