@@ -72,6 +72,8 @@ pub enum Rare {
     PinnedWhileReplaced,
     /// A read that took long was answered by another copy, or might have been.
     HedgedRead,
+    /// A slow copy that reads avoid was asked whether it is well again.
+    SlowCopyProbed,
     /// Copies on a slow drive were taken out.
     SlowCopiesTakenOut,
     /// The slabs by which a volume grew came to count.
@@ -84,7 +86,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
@@ -116,6 +118,7 @@ impl Rare {
         Self::DriveFull,
         Self::PinnedWhileReplaced,
         Self::HedgedRead,
+        Self::SlowCopyProbed,
         Self::SlowCopiesTakenOut,
         Self::VolumeGrown,
         Self::GrowthResumed,

@@ -21,9 +21,10 @@ use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, NodeId, Version};
 
-use crate::context::{AskError, OwnerContext};
-use crate::membership::{Leg, LegId, LegState, Member, Membership, MembershipChange, MembershipError};
+use crate::context::OwnerContext;
+use crate::membership::{Leg, LegId, LegState, Membership, MembershipChange, MembershipError};
 use crate::owner::{OwnerInner, Phase};
+use crate::slow_legs::SlowLeg;
 
 /// How often the guardian looks, if nothing wakes it earlier.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -45,9 +46,6 @@ const OVERDUE: Duration = Duration::from_secs(3);
 
 /// How long the guardian waits before it tries to take something out again.
 const RETRY: Duration = Duration::from_millis(50);
-
-/// A leg that has been slow for so long is taken out, if there are enough others.
-const SLOW_MAX: Duration = Duration::from_secs(3);
 
 /// Works until the owner is deposed.
 pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
@@ -71,7 +69,9 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                     owner.tick(ticked_at);
                 }
                 let silent = owner.silent_nodes(&mut missing_since);
-                let doubtful = owner.doubtful_legs(&silent);
+                let mut doubtful = owner.doubtful_legs(&silent);
+                let slow = if doubtful.is_empty() { owner.slow_leg_to_take_out() } else { None };
+                doubtful.extend(slow.map(|slow| slow.leg));
                 if doubtful.is_empty() {
                     owner.forget_refusal();
                 } else if let Some(turn) = owner.membership_turn.try_lock_owned() {
@@ -82,7 +82,7 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                     }) {
                         return owner.depose();
                     }
-                    owner.take_out(marks, turn);
+                    owner.take_out(marks, slow, turn);
                     platform.sleep(RETRY).await;
                 } else if owner.must_begin_anew(&silent, |_| CHANGE_MAX) {
                     // A change of membership is on its way and does not end.
@@ -99,66 +99,6 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
 }
 
 impl<C: OwnerContext> OwnerInner<C> {
-    /// A tenth of a second is over.
-    fn tick(&self, now: Instant) {
-        self.ticks.set(self.ticks.get() + 1);
-        self.ticked.notify_all();
-        self.paces.tidy(now, |leg| self.leg_state(*leg).is_needed());
-        self.paces.set_due();
-        self.suspect_slow(now);
-    }
-
-    /// Suspects the legs that have been slow for too long: each write waits for them. Only where two copies in sync stay of
-    /// each slab, as one that is slow is better than none.
-    fn suspect_slow(&self, now: Instant) {
-        let in_sync = |(id, leg): (&LegId, &Leg)| (leg.state == LegState::InSync).then_some(*id);
-        let in_sync: Vec<LegId> = self.legs.borrow().iter().filter_map(in_sync).collect();
-        for leg in in_sync {
-            let Some(since) = self.paces.slow_since(leg, now) else { continue };
-            let slow_for = now.since(since);
-            if slow_for < SLOW_MAX {
-                continue;
-            }
-            self.context.slow_drives().note(leg.drive, since, now);
-            if self.has_two_beside(leg) {
-                witness::reached(Rare::SlowCopiesTakenOut);
-                self.context.slow_drives().begin_rest(leg.drive, now);
-                let reason = format!("its drive has answered slowly for {} s", slow_for.as_secs());
-                self.note_failure_of(leg, &AskError::Unreachable(reason));
-            }
-        }
-    }
-
-    /// Whether each slab of which a leg has a copy has two more in sync.
-    pub(crate) fn has_two_beside(&self, leg: LegId) -> bool {
-        let membership = self.membership.borrow();
-        let legs = self.legs.borrow();
-        let is_in_sync = |member: &&Member| {
-            member.drive != leg.drive
-                && legs.get(&member.leg()).is_some_and(|leg| leg.state == LegState::InSync)
-        };
-        let mut concerned =
-            membership.slabs.iter().filter(|members| members.iter().any(|member| member.leg() == leg));
-        concerned.all(|members| members.iter().filter(is_in_sync).count() >= 2)
-    }
-
-    /// Measures how long a leg takes to answer.
-    pub(crate) async fn measure<T>(
-        &self,
-        leg: LegId,
-        asked: impl Future<Output = Result<T, AskError>>,
-    ) -> Result<T, AskError> {
-        let platform = self.context.platform();
-        self.paces.ask(leg, platform.now());
-        let measuring = Measuring { owner: self, leg };
-        let answer = asked.await;
-        if answer.is_err() {
-            self.paces.forget(leg);
-        }
-        drop(measuring);
-        answer
-    }
-
     /// Nothing waits for a change of membership: the next one that is refused is told again.
     fn forget_refusal(&self) {
         let waits = |leg: &Leg| leg.state == LegState::Promoting;
@@ -239,12 +179,30 @@ impl<C: OwnerContext> OwnerInner<C> {
         drives.into_iter().map(|drive| (drive, since)).collect()
     }
 
-    /// Marks legs stale, without waiting for it.
-    fn take_out(self: &Rc<Self>, marks: BTreeMap<DriveId, Version>, turn: OwnedMutexGuard<()>) {
+    /// Marks legs stale, without waiting for it. `slow` is the one of them that only answers slowly.
+    fn take_out(
+        self: &Rc<Self>,
+        marks: BTreeMap<DriveId, Version>,
+        slow: Option<SlowLeg>,
+        turn: OwnedMutexGuard<()>,
+    ) {
         if !marks.is_empty() {
+            // A suspicion may be gone when the mark is made.
+            let suspected = |drive: &DriveId| {
+                let suspects = self.suspects.borrow();
+                suspects.get(&LegId::standing(*drive)).map(|suspicion| suspicion.reason.clone())
+            };
+            let reason = |drive: &DriveId| suspected(drive).or_else(|| slow.map(|slow| slow.reason()));
+            let reasons = marks.keys().filter_map(|drive| Some((*drive, reason(drive)?))).collect();
             let owner = Rc::clone(self);
             self.context.platform().spawn(async move {
-                owner.change_in_turn(&turn, MembershipChange::MarkStale(marks)).await;
+                let change = MembershipChange::MarkStale(marks);
+                if owner.change_in_turn(&turn, change, &reasons).await
+                    && let Some(slow) = slow
+                {
+                    // Nothing was awaited since the leg is out: no resync has begun.
+                    owner.note_taken_out(&slow);
+                }
             });
         }
     }
@@ -287,10 +245,16 @@ impl<C: OwnerContext> OwnerInner<C> {
         {
             return false;
         }
-        self.change_in_turn(&turn, change).await
+        self.change_in_turn(&turn, change, &BTreeMap::new()).await
     }
 
-    async fn change_in_turn(&self, _turn: &OwnedMutexGuard<()>, change: MembershipChange) -> bool {
+    /// `reasons` says why legs are marked stale, as far as that is known.
+    async fn change_in_turn(
+        &self,
+        _turn: &OwnedMutexGuard<()>,
+        change: MembershipChange,
+        reasons: &BTreeMap<DriveId, String>,
+    ) -> bool {
         if let MembershipChange::MarkStale(marks) = &change
             && canary::is_planted(Bug::AnswerBeforeMark)
         {
@@ -299,7 +263,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         match self.context.change_membership(change.clone()).await {
             Ok(membership) => {
                 self.refusal.forget();
-                self.adopt(membership, &change);
+                self.adopt(membership, &change, reasons);
                 true
             }
             Err(MembershipError::NotOwner) => {
@@ -320,7 +284,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    fn adopt(&self, membership: Membership, change: &MembershipChange) {
+    fn adopt(&self, membership: Membership, change: &MembershipChange, reasons: &BTreeMap<DriveId, String>) {
         if let MembershipChange::Promote(leg) = change
             && self.leg_state(*leg) != LegState::Promoting
         {
@@ -329,7 +293,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             tracing::error!(volume = %self.volume, %leg, "promoted, though the leg had fallen out: begins anew");
             return self.depose();
         }
-        self.tell_change(change);
+        self.tell_change(change, reasons);
         self.adopt_legs(&membership, change);
         let former = std::mem::replace(&mut *self.membership.borrow_mut(), membership);
         let may_remove = match change {
@@ -344,14 +308,14 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.changed.notify_all();
     }
 
-    fn tell_change(&self, change: &MembershipChange) {
+    fn tell_change(&self, change: &MembershipChange, reasons: &BTreeMap<DriveId, String>) {
         let mut suspects = self.suspects.borrow_mut();
         let mut statistics = self.statistics.borrow_mut();
         match change {
             MembershipChange::MarkStale(marks) => {
                 for (drive, since) in marks {
-                    let suspicion = suspects.remove(&LegId::standing(*drive));
-                    let reason = suspicion.map_or("its node is silent".to_owned(), |suspect| suspect.reason);
+                    suspects.remove(&LegId::standing(*drive));
+                    let reason = reasons.get(drive).map_or("its node is silent", String::as_str);
                     tracing::warn!(volume = %self.volume, %drive, since = %since, "copies marked stale: {reason}");
                 }
                 statistics.legs_marked += marks.len() as u64;
@@ -442,18 +406,5 @@ impl<C: OwnerContext> OwnerInner<C> {
                 let _ = context.ask(node, request, None).await;
             });
         }
-    }
-}
-
-/// A request whose time is taken. It ends with the answer, or when nobody waits for that any more: then it would have taken
-/// longer yet.
-struct Measuring<'a, C: OwnerContext> {
-    owner: &'a OwnerInner<C>,
-    leg: LegId,
-}
-
-impl<C: OwnerContext> Drop for Measuring<'_, C> {
-    fn drop(&mut self) {
-        self.owner.paces.answer(self.leg, self.owner.context.platform().now());
     }
 }

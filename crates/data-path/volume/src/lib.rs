@@ -1,12 +1,13 @@
 //! The owner of a volume: orders its writes, sends them to all copies, takes over and degrades.
 //!
 //! Reading order: [`BlockDevice`] (what a front-end sees), `owner` (the state and the rules),
-//! `write`, `read`, `takeover`, `settle`, `degrade` (and `pace`, `slow_drives`), `resync` (and `missed`,
-//! `repair_turns`), `moves`, `scrub`, `lost`. [`OwnerContext`] is all that an owner knows of the world around it.
+//! `write`, `read` (and `hedge`), `takeover`, `settle`, `degrade`, `slow_legs` (and `pace`, `slow_drives`), `resync` (and
+//! `missed`, `repair_turns`), `moves`, `scrub`, `lost`. [`OwnerContext`] is all that an owner knows of the world around it.
 
 mod context;
 mod degrade;
 mod device;
+mod hedge;
 mod lost;
 mod membership;
 mod missed;
@@ -20,6 +21,7 @@ mod resync;
 mod scrub;
 mod settle;
 mod slow_drives;
+mod slow_legs;
 mod statistics;
 mod takeover;
 mod told_once;

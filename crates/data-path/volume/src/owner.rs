@@ -28,6 +28,7 @@ use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, NodeId, ProcessIncarnation
 
 use crate::context::{AskError, OwnerContext};
 use crate::device::{DeviceError, DeviceErrorKind};
+use crate::hedge::HedgeBudget;
 use crate::lost::LostPages;
 use crate::membership::{Leg, LegId, LegState, Member, Membership};
 use crate::missed::MissedBlocks;
@@ -64,7 +65,9 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     pub(crate) changed: Signal,
     pub(crate) statistics: RefCell<OwnerStatistics>,
     /// How fast the legs answer.
-    pub(crate) paces: Paces,
+    pub(crate) paces: Rc<Paces>,
+    /// How many reads may be sent to a second copy yet.
+    pub(crate) hedge_budget: HedgeBudget,
     /// Counts the guardian's tenths of a second, for reads that wait for a copy.
     pub(crate) ticks: Cell<u64>,
     /// Notified when they are counted.
@@ -171,7 +174,8 @@ impl<C: OwnerContext> Owner<C> {
             phase: Cell::new(Phase::TakingOver),
             changed: Signal::new(),
             statistics: RefCell::default(),
-            paces: Paces::default(),
+            paces: Rc::default(),
+            hedge_budget: HedgeBudget::default(),
             ticks: Cell::new(0),
             ticked: Signal::new(),
             looks: Cell::new(0),

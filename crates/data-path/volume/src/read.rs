@@ -5,7 +5,7 @@
 //! whole, one that is not in sync may: the in-sync maps still say which checksum the newest content
 //! has. If nobody has it, the block is lost: its readers get an error, and only they.
 //!
-//! A copy that takes a fifth of a second is helped by another one, and one that was slow is read last. One that does not
+//! A copy that takes long is helped by another one (see `hedge`), and one that is slow is read last. One that does not
 //! answer for long is suspected, and read no more once its leg is out.
 
 use std::collections::BTreeSet;
@@ -22,6 +22,7 @@ use crate::context::{AskError, OwnerContext};
 use crate::device::Extent;
 use crate::membership::{LegState, Member};
 use crate::owner::{Owner, OwnerError, OwnerInner};
+use crate::pace::Measurement;
 use crate::write::cut;
 
 /// The longest read from one copy, in blocks: 1 MiB.
@@ -33,8 +34,14 @@ const EXTENT_BLOCKS_MAX: u32 = 16_384;
 /// What one answer about allocation covers at most, in blocks: 1 GiB.
 const EXTENT_ANSWER_BLOCKS_MAX: u64 = 262_144;
 
-/// After so many of the guardian's tenths of a second a read is sent to a second copy as well.
-const HEDGE_TICKS: u64 = 2;
+/// What is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadFor {
+    /// A client waits.
+    Client,
+    /// Nobody does.
+    Repair,
+}
 
 /// A stretch of blocks, as a copy gave it.
 #[derive(Clone, Debug)]
@@ -125,7 +132,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     async fn read_bytes(&self, piece: SlabRange, into: &mut Vec<Buffer>) -> Result<(), OwnerError> {
         let geometry = self.membership.borrow().geometry;
         let mut block = piece.in_volume(geometry).first;
-        for part in self.read_piece(piece).await? {
+        for part in self.read_piece(piece, ReadFor::Client).await? {
             block += u64::from(part.count());
             into.push(match part {
                 BlockPart::Data { data, .. } => data,
@@ -139,8 +146,12 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// Reads blocks of one slab, which the caller holds, from whichever in-sync copies have them.
-    pub(crate) async fn read_piece(&self, piece: SlabRange) -> Result<Vec<BlockPart>, OwnerError> {
-        let (source, parts) = self.read_from_any(piece).await?;
+    pub(crate) async fn read_piece(
+        &self,
+        piece: SlabRange,
+        read_for: ReadFor,
+    ) -> Result<Vec<BlockPart>, OwnerError> {
+        let (source, parts) = self.read_from_any(piece, read_for).await?;
         if !parts.iter().any(|part| matches!(part, CopyPart::Damaged { .. })) {
             return Ok(parts.into_iter().map(CopyPart::into_good).collect());
         }
@@ -178,7 +189,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             let is_damaged = |drive: DriveId| damaged.iter().any(|(member, _)| member.drive == drive);
             let next = self.nearest(slab, |drive| !is_damaged(drive) && !failed.contains(&drive));
             if let Some(member) = next {
-                let answer = self.ask_read_while_in_sync(&member, piece).await;
+                let answer = self.ask_read_while_in_sync(&member, piece, None).await;
                 match answer.map(|parts| parts.into_iter().next()) {
                     Ok(Some(CopyPart::Damaged { token })) => damaged.push((member, token)),
                     Ok(Some(part)) => break part.into_good(),
@@ -271,7 +282,11 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// Reads from the nearest in-sync copy that answers. While there is none, waits: the volume has lost
     /// its last reachable copy of these blocks.
-    async fn read_from_any(&self, piece: SlabRange) -> Result<(Member, Vec<CopyPart>), OwnerError> {
+    async fn read_from_any(
+        &self,
+        piece: SlabRange,
+        read_for: ReadFor,
+    ) -> Result<(Member, Vec<CopyPart>), OwnerError> {
         let mut failed = BTreeSet::new();
         loop {
             let changed = self.changed.notified();
@@ -283,7 +298,10 @@ impl<C: OwnerContext> OwnerInner<C> {
                 self.changed_or_later(changed).await;
                 continue;
             };
-            let (member, answer) = self.ask_one_or_two(member, piece, &failed).await;
+            let (member, answer) = match read_for {
+                ReadFor::Client => self.ask_one_or_two(member, piece, &failed).await,
+                ReadFor::Repair => (member, self.ask_to_read(member, piece).await),
+            };
             match answer {
                 Ok(parts) => return Ok((member, parts)),
                 Err(error) => {
@@ -294,39 +312,6 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// Reads from `first`, and, if that takes long, from another in-sync copy as well: the answer that comes first counts,
-    /// and the other one is not waited for.
-    async fn ask_one_or_two(
-        &self,
-        first: Member,
-        piece: SlabRange,
-        failed: &BTreeSet<DriveId>,
-    ) -> (Member, Result<Vec<CopyPart>, AskError>) {
-        let begun = self.ticks.get();
-        let asked = std::pin::pin!(self.ask_read_while_in_sync(&first, piece));
-        let late = std::pin::pin!(self.ticked.wait_until(|| self.ticks.get() >= begun + HEDGE_TICKS));
-        let asked = match futures_util::future::select(asked, late).await {
-            Either::Left((answer, _)) => return (first, answer),
-            Either::Right(((), asked)) => asked,
-        };
-        let next = self.nearest(piece.slab, |drive| drive != first.drive && !failed.contains(&drive));
-        let Some(second) = next else { return (first, asked.await) };
-        witness::reached(Rare::HedgedRead);
-        let beside = std::pin::pin!(self.measure(second.leg(), self.ask_read_while_in_sync(&second, piece)));
-        match futures_util::future::select(asked, beside).await {
-            Either::Left((Err(error), beside)) => {
-                self.note_failure(piece.slab, &first, &error);
-                (second, beside.await)
-            }
-            Either::Right((Err(error), asked)) => {
-                self.note_failure(piece.slab, &second, &error);
-                (first, asked.await)
-            }
-            Either::Left((answer, _)) => (first, answer),
-            Either::Right((answer, _)) => (second, answer),
-        }
-    }
-
     /// The in-sync copy to read from: not one that answers slowly, if there is another; of these the own node's.
     pub(crate) fn nearest(&self, slab: SlabIndex, acceptable: impl Fn(DriveId) -> bool) -> Option<Member> {
         let own_node = self.context.node();
@@ -334,14 +319,15 @@ impl<C: OwnerContext> OwnerInner<C> {
             *state == LegState::InSync && acceptable(member.drive) && self.context.is_reachable(member.node)
         });
         let members = members.map(|(member, _)| member);
-        members.min_by_key(|member| (self.paces.was_slow(member.leg()), member.node != own_node))
+        members.min_by_key(|member| (self.paces.is_slow(member.leg()), member.node != own_node))
     }
 
     /// Reads from an in-sync copy, as long as it is one, unless it is silent for too long.
-    async fn ask_read_while_in_sync(
+    pub(crate) async fn ask_read_while_in_sync(
         &self,
         member: &Member,
         piece: SlabRange,
+        measurement: Option<Measurement>,
     ) -> Result<Vec<CopyPart>, AskError> {
         let begun = self.looks.get();
         let useless = || {
@@ -350,11 +336,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                 || self.is_overdue(begun)
         };
         let useless = std::pin::pin!(self.changed.wait_until(useless));
-        let is_measured = self.paces.take_due();
-        let asked = async {
-            let asked = self.ask_read(member, piece);
-            if is_measured { self.measure(member.leg(), asked).await } else { asked.await }
-        };
+        let asked = self.measured(measurement, self.ask_read(member, piece));
         match futures_util::future::select(std::pin::pin!(asked), useless).await {
             Either::Left((answer, _)) => answer,
             Either::Right(_) => Err(AskError::Unreachable("it does not answer a read".to_owned())),

@@ -38,10 +38,10 @@ use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
-use crate::membership::{LegId, LegState, Member, MembershipChange};
+use crate::membership::{Leg, LegId, LegState, Member, MembershipChange};
 use crate::missed::{BlockSet, MissedInPage};
 use crate::owner::{OwnerError, OwnerInner};
-use crate::read::BlockPart;
+use crate::read::{BlockPart, ReadFor};
 use crate::repair_turns::TURNS_WHILE_QUIET;
 use crate::write::Content;
 
@@ -181,7 +181,8 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// Whether the leg is not brought back yet, since its drive was slow and nobody needs it.
     fn rests(&self, leg: LegId, now: Instant) -> bool {
-        self.context.slow_drives().rests(leg.drive, now) && self.has_two_beside(leg)
+        let is_in_sync = |_, other: &Leg| other.state == LegState::InSync;
+        self.context.slow_drives().rests(leg.drive, now) && self.has_two_beside(leg, is_in_sync)
     }
 
     fn members_of(&self, leg: LegId) -> Vec<(SlabIndex, Member)> {
@@ -410,7 +411,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let geometry = self.membership.borrow().geometry;
         let _lock = self.locks.exclusive(piece.in_volume(geometry)).await;
         self.promised().await?;
-        let parts = self.read_piece(piece).await?;
+        let parts = self.read_piece(piece, ReadFor::Repair).await?;
         self.check_joining(leg)?;
         let mut first = piece.first;
         for part in parts {

@@ -13,6 +13,8 @@ use spandrel_platform::Instant;
 use spandrel_shared::DriveId;
 use spandrel_shared::knob::{self, Knob};
 
+use crate::pace::Slowness;
+
 /// For how long the copies on a slow drive rest the first time, in milliseconds. Twice as long after each further time.
 const REST_MS: u64 = 60_000;
 
@@ -42,23 +44,25 @@ pub struct SlowDrive {
 }
 
 impl SlowDrives {
-    /// An owner has found a drive slow since then.
-    pub(crate) fn note(&self, drive: DriveId, since: Instant, now: Instant) {
+    /// An owner has found a drive slow.
+    pub(crate) fn note(&self, drive: DriveId, slowness: Slowness) {
+        let Slowness { since, until, .. } = slowness;
         let mut drives = self.drives.borrow_mut();
-        let fresh = SlowDrive { times: 0, since, last: now, rests_until: now };
+        let fresh = SlowDrive { times: 0, since, last: until, rests_until: until };
         let known = drives.entry(drive).or_insert(fresh);
-        if now.since(known.last) >= FORGOTTEN_AFTER {
+        if until.since(known.last) >= FORGOTTEN_AFTER {
             *known = fresh;
         }
         // Another owner, or the same one a moment ago, has seen the same.
         if known.last < since {
             known.since = since;
         }
-        known.last = now;
+        known.last = known.last.max(until);
     }
 
     /// Copies on the drive were taken out because of that: they rest from now on.
-    pub(crate) fn begin_rest(&self, drive: DriveId, now: Instant) {
+    pub(crate) fn begin_rest(&self, drive: DriveId, slowness: Slowness, now: Instant) {
+        self.note(drive, slowness);
         let mut drives = self.drives.borrow_mut();
         let Some(slow) = drives.get_mut(&drive) else { return };
         // What several owners find at the same time is one time.
@@ -69,6 +73,11 @@ impl SlowDrives {
         let factor = (1_u32 << (slow.times - 1).min(16)).min(REST_FACTOR_MAX);
         let rest = Duration::from_millis(knob::value(Knob::SlowDriveRest, REST_MS));
         slow.rests_until = now + rest * factor;
+    }
+
+    /// Somebody has decided that the drive is used again: what it was before does not count.
+    pub fn forget(&self, drive: DriveId) {
+        self.drives.borrow_mut().remove(&drive);
     }
 
     /// Whether copies on the drive are not to be brought back yet.

@@ -21,6 +21,7 @@ use spandrel_shared::{BLOCK_BYTES, BlockRange, SlabIndex, Version};
 use crate::context::{AskError, OwnerContext};
 use crate::membership::{LegId, LegState, Member};
 use crate::owner::{Owner, OwnerError, OwnerInner};
+use crate::pace::{DUE_TICKS, Kind};
 
 /// How long a copy that failed is left alone before it is asked again.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -227,14 +228,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         content: &Content,
         version: Version,
     ) -> Result<(), OwnerError> {
-        let mut write = PieceWrite {
-            piece,
-            content,
-            version,
-            begun: self.looks.get(),
-            is_measured: self.paces.take_due(),
-            unawaited: Vec::new(),
-        };
+        let mut write =
+            PieceWrite { piece, content, version, begun: self.looks.get(), unawaited: Vec::new() };
         let mut awaited: Vec<Member> = Vec::with_capacity(3);
         let asks = FuturesUnordered::new();
         let own_node = self.context.node();
@@ -272,11 +267,9 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
         }
         let (request, payload) = self.write_request(write.piece, write.content, write.version, &member);
-        let asked = self.ask_copy(&member, request, payload);
-        let answer = match write.is_measured && delay == Duration::ZERO {
-            true => self.measure(member.leg(), asked).await,
-            false => asked.await,
-        };
+        let is_first = delay == Duration::ZERO;
+        let measurement = is_first.then(|| self.begin_measurement(&member, Kind::Write, DUE_TICKS)).flatten();
+        let answer = self.measured(measurement, self.ask_copy(&member, request, payload)).await;
         (member, answer.map(|_| ()))
     }
 
@@ -445,8 +438,6 @@ struct PieceWrite<'a> {
     version: Version,
     /// For [`OwnerInner::is_overdue`].
     begun: u64,
-    /// Whether it is measured how long its copies take.
-    is_measured: bool,
     /// The legs that were joining when it was sent to them.
     unawaited: Vec<LegId>,
 }

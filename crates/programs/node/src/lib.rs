@@ -5,8 +5,9 @@
 //! join, and when), `view` (what the node knows of the cluster's state), [`liveness`] (heartbeats and
 //! promises), `ownership` (which volumes the node takes), `handover` (giving one to another node), `context` (what an owner sees of the
 //! world), `service` (what other nodes ask), `device` (a volume as this node's clients use it,
-//! wherever its owner is), `volumes` (making and deleting them), `growth` (making them larger), `moves` and `scrub` (what is done
-//! with their copies by itself), [`report`], [`load`] and `pauses` (how busy it is, and how long clients have waited).
+//! wherever its owner is), `volumes` (making and deleting them), `growth` (making them larger), `moves`, `retire_slow` and
+//! `scrub` (what is done with their copies by itself), [`report`], [`load`] and `pauses` (how busy it is, and how long clients
+//! have waited).
 
 mod absence;
 mod context;
@@ -23,6 +24,7 @@ mod parts;
 mod pauses;
 mod replaced;
 pub mod report;
+mod retire_slow;
 mod scrub;
 mod scrub_plan;
 mod service;

@@ -30,6 +30,7 @@ use spandrel_volume::{LegState, Phase};
 
 use crate::node::NodeInner;
 use crate::ownership::Ownership;
+use crate::retire_slow::Decided;
 
 /// How often each volume is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -161,9 +162,6 @@ impl Evenness {
     }
 }
 
-/// A drive that was slow so often, with less than an hour in between, is retired, if that is set.
-const SLOW_TIMES_MAX: u32 = 3;
-
 /// What is to be done with the pool's copies at a moment.
 struct Wanted {
     /// Copies are moved away from these.
@@ -202,13 +200,14 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let platform = &self.parts.platform;
         let mut evenness = Evenness::default();
         let mut is_building = false;
+        let mut decided = Decided::default();
         loop {
             platform.sleep(if is_building { INTERVAL_WHILE_BUILDING } else { INTERVAL }).await;
             let now = platform.now();
             self.absence.borrow_mut().note(&self.parts.view, now);
             evenness.judge(self.parts.view.changes(), now, || self.pool_view());
-            self.retire_slow_drives(now).await;
             let wanted = self.wanted(now, evenness.is_lost(now));
+            self.retire_slow_drive(&mut decided, &wanted.leaving, now).await;
             let ownerships: Vec<_> = self.ownerships.borrow().values().cloned().collect();
             let mut pool = None;
             is_building = false;
@@ -222,29 +221,6 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 if ownership.moving.borrow().plans > plans {
                     platform.sleep(BETWEEN_PLANS).await;
                 }
-            }
-        }
-    }
-
-    /// Retires drives that were slow again and again, if that is set.
-    async fn retire_slow_drives(&self, now: Instant) {
-        let view = &self.parts.view;
-        if !view.settings().is_some_and(|settings| settings.retire_slow) {
-            return;
-        }
-        let is_used = |drive: &DriveId| {
-            view.drives.borrow().get(drive).is_some_and(|stored| stored.record.state == DriveState::Active)
-        };
-        let slow = self.parts.slow_drives.present(now);
-        for (drive, _) in slow.into_iter().filter(|(_, slow)| slow.times >= SLOW_TIMES_MAX) {
-            if !is_used(&drive) {
-                continue;
-            }
-            match self.parts.state.decide_drive(drive, DriveState::Retired).await {
-                Ok(_) => {
-                    tracing::warn!(%drive, "the drive was slow {SLOW_TIMES_MAX} times within hours, and is retired")
-                }
-                Err(error) => tracing::debug!(%drive, "the slow drive is not retired yet: {error}"),
             }
         }
     }
@@ -377,7 +353,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         Pool { view, changes, to_spread }
     }
 
-    fn pool_view(&self) -> PoolView {
+    /// The pool as this node sees it.
+    pub(crate) fn pool_view(&self) -> PoolView {
         let mut view = self.parts.view.pool(self.parts.cluster.slab_bytes);
         place_nothing_on(&mut view, &self.slow_drives(self.parts.platform.now()));
         view

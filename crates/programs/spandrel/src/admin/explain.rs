@@ -224,9 +224,14 @@ impl Facts {
     fn tell_of_stale(&self, told: &mut Explanation, troubled: &Troubled) {
         for (drive, copies) in &troubled.stale {
             let name = self.drive_name(*drive);
-            let back = match self.is_reachable(*drive) {
-                true => ", and are brought up to date",
-                false => "",
+            let rest_left_ms = self.slowness(*drive).map_or(0, |slow| slow.rest_left_ms);
+            let back = match (self.is_reachable(*drive), rest_left_ms) {
+                (false, _) => String::new(),
+                (true, 0) => ", and are brought up to date".to_owned(),
+                (true, left_ms) => format!(
+                    ", as it is slow; they are brought up to date in {}, or when they are needed",
+                    time(left_ms)
+                ),
             };
             told.why.push(format!(
                 "{} on {name} lack writes that were answered without them{back}",
@@ -282,7 +287,7 @@ impl Facts {
             self.tell_of_drive(&mut told, *operational, (status, record), copies, &stakes);
         }
         if let Some(slow) = self.slowness(id) {
-            tell_of_slowness(&mut told, &slow, &status.name);
+            tell_of_slowness(&mut told, &slow, &status.name, &stakes);
         }
         if !self.is_reachable(id) {
             self.tell_of_missing(&mut told, id);
@@ -688,8 +693,7 @@ fn tell_of_closeness(told: &mut Explanation, settings: &SettingsRecord) {
 }
 
 /// What there is to say of a drive that holds others up.
-fn tell_of_slowness(told: &mut Explanation, slow: &DriveSlow, name: &str) {
-    let time = |ms: u64| format_duration(Duration::from_secs(ms.div_ceil(1000)));
+fn tell_of_slowness(told: &mut Explanation, slow: &DriveSlow, name: &str, stakes: &Stakes) {
     told.why.push(format!(
         "its answers took half a second and more, ten times as long as those of others, for {}",
         time(slow.slow_ms)
@@ -707,7 +711,9 @@ fn tell_of_slowness(told: &mut Explanation, slow: &DriveSlow, name: &str) {
             time(left_ms)
         ),
     });
-    told.may.push(format!("`spandrel drive remove {name}` if that goes on: it is emptied first"));
+    if stakes.are_none() {
+        told.may.push(format!("`spandrel drive remove {name}` if that goes on: it is emptied first"));
+    }
     told.may
         .push("`spandrel pool set --retire-slow on` to have such drives emptied by themselves".to_owned());
 }

@@ -272,6 +272,30 @@ async fn a_slow_drive_says_what_its_slowness_leads_to() {
     }
 }
 
+/// Copies that rest as their drive was slow are not said to be brought up to date; and nobody is told to take a slow drive
+/// out on which something hangs.
+#[tokio::test]
+async fn copies_that_rest_are_said_to_and_a_slow_drive_that_is_needed_is_not_given_up() {
+    let mut facts = facts().await;
+    for (rest_left_ms, why) in [
+        (0, "lack writes that were answered without them, and are brought up to date"),
+        (
+            90_000,
+            "lack writes that were answered without them, as it is slow; they are brought up to date in 1 min 30 s, or",
+        ),
+    ] {
+        facts.volumes[0].marks = [(drive_id(3), Version::ZERO)].into();
+        let owner = facts.nodes[0].report.as_mut().expect("it runs");
+        owner.drives_slow = vec![DriveSlow { drive: drive_id(3), slow_ms: 4000, times: 1, rest_left_ms }];
+        let told = volume(&facts);
+        assert!(has(&told.why, why), "{told:?}");
+        assert!(has(&facts.explain_drive("n3/d1").expect("it is there").may, "drive remove n3/d1"));
+        facts.volumes[0].marks = [(drive_id(2), Version::ZERO)].into();
+        let told = facts.explain_drive("n3/d1").expect("it is there");
+        assert!(!has(&told.may, "drive remove"), "{told:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_drive_with_the_only_copies_must_stay() {
     let mut facts = facts().await;
