@@ -76,11 +76,15 @@ pub enum Bug {
     LostWriterGoesOn,
     /// The slabs by which a volume grows count before their copies were made.
     GrowWithoutCopies,
+    /// A copy on a slow drive is left out without being marked stale.
+    LeaveSlowUnmarked,
+    /// Copies that were begun elsewhere take the places of others before they hold what these hold.
+    CountUnbuilt,
 }
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -115,6 +119,8 @@ impl Bug {
         Self::SettleByReading,
         Self::LostWriterGoesOn,
         Self::GrowWithoutCopies,
+        Self::LeaveSlowUnmarked,
+        Self::CountUnbuilt,
     ];
 }
 

@@ -123,6 +123,9 @@ impl<C: OwnerContext> OwnerInner<C> {
             if self.has_two_beside(leg) {
                 witness::reached(Rare::SlowCopiesTakenOut);
                 self.context.slow_drives().begin_rest(leg.drive, now);
+                if canary::is_planted(Bug::LeaveSlowUnmarked) {
+                    self.set_leg_state(leg, LegState::Stale);
+                }
                 let reason = format!("its drive has answered slowly for {} s", slow_for.as_secs());
                 self.note_failure_of(leg, &AskError::Unreachable(reason));
             }

@@ -144,7 +144,10 @@ impl<C: OwnerContext> OwnerInner<C> {
         if !canary::is_planted(Bug::CopyUndrained) {
             self.drain(leg, LegState::Joining).await?;
         }
-        let pages = self.pages_to_copy(&members, since).await?;
+        let mut pages = self.pages_to_copy(&members, since).await?;
+        if leg.is_building && canary::is_planted(Bug::CountUnbuilt) {
+            pages.clear();
+        }
         self.update_progress(leg, |progress| progress.pages_total = pages.len() as u64);
         let skipped = usize::from(canary::is_planted(Bug::PromoteBeforeLastPage));
         let pages = &pages[..pages.len().saturating_sub(skipped)];
