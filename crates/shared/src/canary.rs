@@ -80,11 +80,13 @@ pub enum Bug {
     LeaveSlowUnmarked,
     /// Copies that were begun elsewhere take the places of others before they hold what these hold.
     CountUnbuilt,
+    /// Whoever places or moves copies takes each node for a fault domain of its own, whatever its labels.
+    IgnoreLabels,
 }
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -121,6 +123,7 @@ impl Bug {
         Self::GrowWithoutCopies,
         Self::LeaveSlowUnmarked,
         Self::CountUnbuilt,
+        Self::IgnoreLabels,
     ];
 }
 

@@ -30,6 +30,8 @@ pub enum Rare {
     CopiesMissed,
     /// Copies were moved to fill drives evenly.
     CopiesSpread,
+    /// Copies were moved to where they share less with others.
+    CopiesMovedApart,
     /// A write was sent to a copy that was being built, and answered when it counted.
     WriteMetPromotion,
     /// A fence waited for promises to run out.
@@ -82,7 +84,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
@@ -93,6 +95,7 @@ impl Rare {
         Self::CopiesAbandoned,
         Self::CopiesMissed,
         Self::CopiesSpread,
+        Self::CopiesMovedApart,
         Self::WriteMetPromotion,
         Self::FenceWaited,
         Self::OutcomeSettled,

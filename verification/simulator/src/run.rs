@@ -5,6 +5,7 @@
 //! what can come back without them must, within a bound of virtual time. *Rest* (`rest`): all are back, clients
 //! stop, and the copies, the drives and the whole history are judged.
 
+mod apart;
 mod beside_stale;
 mod forgotten;
 mod liveness;
@@ -228,6 +229,7 @@ impl<'a> Run<'a> {
     }
 
     fn carry_out(&mut self) -> Result<(), Finding> {
+        self.label_servers();
         self.make_volumes()?;
         self.advance(50)?;
         let plan = self.plan;

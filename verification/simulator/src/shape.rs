@@ -13,6 +13,7 @@ use spandrel_platform_simulated::{
 };
 use spandrel_shared::RepairShare;
 
+use crate::labels::{Domains, Labels};
 use crate::nodes::SLAB_BYTES;
 
 /// The most servers of a world.
@@ -62,6 +63,12 @@ pub struct Shape {
     /// Within how many seconds everything is read and compared once by itself, if it is.
     #[serde(default)]
     pub scrub_period_s: Option<u32>,
+    /// Where the servers stand when the run begins; empty if nobody says.
+    #[serde(default)]
+    pub labels: Vec<Labels>,
+    /// How many fault domains there are, if any.
+    #[serde(default)]
+    pub domains: Option<Domains>,
     /// [`Knob::ExceptionDistance`](spandrel_shared::knob::Knob), if it is turned.
     #[serde(default)]
     pub exception_distance: Option<u64>,
@@ -205,6 +212,9 @@ pub struct Weights {
     /// Drives are retired, and used again.
     #[serde(default)]
     pub retire: u32,
+    /// Servers are labelled otherwise.
+    #[serde(default)]
+    pub label: u32,
     /// The way between two servers on one of two networks.
     #[serde(default)]
     pub cut_path: u32,
@@ -236,12 +246,14 @@ impl Shape {
         load.pause_us_max = 2 * run_us * workers / one_of(&OPERATIONS);
         let (networks, cut_path) = paths(seed);
         let network = NetworkShape { networks, ..NetworkShape::draw(&random) };
+        let (domains, labels) = domains_and_labels(seed, nodes);
         let weights = Weights {
             clients_cut: clients_cut(seed, &load),
             older_state: older_state(seed),
             hand_over: hand_over(seed),
             retire: retire(seed),
             grow: grow(seed),
+            label: if domains.is_some() { label(seed) } else { 0 },
             cut_path,
             ..Weights::draw(&random)
         };
@@ -258,6 +270,8 @@ impl Shape {
             rebuild_after_s: rebuild_after_s(seed),
             repair_share: repair_share(seed),
             scrub_period_s: scrub_period_s(seed),
+            labels,
+            domains,
             exception_distance: exception_distance(seed),
         }
     }
@@ -401,6 +415,20 @@ fn grow(seed: u64) -> u32 {
     if random.chance(500) { 0 } else { 1 << random.below(4) }
 }
 
+/// The fault domains, if there are any, and where each server stands.
+fn domains_and_labels(seed: u64, nodes: u64) -> (Option<Domains>, Vec<Labels>) {
+    let random = Random::stream(seed, "labels", 0);
+    let domains = if random.chance(600) { Domains::draw(&random) } else { None };
+    let labels = domains.map(|domains| (0..nodes).map(|_| domains.labels(&random)).collect());
+    (domains, labels.unwrap_or_default())
+}
+
+/// How often servers are labelled otherwise.
+fn label(seed: u64) -> u32 {
+    let random = Random::stream(seed, "label", 0);
+    if random.chance(500) { 0 } else { 1 << random.below(4) }
+}
+
 /// How many networks there are, and how often the way over one of them is cut.
 fn paths(seed: u64) -> (u8, u32) {
     let random = Random::stream(seed, "paths", 0);
@@ -495,6 +523,7 @@ impl Weights {
             hand_over: 0,
             retire: 0,
             grow: 0,
+            label: 0,
             cut_path: 0,
             scrub: weight(4),
         }

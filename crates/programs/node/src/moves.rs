@@ -323,7 +323,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             true => plan_replacements(&pool.view, &volume, &wanted.leaving, MOVES_AT_ONCE, moving.plans),
             false => plan_apart(&pool.view, &volume, MOVES_AT_ONCE, moving.plans),
         };
-        if !replaces && plan.moves.is_empty() {
+        let moves_apart = !replaces && !plan.moves.is_empty();
+        if !replaces && !moves_apart {
             let spread_max = usize::try_from(pool.to_spread).unwrap_or(MOVES_AT_ONCE).min(MOVES_AT_ONCE);
             if spread_max == 0 && copies_to_even_out(&pool.view) > 0 {
                 // Others do.
@@ -342,6 +343,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             match replaces {
                 true if wanted.misses_drives => witness::reached(Rare::CopiesMissed),
                 true => {}
+                false if moves_apart => witness::reached(Rare::CopiesMovedApart),
                 false => witness::reached(Rare::CopiesSpread),
             }
         }

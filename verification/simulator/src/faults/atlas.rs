@@ -255,6 +255,8 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         | Fault::StateOutage { .. }
         | Fault::TimeOfDay { .. }
         | Fault::ClockDrift { .. }
+        // Where copies move by themselves, they do at any time.
+        | Fault::Label { .. }
         | Fault::Scrub { .. }
         | Fault::HandOver { .. } => Effect::default(),
     }

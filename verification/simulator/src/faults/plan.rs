@@ -106,6 +106,7 @@ impl<'a> Draw<'a> {
                 place: draw.place(),
                 for_ms: draw.between(1000, 20_000),
             }),
+            (weights.label, Self::label),
             (weights.hand_over, |draw| Fault::HandOver {
                 volume: draw.random.index(draw.shape.volumes.len()),
                 to: draw.node(),
@@ -256,6 +257,11 @@ impl<'a> Draw<'a> {
             others: self.random.below(4) as u32,
             power_cut: self.random.chance(400),
         }
+    }
+
+    fn label(&self) -> Fault {
+        let domains = self.shape.domains.expect("a world without labels has no weight for them");
+        Fault::Label { node: self.node(), labels: domains.labels(self.random) }
     }
 
     fn lose_drives(&self) -> Fault {

@@ -31,6 +31,7 @@ impl Run<'_> {
             self.nodes.stop(node, false);
         }
         self.await_all_servers()?;
+        self.await_apart()?;
         self.await_replaced_copies_gone()?;
         self.await_nothing_lacking(Self::known_lost)?;
         let present = self.present();
