@@ -82,11 +82,13 @@ pub enum Bug {
     CountUnbuilt,
     /// Whoever places or moves copies takes each node for a fault domain of its own, whatever its labels.
     IgnoreLabels,
+    /// What all copies of a block have lost stands as zeroes on a copy that is built or brought up to date.
+    ZeroLost,
 }
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -124,6 +126,7 @@ impl Bug {
         Self::LeaveSlowUnmarked,
         Self::CountUnbuilt,
         Self::IgnoreLabels,
+        Self::ZeroLost,
     ];
 }
 

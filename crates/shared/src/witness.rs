@@ -32,6 +32,10 @@ pub enum Rare {
     CopiesSpread,
     /// Copies were moved to where they share less with others.
     CopiesMovedApart,
+    /// A copy was built from one with damaged blocks.
+    BuiltBesideDamage,
+    /// A copy was built of which a block is lost on all others.
+    LostOnNewCopy,
     /// A write was sent to a copy that was being built, and answered when it counted.
     WriteMetPromotion,
     /// A fence waited for promises to run out.
@@ -84,7 +88,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
@@ -96,6 +100,8 @@ impl Rare {
         Self::CopiesMissed,
         Self::CopiesSpread,
         Self::CopiesMovedApart,
+        Self::BuiltBesideDamage,
+        Self::LostOnNewCopy,
         Self::WriteMetPromotion,
         Self::FenceWaited,
         Self::OutcomeSettled,

@@ -11,6 +11,7 @@ mod forgotten;
 mod liveness;
 mod older_state;
 mod paced_scrub;
+mod rebuilt;
 mod rest;
 mod safety;
 

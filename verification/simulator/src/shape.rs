@@ -247,7 +247,7 @@ impl Shape {
         let (networks, cut_path) = paths(seed);
         let network = NetworkShape { networks, ..NetworkShape::draw(&random) };
         let (domains, labels) = domains_and_labels(seed, nodes);
-        let weights = Weights {
+        let mut weights = Weights {
             clients_cut: clients_cut(seed, &load),
             older_state: older_state(seed),
             hand_over: hand_over(seed),
@@ -257,6 +257,9 @@ impl Shape {
             cut_path,
             ..Weights::draw(&random)
         };
+        if moves_meet_damage(seed) {
+            weights = weights.of_moves_beside_damage();
+        }
         Self {
             drives,
             drive,
@@ -415,6 +418,11 @@ fn grow(seed: u64) -> u32 {
     if random.chance(500) { 0 } else { 1 << random.below(4) }
 }
 
+/// Whether a run is about copies that move while others are damaged. Beside most other faults that is not promised.
+fn moves_meet_damage(seed: u64) -> bool {
+    Random::stream(seed, "moves meet damage", 0).chance(100)
+}
+
 /// The fault domains, if there are any, and where each server stands.
 fn domains_and_labels(seed: u64, nodes: u64) -> (Option<Domains>, Vec<Labels>) {
     let random = Random::stream(seed, "labels", 0);
@@ -526,6 +534,24 @@ impl Weights {
             label: 0,
             cut_path: 0,
             scrub: weight(4),
+        }
+    }
+
+    /// With those faults alone beside which copies may move while something is damaged.
+    fn of_moves_beside_damage(self) -> Self {
+        Self {
+            stop: 4,
+            rot: 16,
+            unreadable: 8,
+            retire: 16,
+            scrub: 16,
+            state_outage: self.state_outage,
+            clock: self.clock,
+            hand_over: self.hand_over,
+            grow: self.grow,
+            label: self.label,
+            clients_cut: self.clients_cut,
+            ..Self::default()
         }
     }
 }

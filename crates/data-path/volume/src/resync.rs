@@ -319,7 +319,10 @@ impl<C: OwnerContext> OwnerInner<C> {
         let geometry = self.membership.borrow().geometry;
         let _lock = self.locks.exclusive(piece.in_volume(geometry)).await;
         self.promised().await?;
-        let parts = self.read_piece(piece).await?;
+        let (parts, was_damaged) = self.read_and_heal(piece).await?;
+        if was_damaged && leg.is_building {
+            witness::reached(Rare::BuiltBesideDamage);
+        }
         let target_states = self.ask_block_states(&page.target, piece).await?;
         self.check_joining(leg)?;
         let mut first = piece.first;
@@ -329,6 +332,9 @@ impl<C: OwnerContext> OwnerInner<C> {
             let already = &target_states[offset..offset + count as usize];
             let is_lost = matches!(part, BlockPart::Lost);
             if is_lost {
+                if leg.is_building {
+                    witness::reached(Rare::LostOnNewCopy);
+                }
                 self.note_lost_page(page.slab, page.page);
             }
             let is_kept = is_lost && !page.is_changed;
@@ -351,6 +357,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             BlockPart::Hole(_) if canary::is_planted(Bug::ForgetTrims) => return Ok(()),
             BlockPart::Hole(_) => Some(Content::Hole),
             BlockPart::Data { data, checksums } => Some(Content::Data { data, checksums }),
+            BlockPart::Lost if canary::is_planted(Bug::ZeroLost) => Some(Content::Hole),
             // The leg shall not show what it held before as if it were the newest.
             BlockPart::Lost => None,
         };
