@@ -80,11 +80,19 @@ pub enum Bug {
     LostWriterGoesOn,
     /// The slabs by which a volume grows count before their copies were made.
     GrowWithoutCopies,
+    /// A copy on a slow drive is left out without being marked stale.
+    LeaveSlowUnmarked,
+    /// Copies that were begun elsewhere take the places of others before they hold what these hold.
+    CountUnbuilt,
+    /// Whoever places or moves copies takes each node for a fault domain of its own, whatever its labels.
+    IgnoreLabels,
+    /// What all copies of a block have lost stands as zeroes on a copy that is built or brought up to date.
+    ZeroLost,
 }
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 40] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -121,6 +129,10 @@ impl Bug {
         Self::SettleByReading,
         Self::LostWriterGoesOn,
         Self::GrowWithoutCopies,
+        Self::LeaveSlowUnmarked,
+        Self::CountUnbuilt,
+        Self::IgnoreLabels,
+        Self::ZeroLost,
     ];
 }
 

@@ -32,6 +32,12 @@ pub enum Rare {
     CopiesMissed,
     /// Copies were moved to fill drives evenly.
     CopiesSpread,
+    /// Copies were moved to where they share less with others.
+    CopiesMovedApart,
+    /// A copy was built from one with damaged blocks.
+    BuiltBesideDamage,
+    /// A copy was built of which a block is lost on all others.
+    LostOnNewCopy,
     /// A write was sent to a copy that was being built, and answered when it counted.
     WriteMetPromotion,
     /// A fence waited for promises to run out.
@@ -86,7 +92,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 39] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
@@ -98,6 +104,9 @@ impl Rare {
         Self::CopiesAbandoned,
         Self::CopiesMissed,
         Self::CopiesSpread,
+        Self::CopiesMovedApart,
+        Self::BuiltBesideDamage,
+        Self::LostOnNewCopy,
         Self::WriteMetPromotion,
         Self::FenceWaited,
         Self::OutcomeSettled,

@@ -36,6 +36,8 @@ pub struct Totals {
     pub events: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
+    /// In how many runs each kind of fault struck.
+    pub runs_with_fault: BTreeMap<&'static str, u64>,
     /// Faults that were not permitted, or met nothing to break.
     pub faults_left_out: u64,
     /// Bits that flipped.
@@ -46,6 +48,8 @@ pub struct Totals {
     pub starts_refused: u64,
     /// How often each of [`Rare::ALL`] was reached.
     pub rare: BTreeMap<Rare, u64>,
+    /// In how many runs each of them was reached.
+    pub runs_with_rare: BTreeMap<Rare, u64>,
 }
 
 impl Totals {
@@ -63,9 +67,11 @@ impl Totals {
         self.starts_refused += outcome.starts_refused;
         for (kind, count) in &outcome.faults {
             *self.faults.entry(kind).or_insert(0) += count;
+            *self.runs_with_fault.entry(kind).or_insert(0) += u64::from(*count > 0);
         }
         for (rare, count) in &outcome.rare {
             *self.rare.entry(*rare).or_insert(0) += count;
+            *self.runs_with_rare.entry(*rare).or_insert(0) += u64::from(*count > 0);
         }
     }
 }

@@ -15,10 +15,12 @@
 //! | the last good copy is never dropped | [`last_copy`] |
 //! | the system comes back to full redundancy by itself, and ends what makes a volume larger | [`redundancy`] |
 //! | a volume never becomes smaller, and is as large as somebody was told | [`growth`] |
+//! | copies are in different sites, racks and chassis, as far as there is room | [`apart`] |
 //! | what stands on the drives is consistent | [`structure`] |
 //! | per operation, round trips, drive writes and flushes are those of the performance model | [`performance`] |
 //! | what a crash has left is recovered to a consistent state, for good | [`recovery`] |
 
+pub mod apart;
 pub mod counted_in_sync;
 pub mod damage;
 pub mod growth;

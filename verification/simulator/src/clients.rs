@@ -128,7 +128,7 @@ impl ClientVolume {
         Choice { kind, sectors: first..(first + count).min(sectors) }
     }
 
-    /// The block that [`change_once`] changes.
+    /// A block of a place where clients like to go.
     pub fn block_changed_once(&self) -> u64 {
         self.zones.borrow()[0].start / BLOCK_SECTORS
     }
@@ -288,12 +288,16 @@ fn whole_blocks(sectors: &Range<u64>) -> Range<u64> {
 /// How often one change is tried.
 const CHANGE_ATTEMPTS: u32 = 200;
 
-/// Writes one block of a place where clients like to go, through a node that is up; or does not, if the drives
-/// have no room.
-pub async fn change_once(volume: Rc<ClientVolume>, node: SimulatedNode, platform: SimulatedPlatform) {
+/// Writes one block, through a node that is up; or does not, if the drives have no room.
+pub async fn change_once(
+    volume: Rc<ClientVolume>,
+    block: u64,
+    node: SimulatedNode,
+    platform: SimulatedPlatform,
+) {
     let random = Rc::new(Random::new(0));
     let client = Client { volume: Rc::clone(&volume), node, platform, random };
-    let start = volume.block_changed_once() * BLOCK_SECTORS;
+    let start = block * BLOCK_SECTORS;
     let choice = Choice { kind: Kind::Write, sectors: start..start + BLOCK_SECTORS };
     for _ in 0..CHANGE_ATTEMPTS {
         if let Ok(device) = client.node.exports().open(&volume.name).await

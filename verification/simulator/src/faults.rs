@@ -13,6 +13,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::labels::Labels;
+
 /// A drive by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DrivePlace {
@@ -122,6 +124,8 @@ pub enum Fault {
     LoseDrives { node: usize, away_ms: u64 },
     /// No fault: an operator retires a drive, and uses it again after a time.
     Retire { place: DrivePlace, for_ms: u64 },
+    /// No fault: somebody says where a server stands.
+    Label { node: usize, labels: Labels },
     /// No fault: a volume is scrubbed.
     Scrub { volume: usize },
     /// No fault: a volume is handed over to another server, which may be down.
@@ -175,6 +179,7 @@ impl Fault {
             Fault::OlderState { .. } => "older state of the cluster",
             Fault::LoseDrives { .. } => "loss of all drives of a server",
             Fault::Retire { .. } => "retired drive",
+            Fault::Label { .. } => "other labels of a server",
             Fault::Scrub { .. } => "scrub",
             Fault::HandOver { .. } => "hand-over",
             Fault::Grow { .. } => "growth of a volume",

@@ -14,6 +14,7 @@ pub mod clients;
 pub mod faults;
 pub mod history;
 pub mod inspection;
+pub mod labels;
 pub mod logbook;
 pub mod measurement;
 pub mod nodes;

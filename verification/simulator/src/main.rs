@@ -226,14 +226,15 @@ fn summary(Results { totals, failed }: &Results, took: Duration) -> String {
         totals.bits_flipped,
         totals.virtual_time.as_secs_f64() / 3600.0,
     );
+    let row = |count: u64, runs: u64, what: &str| format!("  {count:>9}  in {runs:>6} runs  {what}\n");
     for (kind, count) in &totals.faults {
-        text += &format!("  {count:>9}  {kind}\n");
+        text += &row(*count, totals.runs_with_fault[kind], kind);
     }
     text += &format!("  {:>9}  left out\n", totals.faults_left_out);
     let reached = |rare: &Rare| totals.rare.get(rare).copied().unwrap_or(0);
     for rare in &Rare::ALL {
-        let count = reached(rare);
-        text += &format!("  {count:>9}  {rare:?}\n");
+        let runs = totals.runs_with_rare.get(rare).copied().unwrap_or(0);
+        text += &row(reached(rare), runs, &format!("{rare:?}"));
     }
     let never = Rare::ALL.iter().filter(|rare| reached(rare) == 0);
     let never: Vec<String> = never.map(|rare| format!("{rare:?}")).collect();

@@ -18,7 +18,7 @@ use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
     Host, Process, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World, WorldConfig,
 };
-use spandrel_shared::{ClusterId, DriveId, Error, NodeId, SlabGeometry};
+use spandrel_shared::{ClusterId, DriveId, Error, NodeId, Place, SlabGeometry};
 
 /// A node in a simulated world.
 pub type SimulatedNode = Node<SimulatedPlatform, SimulatedStore<SimulatedPlatform>>;
@@ -83,6 +83,8 @@ pub struct NodesWorld {
     crashes: Cell<u64>,
     /// What was decided of drives, and not told yet for certain.
     decisions: Rc<RefCell<BTreeMap<DriveId, DriveState>>>,
+    /// How many things were said of servers that the cluster's state may not have been told.
+    sayings: Rc<Cell<u64>>,
 }
 
 struct Server {
@@ -119,7 +121,8 @@ impl NodesWorld {
         let servers = servers.map(|(index, drives)| Server::new(&world, index, *drives, config.drive));
         let servers = servers.collect();
         let clients = world.start_process_on(&world.add_host("clients"), "clients");
-        let nodes = Self { servers, clients, world, state, crashes: Cell::new(0), decisions: Rc::default() };
+        let (crashes, decisions, sayings) = (Cell::new(0), Rc::default(), Rc::default());
+        let nodes = Self { servers, clients, world, state, crashes, decisions, sayings };
         for index in 0..nodes.count() {
             nodes.start(index);
         }
@@ -331,6 +334,19 @@ impl NodesWorld {
         });
     }
 
+    /// Says where a server stands, as soon as the cluster's state can be told.
+    pub fn label(&self, index: usize, place: Place) {
+        let (sayings, platform) = (Rc::clone(&self.sayings), self.clients.platform());
+        let state = ClusterState::new(self.state.client(u64::MAX, platform.clone()));
+        sayings.set(sayings.get() + 1);
+        self.clients.spawn(async move {
+            while state.set_place(node_id(index), |known| *known = place.clone()).await.is_err() {
+                platform.sleep(DECISION_RETRY).await;
+            }
+            sayings.set(sayings.get() - 1);
+        });
+    }
+
     /// Sets something for the pool, as soon as the cluster's state can be told.
     pub fn change_settings(&self, change: impl Fn(&mut SettingsRecord) + 'static) {
         let platform = self.clients.platform();
@@ -342,9 +358,9 @@ impl NodesWorld {
         });
     }
 
-    /// Whether something was decided of a drive that the cluster's state may not have been told.
+    /// Whether something was decided of a drive, or said of a server, that the cluster's state may not have been told.
     pub fn is_deciding(&self) -> bool {
-        !self.decisions.borrow().is_empty()
+        !self.decisions.borrow().is_empty() || self.sayings.get() > 0
     }
 
     /// Makes a volume, on a node that is up.

@@ -5,11 +5,13 @@
 //! what can come back without them must, within a bound of virtual time. *Rest* (`rest`): all are back, clients
 //! stop, and the copies, the drives and the whole history are judged.
 
+mod apart;
 mod beside_stale;
 mod forgotten;
 mod liveness;
 mod older_state;
 mod paced_scrub;
+mod rebuilt;
 mod rest;
 mod safety;
 
@@ -229,6 +231,7 @@ impl<'a> Run<'a> {
     }
 
     fn carry_out(&mut self) -> Result<(), Finding> {
+        self.label_servers();
         self.make_volumes()?;
         self.advance(50)?;
         let plan = self.plan;

@@ -13,6 +13,7 @@ use spandrel_platform_simulated::{
 };
 use spandrel_shared::RepairShare;
 
+use crate::labels::{Domains, Labels};
 use crate::nodes::SLAB_BYTES;
 
 /// The most servers of a world.
@@ -62,6 +63,12 @@ pub struct Shape {
     /// Within how many seconds everything is read and compared once by itself, if it is.
     #[serde(default)]
     pub scrub_period_s: Option<u32>,
+    /// Where the servers stand when the run begins; empty if nobody says.
+    #[serde(default)]
+    pub labels: Vec<Labels>,
+    /// How many fault domains there are, if any.
+    #[serde(default)]
+    pub domains: Option<Domains>,
     /// [`Knob::ExceptionDistance`](spandrel_shared::knob::Knob), if it is turned.
     #[serde(default)]
     pub exception_distance: Option<u64>,
@@ -209,6 +216,9 @@ pub struct Weights {
     /// Drives are retired, and used again.
     #[serde(default)]
     pub retire: u32,
+    /// Servers are labelled otherwise.
+    #[serde(default)]
+    pub label: u32,
     /// The way between two servers on one of two networks.
     #[serde(default)]
     pub cut_path: u32,
@@ -240,15 +250,20 @@ impl Shape {
         load.pause_us_max = 2 * run_us * workers / one_of(&OPERATIONS);
         let (networks, cut_path) = paths(seed);
         let network = NetworkShape { networks, ..NetworkShape::draw(&random) };
-        let weights = Weights {
+        let (domains, labels) = domains_and_labels(seed, nodes);
+        let mut weights = Weights {
             clients_cut: clients_cut(seed, &load),
             older_state: older_state(seed),
             hand_over: hand_over(seed),
             retire: retire(seed),
             grow: grow(seed),
+            label: if domains.is_some() { label(seed) } else { 0 },
             cut_path,
             ..Weights::draw(&random)
         };
+        if moves_meet_damage(seed) {
+            weights = weights.of_moves_beside_damage();
+        }
         Self {
             drives,
             drive,
@@ -261,6 +276,8 @@ impl Shape {
             rebuild_after_s: rebuild_after_s(seed),
             repair_share: repair_share(seed),
             scrub_period_s: scrub_period_s(seed),
+            labels,
+            domains,
             exception_distance: exception_distance(seed),
             compared_checksum_bits: compared_checksum_bits(seed, &weights),
             weights,
@@ -412,6 +429,25 @@ fn grow(seed: u64) -> u32 {
     if random.chance(500) { 0 } else { 1 << random.below(4) }
 }
 
+/// Whether a run is about copies that move while others are damaged. Beside most other faults that is not promised.
+fn moves_meet_damage(seed: u64) -> bool {
+    Random::stream(seed, "moves meet damage", 0).chance(100)
+}
+
+/// The fault domains, if there are any, and where each server stands.
+fn domains_and_labels(seed: u64, nodes: u64) -> (Option<Domains>, Vec<Labels>) {
+    let random = Random::stream(seed, "labels", 0);
+    let domains = if random.chance(600) { Domains::draw(&random) } else { None };
+    let labels = domains.map(|domains| (0..nodes).map(|_| domains.labels(&random)).collect());
+    (domains, labels.unwrap_or_default())
+}
+
+/// How often servers are labelled otherwise.
+fn label(seed: u64) -> u32 {
+    let random = Random::stream(seed, "label", 0);
+    if random.chance(500) { 0 } else { 1 << random.below(4) }
+}
+
 /// How many networks there are, and how often the way over one of them is cut.
 fn paths(seed: u64) -> (u8, u32) {
     let random = Random::stream(seed, "paths", 0);
@@ -506,6 +542,7 @@ impl Weights {
             hand_over: 0,
             retire: 0,
             grow: 0,
+            label: 0,
             cut_path: 0,
             scrub: weight(4),
         }
@@ -515,6 +552,24 @@ impl Weights {
     fn keep_what_is_confirmed(&self) -> bool {
         let losses = [self.rot, self.stray_writes, self.unreadable, self.lose_drives, self.older_state];
         losses.iter().all(|weight| *weight == 0)
+    }
+
+    /// With those faults alone beside which copies may move while something is damaged.
+    fn of_moves_beside_damage(self) -> Self {
+        Self {
+            stop: 4,
+            rot: 16,
+            unreadable: 8,
+            retire: 16,
+            scrub: 16,
+            state_outage: self.state_outage,
+            clock: self.clock,
+            hand_over: self.hand_over,
+            grow: self.grow,
+            label: self.label,
+            clients_cut: self.clients_cut,
+            ..Self::default()
+        }
     }
 }
 

@@ -107,6 +107,18 @@ fn pools_are_scrubbed_by_themselves_in_some_runs() {
     assert_eq!(Shape::settings_at_rest().scrub_period_s, 0);
 }
 
+/// In about half of the worlds somebody says where servers stand, in some of them again and again.
+#[test]
+fn servers_have_labels_in_some_runs() {
+    let labelled: Vec<Shape> =
+        shapes().map(|(_, shape)| shape).filter(|shape| shape.domains.is_some()).collect();
+    assert!((900..1200).contains(&labelled.len()), "{}", labelled.len());
+    assert!(labelled.iter().all(|shape| shape.labels.len() == shape.nodes()));
+    let changed = labelled.iter().filter(|shape| shape.weights.label > 0).count();
+    assert!((400..600).contains(&changed), "{changed}");
+    assert!(shapes().all(|(_, shape)| shape.domains.is_some() || shape.weights.label == 0));
+}
+
 /// Every kind of fault but the crash is left out of about half of the runs.
 #[test]
 fn kinds_of_faults_are_left_out_of_some_runs() {
@@ -143,6 +155,7 @@ fn all(weights: &Weights) -> Vec<u32> {
         hand_over,
         retire,
         grow,
+        label: _,
         cut_path,
         scrub,
     } = *weights;

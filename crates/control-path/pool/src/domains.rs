@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{FaultDomain, NodeId};
 
 use crate::turns::mix;
@@ -44,7 +45,8 @@ impl PoolView {
             let usable = nodes().zip(paths).filter(|(node, _)| self.takes_copies(node));
             usable.map(|(_, path)| path).collect::<BTreeSet<String>>().len() >= usize::from(copies.max(1))
         };
-        let labelled = FaultDomain::LABELLED.into_iter().filter(has_enough);
+        let counts = |level: &FaultDomain| !canary::is_planted(Bug::IgnoreLabels) && has_enough(level);
+        let labelled = FaultDomain::LABELLED.into_iter().filter(counts);
         labelled.chain([FaultDomain::Node]).collect()
     }
 

@@ -13,7 +13,7 @@
 use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
 use spandrel_shared::{BLOCK_BYTES, DriveId};
 
-use crate::drive_check::check_drive_reads;
+use crate::drive_check::read_place;
 use crate::format::journal::{
     GROUP_BYTES_MAX, Group, GroupHeader, claimed_sequence, decode_group, group_length,
 };
@@ -247,19 +247,12 @@ impl<'a, P: Platform> JournalReader<'a, P> {
         let mut unreadable = Vec::new();
         for (block, into) in bytes.chunks_mut(BLOCK_BYTES).enumerate() {
             let place = offset + (block * BLOCK_BYTES) as u64;
-            match self.drive.read(place, buffers.take(into.len())).await {
+            match read_place(self.platform, self.drive, &self.layout, place, into.len()).await? {
                 Ok(read) => into.copy_from_slice(&read),
                 Err(error) => {
                     tracing::warn!(drive = %self.origin.drive, "{error}");
                     unreadable.push(block);
                 }
-            }
-        }
-        if unreadable.len() * BLOCK_BYTES >= length {
-            check_drive_reads(self.platform, self.drive, &self.layout).await?;
-            // It may have answered nothing for a moment.
-            if let Ok(bytes) = self.drive.read(offset, buffers.take(length)).await {
-                return Ok(Window { first_sector: sector, bytes, unreadable: Vec::new() });
             }
         }
         Ok(Window { first_sector: sector, bytes, unreadable })

@@ -10,7 +10,7 @@ use spandrel_shared::BLOCK_BYTES;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::checksum::BlockChecksum;
 
-use crate::drive_check::check_drive_reads;
+use crate::drive_check::read_place;
 use crate::error::StoreError;
 use crate::format::map::Mapping;
 use crate::layout::Layout;
@@ -181,12 +181,9 @@ impl<P: Platform> Inner<P> {
                 checksums: vec![stretch.checksums[index as usize]],
                 count: 1,
             };
-            match self.read_blocks(single.start.block, 1).await {
+            match self.read_block(single.start.block).await? {
                 Some(data) => self.check_blocks(&single, &data, checksum, parts),
-                None => {
-                    self.check_drive().await?;
-                    parts.push(self.damaged(&single, 0));
-                }
+                None => parts.push(self.damaged(&single, 0)),
             }
         }
         Ok(())
@@ -207,13 +204,22 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    /// A block that cannot be read is damaged if the drive still reads elsewhere.
-    async fn check_drive(&self) -> Result<(), StoreError> {
+    /// A block, or none if it cannot be read although the drive works.
+    async fn read_block(&self, block: u32) -> Result<Option<Buffer>, StoreError> {
         self.check()?;
-        if let Err(error) = check_drive_reads(&self.platform, &self.drive, &self.superblock.layout).await {
-            self.fail(StoreError::Failed(format!("it answers no read any more: {error}")));
+        self.statistics.borrow_mut().reads += 1;
+        let offset = Layout::offset_of(block);
+        let layout = &self.superblock.layout;
+        match read_place(&self.platform, &self.drive, layout, offset, BLOCK_BYTES).await {
+            Ok(Ok(data)) => Ok(Some(data.freeze())),
+            // Unless the drive has failed meanwhile.
+            Ok(Err(_)) => self.check().map(|()| None),
+            Err(error) => {
+                let failure = StoreError::Failed(format!("it answers no read any more: {error}"));
+                self.fail(failure.clone());
+                Err(failure)
+            }
         }
-        self.check()
     }
 
     fn check_blocks(

@@ -16,7 +16,10 @@
 //! A group that is whole but stands behind a gap in the chain proves that the journal was damaged
 //! and not only cut off by a crash: then all copies on the drive are proven only up to the last
 //! mark seen. When groups name a newer root than was found, the maps are lost and all copies start
-//! from nothing. What a copy is proven for stands in the root from then on: the next recovery finds
+//! from nothing. What is unreadable is damaged as well; but a drive that answers nothing any more has failed,
+//! and the recovery ends there: nothing is written down of what it may hold whole (see `drive_check`).
+//!
+//! What a copy is proven for stands in the root from then on: the next recovery finds
 //! nothing damaged any more, and the copy still lacks what was lost, until a resync has made it whole.
 
 use std::cell::{Cell, RefCell};
@@ -32,6 +35,7 @@ use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, Load, NodeId, PAGE_BLOCKS
 
 use crate::allocator::Allocator;
 use crate::commit::JournalState;
+use crate::drive_check::read_place;
 use crate::error::AttachError;
 use crate::foreign;
 use crate::format::FormatError;
@@ -144,7 +148,7 @@ impl<P: Platform> DriveStore<P> {
         let superblock = find_superblock(platform, drive).await?.superblock;
         let state_revision = match Recovery::new(platform, drive, &superblock).find_root().await {
             Ok((root, _)) => root.state_revision,
-            Err(error @ AttachError::Newer(_)) => return Err(error),
+            Err(error @ (AttachError::Newer(_) | AttachError::Drive(_))) => return Err(error),
             Err(_) => 0,
         };
         Ok(DriveIdentity { superblock, state_revision })
@@ -247,6 +251,16 @@ async fn find_superblock<P: Platform>(
     // A drive that has grown holds the second copy where its end was.
     let second_block = first.as_ref().map_or(last_block, |first| u64::from(first.layout.data_end_block()));
     let second = read_superblock(platform, drive, second_block).await;
+    // Where the drive reads the other one, it may have answered nothing for a moment.
+    let (first, second) = match (first, second) {
+        (Err(SuperblockFault::Drive(_)), second @ Ok(_)) => {
+            (read_superblock(platform, drive, 0).await, second)
+        }
+        (first @ Ok(_), Err(SuperblockFault::Drive(_))) => {
+            (first, read_superblock(platform, drive, second_block).await)
+        }
+        both => both,
+    };
     let (superblock, damaged_blocks) = match (first, second) {
         (Ok(first), Ok(second)) if first == second => (first, Vec::new()),
         (Ok(first), _) => {
@@ -355,8 +369,13 @@ impl<'a, P: Platform> Recovery<'a, P> {
         }
     }
 
-    async fn read(&self, offset: u64, length: usize) -> Result<BufferMut, DriveError> {
-        self.drive.read(offset, self.platform.buffers().take(length)).await
+    /// As [`read_place`].
+    async fn read(&self, offset: u64, length: usize) -> Result<Result<BufferMut, DriveError>, DriveError> {
+        let read = read_place(self.platform, self.drive, &self.layout, offset, length).await?;
+        if let Err(error) = &read {
+            tracing::warn!(drive = %self.superblock.drive, "{error}");
+        }
+        Ok(read)
     }
 
     /// The newest whole root, and whether its twin is not whole.
@@ -365,7 +384,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
         let mut roots = Vec::new();
         let mut failure = None;
         for slot in 0..ROOT_SLOTS {
-            let root = match self.read(Layout::offset_of(self.layout.root_slot(slot)), slot_bytes).await {
+            let root = match self.read(Layout::offset_of(self.layout.root_slot(slot)), slot_bytes).await? {
                 Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => continue,
                 Ok(bytes) => match Root::decode(&bytes, self.superblock.drive) {
                     Ok(root) => Some(root),
@@ -386,8 +405,10 @@ impl<'a, P: Platform> Recovery<'a, P> {
             }
         }
         let newest = roots.iter().max_by_key(|root| root.generation).cloned();
-        let no_root = || AttachError::Damaged("no root of the drive's maps is whole".to_owned());
-        let newest = newest.ok_or_else(|| failure.map_or_else(no_root, AttachError::Drive))?;
+        let newest = newest.ok_or_else(|| {
+            let why = failure.map_or_else(String::new, |error| format!(": {error}"));
+            AttachError::Damaged(format!("no root of the drive's maps is whole{why}"))
+        })?;
         let twins = roots.iter().filter(|root| root.generation == newest.generation).count();
         Ok((newest, twins < 2))
     }
@@ -525,7 +546,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
         if !(self.layout.data_first_block..self.layout.data_end_block()).contains(&pointer.block) {
             return Ok(None);
         }
-        Ok(self.read(Layout::offset_of(pointer.block), BLOCK_BYTES).await.ok())
+        Ok(self.read(Layout::offset_of(pointer.block), BLOCK_BYTES).await?.ok())
     }
 
     /// Applies the journal from the root's position on.
@@ -538,14 +559,14 @@ impl<'a, P: Platform> Recovery<'a, P> {
             newest_generation = newest_generation.max(group.header.root_generation);
             let Some(confirmed) = last.replace(group) else { continue };
             if canary::is_planted(Bug::RollDamageBack) {
-                self.judge(&confirmed).await;
+                self.judge(&confirmed).await?;
                 continue;
             }
             self.apply_confirmed(&confirmed);
         }
         if let Some(group) = last.filter(|_| !canary::is_planted(Bug::RollLastGroupBack)) {
             self.report.groups_replayed += 1;
-            self.judge(&group).await;
+            self.judge(&group).await?;
             if self.report.blocks_in_doubt > 0 {
                 witness::reached(Rare::JournalTailTorn);
             }
@@ -579,18 +600,19 @@ impl<'a, P: Platform> Recovery<'a, P> {
     }
 
     /// Applies the last group block by block, as far as its data are there.
-    async fn judge(&mut self, group: &Group) {
+    async fn judge(&mut self, group: &Group) -> Result<(), DriveError> {
         for record in &group.records {
             let (Record::Write(mapping) | Record::Heal(mapping)) = record else {
                 self.state.apply(record);
                 continue;
             };
             let is_write = matches!(record, Record::Write(_));
-            let matches = self.data_matches(mapping).await;
+            let matches = self.data_matches(mapping).await?;
             for part in parts_of(mapping, &matches) {
                 self.apply_part(part, is_write);
             }
         }
+        Ok(())
     }
 
     /// Applies a part of a record whose data are there, or lists it as in doubt.
@@ -612,13 +634,13 @@ impl<'a, P: Platform> Recovery<'a, P> {
     }
 
     /// For each block of a record: whether its data are on the drive.
-    async fn data_matches(&self, mapping: &MappingRecord) -> Vec<bool> {
+    async fn data_matches(&self, mapping: &MappingRecord) -> Result<Vec<bool>, DriveError> {
         let mut matches = vec![false; mapping.checksums.len()];
         let Some(slab) = self.state.slabs.get(mapping.slab_slot) else {
             // Removed in a later group; nothing is applied.
-            return vec![true; mapping.checksums.len()];
+            return Ok(vec![true; mapping.checksums.len()]);
         };
-        let Some(volume) = self.state.volumes.get(slab.volume_slot) else { return matches };
+        let Some(volume) = self.state.volumes.get(slab.volume_slot) else { return Ok(matches) };
         let checksum = BlockChecksum::new(volume.volume, slab.slab);
         for ((block, mapping), matches) in mapping.mappings().zip(&mut matches) {
             // A heal that undoes a write may name no block; it needs no data.
@@ -626,12 +648,12 @@ impl<'a, P: Platform> Recovery<'a, P> {
                 *matches = true;
                 continue;
             };
-            if let Ok(data) = self.read(Layout::offset_of(physical), BLOCK_BYTES).await {
+            if let Ok(data) = self.read(Layout::offset_of(physical), BLOCK_BYTES).await? {
                 *matches =
                     checksum.of(block, &data) == mapping.checksum || canary::is_planted(Bug::TrustTornTail);
             }
         }
-        matches
+        Ok(matches)
     }
 
     /// The journal is damaged: writes above the last mark seen, and exceptions below it, may be

@@ -594,6 +594,60 @@ fn a_drive_whose_superblocks_cannot_be_read_has_failed_and_is_not_damaged() {
     assert!(matches!(refused, Err(AttachError::Drive(_))), "{refused:?}");
 }
 
+/// A crash has left maps, confirmed groups, and a last one.
+fn crashed_with_maps_and_groups() -> Machine {
+    let machine = detached();
+    let (store, _) = machine.attach().unwrap();
+    machine.run(move |platform| async move {
+        for block in 10..20 {
+            let content = 5000 + u64::from(block);
+            write_block(&platform, &store, key(1, 0), block, version(1, content), content).await.unwrap();
+        }
+    });
+    machine.restart();
+    machine
+}
+
+/// What fails for a moment may all be there: an attach that meets it ends, or finds everything whole. In no case does
+/// it leave less behind than there was.
+#[test]
+fn a_drive_that_answers_nothing_for_a_moment_of_an_attach_is_not_damaged() {
+    let crashed = crashed_with_maps_and_groups().drive.snapshot();
+    let (mut given_up, mut attached) = (0, 0);
+    for moment in 0..200_u64 {
+        let machine = Machine::with_image(1, drive_config(24), crashed.clone());
+        let dying = machine.drive.clone();
+        let outcome = machine.run(move |platform| async move {
+            let drive = open(&platform).await;
+            let failing = async {
+                platform.sleep(Duration::from_micros(40 * moment)).await;
+                dying.die();
+                platform.sleep(Duration::from_micros(50 + 37 * (moment % 20))).await;
+                dying.revive();
+            };
+            let attaching = DriveStore::attach(&platform, drive, 0);
+            futures_util::future::join(attaching, failing).await.0.map(|(_, report)| report)
+        });
+        match outcome {
+            Err(AttachError::Drive(_)) => given_up += 1,
+            Err(other) => panic!("after {moment} moments: {other}"),
+            Ok(report) => {
+                attached += 1;
+                assert_eq!((report.structures_damaged, report.blocks_lost), (0, 0), "{moment}: {report:?}");
+                assert_eq!((report.blocks_in_doubt, &report.unproven[..]), (0, &[][..]), "{moment}");
+            }
+        }
+        machine.restart();
+        let (store, report) = machine.attach().unwrap();
+        assert_eq!((report.structures_damaged, report.blocks_lost), (0, 0), "{moment}: {report:?}");
+        assert_eq!((report.blocks_in_doubt, &report.unproven[..]), (0, &[][..]), "{moment}");
+        let slot = store.find_slab(volume(1), SlabIndex(0)).unwrap().slot;
+        let seen = machine.run(move |_| async move { read_all(&store, slot, 20).await });
+        assert_eq!(seen[10..], (10..20).map(|block| Seen::Content(5000 + block)).collect::<Vec<_>>());
+    }
+    assert!(given_up >= 20 && attached >= 20, "{given_up} given up, {attached} attached");
+}
+
 #[test]
 fn a_recovery_tells_how_much_of_the_journal_it_has_replayed() {
     let (machine, store) = Machine::attached(1, drive_config(24));

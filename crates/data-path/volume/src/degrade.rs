@@ -71,6 +71,13 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 let silent = owner.silent_nodes(&mut missing_since);
                 let mut doubtful = owner.doubtful_legs(&silent);
                 let slow = if doubtful.is_empty() { owner.slow_leg_to_take_out() } else { None };
+                let slow = slow.filter(|slow| {
+                    let is_left_unmarked = canary::is_planted(Bug::LeaveSlowUnmarked);
+                    if is_left_unmarked {
+                        owner.set_leg_state(slow.leg, LegState::Stale);
+                    }
+                    !is_left_unmarked
+                });
                 doubtful.extend(slow.map(|slow| slow.leg));
                 if doubtful.is_empty() {
                     owner.forget_refusal();

@@ -151,9 +151,18 @@ impl<C: OwnerContext> OwnerInner<C> {
         piece: SlabRange,
         read_for: ReadFor,
     ) -> Result<Vec<BlockPart>, OwnerError> {
+        Ok(self.read_and_heal(piece, read_for).await?.0)
+    }
+
+    /// The same; says as well whether the copy that was read first had damaged blocks.
+    pub(crate) async fn read_and_heal(
+        &self,
+        piece: SlabRange,
+        read_for: ReadFor,
+    ) -> Result<(Vec<BlockPart>, bool), OwnerError> {
         let (source, parts) = self.read_from_any(piece, read_for).await?;
         if !parts.iter().any(|part| matches!(part, CopyPart::Damaged { .. })) {
-            return Ok(parts.into_iter().map(CopyPart::into_good).collect());
+            return Ok((parts.into_iter().map(CopyPart::into_good).collect(), false));
         }
         let mut good = Vec::with_capacity(parts.len());
         let mut block = piece.first;
@@ -167,7 +176,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
             block += count;
         }
-        Ok(good)
+        Ok((good, true))
     }
 
     /// Reads one block that `first` could not give from another copy, and heals it there.

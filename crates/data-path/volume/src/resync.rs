@@ -157,7 +157,10 @@ impl<C: OwnerContext> OwnerInner<C> {
         if !canary::is_planted(Bug::CopyUndrained) {
             self.drain(leg, LegState::Joining).await?;
         }
-        let pages = self.pages_to_copy(&members, since).await?;
+        let mut pages = self.pages_to_copy(&members, since).await?;
+        if leg.is_building && canary::is_planted(Bug::CountUnbuilt) {
+            pages.clear();
+        }
         self.update_progress(leg, |progress| progress.pages_total = pages.len() as u64);
         let skipped = usize::from(canary::is_planted(Bug::PromoteBeforeLastPage));
         let pages = &pages[..pages.len().saturating_sub(skipped)];
@@ -411,13 +414,19 @@ impl<C: OwnerContext> OwnerInner<C> {
         let geometry = self.membership.borrow().geometry;
         let _lock = self.locks.exclusive(piece.in_volume(geometry)).await;
         self.promised().await?;
-        let parts = self.read_piece(piece, ReadFor::Repair).await?;
+        let (parts, was_damaged) = self.read_and_heal(piece, ReadFor::Repair).await?;
+        if was_damaged && leg.is_building {
+            witness::reached(Rare::BuiltBesideDamage);
+        }
         self.check_joining(leg)?;
         let mut first = piece.first;
         for part in parts {
             let count = part.count();
             let is_lost = matches!(part, BlockPart::Lost);
             if is_lost {
+                if leg.is_building {
+                    witness::reached(Rare::LostOnNewCopy);
+                }
                 self.note_lost_page(page.slab, page.page);
             }
             if !is_lost || page.is_changed {
@@ -439,6 +448,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             BlockPart::Hole(_) if canary::is_planted(Bug::ForgetTrims) => return Ok(()),
             BlockPart::Hole(_) => Some(Content::Hole),
             BlockPart::Data { data, checksums } => Some(Content::Data { data, checksums }),
+            BlockPart::Lost if canary::is_planted(Bug::ZeroLost) => Some(Content::Hole),
             // The leg shall not show what it held before as if it were the newest.
             BlockPart::Lost => None,
         };

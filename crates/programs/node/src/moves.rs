@@ -316,12 +316,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         };
         begin_moves(&mut pool.view, &volume, &plan.moves);
         moving.note(&plan, basis, now, wanted.optimize.filter(|_| !replaces));
-        if !plan.moves.is_empty() {
-            match replaces {
-                true if wanted.misses_drives => witness::reached(Rare::CopiesMissed),
-                true => {}
-                false => witness::reached(Rare::CopiesSpread),
-            }
+        if !plan.moves.is_empty() && replaces && wanted.misses_drives {
+            witness::reached(Rare::CopiesMissed);
         }
         plan.moves
     }
@@ -375,6 +371,9 @@ fn place_nothing_on(view: &mut PoolView, drives: &BTreeSet<DriveId>) {
 /// out, what lies unevenly. Where others of these copies are to begin and not this node, not all was looked at.
 fn plan_spreading(pool: &mut Pool, volume: &PlacedVolume, evens_out: bool, turn: u64) -> MovesPlan {
     let apart = plan_apart(&pool.view, volume, MOVES_AT_ONCE, turn);
+    if !apart.moves.is_empty() {
+        witness::reached(Rare::CopiesMovedApart);
+    }
     if !apart.moves.is_empty() || !evens_out {
         return apart;
     }
@@ -384,6 +383,9 @@ fn plan_spreading(pool: &mut Pool, volume: &PlacedVolume, evens_out: bool, turn:
     }
     let balance = plan_balance(&pool.view, volume, spread_max, turn);
     pool.to_spread = pool.to_spread.saturating_sub(balance.moves.len() as u64);
+    if !balance.moves.is_empty() {
+        witness::reached(Rare::CopiesSpread);
+    }
     MovesPlan { is_cut_short: apart.is_cut_short || balance.is_cut_short, ..balance }
 }
 

@@ -8,13 +8,16 @@
 //! - Clocks that drift by up to 0.05 % (promises take 1 % off for that), and any jump of the time of
 //!   day. A monotonic clock that leaps without time having passed is a broken machine, and not promised.
 //! - Drives that hang, are slow, fail and come back.
-//! - Drives that are retired and used again: copies move meanwhile. Not beside damage, see there.
-//! - Volumes that grow. Not beside damage either: their new slabs may come to lie where it is.
+//! - Drives that are retired and used again: copies move meanwhile. Beside damage only if that shows, see there.
+//! - Volumes that grow. The same: their new slabs may come to lie where the damage is.
 //! - *Damage*: flipped bits, unreadable blocks, writes that a drive loses or misdirects, drives that
 //!   are lost or come back as they were before their last attach. Promised as long as each slab keeps one good copy. So
 //!   while a server is damaged, every slab must have an in-sync copy on a server that is neither
 //!   damaged nor *exposed* to another fault that may make its copies stale. And while one is cut off and goes on, the
-//!   state must show as alive those who keep it from marking the others.
+//!   state must show as alive those who keep it from marking the others. While copies may move, any server may be
+//!   the one that keeps a slab: so then all others are neither damaged nor exposed, every copy is in sync, and the
+//!   damage is flipped bits or unreadable blocks, which show. A slab has at most one copy on the damaged server then,
+//!   wherever its copies go.
 //! - A cluster's state that was restored from an older backup while all servers were off: it is refused, and
 //!   nothing changes, as long as on every server a drive that works has recorded a newer one. Drives record it
 //!   with their checkpoints, so one from directly before the power cut may pass for the newest. What nodes do
@@ -67,8 +70,17 @@ pub struct Atlas {
 pub struct Damage {
     /// Some content may be wrong.
     pub content: bool,
+    /// Something was confirmed and is not there, and nothing shows it.
+    pub has_strayed: bool,
     /// Drives that are gone, for a time or for ever.
     pub drives_lost: BTreeSet<DriveId>,
+}
+
+impl Damage {
+    /// Whether all that is wrong shows.
+    fn is_plain(&self) -> bool {
+        !self.has_strayed && self.drives_lost.is_empty()
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -92,8 +104,7 @@ struct Effect {
 }
 
 impl Atlas {
-    /// Nothing was injected so far. `keeps_itself` says whether copies move without anybody asking for it: nothing is
-    /// damaged then.
+    /// Nothing was injected so far. `keeps_itself` says whether copies move without anybody asking for it.
     pub fn new(keeps_itself: bool) -> Self {
         Self { moves_until_ms: if keeps_itself { u64::MAX } else { 0 }, ..Self::default() }
     }
@@ -105,8 +116,8 @@ impl Atlas {
         if damaged.is_empty() {
             return true;
         }
-        // The copy that keeps a slab could be moved to a server that something is about to happen to.
-        if effect.moves || self.moves_until_ms > surroundings.now_ms {
+        let moves = effect.moves || self.moves_until_ms > surroundings.now_ms;
+        if moves && !self.may_move_beside_damage(fault, surroundings) {
             return false;
         }
         // The true drive comes back, and until then nothing is promised but to wait for it, or for the
@@ -127,6 +138,11 @@ impl Atlas {
         // the state shows that they are alive.
         let acts = effect.acts || active.values().any(|acts| *acts);
         let others = (0..surroundings.up.len()).filter(sheltered).count();
+        // The copy that keeps a slab could be moved to a server that something is about to happen to. So nothing is, but
+        // to the damaged one, which gets one copy of a slab at most.
+        if moves && others + damaged.len() < surroundings.up.len() {
+            return false;
+        }
         let entries_lapse = effect.entries_lapse || self.entries_lapse_until_ms > surroundings.now_ms;
         if acts && (others < 2 || entries_lapse) {
             return false;
@@ -141,12 +157,27 @@ impl Atlas {
         })
     }
 
+    /// Whether what is damaged, and what `fault` damages, is such that copies may be moved meanwhile: drives are there and
+    /// hold what was confirmed, but for blocks that show that they are damaged. All copies are in sync, or one that keeps a
+    /// slab might go to the damaged server before another one is.
+    fn may_move_beside_damage(&self, fault: &Fault, surroundings: &Surroundings<'_>) -> bool {
+        let is_plain = !fault.is_damage() || matches!(fault, Fault::Rot { .. } | Fault::Unreadable { .. });
+        let nothing_strayed = self.damaged.values().all(|damage| damage.is_plain());
+        let lacks_nothing = |volume: &VolumeMembership| {
+            let mut standing =
+                volume.sets.iter().flat_map(|set| &set.members).filter(|member| !member.building);
+            standing.all(|member| volume.is_in_sync(member))
+        };
+        is_plain && nothing_strayed && surroundings.volumes.iter().all(lacks_nothing)
+    }
+
     /// `fault` was injected. `drives_lost` are the drives that it took away.
     pub fn note(&mut self, fault: &Fault, drives_lost: &[DriveId], surroundings: &Surroundings<'_>) {
         let effect = effect_of(fault, surroundings);
         if let Some(node) = effect.damages {
             let damage = self.damaged.entry(node).or_default();
             damage.content |= drives_lost.is_empty();
+            damage.has_strayed |= matches!(fault, Fault::StrayWrite { .. });
             damage.drives_lost.extend(drives_lost);
         }
         let until_ms = surroundings.now_ms.saturating_add(effect.lasts_ms).saturating_add(AFTERMATH_MS);
@@ -255,6 +286,8 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         | Fault::StateOutage { .. }
         | Fault::TimeOfDay { .. }
         | Fault::ClockDrift { .. }
+        // Where copies move by themselves, they do at any time.
+        | Fault::Label { .. }
         | Fault::Scrub { .. }
         | Fault::HandOver { .. } => Effect::default(),
     }

@@ -228,3 +228,48 @@ fn content_stays_suspect_when_a_lost_drive_is_forgotten() {
     atlas.content_is_whole(0);
     assert!(atlas.damaged().is_empty());
 }
+
+/// Whatever moves, a slab has one copy on the damaged server at most, and nothing happens to the others.
+#[test]
+fn copies_move_beside_damage_that_shows_if_nothing_else_happens() {
+    let world = World::new(4);
+    let retire = Fault::Retire { place: place(1), for_ms: 1000 };
+    let grow = Fault::Grow { volume: 0, blocks: 8 };
+    for moving in [&retire, &grow] {
+        assert!(after(&[rot(0)], &world).permits(moving, &world.at(0)), "{moving:?}");
+        let atlas = after(&[moving.clone(), rot(0)], &world);
+        assert!(atlas.permits(&stop(0), &world.at(0)), "the damaged one");
+        assert!(
+            !atlas.permits(&stop(1), &world.at(0)),
+            "a copy may have come to be the only other one there"
+        );
+        assert!(!atlas.permits(&stop(3), &world.at(0)), "it holds nothing yet");
+        assert!(!after(&[stop(3), moving.clone()], &world).permits(&rot(0), &world.at(0)));
+        assert!(after(&[stop(0), moving.clone()], &world).permits(&rot(0), &world.at(0)), "the same one");
+    }
+    let mut atlas = Atlas::new(true);
+    assert!(atlas.permits(&rot(0), &world.at(0)), "they move all the time");
+    atlas.note(&rot(0), &[], &world.at(0));
+    assert!(!atlas.permits(&stop(1), &world.at(0)));
+    assert!(!atlas.permits(&rot(1), &world.at(0)), "one place at a time");
+}
+
+#[test]
+fn no_copies_move_beside_what_does_not_show_or_is_gone() {
+    let world = World::new(4);
+    let retire = Fault::Retire { place: place(1), for_ms: 1000 };
+    let stray = Fault::StrayWrite { place: place(0), misdirected: false };
+    let unreadable = Fault::Unreadable { place: place(0), blocks: 3 };
+    assert!(after(&[unreadable.clone()], &world).permits(&retire, &world.at(0)));
+    for gone in [stray, Fault::LoseDrives { node: 0, away_ms: 0 }] {
+        assert!(!after(&[gone.clone()], &world).permits(&retire, &world.at(20_000)), "{gone:?}");
+        assert!(!after(&[retire.clone()], &world).permits(&gone, &world.at(0)), "{gone:?}");
+        assert!(!Atlas::new(true).permits(&gone, &world.at(0)), "{gone:?}");
+    }
+    let lacking = World { volumes: vec![marked(volume(&[&[0, 1, 2]]), 1)], ..World::new(4) };
+    assert!(after(&[unreadable], &lacking).permits(&rot(0), &lacking.at(0)));
+    assert!(
+        !after(&[rot(0)], &lacking).permits(&retire, &lacking.at(0)),
+        "the last whole copy could go to n1"
+    );
+}

@@ -260,6 +260,7 @@ impl Injector {
             Fault::Scrub { .. }
             | Fault::HandOver { .. }
             | Fault::Grow { .. }
+            | Fault::Label { .. }
             | Fault::OlderState { .. }
             | Fault::Retire { .. } => {}
             _ => return self.disturb_drive(nodes, fault, newest_value, now_ms),

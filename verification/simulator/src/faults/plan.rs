@@ -14,6 +14,14 @@ const TOGETHER_MS: u64 = 30;
 /// A volume grows by at most so much at once: its last slab is filled, and one or two come.
 const GROWTH_BLOCKS_MAX: u64 = 3 * SLAB_BYTES / (2 * BLOCK_BYTES as u64);
 
+/// How long a write takes at least, and about how long a flush, in microseconds.
+const WRITE_US_MIN: u64 = 15;
+const FLUSH_US: u64 = 500;
+
+/// A drive that takes so many times as long as usual needs some seconds for what is read of it at once when it is
+/// attached.
+const FACTOR_MAX: u64 = 20_000;
+
 /// A fault and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedFault {
@@ -98,6 +106,7 @@ impl<'a> Draw<'a> {
                 place: draw.place(),
                 for_ms: draw.between(1000, 20_000),
             }),
+            (weights.label, Self::label),
             (weights.hand_over, |draw| Fault::HandOver {
                 volume: draw.random.index(draw.shape.volumes.len()),
                 to: draw.node(),
@@ -216,10 +225,22 @@ impl<'a> Draw<'a> {
 
     fn drive_slow(&self) -> Fault {
         let (place, for_ms) = (self.place(), self.short_or_long());
-        match self.random.chance(500) {
-            true => Fault::DriveHangs { place, for_ms },
-            false => Fault::DriveSlow { place, factor: self.between(2, 300) as u32, for_ms },
+        match self.random.below(4) {
+            0 => Fault::DriveHangs { place, for_ms },
+            1 => Fault::DriveSlow { place, factor: self.between(2, 300) as u32, for_ms },
+            // So slow, and for so long, that its copies are taken out where enough others stay.
+            _ => {
+                Fault::DriveSlow { place, factor: self.hopeless_factor(), for_ms: self.between(5000, 20_000) }
+            }
         }
+    }
+
+    /// A drive that takes so many times as long as usual needs one or a few seconds for what clients write.
+    fn hopeless_factor(&self) -> u32 {
+        let write_us = self.shape.drive.write_us_max.midpoint(WRITE_US_MIN);
+        let flush_us = if self.shape.drive.volatile_cache { FLUSH_US } else { 0 };
+        let factor = self.between(1_000_000, 4_000_000) / (write_us + flush_us);
+        factor.min(FACTOR_MAX) as u32
     }
 
     fn drive_fails(&self) -> Fault {
@@ -236,6 +257,11 @@ impl<'a> Draw<'a> {
             others: self.random.below(4) as u32,
             power_cut: self.random.chance(400),
         }
+    }
+
+    fn label(&self) -> Fault {
+        let domains = self.shape.domains.expect("a world without labels has no weight for them");
+        Fault::Label { node: self.node(), labels: domains.labels(self.random) }
     }
 
     fn lose_drives(&self) -> Fault {

@@ -15,6 +15,7 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         | Fault::StateCutOff { node, .. }
         | Fault::TimeOfDay { node, .. }
         | Fault::ClockDrift { node, .. }
+        | Fault::Label { node, .. }
         | Fault::LoseDrives { node, .. } => (vec![node], None, None),
         Fault::Cut { from, to, .. } | Fault::CutPath { from, to, .. } | Fault::SlowLink { from, to, .. } => {
             (vec![from, to], None, None)
@@ -95,7 +96,7 @@ fn every_kind_is_drawn_and_those_without_weight_are_not() {
         }
         kinds.extend(of_plan);
     }
-    assert_eq!(kinds.len(), 32, "{kinds:?}");
+    assert_eq!(kinds.len(), 33, "{kinds:?}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use spandrel_platform_simulated::DriveImage;
 use spandrel_shared::{BLOCK_BYTES, SlabIndex, VolumeId};
 
 use super::{Finding, Run, finding};
-use crate::clients;
+use crate::clients::{self, ClientVolume};
 use crate::faults::DrivePlace;
 use crate::inspection::inspect_image;
 
@@ -25,10 +25,17 @@ const SLOWNESS: u32 = 50;
 /// A slab all of whose copies are there and in sync.
 pub(super) struct HealthySlab {
     pub(super) volume: VolumeId,
-    slab: SlabIndex,
+    pub(super) slab: SlabIndex,
     /// The copy that becomes stale.
     pub(super) stale: DrivePlace,
-    others: Vec<DrivePlace>,
+    pub(super) others: Vec<DrivePlace>,
+}
+
+impl HealthySlab {
+    /// Where all of its copies are.
+    pub(super) fn places(&self) -> impl Iterator<Item = DrivePlace> {
+        self.others.iter().copied().chain([self.stale])
+    }
 }
 
 impl Run<'_> {
@@ -98,13 +105,23 @@ impl Run<'_> {
 
     /// One change by a client, which the server that is away misses.
     pub(super) fn change_once(&self, chosen: &HealthySlab) -> Result<(), Finding> {
+        self.change_block(chosen, self.client_of(chosen).block_changed_once())
+    }
+
+    /// The volume of a slab, as clients see it.
+    pub(super) fn client_of(&self, chosen: &HealthySlab) -> Rc<ClientVolume> {
         let volume = self.volumes.iter().find(|volume| volume.id == chosen.volume);
-        let client = Rc::clone(&volume.expect("a volume of this run").client);
+        Rc::clone(&volume.expect("a volume of this run").client)
+    }
+
+    /// A client writes a block of the volume.
+    pub(super) fn change_block(&self, chosen: &HealthySlab, block: u64) -> Result<(), Finding> {
+        let client = self.client_of(chosen);
         let server = chosen.others[0].node;
         let (Some(node), Some(process)) = (self.nodes.node(server), self.nodes.process(server)) else {
             return Err(finding("rest")(format!("n{} is not up", server + 1)));
         };
-        let changing = clients::change_once(client, node, process.platform());
+        let changing = clients::change_once(client, block, node, process.platform());
         process.block_on(changing).map_err(|end| finding("rest")(format!("nothing is changed: {end:?}")))
     }
 
@@ -132,7 +149,7 @@ impl Run<'_> {
 
     /// The slab's blocks on a drive: where each is, and what it holds. Those that the journal's last group
     /// brought are left out: if one is damaged, the power may have gone before it was written.
-    fn blocks_on(
+    pub(super) fn blocks_on(
         &self,
         place: DrivePlace,
         chosen: &HealthySlab,

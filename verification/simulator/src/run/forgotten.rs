@@ -17,7 +17,7 @@ const SLAB_BLOCKS: u64 = SLAB_BYTES / BLOCK_BYTES as u64;
 const TRIED_PER_MILLE: u32 = 300;
 
 /// How long a drive has had nothing to do when all is durable on it.
-const AT_REST_MS: u64 = 2500;
+pub(super) const AT_REST_MS: u64 = 2500;
 
 impl Run<'_> {
     /// See the module's head.

@@ -31,7 +31,10 @@ impl Run<'_> {
             self.nodes.stop(node, false);
         }
         self.await_all_servers()?;
-        self.await_replaced_copies_gone()?;
+        self.await_apart()?;
+        if self.has_moved() {
+            self.await_replaced_copies_gone()?;
+        }
         self.await_nothing_lacking(Self::known_lost)?;
         let present = self.present();
         for volume in self.volume_ids() {
@@ -43,6 +46,7 @@ impl Run<'_> {
         self.find_new_damage(&present)?;
         self.find_by_paced_scrub(&present)?;
         self.find_damage_beside_stale()?;
+        self.find_damage_by_building()?;
         self.find_forgotten_write()?;
         self.find_damage_after_power_cut(&present)?;
         self.read_all_back()?;
@@ -63,11 +67,11 @@ impl Run<'_> {
         self.await_nothing_lacking(|run| run.lacking(&present))
     }
 
-    /// Nothing remains of copies that were moved away, or made for a growth that was taken back. Where there was none of that, there is nothing to look for.
-    fn await_replaced_copies_gone(&mut self) -> Result<(), Finding> {
+    /// Nothing remains of copies that were moved away, or made for a growth that was taken back.
+    pub(super) fn await_replaced_copies_gone(&mut self) -> Result<(), Finding> {
         let mut left = None;
         for _ in 0..REPLACED_SECONDS_MAX {
-            left = if self.has_moved() { self.replaced_copy()? } else { None };
+            left = self.replaced_copy()?;
             if left.is_none() {
                 break;
             }
@@ -76,6 +80,7 @@ impl Run<'_> {
         left.map_or(Ok(()), |what| Err(finding("replaced copies")(what)))
     }
 
+    /// Whether copies may have been moved away, or made in vain.
     fn has_moved(&self) -> bool {
         let moves =
             |planned: &PlannedFault| matches!(planned.fault, Fault::Retire { .. } | Fault::Grow { .. });

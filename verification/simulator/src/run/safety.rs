@@ -43,6 +43,10 @@ impl Run<'_> {
                 self.bring_older_state(in_order, away_ms, for_ms)?
             }
             Fault::Grow { volume, blocks } => self.grow(volume, blocks).then(|| fault.kind()),
+            Fault::Label { node, labels } => {
+                self.nodes.label(node, labels.place());
+                Some(fault.kind())
+            }
             Fault::Retire { place, for_ms } => {
                 self.injector.retire(&self.nodes, self.drives[&place], now_ms + for_ms);
                 Some(fault.kind())
