@@ -4,7 +4,7 @@
 //! a small pool, with all the arithmetic on sizes that nobody has checked before. What is planned fits.
 
 // The program is no library, and its forms name nothing else of it.
-#[expect(dead_code, reason = "the forms of answers are not read here")]
+#[expect(dead_code, unused_imports, reason = "the forms of answers are not read here")]
 #[path = "../../../../crates/programs/spandrel/src/admin/api.rs"]
 mod api;
 
