@@ -210,13 +210,6 @@ async fn a_drive_says_what_is_the_matter_with_it() {
     assert_eq!(states(&told(&old)), "Stale Metadata");
     assert!(has(&told(&old).why, "does not use it: DRIVE_IS_OLD: an old image"), "{:?}", told(&old));
 
-    let foreign =
-        facts_with_report(|report| report.failure = Some("DRIVE_FOREIGN: an ext4 file system".to_owned()))
-            .await;
-    assert_eq!(states(&told(&foreign)), "Unrecognized Metadata");
-    assert!(has(&told(&foreign).why, "does not use it: DRIVE_FOREIGN: an ext4"), "{:?}", told(&foreign));
-    assert!(!has(&told(&foreign).may, "clean"), "nobody is told to wipe it: {:?}", told(&foreign));
-
     let damaged = facts_with_report(|report| report.blocks_damaged = 2).await;
     assert_eq!(states(&told(&damaged)), "IO Error");
     assert!(has(&told(&damaged).why, "blocks on it are damaged"), "{:?}", told(&damaged));
