@@ -7,6 +7,9 @@
 //! [`scale`] (what size costs).
 //! `owners` is a smaller world, of owners without nodes, for rules that need a hand on single requests.
 
+// The futures of a whole cluster are nested deeply: those of clients hold those of owners, replicas and drives.
+#![recursion_limit = "256"]
+
 pub mod campaign;
 pub mod canaries;
 pub mod checkers;
