@@ -25,10 +25,20 @@ pub struct PoolDrive {
 /// Sites, racks and chassis, the widest first.
 const KINDS: usize = 3;
 
-/// What all have in common that are in one domain of a kind; none where nobody knows.
-fn domain_of(place: &Place, kind: usize) -> Option<Vec<Option<&str>>> {
+/// The kinds of labels by which domains are told apart.
+struct Kinds {
+    /// Those of which every node with drives has a label.
+    known: Vec<usize>,
+    /// Those of them of which there are enough.
+    counting: Vec<usize>,
+}
+
+/// What all have in common that are in one domain of a kind; none where nobody knows. A wider label tells domains apart
+/// only if all nodes have it.
+fn domain_of<'a>(place: &'a Place, kind: usize, known: &[usize]) -> Option<Vec<&'a str>> {
     let labels = [&place.site, &place.rack, &place.chassis].map(|label| label.as_deref());
-    labels[kind].map(|_| labels[..=kind].to_vec())
+    let wider = known.iter().filter(|wider| **wider < kind).filter_map(|wider| labels[*wider]);
+    labels[kind].map(|own| wider.chain([own]).collect())
 }
 
 /// Looks at all slabs of all volumes, when no copy is on its way.
@@ -48,7 +58,7 @@ pub fn check(volumes: &[VolumeMembership], drives: &BTreeMap<DriveId, PoolDrive>
     let with_room: Vec<DriveId> =
         drives.iter().filter(|(drive, known)| has_room(drive, known)).map(|(drive, _)| *drive).collect();
     for volume in volumes {
-        let kinds = kinds_that_count(drives, usize::from(volume.record.copies));
+        let kinds = Kinds::of(drives, usize::from(volume.record.copies));
         for (set, slab) in volume.sets.iter().zip(0..) {
             if let Some((from, to)) = farther(set, drives, &with_room, &kinds) {
                 return Err(format!(
@@ -61,16 +71,20 @@ pub fn check(volumes: &[VolumeMembership], drives: &BTreeMap<DriveId, PoolDrive>
     Ok(())
 }
 
-/// The kinds of which every node with drives has a label, and of which there are enough for so many copies.
-fn kinds_that_count(drives: &BTreeMap<DriveId, PoolDrive>, copies: usize) -> Vec<usize> {
-    let counts = |kind: &usize| {
-        let domains = |usable: bool| {
-            let of_kind = drives.values().filter(move |drive| drive.is_usable || !usable);
-            of_kind.map(|drive| domain_of(&drive.place, *kind)).collect::<BTreeSet<_>>()
+impl Kinds {
+    /// Those that tell so many copies apart.
+    fn of(drives: &BTreeMap<DriveId, PoolDrive>, copies: usize) -> Self {
+        let is_known =
+            |kind: &usize| drives.values().all(|drive| domain_of(&drive.place, *kind, &[]).is_some());
+        let known: Vec<usize> = (0..KINDS).filter(is_known).collect();
+        let has_enough = |kind: &usize| {
+            let usable = drives.values().filter(|drive| drive.is_usable);
+            let domains = usable.map(|drive| domain_of(&drive.place, *kind, &known)).collect::<BTreeSet<_>>();
+            domains.len() >= copies
         };
-        !domains(false).contains(&None) && domains(true).len() >= copies
-    };
-    (0..KINDS).filter(counts).collect()
+        let counting = known.iter().copied().filter(has_enough).collect();
+        Self { known, counting }
+    }
 }
 
 /// A copy of a slab and a drive where it would be farther from the others.
@@ -78,7 +92,7 @@ fn farther(
     set: &CopySet,
     drives: &BTreeMap<DriveId, PoolDrive>,
     with_room: &[DriveId],
-    kinds: &[usize],
+    kinds: &Kinds,
 ) -> Option<(DriveId, DriveId)> {
     let holders: Vec<DriveId> = set.members.iter().map(|member| member.drive).collect();
     let now = spread(&holders, drives, kinds)?;
@@ -94,13 +108,14 @@ fn farther(
 }
 
 /// Over how many domains of each kind that counts drives are spread; none if one of them is unknown.
-fn spread(holders: &[DriveId], drives: &BTreeMap<DriveId, PoolDrive>, kinds: &[usize]) -> Option<Vec<usize>> {
+fn spread(holders: &[DriveId], drives: &BTreeMap<DriveId, PoolDrive>, kinds: &Kinds) -> Option<Vec<usize>> {
     let places: Option<Vec<&Place>> =
         holders.iter().map(|drive| drives.get(drive).map(|known| &known.place)).collect();
     let places = places?;
-    let domains =
-        |kind: &usize| places.iter().map(|place| domain_of(place, *kind)).collect::<BTreeSet<_>>().len();
-    Some(kinds.iter().map(domains).collect())
+    let domains = |kind: &usize| {
+        places.iter().map(|place| domain_of(place, *kind, &kinds.known)).collect::<BTreeSet<_>>().len()
+    };
+    Some(kinds.counting.iter().map(domains).collect())
 }
 
 #[cfg(test)]

@@ -260,10 +260,10 @@ fn no_copies_move_beside_what_does_not_show_or_is_gone() {
     let retire = Fault::Retire { place: place(1), for_ms: 1000 };
     let stray = Fault::StrayWrite { place: place(0), misdirected: false };
     let unreadable = Fault::Unreadable { place: place(0), blocks: 3 };
-    assert!(after(&[unreadable.clone()], &world).permits(&retire, &world.at(0)));
+    assert!(after(std::slice::from_ref(&unreadable), &world).permits(&retire, &world.at(0)));
     for gone in [stray, Fault::LoseDrives { node: 0, away_ms: 0 }] {
-        assert!(!after(&[gone.clone()], &world).permits(&retire, &world.at(20_000)), "{gone:?}");
-        assert!(!after(&[retire.clone()], &world).permits(&gone, &world.at(0)), "{gone:?}");
+        assert!(!after(std::slice::from_ref(&gone), &world).permits(&retire, &world.at(20_000)), "{gone:?}");
+        assert!(!after(std::slice::from_ref(&retire), &world).permits(&gone, &world.at(0)), "{gone:?}");
         assert!(!Atlas::new(true).permits(&gone, &world.at(0)), "{gone:?}");
     }
     let lacking = World { volumes: vec![marked(volume(&[&[0, 1, 2]]), 1)], ..World::new(4) };

@@ -7,8 +7,6 @@
 //! that may be incomplete and is damaged on every copy that lists it has these taken out. Damaged maps, which a restart
 //! shows, meet moves under faults (see the atlas).
 
-use std::collections::BTreeMap;
-
 use spandrel_cluster::DriveState;
 use spandrel_platform::Platform;
 use spandrel_shared::BLOCK_BYTES;
@@ -60,7 +58,7 @@ impl Run<'_> {
 
     /// Damages one block on all copies of a slab, if there is one that all have.
     fn damage_on_all(&mut self, chosen: &HealthySlab) -> Result<Option<u32>, Finding> {
-        let mut on_all: Vec<(DrivePlace, BTreeMap<u32, (u64, Vec<u8>)>)> = Vec::new();
+        let mut on_all = Vec::new();
         for place in chosen.places() {
             on_all.push((place, self.blocks_on(place, chosen)?));
         }
