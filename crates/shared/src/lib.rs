@@ -24,5 +24,5 @@ pub use identity::{ClusterId, CopyId, DriveId, NodeId, ProcessIncarnation, Volum
 pub use load::{FlowCounts, Load, LoadCounts};
 pub use moves::Move;
 pub use place::{FaultDomain, Place};
-pub use repair_share::RepairShare;
+pub use repair_share::{PIECES_WHILE_QUIET, RepairShare};
 pub use version::{ConfigurationVersion, Epoch, Version};

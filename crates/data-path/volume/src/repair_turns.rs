@@ -16,14 +16,10 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use spandrel_platform::sync::{OneshotSender, oneshot};
 use spandrel_platform::{Instant, Platform};
-use spandrel_shared::RepairShare;
+use spandrel_shared::{PIECES_WHILE_QUIET, RepairShare};
 
 /// For how long clients have to be silent until repair takes all.
 const QUIET_TIME: Duration = Duration::from_secs(1);
-
-/// How many turns there are while clients are quiet: 16 MiB under way, as a drive whose flush takes milliseconds is kept busy
-/// only by what is flushed together.
-pub(crate) const TURNS_WHILE_QUIET: usize = 256;
 
 /// How long a turn lasts at most: much longer than a drive that is well takes for a piece.
 const TURN_TIME_MAX: Duration = Duration::from_millis(500);
@@ -77,7 +73,7 @@ impl RepairTurns {
     }
 
     async fn take(&self, now: Instant, share: RepairShare) -> Turn {
-        let at_once = if self.is_quiet(now) { TURNS_WHILE_QUIET } else { share.pieces_at_once() };
+        let at_once = if self.is_quiet(now) { PIECES_WHILE_QUIET } else { share.pieces_at_once() };
         self.inner.at_once.set(at_once);
         let (sender, receiver) = oneshot();
         self.inner.waiting.borrow_mut().push_back(sender);

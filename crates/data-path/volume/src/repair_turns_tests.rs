@@ -5,9 +5,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use spandrel_platform::{Executor, Instant};
-use spandrel_shared::RepairShare;
+use spandrel_shared::{PIECES_WHILE_QUIET, RepairShare};
 
-use super::{QUIET_TIME, RepairTurns, TURNS_WHILE_QUIET, Turn};
+use super::{QUIET_TIME, RepairTurns, Turn};
 
 /// Turns that were given, in their order.
 type Given = Rc<RefCell<Vec<(u32, Turn)>>>;
@@ -69,15 +69,15 @@ fn many_more_turns_are_taken_while_clients_are_silent() {
     assert_eq!(node.given().len(), 2);
     let later = start + QUIET_TIME;
     node.ask(299, later, RepairShare::Low);
-    assert_eq!(node.given().len(), TURNS_WHILE_QUIET);
+    assert_eq!(node.given().len(), PIECES_WHILE_QUIET);
     node.turns.note_client();
     node.ask(300, later + Duration::from_millis(1), RepairShare::Low);
-    for left in (2..TURNS_WHILE_QUIET).rev() {
+    for left in (2..PIECES_WHILE_QUIET).rev() {
         node.end_first();
         assert_eq!(node.given().len(), left, "what is being copied goes on, and nothing else begins");
     }
     node.end_first();
-    let next = TURNS_WHILE_QUIET as u32;
+    let next = PIECES_WHILE_QUIET as u32;
     assert_eq!(node.given(), [next - 1, next], "the next in line");
 }
 

@@ -35,21 +35,20 @@ use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::knob::{self, Knob};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
+use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, PAGE_BLOCKS, PIECES_WHILE_QUIET, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
 use crate::membership::{Leg, LegId, LegState, Member, MembershipChange};
 use crate::missed::{BlockSet, MissedInPage};
 use crate::owner::{OwnerError, OwnerInner};
 use crate::read::{BlockPart, ReadFor};
-use crate::repair_turns::TURNS_WHILE_QUIET;
 use crate::write::Content;
 
 /// Blocks that are copied, or compared, under one lock, at most: 64 KiB.
 const PIECE_BLOCKS_MAX: u32 = 16;
 
 /// Pages of a leg that are under way at the same time, each with a piece at a time: as many as there are turns at most.
-const PAGES_AT_ONCE: usize = TURNS_WHILE_QUIET;
+const PAGES_AT_ONCE: usize = PIECES_WHILE_QUIET;
 
 /// Copies that are said to be whole at the same time.
 const COPIES_AT_ONCE: usize = 32;

@@ -5,9 +5,9 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use spandrel_shared::Error;
 use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
+use spandrel_shared::{Error, PIECES_WHILE_QUIET};
 
 use crate::admin::api::{
     self, Job, JobKind, Optimize, Optimized, PoolDetails, PoolSettings, PoolSettingsChange,
@@ -195,7 +195,7 @@ fn render_settings(settings: &PoolSettings) -> String {
         false => "balance  copies are spread only when asked for (`spandrel pool optimize`)\n",
     };
     text += &format!(
-        "repair   {}: {} of 64 KiB at once on each node while clients are served, 16 while none are\n",
+        "repair   {}: {} of 64 KiB at once on each node while clients are served, {PIECES_WHILE_QUIET} while none are\n",
         settings.repair_share,
         counted(settings.repair_share.pieces_at_once() as u64, "piece"),
     );
