@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How many pieces of 64 KiB are copied at the same time while no client asks for anything: 16 MiB under way, as a drive whose
-/// flush takes milliseconds is kept busy only by what is flushed together.
+/// How many pieces of 64 KiB are copied at the same time at most while no client asks for anything: 16 MiB under way, as a drive
+/// whose flush takes milliseconds is kept busy only by what is flushed together.
 pub const PIECES_WHILE_QUIET: usize = 256;
 
 /// A share of the work, in five steps, as Storage Spaces Direct has them: each doubles what is copied at the same time.

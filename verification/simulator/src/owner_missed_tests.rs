@@ -1,5 +1,6 @@
 //! What a copy has missed is copied and nothing else: as the owner has seen it, or as the contents show.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use spandrel_shared::canary::{self, Bug};
@@ -140,4 +141,28 @@ fn a_resync_that_is_interrupted_goes_on_where_it_was() {
     assert!((2..=3).contains(&behind), "block 30, those of page 1, and not 10 and 20 again: {behind}");
     assert!(rules.are_the_same());
     rules.assert_all_recover(2, 30, 6);
+}
+
+/// What breaks off the copying of one page breaks off that of all others: what each of them lacks is remembered.
+#[test]
+fn all_pages_that_were_being_copied_lack_the_same_as_before_when_one_of_them_fails() {
+    let _blind = BlindChecksums::put_on();
+    let rules = Rules::with_missed(6, &[10, 20, 520]);
+    let fills = Rc::new(Cell::new(0));
+    let count = Rc::clone(&fills);
+    rules.owners.judge(move |node, request| match request {
+        ReplicaRequest::Write { version, .. } if node == 2 && *version == Version::ZERO => {
+            count.set(count.get() + 1);
+            Fate::Late(Duration::from_secs(20))
+        }
+        _ => Fate::Carry,
+    });
+    rules.owners.start(2, false);
+    rules.until("both pages are being copied", || fills.get() == 2);
+    rules.owners.stop(2, false);
+    rules.owners.judge_no_more();
+    rules.until("it has fallen back", || rules.leg(2) == LegState::Stale);
+    rules.bring_back();
+    assert!(rules.are_the_same());
+    rules.assert_all_recover(2, 520, 6);
 }

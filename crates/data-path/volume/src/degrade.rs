@@ -350,25 +350,21 @@ impl<C: OwnerContext> OwnerInner<C> {
     fn adopt_legs(&self, membership: &Membership, change: &MembershipChange) {
         let present = membership.legs();
         let mut legs = self.legs.borrow_mut();
-        let is_serving = self.phase.get() == Phase::Serving;
         let mut set = |leg: LegId, state: LegState| {
-            let Some(node) = present.get(&leg) else { return };
-            let former = legs.insert(leg, Leg { node: *node, state });
-            // What copies hold that are in sync is certain only once the take-over has compared them.
-            let was_in_sync = former.is_some_and(|former| former.state == LegState::InSync);
-            if state == LegState::Stale && was_in_sync && is_serving {
-                let versions = self.versions.borrow();
-                let is_forgetful = canary::is_planted(Bug::ForgetUnderWay);
-                self.missed.begin(leg, versions.under_way().filter(|_| !is_forgetful));
-            }
+            let node = *present.get(&leg)?;
+            legs.insert(leg, Leg { node, state }).map(|former| former.state)
         };
         match change {
             MembershipChange::MarkStale(marks) => {
-                marks.keys().for_each(|drive| set(LegId::standing(*drive), LegState::Stale));
+                for (drive, since) in marks {
+                    let leg = LegId::standing(*drive);
+                    let former = set(leg, LegState::Stale);
+                    self.note_marked(leg, former, *since);
+                }
             }
             MembershipChange::Promote(leg) => {
                 let standing = LegId::standing(leg.drive);
-                set(standing, LegState::InSync);
+                let _ = set(standing, LegState::InSync);
                 let mut accepted_by = self.accepted_by.borrow_mut();
                 if let Some(process) = accepted_by.get(leg).copied() {
                     accepted_by.entry(standing).or_insert(process);
@@ -377,7 +373,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             MembershipChange::Settle(stale) => {
                 for leg in present.keys().filter(|leg| !leg.is_building) {
                     let is_stale = stale.contains(&leg.drive);
-                    set(*leg, if is_stale { LegState::Stale } else { LegState::InSync });
+                    let _ = set(*leg, if is_stale { LegState::Stale } else { LegState::InSync });
                 }
             }
             MembershipChange::Build(_) | MembershipChange::Abandon(_) => {}
@@ -388,6 +384,20 @@ impl<C: OwnerContext> OwnerInner<C> {
             legs.entry(leg).or_insert(Leg { node, state: LegState::Stale });
         }
         self.missed.retain(|leg| legs.get(&leg).is_some_and(|leg| leg.state != LegState::InSync));
+    }
+
+    /// From now on it is known what a leg may miss that was in sync and is marked as of this ownership's own versions. What it lacks
+    /// from before that nobody has seen: so it is as long as a take-over has not compared the copies, where one was found to
+    /// lack what it had confirmed, and where a drive proves less than it had.
+    fn note_marked(&self, leg: LegId, former: Option<LegState>, since: Version) {
+        let is_serving = self.phase.get() == Phase::Serving;
+        if former == Some(LegState::InSync) && is_serving && since.epoch == self.epoch {
+            let versions = self.versions.borrow();
+            let is_forgetful = canary::is_planted(Bug::ForgetUnderWay);
+            self.missed.begin(leg, versions.under_way().filter(|_| !is_forgetful));
+        } else {
+            self.missed.distrust(leg);
+        }
     }
 
     /// Tells all copies the mark once the volume has fallen idle. Nobody waits for the answers: one that

@@ -68,6 +68,34 @@ pub(crate) struct MissedInPage {
     pub(crate) blocks: BlockSet,
 }
 
+/// A page that is being copied. What was taken is missed again, unless all of it was copied: also if whoever copies is
+/// stopped half way.
+pub(crate) struct TakenPage<'a> {
+    from: &'a MissedBlocks,
+    leg: LegId,
+    slab: SlabIndex,
+    page: u32,
+    /// What was known.
+    pub(crate) missed: MissedInPage,
+    is_whole: bool,
+}
+
+impl TakenPage<'_> {
+    /// All of it was copied.
+    pub(crate) fn made_whole(mut self) {
+        self.is_whole = true;
+    }
+}
+
+impl Drop for TakenPage<'_> {
+    fn drop(&mut self) {
+        self.from.change(self.leg, self.slab, self.page, |page| match self.is_whole {
+            true => page.is_known = true,
+            false => page.blocks.extend(&self.missed.blocks),
+        });
+    }
+}
+
 /// What the legs may have missed.
 #[derive(Default)]
 pub(crate) struct MissedBlocks {
@@ -126,23 +154,23 @@ impl MissedBlocks {
         }
     }
 
-    /// What is known of a page that is about to be copied. What is noted of it from now on is noted anew.
-    pub(crate) fn take(&self, leg: LegId, slab: SlabIndex, page: u32) -> MissedInPage {
+    /// A leg lacks something that this owner has not seen: nothing is known of its pages any more, but that what is noted may be
+    /// missing.
+    pub(crate) fn distrust(&self, leg: LegId) {
+        if let Some(missed) = self.legs.borrow_mut().get_mut(&leg) {
+            missed.others_are_known = false;
+            missed.pages.iter_mut().flat_map(BTreeMap::values_mut).for_each(|page| page.is_known = false);
+        }
+    }
+
+    /// Takes what is known of a page that is about to be copied. What is noted of it from now on is noted anew.
+    pub(crate) fn take(&self, leg: LegId, slab: SlabIndex, page: u32) -> TakenPage<'_> {
         let take = |page: &mut MissedInPage| MissedInPage {
             is_known: page.is_known,
             blocks: std::mem::take(&mut page.blocks),
         };
-        self.change(leg, slab, page, take).unwrap_or_default()
-    }
-
-    /// The page was not copied after all: what was taken is missed yet.
-    pub(crate) fn put_back(&self, leg: LegId, slab: SlabIndex, page: u32, taken: &MissedInPage) {
-        self.change(leg, slab, page, |page| page.blocks.extend(&taken.blocks));
-    }
-
-    /// What was taken of the page was copied.
-    pub(crate) fn made_whole(&self, leg: LegId, slab: SlabIndex, page: u32) {
-        self.change(leg, slab, page, |page| page.is_known = true);
+        let missed = self.change(leg, slab, page, take).unwrap_or_default();
+        TakenPage { from: self, leg, slab, page, missed, is_whole: false }
     }
 
     fn change<T>(

@@ -30,13 +30,13 @@ fn a_leg_that_fell_out_lacks_what_was_under_way_and_what_came_since() {
     missed.note(piece(1, PAGE_BLOCKS - 1, 2));
     let known = |blocks| MissedInPage { is_known: true, blocks };
     assert_eq!(
-        missed.take(LEG, SlabIndex(0), 0),
+        missed.take(LEG, SlabIndex(0), 0).missed,
         known(set([3, 4])),
         "block 7 was written while it was in sync"
     );
-    assert_eq!(missed.take(LEG, SlabIndex(1), 0), known(set([PAGE_BLOCKS - 1])));
-    assert_eq!(missed.take(LEG, SlabIndex(1), 1), known(set([0])));
-    assert_eq!(missed.take(LEG, SlabIndex(2), 5), known(set([])));
+    assert_eq!(missed.take(LEG, SlabIndex(1), 0).missed, known(set([PAGE_BLOCKS - 1])));
+    assert_eq!(missed.take(LEG, SlabIndex(1), 1).missed, known(set([0])));
+    assert_eq!(missed.take(LEG, SlabIndex(2), 5).missed, known(set([])));
 }
 
 #[test]
@@ -45,11 +45,11 @@ fn of_a_leg_that_was_out_already_a_page_is_known_once_it_was_made_whole() {
     missed.follow(LEG);
     missed.note(piece(0, 9, 1));
     let taken = missed.take(LEG, SlabIndex(0), 0);
-    assert_eq!(taken, MissedInPage { is_known: false, blocks: set([9]) });
+    assert_eq!(taken.missed, MissedInPage { is_known: false, blocks: set([9]) });
     missed.note(piece(0, 10, 1));
-    missed.made_whole(LEG, SlabIndex(0), 0);
-    assert_eq!(missed.take(LEG, SlabIndex(0), 0), MissedInPage { is_known: true, blocks: set([10]) });
-    assert!(!missed.take(LEG, SlabIndex(0), 1).is_known);
+    taken.made_whole();
+    assert_eq!(missed.take(LEG, SlabIndex(0), 0).missed, MissedInPage { is_known: true, blocks: set([10]) });
+    assert!(!missed.take(LEG, SlabIndex(0), 1).missed.is_known);
 }
 
 #[test]
@@ -58,17 +58,20 @@ fn what_was_not_copied_after_all_is_missed_yet() {
     missed.begin(LEG, [piece(0, 3, 1)].into_iter());
     let taken = missed.take(LEG, SlabIndex(0), 0);
     missed.note(piece(0, 4, 1));
-    missed.put_back(LEG, SlabIndex(0), 0, &taken);
-    assert_eq!(missed.take(LEG, SlabIndex(0), 0), MissedInPage { is_known: true, blocks: set([3, 4]) });
+    drop(taken);
+    assert_eq!(
+        missed.take(LEG, SlabIndex(0), 0).missed,
+        MissedInPage { is_known: true, blocks: set([3, 4]) }
+    );
 }
 
 #[test]
 fn nothing_is_known_of_a_leg_that_is_not_followed_or_was_in_sync_since() {
     let missed = MissedBlocks::default();
-    assert!(!missed.take(LEG, SlabIndex(0), 0).is_known);
+    assert!(!missed.take(LEG, SlabIndex(0), 0).missed.is_known);
     missed.begin(LEG, std::iter::empty());
     missed.retain(|leg| leg != LEG);
-    assert!(!missed.take(LEG, SlabIndex(0), 0).is_known);
+    assert!(!missed.take(LEG, SlabIndex(0), 0).missed.is_known);
 }
 
 #[test]
@@ -80,7 +83,18 @@ fn what_becomes_too_much_is_forgotten_and_unknown_then() {
         missed.note(piece(page / pages_per_slab, page % pages_per_slab * PAGE_BLOCKS, 1));
     }
     for slab in [0, PAGES_MAX as u32 / pages_per_slab] {
-        missed.made_whole(LEG, SlabIndex(slab), 0);
-        assert_eq!(missed.take(LEG, SlabIndex(slab), 0), MissedInPage::default());
+        missed.take(LEG, SlabIndex(slab), 0).made_whole();
+        assert_eq!(missed.take(LEG, SlabIndex(slab), 0).missed, MissedInPage::default());
     }
+}
+
+#[test]
+fn of_a_leg_that_lacks_what_nobody_has_seen_nothing_is_known_but_what_was_noted() {
+    let missed = MissedBlocks::default();
+    missed.begin(LEG, [piece(0, 3, 1)].into_iter());
+    missed.distrust(LEG);
+    assert_eq!(missed.take(LEG, SlabIndex(0), 0).missed, MissedInPage { is_known: false, blocks: set([3]) });
+    assert!(!missed.take(LEG, SlabIndex(4), 0).missed.is_known);
+    missed.take(LEG, SlabIndex(4), 0).made_whole();
+    assert!(missed.take(LEG, SlabIndex(4), 0).missed.is_known);
 }

@@ -88,6 +88,8 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     /// What the legs that are not in sync may have missed.
     pub(crate) missed: MissedBlocks,
     pub(crate) lost: RefCell<LostPages>,
+    /// Whether all slabs are being compared, as a scrub has found a copy that lacks writes.
+    pub(crate) is_comparing: Cell<bool>,
     /// Writes that were sent to joining legs and not answered yet.
     pub(crate) unawaited: RefCell<BTreeMap<LegId, u64>>,
     own: Weak<OwnerInner<C>>,
@@ -187,6 +189,7 @@ impl<C: OwnerContext> Owner<C> {
             resync: RefCell::default(),
             missed: MissedBlocks::default(),
             lost: RefCell::default(),
+            is_comparing: Cell::new(false),
             unawaited: RefCell::default(),
             membership: RefCell::new(membership),
             own: own.clone(),

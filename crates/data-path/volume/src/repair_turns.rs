@@ -1,7 +1,8 @@
 //! How much is copied at the same time to bring copies back, by all owners of a node together.
 //!
 //! Whoever copies a piece takes a turn first. There are as many as the repair share says while clients ask something of the
-//! node's volumes, and many more while nobody does: what is idle may as well be used. There is always one, so no repair
+//! node's volumes, and many more while nobody does: what is idle may as well be used. But the drives may be those of volumes
+//! that other nodes serve: so there are more only as long as pieces do not take long. There is always one, so no repair
 //! stands because of clients. Who takes long waits for something else than a drive, like a write or a node that is
 //! about to be given up: its turn passes on meanwhile, so no volume's trouble holds up the repair of another.
 //!
@@ -21,8 +22,17 @@ use spandrel_shared::{PIECES_WHILE_QUIET, RepairShare};
 /// For how long clients have to be silent until repair takes all.
 const QUIET_TIME: Duration = Duration::from_secs(1);
 
+/// While clients are quiet there is one turn more for each piece that took less than this,
+const PIECE_TIME_SHORT: Duration = Duration::from_millis(50);
+
+/// and half as many when one took more than this: who else uses the drive then waits for that long.
+const PIECE_TIME_LONG: Duration = Duration::from_millis(100);
+
 /// How long a turn lasts at most: much longer than a drive that is well takes for a piece.
 const TURN_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// How many turns there are at least while clients are quiet.
+const PIECES_WHILE_QUIET_MIN: usize = 16;
 
 /// The turns of a node. Cheap to clone; all clones are the same.
 #[derive(Clone, Default)]
@@ -42,6 +52,11 @@ struct Inner {
     client_requests: Cell<u64>,
     /// What that was when it was looked at last, and since when it has been that.
     quiet_since: Cell<Option<(u64, Instant)>>,
+    /// By how many turns there are more than at least while clients are quiet, and when they were halved last.
+    more_while_quiet: Cell<usize>,
+    halved: Cell<Option<Instant>>,
+    /// Whether turns are being given: those that come back meanwhile are given by whoever does that.
+    is_giving: Cell<bool>,
 }
 
 /// Leave to copy a piece. Passed on when it is dropped.
@@ -63,7 +78,11 @@ impl RepairTurns {
         work: impl Future<Output = T>,
     ) -> T {
         let turn = self.take(platform.now(), share).await;
-        match select(pin!(work), pin!(platform.sleep(TURN_TIME_MAX))).await {
+        let begun = platform.now();
+        let (work, turn_ends) = (pin!(work), pin!(platform.sleep(TURN_TIME_MAX)));
+        let worked = select(work, turn_ends).await;
+        self.note_piece(begun, platform.now());
+        match worked {
             Either::Left((done, _)) => done,
             Either::Right(((), work)) => {
                 drop(turn);
@@ -72,9 +91,22 @@ impl RepairTurns {
         }
     }
 
+    /// A piece was copied, or has taken as long as a turn lasts.
+    fn note_piece(&self, begun: Instant, now: Instant) {
+        let (took, more) = (now.since(begun), self.inner.more_while_quiet.get());
+        let may_halve = self.inner.halved.get().is_none_or(|halved| begun >= halved);
+        if took < PIECE_TIME_SHORT {
+            self.inner.more_while_quiet.set((more + 1).min(PIECES_WHILE_QUIET - PIECES_WHILE_QUIET_MIN));
+        } else if took > PIECE_TIME_LONG && may_halve {
+            // Those that were under way with it tell nothing new.
+            self.inner.halved.set(Some(now));
+            self.inner.more_while_quiet.set(more / 2);
+        }
+    }
+
     async fn take(&self, now: Instant, share: RepairShare) -> Turn {
-        let at_once = if self.is_quiet(now) { PIECES_WHILE_QUIET } else { share.pieces_at_once() };
-        self.inner.at_once.set(at_once);
+        let while_quiet = PIECES_WHILE_QUIET_MIN + self.inner.more_while_quiet.get();
+        self.inner.at_once.set(if self.is_quiet(now) { while_quiet } else { share.pieces_at_once() });
         let (sender, receiver) = oneshot();
         self.inner.waiting.borrow_mut().push_back(sender);
         self.give();
@@ -93,12 +125,16 @@ impl RepairTurns {
     }
 
     fn give(&self) {
+        if self.inner.is_giving.replace(true) {
+            return;
+        }
         while self.inner.taken.get() < self.inner.at_once.get() {
-            let Some(first) = self.inner.waiting.borrow_mut().pop_front() else { return };
+            let Some(first) = self.inner.waiting.borrow_mut().pop_front() else { break };
             self.inner.taken.set(self.inner.taken.get() + 1);
             // If nobody waits for it any more, it comes back at once.
             first.send(Turn { turns: self.clone() });
         }
+        self.inner.is_giving.set(false);
     }
 }
 

@@ -4,10 +4,11 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use spandrel_platform::sync::oneshot;
 use spandrel_platform::{Executor, Instant};
 use spandrel_shared::{PIECES_WHILE_QUIET, RepairShare};
 
-use super::{QUIET_TIME, RepairTurns, Turn};
+use super::{PIECES_WHILE_QUIET_MIN, QUIET_TIME, RepairTurns, Turn};
 
 /// Turns that were given, in their order.
 type Given = Rc<RefCell<Vec<(u32, Turn)>>>;
@@ -61,7 +62,7 @@ fn as_many_as_the_share_says_copy_at_once_and_the_others_follow_in_order() {
 }
 
 #[test]
-fn many_more_turns_are_taken_while_clients_are_silent() {
+fn more_turns_are_taken_while_clients_are_silent_and_pieces_are_quick() {
     let node = Node::new();
     let start = Instant::from_nanoseconds(5);
     node.turns.note_client();
@@ -69,9 +70,14 @@ fn many_more_turns_are_taken_while_clients_are_silent() {
     assert_eq!(node.given().len(), 2);
     let later = start + QUIET_TIME;
     node.ask(299, later, RepairShare::Low);
+    assert_eq!(node.given().len(), PIECES_WHILE_QUIET_MIN);
+    for _ in 0..300 {
+        node.turns.note_piece(later, later + Duration::from_millis(10));
+    }
+    node.ask(300, later, RepairShare::Low);
     assert_eq!(node.given().len(), PIECES_WHILE_QUIET);
     node.turns.note_client();
-    node.ask(300, later + Duration::from_millis(1), RepairShare::Low);
+    node.ask(301, later + Duration::from_millis(1), RepairShare::Low);
     for left in (2..PIECES_WHILE_QUIET).rev() {
         node.end_first();
         assert_eq!(node.given().len(), left, "what is being copied goes on, and nothing else begins");
@@ -79,6 +85,34 @@ fn many_more_turns_are_taken_while_clients_are_silent() {
     node.end_first();
     let next = PIECES_WHILE_QUIET as u32;
     assert_eq!(node.given(), [next - 1, next], "the next in line");
+}
+
+/// Several pieces that were slow together halve the turns once.
+#[test]
+fn turns_become_fewer_when_pieces_take_long() {
+    let node = Node::new();
+    let start = Instant::from_nanoseconds(5);
+    (0..300).for_each(|_| node.turns.note_piece(start, start + Duration::from_millis(10)));
+    let slow = start + Duration::from_millis(150);
+    (0..9).for_each(|_| node.turns.note_piece(start, slow));
+    assert_eq!(node.turns.inner.more_while_quiet.get(), (PIECES_WHILE_QUIET - PIECES_WHILE_QUIET_MIN) / 2);
+    let slower = slow + Duration::from_millis(500);
+    (0..9).for_each(|_| node.turns.note_piece(slow, slower));
+    assert_eq!(node.turns.inner.more_while_quiet.get(), (PIECES_WHILE_QUIET - PIECES_WHILE_QUIET_MIN) / 4);
+}
+
+#[test]
+fn many_that_do_not_wait_any_more_are_passed_over() {
+    let node = Node::new();
+    let start = Instant::from_nanoseconds(5);
+    node.ask(0, start, RepairShare::VeryLow);
+    for _ in 0..100_000 {
+        let (sender, _) = oneshot();
+        node.turns.inner.waiting.borrow_mut().push_back(sender);
+    }
+    node.ask(1, start, RepairShare::VeryLow);
+    node.end_first();
+    assert_eq!(node.given(), [1]);
 }
 
 #[test]

@@ -181,10 +181,13 @@ impl<C: OwnerContext> OwnerInner<C> {
         since.filter(|_| !leg.is_building).unwrap_or(Version::ZERO)
     }
 
-    /// Whether the leg is not brought back yet, since its drive was slow and nobody needs it.
+    /// Whether the leg is not brought back yet, since its drive was slow and nobody needs it. What is being built there has
+    /// no other place, and is built.
     fn rests(&self, leg: LegId, now: Instant) -> bool {
         let is_in_sync = |_, other: &Leg| other.state == LegState::InSync;
-        self.context.slow_drives().rests(leg.drive, now) && self.has_two_beside(leg, is_in_sync)
+        !leg.is_building
+            && self.context.slow_drives().rests(leg.drive, now)
+            && self.has_two_beside(leg, is_in_sync)
     }
 
     fn members_of(&self, leg: LegId) -> Vec<(SlabIndex, Member)> {
@@ -279,7 +282,8 @@ impl<C: OwnerContext> OwnerInner<C> {
                 let is_changed =
                     source.version > since || (differ && !canary::is_planted(Bug::ResyncBySourceAlone));
                 if is_changed || own.lost_blocks > 0 {
-                    pages.push(PageToCopy { slab: *slab, page, target: *target, is_changed });
+                    let is_explained = source.version > since;
+                    pages.push(PageToCopy { slab: *slab, page, target: *target, is_changed, is_explained });
                 }
             }
         }
@@ -310,21 +314,8 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     async fn copy_page(&self, leg: LegId, page: &PageToCopy) -> Result<(), Stopped> {
-        let missed = self.missed.take(leg, page.slab, page.page);
-        let copied = self.copy_what_differs(leg, page, &missed).await;
-        if copied.is_err() {
-            self.missed.put_back(leg, page.slab, page.page, &missed);
-        }
-        copied
-    }
-
-    async fn copy_what_differs(
-        &self,
-        leg: LegId,
-        page: &PageToCopy,
-        missed: &MissedInPage,
-    ) -> Result<(), Stopped> {
-        for piece in page.pieces(&self.blocks_to_copy(page, missed).await?) {
+        let taken = self.missed.take(leg, page.slab, page.page);
+        for piece in page.pieces(&self.blocks_to_copy(page, &taken.missed).await?) {
             let copying = self.copy_piece(leg, page, piece);
             let context = &self.context;
             context.repair_turns().in_turn(context.platform(), context.repair_share(), copying).await?;
@@ -341,7 +332,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             whole: true,
         };
         self.in_time(self.ask_copy(&page.target, request, None)).await?;
-        self.missed.made_whole(leg, page.slab, page.page);
+        taken.made_whole();
         self.update_progress(leg, |progress| progress.pages_done += 1);
         Ok(())
     }
@@ -363,7 +354,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                 _ => blocks.insert(block),
             }
         }
-        let is_certain = missed.is_known || !page.is_changed;
+        let is_certain = !page.is_changed || missed.is_known && page.is_explained;
         if is_certain || canary::is_planted(Bug::TrustEqualChecksums) {
             return Ok(blocks);
         }
@@ -532,6 +523,8 @@ struct PageToCopy {
     /// Whether either side has changed it since the leg was complete. Else the leg only lacks what it has lost, and
     /// has what the source may have lost.
     is_changed: bool,
+    /// Whether it was written since: else the two differ for something that no owner has seen.
+    is_explained: bool,
 }
 
 impl PageToCopy {

@@ -299,16 +299,25 @@ impl<C: OwnerContext> OwnerInner<C> {
     fn mark_lacking(&self, lacking: BTreeSet<DriveId>) {
         let may_mark = |owner: &Rc<Self>| owner.membership.borrow().may_mark(&lacking);
         let Some(owner) = self.own_handle().filter(may_mark) else { return };
+        // One comparison finds all of them.
+        if self.is_comparing.replace(true) {
+            return;
+        }
         self.context.platform().spawn(async move {
-            // A mark is of all copies on a drive, which are then made like those of others: none of these may lack anything
-            // that only it has, wherever in the volume that is.
-            let Ok(Some(lacking)) = owner.lacking_anywhere().await else { return };
-            if lacking.is_empty() || !owner.membership.borrow().may_mark(&lacking) {
-                return;
-            }
-            owner.statistics.borrow_mut().legs_found_lacking += lacking.len() as u64;
-            owner.mark_since(lacking.into_iter().map(|drive| (drive, Version::ZERO)).collect()).await;
+            owner.mark_all_lacking().await;
+            owner.is_comparing.set(false);
         });
+    }
+
+    async fn mark_all_lacking(&self) {
+        // A mark is of all copies on a drive, which are then made like those of others: none of these may lack anything that
+        // only it has, wherever in the volume that is.
+        let Ok(Some(lacking)) = self.lacking_anywhere().await else { return };
+        if lacking.is_empty() || !self.membership.borrow().may_mark(&lacking) {
+            return;
+        }
+        self.statistics.borrow_mut().legs_found_lacking += lacking.len() as u64;
+        self.mark_since(lacking.into_iter().map(|drive| (drive, Version::ZERO)).collect()).await;
     }
 
     /// The drives that lack writes of any slab; none if that cannot be told.

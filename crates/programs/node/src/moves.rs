@@ -21,8 +21,9 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{DriveState, VolumeMembership};
 use spandrel_platform::{Instant, Platform};
 use spandrel_pool::{
-    MovesPlan, PlacedCopy, PlacedVolume, PoolView, UNEVEN_PER_MILLE, begin_moves, copies_to_even_out,
-    even_per_mille, part_of_one, plan_apart, plan_balance, plan_replacements, spread_per_mille,
+    DriveRoom, MovesPlan, PlacedCopy, PlacedVolume, PoolView, UNEVEN_PER_MILLE, begin_moves,
+    copies_to_even_out, even_per_mille, part_of_one, plan_apart, plan_balance, plan_replacements,
+    spread_per_mille,
 };
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{ConfigurationVersion, DriveId, Move};
@@ -180,7 +181,10 @@ struct Wanted {
 
 /// The pool as it is when all is built that is planned at a moment.
 struct Pool {
+    /// Without the drives that are slow.
     view: PoolView,
+    /// These: they are taken where nothing else has room, as a copy on a slow drive is better than none.
+    slow: BTreeSet<DriveId>,
     /// What it was made from: see [`ClusterView::changes`](crate::view::ClusterView::changes).
     changes: u64,
     /// How many more copies this node may begin to spread.
@@ -201,13 +205,20 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let mut evenness = Evenness::default();
         let mut is_building = false;
         let mut decided = Decided::default();
+        let mut looked_at = None;
         loop {
             platform.sleep(if is_building { INTERVAL_WHILE_BUILDING } else { INTERVAL }).await;
             let now = platform.now();
-            self.absence.borrow_mut().note(&self.parts.view, now);
-            evenness.judge(self.parts.view.changes(), now, || self.pool_view());
+            let is_due = looked_at.is_none_or(|looked_at: Instant| now.since(looked_at) >= INTERVAL);
+            if is_due {
+                looked_at = Some(now);
+                self.absence.borrow_mut().note(&self.parts.view, now);
+                evenness.judge(self.parts.view.changes(), now, || self.pool_view());
+            }
             let wanted = self.wanted(now, evenness.is_lost(now));
-            self.retire_slow_drive(&mut decided, &wanted.leaving, now).await;
+            if is_due {
+                self.retire_slow_drive(&mut decided, &wanted.leaving, now).await;
+            }
             let ownerships: Vec<_> = self.ownerships.borrow().values().cloned().collect();
             let mut pool = None;
             is_building = false;
@@ -245,7 +256,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let balances = settings.as_ref().is_some_and(|settings| settings.balance);
         Wanted {
             misses_drives,
-            useless: away.chain(leaving.iter().copied()).chain(self.slow_drives(now)).collect(),
+            useless: away.chain(leaving.iter().copied()).collect(),
             leaving,
             spread: is_uneven && balances,
             apart: are_labelled && balances,
@@ -311,7 +322,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let pool = pool.get_or_insert_with(|| self.pool());
         let volume = placed(&seen);
         let plan = match replaces {
-            true => plan_replacements(&pool.view, &volume, &wanted.leaving, MOVES_AT_ONCE, moving.plans),
+            true => plan_replacing(pool, &volume, &wanted.leaving, moving.plans),
             false => plan_spreading(pool, &volume, evens_out, moving.plans),
         };
         begin_moves(&mut pool.view, &volume, &plan.moves);
@@ -343,10 +354,12 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     /// The pool as this node sees it, and this node's part of what is to be spread in it.
     fn pool(&self) -> Pool {
-        let (view, changes) = (self.pool_view(), self.parts.view.changes());
+        let mut view = self.parts.view.pool(self.parts.cluster.slab_bytes);
+        let slow = place_nothing_on(&mut view, &self.slow_drives(self.parts.platform.now()));
+        let changes = self.parts.view.changes();
         let owners = self.parts.view.alive.borrow().len() as u64;
         let to_spread = part_of_one(copies_to_even_out(&view), owners, self.parts.platform.random_u64());
-        Pool { view, changes, to_spread }
+        Pool { view, slow, changes, to_spread }
     }
 
     /// The pool as this node sees it.
@@ -362,9 +375,25 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 }
 
-/// Leaves some drives out of all plans. What is on them stays there.
-fn place_nothing_on(view: &mut PoolView, drives: &BTreeSet<DriveId>) {
-    view.drives.iter_mut().for_each(|room| room.is_online &= !drives.contains(&room.drive));
+/// Leaves some drives out of all plans, and returns those that would not have been otherwise. What is on them stays there.
+fn place_nothing_on(view: &mut PoolView, drives: &BTreeSet<DriveId>) -> BTreeSet<DriveId> {
+    let is_left_out = |room: &&mut DriveRoom| room.is_online && drives.contains(&room.drive);
+    let leave_out = |room: &mut DriveRoom| {
+        room.is_online = false;
+        room.drive
+    };
+    view.drives.iter_mut().filter(is_left_out).map(leave_out).collect()
+}
+
+/// What is built anew of a volume that lacks something: on slow drives only what has no other place.
+fn plan_replacing(pool: &Pool, volume: &PlacedVolume, leaving: &BTreeSet<DriveId>, turn: u64) -> MovesPlan {
+    let plan = plan_replacements(&pool.view, volume, leaving, MOVES_AT_ONCE, turn);
+    if plan.without_place == 0 || !plan.moves.is_empty() || pool.slow.is_empty() {
+        return plan;
+    }
+    let mut view = pool.view.clone();
+    view.drives.iter_mut().for_each(|room| room.is_online |= pool.slow.contains(&room.drive));
+    plan_replacements(&view, volume, leaving, MOVES_AT_ONCE, turn)
 }
 
 /// What is spread of a volume that lacks nothing: what lies closer together than it could and, if the pool is to be evened

@@ -114,7 +114,7 @@ fn on_second(slabs: u32, to_spread: u64) -> (Pool, PlacedVolume) {
     let drive = DriveId::from_bytes([1; 16]);
     let copy = PlacedCopy { part: 0, drive, is_whole: true, is_building: false };
     let volume = PlacedVolume { owner: None, slabs: vec![vec![copy]; slabs as usize] };
-    (Pool { view: pool([0, slabs]), changes: 1, to_spread }, volume)
+    (Pool { view: pool([0, slabs]), slow: BTreeSet::new(), changes: 1, to_spread }, volume)
 }
 
 /// Each plan goes through all slabs of a volume, so there is a rest after each that has nothing to move, whoever moves the
@@ -160,9 +160,11 @@ fn a_volume_is_evened_out_once_for_each_request() {
 fn nothing_is_built_on_a_drive_that_is_slow() {
     let (mut pool, volume) = on_second(400, 100);
     let slow = BTreeSet::from([DriveId::from_bytes([0; 16])]);
-    place_nothing_on(&mut pool.view, &slow);
+    pool.slow = place_nothing_on(&mut pool.view, &slow);
     assert!(plan_spreading(&mut pool, &volume, true, 0).moves.is_empty());
     let lost = BTreeSet::from([DriveId::from_bytes([1; 16])]);
     let plan = plan_replacements(&pool.view, &volume, &lost, MOVES_AT_ONCE, 0);
     assert_eq!((plan.moves.len(), plan.without_place), (0, 400), "there are only these two");
+    let plan = plan_replacing(&pool, &volume, &lost, 0);
+    assert_eq!(plan.moves.len(), MOVES_AT_ONCE, "a copy on a slow drive is better than none");
 }
