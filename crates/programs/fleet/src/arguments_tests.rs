@@ -74,7 +74,7 @@ fn mistakes_are_told_with_what_would_be_right() {
         ("--write-percent 0,101", "0..=100"),
         ("--block-size 4x", "4k, 20M or 16G"),
         ("--block-size 8G", "too large for one I/O"),
-        ("--warmup soon", "500ms, 10s, 5m or 1h"),
+        ("--warmup soon", "500ms, 10s, 5m, 1h or 2d"),
         ("--pattern zigzag", "random (r), sequential (s) or interlocked (si)"),
         ("-o xml", "table, json or csv"),
         ("--outstanding -1", "'-1'"),
