@@ -301,11 +301,10 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             // Beside others that are brought up to date its drive may have noted that it lacks something, too.
             self.ask_for_copies(seen, epoch, node, ReplicaRequest::Prove { copy, authority }).await
         });
-        let mut made = stream::iter(made).buffer_unordered(COPIES_AT_ONCE);
-        while let Some(made) = made.next().await {
-            made?;
-        }
-        Ok(())
+        // All of them end, also if one fails: what is broken off half way might be made behind the back of whoever takes it back.
+        let made: Vec<Result<(), Unfinished>> =
+            stream::iter(made).buffer_unordered(COPIES_AT_ONCE).collect().await;
+        made.into_iter().collect()
     }
 
     async fn ask_for_copies(
