@@ -76,7 +76,7 @@ pub const NODE_MAINTENANCE: &str = "/v1/nodes/{name}/maintenance";
 pub const NODE_SAFETY: &str = "/v1/nodes/{name}/safe-to-stop";
 /// `POST`: [`NodeStatus`].
 pub const NODE_RESUME: &str = "/v1/nodes/{name}/resume";
-/// `POST` of a [`PlaceChange`]: the [`Place`] from then on.
+/// `POST` of a [`PlaceChange`]: the [`Place`](spandrel_shared::Place) from then on.
 pub const NODE_PLACE: &str = "/v1/nodes/{name}/place";
 /// `GET`: a list of [`DriveStatus`]. `POST` of a [`DriveAdd`]: [`DriveAdded`], for the node that is asked.
 pub const DRIVES: &str = "/v1/drives";
