@@ -3,7 +3,7 @@
 //! Requests are counted where they pass: a client's when it comes to its node, wherever the volume's owner is; an owner's
 //! when it carries it out, wherever the client is; the bus's and the drives' by themselves. A task looks ten times a
 //! second at what is under way, from which the mean latency follows (see [`Load`]), and at what waits (see
-//! [`crate::pauses`]). Whoever asks how busy the node is has it look once more.
+//! the module `pauses`). Whoever asks how busy the node is has it look once more.
 //!
 //! What is known of a volume is kept as long as anybody here uses it or the cluster has it: counts go on when its owner
 //! changes, or the last client has left and another one comes.
