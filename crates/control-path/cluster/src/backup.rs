@@ -293,34 +293,27 @@ impl<S: StateStore> ClusterState<S> {
         Ok(volumes.filter(waits).map(|record| record.name).collect())
     }
 
-    /// Gives the drives of nodes up for lost. Volumes whose copies are to be compared get an owner that does not wait
-    /// for them.
-    pub async fn give_up_drives(&self, nodes: &BTreeSet<NodeId>, generation: u32) -> Result<(), StateError> {
+    /// Goes on without the drives of some nodes, which count as lost, and without what was written behind the end of some
+    /// volumes, by their names: they had grown since the backup that the state was put back to. Volumes whose copies are to
+    /// be compared get an owner that does so by what is decided now; those that were compared are left as they are.
+    ///
+    /// `Conflict` if something changes at the same time: what was decided by then counts, and may be decided again.
+    pub async fn go_on_without(
+        &self,
+        nodes: &BTreeSet<NodeId>,
+        growth_of: &BTreeSet<String>,
+        generation: u32,
+    ) -> Result<(), StateError> {
         for (drive, stored) in self.drives().await? {
             if nodes.contains(&stored.record.node) && stored.record.state != DriveState::Failed {
                 let failed = DriveRecord { state: DriveState::Failed, ..stored.record };
                 self.put(&StateKey::Drive(drive), Expected::ModifiedAt(stored.revision), failed).await?;
             }
         }
-        self.compare_anew(generation, |_| false).await
-    }
-
-    /// Gives up what was written behind the end of volumes, by their names: they had grown since the backup that the state
-    /// was put back to. Those whose copies were compared in this generation are left as they are.
-    pub async fn give_up_growth(&self, names: &BTreeSet<String>, generation: u32) -> Result<(), StateError> {
-        self.compare_anew(generation, |record| names.contains(&record.name)).await
-    }
-
-    /// Volumes whose copies are to be compared get an owner that does so by what is decided now.
-    async fn compare_anew(
-        &self,
-        generation: u32,
-        gives_up_growth: impl Fn(&VolumeRecord) -> bool,
-    ) -> Result<(), StateError> {
         for (volume, stored) in self.volumes().await? {
             let record = stored.record;
             if record.state == VolumeState::Ready && record.generation != generation {
-                let is_growth_given_up = record.is_growth_given_up || gives_up_growth(&record);
+                let is_growth_given_up = record.is_growth_given_up || growth_of.contains(&record.name);
                 let anew =
                     VolumeRecord { owner: None, epoch: record.epoch.next(), is_growth_given_up, ..record };
                 self.put(&StateKey::Volume(volume), Expected::ModifiedAt(stored.revision), anew).await?;

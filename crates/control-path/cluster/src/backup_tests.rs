@@ -150,7 +150,7 @@ fn a_drive_that_was_given_up_is_asked_for_again_in_a_later_recovery() {
     backup_of(&cluster);
     let state = cluster.state(1);
     let backup = cluster.platform.run(async move {
-        state.give_up_drives(&BTreeSet::from([node(2)]), 0).await.unwrap();
+        state.go_on_without(&BTreeSet::from([node(2)]), &BTreeSet::new(), 0).await.unwrap();
         state.backup(78).await.unwrap().expect("it holds a cluster")
     });
     let other = TestCluster::new(2, 0, 0, 0);

@@ -204,8 +204,8 @@ impl Administration {
         }
         facts.check_left_without(&given_up)?;
         if !settle.dry_run && !volumes.is_empty() {
-            self.state.give_up_drives(&given_up, generation).await.map_err(state_error)?;
-            self.state.give_up_growth(&without_growth, generation).await.map_err(state_error)?;
+            // Owners take volumes while this is decided: then it is decided anew by what stands there.
+            unless_conflict(|| self.state.go_on_without(&given_up, &without_growth, generation)).await?;
         }
         let away = facts.nodes.iter().filter(|node| !facts.may_run(node)).map(|node| node.name.clone());
         let waiting = facts.volumes.iter().filter(|volume| !facts.is_settled(volume));
