@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! - Of one volume no more than [`MOVES_AT_ONCE`] copies are being built. The next ones are begun when these count.
-//! - What is being built on a drive that leaves meanwhile, or that has not been usable for a while, is given up. So is what is
-//!   on one that is slow: it would wait until that has rested, and the volume's other moves with it.
+//! - What is being built on a drive that leaves meanwhile, or that has not been usable for a while, is given up.
+//! - Nothing is begun on a drive that is slow, unless nothing else has room. What was begun there goes on.
 //! - Copies are spread only of volumes that lack nothing.
 //! - No volume waits for another one's changes. Plans are made one at a time, and clients are served in between.
 
@@ -354,24 +354,24 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     /// The pool as this node sees it, and this node's part of what is to be spread in it.
     fn pool(&self) -> Pool {
-        let mut view = self.parts.view.pool(self.parts.cluster.slab_bytes);
-        let slow = place_nothing_on(&mut view, &self.slow_drives(self.parts.platform.now()));
+        let (view, slow) = self.without_slow_drives();
         let changes = self.parts.view.changes();
         let owners = self.parts.view.alive.borrow().len() as u64;
         let to_spread = part_of_one(copies_to_even_out(&view), owners, self.parts.platform.random_u64());
         Pool { view, slow, changes, to_spread }
     }
 
-    /// The pool as this node sees it.
+    /// The pool as this node sees it, without the drives that are slow.
     pub(crate) fn pool_view(&self) -> PoolView {
-        let mut view = self.parts.view.pool(self.parts.cluster.slab_bytes);
-        place_nothing_on(&mut view, &self.slow_drives(self.parts.platform.now()));
-        view
+        self.without_slow_drives().0
     }
 
-    /// The drives that are slow, as far as this node knows, or rest for having been.
-    fn slow_drives(&self, now: Instant) -> BTreeSet<DriveId> {
-        self.parts.slow_drives.present(now).into_keys().collect()
+    /// The same, and the drives that it leaves out: they are slow, as far as this node knows, or rest for having been.
+    fn without_slow_drives(&self) -> (PoolView, BTreeSet<DriveId>) {
+        let mut view = self.parts.view.pool(self.parts.cluster.slab_bytes);
+        let slow = self.parts.slow_drives.present(self.parts.platform.now()).into_keys().collect();
+        let left_out = place_nothing_on(&mut view, &slow);
+        (view, left_out)
     }
 }
 
