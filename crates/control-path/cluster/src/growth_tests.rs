@@ -5,7 +5,7 @@ use spandrel_shared::{ConfigurationVersion, Epoch, SlabIndex, Version};
 use super::*;
 use crate::copy_sets::CopyBatch;
 use crate::store::Selection;
-use crate::test_cluster::{SLAB_BYTES, TestCluster, TestState, drive, new_volume, owner, plan, volume};
+use crate::test_cluster::{SLAB_BYTES, TestCluster, TestState, code, drive, new_volume, owner, plan, volume};
 use crate::volumes::mirror_sets_from;
 
 /// A volume of `slabs` slabs in three copies on nodes 1 to 3 of 5, owned by node 1.
@@ -43,13 +43,6 @@ async fn begin(
     let room = state.pool_room().await.expect("no faults");
     let first = seen.record.slab_count();
     state.begin_growth(owner(1), seen, bytes(first + slabs), &more(first, slabs, batch), &room).await
-}
-
-fn code<T: std::fmt::Debug>(result: Result<T, StateError>) -> String {
-    match result {
-        Err(StateError::Refused(error)) => error.code,
-        other => panic!("{other:?} is no refusal"),
-    }
 }
 
 #[test]

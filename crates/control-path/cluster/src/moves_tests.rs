@@ -1,7 +1,7 @@
 use spandrel_shared::Version;
 
 use super::*;
-use crate::test_cluster::{TestCluster, TestState, drive, new_volume, owner, plan, volume};
+use crate::test_cluster::{TestCluster, TestState, code, drive, new_volume, owner, plan, volume};
 
 /// A volume of three slabs with copies on nodes 1 to 3 of 5, owned by node 1.
 async fn owned(state: &TestState) -> VolumeMembership {
@@ -38,13 +38,6 @@ fn places(seen: &VolumeMembership, slab: usize) -> (Vec<DriveId>, Vec<DriveId>) 
         seen.sets[slab].members.iter().partition(|member| member.building);
     let drives = |members: Vec<&Member>| members.into_iter().map(|member| member.drive).collect();
     (drives(standing), drives(building))
-}
-
-fn code<T: std::fmt::Debug>(result: Result<T, StateError>) -> String {
-    match result {
-        Err(StateError::Refused(error)) => error.code,
-        other => panic!("{other:?} is no refusal"),
-    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::AliveRecord;
-use crate::test_cluster::{TestCluster, drive, new_volume, node, plan, volume};
+use crate::test_cluster::{TestCluster, code, drive, new_volume, node, plan, volume};
 use spandrel_shared::ProcessIncarnation;
 
 const PORTS: u16 = 4;
@@ -13,13 +13,6 @@ fn server(number: u8, name: &str, address: &str) -> NewServer {
         key_digest: format!("key-{number}"),
         witness: false,
         now_unix_ms: 5,
-    }
-}
-
-fn code<T: std::fmt::Debug>(result: Result<T, StateError>) -> String {
-    match result {
-        Err(StateError::Refused(error)) => error.code,
-        other => panic!("not refused: {other:?}"),
     }
 }
 

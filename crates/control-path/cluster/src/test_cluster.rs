@@ -10,7 +10,7 @@ use crate::copy_sets::{CopyBatch, CopySet};
 use crate::keys::StateKey;
 use crate::records::{ClusterRecord, DriveRecord, DriveRole, DriveState, NodeRecord, VolumeOwner};
 use crate::simulated::{Faults, SimulatedState, SimulatedStore};
-use crate::state::ClusterState;
+use crate::state::{ClusterState, StateError};
 use crate::store::{
     Expected, LeaseId, Outcome, Revision, Selection, Snapshot, StateStore, StoreError, StoreErrorKind,
     Transaction,
@@ -191,5 +191,13 @@ impl StateStore for Dying {
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
         self.store.compact(revision).await
+    }
+}
+
+/// Why the state has refused a change.
+pub fn code<T: std::fmt::Debug>(result: Result<T, StateError>) -> String {
+    match result {
+        Err(StateError::Refused(error)) => error.code,
+        other => panic!("{other:?} is no refusal"),
     }
 }
