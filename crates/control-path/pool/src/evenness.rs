@@ -52,6 +52,11 @@ pub fn copies_to_even_out(view: &PoolView) -> u64 {
     above.max(below)
 }
 
+/// Whether nothing is on its way: no copy is being built that another one gives its place to.
+pub fn is_settled(view: &PoolView) -> bool {
+    view.drives.iter().all(|drive| drive.slabs_leaving == 0)
+}
+
 /// How many of `copies` one of so many owners moves, if all of them look at the same time and none sees what the others
 /// begin: its part, so that they do not move too much together. A part of one copy is one now and then, as `random` says.
 pub fn part_of_one(copies: u64, owners: u64, random: u64) -> u64 {

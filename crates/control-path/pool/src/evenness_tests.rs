@@ -27,8 +27,10 @@ fn a_pool_is_as_uneven_as_its_drives_that_take_copies() {
 fn what_is_on_its_way_is_counted_where_it_goes() {
     let mut view = filled([100, 100], [50, 50, 50, 50, 50, 20]);
     assert_eq!((spread_per_mille(&view), copies_to_even_out(&view)), (300, 25));
+    assert!(is_settled(&view));
     (view.drives[5].slabs_used, view.drives[0].slabs_leaving) = (40, 20);
     assert_eq!((spread_per_mille(&view), copies_to_even_out(&view)), (200, 20));
+    assert!(!is_settled(&view));
 }
 
 /// A pool of small drives is never more even than by a copy or two.

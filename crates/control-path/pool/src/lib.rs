@@ -23,7 +23,9 @@ mod testing;
 mod turns;
 pub mod view;
 
-pub use evenness::{UNEVEN_PER_MILLE, copies_to_even_out, even_per_mille, part_of_one, spread_per_mille};
+pub use evenness::{
+    UNEVEN_PER_MILLE, copies_to_even_out, even_per_mille, is_settled, part_of_one, spread_per_mille,
+};
 pub use growth::{GrowthPlan, GrowthRequest, check_growth_size, plan_growth};
 pub use moves::{
     MovesPlan, PlacedCopy, PlacedVolume, begin_moves, plan_apart, plan_balance, plan_replacements,

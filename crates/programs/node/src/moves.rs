@@ -22,7 +22,7 @@ use spandrel_cluster::{DriveState, VolumeMembership};
 use spandrel_platform::{Instant, Platform};
 use spandrel_pool::{
     DriveRoom, MovesPlan, PlacedCopy, PlacedVolume, PoolView, UNEVEN_PER_MILLE, begin_moves,
-    copies_to_even_out, even_per_mille, part_of_one, plan_apart, plan_balance, plan_replacements,
+    copies_to_even_out, even_per_mille, is_settled, part_of_one, plan_apart, plan_balance, plan_replacements,
     spread_per_mille,
 };
 use spandrel_shared::witness::{self, Rare};
@@ -325,8 +325,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             true => plan_replacing(pool, &volume, &wanted.leaving, moving.plans),
             false => plan_spreading(pool, &volume, evens_out, moving.plans),
         };
+        let spreads_for = carried_out(&pool.view, wanted, replaces);
         begin_moves(&mut pool.view, &volume, &plan.moves);
-        moving.note(&plan, basis, now, wanted.optimize.filter(|_| !replaces));
+        moving.note(&plan, basis, now, spreads_for);
         if !plan.moves.is_empty() && replaces && wanted.misses_drives {
             witness::reached(Rare::CopiesMissed);
         }
@@ -383,6 +384,12 @@ fn place_nothing_on(view: &mut PoolView, drives: &BTreeSet<DriveId>) -> BTreeSet
         room.drive
     };
     view.drives.iter_mut().filter(is_left_out).map(leave_out).collect()
+}
+
+/// The request to spread copies that a plan carries out if it finds nothing to move. What is on its way may not arrive, or
+/// be too much together: whoever finds nothing to spread meanwhile may find something then.
+fn carried_out(view: &PoolView, wanted: &Wanted, replaces: bool) -> Option<u64> {
+    wanted.optimize.filter(|_| !replaces && is_settled(view))
 }
 
 /// What is built anew of a volume that lacks something: on slow drives only what has no other place.

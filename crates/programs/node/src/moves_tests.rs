@@ -117,6 +117,18 @@ fn on_second(slabs: u32, to_spread: u64) -> (Pool, PlacedVolume) {
     (Pool { view: pool([0, slabs]), slow: BTreeSet::new(), changes: 1, to_spread }, volume)
 }
 
+/// Owners begin what they have planned without knowing of each other's plans: together that may be too much, and then who
+/// found nothing to do has something after all.
+#[test]
+fn a_request_is_not_carried_out_while_copies_of_others_are_on_their_way() {
+    for (under_way, expected) in [(0, Some(7)), (1, None)] {
+        let mut view = pool([50, 50 + under_way]);
+        view.drives[1].slabs_leaving = under_way;
+        assert_eq!(carried_out(&view, &wanted(false, Some(7)), false), expected);
+    }
+    assert_eq!(carried_out(&pool([50, 50]), &wanted(false, Some(7)), true), None, "that was a repair");
+}
+
 /// Each plan goes through all slabs of a volume, so there is a rest after each that has nothing to move, whoever moves the
 /// rest, and clients are served in between: both go by what is noted of a plan.
 #[test]
@@ -136,16 +148,19 @@ fn a_plan_is_followed_by_a_rest_also_when_others_move_what_there_is() {
     assert_eq!(plan(100, false), (0, false, 100));
 }
 
-#[test]
-fn a_volume_is_evened_out_once_for_each_request() {
-    let wanted = |spread, optimize| Wanted {
+fn wanted(spread: bool, optimize: Option<u64>) -> Wanted {
+    Wanted {
         leaving: BTreeSet::new(),
         misses_drives: false,
         useless: BTreeSet::new(),
         spread,
         apart: true,
         optimize,
-    };
+    }
+}
+
+#[test]
+fn a_volume_is_evened_out_once_for_each_request() {
     let mut moving = Moving::default();
     assert!(
         moving.is_to_be_evened_out(&wanted(true, None)) && !moving.is_to_be_evened_out(&wanted(false, None))
