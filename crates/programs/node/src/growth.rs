@@ -340,6 +340,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         if self.stopping.get() {
             return Err(Unfinished::Owner);
         }
+        // The next ownership begins with what the state says then.
+        self.tell_scrub_in_time(ownership).await;
         match retry_store(parts, || parts.state.finish_growth(parts.own, &seen)).await {
             // Which of the attempts was made, if one was, shows in what the state says now.
             Ok(_) | Err(StateError::Conflict | StateError::Store(_)) => {}

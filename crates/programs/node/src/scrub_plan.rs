@@ -175,33 +175,50 @@ impl ScrubPlan {
         first.map(|(index, _)| SlabIndex(index))
     }
 
-    /// A slab was read: this was found.
+    /// A slab was read: this was found. What could not be healed is added up once all of the slab was read, as it is found
+    /// again each time that the rest is tried; that it is so is told from the beginning.
     pub(crate) fn note(&mut self, slab: SlabIndex, found: &ScrubReport, period: Duration, now: Now) {
-        self.found.add(&ScrubFindings {
+        let is_whole = found.is_whole();
+        let is_new = self.note_unwell(slab, found);
+        let once = |blocks: u64| if is_whole { blocks } else { 0 };
+        let added = ScrubFindings {
             since_unix_s: self.found.since_unix_s,
-            blocks_damaged: found.blocks_damaged(),
+            blocks_damaged: if is_whole { found.blocks_damaged() } else { found.blocks_healed },
             blocks_healed: found.blocks_healed,
-            blocks_different: found.blocks_different,
-            blocks_lost: found.blocks_lost,
+            blocks_different: once(found.blocks_different),
+            blocks_lost: once(found.blocks_lost),
             pages_lacking: found.pages_lacking,
-        });
-        if !found.is_whole() {
+        };
+        self.found.add(&added);
+        if !is_whole {
             self.put_off(slab, period, now);
-            self.changes += u64::from(found.blocks_damaged() + found.blocks_different > 0);
+            self.changes += u64::from(is_new || added.blocks_healed + added.pages_lacking > 0);
             return;
         }
         let was_over = self.is_pass_over();
         let Some(planned) = self.slabs.get_mut(slab.0 as usize) else { return };
         planned.date = SlabDate { unix_s: now.unix_s, is_read: true };
         (planned.is_done, planned.is_put_off, planned.put_off_until) = (true, false, None);
-        let (blocks_different, blocks_lost) = (found.blocks_different, found.blocks_lost);
-        if blocks_different + blocks_lost > 0 {
-            self.unwell.insert(slab.0, UnwellSlab { slab: slab.0, blocks_different, blocks_lost });
+        self.changes += 1;
+        self.passes += u64::from(!was_over && self.is_pass_over());
+    }
+
+    /// What is wrong with a slab, and whether that was not known. If not all of it was read, what is known of the rest stays.
+    fn note_unwell(&mut self, slab: SlabIndex, found: &ScrubReport) -> bool {
+        let known =
+            self.unwell.get(&slab.0).copied().unwrap_or(UnwellSlab { slab: slab.0, ..UnwellSlab::default() });
+        let still = if found.is_whole() { UnwellSlab::default() } else { known };
+        let now = UnwellSlab {
+            slab: slab.0,
+            blocks_different: found.blocks_different.max(still.blocks_different),
+            blocks_lost: found.blocks_lost.max(still.blocks_lost),
+        };
+        if now.blocks_different + now.blocks_lost > 0 {
+            self.unwell.insert(slab.0, now);
         } else {
             self.unwell.remove(&slab.0);
         }
-        self.changes += 1;
-        self.passes += u64::from(!was_over && self.is_pass_over());
+        now != known
     }
 
     /// A slab cannot be read now.

@@ -174,7 +174,7 @@ fn findings_add_up() {
         ..whole()
     };
     plan.note(SlabIndex(0), &found, PERIOD, at(1));
-    plan.note(SlabIndex(1), &ScrubReport { pieces_unchecked: 1, ..found }, PERIOD, at(2));
+    plan.note(SlabIndex(1), &found, PERIOD, at(2));
     let expected = ScrubFindings {
         since_unix_s: BEGAN_S,
         blocks_damaged: 6,
@@ -184,8 +184,29 @@ fn findings_add_up() {
         pages_lacking: 10,
     };
     assert_eq!(plan.record().found, expected);
-    assert_eq!(plan.summary().slabs_never_read, 1, "not all of it was checked");
+    assert_eq!((plan.summary().blocks_different_now, plan.summary().blocks_lost_now), (8, 2));
+}
+
+/// The rest of it is tried again and again, and what was read is read once more each time.
+#[test]
+fn what_is_wrong_with_a_slab_that_cannot_be_read_as_a_whole_is_told_at_once_and_added_up_once() {
+    let mut plan = new_plan(1);
+    let drive = DriveId::from_bytes([1; 16]);
+    let whole = ScrubReport { damaged: [(drive, 3)].into(), blocks_different: 4, blocks_lost: 1, ..whole() };
+    let part = ScrubReport { pieces_unchecked: 1, ..whole.clone() };
+    plan.note(SlabIndex(0), &part, PERIOD, at(1));
+    let told = plan.changes();
     assert_eq!((plan.summary().blocks_different_now, plan.summary().blocks_lost_now), (4, 1));
+    plan.note(SlabIndex(0), &part, PERIOD, at(100));
+    plan.note(SlabIndex(0), &not_all(), PERIOD, at(200));
+    assert_eq!((plan.changes(), plan.record().found.blocks_damaged), (told, 0), "nothing is new");
+    assert_eq!((plan.summary().blocks_different_now, plan.summary().slabs_never_read), (4, 1));
+    plan.note(SlabIndex(0), &whole, PERIOD, at(300));
+    let found = plan.record().found;
+    assert_eq!((found.blocks_damaged, found.blocks_different, found.blocks_lost), (3, 4, 1));
+    let healed = ScrubReport { blocks_healed: 2, ..part };
+    plan.note(SlabIndex(0), &healed, PERIOD, at(400));
+    assert_eq!((plan.record().found.blocks_damaged, plan.record().found.blocks_healed), (5, 2));
 }
 
 /// A scrub that is asked for is a pass of its own, and counts once.
