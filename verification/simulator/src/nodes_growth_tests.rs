@@ -134,6 +134,26 @@ fn a_volume_grows_while_a_client_writes() {
     await_whole(&nodes, volume, "after all");
 }
 
+/// The ownership under which a volume has grown begins with what the state says: so that is told what was read until then.
+#[test]
+fn a_volume_that_grows_keeps_the_dates_of_its_slabs() {
+    let (nodes, volume, owner) = with_volume(3, 3);
+    nodes.change_settings(|settings| settings.scrub_period_s = 20);
+    let scrub = |slabs: u32| {
+        let owned = nodes.node(owner).expect("up").report().owned;
+        owned.iter().find_map(|owned| owned.scrub).filter(|scrub| scrub.slabs == slabs)
+    };
+    let is_one_read = || scrub(2).is_some_and(|scrub| scrub.slabs_never_read == 1);
+    assert_eq!(nodes.run_until(is_one_read), RunEnd::ConditionMet);
+    grow(&nodes, owner, volume, 3 * SLAB_BYTES).expect("there is room");
+    assert_eq!(nodes.run_until(|| scrub(3).is_some()), RunEnd::ConditionMet);
+    assert_eq!(
+        scrub(3).expect("it is known").slabs_never_read,
+        2,
+        "the one that is not read yet, and the new one"
+    );
+}
+
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let (nodes, volume, owner) = with_volume(2, 3);
