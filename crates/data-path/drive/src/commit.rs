@@ -41,9 +41,12 @@ use crate::layout::Layout;
 use crate::state::State;
 use crate::store::{Inner, PendingChanges};
 
-/// Data blocks of one group at most: if all are found missing, the records that say so fit one
-/// group too.
-const GROUP_BLOCKS_MAX: usize = 1024;
+/// Bytes of what takes the changes of one group back at most: if all their data are found missing, the records that say
+/// so fit one group too.
+const UNDO_BYTES_MAX: usize = GROUP_BYTES_MAX - GROUP_HEADER_BYTES;
+
+/// Bytes of one of these records.
+const UNDO_RECORD_BYTES: usize = 32;
 
 /// Bytes of marks in one group at most, so that there is room for changes as well.
 const MARK_BYTES_MAX: usize = GROUP_BYTES_MAX / 2;
@@ -146,8 +149,16 @@ impl Change {
         })
     }
 
-    fn data_blocks(&self) -> usize {
-        self.data.iter().map(|run| run.data.len() / BLOCK_BYTES).sum()
+    /// Bytes of the records that take it back, at most: see [`undo_records`].
+    fn undo_bytes_max(&self) -> usize {
+        let records = if self.brings_data { &self.records[..] } else { &[] };
+        let undo_records_max = |record: &Record| match record {
+            // The list can have an entry for each block.
+            Record::Write(mapping) => blocks_and_pages(mapping) + 1 + mapping.count() as usize,
+            Record::Heal(mapping) => blocks_and_pages(mapping),
+            _ => 0,
+        };
+        records.iter().map(|record| undo_records_max(record) * UNDO_RECORD_BYTES).sum()
     }
 
     fn journal_bytes(&self) -> usize {
@@ -345,14 +356,16 @@ fn take_changes(state: &mut State, pending: &mut PendingChanges) -> Vec<Change> 
     let urgent = pending.front().is_some_and(is_urgent);
     let mut changes = if urgent { Vec::new() } else { mark_changes(state) };
     let mut bytes = GROUP_HEADER_BYTES + changes.iter().map(Change::journal_bytes).sum::<usize>();
-    let mut blocks = 0;
+    let mut undo_bytes = 0;
     let mut epochs: Vec<(u32, Epoch)> = Vec::new();
     while let Some(change) = pending.front().filter(|change| is_urgent(change) == urgent) {
         let epoch_record =
             change.epoch.and_then(|(slot, epoch)| switch_epoch(state, &mut epochs, slot, epoch));
         let more = change.journal_bytes() + epoch_record.as_ref().map_or(0, record_bytes);
-        blocks += change.data_blocks();
-        if bytes + more > GROUP_BYTES_MAX || blocks > GROUP_BLOCKS_MAX {
+        undo_bytes += change.undo_bytes_max();
+        // One whose blocks all lie apart may need more by itself.
+        let can_be_undone = undo_bytes <= UNDO_BYTES_MAX || changes.is_empty();
+        if bytes + more > GROUP_BYTES_MAX || !can_be_undone {
             // A switch that is not recorded now is found to be missing again in the next group.
             break;
         }
@@ -605,6 +618,12 @@ fn count_bytes<P: Platform>(inner: &Inner<P>, data: &[DataRun], group: &Outgoing
     statistics.journal_bytes += group.journal.len() as u64;
     statistics.data_bytes += data.iter().map(|run| run.data.len() as u64).sum::<u64>();
     statistics.journal_laps = u64::from(inner.journal.borrow().next.lap);
+}
+
+/// The blocks of a mapping, and the pages that they lie in.
+fn blocks_and_pages(mapping: &MappingRecord) -> usize {
+    let (first, last) = (mapping.first, mapping.first + mapping.count() - 1);
+    (mapping.count() + 1 + last / PAGE_BLOCKS - first / PAGE_BLOCKS) as usize
 }
 
 /// The records that make the blocks of `mapping` what the state says they are, their pages and, for

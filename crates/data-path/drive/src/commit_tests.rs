@@ -90,32 +90,49 @@ fn half_of_what_ordinary_groups_may_use_makes_it_time_for_a_checkpoint() {
     assert!(journal_at(0, ordinary.div_ceil(2)).is_half_full(&layout, reserve_bytes));
 }
 
-/// The changes of a group, each given by its records' number and its blocks of data.
-fn taken(changes: &[(usize, usize)]) -> usize {
-    let trim = |counter| Record::Trim { slab_slot: 0, first: 0, count: 1, counter };
-    let machine = Machine::new(1, drive_config(24));
-    let buffers = machine.platform().buffers().clone();
-    let change = |(records, blocks): &(usize, usize)| {
-        let change = Change::records((0..*records as u64).map(trim).collect());
-        let data = || buffers.take_zeroed(blocks * BLOCK_BYTES).freeze();
-        if *blocks > 0 { change.with_data(vec![DataRun { block: 0, data: data() }]) } else { change }
-    };
-    let mut pending: PendingChanges = changes.iter().map(change).collect();
+/// How many of these changes a group takes.
+fn taken(changes: Vec<Change>) -> usize {
+    let count = changes.len();
+    let mut pending: PendingChanges = changes.into();
     let taken = take_changes(&mut State::new(small_slabs()), &mut pending);
-    assert_eq!(taken.len() + pending.len(), changes.len());
+    assert_eq!(taken.len() + pending.len(), count);
     taken.len()
 }
 
+/// Changes with so many records each.
+fn trims(records: &[usize]) -> Vec<Change> {
+    let trim = |counter| Record::Trim { slab_slot: 0, first: 0, count: 1, counter };
+    records.iter().map(|records| Change::records((0..*records as u64).map(trim).collect())).collect()
+}
+
 #[test]
-fn a_group_takes_what_its_limits_of_bytes_and_blocks_permit() {
+fn a_group_takes_no_more_than_fits() {
     let records_max = (GROUP_BYTES_MAX - GROUP_HEADER_BYTES)
         / record_bytes(&Record::Trim { slab_slot: 0, first: 0, count: 1, counter: 0 });
-    assert_eq!(taken(&[(1, 0), (1, 1), (2, 2)]), 3);
-    assert_eq!(taken(&[(records_max - 1, 0), (1, 0)]), 2, "exactly full");
-    assert_eq!(taken(&[(records_max, 0), (1, 0)]), 1);
-    assert_eq!(taken(&[(1, GROUP_BLOCKS_MAX - 1), (1, 1)]), 2, "as many blocks as may be");
-    assert_eq!(taken(&[(1, GROUP_BLOCKS_MAX), (1, 1)]), 1);
-    assert_eq!(taken(&[(1, GROUP_BLOCKS_MAX / 2), (1, GROUP_BLOCKS_MAX / 2), (1, 1)]), 2);
+    assert_eq!(taken(trims(&[1, 1, 2])), 3);
+    assert_eq!(taken(trims(&[records_max - 1, 1])), 2, "exactly full");
+    assert_eq!(taken(trims(&[records_max, 1])), 1);
+}
+
+/// Changes with data, of so many blocks in each of their records.
+fn writes(count: usize, blocks: &[u32], is_write: bool) -> Vec<Change> {
+    let mapping = |blocks: u32| {
+        let checksums = vec![0; blocks as usize];
+        MappingRecord { slab_slot: 0, first: 0, counter: 1, block: 900, former_block: 0, checksums }
+    };
+    let record =
+        |blocks| if is_write { Record::Write(mapping(blocks)) } else { Record::Heal(mapping(blocks)) };
+    let change = || Change::records(blocks.iter().copied().map(record).collect()).with_data(Vec::new());
+    (0..count).map(|_| change()).collect()
+}
+
+/// What takes a group back must fit one group: large changes need less for each block than small ones.
+#[test]
+fn a_group_takes_no_more_than_can_be_taken_back() {
+    assert_eq!(taken(writes(100, &[128], false)), 31, "each needs 129 records of the 4,094 that fit");
+    assert_eq!(taken(writes(100, &[128], true)), 15, "the list's entries as well");
+    assert_eq!(taken(writes(2000, &[1], true)), 1023);
+    assert_eq!(taken(writes(2, &[1; 2000], true)), 1, "it stands alone");
 }
 
 #[test]

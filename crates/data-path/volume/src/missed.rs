@@ -46,12 +46,12 @@ impl BlockSet {
         }
     }
 
-    /// The blocks in stretches of at most `longest` that follow each other: the first, and how many.
-    pub(crate) fn stretches(&self, longest: u32) -> Vec<(u32, u32)> {
+    /// The blocks in stretches that follow each other: the first, and how many.
+    pub(crate) fn stretches(&self) -> Vec<(u32, u32)> {
         let mut stretches: Vec<(u32, u32)> = Vec::new();
         for block in (0..PAGE_BLOCKS).filter(|block| self.contains(*block)) {
             match stretches.last_mut() {
-                Some((first, count)) if *first + *count == block && *count < longest => *count += 1,
+                Some((first, count)) if *first + *count == block => *count += 1,
                 _ => stretches.push((block, 1)),
             }
         }

@@ -32,7 +32,13 @@ const PIECE_TIME_LONG: Duration = Duration::from_millis(100);
 const TURN_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// How many turns there are at least while clients are quiet.
-const PIECES_WHILE_QUIET_MIN: usize = 16;
+const PIECES_WHILE_QUIET_MIN: usize = 8;
+
+/// Blocks of a piece at most: 64 KiB, as clients wait for a piece that is being copied where they want to write,
+const PIECE_BLOCKS_MAX: u32 = 16;
+
+/// and 512 KiB while none asks for anything: a piece costs nearly the same, however large it is.
+const PIECE_BLOCKS_WHILE_QUIET_MAX: u32 = 128;
 
 /// The turns of a node. Cheap to clone; all clones are the same.
 #[derive(Clone, Default)]
@@ -89,6 +95,11 @@ impl RepairTurns {
                 work.await
             }
         }
+    }
+
+    /// How many blocks the pieces have at most that are begun now.
+    pub(crate) fn piece_blocks_max(&self, now: Instant) -> u32 {
+        if self.is_quiet(now) { PIECE_BLOCKS_WHILE_QUIET_MAX } else { PIECE_BLOCKS_MAX }
     }
 
     /// A piece was copied, or has taken as long as a turn lasts.

@@ -8,7 +8,9 @@ use spandrel_platform::sync::oneshot;
 use spandrel_platform::{Executor, Instant};
 use spandrel_shared::{PIECES_WHILE_QUIET, RepairShare};
 
-use super::{PIECES_WHILE_QUIET_MIN, QUIET_TIME, RepairTurns, Turn};
+use super::{
+    PIECE_BLOCKS_MAX, PIECE_BLOCKS_WHILE_QUIET_MAX, PIECES_WHILE_QUIET_MIN, QUIET_TIME, RepairTurns, Turn,
+};
 
 /// Turns that were given, in their order.
 type Given = Rc<RefCell<Vec<(u32, Turn)>>>;
@@ -85,6 +87,17 @@ fn more_turns_are_taken_while_clients_are_silent_and_pieces_are_quick() {
     node.end_first();
     let next = PIECES_WHILE_QUIET as u32;
     assert_eq!(node.given(), [next - 1, next], "the next in line");
+}
+
+#[test]
+fn pieces_are_larger_while_clients_are_silent() {
+    let turns = RepairTurns::default();
+    let start = Instant::from_nanoseconds(5);
+    turns.note_client();
+    assert_eq!(turns.piece_blocks_max(start), PIECE_BLOCKS_MAX);
+    assert_eq!(turns.piece_blocks_max(start + QUIET_TIME), PIECE_BLOCKS_WHILE_QUIET_MAX);
+    turns.note_client();
+    assert_eq!(turns.piece_blocks_max(start + QUIET_TIME), PIECE_BLOCKS_MAX);
 }
 
 /// Several pieces that were slow together halve the turns once.

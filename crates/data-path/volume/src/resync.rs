@@ -4,8 +4,8 @@
 //! 2. Its drive notes durably that its copies may lack writes below newer ones, until it hears otherwise. The leg
 //!    joins: every new write goes to it too, without being awaited. The older writes drain.
 //! 3. Of pages that either side has changed since the leg's mark, and of those of which the leg has lost blocks, what
-//!    differs is copied, at most 64 KiB at a time, each under the blocks' lock, so that no write passes the copying.
-//!    Then the page gets the source's version.
+//!    differs is copied, piece by piece, each under the blocks' lock, so that no write passes the copying. Then the page
+//!    gets the source's version.
 //! 4. The leg counts as in sync for writes and promises, the older writes drain, what its drive could not prove
 //!    of it counts no more, and the promotion is sent. When it is made, reads may use the leg.
 //!
@@ -43,9 +43,6 @@ use crate::missed::{BlockSet, MissedInPage};
 use crate::owner::{OwnerError, OwnerInner};
 use crate::read::{BlockPart, ReadFor};
 use crate::write::Content;
-
-/// Blocks that are copied, or compared, under one lock, at most: 64 KiB.
-const PIECE_BLOCKS_MAX: u32 = 16;
 
 /// Pages of a leg that are under way at the same time, each with a piece at a time: as many as there are turns at most.
 const PAGES_AT_ONCE: usize = PIECES_WHILE_QUIET;
@@ -315,11 +312,8 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     async fn copy_page(&self, leg: LegId, page: &PageToCopy) -> Result<(), Stopped> {
         let taken = self.missed.take(leg, page.slab, page.page);
-        for piece in page.pieces(&self.blocks_to_copy(page, &taken.missed).await?) {
-            let copying = self.copy_piece(leg, page, piece);
-            let context = &self.context;
-            context.repair_turns().in_turn(context.platform(), context.repair_share(), copying).await?;
-        }
+        let blocks = self.blocks_to_copy(page, &taken.missed).await?;
+        self.piece_by_piece(page, &blocks, async |piece| self.copy_piece(leg, page, piece).await).await?;
         let geometry = self.membership.borrow().geometry;
         let _lock = self.locks.exclusive(page.range().in_volume(geometry)).await;
         let (_, source_pages) = self.source_pages(page.slab).await?;
@@ -358,14 +352,36 @@ impl<C: OwnerContext> OwnerInner<C> {
         if is_certain || canary::is_planted(Bug::TrustEqualChecksums) {
             return Ok(blocks);
         }
-        for piece in page.pieces(&alike) {
-            let comparing = self.differing_content(&source, page, piece);
-            let context = &self.context;
-            let turns = context.repair_turns();
-            let differing = turns.in_turn(context.platform(), context.repair_share(), comparing).await?;
+        let compare = async |piece| {
+            let differing = self.differing_content(&source, page, piece).await?;
             differing.into_iter().for_each(|block| blocks.insert(block % PAGE_BLOCKS));
-        }
+            Ok(())
+        };
+        self.piece_by_piece(page, &alike, compare).await?;
         Ok(blocks)
+    }
+
+    /// Handles blocks of a page piece by piece, each in its turn. How long a piece may be is seen then: clients may have
+    /// come, or gone, meanwhile.
+    async fn piece_by_piece(
+        &self,
+        page: &PageToCopy,
+        blocks: &BlockSet,
+        mut work: impl AsyncFnMut(SlabRange) -> Result<(), Stopped>,
+    ) -> Result<(), Stopped> {
+        let (context, turns) = (&self.context, self.context.repair_turns());
+        for (first, count) in blocks.stretches() {
+            let mut done = 0;
+            while done < count {
+                let piece_work = async {
+                    let length = turns.piece_blocks_max(context.platform().now()).min(count - done);
+                    work(page.piece(first + done, length)).await?;
+                    Ok::<u32, Stopped>(length)
+                };
+                done += turns.in_turn(context.platform(), context.repair_share(), piece_work).await?;
+            }
+        }
+        Ok(())
     }
 
     /// The blocks of a piece whose contents differ, or cannot be read on one side.
@@ -529,14 +545,12 @@ struct PageToCopy {
 
 impl PageToCopy {
     fn range(&self) -> SlabRange {
-        SlabRange { slab: self.slab, first: self.page * PAGE_BLOCKS, count: PAGE_BLOCKS }
+        self.piece(0, PAGE_BLOCKS)
     }
 
-    /// Blocks of the page in pieces that are handled under one lock.
-    fn pieces(&self, blocks: &BlockSet) -> Vec<SlabRange> {
-        let (slab, start) = (self.slab, self.page * PAGE_BLOCKS);
-        let stretches = blocks.stretches(PIECE_BLOCKS_MAX).into_iter();
-        stretches.map(|(first, count)| SlabRange { slab, first: start + first, count }).collect()
+    /// Some of its blocks, the first one counted within the page.
+    fn piece(&self, first: u32, count: u32) -> SlabRange {
+        SlabRange { slab: self.slab, first: self.page * PAGE_BLOCKS + first, count }
     }
 }
 
