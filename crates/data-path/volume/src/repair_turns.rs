@@ -97,6 +97,11 @@ impl RepairTurns {
         }
     }
 
+    /// To be called now and then, so that it is known for how long clients have been silent when a repair begins.
+    pub fn look(&self, now: Instant) {
+        self.is_quiet(now);
+    }
+
     /// How many blocks the pieces have at most that are begun now.
     pub(crate) fn piece_blocks_max(&self, now: Instant) -> u32 {
         if self.is_quiet(now) { PIECE_BLOCKS_WHILE_QUIET_MAX } else { PIECE_BLOCKS_MAX }

@@ -90,6 +90,16 @@ fn more_turns_are_taken_while_clients_are_silent_and_pieces_are_quick() {
 }
 
 #[test]
+fn a_repair_that_begins_after_a_silence_takes_all_at_once() {
+    let node = Node::new();
+    let start = Instant::from_nanoseconds(5);
+    node.turns.note_client();
+    node.turns.look(start);
+    (0..20).for_each(|who| node.ask(who, start + QUIET_TIME, RepairShare::Low));
+    assert_eq!(node.given().len(), PIECES_WHILE_QUIET_MIN);
+}
+
+#[test]
 fn pieces_are_larger_while_clients_are_silent() {
     let turns = RepairTurns::default();
     let start = Instant::from_nanoseconds(5);

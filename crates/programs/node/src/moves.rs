@@ -213,6 +213,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             if is_due {
                 looked_at = Some(now);
                 self.absence.borrow_mut().note(&self.parts.view, now);
+                self.parts.repair_turns.look(now);
                 evenness.judge(self.parts.view.changes(), now, || self.pool_view());
             }
             let wanted = self.wanted(now, evenness.is_lost(now));
