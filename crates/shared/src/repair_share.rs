@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How many pieces of 512 KiB are copied at the same time at most while no client asks for anything: 32 MiB under way, as a drive
+/// How many pieces of 64 KiB are copied at the same time at most while no client asks for anything: 32 MiB under way, as a drive
 /// whose flush takes milliseconds is kept busy only by what is flushed together.
-pub const PIECES_WHILE_QUIET: usize = 64;
+pub const PIECES_WHILE_QUIET: usize = 512;
 
 /// A share of the work, in five steps, as Storage Spaces Direct has them: each doubles what is copied at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

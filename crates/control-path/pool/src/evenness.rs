@@ -52,9 +52,10 @@ pub fn copies_to_even_out(view: &PoolView) -> u64 {
     above.max(below)
 }
 
-/// Whether nothing is on its way: no copy is being built that another one gives its place to.
+/// Whether nothing is being spread: no copy on these drives gives its place to one that is being built. What leaves a drive
+/// on which nothing may be placed is counted where it goes, and may take long.
 pub fn is_settled(view: &PoolView) -> bool {
-    view.drives.iter().all(|drive| drive.slabs_leaving == 0)
+    drives_filled(view).iter().all(|drive| drive.slabs_leaving == 0)
 }
 
 /// How many of `copies` one of so many owners moves, if all of them look at the same time and none sees what the others

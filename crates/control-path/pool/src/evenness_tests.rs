@@ -31,6 +31,8 @@ fn what_is_on_its_way_is_counted_where_it_goes() {
     (view.drives[5].slabs_used, view.drives[0].slabs_leaving) = (40, 20);
     assert_eq!((spread_per_mille(&view), copies_to_even_out(&view)), (200, 20));
     assert!(!is_settled(&view));
+    view.drives[0].is_online = false;
+    assert!(is_settled(&view), "that is no spreading");
 }
 
 /// A pool of small drives is never more even than by a copy or two.

@@ -363,9 +363,7 @@ fn take_changes(state: &mut State, pending: &mut PendingChanges) -> Vec<Change> 
             change.epoch.and_then(|(slot, epoch)| switch_epoch(state, &mut epochs, slot, epoch));
         let more = change.journal_bytes() + epoch_record.as_ref().map_or(0, record_bytes);
         undo_bytes += change.undo_bytes_max();
-        // One whose blocks all lie apart may need more by itself.
-        let can_be_undone = undo_bytes <= UNDO_BYTES_MAX || changes.is_empty();
-        if bytes + more > GROUP_BYTES_MAX || !can_be_undone {
+        if bytes + more > GROUP_BYTES_MAX || undo_bytes > UNDO_BYTES_MAX {
             // A switch that is not recorded now is found to be missing again in the next group.
             break;
         }
@@ -590,7 +588,8 @@ fn undo(state: &mut State, change: Change) -> Change {
         Record::Heal(mapping) => undo_records(state, mapping, None),
         _ => Vec::new(),
     });
-    let records = records.collect();
+    let records: Vec<Record> = records.collect();
+    debug_assert!(records.iter().map(record_bytes).sum::<usize>() <= change.undo_bytes_max());
     if let Some(allocator) = &mut state.allocator {
         change.allocated().for_each(|run| allocator.free_now(run));
     }

@@ -6,6 +6,7 @@ use spandrel_platform_simulated::{DriveImage, Random, Repeat, Room, SimulatedDri
 use spandrel_shared::{SlabGeometry, SlabIndex};
 
 use super::*;
+use crate::store::WRITE_BLOCKS_MAX;
 use crate::test_support::explorer::{Budget, crash_images, explore};
 use crate::test_support::machine::{Machine, add_slab, write_block};
 use crate::test_support::observation::{check_ownership, observe};
@@ -132,7 +133,12 @@ fn a_group_takes_no_more_than_can_be_taken_back() {
     assert_eq!(taken(writes(100, &[128], false)), 31, "each needs 129 records of the 4,094 that fit");
     assert_eq!(taken(writes(100, &[128], true)), 15, "the list's entries as well");
     assert_eq!(taken(writes(2000, &[1], true)), 1023);
-    assert_eq!(taken(writes(2, &[1; 2000], true)), 1, "it stands alone");
+    let apart = [1; WRITE_BLOCKS_MAX as usize];
+    assert_eq!(
+        taken(writes(2, &apart, true)),
+        1,
+        "the longest write, if all its blocks lie apart, can be taken back"
+    );
 }
 
 #[test]

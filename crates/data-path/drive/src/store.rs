@@ -39,9 +39,9 @@ const DOUBTED_AT_ONCE: usize = 1024;
 /// How long a store with the planted bug [`Bug::AnswerBeforeDurable`] waits: less than a drive takes.
 const CANARY_PATIENCE: Duration = Duration::from_micros(10);
 
-/// The longest single write: 4 MiB. Its records fit one journal group even if no two of its blocks
-/// find places behind each other.
-pub const WRITE_BLOCKS_MAX: u32 = 1024;
+/// The longest single write: a block less than 4 MiB. Its records, and those that take it back, fit one journal group even if no two of its
+/// blocks find places behind each other.
+pub const WRITE_BLOCKS_MAX: u32 = 1023;
 
 /// A drive that is attached. Cheap to clone; all clones are the same store.
 pub struct DriveStore<P: Platform> {
@@ -304,7 +304,6 @@ impl<P: Platform> DriveStore<P> {
         checksums: Vec<u32>,
     ) -> Result<(), StoreError> {
         assert_eq!(data.len(), checksums.len() * BLOCK_BYTES, "one checksum a block");
-        assert!(checksums.len() <= WRITE_BLOCKS_MAX as usize, "{} blocks in one write", checksums.len());
         assert!(version.counter > 0, "versions count from one");
         self.write_blocks(slot, first, Some(version), data, checksums).await
     }
@@ -502,6 +501,7 @@ impl<P: Platform> DriveStore<P> {
         data: Buffer,
         checksums: Vec<u32>,
     ) -> Result<(), StoreError> {
+        assert!(checksums.len() <= WRITE_BLOCKS_MAX as usize, "{} blocks in one write", checksums.len());
         let count = checksums.len() as u32;
         let volume_slot = self.inner.volume_of(slot, first, count)?;
         if version.is_some() {

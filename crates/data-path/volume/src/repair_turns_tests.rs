@@ -8,9 +8,7 @@ use spandrel_platform::sync::oneshot;
 use spandrel_platform::{Executor, Instant};
 use spandrel_shared::{PIECES_WHILE_QUIET, RepairShare};
 
-use super::{
-    PIECE_BLOCKS_MAX, PIECE_BLOCKS_WHILE_QUIET_MAX, PIECES_WHILE_QUIET_MIN, QUIET_TIME, RepairTurns, Turn,
-};
+use super::{PIECES_PER_TURN_MAX, PIECES_WHILE_QUIET_MIN, QUIET_TIME, RepairTurns, Turn, Waiting};
 
 /// Turns that were given, in their order.
 type Given = Rc<RefCell<Vec<(u32, Turn)>>>;
@@ -26,11 +24,16 @@ impl Node {
         Self { executor: Executor::new(), turns: RepairTurns::default(), given: Given::default() }
     }
 
-    /// Has somebody ask for a turn.
+    /// Has somebody ask for a turn, for one piece.
     fn ask(&self, who: u32, now: Instant, share: RepairShare) {
+        self.ask_for(1, who, now, share);
+    }
+
+    /// Has somebody ask for a turn, for so many pieces.
+    fn ask_for(&self, pieces: usize, who: u32, now: Instant, share: RepairShare) {
         let (turns, given) = (self.turns.clone(), Rc::clone(&self.given));
         self.executor.spawn(async move {
-            let turn = turns.take(now, share).await;
+            let turn = turns.take(now, share, pieces).await;
             given.borrow_mut().push((who, turn));
         });
         while self.executor.run_ready() {}
@@ -64,22 +67,22 @@ fn as_many_as_the_share_says_copy_at_once_and_the_others_follow_in_order() {
 }
 
 #[test]
-fn more_turns_are_taken_while_clients_are_silent_and_pieces_are_quick() {
+fn more_pieces_are_copied_while_clients_are_silent_and_turns_are_quick() {
     let node = Node::new();
     let start = Instant::from_nanoseconds(5);
     node.turns.note_client();
-    (0..299).for_each(|who| node.ask(who, start, RepairShare::Low));
+    (0..599).for_each(|who| node.ask(who, start, RepairShare::Low));
     assert_eq!(node.given().len(), 2);
     let later = start + QUIET_TIME;
-    node.ask(299, later, RepairShare::Low);
+    node.ask(599, later, RepairShare::Low);
     assert_eq!(node.given().len(), PIECES_WHILE_QUIET_MIN);
-    for _ in 0..300 {
-        node.turns.note_piece(later, later + Duration::from_millis(10));
+    for _ in 0..600 {
+        node.turns.note_turn(later, later + Duration::from_millis(10));
     }
-    node.ask(300, later, RepairShare::Low);
+    node.ask(600, later, RepairShare::Low);
     assert_eq!(node.given().len(), PIECES_WHILE_QUIET);
     node.turns.note_client();
-    node.ask(301, later + Duration::from_millis(1), RepairShare::Low);
+    node.ask(601, later + Duration::from_millis(1), RepairShare::Low);
     for left in (2..PIECES_WHILE_QUIET).rev() {
         node.end_first();
         assert_eq!(node.given().len(), left, "what is being copied goes on, and nothing else begins");
@@ -99,28 +102,50 @@ fn a_repair_that_begins_after_a_silence_takes_all_at_once() {
     assert_eq!(node.given().len(), PIECES_WHILE_QUIET_MIN);
 }
 
+/// A drive that is slow never gets more than before: turns are for several pieces only where many are quick.
 #[test]
-fn pieces_are_larger_while_clients_are_silent() {
-    let turns = RepairTurns::default();
-    let start = Instant::from_nanoseconds(5);
-    turns.note_client();
-    assert_eq!(turns.piece_blocks_max(start), PIECE_BLOCKS_MAX);
-    assert_eq!(turns.piece_blocks_max(start + QUIET_TIME), PIECE_BLOCKS_WHILE_QUIET_MAX);
-    turns.note_client();
-    assert_eq!(turns.piece_blocks_max(start + QUIET_TIME), PIECE_BLOCKS_MAX);
-}
-
-/// Several pieces that were slow together halve the turns once.
-#[test]
-fn turns_become_fewer_when_pieces_take_long() {
+fn a_turn_is_for_several_pieces_where_there_are_many() {
     let node = Node::new();
     let start = Instant::from_nanoseconds(5);
-    (0..300).for_each(|_| node.turns.note_piece(start, start + Duration::from_millis(10)));
+    let pieces = |wanted: usize, now| {
+        node.ask_for(wanted, 0, now, RepairShare::VeryHigh);
+        let pieces = node.given.borrow()[0].1.pieces;
+        node.end_first();
+        pieces
+    };
+    assert_eq!(pieces(32, start), 1, "clients may be there");
+    let quiet = start + QUIET_TIME;
+    assert_eq!(pieces(32, quiet), 1, "it is not known yet how quick they are");
+    (0..16).for_each(|_| node.turns.note_turn(quiet, quiet + Duration::from_millis(1)));
+    assert_eq!(pieces(32, quiet), 2);
+    (0..600).for_each(|_| node.turns.note_turn(quiet, quiet + Duration::from_millis(1)));
+    assert_eq!((pieces(32, quiet), pieces(3, quiet)), (PIECES_PER_TURN_MAX, 3));
+    (0..100).for_each(|who| node.ask_for(32, who, quiet, RepairShare::VeryHigh));
+    assert_eq!(
+        node.given().len(),
+        PIECES_WHILE_QUIET / PIECES_PER_TURN_MAX,
+        "together no more than there are"
+    );
+}
+
+#[test]
+fn while_clients_are_silent_there_is_never_less_than_beside_them() {
+    for share in RepairShare::ALL {
+        assert!(share.pieces_at_once() <= PIECES_WHILE_QUIET_MIN, "{share}");
+    }
+}
+
+/// Several turns that were slow together halve the pieces once.
+#[test]
+fn pieces_become_fewer_when_turns_take_long() {
+    let node = Node::new();
+    let start = Instant::from_nanoseconds(5);
+    (0..600).for_each(|_| node.turns.note_turn(start, start + Duration::from_millis(10)));
     let slow = start + Duration::from_millis(150);
-    (0..9).for_each(|_| node.turns.note_piece(start, slow));
+    (0..9).for_each(|_| node.turns.note_turn(start, slow));
     assert_eq!(node.turns.inner.more_while_quiet.get(), (PIECES_WHILE_QUIET - PIECES_WHILE_QUIET_MIN) / 2);
     let slower = slow + Duration::from_millis(500);
-    (0..9).for_each(|_| node.turns.note_piece(slow, slower));
+    (0..9).for_each(|_| node.turns.note_turn(slow, slower));
     assert_eq!(node.turns.inner.more_while_quiet.get(), (PIECES_WHILE_QUIET - PIECES_WHILE_QUIET_MIN) / 4);
 }
 
@@ -131,7 +156,7 @@ fn many_that_do_not_wait_any_more_are_passed_over() {
     node.ask(0, start, RepairShare::VeryLow);
     for _ in 0..100_000 {
         let (sender, _) = oneshot();
-        node.turns.inner.waiting.borrow_mut().push_back(sender);
+        node.turns.inner.waiting.borrow_mut().push_back(Waiting { pieces: 1, sender });
     }
     node.ask(1, start, RepairShare::VeryLow);
     node.end_first();
@@ -144,7 +169,7 @@ fn a_turn_that_nobody_waits_for_any_more_passes_on() {
     let start = Instant::from_nanoseconds(5);
     node.ask(0, start, RepairShare::VeryLow);
     let turns = node.turns.clone();
-    let forgotten = Box::pin(async move { turns.take(start, RepairShare::VeryLow).await });
+    let forgotten = Box::pin(async move { turns.take(start, RepairShare::VeryLow, 1).await });
     // Polled once, it is in the queue.
     let waiting = Rc::new(RefCell::new(Some(forgotten)));
     let own = Rc::clone(&waiting);

@@ -35,7 +35,7 @@ use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::knob::{self, Knob};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, PAGE_BLOCKS, PIECES_WHILE_QUIET, SlabIndex, Version};
+use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
 use crate::membership::{Leg, LegId, LegState, Member, MembershipChange};
@@ -44,8 +44,8 @@ use crate::owner::{OwnerError, OwnerInner};
 use crate::read::{BlockPart, ReadFor};
 use crate::write::Content;
 
-/// Pages of a leg that are under way at the same time, each with a piece at a time: as many as there are turns at most.
-const PAGES_AT_ONCE: usize = PIECES_WHILE_QUIET;
+/// Pages of a leg that are under way at the same time, each with a turn at a time.
+const PAGES_AT_ONCE: usize = 256;
 
 /// Copies that are said to be whole at the same time.
 const COPIES_AT_ONCE: usize = 32;
@@ -361,8 +361,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         Ok(blocks)
     }
 
-    /// Handles blocks of a page piece by piece, each in its turn. How long a piece may be is seen then: clients may have
-    /// come, or gone, meanwhile.
+    /// Handles blocks of a page piece by piece, each in its turn.
     async fn piece_by_piece(
         &self,
         page: &PageToCopy,
@@ -373,12 +372,12 @@ impl<C: OwnerContext> OwnerInner<C> {
         for (first, count) in blocks.stretches() {
             let mut done = 0;
             while done < count {
-                let piece_work = async {
-                    let length = turns.piece_blocks_max(context.platform().now()).min(count - done);
+                let piece_work = async |length: u32| {
                     work(page.piece(first + done, length)).await?;
                     Ok::<u32, Stopped>(length)
                 };
-                done += turns.in_turn(context.platform(), context.repair_share(), piece_work).await?;
+                let (platform, share) = (context.platform(), context.repair_share());
+                done += turns.in_turn(platform, share, count - done, piece_work).await?;
             }
         }
         Ok(())

@@ -59,6 +59,8 @@ const PERIOD_UNSET: Duration = Duration::from_secs(4 * 7 * 24 * 60 * 60);
 pub(crate) struct Scrubbing {
     state: RefCell<ScrubState>,
     learned: Signal,
+    /// Notified when the state was told, or could not be.
+    told: Signal,
 }
 
 #[derive(Default)]
@@ -287,10 +289,16 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     /// Tells the state what it does not know of the scrub of a volume, before the ownership ends.
     pub(crate) async fn tell_scrub_in_time(&self, ownership: &Ownership<P, S>) {
-        if ownership.scrubbing.has_news() {
-            let platform = &self.parts.platform;
-            before(platform, platform.now() + TELL_TIME_MAX, self.tell_scrub(ownership)).await;
-        }
+        let scrubbing = &ownership.scrubbing;
+        let telling = async {
+            // What is being told may be of before, and is refused if the volume's record changes meanwhile.
+            scrubbing.told.wait_until(|| !scrubbing.state.borrow().is_telling).await;
+            if scrubbing.has_news() {
+                self.tell_scrub(ownership).await;
+            }
+        };
+        let platform = &self.parts.platform;
+        before(platform, platform.now() + TELL_TIME_MAX, telling).await;
     }
 
     /// Tells the state how far the scrub of a volume is. One that does not take it is told again later.
@@ -340,5 +348,6 @@ struct Telling<'a>(&'a Scrubbing);
 impl Drop for Telling<'_> {
     fn drop(&mut self) {
         self.0.state.borrow_mut().is_telling = false;
+        self.0.told.notify_all();
     }
 }

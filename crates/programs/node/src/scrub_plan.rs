@@ -41,11 +41,13 @@ struct PlannedSlab {
     is_put_off: bool,
     /// Until when it is put off.
     put_off_until: Option<Instant>,
+    /// Pages of which copies lacked writes when it was read last, by this ownership.
+    pages_lacking: u64,
 }
 
 impl PlannedSlab {
     fn new(date: SlabDate) -> Self {
-        Self { date, is_done: false, is_put_off: false, put_off_until: None }
+        Self { date, is_done: false, is_put_off: false, put_off_until: None, pages_lacking: 0 }
     }
 
     fn is_left(&self, now: Now) -> bool {
@@ -175,50 +177,52 @@ impl ScrubPlan {
         first.map(|(index, _)| SlabIndex(index))
     }
 
-    /// A slab was read: this was found. What could not be healed is added up once all of the slab was read, as it is found
-    /// again each time that the rest is tried; that it is so is told from the beginning.
+    /// A slab was read: this was found. If that was not all of it, what was read is read again when the rest is tried: then only
+    /// what was healed counts, and what had not been found before.
     pub(crate) fn note(&mut self, slab: SlabIndex, found: &ScrubReport, period: Duration, now: Now) {
-        let is_whole = found.is_whole();
-        let is_new = self.note_unwell(slab, found);
-        let once = |blocks: u64| if is_whole { blocks } else { 0 };
+        let (is_whole, was_over) = (found.is_whole(), self.is_pass_over());
+        let Some(planned) = self.slabs.get_mut(slab.0 as usize) else { return };
+        let lacking_before = std::mem::replace(&mut planned.pages_lacking, found.pages_lacking);
+        if is_whole {
+            *planned = PlannedSlab {
+                is_done: true,
+                ..PlannedSlab::new(SlabDate { unix_s: now.unix_s, is_read: true })
+            };
+        }
+        let if_whole = |blocks: u64| if is_whole { blocks } else { 0 };
         let added = ScrubFindings {
             since_unix_s: self.found.since_unix_s,
             blocks_damaged: if is_whole { found.blocks_damaged() } else { found.blocks_healed },
             blocks_healed: found.blocks_healed,
-            blocks_different: once(found.blocks_different),
-            blocks_lost: once(found.blocks_lost),
-            pages_lacking: found.pages_lacking,
+            blocks_different: if_whole(found.blocks_different),
+            blocks_lost: if_whole(found.blocks_lost),
+            pages_lacking: found.pages_lacking.saturating_sub(lacking_before),
         };
         self.found.add(&added);
+        let is_new = self.note_unwell(slab, found) || added.blocks_healed + added.pages_lacking > 0;
+        self.changes += u64::from(is_whole || is_new);
+        self.passes += u64::from(!was_over && self.is_pass_over());
         if !is_whole {
             self.put_off(slab, period, now);
-            self.changes += u64::from(is_new || added.blocks_healed + added.pages_lacking > 0);
-            return;
         }
-        let was_over = self.is_pass_over();
-        let Some(planned) = self.slabs.get_mut(slab.0 as usize) else { return };
-        planned.date = SlabDate { unix_s: now.unix_s, is_read: true };
-        (planned.is_done, planned.is_put_off, planned.put_off_until) = (true, false, None);
-        self.changes += 1;
-        self.passes += u64::from(!was_over && self.is_pass_over());
     }
 
-    /// What is wrong with a slab, and whether that was not known. If not all of it was read, what is known of the rest stays.
+    /// Takes note of what is wrong with a slab, and returns whether it was not known. If not all of it was read, what is known
+    /// of the rest stays; and what is damaged on all copies that could be read may be whole on another one.
     fn note_unwell(&mut self, slab: SlabIndex, found: &ScrubReport) -> bool {
-        let known =
-            self.unwell.get(&slab.0).copied().unwrap_or(UnwellSlab { slab: slab.0, ..UnwellSlab::default() });
-        let still = if found.is_whole() { UnwellSlab::default() } else { known };
-        let now = UnwellSlab {
-            slab: slab.0,
-            blocks_different: found.blocks_different.max(still.blocks_different),
-            blocks_lost: found.blocks_lost.max(still.blocks_lost),
+        let unknown = UnwellSlab { slab: slab.0, ..UnwellSlab::default() };
+        let known = self.unwell.get(&slab.0).copied().unwrap_or(unknown);
+        let (blocks_different, blocks_lost) = match found.is_whole() {
+            true => (found.blocks_different, found.blocks_lost),
+            false => (found.blocks_different.max(known.blocks_different), known.blocks_lost),
         };
-        if now.blocks_different + now.blocks_lost > 0 {
-            self.unwell.insert(slab.0, now);
+        let unwell = UnwellSlab { blocks_different, blocks_lost, ..known };
+        if blocks_different + blocks_lost > 0 {
+            self.unwell.insert(slab.0, unwell);
         } else {
             self.unwell.remove(&slab.0);
         }
-        now != known
+        unwell != known
     }
 
     /// A slab cannot be read now.

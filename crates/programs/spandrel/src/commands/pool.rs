@@ -195,7 +195,7 @@ fn render_settings(settings: &PoolSettings) -> String {
         false => "balance  copies are spread only when asked for (`spandrel pool optimize`)\n",
     };
     text += &format!(
-        "repair   {}: {} of 64 KiB at once on each node while clients are served, up to {PIECES_WHILE_QUIET} of 512 KiB while none are\n",
+        "repair   {}: {} of 64 KiB at once on each node while clients are served, up to {PIECES_WHILE_QUIET} while none are\n",
         settings.repair_share,
         counted(settings.repair_share.pieces_at_once() as u64, "piece"),
     );
