@@ -360,6 +360,9 @@ pub struct DriveRecord {
     /// What it is made of, as far as that is known.
     #[serde(default)]
     pub media: Option<MediaClass>,
+    /// What people call it, as its server has told: the node's name and the drive's, like `n1/nvme0n1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 record!(DriveRecord, "drive", 1);
 

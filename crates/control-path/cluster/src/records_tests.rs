@@ -79,6 +79,7 @@ fn the_stored_forms_never_change() {
             state: DriveState::Retired,
             damage: DamageCounters { checksum_failures: 1, read_errors: 2, write_errors: 3 },
             media: Some(MediaClass::Nvme),
+            name: None,
         },
         r#"{"format":1,"node":"01010101-0101-0101-0101-010101010101","role":"cache","size_bytes":1099511627776,"blocks_usable":100,"slabs_promised_max":3,"attach_number":4,"state":"retired","damage":{"checksum_failures":1,"read_errors":2,"write_errors":3},"media":"nvme"}"#,
     );

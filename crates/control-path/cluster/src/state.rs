@@ -353,8 +353,13 @@ impl<S: StateStore> ClusterState<S> {
 
     /// Whether a drive was taken out of the pool.
     pub async fn is_drive_removed(&self, drive: DriveId) -> Result<bool, StateError> {
+        Ok(self.removed_drive_name(drive).await?.is_some())
+    }
+
+    /// What a drive was called that was taken out of the pool; none if it was not.
+    pub async fn removed_drive_name(&self, drive: DriveId) -> Result<Option<String>, StateError> {
         let tombstone = self.get::<TombstoneRecord>(&StateKey::DriveTombstone(drive)).await?;
-        Ok(tombstone.is_some())
+        Ok(tombstone.map(|stored| stored.record.name))
     }
 
     /// Takes note that a drive was attached in `node` with an attach number that was raised on the
@@ -385,15 +390,27 @@ impl<S: StateStore> ClusterState<S> {
         self.put(&key, Expected::ModifiedAt(stored.revision), record).await
     }
 
-    /// Notes what a drive is made of.
-    pub async fn note_media(&self, drive: DriveId, media: MediaClass) -> Result<(), StateError> {
+    /// Notes what a drive is called, and what it is made of, as far as that is known.
+    pub async fn describe_drive(
+        &self,
+        drive: DriveId,
+        name: Option<&str>,
+        media: Option<MediaClass>,
+    ) -> Result<(), StateError> {
         let key = StateKey::Drive(drive);
-        let stored: Stored<DriveRecord> = self.get(&key).await?.ok_or_else(|| unknown_drive(drive))?;
-        if stored.record.media == Some(media) {
-            return Ok(());
+        loop {
+            let stored: Stored<DriveRecord> = self.get(&key).await?.ok_or_else(|| unknown_drive(drive))?;
+            let mut record = stored.record.clone();
+            record.name = name.map(str::to_owned).or(record.name);
+            record.media = media.or(record.media);
+            if record == stored.record {
+                return Ok(());
+            }
+            match self.put(&key, Expected::ModifiedAt(stored.revision), record).await {
+                Err(StateError::Conflict) => {}
+                put => return put.map(|_| ()),
+            }
         }
-        let record = DriveRecord { media: Some(media), ..stored.record };
-        self.put(&key, Expected::ModifiedAt(stored.revision), record).await.map(|_| ())
     }
 
     /// Decides what a drive is used for from now on. Refused with `DRIVE_FAILED` for one that was given up for lost.

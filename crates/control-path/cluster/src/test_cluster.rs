@@ -124,6 +124,7 @@ pub fn drive_record(on: u8, slabs: u32) -> DriveRecord {
         state: DriveState::Active,
         damage: Default::default(),
         media: None,
+        name: None,
     }
 }
 

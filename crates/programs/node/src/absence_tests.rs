@@ -59,6 +59,7 @@ fn view() -> ClusterView {
                 state: DriveState::Active,
                 damage: Default::default(),
                 media: None,
+                name: None,
             };
             view.drives.borrow_mut().insert(drive(number, place), stored(record));
         }

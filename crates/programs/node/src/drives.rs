@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - Before any drive is changed, all of them were looked at: one that carries something else, or
-//!   belongs to somebody else, stops the start, and nothing has changed.
+//!   belongs to somebody else, stops the start, and nothing has changed; or it is left out and stays as it is, where the
+//!   node had it in use before.
 //! - No copy on a drive is offered before the drive's attach number is raised on the drive and in the
 //!   cluster's state. A drive whose number is lower than the state's is an old image and is left out.
 //! - A cluster's state that is older than what a drive has seen stops the start before anything is changed,
@@ -31,6 +32,10 @@ const TELL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to wait before the cluster's state is asked again.
 const STATE_RETRY: Duration = Duration::from_millis(100);
 
+/// What tells that what stands at a place is none of the node's drives.
+const UNFIT: [&str; 4] =
+    ["DRIVE_IN_FOREIGN_USE", "DRIVE_OF_OTHER_CLUSTER", "DRIVE_OF_OTHER_NODE", "DRIVE_TOO_SMALL"];
+
 /// A drive that was given to the node.
 pub(crate) struct NodeDrive<P: Platform> {
     /// Where it is.
@@ -53,21 +58,24 @@ struct Found<D> {
 }
 
 /// Opens all drives of a node and looks at them; then formats those that are empty and attaches all.
-/// After an error none is in use, so that the start can be tried again.
+/// After an error none is in use, so that the start can be tried again. See
+/// [`NodeConfig::leaves_unfit_drives_out`](crate::NodeConfig::leaves_unfit_drives_out).
 pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     locations: &[String],
+    leaves_unfit_out: bool,
 ) -> Result<Vec<Rc<NodeDrive<P>>>, Error> {
     let mut found = Vec::new();
     let mut drives = Vec::new();
     for location in locations {
-        match look_at(parts, location).await? {
-            Ok(drive) => found.push(drive),
-            Err(broken) => drives.push(Rc::new(broken)),
+        match look_at(parts, location).await {
+            Ok(Ok(drive)) => found.push(drive),
+            Ok(Err(broken)) => drives.push(Rc::new(broken)),
+            Err(error) => drives.push(Rc::new(left_out(location, error, leaves_unfit_out)?)),
         }
     }
     let stamp = check_state_is_not_older(parts, &found).await?;
-    if let Err(error) = attach_found(parts, found, stamp, &mut drives).await {
+    if let Err(error) = attach_found(parts, found, stamp, &mut drives, leaves_unfit_out).await {
         detach_all(&drives).await;
         return Err(error);
     }
@@ -80,10 +88,15 @@ async fn attach_found<P: Platform, S: StateStore>(
     found: Vec<Found<P::Drive>>,
     stamp: StateStamp,
     drives: &mut Vec<Rc<NodeDrive<P>>>,
+    leaves_unfit_out: bool,
 ) -> Result<(), Error> {
     for drive in found {
         check_attached_once(parts, &drive, drives)?;
-        let drive = Rc::new(join(parts, drive).await?);
+        let location = drive.location.clone();
+        let drive = match join(parts, drive).await {
+            Ok(drive) => Rc::new(drive),
+            Err(error) => Rc::new(left_out(&location, error, leaves_unfit_out)?),
+        };
         let seen = drive.store.as_ref().map_or(0, DriveStore::state_revision);
         drives.push(drive);
         // A root that could not be read before could be read now.
@@ -100,7 +113,7 @@ pub(crate) async fn attach_one<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     location: &str,
 ) -> Result<Rc<NodeDrive<P>>, Error> {
-    let drives = attach_all(parts, &[location.to_owned()]).await?;
+    let drives = attach_all(parts, &[location.to_owned()], false).await?;
     let drive = drives.into_iter().next().expect("what was given is attached or refused");
     match &drive.store {
         Ok(_) => Ok(drive),
@@ -311,6 +324,7 @@ async fn know_drive<P: Platform, S: StateStore>(
         state: DriveState::Active,
         damage: DamageCounters::default(),
         media: None,
+        name: None,
     };
     let known = retry(parts, || parts.state.add_drive(superblock.drive, record.clone())).await?;
     Ok(known.record.attach_number)
@@ -448,6 +462,16 @@ fn broken<P: Platform>(
     tracing::error!(location, "the drive is not used: {why}");
     let report = AttachReport::default();
     NodeDrive { location: location.to_owned(), size_bytes, superblock, store: Err(why), report }
+}
+
+/// A drive that cannot be used, if it is left out for that.
+fn left_out<P: Platform>(
+    location: &str,
+    error: Error,
+    leaves_unfit_out: bool,
+) -> Result<NodeDrive<P>, Error> {
+    let is_unfit = UNFIT.contains(&error.code.as_str());
+    if leaves_unfit_out && is_unfit { Ok(broken(location, 0, None, error.why)) } else { Err(error) }
 }
 
 pub(crate) fn refused(code: &str, location: &str, why: impl Into<String>, next: &str) -> Error {

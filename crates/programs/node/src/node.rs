@@ -73,6 +73,9 @@ pub struct NodeConfig {
     pub nbd_addresses: Vec<Address>,
     /// Its drives: paths on Linux. Empty ones are formatted and join the pool.
     pub drives: Vec<String>,
+    /// Whether a drive that is the node's no more, as it carries something else or says that it is another node's, is left
+    /// out, as one that is missing: the node had it in use before, and others have its copies. Else it stops the start.
+    pub leaves_unfit_drives_out: bool,
 }
 
 /// A node that runs. Cheap to clone; all clones are the same.
@@ -141,7 +144,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         for address in &config.nbd_addresses {
             nbd_listeners.push(listen(&platform, address, &config.name, "NBD clients")?);
         }
-        let drives = drives::attach_all(&parts, &config.drives).await?;
+        let drives = drives::attach_all(&parts, &config.drives, config.leaves_unfit_drives_out).await?;
         if let Err(error) = know_node(&parts, &config, &bus_listeners).await {
             drives::detach_all(&drives).await;
             return Err(error);

@@ -17,6 +17,7 @@ pub mod explain;
 pub mod faults;
 pub mod http;
 pub mod maintenance;
+pub mod named_drive;
 pub mod nodes;
 pub mod picture;
 pub mod pool;

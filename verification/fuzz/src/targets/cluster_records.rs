@@ -142,6 +142,7 @@ fn seeds() -> Vec<Vec<u8>> {
             state: DriveState::Active,
             damage: Default::default(),
             media: Some(MediaClass::Ssd),
+            name: Some("n1/d1".to_owned()),
         }),
         encode(&example_volume()),
         encode(&VolumeNameRecord { volume: VolumeId::from_bytes([5; 16]) }),

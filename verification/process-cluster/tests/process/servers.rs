@@ -537,6 +537,40 @@ fn a_drive_that_carried_something_is_taken_once_it_was_cleaned() {
     assert!(refused.errors.contains("DRIVE_OF_NODE"), "{refused:?}");
 }
 
+/// What stands where a drive should be keeps no node from starting: its other drives are needed. And a drive is called by
+/// its name also while its node is down, by servers that have never heard of it.
+#[test]
+fn a_node_starts_without_a_drive_in_whose_place_something_else_stands() {
+    let mut servers = servers(3, false);
+    let second = servers.directory("n2").with_file_name("second.drive");
+    let file = std::fs::File::create(&second).expect("there is room");
+    file.set_len(128 << 20).expect("there is room");
+    servers.must_run("n2", &["drive", "add", second.to_str().expect("a plain name")]);
+    servers.create_volume("n1", "v", &["--size", "16M", "--copies", "3"]);
+    servers.await_health("n1");
+
+    servers.stop("n2");
+    std::fs::write(&second, vec![0x5A; 64 << 20]).expect("there is room");
+    servers.stop("n1");
+    servers.restart("n1");
+    let listed = servers.run_once_available("n1", &["drive", "get", "n2/second", "-o", "json"]).json();
+    assert_eq!((&listed["name"], &listed["node"]), (&"n2/second".into(), &"n2".into()), "{listed:#}");
+
+    servers.restart("n2");
+    servers.await_status("n1", "n2 serves with its other drive", |status| {
+        let node = status["nodes"].as_array().expect("a list").iter().find(|node| node["name"] == "n2");
+        node.expect("it is known")["drives_usable"] == 1
+    });
+    assert!(servers.log("n2").contains("the drive is not used"), "{}", servers.log("n2"));
+    servers.must_run("n1", &["drive", "remove", "n2/second", "--yes"]);
+    let settings = std::fs::read_to_string(servers.directory("n2").join("node.json")).expect("it is there");
+    assert!(
+        settings.contains("n2.drive") && !settings.contains("second"),
+        "it is looked for no more: {settings}"
+    );
+    servers.await_health("n1");
+}
+
 #[test]
 fn a_drive_that_another_server_uses_is_not_cleaned() {
     let mut servers = servers(2, false);

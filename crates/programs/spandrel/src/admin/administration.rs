@@ -11,8 +11,8 @@ use futures_util::future::{BoxFuture, join_all};
 use rustix::time::ClockId;
 use spandrel_cluster::backup::StateBackup;
 use spandrel_cluster::{
-    ClusterRecord, ClusterState, NodeRecord, StateError, StateKey, Stored, VolumeMembership, VolumeState,
-    WitnessRecord,
+    ClusterRecord, ClusterState, NodeRecord, PoolRoom, StateError, StateKey, Stored, VolumeMembership,
+    VolumeState, WitnessRecord,
 };
 use spandrel_node::NodeReport;
 use spandrel_shared::{DriveId, Error, NodeId};
@@ -292,7 +292,7 @@ impl Administration {
         let nodes = join_all(self.nodes.list().await?.into_iter().map(know)).await;
         Ok(Facts {
             nodes,
-            drive_names: locked(&self.drive_names).clone(),
+            drive_names: self.drive_names(&room),
             room,
             volumes: memberships,
             scrubs: scrubs.into_iter().map(|(volume, stored)| (volume, stored.record)).collect(),
@@ -318,6 +318,14 @@ impl Administration {
             }
         }
         KnownNode { name, id, record, nbd_addresses, is_alive, report }
+    }
+
+    /// What drives are called: as the state has it, or as their nodes have told this process.
+    fn drive_names(&self, room: &PoolRoom) -> BTreeMap<DriveId, String> {
+        let noted = room.drives.iter().filter_map(|(drive, record)| Some((*drive, record.name.clone()?)));
+        let mut names: BTreeMap<DriveId, String> = noted.collect();
+        names.extend(locked(&self.drive_names).clone());
+        names
     }
 
     fn learn_drive_names(&self, node: &str, report: &NodeReport) {

@@ -11,6 +11,7 @@ use super::administration::{Administration, unix_ms, unless_conflict};
 use super::api::{
     self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeEvacuate, NodeEvacuated, NodeLetGo,
 };
+use super::named_drive::named_drive;
 use super::nodes::NodeAccess;
 use super::picture::{Facts, KnownNode, natural_order};
 use super::stakes::Elsewhere;
@@ -224,19 +225,13 @@ fn node_away() -> Error {
     Error::new("NODE_NOT_RUNNING", "the drive's node was not told", "it does not run", "start it")
 }
 
-/// The drive of the pool with this name or identity. Errors: `DRIVE_NOT_FOUND`.
+/// The drive of the pool with this name or identity. Errors: `DRIVE_NOT_FOUND`, `DRIVE_NAME_AMBIGUOUS`.
 pub fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), Error> {
-    let drives =
-        || facts.room.drives.iter().map(|(drive, record)| (facts.drive_name(*drive), *drive, record));
-    let found = drives().find(|(known, id, _)| known == name || id.to_string() == name);
-    found.map(|(_, drive, record)| (drive, record)).ok_or_else(|| {
-        let names: Vec<String> = drives().map(|(name, ..)| name).collect();
-        let why = match names.is_empty() {
-            true => "the cluster has no drives".to_owned(),
-            false => format!("the drives are {}", names.join(", ")),
-        };
-        Error::new("DRIVE_NOT_FOUND", format!("there is no drive {name:?}"), why, "name one of them")
-    })
+    let drives = facts.room.drives.iter();
+    named_drive(
+        drives.map(|(drive, record)| (facts.drive_name(*drive), Some(*drive), (*drive, record))),
+        name,
+    )
 }
 
 /// Whether the other drives have room for all copies of all volumes.

@@ -109,6 +109,7 @@ fn status_of(code: &str) -> StatusCode {
         | "DRIVE_HOLDS_COPIES"
         | "DRIVE_REMOVED"
         | "DRIVE_NAME_TAKEN"
+        | "DRIVE_NAME_AMBIGUOUS"
         | "DRIVE_NOT_OPENED"
         | "DRIVE_IN_FOREIGN_USE"
         | "DRIVE_OF_OTHER_NODE"

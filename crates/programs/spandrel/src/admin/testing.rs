@@ -138,6 +138,7 @@ pub fn drive_record(number: u64) -> DriveRecord {
         state: DriveState::Active,
         damage: DamageCounters::default(),
         media: None,
+        name: None,
     }
 }
 

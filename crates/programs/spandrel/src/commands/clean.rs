@@ -193,9 +193,9 @@ impl Own {
                              nothing known: it may be that drive, damaged ({})",
                             part.text
                         ),
-                        "look at it with `spandrel drive inspect`; if it is lost, take the node out of the cluster \
-                         (`spandrel node remove`, asked on another server, which waits until what it held is \
-                         built anew on others), and delete its directory",
+                        "look at it with `spandrel drive inspect`; if it is lost, start the node, which goes on without \
+                         it, and take it out of the pool (`spandrel drive remove`, which waits until what it held is \
+                         built anew)",
                     ));
                 }
                 _ => {}

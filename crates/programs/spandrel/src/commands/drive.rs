@@ -4,6 +4,7 @@ use spandrel_shared::size::format_size;
 
 use crate::admin::api::{self, DriveAdd, DriveAdded, DriveRetire, DriveRetired, DriveStatus};
 use crate::admin::client::{Client, path_with};
+use crate::admin::named_drive::named_drive;
 use crate::arguments::{
     DriveAddArguments, DriveCommand, DriveGetArguments, DriveRetireArguments, Output, OutputArguments,
 };
@@ -42,15 +43,8 @@ fn list(client: &Client, arguments: OutputArguments) -> Outcome {
 
 fn get(client: &Client, arguments: &DriveGetArguments) -> Outcome {
     let drives: Vec<DriveStatus> = client.get(api::DRIVES)?;
-    let drive = drives.iter().find(|drive| drive.name == arguments.name).ok_or_else(|| {
-        let names: Vec<&str> = drives.iter().map(|drive| &drive.name[..]).collect();
-        let why = match names.is_empty() {
-            true => "the cluster has no drives".to_owned(),
-            false => format!("the drives are {}", names.join(", ")),
-        };
-        let what = format!("there is no drive {:?}", arguments.name);
-        spandrel_shared::Error::new("DRIVE_NOT_FOUND", what, why, "name one of them")
-    })?;
+    let drive =
+        named_drive(drives.iter().map(|drive| (drive.name.clone(), drive.id, drive)), &arguments.name)?;
     say(&match arguments.output.output {
         Output::Table => render_one(drive),
         Output::Json => json(drive),

@@ -164,6 +164,7 @@ impl LocalNodes {
             bus_addresses: vec![unix_address(&directory.bus_socket(&node.name))],
             nbd_addresses: self.nbd_addresses(index),
             drives,
+            leaves_unfit_drives_out: false,
         }
     }
 

@@ -53,10 +53,10 @@ pub async fn add_drive(
         true => None,
         false => System::here().media(Path::new(path)),
     });
-    if let (Some(id), Some(media)) = (report.drive, media) {
-        note_media(state, id, media).await;
-    }
     let name = drive_name(&settings.name, path).unwrap_or_else(|| path.to_owned());
+    if let Some(id) = report.drive {
+        describe(state, id, &name, media).await;
+    }
     tracing::info!("drive {name} was added");
     Ok(DriveAdded { name, size_bytes: report.size_bytes, media })
 }
@@ -69,16 +69,26 @@ pub async fn let_go(
     state: &ClusterState<NodeState>,
     drive: DriveId,
 ) -> Result<(), Error> {
-    if !state.is_drive_removed(drive).await.map_err(state_error)? {
+    let Some(name) = state.removed_drive_name(drive).await.map_err(state_error)? else {
         return Err(Error::new(
             "DRIVE_IN_USE",
             format!("the node does not let go of drive {drive}"),
             "it was not taken out of the pool",
             "take it out with `spandrel drive remove`",
         ));
+    };
+    if let Some(location) = node.ask(move |node| async move { node.let_go_drive(drive).await }).await? {
+        return forget(keeper, &location);
     }
-    let location = node.ask(move |node| async move { node.let_go_drive(drive).await }).await?;
-    location.map_or(Ok(()), |location| forget(keeper, &location))
+    // It was missing, or something else stands in its place.
+    let report = node.ask(|node| async move { node.report() }).await?;
+    let known = report.drives.into_iter().filter(|known| known.drive.is_some());
+    let used: Vec<String> = known.map(|known| known.location).collect();
+    let (own_name, prefix) = (keeper.settings().name, drive_prefix());
+    let is_it = |path: &String| {
+        drive_name(&own_name, path).as_ref() == Some(&name) && !used.contains(&format!("{prefix}{path}"))
+    };
+    keeper.change(|settings| settings.drives.retain(|path| !is_it(path)))
 }
 
 /// Forgets the drives of which the node lets go by itself, as they were taken out of the pool and nobody could tell it:
@@ -150,10 +160,23 @@ fn explained(mut error: Error, path: &Path) -> Error {
     error
 }
 
-/// The drive works all the same where it cannot be noted; then what it is made of stays unknown.
-async fn note_media(state: &ClusterState<NodeState>, drive: DriveId, media: MediaClass) {
-    if let Err(error) = state.note_media(drive, media).await {
-        tracing::warn!(%drive, "it could not be noted that the drive is {media}: {error}");
+/// Notes in the cluster's state what the drives of a node are called, when it has started: they are called so also while
+/// it is down, whoever is asked.
+pub async fn tell_names(node: NodeHandle, state: ClusterState<NodeState>, node_name: String) {
+    let Ok(report) = node.ask(|node| async move { node.report() }).await else { return };
+    let prefix = drive_prefix();
+    for drive in report.drives {
+        let path = drive.location.strip_prefix(&prefix).unwrap_or(&drive.location);
+        if let (Some(id), Some(name)) = (drive.drive, drive_name(&node_name, path)) {
+            describe(&state, id, &name, None).await;
+        }
+    }
+}
+
+/// The drive works all the same where this cannot be noted.
+async fn describe(state: &ClusterState<NodeState>, drive: DriveId, name: &str, media: Option<MediaClass>) {
+    if let Err(error) = state.describe_drive(drive, Some(name), media).await {
+        tracing::warn!(%drive, "what drive {name} is could not be noted: {error}");
     }
 }
 

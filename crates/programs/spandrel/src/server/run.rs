@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use super::Port;
 use super::admission::Admission;
 use super::backups::keep_backups;
-use super::drives::{forget_let_go, forget_removed};
+use super::drives::{forget_let_go, forget_removed, tell_names};
 use super::generation::{namespace, present};
 use super::listener::TlsListener;
 use super::own_server::OwnServer;
@@ -61,12 +61,18 @@ const FAULTS_INTERVAL: Duration = Duration::from_secs(10);
 /// service manager's 90 seconds suffice.
 const STOP_TIME_MAX: Duration = Duration::from_secs(45);
 
+/// How long a server that starts waits for the former process in its directory to end.
+const FORMER_ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often it looks whether that has ended.
+const LOCK_RETRY: Duration = Duration::from_millis(50);
+
 /// Runs the server in `directory` until it is told to end. `witness` says which kind the command is for.
 pub fn run(directory: Directory, witness: bool, log_arguments: LogArguments) -> Outcome {
     directory.check_socket_lengths("n")?;
     // Nothing is touched in a directory that is no server's; what counts is what stands there once it is locked.
     ServerSettings::read(&directory)?;
-    let _lock = lock(&directory)?;
+    let _lock = lock_patiently(&directory)?;
     let settings = ServerSettings::read(&directory)?;
     check_kind(&settings, witness)?;
     log::start(&directory, log_arguments, vec![settings.name.clone()])?;
@@ -81,6 +87,20 @@ pub fn run(directory: Directory, witness: bool, log_arguments: LogArguments) -> 
     };
     // Whoever reads only the log learns of it, too.
     ended.inspect_err(|error| tracing::error!(code = %error.code, "the server ends: {error}"))
+}
+
+/// Takes the directory for this process. A server that was told to stop answers nobody any more some time before its process
+/// has ended: who starts it again at once is not refused for that.
+fn lock_patiently(directory: &Directory) -> Result<std::fs::File, Error> {
+    let begun = Instant::now();
+    loop {
+        match lock(directory) {
+            Err(error) if error.code == "DIR_IN_USE" && begun.elapsed() < FORMER_ENDS_WITHIN => {
+                std::thread::sleep(LOCK_RETRY);
+            }
+            locked => return locked,
+        }
+    }
 }
 
 /// How a server has ended that was not hindered.
@@ -272,6 +292,7 @@ impl Running {
         tasks.push(tokio::spawn(keep_backups(directory.clone(), state.clone())));
         if let Some(node) = &node {
             tasks.push(tokio::spawn(forget_let_go(node.handle(), Arc::clone(&keeper))));
+            tasks.push(tokio::spawn(tell_names(node.handle(), state.clone(), settings.name.clone())));
         }
         tasks.push(tokio::spawn(async move { keeper.keep(etcd, state).await }));
         Ok(Self { settings, directory, node, tasks })
@@ -525,6 +546,7 @@ async fn start_node(
         bus_addresses: bus_addresses.clone(),
         nbd_addresses: vec![Address::Unix(socket.display().to_string())],
         drives: present_drives(settings).map(|path| format!("{prefix}{path}")).collect(),
+        leaves_unfit_drives_out: true,
     };
     let tls = credentials.platform(bus_addresses.into_iter().collect())?;
     NodeThread::start(config, NodeState::Etcd(etcd.clone()), Some(tls)).await
