@@ -232,7 +232,7 @@ impl NodesWorld {
                 .collect(),
             nbd_addresses: vec![self.nbd_address(index)],
             drives: server.drives.iter().map(|drive| drive.name().to_owned()).collect(),
-            leaves_unfit_drives_out: true,
+            leaves_unfit_drives_out: false,
         };
         let (slot, refusal) = (Rc::clone(&server.node), Rc::clone(&server.refusal));
         refusal.take();

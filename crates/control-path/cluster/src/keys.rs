@@ -160,6 +160,8 @@ pub const NODES: &str = "nodes/";
 pub const ALIVE: &str = "alive/";
 /// The prefix of all drives.
 pub const DRIVES: &str = "drives/";
+/// The prefix of the drives that were taken out of the pool.
+pub const DRIVE_TOMBSTONES: &str = "tombstones/drives/";
 /// The prefix of all volumes.
 pub const VOLUMES: &str = "volumes/";
 /// The prefix of all witnesses.

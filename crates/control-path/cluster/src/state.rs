@@ -356,6 +356,12 @@ impl<S: StateStore> ClusterState<S> {
         Ok(self.removed_drive_name(drive).await?.is_some())
     }
 
+    /// What the drives were called that were taken out of the pool.
+    pub async fn removed_drive_names(&self) -> Result<BTreeSet<String>, StateError> {
+        let tombstones = self.list::<DriveId, TombstoneRecord>(keys::DRIVE_TOMBSTONES).await?;
+        Ok(tombstones.into_values().map(|stored| stored.record.name).collect())
+    }
+
     /// What a drive was called that was taken out of the pool; none if it was not.
     pub async fn removed_drive_name(&self, drive: DriveId) -> Result<Option<String>, StateError> {
         let tombstone = self.get::<TombstoneRecord>(&StateKey::DriveTombstone(drive)).await?;

@@ -216,6 +216,26 @@ fn a_state_is_newer_after_a_change_for_good_alone() {
     });
 }
 
+#[test]
+fn what_is_told_of_a_drive_stays_and_brings_no_removed_one_back() {
+    let cluster = TestCluster::new(1, 2, 1, 1);
+    let state = cluster.state(1);
+    cluster.platform.run(async move {
+        let one = drive(1, 0);
+        state.describe_drive(one, Some("n1/sda"), None).await.unwrap();
+        state.describe_drive(one, None, Some(crate::MediaClass::Ssd)).await.unwrap();
+        let record = || async { state.get::<DriveRecord>(&StateKey::Drive(one)).await.unwrap() };
+        let known = record().await.unwrap();
+        let (name, media) = (known.record.name.as_deref(), known.record.media);
+        assert_eq!((name, media), (Some("n1/sda"), Some(crate::MediaClass::Ssd)));
+        state.describe_drive(one, Some("n1/sda"), None).await.unwrap();
+        assert_eq!(record().await.unwrap().revision, known.revision, "nothing is new");
+        state.remove_drive(one, "n1/sda", 7, false).await.unwrap();
+        let error = refused(state.describe_drive(one, Some("n1/sdb"), None).await);
+        assert_eq!((error.code.as_str(), record().await.is_none()), ("DRIVE_UNKNOWN", true));
+    });
+}
+
 /// A drive that has left the pool does not come back by being attached once more.
 #[test]
 fn a_drive_that_was_removed_is_not_taken_up_again() {
@@ -230,6 +250,7 @@ fn a_drive_that_was_removed_is_not_taken_up_again() {
         assert!(!state.is_drive_removed(one).await.unwrap(), "it was only asked");
         state.remove_drive(one, "sda", 7, false).await.unwrap();
         assert!(state.is_drive_removed(one).await.unwrap());
+        assert_eq!(state.removed_drive_names().await.unwrap(), ["sda".to_owned()].into());
         let error = refused(state.add_drive(one, other.clone()).await);
         assert_eq!(error.code, "DRIVE_REMOVED");
         state.add_drive(drive(9, 9), other).await.expect("a new one");

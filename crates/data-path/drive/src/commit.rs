@@ -589,7 +589,8 @@ fn undo(state: &mut State, change: Change) -> Change {
         _ => Vec::new(),
     });
     let records: Vec<Record> = records.collect();
-    debug_assert!(records.iter().map(record_bytes).sum::<usize>() <= change.undo_bytes_max());
+    let bytes: usize = records.iter().map(record_bytes).sum();
+    assert!(bytes <= change.undo_bytes_max(), "{bytes} bytes take a change back, and were not counted on");
     if let Some(allocator) = &mut state.allocator {
         change.allocated().for_each(|run| allocator.free_now(run));
     }

@@ -7,7 +7,7 @@
 //! - No copy on a drive is offered before the drive's attach number is raised on the drive and in the
 //!   cluster's state. A drive whose number is lower than the state's is an old image and is left out.
 //! - A cluster's state that is older than what a drive has seen stops the start before anything is changed,
-//!   there or on a drive.
+//!   there or on a drive. What is left out is not asked.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -32,9 +32,15 @@ const TELL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to wait before the cluster's state is asked again.
 const STATE_RETRY: Duration = Duration::from_millis(100);
 
-/// What tells that what stands at a place is none of the node's drives.
-const UNFIT: [&str; 4] =
-    ["DRIVE_IN_FOREIGN_USE", "DRIVE_OF_OTHER_CLUSTER", "DRIVE_OF_OTHER_NODE", "DRIVE_TOO_SMALL"];
+/// What tells that what stands at a place is none of the node's drives, or not all of one, or used by others.
+const UNFIT: [&str; 6] = [
+    "DRIVE_ATTACHED_TWICE",
+    "DRIVE_IN_FOREIGN_USE",
+    "DRIVE_NOT_OPENED",
+    "DRIVE_OF_OTHER_CLUSTER",
+    "DRIVE_OF_OTHER_NODE",
+    "DRIVE_TOO_SMALL",
+];
 
 /// A drive that was given to the node.
 pub(crate) struct NodeDrive<P: Platform> {
@@ -91,9 +97,12 @@ async fn attach_found<P: Platform, S: StateStore>(
     leaves_unfit_out: bool,
 ) -> Result<(), Error> {
     for drive in found {
-        check_attached_once(parts, &drive, drives)?;
         let location = drive.location.clone();
-        let drive = match join(parts, drive).await {
+        let joined = match check_attached_once(parts, &drive, drives) {
+            Ok(()) => join(parts, drive).await,
+            Err(error) => Err(error),
+        };
+        let drive = match joined {
             Ok(drive) => Rc::new(drive),
             Err(error) => Rc::new(left_out(&location, error, leaves_unfit_out)?),
         };

@@ -73,8 +73,8 @@ pub struct NodeConfig {
     pub nbd_addresses: Vec<Address>,
     /// Its drives: paths on Linux. Empty ones are formatted and join the pool.
     pub drives: Vec<String>,
-    /// Whether a drive that is the node's no more, as it carries something else or says that it is another node's, is left
-    /// out, as one that is missing: the node had it in use before, and others have its copies. Else it stops the start.
+    /// Whether a drive is left out, as one that is missing, if something else stands there, or another node's drive, or others
+    /// use it: the node had it in use before, and others have its copies. Else it stops the start.
     pub leaves_unfit_drives_out: bool,
 }
 

@@ -41,7 +41,7 @@ struct PlannedSlab {
     is_put_off: bool,
     /// Until when it is put off.
     put_off_until: Option<Instant>,
-    /// Pages of which copies lacked writes when it was read last, by this ownership.
+    /// Pages of which copies lacked writes, as far as it was read by this ownership since it was read as a whole.
     pages_lacking: u64,
 }
 
@@ -182,7 +182,8 @@ impl ScrubPlan {
     pub(crate) fn note(&mut self, slab: SlabIndex, found: &ScrubReport, period: Duration, now: Now) {
         let (is_whole, was_over) = (found.is_whole(), self.is_pass_over());
         let Some(planned) = self.slabs.get_mut(slab.0 as usize) else { return };
-        let lacking_before = std::mem::replace(&mut planned.pages_lacking, found.pages_lacking);
+        let lacking_before = planned.pages_lacking;
+        planned.pages_lacking = lacking_before.max(found.pages_lacking);
         if is_whole {
             *planned = PlannedSlab {
                 is_done: true,

@@ -210,6 +210,7 @@ fn what_is_found_in_a_part_of_a_slab_is_not_counted_again_at_each_attempt() {
     plan.note(SlabIndex(0), &whole, PERIOD, at(400));
     let found = plan.record().found;
     assert_eq!((found.blocks_damaged, found.blocks_different, found.blocks_lost), (5, 4, 1));
+    assert_eq!(found.pages_lacking, 2, "they were not lacking again in between");
     assert_eq!((plan.summary().blocks_different_now, plan.summary().blocks_lost_now), (4, 1));
 }
 

@@ -543,8 +543,11 @@ fn a_drive_that_carried_something_is_taken_once_it_was_cleaned() {
 fn a_node_starts_without_a_drive_in_whose_place_something_else_stands() {
     let mut servers = servers(3, false);
     let second = servers.directory("n2").with_file_name("second.drive");
-    let file = std::fs::File::create(&second).expect("there is room");
-    file.set_len(128 << 20).expect("there is room");
+    let empty = || {
+        let file = std::fs::File::create(&second).expect("there is room");
+        file.set_len(128 << 20).expect("there is room");
+    };
+    empty();
     servers.must_run("n2", &["drive", "add", second.to_str().expect("a plain name")]);
     servers.create_volume("n1", "v", &["--size", "16M", "--copies", "3"]);
     servers.await_health("n1");
@@ -568,6 +571,30 @@ fn a_node_starts_without_a_drive_in_whose_place_something_else_stands() {
         settings.contains("n2.drive") && !settings.contains("second"),
         "it is looked for no more: {settings}"
     );
+
+    // An empty drive that is put where one was lost is called like it.
+    empty();
+    servers.must_run("n2", &["drive", "add", second.to_str().expect("a plain name")]);
+    let lost = servers.must_run("n1", &["drive", "get", "n2/second", "-o", "json"]).json();
+    servers.stop("n2");
+    empty();
+    servers.restart("n2");
+    let await_both = |servers: &Servers| {
+        servers.await_status("n1", "n2 serves with two drives", |status| {
+            let node = status["nodes"].as_array().expect("a list").iter().find(|node| node["name"] == "n2");
+            node.expect("it is known")["drives_usable"] == 2
+        });
+    };
+    await_both(&servers);
+    for command in [&["drive", "get", "n2/second"][..], &["explain", "drive", "n2/second"]] {
+        let refused = servers.run("n1", command);
+        assert!(refused.errors.contains("DRIVE_NAME_AMBIGUOUS"), "{refused:?}");
+    }
+    servers.must_run("n1", &["drive", "remove", lost["id"].as_str().expect("it has one"), "--yes"]);
+    servers.must_run("n1", &["drive", "get", "n2/second"]);
+    servers.stop("n2");
+    servers.restart("n2");
+    await_both(&servers);
     servers.await_health("n1");
 }
 

@@ -291,8 +291,8 @@ impl Administration {
         };
         let nodes = join_all(self.nodes.list().await?.into_iter().map(know)).await;
         Ok(Facts {
+            drive_names: self.drive_names(&room, &nodes),
             nodes,
-            drive_names: self.drive_names(&room),
             room,
             volumes: memberships,
             scrubs: scrubs.into_iter().map(|(volume, stored)| (volume, stored.record)).collect(),
@@ -320,24 +320,25 @@ impl Administration {
         KnownNode { name, id, record, nbd_addresses, is_alive, report }
     }
 
-    /// What drives are called: as the state has it, or as their nodes have told this process.
-    fn drive_names(&self, room: &PoolRoom) -> BTreeMap<DriveId, String> {
-        let noted = room.drives.iter().filter_map(|(drive, record)| Some((*drive, record.name.clone()?)));
-        let mut names: BTreeMap<DriveId, String> = noted.collect();
-        names.extend(locked(&self.drive_names).clone());
+    /// What drives are called: as their nodes say now, else as the state has it, else as they have once said to this process.
+    /// The order matters: what is asked for by a name must be the same wherever it is asked.
+    fn drive_names(&self, room: &PoolRoom, nodes: &[KnownNode]) -> BTreeMap<DriveId, String> {
+        let mut names = locked(&self.drive_names).clone();
+        names.extend(room.drives.iter().filter_map(|(drive, record)| Some((*drive, record.name.clone()?))));
+        let reports = nodes.iter().filter_map(|node| Some((&node.name, node.report.as_ref()?)));
+        names.extend(reports.flat_map(|(node, report)| self.names_in(node, report)));
         names
     }
 
     fn learn_drive_names(&self, node: &str, report: &NodeReport) {
-        let mut names = locked(&self.drive_names);
-        for drive in &report.drives {
-            if let Some(id) = drive.drive
-                && !names.contains_key(&id)
-                && let Some(name) = self.nodes.drive_name(node, &drive.location)
-            {
-                names.insert(id, name);
-            }
-        }
+        locked(&self.drive_names).extend(self.names_in(node, report));
+    }
+
+    fn names_in(&self, node: &str, report: &NodeReport) -> Vec<(DriveId, String)> {
+        let name = |drive: &spandrel_node::DriveReport| {
+            Some((drive.drive?, self.nodes.drive_name(node, &drive.location)?))
+        };
+        report.drives.iter().filter_map(name).collect()
     }
 
     /// The whole cluster as the API shows it.

@@ -20,9 +20,9 @@ use spandrel_shared::{DriveId, Error};
 
 use super::administration::{Administration, state_error, unix_ms, volume_not_found};
 use super::api::{DriveStatus, Explanation, Job, NodeStatus, VolumeStatus};
+use super::named_drive::named_drive;
 use super::picture::{Facts, KnownNode, natural_order};
 use super::pool::is_too_close;
-use super::retire;
 use super::stakes::Stakes;
 use crate::text::{copies_text, counted, percent};
 
@@ -33,7 +33,7 @@ impl Administration {
         facts.explain_volume(name, &settings).ok_or_else(|| volume_not_found(name))
     }
 
-    /// Why a drive is as it is. Errors: `DRIVE_NOT_FOUND`.
+    /// Why a drive is as it is. Errors: `DRIVE_NOT_FOUND`, `DRIVE_NAME_AMBIGUOUS`.
     pub async fn explain_drive(&self, name: &str) -> Result<Explanation, Error> {
         self.facts().await?.explain_drive(name)
     }
@@ -262,15 +262,11 @@ impl Facts {
         }
     }
 
-    /// Why a drive is as it is. Errors: `DRIVE_NOT_FOUND`.
+    /// Why a drive is as it is. Errors: `DRIVE_NOT_FOUND`, `DRIVE_NAME_AMBIGUOUS`.
     pub fn explain_drive(&self, name: &str) -> Result<Explanation, Error> {
         let drives = self.drives();
-        let is_it =
-            |drive: &&DriveStatus| drive.name == name || drive.id.is_some_and(|id| id.to_string() == name);
-        match drives.iter().find(is_it) {
-            Some(status) => Ok(self.explain_drive_of(status)),
-            None => Err(retire::find(self, name).expect_err("it is no drive of the pool")),
-        }
+        let named = drives.iter().map(|drive| (drive.name.clone(), drive.id, drive));
+        Ok(self.explain_drive_of(named_drive(named, name)?))
     }
 
     /// Why a drive is as it is that is so.

@@ -1,10 +1,12 @@
 //! The drives that are given to a server's node.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use spandrel_cluster::{ClusterState, MediaClass, StateError};
-use spandrel_shared::{DriveId, Error};
+use spandrel_shared::{DriveId, Error, NodeId};
 
 use super::peers::drive_name;
 use super::settings::ServerSettings;
@@ -15,6 +17,9 @@ use crate::device::System;
 use crate::drive_prefix;
 use crate::node_state::NodeState;
 use crate::node_thread::NodeHandle;
+
+/// How often it is told what drives are called. Nothing is written where nothing has changed.
+const NAMES_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// Errors of a node that stops meanwhile. It may have begun with the drive by then.
 const WHILE_STOPPING: [&str; 2] = ["NODE_STOPPING", "NODE_STOPPED"];
@@ -48,6 +53,12 @@ pub async fn add_drive(
         keeper.change(|settings| settings.drives.retain(|known| known != path))?;
     }
     let report = report.map_err(|error| explained(error, Path::new(path)))?;
+    // One of its name may have been forgotten meanwhile.
+    keeper.change(|settings| {
+        if !settings.drives.contains(path) {
+            settings.drives.push(path.to_owned());
+        }
+    })?;
     // What a file is on may be anything, and others use it as well.
     let media = drive.media.or_else(|| match Path::new(path).is_file() {
         true => None,
@@ -81,14 +92,24 @@ pub async fn let_go(
         return forget(keeper, &location);
     }
     // It was missing, or something else stands in its place.
-    let report = node.ask(|node| async move { node.report() }).await?;
-    let known = report.drives.into_iter().filter(|known| known.drive.is_some());
-    let used: Vec<String> = known.map(|known| known.location).collect();
-    let (own_name, prefix) = (keeper.settings().name, drive_prefix());
-    let is_it = |path: &String| {
-        drive_name(&own_name, path).as_ref() == Some(&name) && !used.contains(&format!("{prefix}{path}"))
-    };
+    let settings = keeper.settings();
+    let names = names_in_pool(state, settings.node).await.map_err(state_error)?;
+    if names.is_none_or(|names| names.contains(&name)) {
+        return Ok(());
+    }
+    let is_it = |path: &String| drive_name(&settings.name, path).as_ref() == Some(&name);
     keeper.change(|settings| settings.drives.retain(|path| !is_it(path)))
+}
+
+/// What a node's drives are called that are in the pool; none if that is not known of all: one of them may be where another
+/// was that had its name.
+async fn names_in_pool(
+    state: &ClusterState<NodeState>,
+    node: NodeId,
+) -> Result<Option<BTreeSet<String>>, StateError> {
+    let drives = state.drives().await?;
+    let own = drives.into_values().filter(|stored| stored.record.node == node);
+    Ok(own.map(|stored| stored.record.name).collect())
 }
 
 /// Forgets the drives of which the node lets go by itself, as they were taken out of the pool and nobody could tell it:
@@ -109,17 +130,30 @@ fn forget(keeper: &StateMemberKeeper, location: &str) -> Result<(), Error> {
     keeper.change(|settings| settings.drives.retain(|path| format!("{prefix}{path}") != location))
 }
 
-/// Forgets drives that were taken out of the pool while this server was away.
+/// Forgets drives that were taken out of the pool while this server was away. Of those that do not stand there any more only
+/// their names tell.
 pub async fn forget_removed(
     state: &ClusterState<NodeState>,
     keeper: &StateMemberKeeper,
 ) -> Result<(), StateError> {
-    for path in keeper.settings().drives {
-        let Ok(Some(identity)) = spandrel_inspect::identify_path(Path::new(&path)) else { continue };
-        if state.is_drive_removed(identity.drive).await? {
+    let settings = keeper.settings();
+    let (names, removed) = (names_in_pool(state, settings.node).await?, state.removed_drive_names().await?);
+    let is_name_removed = |path: &str| {
+        let name = drive_name(&settings.name, path);
+        let is_in_pool = |name: &String| names.as_ref().is_none_or(|names| names.contains(name));
+        name.is_some_and(|name| removed.contains(&name) && !is_in_pool(&name))
+    };
+    for path in &settings.drives {
+        let is_removed = match spandrel_inspect::identify_path(Path::new(path)) {
+            Ok(Some(identity)) if identity.node == settings.node => {
+                state.is_drive_removed(identity.drive).await?
+            }
+            _ => is_name_removed(path),
+        };
+        if is_removed {
             tracing::warn!("the drive at {path} was taken out of the pool, and is not used any more");
             // What cannot be written down now is found again with the next start.
-            if let Err(error) = keeper.change(|settings| settings.drives.retain(|known| *known != path)) {
+            if let Err(error) = keeper.change(|settings| settings.drives.retain(|known| known != path)) {
                 tracing::error!("{error}");
             }
         }
@@ -160,16 +194,18 @@ fn explained(mut error: Error, path: &Path) -> Error {
     error
 }
 
-/// Notes in the cluster's state what the drives of a node are called, when it has started: they are called so also while
-/// it is down, whoever is asked.
+/// Notes in the cluster's state what the drives of a node are called, again and again, as an older server may have dropped
+/// that: they are called so also while the node is down, whoever is asked. Ends with the node.
 pub async fn tell_names(node: NodeHandle, state: ClusterState<NodeState>, node_name: String) {
-    let Ok(report) = node.ask(|node| async move { node.report() }).await else { return };
     let prefix = drive_prefix();
-    for drive in report.drives {
-        let path = drive.location.strip_prefix(&prefix).unwrap_or(&drive.location);
-        if let (Some(id), Some(name)) = (drive.drive, drive_name(&node_name, path)) {
-            describe(&state, id, &name, None).await;
+    while let Ok(report) = node.ask(|node| async move { node.report() }).await {
+        for drive in report.drives.into_iter().filter(|drive| drive.failure.is_none()) {
+            let path = drive.location.strip_prefix(&prefix).unwrap_or(&drive.location);
+            if let (Some(id), Some(name)) = (drive.drive, drive_name(&node_name, path)) {
+                describe(&state, id, &name, None).await;
+            }
         }
+        tokio::time::sleep(NAMES_INTERVAL).await;
     }
 }
 
