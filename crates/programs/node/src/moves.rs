@@ -122,6 +122,13 @@ impl Moving {
         self.failed = (!is_made).then(|| (failed.saturating_add(1), now + pause));
     }
 
+    /// Nobody knows whose turn it is to begin, so each looks again soon: else the last copies would be moved late.
+    fn shorten_rest(&mut self, until: Instant) {
+        if let Some(rest) = &mut self.rest {
+            rest.until = rest.until.min(until);
+        }
+    }
+
     /// Takes note of a plan. One that finds nothing to spread carries the request out that copies be spread, if there
     /// is one.
     fn note(&mut self, plan: &MovesPlan, basis: Basis, now: Instant, spreads_for: Option<u64>) {
@@ -329,6 +336,10 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let spreads_for = carried_out(&pool.view, wanted, replaces);
         begin_moves(&mut pool.view, &volume, &plan.moves);
         moving.note(&plan, basis, now, spreads_for);
+        let is_others_turn = !replaces && pool.to_spread == 0 && plan.is_cut_short;
+        if is_others_turn {
+            moving.shorten_rest(now + INTERVAL);
+        }
         if !plan.moves.is_empty() && replaces && wanted.misses_drives {
             witness::reached(Rare::CopiesMissed);
         }

@@ -83,6 +83,16 @@ fn a_plan_that_was_cut_short_is_soon_followed_by_another_one() {
 }
 
 #[test]
+fn a_rest_can_be_made_shorter_and_not_longer() {
+    let mut moving = Moving::default();
+    moving.note(&plan(0, true), basis(1), at_s(0), None);
+    moving.shorten_rest(at_s(9));
+    assert!(moving.is_at_rest(&basis(1), at_s(4)) && !moving.is_at_rest(&basis(1), at_s(5)));
+    moving.shorten_rest(at_s(1));
+    assert!(!moving.is_at_rest(&basis(1), at_s(1)), "others may have left the last copies to this node");
+}
+
+#[test]
 fn a_request_to_spread_copies_is_carried_out_when_none_is_left_to_move() {
     let mut moving = Moving::default();
     moving.note(&plan(2, false), basis(1), at_s(0), Some(7));

@@ -22,9 +22,9 @@ use crate::text::{counted, json, percent, say};
 /// How often it is looked how far the moves are. There is nothing to wait for but the next look.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// After so long without a copy that moves, nothing more is: owners look each second, and begin when what is set has
-/// come to them.
-const REST: Duration = Duration::from_secs(5);
+/// After so long without a copy that moves, nothing more is: owners look each second, and of the last few copies each begins
+/// one only now and then, so that they do not begin too many together.
+const REST: Duration = Duration::from_secs(15);
 
 /// Carries out a command about the pool.
 pub fn pool(client: &Client, command: &PoolCommand) -> Outcome {

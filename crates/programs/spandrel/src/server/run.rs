@@ -96,6 +96,7 @@ fn lock_patiently(directory: &Directory) -> Result<std::fs::File, Error> {
     loop {
         match lock(directory) {
             Err(error) if error.code == "DIR_IN_USE" && begun.elapsed() < FORMER_ENDS_WITHIN => {
+                // tidy-allow(sleep): no lock of a file can be awaited for a limited time.
                 std::thread::sleep(LOCK_RETRY);
             }
             locked => return locked,
