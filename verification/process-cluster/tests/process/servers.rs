@@ -560,10 +560,13 @@ fn a_node_starts_without_a_drive_in_whose_place_something_else_stands() {
     assert_eq!((&listed["name"], &listed["node"]), (&"n2/second".into(), &"n2".into()), "{listed:#}");
 
     servers.restart("n2");
-    servers.await_status("n1", "n2 serves with its other drive", |status| {
-        let node = status["nodes"].as_array().expect("a list").iter().find(|node| node["name"] == "n2");
-        node.expect("it is known")["drives_usable"] == 1
-    });
+    let await_drives = |servers: &Servers, count: u64| {
+        servers.await_status("n1", "n2 serves with its drives that are there", |status| {
+            let node = status["nodes"].as_array().expect("a list").iter().find(|node| node["name"] == "n2");
+            node.expect("it is known")["drives_usable"] == count
+        });
+    };
+    await_drives(&servers, 1);
     assert!(servers.log("n2").contains("the drive is not used"), "{}", servers.log("n2"));
     servers.must_run("n1", &["drive", "remove", "n2/second", "--yes"]);
     let settings = std::fs::read_to_string(servers.directory("n2").join("node.json")).expect("it is there");
@@ -579,13 +582,7 @@ fn a_node_starts_without_a_drive_in_whose_place_something_else_stands() {
     servers.stop("n2");
     empty();
     servers.restart("n2");
-    let await_both = |servers: &Servers| {
-        servers.await_status("n1", "n2 serves with two drives", |status| {
-            let node = status["nodes"].as_array().expect("a list").iter().find(|node| node["name"] == "n2");
-            node.expect("it is known")["drives_usable"] == 2
-        });
-    };
-    await_both(&servers);
+    await_drives(&servers, 2);
     for command in [&["drive", "get", "n2/second"][..], &["explain", "drive", "n2/second"]] {
         let refused = servers.run("n1", command);
         assert!(refused.errors.contains("DRIVE_NAME_AMBIGUOUS"), "{refused:?}");
@@ -594,7 +591,7 @@ fn a_node_starts_without_a_drive_in_whose_place_something_else_stands() {
     servers.must_run("n1", &["drive", "get", "n2/second"]);
     servers.stop("n2");
     servers.restart("n2");
-    await_both(&servers);
+    await_drives(&servers, 2);
     servers.await_health("n1");
 }
 

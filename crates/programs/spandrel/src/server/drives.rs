@@ -1,6 +1,5 @@
 //! The drives that are given to a server's node.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,23 +92,34 @@ pub async fn let_go(
     }
     // It was missing, or something else stands in its place.
     let settings = keeper.settings();
-    let names = names_in_pool(state, settings.node).await.map_err(state_error)?;
-    if names.is_none_or(|names| names.contains(&name)) {
+    if may_be_in_pool(state, settings.node, &name).await.map_err(state_error)? {
         return Ok(());
     }
     let is_it = |path: &String| drive_name(&settings.name, path).as_ref() == Some(&name);
     keeper.change(|settings| settings.drives.retain(|path| !is_it(path)))
 }
 
-/// What a node's drives are called that are in the pool; none if that is not known of all: one of them may be where another
-/// was that had its name.
-async fn names_in_pool(
+/// Whether a node has a drive in the pool that is called so, or may be, as what it is called is not known: it may be where
+/// another one was that had its name.
+async fn may_be_in_pool(
     state: &ClusterState<NodeState>,
     node: NodeId,
-) -> Result<Option<BTreeSet<String>>, StateError> {
+    name: &str,
+) -> Result<bool, StateError> {
     let drives = state.drives().await?;
-    let own = drives.into_values().filter(|stored| stored.record.node == node);
-    Ok(own.map(|stored| stored.record.name).collect())
+    let mut own = drives.into_values().map(|stored| stored.record).filter(|record| record.node == node);
+    Ok(own.any(|record| record.name.is_none_or(|known| known == name)))
+}
+
+/// Whether what was called like a drive at this path was taken out of the pool, and nothing in the pool is.
+async fn is_name_removed(
+    state: &ClusterState<NodeState>,
+    settings: &ServerSettings,
+    path: &str,
+) -> Result<bool, StateError> {
+    let Some(name) = drive_name(&settings.name, path) else { return Ok(false) };
+    let is_removed = state.removed_drive_names().await?.contains(&name);
+    Ok(is_removed && !may_be_in_pool(state, settings.node, &name).await?)
 }
 
 /// Forgets the drives of which the node lets go by itself, as they were taken out of the pool and nobody could tell it:
@@ -137,18 +147,12 @@ pub async fn forget_removed(
     keeper: &StateMemberKeeper,
 ) -> Result<(), StateError> {
     let settings = keeper.settings();
-    let (names, removed) = (names_in_pool(state, settings.node).await?, state.removed_drive_names().await?);
-    let is_name_removed = |path: &str| {
-        let name = drive_name(&settings.name, path);
-        let is_in_pool = |name: &String| names.as_ref().is_none_or(|names| names.contains(name));
-        name.is_some_and(|name| removed.contains(&name) && !is_in_pool(&name))
-    };
     for path in &settings.drives {
         let is_removed = match spandrel_inspect::identify_path(Path::new(path)) {
             Ok(Some(identity)) if identity.node == settings.node => {
                 state.is_drive_removed(identity.drive).await?
             }
-            _ => is_name_removed(path),
+            _ => is_name_removed(state, &settings, path).await?,
         };
         if is_removed {
             tracing::warn!("the drive at {path} was taken out of the pool, and is not used any more");
