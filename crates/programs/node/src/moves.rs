@@ -58,6 +58,13 @@ const REST: Duration = Duration::from_secs(60);
 /// The same, if not all possibilities were looked at.
 const REST_CUT_SHORT: Duration = Duration::from_secs(5);
 
+/// For so long there is nothing to spread before a request to spread copies counts as carried out: others may have begun by
+/// what they saw before, and what they move too much is heeded as long as it does not.
+const CONFIRMED_AFTER: Duration = Duration::from_secs(3);
+
+/// The same, if not all possibilities were looked at: others are looked at each time.
+const CONFIRMED_AFTER_CUT_SHORT: Duration = Duration::from_secs(60);
+
 /// For so long nothing more is changed after a change that was not made: at first, and at most after several of them.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
 
@@ -70,6 +77,8 @@ pub(crate) struct Moving {
     rest: Option<Rest>,
     /// The request to spread copies that was carried out last.
     optimized: Option<u64>,
+    /// Since when there has been nothing to spread, and nothing else to do, for a request that is not carried out yet.
+    nothing_since: Option<(u64, Instant)>,
     /// Copies that should be elsewhere, and for which no drive has room or no other node is there.
     pub(crate) without_place: u64,
     /// Whether a change of the volume's copies is under way.
@@ -129,18 +138,32 @@ impl Moving {
         }
     }
 
-    /// Takes note of a plan. One that finds nothing to spread carries the request out that copies be spread, if there
-    /// is one.
+    /// Takes note of a plan. Those that find nothing to spread for a while carry the request out that copies be spread, if
+    /// there is one.
     fn note(&mut self, plan: &MovesPlan, basis: Basis, now: Instant, spreads_for: Option<u64>) {
         self.plans += 1;
         self.without_place = plan.without_place;
         self.rest = None;
+        let mut confirmed_after = CONFIRMED_AFTER;
         if plan.moves.is_empty() {
-            let time = if plan.is_cut_short { REST_CUT_SHORT } else { REST };
-            self.rest = Some(Rest { basis, until: now + time });
-            if !plan.is_cut_short {
-                self.optimized = spreads_for.or(self.optimized);
+            let mut time = REST;
+            if plan.is_cut_short {
+                (time, confirmed_after) = (REST_CUT_SHORT, CONFIRMED_AFTER_CUT_SHORT);
             }
+            self.rest = Some(Rest { basis, until: now + time });
+        }
+        self.note_request(spreads_for.filter(|_| plan.moves.is_empty()), now, confirmed_after);
+    }
+
+    /// Takes note of the request for which there is nothing to spread at this moment, if there is one.
+    fn note_request(&mut self, request: Option<u64>, now: Instant, confirmed_after: Duration) {
+        let unchanged = self.nothing_since.filter(|(since_request, _)| Some(*since_request) == request);
+        self.nothing_since = request.map(|request| unchanged.unwrap_or((request, now)));
+        let Some((request, since)) = self.nothing_since else { return };
+        if now.since(since) >= confirmed_after {
+            self.optimized = Some(request);
+        } else {
+            self.shorten_rest(since + confirmed_after);
         }
     }
 }
@@ -287,6 +310,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let legs = ownership.owner.legs();
         let building: Vec<DriveId> = legs.keys().filter(|leg| leg.is_building).map(|leg| leg.drive).collect();
         if !building.is_empty() {
+            ownership.moving.borrow_mut().nothing_since = None;
             let useless: Vec<DriveId> =
                 building.into_iter().filter(|drive| wanted.useless.contains(drive)).collect();
             return (!useless.is_empty()).then_some(Change::Abandon(useless));
@@ -295,6 +319,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         if !is_concerned {
             ownership.moving.borrow_mut().without_place = 0;
             let lacks_nothing = legs.values().all(|leg| leg.state == LegState::InSync);
+            if !lacks_nothing {
+                ownership.moving.borrow_mut().nothing_since = None;
+            }
             let is_to_be_spread = wanted.apart || ownership.moving.borrow().is_to_be_evened_out(wanted);
             if !lacks_nothing || !is_to_be_spread {
                 return None;
@@ -329,14 +356,13 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
         let pool = pool.get_or_insert_with(|| self.pool());
         let volume = placed(&seen);
-        let plan = match replaces {
-            true => plan_replacing(pool, &volume, &wanted.leaving, moving.plans),
+        let (plan, is_others_turn) = match replaces {
+            true => (plan_replacing(pool, &volume, &wanted.leaving, moving.plans), false),
             false => plan_spreading(pool, &volume, evens_out, moving.plans),
         };
-        let spreads_for = carried_out(&pool.view, wanted, replaces);
+        let spreads_for = carried_out(&pool.view, wanted, replaces || is_others_turn);
         begin_moves(&mut pool.view, &volume, &plan.moves);
         moving.note(&plan, basis, now, spreads_for);
-        let is_others_turn = !replaces && pool.to_spread == 0 && plan.is_cut_short;
         if is_others_turn {
             moving.shorten_rest(now + INTERVAL);
         }
@@ -398,10 +424,11 @@ fn place_nothing_on(view: &mut PoolView, drives: &BTreeSet<DriveId>) -> BTreeSet
     view.drives.iter_mut().filter(is_left_out).map(leave_out).collect()
 }
 
-/// The request to spread copies that a plan carries out if it finds nothing to move. What is on its way may not arrive, or
-/// be too much together: whoever finds nothing to spread meanwhile may find something then.
-fn carried_out(view: &PoolView, wanted: &Wanted, replaces: bool) -> Option<u64> {
-    wanted.optimize.filter(|_| !replaces && is_settled(view))
+/// The request to spread copies that a plan carries out if it finds nothing to move and was not made `for_others`: for a
+/// repair, or for owners whose turn it is. What is on its way may not arrive, or be too much together: whoever finds nothing
+/// to spread meanwhile may find something then.
+fn carried_out(view: &PoolView, wanted: &Wanted, for_others: bool) -> Option<u64> {
+    wanted.optimize.filter(|_| !for_others && is_settled(view))
 }
 
 /// What is built anew of a volume that lacks something: on slow drives only what has no other place.
@@ -416,25 +443,27 @@ fn plan_replacing(pool: &Pool, volume: &PlacedVolume, leaving: &BTreeSet<DriveId
 }
 
 /// What is spread of a volume that lacks nothing: what lies closer together than it could and, if the pool is to be evened
-/// out, what lies unevenly. Where others of these copies are to begin and not this node, not all was looked at.
-fn plan_spreading(pool: &mut Pool, volume: &PlacedVolume, evens_out: bool, turn: u64) -> MovesPlan {
+/// out, what lies unevenly. Also whether something could be spread, and it is the turn of others to begin.
+fn plan_spreading(pool: &mut Pool, volume: &PlacedVolume, evens_out: bool, turn: u64) -> (MovesPlan, bool) {
     let apart = plan_apart(&pool.view, volume, MOVES_AT_ONCE, turn);
     if !apart.moves.is_empty() {
         witness::reached(Rare::CopiesMovedApart);
     }
     if !apart.moves.is_empty() || !evens_out {
-        return apart;
+        return (apart, false);
     }
     let spread_max = usize::try_from(pool.to_spread).unwrap_or(MOVES_AT_ONCE).min(MOVES_AT_ONCE);
-    if spread_max == 0 && copies_to_even_out(&pool.view) > 0 {
-        return MovesPlan { is_cut_short: true, ..apart };
+    let is_others_turn = spread_max == 0 && copies_to_even_out(&pool.view) > 0;
+    let balance = plan_balance(&pool.view, volume, if is_others_turn { 1 } else { spread_max }, turn);
+    let is_cut_short = apart.is_cut_short || balance.is_cut_short;
+    if is_others_turn {
+        return (MovesPlan { is_cut_short, ..apart }, !balance.moves.is_empty());
     }
-    let balance = plan_balance(&pool.view, volume, spread_max, turn);
     pool.to_spread = pool.to_spread.saturating_sub(balance.moves.len() as u64);
     if !balance.moves.is_empty() {
         witness::reached(Rare::CopiesSpread);
     }
-    MovesPlan { is_cut_short: apart.is_cut_short || balance.is_cut_short, ..balance }
+    (MovesPlan { is_cut_short, ..balance }, false)
 }
 
 /// A volume's copies, for plans.

@@ -77,9 +77,14 @@ fn nothing_is_planned_anew_until_something_changes_or_a_minute_is_over() {
 #[test]
 fn a_plan_that_was_cut_short_is_soon_followed_by_another_one() {
     let mut moving = Moving::default();
-    moving.note(&plan(0, true), basis(1), at_s(0), Some(7));
-    assert!(moving.is_at_rest(&basis(1), at_s(4)) && !moving.is_at_rest(&basis(1), at_s(5)));
-    assert_eq!(moving.optimized, None, "something may be left to spread");
+    for second in (0..60).step_by(5) {
+        moving.note(&plan(0, true), basis(1), at_s(second), Some(7));
+        let at_rest = [4, 5].map(|later| moving.is_at_rest(&basis(1), at_s(second + later)));
+        assert_eq!(at_rest, [true, false]);
+        assert_eq!(moving.optimized, None, "something may be left to spread");
+    }
+    moving.note(&plan(0, true), basis(1), at_s(60), Some(7));
+    assert_eq!(moving.optimized, Some(7), "it was looked for long enough");
 }
 
 #[test]
@@ -98,9 +103,34 @@ fn a_request_to_spread_copies_is_carried_out_when_none_is_left_to_move() {
     moving.note(&plan(2, false), basis(1), at_s(0), Some(7));
     assert_eq!(moving.optimized, None);
     moving.note(&plan(0, false), basis(2), at_s(1), Some(7));
+    assert_eq!(moving.optimized, None, "others may just begin");
+    assert!(
+        moving.is_at_rest(&basis(2), at_s(3)) && !moving.is_at_rest(&basis(2), at_s(4)),
+        "it is soon known"
+    );
+    moving.note(&plan(0, false), basis(3), at_s(3), Some(7));
+    assert_eq!(moving.optimized, None, "what changes meanwhile does not make it earlier");
+    moving.note(&plan(0, false), basis(3), at_s(4), Some(7));
     assert_eq!(moving.optimized, Some(7));
-    moving.note(&plan(0, false), basis(3), at_s(2), None);
+    moving.note(&plan(0, false), basis(3), at_s(5), None);
     assert_eq!(moving.optimized, Some(7), "it was asked once");
+}
+
+#[test]
+fn a_request_is_carried_out_a_while_after_the_last_copy_moved() {
+    let interruptions = [("there is more", plan(1, false), Some(7)), ("others move", plan(0, false), None)];
+    for (what, plan_between, request) in
+        interruptions.into_iter().chain([("asked again", plan(0, false), Some(8))])
+    {
+        let mut moving = Moving::default();
+        moving.note(&plan(0, false), basis(1), at_s(0), Some(7));
+        moving.note(&plan_between, basis(1), at_s(1), request);
+        moving.note(&plan(0, false), basis(1), at_s(3), Some(7));
+        moving.note(&plan(0, false), basis(1), at_s(5), Some(7));
+        assert_eq!(moving.optimized, None, "{what}");
+        moving.note(&plan(0, false), basis(1), at_s(6), Some(7));
+        assert_eq!(moving.optimized, Some(7), "{what}");
+    }
 }
 
 #[test]
@@ -145,8 +175,8 @@ fn a_request_is_not_carried_out_while_copies_of_others_are_on_their_way() {
 fn a_plan_is_followed_by_a_rest_also_when_others_move_what_there_is() {
     let plan = |to_spread, evens_out| {
         let (mut pool, volume) = on_second(400, to_spread);
-        let plan = plan_spreading(&mut pool, &volume, evens_out, 0);
-        (plan.moves.len(), plan.is_cut_short, pool.to_spread)
+        let (plan, is_others_turn) = plan_spreading(&mut pool, &volume, evens_out, 0);
+        (plan.moves.len(), is_others_turn, pool.to_spread)
     };
     assert_eq!(plan(100, true), (MOVES_AT_ONCE, false, 100 - MOVES_AT_ONCE as u64));
     assert_eq!(plan(0, true), (0, true, 0), "others begin, and this node soon looks again");
@@ -156,6 +186,24 @@ fn a_plan_is_followed_by_a_rest_also_when_others_move_what_there_is() {
         "nothing is to be evened out: the pool's unevenness is of no matter"
     );
     assert_eq!(plan(100, false), (0, false, 100));
+}
+
+/// What is uneven and cannot be otherwise is nobody's turn: else a request would be looked at for as long as it is known.
+#[test]
+fn what_cannot_move_is_not_waited_for() {
+    let copy = |drive| PlacedCopy {
+        part: drive,
+        drive: DriveId::from_bytes([drive; 16]),
+        is_whole: true,
+        is_building: false,
+    };
+    let volume = PlacedVolume { owner: None, slabs: vec![vec![copy(0), copy(1)]; 100] };
+    for to_spread in [0, 1] {
+        let mut pool = Pool { view: pool([100, 400]), slow: BTreeSet::new(), changes: 1, to_spread };
+        assert!(copies_to_even_out(&pool.view) > 0);
+        let (plan, is_others_turn) = plan_spreading(&mut pool, &volume, true, 0);
+        assert_eq!((plan.moves.len(), is_others_turn), (0, false));
+    }
 }
 
 fn wanted(spread: bool, optimize: Option<u64>) -> Wanted {
@@ -177,6 +225,7 @@ fn a_volume_is_evened_out_once_for_each_request() {
     );
     assert!(moving.is_to_be_evened_out(&wanted(false, Some(7))));
     moving.note(&plan(0, false), basis(1), at_s(0), Some(7));
+    moving.note(&plan(0, false), basis(1), at_s(3), Some(7));
     assert!(!moving.is_to_be_evened_out(&wanted(false, Some(7))), "it was carried out");
     assert!(moving.is_to_be_evened_out(&wanted(false, Some(8))));
 }
@@ -186,7 +235,7 @@ fn nothing_is_built_on_a_drive_that_is_slow() {
     let (mut pool, volume) = on_second(400, 100);
     let slow = BTreeSet::from([DriveId::from_bytes([0; 16])]);
     pool.slow = place_nothing_on(&mut pool.view, &slow);
-    assert!(plan_spreading(&mut pool, &volume, true, 0).moves.is_empty());
+    assert!(plan_spreading(&mut pool, &volume, true, 0).0.moves.is_empty());
     let lost = BTreeSet::from([DriveId::from_bytes([1; 16])]);
     let plan = plan_replacements(&pool.view, &volume, &lost, MOVES_AT_ONCE, 0);
     assert_eq!((plan.moves.len(), plan.without_place), (0, 400), "there are only these two");

@@ -26,6 +26,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// one only now and then, so that they do not begin too many together.
 const REST: Duration = Duration::from_secs(15);
 
+/// The same, if all lies evenly: what an owner has just begun may not be seen yet.
+const REST_WHEN_EVEN: Duration = Duration::from_secs(6);
+
 /// Carries out a command about the pool.
 pub fn pool(client: &Client, command: &PoolCommand) -> Outcome {
     match command {
@@ -104,7 +107,8 @@ fn await_even(client: &Client, mut total: u64) -> Result<PoolDetails, Error> {
         if under_way > 0 || left != left_then {
             (moved, left_then) = (Instant::now(), left);
         }
-        if under_way == 0 && (pool.copies_to_spread == 0 || moved.elapsed() > REST) {
+        let rest = if pool.copies_to_spread == 0 { REST_WHEN_EVEN } else { REST };
+        if total + left == 0 || under_way == 0 && moved.elapsed() > rest {
             bar.finish_and_clear();
             return Ok(pool);
         }
