@@ -4,6 +4,8 @@
 //! - Before any drive is changed, all of them were looked at: one that carries something else, or
 //!   belongs to somebody else, stops the start, and nothing has changed; or it is left out and stays as it is, where the
 //!   node had it in use before.
+//! - Of two images of one drive none is chosen: which of them has every write nobody can say, and attaching one makes the other
+//!   one old for good.
 //! - No copy on a drive is offered before the drive's attach number is raised on the drive and in the
 //!   cluster's state. A drive whose number is lower than the state's is an old image and is left out.
 //! - A cluster's state that is older than what a drive has seen stops the start before anything is changed,
@@ -33,8 +35,9 @@ const TELL_INTERVAL: Duration = Duration::from_secs(1);
 const STATE_RETRY: Duration = Duration::from_millis(100);
 
 /// What tells that what stands at a place is none of the node's drives, or not all of one, or used by others.
-const UNFIT: [&str; 6] = [
+const UNFIT: [&str; 7] = [
     "DRIVE_ATTACHED_TWICE",
+    "DRIVE_FAILED",
     "DRIVE_IN_FOREIGN_USE",
     "DRIVE_NOT_OPENED",
     "DRIVE_OF_OTHER_CLUSTER",
@@ -80,6 +83,12 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
             Err(error) => drives.push(Rc::new(left_out(location, error, leaves_unfit_out)?)),
         }
     }
+    let used: Vec<DriveId> = parts.replica.drives().iter().map(DriveStore::drive_id).collect();
+    let (found, twins) = without_twins(found, &used);
+    for (location, drive) in twins {
+        let error = attached_twice(&location, drive);
+        drives.push(Rc::new(left_out(&location, error, leaves_unfit_out)?));
+    }
     let stamp = check_state_is_not_older(parts, &found).await?;
     if let Err(error) = attach_found(parts, found, stamp, &mut drives, leaves_unfit_out).await {
         detach_all(&drives).await;
@@ -98,11 +107,7 @@ async fn attach_found<P: Platform, S: StateStore>(
 ) -> Result<(), Error> {
     for drive in found {
         let location = drive.location.clone();
-        let joined = match check_attached_once(parts, &drive, drives) {
-            Ok(()) => join(parts, drive).await,
-            Err(error) => Err(error),
-        };
-        let drive = match joined {
+        let drive = match join(parts, drive).await {
             Ok(drive) => Rc::new(drive),
             Err(error) => Rc::new(left_out(&location, error, leaves_unfit_out)?),
         };
@@ -201,21 +206,24 @@ async fn look_at<P: Platform, S: StateStore>(
     Ok(Ok(Found { location: location.to_owned(), drive, identity }))
 }
 
-/// Whether a drive is in use here already, under another name: a second path to it, or a copy of it.
-fn check_attached_once<P: Platform, S: StateStore>(
-    parts: &NodeParts<P, S>,
-    found: &Found<P::Drive>,
-    drives: &[Rc<NodeDrive<P>>],
-) -> Result<(), Error> {
-    let Some(identity) = &found.identity else { return Ok(()) };
-    let id = identity.superblock.drive;
-    let is_it = |drive: &Rc<NodeDrive<P>>| drive.superblock.as_ref().is_some_and(|known| known.drive == id);
-    if !drives.iter().any(is_it) && parts.replica.drives().into_iter().all(|store| store.drive_id() != id) {
-        return Ok(());
-    }
-    let why = format!("it says that it is the drive {id}, which this node has in use");
-    let next = "give each drive once, by one of its names; if it is a copy of the drive, wipe it first";
-    Err(refused("DRIVE_ATTACHED_TWICE", &found.location, why, next))
+/// Those that are there once and not in use; and where the others are, and which drive each says that it is: second paths to
+/// one drive, or images of it.
+fn without_twins<D>(found: Vec<Found<D>>, used: &[DriveId]) -> (Vec<Found<D>>, Vec<(String, DriveId)>) {
+    let id = |found: &Found<D>| found.identity.as_ref().map(|identity| identity.superblock.drive);
+    let ids: Vec<DriveId> = found.iter().filter_map(id).chain(used.iter().copied()).collect();
+    let is_once = |drive: DriveId| ids.iter().filter(|known| **known == drive).count() == 1;
+    let (once, twins): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| id(found).is_none_or(is_once));
+    let twins = twins.into_iter().filter_map(|twin| id(&twin).map(|drive| (twin.location, drive)));
+    (once, twins.collect())
+}
+
+fn attached_twice(location: &str, drive: DriveId) -> Error {
+    let why = format!(
+        "it says that it is the drive {drive}, and so does another one of this node; which of them has every write is not \
+         known"
+    );
+    let next = "give each drive once, by one of its names; take copies of a drive away, or wipe them";
+    refused("DRIVE_ATTACHED_TWICE", location, why, next)
 }
 
 /// Whether a drive belongs to this node of this cluster.

@@ -20,6 +20,12 @@ use crate::node_thread::NodeHandle;
 /// How often it is told what drives are called. Nothing is written where nothing has changed.
 const NAMES_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
+/// The same, after what could not be noted.
+const NAMES_RETRY: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether a drive that was left out can be used.
+const TAKE_UP_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Errors of a node that stops meanwhile. It may have begun with the drive by then.
 const WHILE_STOPPING: [&str; 2] = ["NODE_STOPPING", "NODE_STOPPED"];
 
@@ -92,11 +98,25 @@ pub async fn let_go(
     }
     // It was missing, or something else stands in its place.
     let settings = keeper.settings();
-    if may_be_in_pool(state, settings.node, &name).await.map_err(state_error)? {
-        return Ok(());
+    let is_called_so = |path: &&String| drive_name(&settings.name, path).as_ref() == Some(&name);
+    for path in settings.drives.iter().filter(is_called_so) {
+        if is_path_removed(state, &settings, path).await.map_err(state_error)? {
+            keeper.change(|settings| settings.drives.retain(|known| known != path))?;
+        }
     }
-    let is_it = |path: &String| drive_name(&settings.name, path).as_ref() == Some(&name);
-    keeper.change(|settings| settings.drives.retain(|path| !is_it(path)))
+    Ok(())
+}
+
+/// Whether the drive at a path was taken out of the pool. Of one that does not stand there any more only its name tells.
+async fn is_path_removed(
+    state: &ClusterState<NodeState>,
+    settings: &ServerSettings,
+    path: &str,
+) -> Result<bool, StateError> {
+    match spandrel_inspect::identify_path(Path::new(path)) {
+        Ok(Some(identity)) if identity.node == settings.node => state.is_drive_removed(identity.drive).await,
+        _ => is_name_removed(state, settings, path).await,
+    }
 }
 
 /// Whether a node has a drive in the pool that is called so, or may be, as what it is called is not known: it may be where
@@ -140,21 +160,14 @@ fn forget(keeper: &StateMemberKeeper, location: &str) -> Result<(), Error> {
     keeper.change(|settings| settings.drives.retain(|path| format!("{prefix}{path}") != location))
 }
 
-/// Forgets drives that were taken out of the pool while this server was away. Of those that do not stand there any more only
-/// their names tell.
+/// Forgets drives that were taken out of the pool while this server was away.
 pub async fn forget_removed(
     state: &ClusterState<NodeState>,
     keeper: &StateMemberKeeper,
 ) -> Result<(), StateError> {
     let settings = keeper.settings();
     for path in &settings.drives {
-        let is_removed = match spandrel_inspect::identify_path(Path::new(path)) {
-            Ok(Some(identity)) if identity.node == settings.node => {
-                state.is_drive_removed(identity.drive).await?
-            }
-            _ => is_name_removed(state, &settings, path).await?,
-        };
-        if is_removed {
+        if is_path_removed(state, &settings, path).await? {
             tracing::warn!("the drive at {path} was taken out of the pool, and is not used any more");
             // What cannot be written down now is found again with the next start.
             if let Err(error) = keeper.change(|settings| settings.drives.retain(|known| known != path)) {
@@ -198,26 +211,70 @@ fn explained(mut error: Error, path: &Path) -> Error {
     error
 }
 
+/// Has the node take up drives that it was started without, as soon as each stands at its place again and can be used. Other
+/// things that stand there are left alone: an empty drive is given to the pool by a person. Ends with the node.
+pub async fn take_up_left_out(node: NodeHandle, keeper: Arc<StateMemberKeeper>) {
+    let prefix = drive_prefix();
+    while let Ok(report) = node.ask(|node| async move { node.report() }).await {
+        let left_out =
+            report.drives.into_iter().filter(|drive| drive.failure.is_some() && drive.drive.is_none());
+        let settings = keeper.settings();
+        for drive in left_out {
+            let path = drive.location.strip_prefix(&prefix).unwrap_or(&drive.location);
+            if !is_only_image(&settings, path) {
+                continue;
+            }
+            let location = drive.location.clone();
+            match node.ask(|node| async move { node.add_drive(&location).await }).await {
+                Ok(Ok(_)) => tracing::info!("the drive at {path} can be used again"),
+                Ok(Err(error)) => tracing::warn!("{error}"),
+                Err(_) => return,
+            }
+        }
+        tokio::time::sleep(TAKE_UP_INTERVAL).await;
+    }
+}
+
+/// Whether a drive of this server's node stands at a path, and at none of its other ones. Of two images of one drive none is
+/// chosen.
+fn is_only_image(settings: &ServerSettings, path: &str) -> bool {
+    if !is_drive_of(settings, Path::new(path)) {
+        return false;
+    }
+    let drive =
+        |path: &str| spandrel_inspect::identify_path(Path::new(path)).ok().flatten().map(|known| known.drive);
+    let (own, others) = (drive(path), settings.drives.iter().filter(|known| *known != path));
+    own.is_some() && others.into_iter().all(|other| drive(other) != own)
+}
+
 /// Notes in the cluster's state what the drives of a node are called, again and again, as an older server may have dropped
 /// that: they are called so also while the node is down, whoever is asked. Ends with the node.
 pub async fn tell_names(node: NodeHandle, state: ClusterState<NodeState>, node_name: String) {
     let prefix = drive_prefix();
     while let Ok(report) = node.ask(|node| async move { node.report() }).await {
+        let mut are_noted = true;
         for drive in report.drives.into_iter().filter(|drive| drive.failure.is_none()) {
             let path = drive.location.strip_prefix(&prefix).unwrap_or(&drive.location);
             if let (Some(id), Some(name)) = (drive.drive, drive_name(&node_name, path)) {
-                describe(&state, id, &name, None).await;
+                are_noted &= describe(&state, id, &name, None).await;
             }
         }
-        tokio::time::sleep(NAMES_INTERVAL).await;
+        tokio::time::sleep(if are_noted { NAMES_INTERVAL } else { NAMES_RETRY }).await;
     }
 }
 
-/// The drive works all the same where this cannot be noted.
-async fn describe(state: &ClusterState<NodeState>, drive: DriveId, name: &str, media: Option<MediaClass>) {
-    if let Err(error) = state.describe_drive(drive, Some(name), media).await {
+/// Notes what a drive is, and returns whether it could. The drive works all the same where this cannot be noted.
+async fn describe(
+    state: &ClusterState<NodeState>,
+    drive: DriveId,
+    name: &str,
+    media: Option<MediaClass>,
+) -> bool {
+    let described = state.describe_drive(drive, Some(name), media).await;
+    if let Err(error) = &described {
         tracing::warn!(%drive, "what drive {name} is could not be noted: {error}");
     }
+    described.is_ok()
 }
 
 #[cfg(test)]
