@@ -10,10 +10,15 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::EXIT_INTERRUPTED;
 
-type Cleanup = Box<dyn FnOnce() + Send>;
+struct Cleanup {
+    number: u64,
+    /// Whether something is removed, which can take a while: so it is said.
+    removes: bool,
+    run: Box<dyn FnOnce() + Send>,
+}
 
-/// What is to be done, by number.
-static CLEANUPS: Mutex<Vec<(u64, Cleanup)>> = Mutex::new(Vec::new());
+/// What is to be done.
+static CLEANUPS: Mutex<Vec<Cleanup>> = Mutex::new(Vec::new());
 
 static LISTENER: OnceLock<()> = OnceLock::new();
 
@@ -33,19 +38,28 @@ pub struct Guard {
     number: u64,
 }
 
-/// Has `cleanup` done if the program is interrupted while the guard lives.
-pub fn on_interrupt(cleanup: impl FnOnce() + Send + 'static) -> Guard {
+/// Has what was made removed by `cleanup` if the program is interrupted while the guard lives.
+pub fn remove_on_interrupt(cleanup: impl FnOnce() + Send + 'static) -> Guard {
+    register(true, Box::new(cleanup))
+}
+
+/// Has `cleanup` done, and nothing said, if the program is interrupted while the guard lives.
+pub fn restore_on_interrupt(cleanup: impl FnOnce() + Send + 'static) -> Guard {
+    register(false, Box::new(cleanup))
+}
+
+fn register(removes: bool, run: Box<dyn FnOnce() + Send>) -> Guard {
     LISTENER.get_or_init(listen);
     let mut cleanups = CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner);
-    let number = cleanups.last().map_or(0, |(number, _)| number + 1);
-    cleanups.push((number, Box::new(cleanup)));
+    let number = cleanups.last().map_or(0, |last| last.number + 1);
+    cleanups.push(Cleanup { number, removes, run });
     Guard { number }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         let mut cleanups = CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner);
-        cleanups.retain(|(number, _)| *number != self.number);
+        cleanups.retain(|cleanup| cleanup.number != self.number);
     }
 }
 
@@ -76,10 +90,13 @@ async fn wait() -> std::io::Result<()> {
 
 fn clean_up() {
     IS_INTERRUPTED.store(true, Ordering::SeqCst);
-    eprintln!("\ninterrupted: removing what was made");
+    let mut is_told = false;
     loop {
         let next = CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let Some((_, cleanup)) = next else { return };
-        cleanup();
+        let Some(cleanup) = next else { return };
+        if cleanup.removes && !std::mem::replace(&mut is_told, true) {
+            eprintln!("\ninterrupted: removing what was made");
+        }
+        (cleanup.run)();
     }
 }

@@ -408,6 +408,7 @@ impl Facts {
             self.tell_of_node(&mut told, *operational, node, &status, now_unix_ms);
         }
         if node.report.is_some() {
+            tell_of_drives(&mut told, self.drives().iter().filter(|drive| drive.node == node.name));
             let needed = against.iter().map(|error| format!("switch it off: {}", error.why));
             told.must_not.extend(needed);
         } else {
@@ -508,10 +509,7 @@ impl Facts {
             format_size(details.pool.free_bytes),
             format_size(details.pool.reserve_bytes)
         ));
-        for drive in self.drives().iter().filter(|drive| !drive.status.is_healthy()) {
-            told.why.push(format!("drive {} is {}", drive.name, drive.status));
-            told.may.push(format!("`spandrel explain drive {}`", drive.name));
-        }
+        tell_of_drives(&mut told, self.drives().iter());
         if details.pool.free_bytes < details.pool.reserve_bytes {
             told.may.push(
                 "add drives or nodes: after the loss of a drive there may be no room to repair".to_owned(),
@@ -655,6 +653,14 @@ fn tell_of_jobs<'a>(told: &mut Explanation, jobs: impl IntoIterator<Item = &'a J
             percent(job.pages.done, job.pages.total),
             left.map_or_else(String::new, |left| format!(", {} left", time(left)))
         ));
+    }
+}
+
+/// Names those drives that are not healthy: what they lack is theirs to explain.
+fn tell_of_drives<'drives>(told: &mut Explanation, drives: impl Iterator<Item = &'drives DriveStatus>) {
+    for drive in drives.filter(|drive| !drive.status.is_healthy()) {
+        told.why.push(format!("drive {} is {}", drive.name, drive.status));
+        told.may.push(format!("`spandrel explain drive {}`", drive.name));
     }
 }
 

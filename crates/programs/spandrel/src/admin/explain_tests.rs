@@ -68,6 +68,18 @@ async fn what_is_well_is_told_so() {
 }
 
 #[tokio::test]
+async fn a_node_names_its_drives_that_are_not_well() {
+    let mut facts = facts().await;
+    facts.room.drives.get_mut(&drive_id(3)).expect("it is there").state = DriveState::Retired;
+    let told = node(&facts, 2);
+    assert!(has(&told.why, "drive n3/d1 is Warning (Removing From Pool)"), "{told:?}");
+    assert!(has(&told.may, "`spandrel explain drive n3/d1`"), "{told:?}");
+    assert!(!has(&node(&facts, 1).why, "drive "), "its own are well");
+    facts.nodes[2].report = None;
+    assert!(!has(&node(&facts, 2).why, "n3/d1 is"), "that it is down says it for all of them");
+}
+
+#[tokio::test]
 async fn copies_that_are_away_and_current_make_a_volume_incomplete() {
     let told = volume(&without_n3().await);
     assert_eq!((states(&told).as_str(), told.since_ms), ("Incomplete", Some(60_000)));

@@ -293,8 +293,7 @@ fn check_meant(
     arguments: &DriveCleanArguments,
 ) -> Result<(), Error> {
     let what = || format!("{} is not cleaned", path.display());
-    let found: BTreeSet<DriveId> =
-        parts.iter().filter_map(Part::identity).map(|identity| identity.drive).collect();
+    let found = found(parts);
     if let Some(other) = arguments.drive_ids.iter().find(|id| !found.contains(id)) {
         let stands = match found.is_empty() {
             true => "no Spandrel drive whose identity can be read".to_owned(),
@@ -338,12 +337,29 @@ fn check_meant(
     ))
 }
 
+/// The Spandrel drives that would be lost.
+fn found(parts: &[Part]) -> BTreeSet<DriveId> {
+    parts.iter().filter_map(Part::identity).map(|identity| identity.drive).collect()
+}
+
 fn texts(ids: &BTreeSet<DriveId>) -> Vec<String> {
     ids.iter().map(ToString::to_string).collect()
 }
 
 fn options(ids: &BTreeSet<DriveId>) -> String {
     format!("--drive-id {}", texts(ids).join(" --drive-id "))
+}
+
+/// What has to be given beside the command for it to be carried out, in words; nothing where --yes is enough.
+fn condition(parts: &[Part]) -> String {
+    if parts.iter().any(|part| matches!(part.content, Content::Unclear(_))) {
+        return " if its name is typed when asked: --yes is not enough".to_owned();
+    }
+    let found = found(parts);
+    if found.is_empty() {
+        return String::new();
+    }
+    format!(" if its name is typed when asked, or with --yes {}", options(&found))
 }
 
 /// What would be lost, and what is not known about it, in words.
@@ -389,7 +405,7 @@ pub fn clean(directory: &Directory, arguments: &DriveCleanArguments) -> Outcome 
     check_meant(&path, &parts, &known, arguments)?;
     let what = describe(&path, wiping.size_bytes(), &parts, &known);
     if arguments.dry_run {
-        say(&format!("{what}\nit would be wiped\n"));
+        say(&format!("{what}\nit would be wiped{}\n", condition(&parts)));
         return Ok(EXIT_OK);
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -285,6 +285,11 @@ fn partitions_are_guarded_and_named_like_the_whole() {
     assert_eq!(refused.code, "DRIVE_ID_NEEDED");
     assert!(refused.next.contains(&format!("--drive-id {}", id(8))), "{refused}");
     check_meant(path, &parts, &known, &arguments(path, &[id(8), id(7)])).expect("both are named");
+    let both = format!("or with --yes --drive-id {} --drive-id {}", id(7), id(8));
+    assert!(condition(&parts).ends_with(&both), "{}", condition(&parts));
+    assert_eq!(condition(&[part(Content::Foreign)]), "");
+    let unclear = part(Content::Unclear("it cannot be read everywhere"));
+    assert!(condition(&[unclear]).contains("--yes is not enough"));
     let text = describe(path, 4 << 40, &parts, &known);
     assert!(text.starts_with("/dev/sdb has 4 TiB and the partitions sdb1, sdb2, sdb3; it carries"), "{text}");
     for needed in [

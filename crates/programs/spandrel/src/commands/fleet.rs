@@ -12,7 +12,7 @@ use crate::admin::api::{self, NodeStatus, Usage, VolumeCreate, VolumeCreateAnswe
 use crate::admin::client::{Client, path_with};
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome};
-use crate::interrupt::{Guard, on_interrupt};
+use crate::interrupt::{Guard, remove_on_interrupt};
 
 /// Volumes are made in multiples of a block.
 const BLOCK_BYTES: u64 = 4096;
@@ -97,7 +97,7 @@ fn delete_path(name: &str) -> String {
 
 fn remove_if_interrupted(directory: &Directory, name: &str) -> Guard {
     let (directory, path) = (directory.clone(), delete_path(name));
-    on_interrupt(move || {
+    remove_on_interrupt(move || {
         // Best effort: if the cluster has ended as well, the volume waits for the next one.
         let _ = Client::new(directory).and_then(|client| client.delete(&path));
     })

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::directory::Directory;
 use crate::failure::system_error;
-use crate::interrupt::{Guard, on_interrupt};
+use crate::interrupt::{Guard, remove_on_interrupt};
 use crate::text::say;
 
 /// Two drives of this size on each of four nodes: 3 GiB of disk.
@@ -56,7 +56,7 @@ impl DemoCluster {
         let output = process.stdout.take().expect("it is piped");
         let parts = Arc::new(Mutex::new(Some(Parts { process, temporary })));
         let for_interrupt = Arc::clone(&parts);
-        let guard = on_interrupt(move || {
+        let guard = remove_on_interrupt(move || {
             let _ = remove(&for_interrupt, Duration::ZERO);
         });
         let cluster = Self { directory, parts, _guard: guard };

@@ -16,7 +16,7 @@ use spandrel_shared::Error;
 
 use super::screen::Size;
 use crate::failure::system_error;
-use crate::interrupt::{Guard, on_interrupt};
+use crate::interrupt::{Guard, restore_on_interrupt};
 
 /// The other screen, and no cursor; and back again.
 const BEGIN: &str = "\x1b[?1049h\x1b[?25l";
@@ -45,7 +45,7 @@ impl Terminal {
     /// Takes the terminal.
     pub fn take() -> Result<Self, Error> {
         give_back_at_a_panic();
-        let interruption = on_interrupt(give_back);
+        let interruption = restore_on_interrupt(give_back);
         let former = listen_to_keys().map_err(|error| failed(&error.into()))?;
         *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Former(former));
         let terminal = Self { _interruption: interruption };
