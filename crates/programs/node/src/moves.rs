@@ -63,7 +63,7 @@ const REST_CUT_SHORT: Duration = Duration::from_secs(5);
 const CONFIRMED_AFTER: Duration = Duration::from_secs(3);
 
 /// The same, if not all possibilities were looked at: others are looked at each time.
-const CONFIRMED_AFTER_CUT_SHORT: Duration = Duration::from_secs(60);
+const CONFIRMED_AFTER_CUT_SHORT: Duration = Duration::from_secs(10 * 60);
 
 /// For so long nothing more is changed after a change that was not made: at first, and at most after several of them.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(16));
@@ -219,6 +219,8 @@ struct Pool {
     changes: u64,
     /// How many more copies this node may begin to spread.
     to_spread: u64,
+    /// Whether one could be spread, and others are to begin.
+    is_others_turn: bool,
 }
 
 /// What becomes of a volume's copies next.
@@ -305,6 +307,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let now = self.parts.platform.now();
         let is_busy = |moving: &Moving| moving.is_changing || moving.is_pausing(now);
         if ownership.owner.phase() != Phase::Serving || is_busy(&ownership.moving.borrow()) {
+            ownership.moving.borrow_mut().nothing_since = None;
             return None;
         }
         let legs = ownership.owner.legs();
@@ -397,7 +400,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let changes = self.parts.view.changes();
         let owners = self.parts.view.alive.borrow().len() as u64;
         let to_spread = part_of_one(copies_to_even_out(&view), owners, self.parts.platform.random_u64());
-        Pool { view, slow, changes, to_spread }
+        Pool { view, slow, changes, to_spread, is_others_turn: false }
     }
 
     /// The pool as this node sees it, without the drives that are slow.
@@ -453,11 +456,15 @@ fn plan_spreading(pool: &mut Pool, volume: &PlacedVolume, evens_out: bool, turn:
         return (apart, false);
     }
     let spread_max = usize::try_from(pool.to_spread).unwrap_or(MOVES_AT_ONCE).min(MOVES_AT_ONCE);
-    let is_others_turn = spread_max == 0 && copies_to_even_out(&pool.view) > 0;
-    let balance = plan_balance(&pool.view, volume, if is_others_turn { 1 } else { spread_max }, turn);
+    let others_begin = spread_max == 0 && copies_to_even_out(&pool.view) > 0;
+    if others_begin && pool.is_others_turn {
+        return (apart, true);
+    }
+    let balance = plan_balance(&pool.view, volume, if others_begin { 1 } else { spread_max }, turn);
     let is_cut_short = apart.is_cut_short || balance.is_cut_short;
-    if is_others_turn {
-        return (MovesPlan { is_cut_short, ..apart }, !balance.moves.is_empty());
+    if others_begin {
+        pool.is_others_turn = !balance.moves.is_empty();
+        return (MovesPlan { is_cut_short, ..apart }, pool.is_others_turn);
     }
     pool.to_spread = pool.to_spread.saturating_sub(balance.moves.len() as u64);
     if !balance.moves.is_empty() {

@@ -77,13 +77,13 @@ fn nothing_is_planned_anew_until_something_changes_or_a_minute_is_over() {
 #[test]
 fn a_plan_that_was_cut_short_is_soon_followed_by_another_one() {
     let mut moving = Moving::default();
-    for second in (0..60).step_by(5) {
+    for second in (0..600).step_by(5) {
         moving.note(&plan(0, true), basis(1), at_s(second), Some(7));
         let at_rest = [4, 5].map(|later| moving.is_at_rest(&basis(1), at_s(second + later)));
         assert_eq!(at_rest, [true, false]);
         assert_eq!(moving.optimized, None, "something may be left to spread");
     }
-    moving.note(&plan(0, true), basis(1), at_s(60), Some(7));
+    moving.note(&plan(0, true), basis(1), at_s(600), Some(7));
     assert_eq!(moving.optimized, Some(7), "it was looked for long enough");
 }
 
@@ -154,7 +154,10 @@ fn on_second(slabs: u32, to_spread: u64) -> (Pool, PlacedVolume) {
     let drive = DriveId::from_bytes([1; 16]);
     let copy = PlacedCopy { part: 0, drive, is_whole: true, is_building: false };
     let volume = PlacedVolume { owner: None, slabs: vec![vec![copy]; slabs as usize] };
-    (Pool { view: pool([0, slabs]), slow: BTreeSet::new(), changes: 1, to_spread }, volume)
+    (
+        Pool { view: pool([0, slabs]), slow: BTreeSet::new(), changes: 1, to_spread, is_others_turn: false },
+        volume,
+    )
 }
 
 /// Owners begin what they have planned without knowing of each other's plans: together that may be too much, and then who
@@ -199,7 +202,13 @@ fn what_cannot_move_is_not_waited_for() {
     };
     let volume = PlacedVolume { owner: None, slabs: vec![vec![copy(0), copy(1)]; 100] };
     for to_spread in [0, 1] {
-        let mut pool = Pool { view: pool([100, 400]), slow: BTreeSet::new(), changes: 1, to_spread };
+        let mut pool = Pool {
+            view: pool([100, 400]),
+            slow: BTreeSet::new(),
+            changes: 1,
+            to_spread,
+            is_others_turn: false,
+        };
         assert!(copies_to_even_out(&pool.view) > 0);
         let (plan, is_others_turn) = plan_spreading(&mut pool, &volume, true, 0);
         assert_eq!((plan.moves.len(), is_others_turn), (0, false));

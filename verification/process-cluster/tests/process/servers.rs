@@ -593,15 +593,18 @@ fn a_node_starts_without_a_drive_in_whose_place_something_else_stands() {
     servers.restart("n2");
     await_drives(&servers, 2);
 
-    // Of two images of one drive none is used, whichever comes first; what is a drive of its own again is taken up by itself.
+    // Of two images of one drive none is used. The right one is taken up when it is given anew.
     servers.stop("n2");
     let aside = second.with_file_name("aside");
     std::fs::rename(&second, &aside).expect("it is there");
     std::fs::copy(servers.drive_file("n2"), &second).expect("there is room");
     servers.restart("n2");
-    await_drives(&servers, 0);
     assert!(servers.log("n2").contains("and so does another one"), "{}", servers.log("n2"));
+    await_drives(&servers, 0);
     std::fs::rename(&aside, &second).expect("it is there");
+    for path in [&second, &servers.drive_file("n2")] {
+        servers.must_run("n2", &["drive", "add", path.to_str().expect("a plain name")]);
+    }
     await_drives(&servers, 2);
     servers.await_health("n1");
 }

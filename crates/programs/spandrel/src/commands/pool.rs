@@ -104,7 +104,7 @@ fn await_even(client: &Client, mut total: u64) -> Result<PoolDetails, Error> {
         }
         let left = pool.copies_to_spread + under_way;
         // What holds little has moved before it is seen to be under way.
-        if under_way > 0 || left != left_then {
+        if under_way > 0 || left < left_then {
             (moved, left_then) = (Instant::now(), left);
         }
         let rest = if pool.copies_to_spread == 0 { REST_WHEN_EVEN } else { REST };

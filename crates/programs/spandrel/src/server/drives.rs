@@ -1,6 +1,6 @@
 //! The drives that are given to a server's node.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +21,7 @@ use crate::node_thread::NodeHandle;
 const NAMES_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// The same, after what could not be noted.
-const NAMES_RETRY: Duration = Duration::from_secs(10);
-
-/// How often it is looked whether a drive that was left out can be used.
-const TAKE_UP_INTERVAL: Duration = Duration::from_secs(10);
+const NAMES_RETRY: Duration = Duration::from_secs(60);
 
 /// Errors of a node that stops meanwhile. It may have begun with the drive by then.
 const WHILE_STOPPING: [&str; 2] = ["NODE_STOPPING", "NODE_STOPPED"];
@@ -113,8 +110,13 @@ async fn is_path_removed(
     settings: &ServerSettings,
     path: &str,
 ) -> Result<bool, StateError> {
-    match spandrel_inspect::identify_path(Path::new(path)) {
-        Ok(Some(identity)) if identity.node == settings.node => state.is_drive_removed(identity.drive).await,
+    // A drive that is about to die can take its time.
+    let path_there = PathBuf::from(path);
+    let identified = tokio::task::spawn_blocking(move || spandrel_inspect::identify_path(&path_there)).await;
+    match identified {
+        Ok(Ok(Some(identity))) if (identity.cluster, identity.node) == (settings.cluster, settings.node) => {
+            state.is_drive_removed(identity.drive).await
+        }
         _ => is_name_removed(state, settings, path).await,
     }
 }
@@ -209,42 +211,6 @@ fn explained(mut error: Error, path: &Path) -> Error {
         error.why = known;
     }
     error
-}
-
-/// Has the node take up drives that it was started without, as soon as each stands at its place again and can be used. Other
-/// things that stand there are left alone: an empty drive is given to the pool by a person. Ends with the node.
-pub async fn take_up_left_out(node: NodeHandle, keeper: Arc<StateMemberKeeper>) {
-    let prefix = drive_prefix();
-    while let Ok(report) = node.ask(|node| async move { node.report() }).await {
-        let left_out =
-            report.drives.into_iter().filter(|drive| drive.failure.is_some() && drive.drive.is_none());
-        let settings = keeper.settings();
-        for drive in left_out {
-            let path = drive.location.strip_prefix(&prefix).unwrap_or(&drive.location);
-            if !is_only_image(&settings, path) {
-                continue;
-            }
-            let location = drive.location.clone();
-            match node.ask(|node| async move { node.add_drive(&location).await }).await {
-                Ok(Ok(_)) => tracing::info!("the drive at {path} can be used again"),
-                Ok(Err(error)) => tracing::warn!("{error}"),
-                Err(_) => return,
-            }
-        }
-        tokio::time::sleep(TAKE_UP_INTERVAL).await;
-    }
-}
-
-/// Whether a drive of this server's node stands at a path, and at none of its other ones. Of two images of one drive none is
-/// chosen.
-fn is_only_image(settings: &ServerSettings, path: &str) -> bool {
-    if !is_drive_of(settings, Path::new(path)) {
-        return false;
-    }
-    let drive =
-        |path: &str| spandrel_inspect::identify_path(Path::new(path)).ok().flatten().map(|known| known.drive);
-    let (own, others) = (drive(path), settings.drives.iter().filter(|known| *known != path));
-    own.is_some() && others.into_iter().all(|other| drive(other) != own)
 }
 
 /// Notes in the cluster's state what the drives of a node are called, again and again, as an older server may have dropped

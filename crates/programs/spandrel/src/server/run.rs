@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use super::Port;
 use super::admission::Admission;
 use super::backups::keep_backups;
-use super::drives::{forget_let_go, forget_removed, take_up_left_out, tell_names};
+use super::drives::{forget_let_go, forget_removed, tell_names};
 use super::generation::{namespace, present};
 use super::listener::TlsListener;
 use super::own_server::OwnServer;
@@ -293,7 +293,6 @@ impl Running {
         tasks.push(tokio::spawn(keep_backups(directory.clone(), state.clone())));
         if let Some(node) = &node {
             tasks.push(tokio::spawn(forget_let_go(node.handle(), Arc::clone(&keeper))));
-            tasks.push(tokio::spawn(take_up_left_out(node.handle(), Arc::clone(&keeper))));
             tasks.push(tokio::spawn(tell_names(node.handle(), state.clone(), settings.name.clone())));
         }
         tasks.push(tokio::spawn(async move { keeper.keep(etcd, state).await }));
