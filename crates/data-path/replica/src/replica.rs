@@ -40,6 +40,8 @@ struct Inner<P: Platform> {
     drives: BTreeMap<DriveId, DriveStore<P>>,
     /// A slab has at most one copy on a drive; on a node it can have two, while one of them takes the other's place.
     copies: BTreeMap<CopyPlace, LocalCopy<P>>,
+    /// Copies that were made on drives that could not note then which owners are refused: nobody is served from them.
+    unfenced: BTreeMap<CopyPlace, LocalCopy<P>>,
     /// The highest epoch accepted for a volume: durable, or about to be.
     accepted: BTreeMap<VolumeId, Epoch>,
 }
@@ -88,6 +90,17 @@ impl<P: Platform> Inner<P> {
         let copies = self.copies.range((volume, *slabs.start(), first)..=(volume, *slabs.end(), last));
         copies.map(|((_, slab, _), copy)| (*slab, copy))
     }
+
+    /// A copy that is here, whether anybody may be served from it or not.
+    fn find_any(&self, address: CopyAddress) -> Option<LocalCopy<P>> {
+        let is_it = |place: &CopyPlace, copy: &LocalCopy<P>| {
+            (place.0, place.1, copy.copy) == (address.volume, address.slab, address.copy)
+        };
+        let mut copies = self.copies_in(address.volume, address.slab..=address.slab).map(|(_, copy)| copy);
+        let offered = copies.find(|copy| copy.copy == address.copy);
+        let mut unfenced = self.unfenced.iter().filter(|(place, copy)| is_it(place, copy));
+        offered.or_else(|| unfenced.next().map(|(_, copy)| copy)).cloned()
+    }
 }
 
 struct LocalCopy<P: Platform> {
@@ -116,7 +129,12 @@ pub struct CopyDescription {
 impl<P: Platform> Replica<P> {
     /// A node without drives.
     pub fn new() -> Self {
-        let inner = Inner { drives: BTreeMap::new(), copies: BTreeMap::new(), accepted: BTreeMap::new() };
+        let inner = Inner {
+            drives: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            unfenced: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+        };
         Self { inner: Rc::new(RefCell::new(inner)), turns: Rc::default() }
     }
 
@@ -138,6 +156,7 @@ impl<P: Platform> Replica<P> {
     pub fn remove_drive(&self, drive: DriveId) {
         let mut inner = self.inner.borrow_mut();
         inner.copies.retain(|(_, _, holder), _| *holder != drive);
+        inner.unfenced.retain(|(_, _, holder), _| *holder != drive);
         inner.drives.remove(&drive);
     }
 
@@ -155,6 +174,17 @@ impl<P: Platform> Replica<P> {
     pub fn copies_of(&self, volume: VolumeId) -> Vec<CopyDescription> {
         let inner = self.inner.borrow();
         inner.copies_of(volume).filter_map(|(slab, copy)| describe(volume, slab, copy)).collect()
+    }
+
+    /// The copies of a volume that are here, and from which nobody is served: an owner asked for them, and their drives had no
+    /// room to note which other owners are refused.
+    pub fn unfenced_copies(&self, volume: VolumeId) -> Vec<(DriveId, CopyAddress)> {
+        let inner = self.inner.borrow();
+        let of_volume = inner.unfenced.iter().filter(|(place, _)| place.0 == volume);
+        let address = |((volume, slab, drive), copy): (&CopyPlace, &LocalCopy<P>)| {
+            (*drive, CopyAddress { volume: *volume, slab: *slab, copy: copy.copy })
+        };
+        of_volume.map(address).collect()
     }
 
     /// Whether a copy is here, in exactly this incarnation.
@@ -342,18 +372,25 @@ impl<P: Platform> Replica<P> {
         // In the place of what is there: nothing of it remains.
         let added = self.without_copy(key, store.add_slab(volume, slab, layout, new.copy.copy, birth));
         let slot = added.await?;
+        let local = LocalCopy { store, slot, copy: new.copy.copy };
         // A volume's first slab on a drive must not forget what other drives of the node accepted.
         let accepted = self.accepted_epoch(volume);
-        store.fence(volume, accepted).await?;
-        let local = LocalCopy { store, slot, copy: new.copy.copy };
+        if let Err(error) = local.store.fence(volume, accepted).await {
+            let mut inner = self.inner.borrow_mut();
+            if inner.drives.contains_key(&new.drive) {
+                inner.unfenced.insert(key, local);
+            }
+            return Err(error.into());
+        }
         if self.hold(key, local) { done() } else { Err(ReplicaError::NotFound) }
     }
 
     async fn remove_copy(&self, copy: CopyAddress) -> Answer {
-        let key = (copy.volume, copy.slab, self.find(copy)?.store.drive_id());
+        let find = || self.inner.borrow().find_any(copy).ok_or(ReplicaError::NotFound);
+        let key = (copy.volume, copy.slab, find()?.store.drive_id());
         let _turn = self.turns.at(key).await;
         // Another one may have taken its place meanwhile.
-        let local = self.find(copy)?;
+        let local = find()?;
         self.without_copy(key, local.store.remove_slab(local.slot)).await?;
         done()
     }
@@ -377,10 +414,14 @@ impl<P: Platform> Replica<P> {
     ) -> Result<T, StoreError> {
         let former = self.inner.borrow_mut().copies.remove(&place);
         let removed = removal.await;
-        if let (Err(StoreError::NoRoom), Some(former)) = (&removed, former)
-            && !self.inner.borrow().copies.contains_key(&place)
-        {
-            self.hold(place, former);
+        let mut inner = self.inner.borrow_mut();
+        match (&removed, former) {
+            (Ok(_), _) => drop(inner.unfenced.remove(&place)),
+            (Err(StoreError::NoRoom), Some(former)) if !inner.copies.contains_key(&place) => {
+                drop(inner);
+                self.hold(place, former);
+            }
+            _ => {}
         }
         removed
     }

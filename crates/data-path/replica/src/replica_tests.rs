@@ -97,15 +97,15 @@ fn run<F: Future<Output = ()> + 'static>(test: impl FnOnce(SimulatedPlatform) ->
 }
 
 /// A test that has power over the drive.
-fn run_with_drive<F: Future<Output = ()> + 'static>(
+fn run_with_drive<T: 'static, F: Future<Output = T> + 'static>(
     test: impl FnOnce(SimulatedPlatform, SimulatedDrive) -> F,
-) {
+) -> T {
     let world = World::new(1);
     let config = SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() };
     let drive = world.add_drive("drive", config);
     world.add_drive("other drive", config);
     let process = world.process("node");
-    process.block_on(test(process.platform(), drive)).expect("the test ends");
+    process.block_on(test(process.platform(), drive)).expect("the test ends")
 }
 
 #[test]
@@ -303,6 +303,43 @@ fn a_copy_on_a_full_drive_stays_until_it_can_be_removed() {
         replica.serve(remove, None).await.expect("the drive works");
         assert!(replica.copies_of(volume()).is_empty());
     });
+}
+
+/// The journal goes over into a place of the file that was never written just between the copy and the fence.
+#[test]
+fn a_copy_whose_drive_has_no_room_for_its_fence_is_not_offered_and_can_be_removed_or_made_again() {
+    let mut unfenced = 0;
+    for groups_before in 1..=8 {
+        unfenced += run_with_drive(async move |platform, drive| {
+            let replica = new_replica(&platform).await;
+            for epoch in 1..=groups_before {
+                fence(&replica, epoch).await.expect("the next epoch");
+            }
+            let slab = SlabIndex(copy_address().slab.0 + 1);
+            let copy = CopyAddress { copy: CopyId::from_random(7, 7), slab, ..copy_address() };
+            let epoch = Epoch(groups_before);
+            let add = ReplicaRequest::AddCopy(NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch });
+            drive.set_room(Room::OnlyOverwrites);
+            let added = replica.serve(add.clone(), None).await;
+            let is_stored = replica.drives()[0].find_slab(volume(), slab).is_some();
+            assert_eq!(added.is_ok(), replica.has_copy(copy));
+            drive.set_room(Room::Enough);
+            if added.is_ok() || !is_stored {
+                return 0;
+            }
+            assert_eq!(replica.unfenced_copies(volume()), [(drive_id(), copy)]);
+            let again = groups_before % 2 == 0;
+            if again {
+                replica.serve(add, None).await.expect("there is room");
+                assert!(replica.has_copy(copy));
+            }
+            replica.serve(ReplicaRequest::RemoveCopy { copy }, None).await.expect("the drive works");
+            assert!(replica.unfenced_copies(volume()).is_empty() && !replica.has_copy(copy));
+            assert_eq!(replica.drives()[0].find_slab(volume(), slab), None);
+            1
+        });
+    }
+    assert!(unfenced > 0, "the fence lacks room in some of the cases");
 }
 
 #[test]

@@ -99,6 +99,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             for copy in self.parts.replica.copies_of(volume) {
                 *held.entry(copy.drive).or_insert(0) += 1;
             }
+            for (drive, _) in self.parts.replica.unfenced_copies(volume) {
+                *held.entry(drive).or_insert(0) += 1;
+            }
             (volume, held)
         };
         volumes.into_iter().map(held).collect()
@@ -112,9 +115,11 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     /// The copies of a volume here that the state does not know, if that can be said.
     async fn unknown_copies(&self, volume: VolumeId) -> Option<Vec<CopyAddress>> {
-        let here = self.parts.replica.copies_of(volume);
+        let offered = self.parts.replica.copies_of(volume).into_iter().map(|copy| copy.address);
+        let unfenced = self.parts.replica.unfenced_copies(volume).into_iter().map(|(_, copy)| copy);
+        let here: Vec<CopyAddress> = offered.chain(unfenced).collect();
         let seen = self.parts.state.membership(volume).await.ok()??;
-        let unknown = here.into_iter().map(|copy| copy.address).filter(|copy| !is_known(&seen, *copy));
+        let unknown = here.into_iter().filter(|copy| !is_known(&seen, *copy));
         is_certain(&seen.record, self.parts.cluster.generation).then(|| unknown.collect())
     }
 }
