@@ -197,6 +197,19 @@ impl<P: Platform> DriveStore<P> {
         state.slabs.iter().filter_map(|(slot, _)| describe(&state, slot)).collect()
     }
 
+    /// How many slab copies are on the drive.
+    pub fn slab_count(&self) -> usize {
+        self.inner.state.borrow().slabs.iter().count()
+    }
+
+    /// Which slab copies are on the drive, in the order of their slots.
+    pub fn slab_copies(&self) -> Vec<(VolumeId, SlabIndex, CopyId)> {
+        let state = self.inner.state.borrow();
+        let volume = |slot: u32| state.volumes.get(slot).map(|volume| volume.volume);
+        let copies = state.slabs.iter();
+        copies.filter_map(|(_, slab)| Some((volume(slab.volume_slot)?, slab.slab, slab.copy))).collect()
+    }
+
     /// The copy of a volume's slab, if the drive holds one.
     pub fn find_slab(&self, volume: VolumeId, slab: SlabIndex) -> Option<SlabDescription> {
         let state = self.inner.state.borrow();

@@ -40,8 +40,6 @@ struct Inner<P: Platform> {
     drives: BTreeMap<DriveId, DriveStore<P>>,
     /// A slab has at most one copy on a drive; on a node it can have two, while one of them takes the other's place.
     copies: BTreeMap<CopyPlace, LocalCopy<P>>,
-    /// Copies that were made on drives that could not note then which owners are refused: nobody is served from them.
-    unfenced: BTreeMap<CopyPlace, LocalCopy<P>>,
     /// The highest epoch accepted for a volume: durable, or about to be.
     accepted: BTreeMap<VolumeId, Epoch>,
 }
@@ -93,13 +91,16 @@ impl<P: Platform> Inner<P> {
 
     /// A copy that is here, whether anybody may be served from it or not.
     fn find_any(&self, address: CopyAddress) -> Option<LocalCopy<P>> {
-        let is_it = |place: &CopyPlace, copy: &LocalCopy<P>| {
-            (place.0, place.1, copy.copy) == (address.volume, address.slab, address.copy)
-        };
         let mut copies = self.copies_in(address.volume, address.slab..=address.slab).map(|(_, copy)| copy);
-        let offered = copies.find(|copy| copy.copy == address.copy);
-        let mut unfenced = self.unfenced.iter().filter(|(place, copy)| is_it(place, copy));
-        offered.or_else(|| unfenced.next().map(|(_, copy)| copy)).cloned()
+        let offered = copies.find(|copy| copy.copy == address.copy).cloned();
+        let mut stores = self.drives.values();
+        offered.or_else(|| {
+            stores.find_map(|store| {
+                let found = store.find_slab(address.volume, address.slab)?;
+                let local = LocalCopy { store: store.clone(), slot: found.slot, copy: found.copy };
+                (found.copy == address.copy).then_some(local)
+            })
+        })
     }
 }
 
@@ -129,12 +130,7 @@ pub struct CopyDescription {
 impl<P: Platform> Replica<P> {
     /// A node without drives.
     pub fn new() -> Self {
-        let inner = Inner {
-            drives: BTreeMap::new(),
-            copies: BTreeMap::new(),
-            unfenced: BTreeMap::new(),
-            accepted: BTreeMap::new(),
-        };
+        let inner = Inner { drives: BTreeMap::new(), copies: BTreeMap::new(), accepted: BTreeMap::new() };
         Self { inner: Rc::new(RefCell::new(inner)), turns: Rc::default() }
     }
 
@@ -156,7 +152,6 @@ impl<P: Platform> Replica<P> {
     pub fn remove_drive(&self, drive: DriveId) {
         let mut inner = self.inner.borrow_mut();
         inner.copies.retain(|(_, _, holder), _| *holder != drive);
-        inner.unfenced.retain(|(_, _, holder), _| *holder != drive);
         inner.drives.remove(&drive);
     }
 
@@ -176,15 +171,26 @@ impl<P: Platform> Replica<P> {
         inner.copies_of(volume).filter_map(|(slab, copy)| describe(volume, slab, copy)).collect()
     }
 
-    /// The copies of a volume that are here, and from which nobody is served: an owner asked for them, and their drives had no
+    /// The copies that are here, and from which nobody is served: who had them made went away meanwhile, or their drive had no
     /// room to note which other owners are refused.
-    pub fn unfenced_copies(&self, volume: VolumeId) -> Vec<(DriveId, CopyAddress)> {
+    pub fn strays(&self) -> Vec<(DriveId, CopyAddress)> {
         let inner = self.inner.borrow();
-        let of_volume = inner.unfenced.iter().filter(|(place, _)| place.0 == volume);
-        let address = |((volume, slab, drive), copy): (&CopyPlace, &LocalCopy<P>)| {
-            (*drive, CopyAddress { volume: *volume, slab: *slab, copy: copy.copy })
-        };
-        of_volume.map(address).collect()
+        let mut offered: BTreeMap<DriveId, usize> = BTreeMap::new();
+        inner.copies.keys().for_each(|(_, _, drive)| *offered.entry(*drive).or_default() += 1);
+        let mut strays = Vec::new();
+        for (drive, store) in &inner.drives {
+            // Mostly nothing has to be compared.
+            if store.slab_count() == offered.get(drive).copied().unwrap_or(0) {
+                continue;
+            }
+            let is_offered = |place: &CopyPlace, copy: CopyId| {
+                inner.copies.get(place).is_some_and(|offered| offered.copy == copy)
+            };
+            let copies = store.slab_copies().into_iter();
+            let strayed = copies.filter(|(volume, slab, copy)| !is_offered(&(*volume, *slab, *drive), *copy));
+            strays.extend(strayed.map(|(volume, slab, copy)| (*drive, CopyAddress { volume, slab, copy })));
+        }
+        strays
     }
 
     /// Whether a copy is here, in exactly this incarnation.
@@ -375,13 +381,7 @@ impl<P: Platform> Replica<P> {
         let local = LocalCopy { store, slot, copy: new.copy.copy };
         // A volume's first slab on a drive must not forget what other drives of the node accepted.
         let accepted = self.accepted_epoch(volume);
-        if let Err(error) = local.store.fence(volume, accepted).await {
-            let mut inner = self.inner.borrow_mut();
-            if inner.drives.contains_key(&new.drive) {
-                inner.unfenced.insert(key, local);
-            }
-            return Err(error.into());
-        }
+        local.store.fence(volume, accepted).await?;
         if self.hold(key, local) { done() } else { Err(ReplicaError::NotFound) }
     }
 
@@ -414,14 +414,10 @@ impl<P: Platform> Replica<P> {
     ) -> Result<T, StoreError> {
         let former = self.inner.borrow_mut().copies.remove(&place);
         let removed = removal.await;
-        let mut inner = self.inner.borrow_mut();
-        match (&removed, former) {
-            (Ok(_), _) => drop(inner.unfenced.remove(&place)),
-            (Err(StoreError::NoRoom), Some(former)) if !inner.copies.contains_key(&place) => {
-                drop(inner);
-                self.hold(place, former);
-            }
-            _ => {}
+        if let (Err(StoreError::NoRoom), Some(former)) = (&removed, former)
+            && !self.inner.borrow().copies.contains_key(&place)
+        {
+            self.hold(place, former);
         }
         removed
     }

@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use spandrel_drive::FormatOptions;
+use spandrel_platform::before;
 use spandrel_platform_simulated::{Room, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{BLOCK_BYTES, ClusterId, ConfigurationVersion, NodeId, SlabGeometry};
@@ -327,19 +330,49 @@ fn a_copy_whose_drive_has_no_room_for_its_fence_is_not_offered_and_can_be_remove
             if added.is_ok() || !is_stored {
                 return 0;
             }
-            assert_eq!(replica.unfenced_copies(volume()), [(drive_id(), copy)]);
+            assert_eq!(replica.strays(), [(drive_id(), copy)]);
             let again = groups_before % 2 == 0;
             if again {
                 replica.serve(add, None).await.expect("there is room");
                 assert!(replica.has_copy(copy));
             }
             replica.serve(ReplicaRequest::RemoveCopy { copy }, None).await.expect("the drive works");
-            assert!(replica.unfenced_copies(volume()).is_empty() && !replica.has_copy(copy));
+            assert!(replica.strays().is_empty() && !replica.has_copy(copy));
             assert_eq!(replica.drives()[0].find_slab(volume(), slab), None);
             1
         });
     }
     assert!(unfenced > 0, "the fence lacks room in some of the cases");
+}
+
+/// Its drive makes it all the same.
+#[test]
+fn a_copy_whose_owner_went_away_while_it_was_made_can_be_removed_or_made_again() {
+    for again in [false, true] {
+        run_with_drive(async move |platform, _| {
+            let replica = new_replica(&platform).await;
+            fence(&replica, 1).await.expect("the first epoch");
+            let slab = SlabIndex(copy_address().slab.0 + 1);
+            let copy = CopyAddress { copy: CopyId::from_random(7, 7), slab, ..copy_address() };
+            let new = NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+            let deadline = platform.now() + Duration::from_micros(1);
+            let add = ReplicaRequest::AddCopy(new);
+            assert!(
+                before(&platform, deadline, replica.serve(add.clone(), None)).await.is_none(),
+                "no drive is so fast"
+            );
+            assert_eq!(replica.strays(), [], "not yet");
+            platform.sleep(Duration::from_secs(1)).await;
+            assert_eq!((replica.strays(), replica.has_copy(copy)), (vec![(drive_id(), copy)], false));
+            if again {
+                replica.serve(add, None).await.expect("there is room");
+                assert_eq!((replica.strays(), replica.has_copy(copy)), (vec![], true));
+            }
+            replica.serve(ReplicaRequest::RemoveCopy { copy }, None).await.expect("the drive works");
+            assert_eq!((replica.strays(), replica.has_copy(copy)), (vec![], false));
+            assert_eq!(replica.drives()[0].find_slab(volume(), slab), None);
+        });
+    }
 }
 
 #[test]

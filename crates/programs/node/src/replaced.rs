@@ -1,8 +1,8 @@
 //! Removes copies on this node's drives whose places others have taken, or that were given up before they were built or
 //! before the slabs came to count by which a volume was to grow.
 //!
-//! Their owner removes them at once, if it can. This finds those of which it could not: the node was away, or the owner
-//! died.
+//! Their owner removes them at once, if it can. This finds those of which it could not: the node was away, the owner died, or
+//! its request was broken off while a slow drive was making the copy.
 //!
 //! Invariants:
 //! - A copy is in the cluster's state before it is made. So one that was here already when the state was read, and is not
@@ -94,13 +94,14 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     fn copies_here(&self) -> BTreeMap<VolumeId, BTreeMap<DriveId, u32>> {
         let volumes: BTreeSet<VolumeId> =
             self.parts.replica.drives().iter().flat_map(|store| store.volumes()).collect();
+        let strays = self.parts.replica.strays();
         let held = |volume: VolumeId| {
             let mut held = BTreeMap::new();
             for copy in self.parts.replica.copies_of(volume) {
                 *held.entry(copy.drive).or_insert(0) += 1;
             }
-            for (drive, _) in self.parts.replica.unfenced_copies(volume) {
-                *held.entry(drive).or_insert(0) += 1;
+            for (drive, _) in strays.iter().filter(|(_, copy)| copy.volume == volume) {
+                *held.entry(*drive).or_insert(0) += 1;
             }
             (volume, held)
         };
@@ -116,8 +117,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// The copies of a volume here that the state does not know, if that can be said.
     async fn unknown_copies(&self, volume: VolumeId) -> Option<Vec<CopyAddress>> {
         let offered = self.parts.replica.copies_of(volume).into_iter().map(|copy| copy.address);
-        let unfenced = self.parts.replica.unfenced_copies(volume).into_iter().map(|(_, copy)| copy);
-        let here: Vec<CopyAddress> = offered.chain(unfenced).collect();
+        let strays = self.parts.replica.strays().into_iter().map(|(_, copy)| copy);
+        let here: Vec<CopyAddress> = offered.chain(strays.filter(|copy| copy.volume == volume)).collect();
         let seen = self.parts.state.membership(volume).await.ok()??;
         let unknown = here.into_iter().filter(|copy| !is_known(&seen, *copy));
         is_certain(&seen.record, self.parts.cluster.generation).then(|| unknown.collect())
