@@ -198,6 +198,7 @@ impl<P: Platform> DriveStore<P> {
             state: RefCell::new(state),
             journal: RefCell::new(JournalState::new(replay.next, replay.used_sectors, root.generation)),
             queue: Queue::new(),
+            adding: RefCell::default(),
             progress: Signal::new(),
             checkpoint: RefCell::default(),
             failure: RefCell::new(None),

@@ -476,6 +476,9 @@ impl State {
     pub fn end_replay(&mut self) {
         self.drop_empty_volumes();
         self.volume_index = self.volumes.iter().map(|(slot, volume)| (volume.volume, slot)).collect();
+        // A copy that came and went before the one that the root knows has taken that one's place in the index with it.
+        self.slab_index =
+            self.slabs.iter().map(|(slot, slab)| ((slab.volume_slot, slab.slab), slot)).collect();
         self.slabs.rebuild_free();
         self.volumes.rebuild_free();
     }

@@ -52,6 +52,18 @@ fn a_write_maps_raises_its_pages_and_is_listed() {
     assert_eq!(state.listed(volume(1)).len(), 2, "a heal is no write");
 }
 
+/// The root was written when the copy was there already that came last, and the journal begins with those before it.
+#[test]
+fn a_copy_is_found_again_when_the_journal_names_others_that_came_and_went_before_it() {
+    let mut state = state();
+    for record in [slab_add(2), Record::SlabRemove { slab_slot: 2 }, slab_add(0)] {
+        state.apply(&record);
+    }
+    state.end_replay();
+    assert_eq!(state.slab_slot(volume(1), SlabIndex(0)), Some(0));
+    assert_eq!(state.slab_slot(volume(1), SlabIndex(1)), Some(1));
+}
+
 #[test]
 fn what_lies_outside_or_is_gone_changes_nothing() {
     let mut state = state();

@@ -14,12 +14,12 @@
 //! and a read whose result matters. The owner's range locks see to that.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use spandrel_platform::sync::{OneshotReceiver, Queue, Signal};
+use spandrel_platform::sync::{OneshotReceiver, Queue, Signal, oneshot};
 use spandrel_platform::{Buffer, Drive, Platform, before};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, Load, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
@@ -61,6 +61,8 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) state: RefCell<State>,
     pub(crate) journal: RefCell<JournalState>,
     pub(crate) queue: Queue<Change>,
+    /// Slabs of which a copy is on its way to the journal.
+    pub(crate) adding: RefCell<BTreeSet<(VolumeId, SlabIndex)>>,
     /// Notified when a checkpoint is asked for, begins or ends, when the journal is not closed any more, and
     /// when the store fails.
     pub(crate) progress: Signal,
@@ -263,8 +265,31 @@ impl<P: Platform> DriveStore<P> {
         self.commit_records(vec![Record::Fence { volume_slot, epoch }]).await
     }
 
-    /// Adds an empty copy of a slab, in place of any former one. Durable when it returns.
+    /// Adds an empty copy of a slab, in place of any former one. Durable when it returns. It comes also if nobody waits for it.
     pub async fn add_slab(
+        &self,
+        volume: VolumeId,
+        slab: SlabIndex,
+        layout: SlabLayout,
+        copy: CopyId,
+        birth: Version,
+    ) -> Result<SlabSlot, StoreError> {
+        let (sender, added) = oneshot();
+        let store = self.clone();
+        self.spawn(async move {
+            // Two on their way would get two slots, and only one of them would be found again.
+            let adding = &store.inner.adding;
+            let is_turn =
+                || store.inner.failure.borrow().is_some() || adding.borrow_mut().insert((volume, slab));
+            store.inner.progress.wait_until(is_turn).await;
+            let result = store.add_next_slab(volume, slab, layout, copy, birth).await;
+            adding.borrow_mut().remove(&(volume, slab));
+            sender.send(result);
+        });
+        added.await.unwrap_or_else(|| Err(self.stopped()))
+    }
+
+    async fn add_next_slab(
         &self,
         volume: VolumeId,
         slab: SlabIndex,
@@ -589,9 +614,12 @@ impl<P: Platform> DriveStore<P> {
         } else {
             durable.await
         };
-        outcome.unwrap_or_else(|| {
-            Err(self.failure().unwrap_or_else(|| StoreError::Failed("the store has stopped".to_owned())))
-        })
+        outcome.unwrap_or_else(|| Err(self.stopped()))
+    }
+
+    /// What is told of a change that ended without an answer.
+    fn stopped(&self) -> StoreError {
+        self.failure().unwrap_or_else(|| StoreError::Failed("the store has stopped".to_owned()))
     }
 }
 

@@ -415,3 +415,31 @@ fn a_damaged_block_is_known_again_by_its_token() {
         assert_eq!(DamagedBlock::from_token(3, damaged.token()), damaged);
     }
 }
+
+/// Its owner has given up waiting and asks again: a drive that has the copy twice would find only one of them again.
+#[test]
+fn a_slab_that_is_added_again_while_it_is_on_its_way_comes_once() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    let adding = store.clone();
+    machine.run(|platform| async move {
+        let soon = platform.now() + Duration::from_micros(1);
+        let first = before(&platform, soon, add_slab(&adding, key(1, 0), copy(1))).await;
+        assert!(first.is_none(), "no drive is so fast");
+        let slot = add_slab(&adding, key(1, 0), copy(1)).await.unwrap();
+        assert_eq!(adding.slab_copies(), [(volume(1), SlabIndex(0), copy(1))]);
+        let soon = platform.now() + Duration::from_micros(1);
+        assert!(before(&platform, soon, add_slab(&adding, key(1, 0), copy(2))).await.is_none());
+        let other = add_slab(&adding, key(1, 0), copy(3)).await.unwrap();
+        assert_ne!(slot, other);
+        assert_eq!(adding.slab_copies(), [(volume(1), SlabIndex(0), copy(3))], "in place of the former ones");
+    });
+    machine.power_cycle();
+    let (store, _) = machine.attach().unwrap();
+    assert_eq!(store.slab_copies(), [(volume(1), SlabIndex(0), copy(3))]);
+    let removing = store.clone();
+    machine.run(|_| async move {
+        let slot = removing.find_slab(volume(1), SlabIndex(0)).unwrap().slot;
+        removing.remove_slab(slot).await.unwrap();
+    });
+    assert_eq!(store.slab_count(), 0);
+}
