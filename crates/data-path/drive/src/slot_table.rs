@@ -51,6 +51,11 @@ impl<T> SlotTable<T> {
         (0..).zip(&mut self.slots).filter_map(|(slot, entry)| Some((slot, entry.as_mut()?)))
     }
 
+    /// Entries that are there.
+    pub fn len(&self) -> usize {
+        self.occupied
+    }
+
     /// Entries that are there or for which a slot is reserved.
     pub fn taken(&self) -> usize {
         self.occupied + self.reserved.len()

@@ -402,7 +402,10 @@ impl State {
 
     fn remove_slab(&mut self, slab_slot: u32) {
         let Some(mut slab) = self.slabs.remove(slab_slot) else { return };
-        self.slab_index.remove(&(slab.volume_slot, slab.slab));
+        let place = (slab.volume_slot, slab.slab);
+        if self.slab_index.get(&place) == Some(&slab_slot) {
+            self.slab_index.remove(&place);
+        }
         for page in &mut slab.pages {
             for mapping in page.leaf.iter().flat_map(|leaf| leaf.iter()) {
                 release(&mut self.allocator, *mapping, Mapping::NONE);

@@ -201,7 +201,7 @@ impl<P: Platform> DriveStore<P> {
 
     /// How many slab copies are on the drive.
     pub fn slab_count(&self) -> usize {
-        self.inner.state.borrow().slabs.iter().count()
+        self.inner.state.borrow().slabs.len()
     }
 
     /// Which slab copies are on the drive, in the order of their slots.
@@ -265,7 +265,8 @@ impl<P: Platform> DriveStore<P> {
         self.commit_records(vec![Record::Fence { volume_slot, epoch }]).await
     }
 
-    /// Adds an empty copy of a slab, in place of any former one. Durable when it returns. It comes also if nobody waits for it.
+    /// Adds an empty copy of a slab, in place of any former one. Durable when it returns. Once it is on its way to the journal
+    /// it comes also if nobody waits for it.
     pub async fn add_slab(
         &self,
         volume: VolumeId,
@@ -274,29 +275,10 @@ impl<P: Platform> DriveStore<P> {
         copy: CopyId,
         birth: Version,
     ) -> Result<SlabSlot, StoreError> {
-        let (sender, added) = oneshot();
-        let store = self.clone();
-        self.spawn(async move {
-            // Two on their way would get two slots, and only one of them would be found again.
-            let adding = &store.inner.adding;
-            let is_turn =
-                || store.inner.failure.borrow().is_some() || adding.borrow_mut().insert((volume, slab));
-            store.inner.progress.wait_until(is_turn).await;
-            let result = store.add_next_slab(volume, slab, layout, copy, birth).await;
-            adding.borrow_mut().remove(&(volume, slab));
-            sender.send(result);
-        });
-        added.await.unwrap_or_else(|| Err(self.stopped()))
-    }
-
-    async fn add_next_slab(
-        &self,
-        volume: VolumeId,
-        slab: SlabIndex,
-        layout: SlabLayout,
-        copy: CopyId,
-        birth: Version,
-    ) -> Result<SlabSlot, StoreError> {
+        // Two on their way would get two slots, and only one of them would be found again.
+        self.slab_settled(volume, slab).await;
+        self.inner.check()?;
+        // From here on nothing is waited for before the records are queued: they come in the order of the requests.
         let mut records = Vec::new();
         let (volume_slot, slab_slot) = {
             let mut state = self.inner.state.borrow_mut();
@@ -314,13 +296,32 @@ impl<P: Platform> DriveStore<P> {
         };
         records.push(Record::VolumeAdd { volume_slot, volume });
         records.push(Record::SlabAdd(SlabAdd { slab_slot, volume_slot, slab, layout, copy, birth }));
-        let result = self.commit_records(records).await;
-        if result.is_err() {
-            let mut state = self.inner.state.borrow_mut();
-            state.slabs.give_back(slab_slot);
-            state.expect_slab_no_more(volume_slot);
-        }
-        result.map(|()| SlabSlot(slab_slot))
+        let durable = self.inner.submit(Change::records(records));
+        self.inner.adding.borrow_mut().insert((volume, slab));
+        let (sender, added) = oneshot();
+        let store = self.clone();
+        self.spawn(async move {
+            let outcome = match durable {
+                Ok(durable) => durable.await.unwrap_or_else(|| Err(store.stopped())),
+                Err(error) => Err(error),
+            };
+            if outcome.is_err() {
+                let mut state = store.inner.state.borrow_mut();
+                state.slabs.give_back(slab_slot);
+                state.expect_slab_no_more(volume_slot);
+            }
+            store.inner.adding.borrow_mut().remove(&(volume, slab));
+            sender.send(outcome.map(|()| SlabSlot(slab_slot)));
+        });
+        added.await.unwrap_or_else(|| Err(self.stopped()))
+    }
+
+    /// Completes when no copy of a slab is on its way to the journal, or the store has failed.
+    pub async fn slab_settled(&self, volume: VolumeId, slab: SlabIndex) {
+        let inner = &self.inner;
+        let is_settled =
+            || inner.failure.borrow().is_some() || !inner.adding.borrow().contains(&(volume, slab));
+        inner.progress.wait_until(is_settled).await;
     }
 
     /// Gives a slab copy and its room up. Durable when it returns.

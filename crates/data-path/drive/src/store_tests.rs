@@ -416,6 +416,47 @@ fn a_damaged_block_is_known_again_by_its_token() {
     }
 }
 
+/// None of those who have given up waiting comes behind the one who has got an answer.
+#[test]
+fn of_several_copies_at_one_place_the_last_one_stays() {
+    for seed in 1..20 {
+        let (machine, store) = Machine::attached(seed, drive_config(24));
+        machine.run(|platform| async move {
+            for number in 1..=3 {
+                let soon = platform.now() + Duration::from_micros(number * 7);
+                let adding = add_slab(&store, key(1, 0), copy(number));
+                assert!(before(&platform, soon, adding).await.is_none(), "no drive is so fast");
+            }
+            let slot = add_slab(&store, key(1, 0), copy(9)).await.unwrap();
+            let found = store.find_slab(volume(1), SlabIndex(0)).unwrap();
+            assert_eq!((found.slot, found.copy), (slot, copy(9)));
+            platform.sleep(Duration::from_secs(2)).await;
+            assert_eq!(store.slab_copies(), [(volume(1), SlabIndex(0), copy(9))]);
+            store.checkpoint().await.unwrap();
+            check_ownership(&store);
+        });
+    }
+}
+
+#[test]
+fn a_store_that_stops_waits_for_no_copy_that_waits_for_another_one() {
+    let (machine, store) = Machine::attached(1, drive_config(24));
+    machine.run(|platform| async move {
+        let adds = [1, 2].map(|number| {
+            let store = store.clone();
+            async move { add_slab(&store, key(1, 0), copy(number)).await }
+        });
+        let stopping = async {
+            platform.sleep(Duration::from_micros(1)).await;
+            store.stop("for a test").await;
+        };
+        let (added, ()) = join(join_all(adds), stopping).await;
+        // What was under way when it stopped may have come.
+        assert_eq!(added[1].as_ref().err(), store.failure().as_ref(), "{added:?}");
+        assert_eq!(add_slab(&store, key(1, 1), copy(3)).await.err(), store.failure());
+    });
+}
+
 /// Its owner has given up waiting and asks again: a drive that has the copy twice would find only one of them again.
 #[test]
 fn a_slab_that_is_added_again_while_it_is_on_its_way_comes_once() {

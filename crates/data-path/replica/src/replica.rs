@@ -382,10 +382,17 @@ impl<P: Platform> Replica<P> {
         // A volume's first slab on a drive must not forget what other drives of the node accepted.
         let accepted = self.accepted_epoch(volume);
         local.store.fence(volume, accepted).await?;
+        // A removal that was on its way may have come before the fence.
+        if !local.is_on_its_drive(volume, slab) {
+            return Err(ReplicaError::NotFound);
+        }
         if self.hold(key, local) { done() } else { Err(ReplicaError::NotFound) }
     }
 
     async fn remove_copy(&self, copy: CopyAddress) -> Answer {
+        // One that is on its way is found when it has come.
+        let stores = self.drives();
+        join_all(stores.iter().map(|store| store.slab_settled(copy.volume, copy.slab))).await;
         let find = || self.inner.borrow().find_any(copy).ok_or(ReplicaError::NotFound);
         let key = (copy.volume, copy.slab, find()?.store.drive_id());
         let _turn = self.turns.at(key).await;
@@ -430,6 +437,12 @@ impl<P: Platform> Default for Replica<P> {
 }
 
 impl<P: Platform> LocalCopy<P> {
+    /// Whether its slot is still that of this copy.
+    fn is_on_its_drive(&self, volume: VolumeId, slab: SlabIndex) -> bool {
+        let found = self.store.find_slab(volume, slab);
+        found.is_some_and(|found| (found.slot, found.copy) == (self.slot, self.copy))
+    }
+
     fn note_mark(&self, volume: VolumeId, mark: &Mark) {
         self.store.note_mark(volume, mark.version, &mark.exceptions);
     }

@@ -311,9 +311,9 @@ fn a_copy_on_a_full_drive_stays_until_it_can_be_removed() {
 /// The journal goes over into a place of the file that was never written just between the copy and the fence.
 #[test]
 fn a_copy_whose_drive_has_no_room_for_its_fence_is_not_offered_and_can_be_removed_or_made_again() {
-    let mut unfenced = 0;
-    for groups_before in 1..=8 {
-        unfenced += run_with_drive(async move |platform, drive| {
+    let mut unfenced = [0, 0];
+    for (groups_before, again) in (1..=8).flat_map(|groups| [(groups, false), (groups, true)]) {
+        unfenced[usize::from(again)] += run_with_drive(async move |platform, drive| {
             let replica = new_replica(&platform).await;
             for epoch in 1..=groups_before {
                 fence(&replica, epoch).await.expect("the next epoch");
@@ -331,7 +331,6 @@ fn a_copy_whose_drive_has_no_room_for_its_fence_is_not_offered_and_can_be_remove
                 return 0;
             }
             assert_eq!(replica.strays(), [(drive_id(), copy)]);
-            let again = groups_before % 2 == 0;
             if again {
                 replica.serve(add, None).await.expect("there is room");
                 assert!(replica.has_copy(copy));
@@ -342,7 +341,10 @@ fn a_copy_whose_drive_has_no_room_for_its_fence_is_not_offered_and_can_be_remove
             1
         });
     }
-    assert!(unfenced > 0, "the fence lacks room in some of the cases");
+    assert!(
+        unfenced[0] > 0 && unfenced == [unfenced[1]; 2],
+        "the fence lacks room in some cases: {unfenced:?}"
+    );
 }
 
 /// Its drive makes it all the same.
@@ -373,6 +375,32 @@ fn a_copy_whose_owner_went_away_while_it_was_made_can_be_removed_or_made_again()
             assert_eq!(replica.drives()[0].find_slab(volume(), slab), None);
         });
     }
+}
+
+/// Whoever takes a growth or a volume back asks for that while a slow drive is still at it.
+#[test]
+fn a_copy_that_is_on_its_way_is_removed_when_it_has_come() {
+    run_with_drive(async |platform, _| {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 1).await.expect("the first epoch");
+        let slab = SlabIndex(copy_address().slab.0 + 1);
+        let copy = CopyAddress { copy: CopyId::from_random(7, 7), slab, ..copy_address() };
+        let new = NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+        let deadline = platform.now() + Duration::from_micros(1);
+        let added =
+            before(&platform, deadline, replica.serve(ReplicaRequest::AddCopy(new.clone()), None)).await;
+        assert!(added.is_none(), "no drive is so fast");
+        replica.serve(ReplicaRequest::RemoveCopy { copy }, None).await.expect("it is found");
+        assert_eq!(replica.drives()[0].slab_count(), 1, "the other one");
+        // A removal whose asker went away, and a late owner that asks for the copy again.
+        let deadline = platform.now() + Duration::from_micros(1);
+        let remove = ReplicaRequest::RemoveCopy { copy: copy_address() };
+        assert!(before(&platform, deadline, replica.serve(remove, None)).await.is_none());
+        let again = NewCopy { copy: copy_address(), ..new };
+        let refused = replica.serve(ReplicaRequest::AddCopy(again), None).await.err();
+        assert_eq!(refused, Some(ReplicaError::NotFound), "it is gone");
+        assert!(!replica.has_copy(copy_address()) && replica.drives()[0].slab_count() == 0);
+    });
 }
 
 #[test]

@@ -28,6 +28,9 @@ use crate::node::NodeInner;
 /// How often it is looked whether a volume's copies are to be compared with the state. That is asked only then.
 const INTERVAL: Duration = Duration::from_secs(5);
 
+/// Copies from which nobody is served, with their drives.
+type Strays = BTreeMap<VolumeId, Vec<(DriveId, CopyAddress)>>;
+
 /// The volumes whose copies here are to be compared with the state.
 ///
 /// A copy is taken out of the state together with the room that it was promised. So there is nothing to look for before
@@ -62,17 +65,19 @@ impl Due {
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Removes what was replaced, as long as the node runs.
     pub(crate) async fn drop_replaced_copies(self: Rc<Self>) {
-        let mut due = Due { volumes: self.copies_here().into_keys().collect(), rooms: BTreeMap::new() };
+        let here = self.copies_here(&self.strays());
+        let mut due = Due { volumes: here.into_keys().collect(), rooms: BTreeMap::new() };
         let mut lacked: BTreeSet<CopyAddress> = BTreeSet::new();
         loop {
             self.parts.platform.sleep(INTERVAL).await;
-            due.note(&self.copies_here(), &self.parts.view.rooms.borrow());
+            let strays = self.strays();
+            due.note(&self.copies_here(&strays), &self.parts.view.rooms.borrow());
             let mut unknown = BTreeSet::new();
             // The state is asked for those alone of which it can say something.
             for volume in
                 due.volumes.iter().copied().filter(|volume| self.is_settled(*volume)).collect::<Vec<_>>()
             {
-                match self.unknown_copies(volume).await {
+                match self.unknown_copies(volume, &strays).await {
                     Some(copies) if copies.is_empty() => drop(due.volumes.remove(&volume)),
                     Some(copies) => unknown.extend(copies),
                     // It cannot be said yet.
@@ -90,18 +95,25 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
+    /// The copies on this node's drives from which nobody is served, by volume.
+    fn strays(&self) -> Strays {
+        let mut strays = Strays::new();
+        for (drive, copy) in self.parts.replica.strays() {
+            strays.entry(copy.volume).or_default().push((drive, copy));
+        }
+        strays
+    }
+
     /// How many copies of each volume this node's drives hold.
-    fn copies_here(&self) -> BTreeMap<VolumeId, BTreeMap<DriveId, u32>> {
+    fn copies_here(&self, strays: &Strays) -> BTreeMap<VolumeId, BTreeMap<DriveId, u32>> {
         let volumes: BTreeSet<VolumeId> =
             self.parts.replica.drives().iter().flat_map(|store| store.volumes()).collect();
-        let strays = self.parts.replica.strays();
         let held = |volume: VolumeId| {
             let mut held = BTreeMap::new();
-            for copy in self.parts.replica.copies_of(volume) {
-                *held.entry(copy.drive).or_insert(0) += 1;
-            }
-            for (drive, _) in strays.iter().filter(|(_, copy)| copy.volume == volume) {
-                *held.entry(*drive).or_insert(0) += 1;
+            let offered = self.parts.replica.copies_of(volume).into_iter().map(|copy| copy.drive);
+            let strays = strays.get(&volume).into_iter().flatten().map(|(drive, _)| *drive);
+            for drive in offered.chain(strays) {
+                *held.entry(drive).or_insert(0) += 1;
             }
             (volume, held)
         };
@@ -115,10 +127,10 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 
     /// The copies of a volume here that the state does not know, if that can be said.
-    async fn unknown_copies(&self, volume: VolumeId) -> Option<Vec<CopyAddress>> {
+    async fn unknown_copies(&self, volume: VolumeId, strays: &Strays) -> Option<Vec<CopyAddress>> {
         let offered = self.parts.replica.copies_of(volume).into_iter().map(|copy| copy.address);
-        let strays = self.parts.replica.strays().into_iter().map(|(_, copy)| copy);
-        let here: Vec<CopyAddress> = offered.chain(strays.filter(|copy| copy.volume == volume)).collect();
+        let strays = strays.get(&volume).into_iter().flatten().map(|(_, copy)| *copy);
+        let here: Vec<CopyAddress> = offered.chain(strays).collect();
         let seen = self.parts.state.membership(volume).await.ok()??;
         let unknown = here.into_iter().filter(|copy| !is_known(&seen, *copy));
         is_certain(&seen.record, self.parts.cluster.generation).then(|| unknown.collect())

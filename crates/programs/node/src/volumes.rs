@@ -272,8 +272,12 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 continue;
             }
             parts.liveness.volume_deleted(*volume);
-            for copy in parts.replica.copies_of(*volume) {
-                let request = ReplicaRequest::RemoveCopy { copy: copy.address };
+            let offered = parts.replica.copies_of(*volume).into_iter().map(|copy| copy.address);
+            let strays = parts.replica.strays().into_iter().map(|(_, copy)| copy);
+            let here: Vec<CopyAddress> =
+                offered.chain(strays.filter(|copy| copy.volume == *volume)).collect();
+            for copy in here {
+                let request = ReplicaRequest::RemoveCopy { copy };
                 match parts.replica.serve(request, None).await {
                     // Whoever deleted the volume was faster.
                     Ok(_) | Err(ReplicaError::NotFound) => {}
