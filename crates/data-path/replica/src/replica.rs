@@ -1,7 +1,7 @@
 //! Serves requests from the drives of one node.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
@@ -44,30 +44,46 @@ struct Inner<P: Platform> {
     accepted: BTreeMap<VolumeId, Epoch>,
 }
 
-/// The places at which a copy is being made or removed: one at a time. Two owners may each ask for a copy of their own at
-/// the same place, and what is asked for later must find what came of the former.
+/// The places at which a copy is being made or removed: one at a time, in the order of the requests. Two owners may each ask
+/// for a copy of their own at the same place, and what is asked for later must find what came of the former.
 #[derive(Default)]
 struct Turns {
-    taken: RefCell<BTreeSet<CopyPlace>>,
+    /// Those who have or want a turn at each place, in order.
+    queues: RefCell<BTreeMap<CopyPlace, VecDeque<u64>>>,
+    asked: Cell<u64>,
     ended: Signal,
 }
 
-/// A turn at a place, until it is dropped.
+/// A turn at a place, or a place in the queue for one, until it is dropped.
 struct Turn {
     turns: Rc<Turns>,
     place: CopyPlace,
+    number: u64,
 }
 
 impl Turns {
     async fn at(self: &Rc<Self>, place: CopyPlace) -> Turn {
-        self.ended.wait_until(|| self.taken.borrow_mut().insert(place)).await;
-        Turn { turns: Rc::clone(self), place }
+        let number = self.asked.get();
+        self.asked.set(number + 1);
+        self.queues.borrow_mut().entry(place).or_default().push_back(number);
+        let turn = Turn { turns: Rc::clone(self), place, number };
+        let is_first =
+            || self.queues.borrow().get(&place).is_some_and(|queue| queue.front() == Some(&number));
+        self.ended.wait_until(is_first).await;
+        turn
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.taken.borrow_mut().remove(&self.place);
+        let mut queues = self.turns.queues.borrow_mut();
+        if let Some(queue) = queues.get_mut(&self.place) {
+            queue.retain(|number| *number != self.number);
+            if queue.is_empty() {
+                queues.remove(&self.place);
+            }
+        }
+        drop(queues);
         self.turns.ended.notify_all();
     }
 }
@@ -367,12 +383,14 @@ impl<P: Platform> Replica<P> {
         if self.find(new.copy).is_ok() {
             return done();
         }
+        let store = self.inner.borrow().drives.get(&new.drive).cloned().ok_or(ReplicaError::NotFound)?;
+        // One whose owner has given up waiting.
+        store.slab_settled(volume, slab).await;
         // A copy that an owner of old asks for may have been replaced by the one that is here.
         let accepted = self.accepted_epoch(volume);
         if new.epoch < accepted {
             return Err(ReplicaError::Fenced { epoch: accepted });
         }
-        let store = self.inner.borrow().drives.get(&new.drive).cloned().ok_or(ReplicaError::NotFound)?;
         let layout = SlabLayout::mirror(new.copies, new.part);
         let birth = Version::new(new.epoch, 0);
         // In the place of what is there: nothing of it remains.
@@ -390,10 +408,12 @@ impl<P: Platform> Replica<P> {
     }
 
     async fn remove_copy(&self, copy: CopyAddress) -> Answer {
-        // One that is on its way is found when it has come.
-        let stores = self.drives();
-        join_all(stores.iter().map(|store| store.slab_settled(copy.volume, copy.slab))).await;
         let find = || self.inner.borrow().find_any(copy).ok_or(ReplicaError::NotFound);
+        if find().is_err() {
+            // One that is on its way is found when it has come.
+            let stores = self.drives();
+            join_all(stores.iter().map(|store| store.slab_settled(copy.volume, copy.slab))).await;
+        }
         let key = (copy.volume, copy.slab, find()?.store.drive_id());
         let _turn = self.turns.at(key).await;
         // Another one may have taken its place meanwhile.

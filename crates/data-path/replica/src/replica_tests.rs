@@ -403,6 +403,32 @@ fn a_copy_that_is_on_its_way_is_removed_when_it_has_come() {
     });
 }
 
+/// Whoever waits for its turn is not overtaken by what is asked for when the turn before it ends.
+#[test]
+fn of_copies_that_are_asked_for_at_one_place_the_last_one_stays() {
+    run_with_drive(async |platform, _| {
+        let replica = Rc::new(new_replica(&platform).await);
+        fence(&replica, 1).await.expect("the first epoch");
+        let slab = SlabIndex(copy_address().slab.0 + 1);
+        let add = |number: u64| {
+            let copy = CopyAddress { copy: CopyId::from_random(7, number), slab, ..copy_address() };
+            let new = NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+            let replica = Rc::clone(&replica);
+            async move { replica.serve(ReplicaRequest::AddCopy(new), None).await.is_ok() }
+        };
+        let chained = async {
+            assert!(add(0).await, "the first one");
+            // In the very moment in which its turn has ended.
+            assert!(add(9).await, "the last one");
+        };
+        let ((), waiting) = futures_util::future::join(chained, join_all((1..4).map(add))).await;
+        assert_eq!(waiting, [true; 3]);
+        let here = replica.drives()[0].find_slab(volume(), slab).expect("one is here");
+        assert_eq!(here.copy, CopyId::from_random(7, 9));
+        assert!(replica.strays().is_empty() && replica.turns.queues.borrow().is_empty());
+    });
+}
+
 #[test]
 fn an_accepted_epoch_survives_a_crash() {
     let world = World::new(2);

@@ -42,7 +42,7 @@ pub(crate) const PLANNING_PAUSE_MAX_MS: u64 = 50;
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// How long a node that does not answer is asked again to make a copy.
-const COPY_WAIT_MAX: Duration = Duration::from_secs(5);
+pub(crate) const COPY_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The pause between two such questions.
 const COPY_RETRY: Duration = Duration::from_millis(50);
@@ -277,11 +277,14 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let here: Vec<CopyAddress> =
                 offered.chain(strays.filter(|copy| copy.volume == *volume)).collect();
             for copy in here {
-                let request = ReplicaRequest::RemoveCopy { copy };
-                match parts.replica.serve(request, None).await {
-                    // Whoever deleted the volume was faster.
-                    Ok(_) | Err(ReplicaError::NotFound) => {}
-                    Err(error) => tracing::warn!(%volume, "a copy of a deleted volume remains: {error}"),
+                let removal = parts.replica.serve(ReplicaRequest::RemoveCopy { copy }, None);
+                let deadline = parts.platform.now() + COPY_WAIT_MAX;
+                match before(&parts.platform, deadline, removal).await {
+                    // Whoever deleted the volume was faster, or the drive hangs, and it is tried again.
+                    Some(Ok(_) | Err(ReplicaError::NotFound)) | None => {}
+                    Some(Err(error)) => {
+                        tracing::warn!(%volume, "a copy of a deleted volume remains: {error}");
+                    }
                 }
             }
         }
