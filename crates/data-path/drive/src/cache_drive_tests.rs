@@ -92,7 +92,8 @@ fn a_drive_that_carries_something_or_is_old_is_refused() {
     });
     let empty = (DriveImage::new(24 << 20), DriveImage::new(cache_config().size_bytes));
     CachedMachine::with_images(1, drive_config(24), empty).run(|platform| async move {
-        let identified = async |platform: &_| CacheDrive::identify(platform, &open_cache(platform).await).await;
+        let identified =
+            async |platform: &_| CacheDrive::identify(platform, &open_cache(platform).await).await;
         assert_eq!(identified(&platform).await.err(), Some(AttachError::Empty));
         let superblock = format_cache(&platform).await;
         let drive = open_cache(&platform).await;

@@ -27,6 +27,8 @@ mod journal_reader;
 pub mod layout;
 mod media;
 mod read;
+#[allow(dead_code)]
+mod read_index;
 mod recovery;
 mod slot_table;
 mod state;
