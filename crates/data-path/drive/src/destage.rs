@@ -27,7 +27,7 @@ use crate::commit::{Change, DataRun, MovedRun};
 use crate::error::StoreError;
 use crate::format::journal::RECORD_BLOCKS_MAX;
 use crate::format::map::Mapping;
-use crate::state::State;
+use crate::state::{Page, State};
 use crate::store::Inner;
 
 /// Blocks of a batch: 1 MiB.
@@ -79,29 +79,32 @@ fn batches_wanted<P: Platform>(inner: &Inner<P>) -> usize {
     inner.cache.destages(inner.cache_use())
 }
 
-/// The next blocks that are in the area, in the order in which they lie in their slabs: whole pages, until there are enough.
+/// The next blocks that are in the area, in the order in which they lie in their slabs: whole pages, until there are enough
+/// or many were looked through.
 fn choose(state: &State, cursor: &mut Cursor, blocks_max: usize) -> Vec<Candidate> {
+    let from = *cursor;
     let mut chosen = Vec::new();
-    let (before, from) = (*cursor, *cursor);
-    let mut looked_at = 0;
-    let slabs = || state.slabs.iter().filter(|(_, slab)| slab.pages.iter().any(|page| page.in_area > 0));
-    let pages =
-        slabs().flat_map(|(slot, slab)| (0..).zip(&slab.pages).map(move |(page, entry)| (slot, page, entry)));
-    let at = |slot: u32, page: u32| Cursor { slab_slot: slot, page };
-    let (behind, ahead): (Vec<_>, Vec<_>) = pages.partition(|(slot, page, _)| at(*slot, *page) < from);
-    for (slot, page, entry) in ahead.into_iter().chain(behind) {
-        looked_at += 1;
-        if chosen.len() >= blocks_max || looked_at > PAGES_PER_LOOK {
-            *cursor = at(slot, page);
-            return chosen;
+    let ahead =
+        pages(state).skip_while(|(at, _)| at.slab_slot < from.slab_slot).filter(|(at, _)| *at >= from);
+    let behind = pages(state).take_while(|(at, _)| *at < from);
+    for (looked_at, (at, page)) in ahead.chain(behind).enumerate() {
+        if chosen.len() >= blocks_max || looked_at >= PAGES_PER_LOOK {
+            *cursor = at;
+            break;
         }
-        let Some(leaf) = entry.leaf.as_ref().filter(|_| entry.in_area > 0) else { continue };
-        let blocks = (page * PAGE_BLOCKS..).zip(leaf.iter());
+        let Some(leaf) = page.leaf.as_ref().filter(|_| page.in_area > 0) else { continue };
+        let blocks = (at.page * PAGE_BLOCKS..).zip(leaf.iter());
         let in_area = blocks.filter(|(_, mapping)| state.area.holds(**mapping));
-        chosen.extend(in_area.map(|(block, from)| Candidate { slab_slot: slot, block, from: *from }));
+        chosen.extend(in_area.map(|(block, from)| Candidate { slab_slot: at.slab_slot, block, from: *from }));
     }
-    *cursor = before;
     chosen
+}
+
+/// All pages, in order.
+fn pages(state: &State) -> impl Iterator<Item = (Cursor, &Page)> {
+    state.slabs.iter().flat_map(|(slab_slot, slab)| {
+        (0..).zip(&slab.pages).map(move |(page, entry)| (Cursor { slab_slot, page }, entry))
+    })
 }
 
 /// Moves a batch, and returns how many blocks its record named.
