@@ -117,7 +117,7 @@ fn every_crash_of_a_binding_is_survived() {
     let mut seen: Vec<Vec<DriveId>> = Vec::new();
     explore_drives(
         &cached.machine,
-        &[cached.cache.clone()],
+        std::slice::from_ref(&cached.cache),
         body,
         || 0,
         |_| {
