@@ -22,6 +22,13 @@ fn drive_id() -> DriveId {
     DriveId::from_random(3, 3)
 }
 
+/// A copy of the next slab, that an owner asks for.
+fn copy_to_come(number: u64, epoch: u32) -> (CopyAddress, NewCopy) {
+    let slab = SlabIndex(SLAB.0 + 1);
+    let copy = CopyAddress { copy: CopyId::from_random(7, number), slab, ..copy_address() };
+    (copy, NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch: Epoch(epoch) })
+}
+
 fn authority(epoch: u32) -> Authority {
     Authority { epoch: Epoch(epoch), configuration: ConfigurationVersion(1) }
 }
@@ -318,10 +325,8 @@ fn a_copy_whose_drive_has_no_room_for_its_fence_is_not_offered_and_can_be_remove
             for epoch in 1..=groups_before {
                 fence(&replica, epoch).await.expect("the next epoch");
             }
-            let slab = SlabIndex(copy_address().slab.0 + 1);
-            let copy = CopyAddress { copy: CopyId::from_random(7, 7), slab, ..copy_address() };
-            let epoch = Epoch(groups_before);
-            let add = ReplicaRequest::AddCopy(NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch });
+            let (copy, new) = copy_to_come(7, groups_before);
+            let (slab, add) = (copy.slab, ReplicaRequest::AddCopy(new));
             drive.set_room(Room::OnlyOverwrites);
             let added = replica.serve(add.clone(), None).await;
             let is_stored = replica.drives()[0].find_slab(volume(), slab).is_some();
@@ -354,9 +359,7 @@ fn a_copy_whose_owner_went_away_while_it_was_made_can_be_removed_or_made_again()
         run_with_drive(async move |platform, _| {
             let replica = new_replica(&platform).await;
             fence(&replica, 1).await.expect("the first epoch");
-            let slab = SlabIndex(copy_address().slab.0 + 1);
-            let copy = CopyAddress { copy: CopyId::from_random(7, 7), slab, ..copy_address() };
-            let new = NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+            let (copy, new) = copy_to_come(7, 1);
             let deadline = platform.now() + Duration::from_micros(1);
             let add = ReplicaRequest::AddCopy(new);
             assert!(
@@ -372,7 +375,7 @@ fn a_copy_whose_owner_went_away_while_it_was_made_can_be_removed_or_made_again()
             }
             replica.serve(ReplicaRequest::RemoveCopy { copy }, None).await.expect("the drive works");
             assert_eq!((replica.strays(), replica.has_copy(copy)), (vec![], false));
-            assert_eq!(replica.drives()[0].find_slab(volume(), slab), None);
+            assert_eq!(replica.drives()[0].find_slab(volume(), copy.slab), None);
         });
     }
 }
@@ -383,9 +386,7 @@ fn a_copy_that_is_on_its_way_is_removed_when_it_has_come() {
     run_with_drive(async |platform, _| {
         let replica = new_replica(&platform).await;
         fence(&replica, 1).await.expect("the first epoch");
-        let slab = SlabIndex(copy_address().slab.0 + 1);
-        let copy = CopyAddress { copy: CopyId::from_random(7, 7), slab, ..copy_address() };
-        let new = NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+        let (copy, new) = copy_to_come(7, 1);
         let deadline = platform.now() + Duration::from_micros(1);
         let added =
             before(&platform, deadline, replica.serve(ReplicaRequest::AddCopy(new.clone()), None)).await;
@@ -409,10 +410,8 @@ fn of_copies_that_are_asked_for_at_one_place_the_last_one_stays() {
     run_with_drive(async |platform, _| {
         let replica = Rc::new(new_replica(&platform).await);
         fence(&replica, 1).await.expect("the first epoch");
-        let slab = SlabIndex(copy_address().slab.0 + 1);
         let add = |number: u64| {
-            let copy = CopyAddress { copy: CopyId::from_random(7, number), slab, ..copy_address() };
-            let new = NewCopy { copy, drive: drive_id(), copies: 1, part: 0, epoch: Epoch(1) };
+            let (_, new) = copy_to_come(number, 1);
             let replica = Rc::clone(&replica);
             async move { replica.serve(ReplicaRequest::AddCopy(new), None).await.is_ok() }
         };
@@ -423,7 +422,7 @@ fn of_copies_that_are_asked_for_at_one_place_the_last_one_stays() {
         };
         let ((), waiting) = futures_util::future::join(chained, join_all((1..4).map(add))).await;
         assert_eq!(waiting, [true; 3]);
-        let here = replica.drives()[0].find_slab(volume(), slab).expect("one is here");
+        let here = replica.drives()[0].find_slab(volume(), copy_to_come(9, 1).0.slab).expect("one is here");
         assert_eq!(here.copy, CopyId::from_random(7, 9));
         assert!(replica.strays().is_empty() && replica.turns.queues.borrow().is_empty());
     });

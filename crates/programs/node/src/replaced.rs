@@ -19,12 +19,12 @@ use std::time::Duration;
 use spandrel_cluster::records::VolumeRoomRecord;
 use spandrel_cluster::store::{Revision, StateStore};
 use spandrel_cluster::{Stored, VolumeMembership, VolumeRecord, VolumeState};
-use spandrel_platform::{Platform, before};
-use spandrel_replica::{CopyAddress, ReplicaError, ReplicaRequest};
+use spandrel_platform::Platform;
+use spandrel_replica::CopyAddress;
 use spandrel_shared::{DriveId, VolumeId};
 
 use crate::node::NodeInner;
-use crate::volumes::COPY_WAIT_MAX;
+use crate::volumes::drop_copy;
 
 /// How often it is looked whether a volume's copies are to be compared with the state. That is asked only then.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -86,16 +86,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 }
             }
             for copy in unknown.intersection(&lacked) {
-                let removal = self.parts.replica.serve(ReplicaRequest::RemoveCopy { copy: *copy }, None);
-                // A drive that hangs keeps nobody from removing what is on others.
-                let deadline = self.parts.platform.now() + COPY_WAIT_MAX;
-                match before(&self.parts.platform, deadline, removal).await {
-                    // Its owner was faster, or it is tried again.
-                    Some(Ok(_) | Err(ReplicaError::NotFound)) | None => {}
-                    Some(Err(error)) => {
-                        tracing::warn!(volume = %copy.volume, "a replaced copy remains: {error}");
-                    }
-                }
+                drop_copy(&self.parts, *copy).await;
             }
             lacked = unknown;
         }

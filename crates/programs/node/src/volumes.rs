@@ -42,7 +42,7 @@ pub(crate) const PLANNING_PAUSE_MAX_MS: u64 = 50;
 const OWNER_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// How long a node that does not answer is asked again to make a copy.
-pub(crate) const COPY_WAIT_MAX: Duration = Duration::from_secs(5);
+const COPY_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The pause between two such questions.
 const COPY_RETRY: Duration = Duration::from_millis(50);
@@ -267,26 +267,32 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let parts = &self.parts;
         let here: BTreeSet<VolumeId> =
             parts.replica.drives().iter().flat_map(|store| store.volumes()).collect();
+        let strays = parts.replica.strays();
         for volume in here.difference(present) {
             if !is_deleted(&parts.state, *volume).await {
                 continue;
             }
             parts.liveness.volume_deleted(*volume);
             let offered = parts.replica.copies_of(*volume).into_iter().map(|copy| copy.address);
-            let strays = parts.replica.strays().into_iter().map(|(_, copy)| copy);
-            let here: Vec<CopyAddress> =
-                offered.chain(strays.filter(|copy| copy.volume == *volume)).collect();
+            let strays = strays.iter().map(|(_, copy)| *copy).filter(|copy| copy.volume == *volume);
+            let here: Vec<CopyAddress> = offered.chain(strays).collect();
             for copy in here {
-                let removal = parts.replica.serve(ReplicaRequest::RemoveCopy { copy }, None);
-                let deadline = parts.platform.now() + COPY_WAIT_MAX;
-                match before(&parts.platform, deadline, removal).await {
-                    // Whoever deleted the volume was faster, or the drive hangs, and it is tried again.
-                    Some(Ok(_) | Err(ReplicaError::NotFound)) | None => {}
-                    Some(Err(error)) => {
-                        tracing::warn!(%volume, "a copy of a deleted volume remains: {error}");
-                    }
-                }
+                drop_copy(parts, copy).await;
             }
+        }
+    }
+}
+
+/// Removes a copy on this node that nobody needs any more. What cannot be removed now is found again: a drive that hangs keeps
+/// nobody from removing what is on others.
+pub(crate) async fn drop_copy<P: Platform, S: StateStore>(parts: &NodeParts<P, S>, copy: CopyAddress) {
+    let deadline = parts.platform.now() + COPY_WAIT_MAX;
+    let removal = parts.replica.serve(ReplicaRequest::RemoveCopy { copy }, None);
+    match before(&parts.platform, deadline, removal).await {
+        // Its owner, or whoever deleted the volume, was faster.
+        Some(Ok(_) | Err(ReplicaError::NotFound)) | None => {}
+        Some(Err(error)) => {
+            tracing::warn!(volume = %copy.volume, "a copy that nobody needs remains: {error}");
         }
     }
 }
