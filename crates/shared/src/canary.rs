@@ -88,6 +88,12 @@ pub enum Bug {
     IgnoreLabels,
     /// What all copies of a block have lost stands as zeroes on a copy that is built or brought up to date.
     ZeroLost,
+    /// A block that is moved out of a cache counts as moved although it was written anew meanwhile.
+    DestageOverNewer,
+    /// A block counts as moved out of a cache before its data are durable on the capacity drive.
+    DestageUnflushed,
+    /// A drive trusts the area of its cache drive, whatever stands in it.
+    TrustOldCache,
 }
 
 impl Bug {

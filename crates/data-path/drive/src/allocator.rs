@@ -1,7 +1,7 @@
 //! Which physical blocks are free, and when a block that was given up may be used again.
 //!
 //! Next-fit over a bitmap: consecutive requests get consecutive blocks as long as free space is
-//! contiguous, so that the writes of one group merge into few large ones.
+//! contiguous, so that the writes of one group merge into few large ones. There is one bitmap for each medium.
 //!
 //! Invariants:
 //! - A block is handed out once, until it is released.
@@ -25,8 +25,110 @@ pub struct Run {
 /// served in pieces.
 const SEARCH_WORDS: usize = 256;
 
-/// The free blocks of one drive.
+/// The free blocks of a store.
 pub struct Allocator {
+    /// Of the capacity drive.
+    capacity: Region,
+    /// Of the area on the cache drive, if there is one.
+    area: Option<Region>,
+    reads: ReadTickets,
+    /// Blocks that wait for reads, with the ticket that must end first.
+    released: VecDeque<(u64, Run)>,
+}
+
+impl Allocator {
+    /// All blocks of the capacity drive from `first_block` up to, but without, `end_block` are free.
+    pub fn new(first_block: u32, end_block: u32) -> Self {
+        let capacity = Region::new(first_block, end_block);
+        Self { capacity, area: None, reads: ReadTickets::default(), released: VecDeque::new() }
+    }
+
+    /// The same with those of an area, which lie behind those of the capacity drive.
+    pub fn with_area(self, first_block: u32, end_block: u32) -> Self {
+        assert!(first_block >= self.capacity.end_block, "an area lies behind the capacity drive");
+        Self { area: Some(Region::new(first_block, end_block)), ..self }
+    }
+
+    /// Blocks of the capacity drive that can be handed out now.
+    #[cfg(test)]
+    pub fn free_blocks(&self) -> u32 {
+        self.capacity.free_blocks
+    }
+
+    /// Blocks of the capacity drive that are neither free nor waiting for reads to end.
+    pub fn used_blocks(&self) -> u32 {
+        let waiting = self.released.iter().filter(|(_, run)| self.capacity.contains(run));
+        self.capacity.taken_blocks() - waiting.map(|(_, run)| run.count).sum::<u32>()
+    }
+
+    /// Blocks of the area that can be handed out now, and all of them.
+    pub fn area_blocks(&self) -> (u32, u32) {
+        self.area.as_ref().map_or((0, 0), |area| (area.free_blocks, area.block_count()))
+    }
+
+    /// Takes a certain block, as recovery does. False if it is not free or there is no such block.
+    pub fn take(&mut self, block: u32) -> bool {
+        let run = Run { first: block, count: 1 };
+        self.region_of(&run).is_some_and(|region| region.take(block))
+    }
+
+    /// Takes `count` blocks of the capacity drive in as few runs as is cheap to find, leaving at least `keep` free.
+    /// `None`, and nothing changes, if there are too few.
+    pub fn allocate(&mut self, count: u32, keep: u32) -> Option<Vec<Run>> {
+        self.capacity.allocate(count, keep)
+    }
+
+    /// The same of the area.
+    pub fn allocate_in_area(&mut self, count: u32, keep: u32) -> Option<Vec<Run>> {
+        self.area.as_mut()?.allocate(count, keep)
+    }
+
+    /// Takes these blocks of the capacity drive if all of them are free.
+    pub fn take_run(&mut self, run: Run) -> bool {
+        self.capacity.take_run(run)
+    }
+
+    /// Gives blocks back that no read can be looking at.
+    pub fn free_now(&mut self, run: Run) {
+        self.region_of(&run).unwrap_or_else(|| panic!("blocks {run:?} are not data blocks")).set_free(run);
+    }
+
+    /// Gives blocks back once the reads that are under way now have ended.
+    pub fn release(&mut self, run: Run) {
+        if self.reads.none_open() {
+            self.free_now(run);
+        } else {
+            witness::reached(Rare::PinnedWhileReplaced);
+            self.released.push_back((self.reads.next, run));
+        }
+    }
+
+    /// A read begins: blocks released from now on wait for it.
+    pub fn begin_read(&mut self) -> u64 {
+        self.reads.open()
+    }
+
+    /// The read with `ticket` has ended.
+    pub fn end_read(&mut self, ticket: u64) {
+        self.reads.close(ticket);
+        let oldest_open = self.reads.first;
+        while let Some((barrier, run)) = self.released.front().copied() {
+            if barrier > oldest_open {
+                break;
+            }
+            self.released.pop_front();
+            self.free_now(run);
+        }
+    }
+
+    fn region_of(&mut self, run: &Run) -> Option<&mut Region> {
+        let mut regions = [Some(&mut self.capacity), self.area.as_mut()].into_iter().flatten();
+        regions.find(|region| region.contains(run))
+    }
+}
+
+/// The free blocks of one medium.
+struct Region {
     first_block: u32,
     end_block: u32,
     /// One bit a block, set when free. Bit 0 of word 0 is `first_block`.
@@ -35,58 +137,49 @@ pub struct Allocator {
     summary: Vec<u64>,
     free_blocks: u32,
     cursor: u32,
-    reads: ReadTickets,
-    /// Blocks that wait for reads, with the ticket that must end first.
-    released: VecDeque<(u64, Run)>,
-    released_blocks: u32,
 }
 
-impl Allocator {
-    /// All blocks from `first_block` up to, but without, `end_block` are free.
-    pub fn new(first_block: u32, end_block: u32) -> Self {
+impl Region {
+    fn new(first_block: u32, end_block: u32) -> Self {
         let count = (end_block - first_block) as usize;
-        let mut allocator = Self {
+        let mut region = Self {
             first_block,
             end_block,
             words: vec![0; count.div_ceil(64)],
             summary: vec![0; count.div_ceil(64 * 64)],
             free_blocks: 0,
             cursor: 0,
-            reads: ReadTickets::default(),
-            released: VecDeque::new(),
-            released_blocks: 0,
         };
-        allocator.set_free(Run { first: first_block, count: count as u32 });
-        allocator
+        region.set_free(Run { first: first_block, count: count as u32 });
+        region
     }
 
-    /// Blocks that can be handed out now.
-    #[cfg(test)]
-    pub fn free_blocks(&self) -> u32 {
-        self.free_blocks
+    fn contains(&self, run: &Run) -> bool {
+        run.first >= self.first_block && run.first < self.end_block && run.count <= self.end_block - run.first
     }
 
-    /// Blocks that are neither free nor waiting for reads to end.
-    pub fn used_blocks(&self) -> u32 {
-        self.end_block - self.first_block - self.free_blocks - self.released_blocks
+    fn taken_blocks(&self) -> u32 {
+        self.block_count() - self.free_blocks
     }
 
-    /// Takes a certain block, as recovery does. False if it is not free or not in the range.
-    pub fn take(&mut self, block: u32) -> bool {
-        if block < self.first_block || block >= self.end_block {
-            return false;
+    fn is_free(&self, index: u32) -> bool {
+        self.words[index as usize / 64] & (1 << (index % 64)) != 0
+    }
+
+    fn take(&mut self, block: u32) -> bool {
+        self.take_run(Run { first: block, count: 1 })
+    }
+
+    fn take_run(&mut self, run: Run) -> bool {
+        let start = run.first.wrapping_sub(self.first_block);
+        let is_free = self.contains(&run) && (start..start + run.count).all(|index| self.is_free(index));
+        if is_free {
+            self.clear_free(start, run.count);
         }
-        let index = block - self.first_block;
-        if self.words[index as usize / 64] & (1 << (index % 64)) == 0 {
-            return false;
-        }
-        self.clear_free(index, 1);
-        true
+        is_free
     }
 
-    /// Takes `count` blocks in as few runs as is cheap to find, leaving at least `keep` free.
-    /// `None`, and nothing changes, if there are too few.
-    pub fn allocate(&mut self, count: u32, keep: u32) -> Option<Vec<Run>> {
+    fn allocate(&mut self, count: u32, keep: u32) -> Option<Vec<Run>> {
         if self.free_blocks < count.saturating_add(keep) {
             return None;
         }
@@ -106,41 +199,6 @@ impl Allocator {
             missing -= length;
         }
         Some(runs)
-    }
-
-    /// Gives blocks back that no read can be looking at.
-    pub fn free_now(&mut self, run: Run) {
-        self.set_free(run);
-    }
-
-    /// Gives blocks back once the reads that are under way now have ended.
-    pub fn release(&mut self, run: Run) {
-        if self.reads.none_open() {
-            self.set_free(run);
-        } else {
-            witness::reached(Rare::PinnedWhileReplaced);
-            self.released_blocks += run.count;
-            self.released.push_back((self.reads.next, run));
-        }
-    }
-
-    /// A read begins: blocks released from now on wait for it.
-    pub fn begin_read(&mut self) -> u64 {
-        self.reads.open()
-    }
-
-    /// The read with `ticket` has ended.
-    pub fn end_read(&mut self, ticket: u64) {
-        self.reads.close(ticket);
-        let oldest_open = self.reads.first;
-        while let Some((barrier, run)) = self.released.front().copied() {
-            if barrier > oldest_open {
-                break;
-            }
-            self.released.pop_front();
-            self.released_blocks -= run.count;
-            self.set_free(run);
-        }
     }
 
     fn block_count(&self) -> u32 {
@@ -216,10 +274,6 @@ impl Allocator {
     }
 
     fn set_free(&mut self, run: Run) {
-        assert!(
-            run.first >= self.first_block && run.first + run.count <= self.end_block,
-            "blocks {run:?} are not data blocks"
-        );
         let start = run.first - self.first_block;
         for index in start..start + run.count {
             let word = index as usize / 64;

@@ -5,10 +5,11 @@
 //! lost, that a write is in doubt. So a place counts as unreadable only if the drive reads elsewhere, and then
 //! still not there: it may have answered nothing for a moment.
 
-use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
+use spandrel_platform::{BufferMut, DriveError, Platform};
 use spandrel_shared::BLOCK_BYTES;
 
 use crate::layout::Layout;
+use crate::media::Media;
 
 /// Reads `length` bytes from `offset` on. The inner error is that of a place that cannot be read, on a drive that
 /// works.
@@ -18,7 +19,7 @@ use crate::layout::Layout;
 /// The drive reads nothing: it has failed.
 pub(crate) async fn read_place<P: Platform>(
     platform: &P,
-    drive: &P::Drive,
+    drive: &Media<P::Drive>,
     layout: &Layout,
     offset: u64,
     length: usize,
@@ -34,7 +35,7 @@ pub(crate) async fn read_place<P: Platform>(
 /// Asks a drive that has failed to read something for its superblocks, at its two ends. One of them is enough.
 async fn check_drive_reads<P: Platform>(
     platform: &P,
-    drive: &P::Drive,
+    drive: &Media<P::Drive>,
     layout: &Layout,
 ) -> Result<(), DriveError> {
     let read = |block| drive.read(Layout::offset_of(block), platform.buffers().take(BLOCK_BYTES));

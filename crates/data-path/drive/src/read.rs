@@ -5,7 +5,7 @@
 //! - A physical block is not reused while a read looks at it (see `allocator`).
 
 use futures_util::future::join_all;
-use spandrel_platform::{Buffer, Drive, Platform};
+use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::BLOCK_BYTES;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::checksum::BlockChecksum;
@@ -189,11 +189,11 @@ impl<P: Platform> Inner<P> {
         Ok(())
     }
 
-    async fn read_blocks(&self, block: u32, count: u32) -> Option<Buffer> {
+    pub(crate) async fn read_blocks(&self, block: u32, count: u32) -> Option<Buffer> {
         self.statistics.borrow_mut().reads += 1;
         let buffer = self.platform.buffers().take(count as usize * BLOCK_BYTES);
         let operation = self.load.begin_read();
-        let outcome = self.drive.read(Layout::offset_of(block), buffer).await;
+        let outcome = self.media.read(Layout::offset_of(block), buffer).await;
         operation.done(u64::from(count) * BLOCK_BYTES as u64);
         match outcome {
             Ok(buffer) => Some(buffer.freeze()),
@@ -209,8 +209,8 @@ impl<P: Platform> Inner<P> {
         self.check()?;
         self.statistics.borrow_mut().reads += 1;
         let offset = Layout::offset_of(block);
-        let layout = &self.superblock.layout;
-        match read_place(&self.platform, &self.drive, layout, offset, BLOCK_BYTES).await {
+        let layout = &self.layout;
+        match read_place(&self.platform, &self.media, layout, offset, BLOCK_BYTES).await {
             Ok(Ok(data)) => Ok(Some(data.freeze())),
             // Unless the drive has failed meanwhile.
             Ok(Err(_)) => self.check().map(|()| None),

@@ -12,6 +12,8 @@ pub struct StoreStatistics {
     pub blocks_damaged: u64,
     /// Blocks that were replaced by a good copy.
     pub blocks_healed: u64,
+    /// Blocks that were moved from the area of a cache drive to the capacity drive.
+    pub blocks_destaged: u64,
     /// Superblocks, roots, journal groups and map pages that were found damaged at the attach.
     pub structures_damaged: u64,
     /// Bytes of data blocks written.

@@ -508,6 +508,7 @@ fn refusal(location: &str, error: &AttachError) -> Error {
             ("DRIVE_IS_OLD", "attach the drive itself, or remove it from the pool and add it again, empty")
         }
         AttachError::Size(_) => ("DRIVE_TOO_SMALL", "choose a larger drive, or smaller slabs for the pool"),
+        AttachError::Cache(_) => ("DRIVE_CACHE_MISSING", "give the node the cache drive as well"),
         AttachError::Damaged(_) => {
             ("DRIVE_DAMAGED", "keep the drive as it is and look at it with `spandrel drive inspect`")
         }

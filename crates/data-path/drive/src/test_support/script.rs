@@ -32,6 +32,8 @@ pub enum Step {
     Remove(SlabKey),
     /// Makes a checkpoint, beside all that goes on.
     Checkpoint,
+    /// From now on what is in the area of the cache drive leaves it, or does so no more.
+    Drain(bool),
     /// From now on the file system under the drive has so much room.
     Room(Room),
     /// Waits until nothing is under way.
@@ -109,6 +111,10 @@ impl Runner {
                         Err(error) => runner.note(error),
                     }
                 });
+            }
+            Step::Drain(drains) => {
+                self.store.inner.cache.set_draining(drains);
+                self.store.inner.progress.notify_all();
             }
             Step::Room(room) => self.drive.set_room(room),
             Step::Heal(slab, block) => {
