@@ -92,6 +92,8 @@ pub enum Bug {
     DestageOverNewer,
     /// A block counts as moved out of a cache before its data are durable on the capacity drive.
     DestageUnflushed,
+    /// A copy of what was read stays in the cache when the block of which it is one is given up.
+    CopyOutlivesBlock,
     /// A drive trusts the area of its cache drive, whatever stands in it.
     TrustOldCache,
 }

@@ -3,14 +3,22 @@
 //! Next-fit over a bitmap: consecutive requests get consecutive blocks as long as free space is
 //! contiguous, so that the writes of one group merge into few large ones. There is one bitmap for each medium.
 //!
+//! What nobody needs of an area can hold copies of what is read: they give way to whatever else is to stand there, and go when
+//! the block of which they are copies is given up.
+//!
 //! Invariants:
 //! - A block is handed out once, until it is released.
 //! - A released data block is handed out again only when every read that was under way at its
 //!   release has ended: such a read may still look at it.
+//! - A block of which there is a copy is not free.
 
 use std::collections::VecDeque;
 
+use rustc_hash::FxHashMap;
+use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
+
+use crate::read_index::ReadIndex;
 
 /// Consecutive physical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,12 +33,17 @@ pub struct Run {
 /// served in pieces.
 const SEARCH_WORDS: usize = 256;
 
+/// One block of the area in this many stays free of copies, so that a write finds room without waiting for reads of these.
+const FREE_SHARE: u32 = 64;
+
 /// The free blocks of a store.
 pub struct Allocator {
     /// Of the capacity drive.
     capacity: Region,
     /// Of the area on the cache drive, if there is one.
     area: Option<Region>,
+    /// What the area holds copies of; `None` while what is read is not kept there.
+    copies: Option<Copies>,
     reads: ReadTickets,
     /// Blocks that wait for reads, with the ticket that must end first.
     released: VecDeque<(u64, Run)>,
@@ -40,7 +53,7 @@ impl Allocator {
     /// All blocks of the capacity drive from `first_block` up to, but without, `end_block` are free.
     pub fn new(first_block: u32, end_block: u32) -> Self {
         let capacity = Region::new(first_block, end_block);
-        Self { capacity, area: None, reads: ReadTickets::default(), released: VecDeque::new() }
+        Self { capacity, area: None, copies: None, reads: ReadTickets::default(), released: VecDeque::new() }
     }
 
     /// The same with those of an area, which lie behind those of the capacity drive.
@@ -61,9 +74,11 @@ impl Allocator {
         self.capacity.taken_blocks() - waiting.map(|(_, run)| run.count).sum::<u32>()
     }
 
-    /// Blocks of the area that can be handed out now, and all of them.
-    pub fn area_blocks(&self) -> (u32, u32) {
-        self.area.as_ref().map_or((0, 0), |area| (area.free_blocks, area.block_count()))
+    /// How the blocks of the area are used.
+    pub fn area_blocks(&self) -> AreaUse {
+        let Some(area) = &self.area else { return AreaUse::default() };
+        let copies = self.copies.as_ref().map_or(0, |copies| copies.index.count() as u32);
+        AreaUse { total: area.block_count(), free: area.free_blocks, copies }
     }
 
     /// Takes a certain block, as recovery does. False if it is not free or there is no such block.
@@ -78,9 +93,97 @@ impl Allocator {
         self.capacity.allocate(count, keep)
     }
 
-    /// The same of the area.
+    /// The same of the area. Copies give way.
     pub fn allocate_in_area(&mut self, count: u32, keep: u32) -> Option<Vec<Run>> {
+        self.evict_copies(count.saturating_add(keep));
         self.area.as_mut()?.allocate(count, keep)
+    }
+
+    /// Whether copies of what is read are kept in the area from now on. If not, those that are there go.
+    pub fn keep_copies(&mut self, keeps: bool) {
+        match &self.area {
+            Some(area) if keeps && self.copies.is_none() => {
+                let index = ReadIndex::new(area.first_block, area.end_block);
+                self.copies = Some(Copies { index, arriving: FxHashMap::default() });
+            }
+            Some(_) if !keeps => {
+                self.evict_copies(u32::MAX);
+                self.copies = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Where in the area the copy of a block stands; that counts as a use of it.
+    pub fn copy_of(&mut self, block: u32) -> Option<u32> {
+        self.copies.as_mut()?.index.hit(block)
+    }
+
+    /// Takes a place in the area for a copy of a block of the capacity drive. None if there is a copy already, or no room now.
+    pub fn begin_copy(&mut self, block: u32) -> Option<u32> {
+        let copies = self.copies.as_ref()?;
+        if copies.index.holds(block) || copies.arriving.contains_key(&block) {
+            return None;
+        }
+        let area = self.area.as_ref()?;
+        let keep = area.block_count() / FREE_SHARE;
+        if area.free_blocks <= keep {
+            self.evict_copies(area.free_blocks + 1);
+        }
+        let place = self.area.as_mut()?.allocate(1, keep / 2)?[0].first;
+        self.copies.as_mut()?.arriving.insert(block, place);
+        Some(place)
+    }
+
+    /// The copy has been written, or could not be.
+    pub fn end_copy(&mut self, block: u32, place: u32, is_written: bool) {
+        if let Some(copies) = &mut self.copies
+            && copies.arriving.get(&block) == Some(&place)
+        {
+            copies.arriving.remove(&block);
+            if is_written {
+                copies.index.insert(block, place);
+                return;
+            }
+        }
+        // Nobody has been told of the place yet.
+        self.free_now(Run { first: place, count: 1 });
+    }
+
+    /// A block of the capacity drive holds what stands at `place` in the area, and the mapping that led there leads there no
+    /// more: it stays as a copy, if there are any.
+    pub fn release_as_copy(&mut self, place: u32, block: u32) {
+        match &mut self.copies {
+            Some(copies) => copies.index.insert(block, place),
+            None => self.release(Run { first: place, count: 1 }),
+        }
+    }
+
+    /// Drops the copy of a block, if there is one.
+    pub fn drop_copy(&mut self, block: u32) {
+        let Some(copies) = &mut self.copies else { return };
+        // One that is still being written is not wanted any more; its place is freed when it has been.
+        copies.arriving.remove(&block);
+        if let Some(place) = copies.index.remove(block) {
+            self.release(Run { first: place, count: 1 });
+        }
+    }
+
+    /// Drops so many copies that `wanted` blocks of the area are free, or will be when the reads that are under way have ended.
+    fn evict_copies(&mut self, wanted: u32) {
+        let free = self.area.as_ref().map_or(0, |area| area.free_blocks);
+        for _ in free..wanted {
+            let Some(evicted) = self.copies.as_mut().and_then(|copies| copies.index.evict()) else { return };
+            self.release(Run { first: evicted.place, count: 1 });
+        }
+    }
+
+    /// Blocks of which there is a copy although they are free: there are none.
+    #[cfg(test)]
+    pub fn copies_of_free_blocks(&self) -> Vec<u32> {
+        let copies = self.copies.iter().flat_map(|copies| copies.index.blocks());
+        let is_free = |block: &u32| self.capacity.is_free(*block - self.capacity.first_block);
+        copies.filter(is_free).collect()
     }
 
     /// Takes these blocks of the capacity drive if all of them are free.
@@ -95,6 +198,12 @@ impl Allocator {
 
     /// Gives blocks back once the reads that are under way now have ended.
     pub fn release(&mut self, run: Run) {
+        if self.copies.is_some()
+            && self.capacity.contains(&run)
+            && !canary::is_planted(Bug::CopyOutlivesBlock)
+        {
+            (run.first..run.first + run.count).for_each(|block| self.drop_copy(block));
+        }
         if self.reads.none_open() {
             self.free_now(run);
         } else {
@@ -125,6 +234,24 @@ impl Allocator {
         let mut regions = [Some(&mut self.capacity), self.area.as_mut()].into_iter().flatten();
         regions.find(|region| region.contains(run))
     }
+}
+
+/// Copies of blocks of the capacity drive in the area.
+struct Copies {
+    index: ReadIndex,
+    /// Blocks whose copies are being written, and where.
+    arriving: FxHashMap<u32, u32>,
+}
+
+/// How the blocks of an area are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AreaUse {
+    /// All of them.
+    pub total: u32,
+    /// Those that can be handed out now.
+    pub free: u32,
+    /// Those that hold copies, which give way.
+    pub copies: u32,
 }
 
 /// The free blocks of one medium.

@@ -35,6 +35,11 @@ impl CacheMode {
     fn caches_writes(self) -> bool {
         matches!(self, Self::ReadWrite | Self::WriteOnly)
     }
+
+    /// Whether copies of what is read are kept.
+    pub(crate) fn caches_reads(self) -> bool {
+        matches!(self, Self::ReadWrite | Self::ReadOnly)
+    }
 }
 
 /// How full an area is, in blocks.
@@ -42,10 +47,12 @@ impl CacheMode {
 pub struct CacheUse {
     /// All of its data blocks.
     pub blocks_total: u32,
-    /// Those that can be handed out.
+    /// Those that can be handed out. Copies of what is read give way, so they count as free.
     pub blocks_free: u32,
     /// Those that hold what the capacity drive does not.
     pub blocks_dirty: u32,
+    /// Those that hold copies of what is read.
+    pub blocks_copied: u32,
 }
 
 impl CacheUse {

@@ -1,7 +1,7 @@
 use super::*;
 
 fn area(used: u32, dirty: u32) -> CacheUse {
-    CacheUse { blocks_total: 1000, blocks_free: 1000 - used, blocks_dirty: dirty }
+    CacheUse { blocks_total: 1000, blocks_free: 1000 - used, blocks_dirty: dirty, blocks_copied: 0 }
 }
 
 #[test]

@@ -75,7 +75,9 @@ pub(crate) struct Change {
     names_new_blocks: bool,
     /// Whether what these will hold is written with its group.
     brings_data: bool,
-    /// If it moves blocks: which, and from where.
+    /// Whether it moves blocks.
+    is_move: bool,
+    /// Which, and from where, until its group is made.
     moves: Vec<MovedRun>,
     /// The epoch that the counters in `records` belong to.
     epoch: Option<(u32, Epoch)>,
@@ -161,6 +163,7 @@ impl Change {
             data: Vec::new(),
             names_new_blocks: false,
             brings_data: false,
+            is_move: false,
             moves: Vec::new(),
             epoch: None,
             urgency: Urgency::Ordinary,
@@ -170,7 +173,7 @@ impl Change {
 
     /// A change that says where blocks have been moved to. What it says is settled when its group is made.
     pub(crate) fn moving(moves: Vec<MovedRun>) -> Self {
-        Self { moves, names_new_blocks: true, ..Self::records(Vec::new()) }
+        Self { moves, is_move: true, names_new_blocks: true, ..Self::records(Vec::new()) }
     }
 
     /// A change that takes back what another one did, and then refuses that other one.
@@ -681,7 +684,10 @@ fn apply(state: &mut State, change: &Change) {
             allocator.free_now(run_of(mapping));
             continue;
         }
-        state.apply(record);
+        match record {
+            Record::Heal(mapping) if change.is_move => state.apply_move(mapping),
+            _ => state.apply(record),
+        }
     }
 }
 

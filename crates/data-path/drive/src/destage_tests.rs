@@ -95,6 +95,7 @@ fn script() -> Vec<Step> {
         Step::Write(a, 0, 4),
         Step::Write(b, 7, 2),
         Step::Join,
+        Step::Mode(CacheMode::ReadWrite),
         Step::Drain(true),
         Step::Write(a, 1, 1),
         Step::Write(a, 600, 3),
@@ -105,14 +106,18 @@ fn script() -> Vec<Step> {
         Step::Write(b, 0, 1),
         Step::Join,
         Step::Checkpoint,
+        Step::Read(a, 0, 8),
+        Step::Read(a, 600, 2),
         Step::Drain(true),
         Step::Trim(a, 2, 3),
         Step::Drain(false),
         Step::Write(a, 0, 1),
         Step::Write(a, 100, 70),
         Step::Join,
+        Step::Read(a, 100, 8),
         Step::Write(a, 101, 1),
         Step::Join,
+        Step::Read(a, 90, 32),
         Step::Drain(true),
         Step::Remove(b),
         Step::Checkpoint,
@@ -155,14 +160,16 @@ fn what_is_written_over_and_over_is_what_is_read() {
         let random = Random::new(seed);
         let (a, b) = (key(1, 0), key(1, 1));
         let mut steps = vec![Step::Add(a), Step::Add(b), Step::Join];
-        for _ in 0..400 {
+        for _ in 0..600 {
             let slab = if random.chance(500) { a } else { b };
-            steps.push(match random.below(40) {
+            steps.push(match random.below(60) {
                 0 => Step::Checkpoint,
                 1 => Step::Drain(random.chance(500)),
+                4 => Step::Mode(if random.chance(800) { CacheMode::ReadWrite } else { CacheMode::WriteOnly }),
+                5..20 => Step::Read(slab, random.below(64) as u32 * 8, 1 + random.below(24) as u32),
                 2 => Step::Join,
                 3 => Step::Trim(slab, random.below(1000) as u32, 8),
-                4 => Step::Write(slab, random.below(900) as u32, 70),
+                20 => Step::Write(slab, random.below(900) as u32, 70),
                 _ => Step::Write(slab, random.below(64) as u32 * 8, 1 + random.below(8) as u32),
             });
         }
@@ -176,11 +183,15 @@ fn what_is_written_over_and_over_is_what_is_read() {
         );
         let oracle = Rc::clone(&runner.oracle);
         cached.run(|_| async move { runner.run(&steps).await });
-        assert!(store.statistics().blocks_destaged > 100, "{:?}", store.statistics());
+        let done = store.statistics();
+        assert!(done.blocks_destaged > 50 && done.cache_hits > 20 && done.cache_fills > 0, "{done:?}");
+        assert_eq!(done.blocks_damaged, 0);
         let observing = store.clone();
         let seen = cached.run(|_| async move { observe(&observing).await });
         oracle.borrow().check(&seen);
-        cached.run(|_| async move { store.drain_cache().await.unwrap() });
+        let draining = store.clone();
+        cached.run(|_| async move { draining.drain_cache().await.unwrap() });
+        check_ownership(&store);
         cached.machine.power_cycle();
         let (store, _) = cached.attach().unwrap();
         assert_eq!(store.cache_use().blocks_dirty, 0);
@@ -213,7 +224,7 @@ fn contents(cached: &CachedMachine, store: &crate::test_support::Store) -> Vec<S
 fn writes_go_to_the_cache_drive_alone_and_leave_it_when_told() {
     let (cached, store) = with_four_blocks();
     let before = cached.machine.drive.counters().writes;
-    let whole = CacheUse { blocks_total: 128, blocks_free: 124, blocks_dirty: 4 };
+    let whole = CacheUse { blocks_total: 128, blocks_free: 124, blocks_dirty: 4, blocks_copied: 0 };
     assert_eq!(store.cache_use(), whole);
     let writing = store.clone();
     cached.run(|platform| async move {
@@ -223,7 +234,10 @@ fn writes_go_to_the_cache_drive_alone_and_leave_it_when_told() {
     assert_eq!(store.cache_use(), whole, "what was replaced is free");
     let draining = store.clone();
     cached.run(|_| async move { draining.drain_cache().await.unwrap() });
-    assert_eq!(store.cache_use(), CacheUse { blocks_total: 128, blocks_free: 128, blocks_dirty: 0 });
+    assert_eq!(
+        store.cache_use(),
+        CacheUse { blocks_total: 128, blocks_free: 128, blocks_dirty: 0, blocks_copied: 0 }
+    );
     assert_eq!(contents(&cached, &store), [20, 11, 12, 13].map(Seen::Content));
     assert_eq!(store.statistics().blocks_destaged, 4);
 }

@@ -27,7 +27,7 @@ mod journal_reader;
 pub mod layout;
 mod media;
 mod read;
-#[allow(dead_code)]
+mod read_cache;
 mod read_index;
 mod recovery;
 mod slot_table;

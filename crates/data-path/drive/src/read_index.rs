@@ -108,6 +108,12 @@ impl ReadIndex {
         Some(self.first_place + index)
     }
 
+    /// The blocks that have copies.
+    #[cfg(test)]
+    pub fn blocks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.blocks.iter().copied().filter(|block| *block != NONE)
+    }
+
     /// Whether a block has a copy.
     pub fn holds(&self, block: u32) -> bool {
         self.find(block).is_some()

@@ -260,6 +260,7 @@ impl<P: Platform> DriveStore<P> {
             adding: RefCell::default(),
             moves: Queue::new(),
             ahead: AheadWrites::default(),
+            arriving: Queue::new(),
             progress: Signal::new(),
             checkpoint: RefCell::default(),
             cache: CachePolicy::default(),
@@ -278,6 +279,7 @@ impl<P: Platform> DriveStore<P> {
         store.spawn(crate::commit::close_at_rest(Rc::clone(&store.inner)));
         if store.inner.layout.area_blocks > 0 {
             store.spawn(crate::destage::run(Rc::clone(&store.inner)));
+            store.spawn(crate::read_cache::run(Rc::clone(&store.inner)));
         }
         Ok((store, report))
     }

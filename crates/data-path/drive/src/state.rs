@@ -342,8 +342,8 @@ impl State {
     /// change nothing.
     pub fn apply(&mut self, record: &Record) {
         match record {
-            Record::Write(mapping) => self.apply_mapping(mapping, true),
-            Record::Heal(mapping) => self.apply_mapping(mapping, false),
+            Record::Write(mapping) => self.apply_mapping(mapping, true, release),
+            Record::Heal(mapping) => self.apply_mapping(mapping, false, release),
             Record::Trim { slab_slot, first, count, counter } => {
                 self.apply_trim(*slab_slot, *first, *count, *counter);
             }
@@ -395,7 +395,17 @@ impl State {
         }
     }
 
-    fn apply_mapping(&mut self, record: &MappingRecord, is_write: bool) {
+    /// Does what a record says of blocks that hold the same as before elsewhere: on the capacity drive instead of the area.
+    pub fn apply_move(&mut self, record: &MappingRecord) {
+        self.apply_mapping(record, false, release_as_copy);
+    }
+
+    fn apply_mapping(
+        &mut self,
+        record: &MappingRecord,
+        is_write: bool,
+        release: impl Fn(&mut Option<Allocator>, Mapping, Mapping),
+    ) {
         let Some(slab) = self.slabs.get_mut(record.slab_slot) else { return };
         if !slab.contains(record.first, record.count()) {
             return;
@@ -546,6 +556,13 @@ fn release(allocator: &mut Option<Allocator>, former: Mapping, new: Mapping) {
         && former.block != new.block
     {
         allocator.release(Run { first: block, count: 1 });
+    }
+}
+
+/// What was moved can stay as a copy where it was.
+fn release_as_copy(allocator: &mut Option<Allocator>, former: Mapping, new: Mapping) {
+    if let (Some(allocator), Some(place), Some(block)) = (allocator, former.physical(), new.physical()) {
+        allocator.release_as_copy(place, block);
     }
 }
 

@@ -26,7 +26,7 @@ use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, Load, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
 
 use crate::ahead::{AheadRange, AheadWrites};
-use crate::allocator::Allocator;
+use crate::allocator::{Allocator, AreaUse};
 use crate::cache_drive::CacheArea;
 use crate::cache_policy::{CacheMode, CachePolicy, CacheUse};
 use crate::commit::{Change, DataRun, JournalState, Waiter};
@@ -38,6 +38,7 @@ use crate::format::root::SlabLayout;
 use crate::format::superblock::Superblock;
 use crate::layout::Layout;
 use crate::media::Media;
+use crate::read_cache::Arriving;
 use crate::state::{ListedWrite, State};
 use crate::statistics::StoreStatistics;
 
@@ -77,6 +78,8 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) moves: Queue<Change>,
     /// What is written past the cache.
     pub(crate) ahead: AheadWrites,
+    /// Copies of what was read, on their way to the area.
+    pub(crate) arriving: Queue<Arriving>,
     pub(crate) cache: CachePolicy,
     /// Notified when a checkpoint is asked for, begins or ends, when the journal is not closed any more, and
     /// when the store fails.
@@ -207,6 +210,7 @@ impl<P: Platform> DriveStore<P> {
     /// to the capacity drive if it caches no writes any more.
     pub fn set_cache_mode(&self, mode: CacheMode) {
         self.inner.cache.set_mode(mode);
+        self.inner.with_allocator(|allocator| allocator.keep_copies(mode.caches_reads()));
         self.inner.progress.notify_all();
     }
 
@@ -813,8 +817,13 @@ impl<P: Platform> Inner<P> {
     /// How full the area on the cache drive is; all zeros if there is none.
     pub(crate) fn cache_use(&self) -> CacheUse {
         let state = self.state.borrow();
-        let (blocks_free, blocks_total) = state.allocator.as_ref().map_or((0, 0), Allocator::area_blocks);
-        CacheUse { blocks_total, blocks_free, blocks_dirty: state.blocks_in_area() }
+        let area = state.allocator.as_ref().map_or_else(AreaUse::default, Allocator::area_blocks);
+        CacheUse {
+            blocks_total: area.total,
+            blocks_free: area.free + area.copies,
+            blocks_dirty: state.blocks_in_area(),
+            blocks_copied: area.copies,
+        }
     }
 
     /// Writes data blocks and waits until they are durable.

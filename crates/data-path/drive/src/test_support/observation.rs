@@ -156,6 +156,8 @@ pub fn check_ownership(store: &Store) {
         }
     }
     state.retired_pages.iter().for_each(|block| own(*block, "retired page"));
+    let copied = state.allocator.as_ref().map(|allocator| allocator.copies_of_free_blocks());
+    assert_eq!(copied, Some(Vec::new()), "copies of blocks that are free");
     drop(state);
     let used = store.cache_use();
     assert_eq!(used.blocks_dirty as usize, owned_in_area);
