@@ -231,7 +231,7 @@ impl NodesWorld {
                 .map(|network| Address::Tcp(SocketAddr::new(server.host.address(network), BUS_PORT)))
                 .collect(),
             nbd_addresses: vec![self.nbd_address(index)],
-            drives: server.drives.iter().map(|drive| drive.name().to_owned()).collect(),
+            drives: server.drives.iter().map(|drive| DrivePlace::capacity(drive.name().to_owned())).collect(),
             leaves_unfit_drives_out: false,
         };
         let (slot, refusal) = (Rc::clone(&server.node), Rc::clone(&server.refusal));

@@ -5,6 +5,8 @@
 
 use std::cell::Cell;
 
+use spandrel_shared::CacheMode;
+
 /// Longer writes go past the cache, in blocks: 256 KiB. Capacity drives are good at those.
 const CACHED_WRITE_BLOCKS_MAX: u32 = 64;
 
@@ -16,31 +18,6 @@ const DESTAGE_FROM_PER_MILLE: u64 = 250;
 
 /// Further steps, at each of which one more batch is moved at the same time.
 const DESTAGE_STEP_PER_MILLE: u64 = 150;
-
-/// What a cache drive is used for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CacheMode {
-    /// For what is read again, and for writes.
-    ReadWrite,
-    /// For writes. What was written is read from the cache drive until it has been moved.
-    #[default]
-    WriteOnly,
-    /// For what is read again.
-    ReadOnly,
-    /// For the journal alone.
-    Off,
-}
-
-impl CacheMode {
-    fn caches_writes(self) -> bool {
-        matches!(self, Self::ReadWrite | Self::WriteOnly)
-    }
-
-    /// Whether copies of what is read are kept.
-    pub(crate) fn caches_reads(self) -> bool {
-        matches!(self, Self::ReadWrite | Self::ReadOnly)
-    }
-}
 
 /// How full an area is, in blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 use std::rc::Rc;
 
 use spandrel_platform_simulated::{Random, SimulatedDriveConfig};
-use spandrel_shared::{SlabIndex, Version};
+use spandrel_shared::{CacheMode, SlabIndex, Version};
 
 use crate::test_support::cached::{CachedMachine, Images, attach_bound};
 use crate::test_support::explorer::{Budget, explore_drives};
@@ -10,7 +10,7 @@ use crate::test_support::observation::{Seen, check_ownership, observe, read_all}
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
 use crate::test_support::{copy, drive_config, factor, key, version, volume};
-use crate::{CacheChoice, CacheMode, CacheUse};
+use crate::{CacheChoice, CacheUse};
 
 /// Capacity drives and cache drives of all kinds.
 fn all_kinds_of_drives() -> impl Iterator<Item = SimulatedDriveConfig> {

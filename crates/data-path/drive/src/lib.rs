@@ -41,7 +41,7 @@ mod test_support;
 mod volume_state;
 
 pub use cache_drive::{CacheArea, CacheDrive, CacheFormatOptions};
-pub use cache_policy::{CacheMode, CacheUse};
+pub use cache_policy::CacheUse;
 pub use error::{AttachError, StoreError};
 pub use format::cache::{Binding, CacheLayout, CacheSuperblock};
 pub use format::root::SlabLayout;

@@ -1,8 +1,7 @@
 use spandrel_platform_simulated::Repeat;
-use spandrel_shared::SlabIndex;
+use spandrel_shared::{CacheMode, SlabIndex};
 
 use super::*;
-use crate::CacheMode;
 use crate::store::SlabSlot;
 use crate::test_support::cached::CachedMachine;
 use crate::test_support::machine::{add_slab, write_block, write_blocks};

@@ -83,6 +83,8 @@ pub struct DriveIdentity {
     pub superblock: Superblock,
     /// The newest revision of the cluster state that it has seen; zero if no root of it can be read.
     pub state_revision: u64,
+    /// The area of a cache drive that it is bound to.
+    pub binding: Option<Binding>,
 }
 
 /// The cache drive with which a drive is attached.
@@ -180,12 +182,12 @@ impl<P: Platform> DriveStore<P> {
     pub async fn identify(platform: &P, drive: &P::Drive) -> Result<DriveIdentity, AttachError> {
         let superblock = find_superblock(platform, drive).await?.superblock;
         let media = Media::new(drive.clone(), None, &superblock.layout, platform.buffers().clone());
-        let state_revision = match Recovery::new(platform, media, &superblock).find_root().await {
-            Ok((root, _)) => root.state_revision,
+        let (state_revision, binding) = match Recovery::new(platform, media, &superblock).find_root().await {
+            Ok((root, _)) => (root.state_revision, root.binding),
             Err(error @ (AttachError::Newer(_) | AttachError::Drive(_))) => return Err(error),
-            Err(_) => 0,
+            Err(_) => (0, None),
         };
-        Ok(DriveIdentity { superblock, state_revision })
+        Ok(DriveIdentity { superblock, state_revision, binding })
     }
 
     /// Attaches a drive that was formatted: recovers its state and makes it ready for requests.

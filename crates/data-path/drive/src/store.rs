@@ -23,12 +23,14 @@ use futures_util::future::join_all;
 use spandrel_platform::sync::{OneshotReceiver, Queue, Signal, oneshot};
 use spandrel_platform::{Buffer, Platform, before};
 use spandrel_shared::canary::{self, Bug};
-use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, Load, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
+use spandrel_shared::{
+    BLOCK_BYTES, CacheMode, CopyId, DriveId, Epoch, Load, PAGE_BLOCKS, SlabIndex, Version, VolumeId,
+};
 
 use crate::ahead::{AheadRange, AheadWrites};
 use crate::allocator::{Allocator, AreaUse};
 use crate::cache_drive::CacheArea;
-use crate::cache_policy::{CacheMode, CachePolicy, CacheUse};
+use crate::cache_policy::{CachePolicy, CacheUse};
 use crate::commit::{Change, DataRun, JournalState, Waiter};
 use crate::error::StoreError;
 use crate::format::cache::Binding;

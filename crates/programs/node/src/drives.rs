@@ -20,12 +20,16 @@ use futures_util::future::join_all;
 use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError, StateKey, StateStamp};
-use spandrel_drive::{AttachError, AttachReport, DriveIdentity, DriveStore, FormatOptions, Superblock};
+use spandrel_drive::{
+    AttachError, AttachReport, CacheDrive, CacheSuperblock, DriveIdentity, DriveStore, FormatOptions,
+    Superblock,
+};
 use spandrel_platform::{Drive, DriveErrorKind, Platform};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{DriveId, Error};
+use spandrel_shared::{ClusterId, DriveId, Error, NodeId};
 
-use crate::node::NodeInner;
+use crate::caches::{self, NodeCache};
+use crate::node::{DrivePlace, NodeInner};
 use crate::parts::NodeParts;
 
 /// How often what was found on the drives is told to the cluster's state.
@@ -58,32 +62,64 @@ pub(crate) struct NodeDrive<P: Platform> {
     pub(crate) report: AttachReport,
 }
 
+/// What a drive says that it is.
+enum Identity {
+    /// It is empty, and becomes this.
+    Empty(DriveRole),
+    Capacity(DriveIdentity),
+    Cache(CacheSuperblock),
+}
+
+impl Identity {
+    fn drive(&self) -> Option<DriveId> {
+        match self {
+            Self::Empty(_) => None,
+            Self::Capacity(identity) => Some(identity.superblock.drive),
+            Self::Cache(superblock) => Some(superblock.drive),
+        }
+    }
+
+    /// The cluster and the node that it belongs to.
+    fn owner(&self) -> Option<(ClusterId, NodeId)> {
+        match self {
+            Self::Empty(_) => None,
+            Self::Capacity(DriveIdentity { superblock, .. }) => Some((superblock.cluster, superblock.node)),
+            Self::Cache(superblock) => Some((superblock.cluster, superblock.node)),
+        }
+    }
+
+    fn is_cache(&self) -> bool {
+        matches!(self, Self::Empty(DriveRole::Cache) | Self::Cache(_))
+    }
+}
+
 /// A drive that was opened and looked at.
 struct Found<D> {
     location: String,
     drive: D,
-    /// `None` if it is empty.
-    identity: Option<DriveIdentity>,
+    identity: Identity,
 }
 
-/// Opens all drives of a node and looks at them; then formats those that are empty and attaches all.
-/// After an error none is in use, so that the start can be tried again. See
+/// Opens drives of a node and looks at them; then formats those that are empty and attaches all: cache drives first, as others
+/// may be bound to them. After an error none of them is in use, so that the start can be tried again. See
 /// [`NodeConfig::leaves_unfit_drives_out`](crate::NodeConfig::leaves_unfit_drives_out).
 pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
-    locations: &[String],
+    places: &[DrivePlace],
     leaves_unfit_out: bool,
 ) -> Result<Vec<Rc<NodeDrive<P>>>, Error> {
     let mut found = Vec::new();
     let mut drives = Vec::new();
-    for location in locations {
-        match look_at(parts, location).await {
+    for DrivePlace { location, role } in places {
+        match look_at(parts, location, *role).await {
             Ok(Ok(drive)) => found.push(drive),
             Ok(Err(broken)) => drives.push(Rc::new(broken)),
             Err(error) => drives.push(Rc::new(left_out(location, error, leaves_unfit_out)?)),
         }
     }
-    let used: Vec<DriveId> = parts.replica.drives().iter().map(DriveStore::drive_id).collect();
+    let caches = parts.caches.borrow().clone();
+    let used = parts.replica.drives().into_iter().map(|store| store.drive_id());
+    let used: Vec<DriveId> = used.chain(caches.iter().filter_map(|cache| cache.id())).collect();
     let (found, twins) = without_twins(found, &used);
     for (location, drive) in twins {
         let error = attached_twice(&location, drive);
@@ -92,6 +128,7 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     let stamp = check_state_is_not_older(parts, &found).await?;
     if let Err(error) = attach_found(parts, found, stamp, &mut drives, leaves_unfit_out).await {
         detach_all(&drives).await;
+        *parts.caches.borrow_mut() = caches;
         return Err(error);
     }
     drives.sort_by(|one, other| one.location.cmp(&other.location));
@@ -105,9 +142,21 @@ async fn attach_found<P: Platform, S: StateStore>(
     drives: &mut Vec<Rc<NodeDrive<P>>>,
     leaves_unfit_out: bool,
 ) -> Result<(), Error> {
+    let (caches, found): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| found.identity.is_cache());
+    for Found { location, drive, identity } in caches {
+        let superblock = match identity {
+            Identity::Cache(superblock) => Some(superblock),
+            _ => None,
+        };
+        match caches::join(parts, &location, drive, superblock).await {
+            Ok(cache) => parts.caches.borrow_mut().push(Rc::new(cache)),
+            Err(error) => drives.push(Rc::new(left_out(&location, error, leaves_unfit_out)?)),
+        }
+    }
+    let capacity_drives = parts.replica.drives().len() + found.len();
     for drive in found {
         let location = drive.location.clone();
-        let drive = match join(parts, drive).await {
+        let drive = match join(parts, drive, capacity_drives).await {
             Ok(drive) => Rc::new(drive),
             Err(error) => Rc::new(left_out(&location, error, leaves_unfit_out)?),
         };
@@ -122,16 +171,32 @@ async fn attach_found<P: Platform, S: StateStore>(
     Ok(())
 }
 
-/// Opens, formats if it is empty, and attaches one more drive. One that does not work is refused.
+/// Opens, formats if it is empty, and attaches one more drive. One that does not work is refused. `None` if it is a cache
+/// drive.
 pub(crate) async fn attach_one<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
-    location: &str,
-) -> Result<Rc<NodeDrive<P>>, Error> {
-    let drives = attach_all(parts, &[location.to_owned()], false).await?;
-    let drive = drives.into_iter().next().expect("what was given is attached or refused");
-    match &drive.store {
-        Ok(_) => Ok(drive),
-        Err(why) => Err(refused("DRIVE_FAILED", location, why.clone(), "replace the drive, or leave it out")),
+    place: DrivePlace,
+) -> Result<Option<Rc<NodeDrive<P>>>, Error> {
+    let drives = attach_all(parts, std::slice::from_ref(&place), false).await?;
+    let failure = match drives.first() {
+        Some(drive) => drive.store.as_ref().err().cloned(),
+        None => {
+            let is_it = |cache: &&Rc<NodeCache<P>>| cache.location == place.location;
+            let failure = parts
+                .caches
+                .borrow()
+                .iter()
+                .find(is_it)
+                .and_then(|cache| cache.cache.as_ref().err().cloned());
+            if failure.is_some() {
+                parts.caches.borrow_mut().retain(|cache| cache.location != place.location);
+            }
+            failure
+        }
+    };
+    match failure {
+        None => Ok(drives.into_iter().next()),
+        Some(why) => Err(refused("DRIVE_FAILED", &place.location, why, "replace the drive, or leave it out")),
     }
 }
 
@@ -176,6 +241,7 @@ pub(crate) async fn detach_all<P: Platform>(drives: &[Rc<NodeDrive<P>>]) {
 async fn look_at<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     location: &str,
+    role: DriveRole,
 ) -> Result<Result<Found<P::Drive>, NodeDrive<P>>, Error> {
     let drive = match parts.platform.open_drive(location).await {
         Ok(drive) => drive,
@@ -189,27 +255,41 @@ async fn look_at<P: Platform, S: StateStore>(
         }
     };
     let size_bytes = drive.geometry().size_bytes;
-    let identity = match DriveStore::identify(&parts.platform, &drive).await {
-        Ok(identity) => Some(identity),
-        Err(AttachError::Empty) => None,
-        Err(AttachError::Drive(error)) => {
-            return Ok(Err(broken(location, size_bytes, None, error.to_string())));
-        }
-        Err(error @ AttachError::Damaged(_)) => {
+    let identity = match identify(&parts.platform, &drive, role).await {
+        Ok(identity) => identity,
+        Err(error @ (AttachError::Drive(_) | AttachError::Damaged(_))) => {
             return Ok(Err(broken(location, size_bytes, None, error.to_string())));
         }
         Err(error) => return Err(refusal(location, &error)),
     };
-    if let Some(identity) = &identity {
-        check_identity(parts, location, &identity.superblock)?;
+    if let Some(owner) = identity.owner() {
+        check_owner(parts, location, owner)?;
     }
     Ok(Ok(Found { location: location.to_owned(), drive, identity }))
+}
+
+/// What a drive says that it is, whatever it was taken for.
+async fn identify<P: Platform>(
+    platform: &P,
+    drive: &P::Drive,
+    role: DriveRole,
+) -> Result<Identity, AttachError> {
+    match DriveStore::identify(platform, drive).await {
+        Ok(identity) => return Ok(Identity::Capacity(identity)),
+        Err(AttachError::Empty) => {}
+        Err(error) => return Err(error),
+    }
+    match CacheDrive::identify(platform, drive).await {
+        Ok(superblock) => Ok(Identity::Cache(superblock)),
+        Err(AttachError::Empty) => Ok(Identity::Empty(role)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Those that are there once and not in use; and where the others are, and which drive each says that it is: second paths to
 /// one drive, or images of it.
 fn without_twins<D>(found: Vec<Found<D>>, used: &[DriveId]) -> (Vec<Found<D>>, Vec<(String, DriveId)>) {
-    let id = |found: &Found<D>| found.identity.as_ref().map(|identity| identity.superblock.drive);
+    let id = |found: &Found<D>| found.identity.drive();
     let ids: Vec<DriveId> = found.iter().filter_map(id).chain(used.iter().copied()).collect();
     let is_once = |drive: DriveId| ids.iter().filter(|known| **known == drive).count() == 1;
     let (once, twins): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| id(found).is_none_or(is_once));
@@ -226,20 +306,20 @@ fn attached_twice(location: &str, drive: DriveId) -> Error {
     refused("DRIVE_ATTACHED_TWICE", location, why, next)
 }
 
-/// Whether a drive belongs to this node of this cluster.
-fn check_identity<P: Platform, S: StateStore>(
+/// Whether a drive of this cluster and node belongs here.
+fn check_owner<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     location: &str,
-    superblock: &Superblock,
+    (cluster, node): (ClusterId, NodeId),
 ) -> Result<(), Error> {
     let next = "give the node its own drives; a drive that is to change its place must be removed from its \
                 pool and wiped first";
-    if superblock.cluster != parts.cluster.id {
-        let why = format!("it belongs to the cluster {}, not to {}", superblock.cluster, parts.cluster.id);
+    if cluster != parts.cluster.id {
+        let why = format!("it belongs to the cluster {cluster}, not to {}", parts.cluster.id);
         return Err(refused("DRIVE_OF_OTHER_CLUSTER", location, why, next));
     }
-    if superblock.node != parts.own.node {
-        let why = format!("it belongs to node {}", parts.name_of(superblock.node));
+    if node != parts.own.node {
+        let why = format!("it belongs to node {}", parts.name_of(node));
         return Err(refused("DRIVE_OF_OTHER_NODE", location, why, next));
     }
     Ok(())
@@ -249,12 +329,13 @@ fn check_identity<P: Platform, S: StateStore>(
 async fn join<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     found: Found<P::Drive>,
+    capacity_drives: usize,
 ) -> Result<NodeDrive<P>, Error> {
     let Found { location, drive, identity } = found;
     let size_bytes = drive.geometry().size_bytes;
-    let superblock = match identity {
-        Some(identity) => identity.superblock,
-        None => {
+    let (superblock, binding) = match identity {
+        Identity::Capacity(identity) => (identity.superblock, identity.binding),
+        Identity::Empty(_) | Identity::Cache(_) => {
             let platform = &parts.platform;
             let options = FormatOptions {
                 cluster: parts.cluster.id,
@@ -262,7 +343,8 @@ async fn join<P: Platform, S: StateStore>(
                 drive: DriveId::from_random(platform.random_u64(), platform.random_u64()),
                 slab_geometry: parts.cluster.slab_bytes,
             };
-            DriveStore::format(platform, &drive, options).await.map_err(|error| refusal(&location, &error))?
+            let formatted = DriveStore::format(platform, &drive, options).await;
+            (formatted.map_err(|error| refusal(&location, &error))?, None)
         }
     };
     let attach_number_known = match know_drive(parts, &superblock).await {
@@ -277,7 +359,14 @@ async fn join<P: Platform, S: StateStore>(
         }
         known => known?,
     };
-    let (store, report) = match DriveStore::attach(&parts.platform, drive, attach_number_known).await {
+    let caches = parts.caches.borrow().clone();
+    let choice = caches::choose(parts, &caches, superblock.drive, binding, capacity_drives).await?;
+    let choice = match choice {
+        Ok(choice) => choice,
+        Err(why) => return Ok(broken(&location, size_bytes, Some(superblock), why)),
+    };
+    let attached = DriveStore::attach_with(&parts.platform, drive, attach_number_known, choice).await;
+    let (store, report) = match attached {
         Ok(attached) => attached,
         // It stays as it is, for a person to look at.
         Err(error @ AttachError::Old { .. }) => {
@@ -291,8 +380,10 @@ async fn join<P: Platform, S: StateStore>(
         Err(error) => return Err(refusal(&location, &error)),
     };
     tell_what_was_found(&location, &report);
-    let noted =
-        retry(parts, || parts.state.note_attach(superblock.drive, parts.own.node, store.attach_number()));
+    let noted = retry(parts, || {
+        let number = store.attach_number();
+        parts.state.note_attach(superblock.drive, DriveRole::Capacity, parts.own.node, number)
+    });
     let store = match noted.await {
         Ok(_) => Ok(store),
         // Somebody else has attached it meanwhile: nothing on it may be offered.
@@ -353,8 +444,10 @@ async fn check_state_is_not_older<P: Platform, S: StateStore>(
     found: &[Found<P::Drive>],
 ) -> Result<StateStamp, Error> {
     let stamp = retry_store(parts, || parts.state.stamp()).await.map_err(state_error)?.unwrap_or_default();
-    for identity in found.iter().filter_map(|found| found.identity.as_ref()) {
-        stamp.check_not_older(StateStamp(identity.state_revision))?;
+    for found in found {
+        if let Identity::Capacity(identity) = &found.identity {
+            stamp.check_not_older(StateStamp(identity.state_revision))?;
+        }
     }
     Ok(stamp)
 }
@@ -415,6 +508,7 @@ pub(crate) async fn keep_told<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
         parts.platform.sleep(TELL_INTERVAL).await;
         tell_damage(parts, &node.damage_told).await;
         tell_stamp(parts);
+        caches::follow_modes(parts);
         let_go_of_removed(&node).await;
     }
 }
@@ -495,7 +589,7 @@ pub(crate) fn refused(code: &str, location: &str, why: impl Into<String>, next: 
     Error::new(code, format!("drive {location} cannot be used"), why, next)
 }
 
-fn refusal(location: &str, error: &AttachError) -> Error {
+pub(crate) fn refusal(location: &str, error: &AttachError) -> Error {
     let (code, next) = match error {
         AttachError::Empty | AttachError::Drive(_) => ("DRIVE_FAILED", "replace the drive, or leave it out"),
         AttachError::Foreign(_) => (

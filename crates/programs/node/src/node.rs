@@ -13,8 +13,8 @@ use spandrel_bus::{Bus, BusConfig, BusIdentity};
 use spandrel_cluster::liveness::ALIVE_TIME_TO_LIVE;
 use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{
-    AliveRecord, ClusterState, CountedStore, NodeRecord, StateError, StateKey, Stored, VolumeOwner,
-    VolumeWriter,
+    AliveRecord, ClusterState, CountedStore, DriveRole, NodeRecord, StateError, StateKey, Stored,
+    VolumeOwner, VolumeWriter,
 };
 use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::sync::Signal;
@@ -30,7 +30,7 @@ use crate::liveness::Liveness;
 use crate::load::NodeLoads;
 use crate::ownership::Ownership;
 use crate::parts::NodeParts;
-use crate::report::{DriveReport, report_drive};
+use crate::report::report_drive;
 use crate::service::NodeService;
 use crate::view::ClusterView;
 
@@ -71,11 +71,43 @@ pub struct NodeConfig {
     pub bus_addresses: Vec<Address>,
     /// Where it listens for NBD clients.
     pub nbd_addresses: Vec<Address>,
-    /// Its drives: paths on Linux. Empty ones are formatted and join the pool.
-    pub drives: Vec<String>,
+    /// Its drives. Empty ones are formatted, and join the pool or cache for those that do.
+    pub drives: Vec<DrivePlace>,
     /// Whether a drive is left out, as one that is missing, if something else stands there, or another node's drive, or others
     /// use it: the node had it in use before, and others have its copies. Else it stops the start.
     pub leaves_unfit_drives_out: bool,
+}
+
+/// Where a drive of a node is, and what it becomes there if it is empty. One that is not stays what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrivePlace {
+    /// A path on Linux.
+    pub location: String,
+    /// What it is used for.
+    pub role: DriveRole,
+}
+
+impl DrivePlace {
+    /// A drive that holds copies.
+    pub fn capacity(location: String) -> Self {
+        Self { location, role: DriveRole::Capacity }
+    }
+
+    /// A drive that caches for those of its node.
+    pub fn cache(location: String) -> Self {
+        Self { location, role: DriveRole::Cache }
+    }
+}
+
+/// A drive that a node has taken into use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriveAdded {
+    /// Its identity.
+    pub drive: Option<DriveId>,
+    /// What it is used for: what it carries decides, if it carries anything.
+    pub role: DriveRole,
+    /// Its size.
+    pub size_bytes: u64,
 }
 
 /// A node that runs. Cheap to clone; all clones are the same.
@@ -257,12 +289,14 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     ///
     /// Errors: `DRIVE_…` as at a start, `DRIVE_IN_USE` if the node has it already, `NODE_STOPPING`. Nothing was changed
     /// on a drive that was refused.
-    pub async fn add_drive(&self, location: &str) -> Result<DriveReport, Error> {
+    pub async fn add_drive(&self, place: DrivePlace) -> Result<DriveAdded, Error> {
         let inner = &self.inner;
+        let location = &place.location[..];
         // It is given to the node anew.
         inner.let_go.borrow_mut().retain(|known| known != location);
         let has = |drive: &Rc<NodeDrive<P>>| drive.location == location && drive.store.is_ok();
-        if inner.drives.borrow().iter().any(has) {
+        let has_cache = inner.parts.caches.borrow().iter().any(|cache| cache.location == location);
+        if has_cache || inner.drives.borrow().iter().any(has) {
             return Err(drives::refused(
                 "DRIVE_IN_USE",
                 location,
@@ -272,12 +306,12 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         }
         // One after the other: a copy of a drive must not come in beside it.
         inner.drive_added.wait_until(|| !inner.adding_drive.replace(true)).await;
-        let attached = drives::attach_one(&inner.parts, location).await;
+        let attached = drives::attach_one(&inner.parts, place.clone()).await;
         inner.adding_drive.set(false);
         inner.drive_added.notify_all();
         let drive = attached?;
         if inner.stopping.get() {
-            drives::detach_all(&[drive]).await;
+            drives::detach_all(drive.as_slice()).await;
             let why = "the node is being stopped";
             return Err(drives::refused(
                 "NODE_STOPPING",
@@ -286,12 +320,15 @@ impl<P: Platform, S: StateStore> Node<P, S> {
                 "nothing: the node takes the drive into use when it starts again",
             ));
         }
+        // One that did not work before is there, too.
+        inner.drives.borrow_mut().retain(|known| known.location != location);
+        let Some(drive) = drive else {
+            return Ok(self.cache_added(location));
+        };
         drives::offer(&inner.parts, &drive);
         let report = report_drive(&drive);
         {
             let mut attached = inner.drives.borrow_mut();
-            // One that did not work before is there, too.
-            attached.retain(|known| known.location != location);
             attached.push(drive);
             attached.sort_by(|one, other| one.location.cmp(&other.location));
         }
@@ -302,7 +339,17 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             let deadline = parts.platform.now() + DRIVE_SHOWN_MAX;
             before(&parts.platform, deadline, parts.view.changed.wait_until(is_shown)).await;
         }
-        Ok(report)
+        Ok(DriveAdded { drive: report.drive, role: DriveRole::Capacity, size_bytes: report.size_bytes })
+    }
+
+    fn cache_added(&self, location: &str) -> DriveAdded {
+        let caches = self.inner.parts.caches.borrow();
+        let cache = caches.iter().find(|cache| cache.location == location);
+        DriveAdded {
+            drive: cache.and_then(|cache| cache.id()),
+            role: DriveRole::Cache,
+            size_bytes: cache.map_or(0, |cache| cache.size_bytes),
+        }
     }
 
     /// The node's identity.
@@ -366,6 +413,7 @@ async fn make_parts<P: Platform, S: StateStore>(
         liveness: Liveness::start(platform.clone(), bus.clone()),
         bus,
         replica: Replica::new(),
+        caches: Rc::default(),
         view: Rc::new(ClusterView::new()),
         repair_turns: RepairTurns::default(),
         slow_drives: SlowDrives::default(),

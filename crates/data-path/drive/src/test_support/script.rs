@@ -8,13 +8,13 @@ use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Platform};
 use spandrel_platform_simulated::{Room, SimulatedDrive, SimulatedPlatform};
 use spandrel_shared::checksum::BlockChecksum;
-use spandrel_shared::{BLOCK_BYTES, VolumeId};
+use spandrel_shared::{BLOCK_BYTES, CacheMode, VolumeId};
 
 use super::observation::{content_of, fill};
 use super::oracle::{Operation, Oracle};
 use super::{SlabKey, Store};
 use crate::layout::Layout;
-use crate::{CacheMode, ReadPart, SlabLayout, StoreError};
+use crate::{ReadPart, SlabLayout, StoreError};
 
 /// A step of a workload. All but the waits begin something and do not wait for its end.
 #[derive(Clone, Debug)]

@@ -45,9 +45,8 @@ pub async fn add_drive(
         }
     })?;
     checked?;
-    let location = format!("{}{path}", drive_prefix());
-    let report =
-        node.ask(|node| async move { node.add_drive(&location).await }).await.and_then(|report| report);
+    let place = DrivePlace::capacity(format!("{}{path}", drive_prefix()));
+    let report = node.ask(|node| async move { node.add_drive(place).await }).await.and_then(|report| report);
     if let Err(error) = &report
         && !was_known
         && !(WHILE_STOPPING.contains(&error.code.as_str()) && is_drive_of(&settings, Path::new(path)))

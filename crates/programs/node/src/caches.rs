@@ -1,0 +1,203 @@
+//! The cache drives of a node, and which capacity drives are bound to them.
+//!
+//! Each capacity drive is bound to one cache drive, so that all of them have about as many. It stays bound until somebody
+//! says otherwise: what its area holds stands nowhere else on this node.
+//!
+//! Invariants:
+//! - A capacity drive is attached with the area that it is bound to, or not at all, as long as the cluster's state knows the
+//!   cache drive. Once that is not part of the cluster any more, what was there alone is lost on this node, and the drive goes
+//!   on without it.
+//! - A cache drive's attach number is raised on the drive and in the cluster's state before an area of it is used.
+
+use std::rc::Rc;
+
+use spandrel_cluster::records::DamageCounters;
+use spandrel_cluster::store::StateStore;
+use spandrel_cluster::{DriveRecord, DriveRole, DriveState, MediaClass, SettingsRecord};
+use spandrel_drive::{
+    AttachError, Binding, CacheArea, CacheChoice, CacheDrive, CacheFormatOptions, CacheSuperblock,
+};
+use spandrel_platform::{Drive, Platform};
+use spandrel_shared::{BLOCK_BYTES, CacheMode, DriveId, Error};
+
+use crate::drives::{refusal, retry};
+use crate::parts::NodeParts;
+
+/// A cache drive that was given to the node.
+pub(crate) struct NodeCache<P: Platform> {
+    /// Where it is.
+    pub(crate) location: String,
+    pub(crate) size_bytes: u64,
+    /// Who it says it is; `None` if it cannot say.
+    pub(crate) superblock: Option<CacheSuperblock>,
+    /// The drive, or why it is not used.
+    pub(crate) cache: Result<CacheDrive<P>, String>,
+}
+
+impl<P: Platform> NodeCache<P> {
+    /// Its identity, if it can say.
+    pub(crate) fn id(&self) -> Option<DriveId> {
+        self.superblock.as_ref().map(|superblock| superblock.drive)
+    }
+}
+
+/// Has the cache drives do what is set for the drives that are bound to them.
+pub(crate) fn follow_modes<P: Platform, S: StateStore>(parts: &NodeParts<P, S>) {
+    let Some(settings) = parts.view.settings() else { return };
+    for store in parts.replica.drives().into_iter().filter(|store| store.binding().is_some()) {
+        let media = parts.view.drives.borrow().get(&store.drive_id()).and_then(|stored| stored.record.media);
+        let mode = mode_for(media, &settings);
+        if store.cache_mode() != mode {
+            tracing::info!(drive = %store.drive_id(), "its cache is used {mode} from now on");
+            store.set_cache_mode(mode);
+        }
+    }
+}
+
+/// What a cache drive does for a capacity drive of this kind.
+fn mode_for(media: Option<MediaClass>, settings: &SettingsRecord) -> CacheMode {
+    match media {
+        Some(MediaClass::Hdd) => settings.cache_mode_hdd,
+        Some(MediaClass::Nvme | MediaClass::Ssd) | None => settings.cache_mode_ssd,
+    }
+}
+
+/// Formats a cache drive if it is empty, and attaches it.
+pub(crate) async fn join<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    location: &str,
+    drive: P::Drive,
+    superblock: Option<CacheSuperblock>,
+) -> Result<NodeCache<P>, Error> {
+    let platform = &parts.platform;
+    let size_bytes = drive.geometry().size_bytes;
+    let superblock = match superblock {
+        Some(superblock) => superblock,
+        None => {
+            let options = CacheFormatOptions {
+                cluster: parts.cluster.id,
+                node: parts.own.node,
+                drive: DriveId::from_random(platform.random_u64(), platform.random_u64()),
+            };
+            CacheDrive::format(platform, &drive, options).await.map_err(|error| refusal(location, &error))?
+        }
+    };
+    let unusable = |why: String| {
+        tracing::error!(location, "the cache drive is not used: {why}");
+        NodeCache {
+            location: location.to_owned(),
+            size_bytes,
+            superblock: Some(superblock.clone()),
+            cache: Err(why),
+        }
+    };
+    let attach_number_known = match know(parts, &superblock).await {
+        // Nobody has told this node to forget it: it was away then.
+        Err(error) if error.code == "DRIVE_REMOVED" => {
+            return Ok(unusable(format!("{}: {}", error.why, error.next)));
+        }
+        known => known?,
+    };
+    let cache = match CacheDrive::attach(platform, drive, attach_number_known).await {
+        Ok(cache) => cache,
+        Err(error @ (AttachError::Old { .. } | AttachError::Damaged(_) | AttachError::Drive(_))) => {
+            return Ok(unusable(error.to_string()));
+        }
+        Err(error) => return Err(refusal(location, &error)),
+    };
+    let number = cache.attach_number();
+    let noted =
+        retry(parts, || parts.state.note_attach(superblock.drive, DriveRole::Cache, parts.own.node, number));
+    match noted.await {
+        Ok(_) => {
+            let location = location.to_owned();
+            Ok(NodeCache { location, size_bytes, superblock: Some(superblock), cache: Ok(cache) })
+        }
+        Err(error) => Ok(unusable(error.to_string())),
+    }
+}
+
+/// Makes sure that the cluster's state knows a cache drive. Returns how often it has seen it attached.
+async fn know<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    superblock: &CacheSuperblock,
+) -> Result<u64, Error> {
+    let record = DriveRecord {
+        node: parts.own.node,
+        role: DriveRole::Cache,
+        size_bytes: superblock.layout.size_blocks * BLOCK_BYTES as u64,
+        blocks_usable: 0,
+        slabs_promised_max: 0,
+        attach_number: 0,
+        state: DriveState::Active,
+        damage: DamageCounters::default(),
+        media: None,
+        name: None,
+    };
+    let known = retry(parts, || parts.state.add_drive(superblock.drive, record.clone())).await?;
+    Ok(known.record.attach_number)
+}
+
+/// With which area a capacity drive is attached; or why it cannot be, as what it holds is only whole with a cache drive that
+/// is not there. `capacity_drives` is how many this node has.
+pub(crate) async fn choose<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    caches: &[Rc<NodeCache<P>>],
+    capacity: DriveId,
+    binding: Option<Binding>,
+    capacity_drives: usize,
+) -> Result<Result<CacheChoice<P::Drive>, String>, Error> {
+    let Some(binding) = binding else {
+        let area = bind(caches, capacity, capacity_drives).await;
+        return Ok(Ok(area.map_or(CacheChoice::None, CacheChoice::Bound)));
+    };
+    let present = caches.iter().find(|cache| cache.id() == Some(binding.cache));
+    if let Some(cache) = present.and_then(|present| present.cache.as_ref().ok()) {
+        return Ok(Ok(match cache.area(capacity) {
+            Some(area) if area.binding() == binding => CacheChoice::Bound(area),
+            // The area was given up, and the drive has not been attached since.
+            Some(area) => CacheChoice::Lost(Some(area)),
+            None => CacheChoice::Lost(bind(caches, capacity, capacity_drives).await),
+        }));
+    }
+    let is_removed = retry(parts, || parts.state.is_drive_removed(binding.cache)).await?;
+    if is_removed {
+        tracing::warn!(
+            drive = %capacity,
+            "the cache drive {} that it was bound to was taken out of the cluster: what was there alone is brought back from \
+             other nodes",
+            binding.cache
+        );
+        return Ok(Ok(CacheChoice::Lost(bind(caches, capacity, capacity_drives).await)));
+    }
+    let why = match present.map(|present| &present.cache) {
+        Some(Err(why)) => why.clone(),
+        _ => "it is not there".to_owned(),
+    };
+    Ok(Err(format!(
+        "what it holds is only whole together with the cache drive {}, which is not used: {why}",
+        binding.cache
+    )))
+}
+
+/// Gives a capacity drive an area of the cache drive to which the fewest are bound. `None` if there is none with room.
+async fn bind<P: Platform>(
+    caches: &[Rc<NodeCache<P>>],
+    capacity: DriveId,
+    capacity_drives: usize,
+) -> Option<CacheArea<P::Drive>> {
+    let usable: Vec<&CacheDrive<P>> = caches.iter().filter_map(|cache| cache.cache.as_ref().ok()).collect();
+    let mut with_room: Vec<&CacheDrive<P>> =
+        usable.iter().copied().filter(|cache| cache.free_chunks() > 0).collect();
+    with_room.sort_by_key(|cache| (cache.bound().len(), cache.superblock().drive));
+    let cache = with_room.first()?;
+    let sharing = capacity_drives.div_ceil(usable.len()).max(1) as u32;
+    let share = (cache.superblock().layout.chunk_count / sharing).max(1);
+    match cache.bind(capacity, share).await {
+        Ok(area) => Some(area),
+        Err(error) => {
+            tracing::warn!(drive = %capacity, "it gets no part of the cache drive: {error}");
+            None
+        }
+    }
+}
