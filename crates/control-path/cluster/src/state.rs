@@ -498,6 +498,23 @@ impl<S: StateStore> ClusterState<S> {
         self.commit(room.promise(transaction)).await.map(drop)
     }
 
+    /// Takes a cache drive out of the cluster. What it holds alone is given up: its node does without it from then on. It may
+    /// have been taken out before.
+    pub async fn remove_cache_drive(
+        &self,
+        drive: DriveId,
+        name: &str,
+        now_unix_ms: u64,
+    ) -> Result<(), StateError> {
+        let key = StateKey::CacheDrive(drive);
+        let Some(stored) = self.get::<DriveRecord>(&key).await? else { return Ok(()) };
+        let transaction = Transaction::new()
+            .expect(&key.key(), Expected::ModifiedAt(stored.revision))
+            .delete(&key.key())
+            .put(&StateKey::DriveTombstone(drive).key(), tombstone(name, now_unix_ms));
+        self.commit(transaction).await.map(drop)
+    }
+
     /// The volume of a name.
     pub async fn volume_by_name(&self, name: &str) -> Result<Option<VolumeId>, StateError> {
         let stored: Option<Stored<VolumeNameRecord>> =

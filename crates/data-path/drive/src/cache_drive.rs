@@ -233,6 +233,12 @@ impl<P: Platform> CacheDrive<P> {
         self.inner.table.borrow().areas.iter().map(|area| area.drive).collect()
     }
 
+    /// The same with how many chunks each of them has.
+    pub fn bound_chunks(&self) -> Vec<(DriveId, u32)> {
+        let table = self.inner.table.borrow();
+        table.areas.iter().map(|area| (area.drive, area.chunks.len() as u32)).collect()
+    }
+
     /// Chunks that are in no area.
     pub fn free_chunks(&self) -> u32 {
         self.inner.table.borrow().free_chunks(&self.inner.superblock.layout).len() as u32

@@ -9,6 +9,7 @@
 //!   on without it.
 //! - A cache drive's attach number is raised on the drive and in the cluster's state before an area of it is used.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use spandrel_cluster::records::DamageCounters;
@@ -32,6 +33,8 @@ pub(crate) struct NodeCache<P: Platform> {
     pub(crate) superblock: Option<CacheSuperblock>,
     /// The drive, or why it is not used.
     pub(crate) cache: Result<CacheDrive<P>, String>,
+    /// Whether it is to be taken out: nobody is bound to it any more.
+    pub(crate) leaves: Cell<bool>,
 }
 
 impl<P: Platform> NodeCache<P> {
@@ -89,6 +92,7 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
             size_bytes,
             superblock: Some(superblock.clone()),
             cache: Err(why),
+            leaves: Cell::new(false),
         }
     };
     let attach_number_known = match know(parts, &superblock).await {
@@ -111,7 +115,13 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
     match noted.await {
         Ok(_) => {
             let location = location.to_owned();
-            Ok(NodeCache { location, size_bytes, superblock: Some(superblock), cache: Ok(cache) })
+            Ok(NodeCache {
+                location,
+                size_bytes,
+                superblock: Some(superblock),
+                cache: Ok(cache),
+                leaves: Cell::new(false),
+            })
         }
         Err(error) => Ok(unusable(error.to_string())),
     }
@@ -153,7 +163,9 @@ pub(crate) async fn choose<P: Platform, S: StateStore>(
     };
     let present = caches.iter().find(|cache| cache.id() == Some(binding.cache));
     if let Some(cache) = present.and_then(|present| present.cache.as_ref().ok()) {
+        let leaves = present.is_some_and(|present| present.leaves.get());
         return Ok(Ok(match cache.area(capacity) {
+            Some(area) if area.binding() == binding && leaves => CacheChoice::Unbind(area),
             Some(area) if area.binding() == binding => CacheChoice::Bound(area),
             // The area was given up, and the drive has not been attached since.
             Some(area) => CacheChoice::Lost(Some(area)),
@@ -186,13 +198,10 @@ async fn bind<P: Platform>(
     capacity: DriveId,
     capacity_drives: usize,
 ) -> Option<CacheArea<P::Drive>> {
-    let usable: Vec<&CacheDrive<P>> = caches.iter().filter_map(|cache| cache.cache.as_ref().ok()).collect();
-    let mut with_room: Vec<&CacheDrive<P>> =
-        usable.iter().copied().filter(|cache| cache.free_chunks() > 0).collect();
-    with_room.sort_by_key(|cache| (cache.bound().len(), cache.superblock().drive));
-    let cache = with_room.first()?;
-    let sharing = capacity_drives.div_ceil(usable.len()).max(1) as u32;
-    let share = (cache.superblock().layout.chunk_count / sharing).max(1);
+    let usable = usable(caches);
+    let with_room = usable.iter().filter(|cache| cache.free_chunks() > 0);
+    let cache = with_room.min_by_key(|cache| (cache.bound().len(), cache.superblock().drive))?;
+    let share = share_of(cache, capacity_drives, usable.len());
     match cache.bind(capacity, share).await {
         Ok(area) => Some(area),
         Err(error) => {
@@ -200,4 +209,20 @@ async fn bind<P: Platform>(
             None
         }
     }
+}
+
+/// The cache drives that are in use, and stay so.
+pub(crate) fn usable<P: Platform>(caches: &[Rc<NodeCache<P>>]) -> Vec<CacheDrive<P>> {
+    let staying = caches.iter().filter(|cache| !cache.leaves.get());
+    staying.filter_map(|cache| cache.cache.as_ref().ok()).cloned().collect()
+}
+
+/// How many chunks of a cache drive each of its drives gets, where a node has so many capacity drives and cache drives.
+pub(crate) fn share_of<P: Platform>(
+    cache: &CacheDrive<P>,
+    capacity_drives: usize,
+    cache_drives: usize,
+) -> u32 {
+    let sharing = capacity_drives.div_ceil(cache_drives.max(1)).max(1) as u32;
+    (cache.superblock().layout.chunk_count / sharing).max(1)
 }

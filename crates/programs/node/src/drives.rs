@@ -21,19 +21,26 @@ use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError, StateKey, StateStamp};
 use spandrel_drive::{
-    AttachError, AttachReport, CacheDrive, CacheSuperblock, DriveIdentity, DriveStore, FormatOptions,
-    Superblock,
+    AttachError, AttachReport, Binding, CacheDrive, CacheSuperblock, DriveIdentity, DriveStore,
+    FormatOptions, Superblock,
 };
-use spandrel_platform::{Drive, DriveErrorKind, Platform};
+use spandrel_platform::{Drive, DriveErrorKind, Platform, before};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId};
 
 use crate::caches::{self, NodeCache};
-use crate::node::{DrivePlace, NodeInner};
+use crate::node::{DriveAdded, DrivePlace, NodeInner};
 use crate::parts::NodeParts;
 
 /// How often what was found on the drives is told to the cluster's state.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long adding a drive waits for the cluster's state to show it. It is in use all the same where that takes longer.
+const DRIVE_SHOWN_MAX: Duration = Duration::from_secs(5);
+
+/// How long a drive that is attached anew may be held by what was under way, and how often it is looked whether it still is.
+const REOPENED_MAX: Duration = Duration::from_secs(10);
+const REOPEN_RETRY: Duration = Duration::from_millis(50);
 
 /// How long to wait before the cluster's state is asked again.
 const STATE_RETRY: Duration = Duration::from_millis(100);
@@ -58,8 +65,17 @@ pub(crate) struct NodeDrive<P: Platform> {
     pub(crate) superblock: Option<Superblock>,
     /// Its store, or why it is not used.
     pub(crate) store: Result<DriveStore<P>, String>,
+    /// The area of a cache drive that it is bound to, as far as is known.
+    pub(crate) binding: Option<Binding>,
     /// What its attach found.
     pub(crate) report: AttachReport,
+}
+
+impl<P: Platform> NodeDrive<P> {
+    /// Its identity, if it can say.
+    pub(crate) fn id(&self) -> Option<DriveId> {
+        self.superblock.as_ref().map(|superblock| superblock.drive)
+    }
 }
 
 /// What a drive says that it is.
@@ -200,6 +216,125 @@ pub(crate) async fn attach_one<P: Platform, S: StateStore>(
     }
 }
 
+/// See [`Node::add_drive`](crate::Node::add_drive).
+pub(crate) async fn add<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    place: DrivePlace,
+) -> Result<DriveAdded, Error> {
+    let location = place.location.clone();
+    // It is given to the node anew.
+    node.let_go.borrow_mut().retain(|known| *known != location);
+    if has_in_use(node, &location) {
+        let next = "look at the drives with `spandrel drive list`";
+        return Err(refused("DRIVE_IN_USE", &location, "this node has it already", next));
+    }
+    // One after the other: a copy of a drive must not come in beside it.
+    node.drive_added.wait_until(|| !node.adding_drive.replace(true)).await;
+    let attached = attach_one(&node.parts, place).await;
+    node.adding_drive.set(false);
+    node.drive_added.notify_all();
+    let drive = attached?;
+    if node.stopping.get() {
+        detach_all(drive.as_slice()).await;
+        let next = "nothing: the node takes the drive into use when it starts again";
+        return Err(refused("NODE_STOPPING", &location, "the node is being stopped", next));
+    }
+    // One that did not work before is there, too.
+    node.drives.borrow_mut().retain(|known| known.location != location);
+    let Some(drive) = drive else { return Ok(cache_added(node, &location)) };
+    let added = DriveAdded { drive: drive.id(), role: DriveRole::Capacity, size_bytes: drive.size_bytes };
+    take_in(node, drive);
+    if let Some(drive) = added.drive {
+        let parts = &node.parts;
+        let is_shown = || parts.view.shows_drive(parts.own.node, drive);
+        let deadline = parts.platform.now() + DRIVE_SHOWN_MAX;
+        before(&parts.platform, deadline, parts.view.changed.wait_until(is_shown)).await;
+    }
+    Ok(added)
+}
+
+fn has_in_use<P: Platform, S: StateStore>(node: &NodeInner<P, S>, location: &str) -> bool {
+    let has = |drive: &Rc<NodeDrive<P>>| drive.location == location && drive.store.is_ok();
+    let has_cache = node.parts.caches.borrow().iter().any(|cache| cache.location == location);
+    has_cache || node.drives.borrow().iter().any(has)
+}
+
+fn cache_added<P: Platform, S: StateStore>(node: &NodeInner<P, S>, location: &str) -> DriveAdded {
+    let caches = node.parts.caches.borrow();
+    let cache = caches.iter().find(|cache| cache.location == location);
+    DriveAdded {
+        drive: cache.and_then(|cache| cache.id()),
+        role: DriveRole::Cache,
+        size_bytes: cache.map_or(0, |cache| cache.size_bytes),
+    }
+}
+
+/// Takes an attached drive among those of the node, and offers its copies.
+fn take_in<P: Platform, S: StateStore>(node: &NodeInner<P, S>, drive: Rc<NodeDrive<P>>) {
+    offer(&node.parts, &drive);
+    {
+        let mut attached = node.drives.borrow_mut();
+        attached.push(drive);
+        attached.sort_by(|one, other| one.location.cmp(&other.location));
+    }
+    node.drives_changed.notify_all();
+}
+
+/// Attaches the drive at a location anew, since what it is bound to has changed. Owners see it go for that long. If it is not in
+/// use then, the error says why. Nobody may hold the drive meanwhile.
+pub(crate) async fn attach_anew<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    location: &str,
+) -> Result<(), String> {
+    node.drive_added.wait_until(|| !node.adding_drive.replace(true)).await;
+    let outcome = attach_anew_alone(node, location).await;
+    node.adding_drive.set(false);
+    node.drive_added.notify_all();
+    outcome
+}
+
+async fn attach_anew_alone<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    location: &str,
+) -> Result<(), String> {
+    let is_it = |known: &Rc<NodeDrive<P>>| known.location == location;
+    let former = node.drives.borrow().iter().find(|known| is_it(known)).cloned();
+    let Some(former) = former else { return Err("the node does not have it any more".to_owned()) };
+    node.drives.borrow_mut().retain(|known| !is_it(known));
+    if let Some(id) = former.id() {
+        node.parts.replica.remove_drive(id);
+    }
+    detach_all(std::slice::from_ref(&former)).await;
+    let left = NodeDrive {
+        location: location.to_owned(),
+        size_bytes: former.size_bytes,
+        superblock: former.superblock.clone(),
+        store: Err("it is being attached anew".to_owned()),
+        binding: former.binding,
+        report: AttachReport::default(),
+    };
+    drop(former);
+    let place = DrivePlace::capacity(location.to_owned());
+    let deadline = node.parts.platform.now() + REOPENED_MAX;
+    let attached = loop {
+        let attached = attach_all(&node.parts, std::slice::from_ref(&place), false).await;
+        // A request that is under way may hold it yet.
+        let is_open = attached.as_ref().is_err_and(|error| error.code == "DRIVE_NOT_OPENED");
+        if !is_open || node.parts.platform.now() >= deadline {
+            break attached;
+        }
+        node.parts.platform.sleep(REOPEN_RETRY).await;
+    };
+    let drive = match attached.map(|drives| drives.into_iter().next()) {
+        Ok(Some(drive)) => drive,
+        Ok(None) => return Err("it is a cache drive now".to_owned()),
+        Err(error) => Rc::new(NodeDrive { store: Err(error.why), ..left }),
+    };
+    let outcome = drive.store.as_ref().map(|_| ()).map_err(Clone::clone);
+    take_in(node, drive);
+    outcome
+}
+
 /// Offers the copies on a drive to owners, from now on.
 pub(crate) fn offer<P: Platform, S: StateStore>(parts: &NodeParts<P, S>, drive: &NodeDrive<P>) {
     let Ok(store) = &drive.store else { return };
@@ -274,13 +409,13 @@ async fn identify<P: Platform>(
     drive: &P::Drive,
     role: DriveRole,
 ) -> Result<Identity, AttachError> {
-    match DriveStore::identify(platform, drive).await {
-        Ok(identity) => return Ok(Identity::Capacity(identity)),
+    match CacheDrive::identify(platform, drive).await {
+        Ok(superblock) => return Ok(Identity::Cache(superblock)),
         Err(AttachError::Empty) => {}
         Err(error) => return Err(error),
     }
-    match CacheDrive::identify(platform, drive).await {
-        Ok(superblock) => Ok(Identity::Cache(superblock)),
+    match DriveStore::identify(platform, drive).await {
+        Ok(identity) => Ok(Identity::Capacity(identity)),
         Err(AttachError::Empty) => Ok(Identity::Empty(role)),
         Err(error) => Err(error),
     }
@@ -363,7 +498,10 @@ async fn join<P: Platform, S: StateStore>(
     let choice = caches::choose(parts, &caches, superblock.drive, binding, capacity_drives).await?;
     let choice = match choice {
         Ok(choice) => choice,
-        Err(why) => return Ok(broken(&location, size_bytes, Some(superblock), why)),
+        Err(why) => {
+            let broken = broken(&location, size_bytes, Some(superblock), why);
+            return Ok(NodeDrive { binding, ..broken });
+        }
     };
     let attached = DriveStore::attach_with(&parts.platform, drive, attach_number_known, choice).await;
     let (store, report) = match attached {
@@ -393,7 +531,8 @@ async fn join<P: Platform, S: StateStore>(
             Err(error.to_string())
         }
     };
-    Ok(NodeDrive { location, size_bytes, superblock: Some(superblock), store, report })
+    let binding = store.as_ref().map_or(binding, DriveStore::binding);
+    Ok(NodeDrive { location, size_bytes, superblock: Some(superblock), store, binding, report })
 }
 
 /// Says what an attach has found damaged, and what becomes of it.
@@ -572,7 +711,8 @@ fn broken<P: Platform>(
 ) -> NodeDrive<P> {
     tracing::error!(location, "the drive is not used: {why}");
     let report = AttachReport::default();
-    NodeDrive { location: location.to_owned(), size_bytes, superblock, store: Err(why), report }
+    let (location, store) = (location.to_owned(), Err(why));
+    NodeDrive { location, size_bytes, superblock, store, binding: None, report }
 }
 
 /// A drive that cannot be used, if it is left out for that.

@@ -23,6 +23,7 @@ mod node;
 mod ownership;
 mod parts;
 mod pauses;
+mod rebinding;
 mod replaced;
 pub mod report;
 mod retire_slow;

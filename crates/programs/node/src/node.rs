@@ -30,7 +30,7 @@ use crate::liveness::Liveness;
 use crate::load::NodeLoads;
 use crate::ownership::Ownership;
 use crate::parts::NodeParts;
-use crate::report::report_drive;
+use crate::rebinding;
 use crate::service::NodeService;
 use crate::view::ClusterView;
 
@@ -47,9 +47,6 @@ const _: () = assert!(
 
 /// How long to wait before the cluster's state is told again.
 const ALIVE_RETRY: Duration = Duration::from_millis(200);
-
-/// How long adding a drive waits for the cluster's state to show it. It is in use all the same where that takes longer.
-const DRIVE_SHOWN_MAX: Duration = Duration::from_secs(5);
 
 /// How long a stop waits for what other nodes have asked of this one. It ends at once, but where it waits for a cluster's
 /// state that does not answer: when all servers are stopped, most of them are gone at some moment.
@@ -222,6 +219,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(know_peers(parts.clone()));
         self.spawn(stay_alive(Rc::clone(&self.inner)));
         self.spawn(drives::keep_told(Rc::clone(&self.inner)));
+        self.spawn(rebinding::keep_even(Rc::clone(&self.inner)));
         self.spawn(Rc::clone(&self.inner).give_way());
         self.spawn(Rc::clone(&self.inner).keep_ownerships());
         self.spawn(Rc::clone(&self.inner).stay_drained());
@@ -285,71 +283,21 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         inner.let_go.take()
     }
 
-    /// Takes one more drive into use, formatted if it is empty. Volumes that are made from then on may be placed on it.
+    /// Takes one more drive into use, formatted if it is empty. Volumes that are made from then on may be placed on it, or it
+    /// caches for those that hold them.
     ///
     /// Errors: `DRIVE_…` as at a start, `DRIVE_IN_USE` if the node has it already, `NODE_STOPPING`. Nothing was changed
     /// on a drive that was refused.
     pub async fn add_drive(&self, place: DrivePlace) -> Result<DriveAdded, Error> {
-        let inner = &self.inner;
-        let location = &place.location[..];
-        // It is given to the node anew.
-        inner.let_go.borrow_mut().retain(|known| known != location);
-        let has = |drive: &Rc<NodeDrive<P>>| drive.location == location && drive.store.is_ok();
-        let has_cache = inner.parts.caches.borrow().iter().any(|cache| cache.location == location);
-        if has_cache || inner.drives.borrow().iter().any(has) {
-            return Err(drives::refused(
-                "DRIVE_IN_USE",
-                location,
-                "this node has it already",
-                "look at the drives with `spandrel drive list`",
-            ));
-        }
-        // One after the other: a copy of a drive must not come in beside it.
-        inner.drive_added.wait_until(|| !inner.adding_drive.replace(true)).await;
-        let attached = drives::attach_one(&inner.parts, place.clone()).await;
-        inner.adding_drive.set(false);
-        inner.drive_added.notify_all();
-        let drive = attached?;
-        if inner.stopping.get() {
-            drives::detach_all(drive.as_slice()).await;
-            let why = "the node is being stopped";
-            return Err(drives::refused(
-                "NODE_STOPPING",
-                location,
-                why,
-                "nothing: the node takes the drive into use when it starts again",
-            ));
-        }
-        // One that did not work before is there, too.
-        inner.drives.borrow_mut().retain(|known| known.location != location);
-        let Some(drive) = drive else {
-            return Ok(self.cache_added(location));
-        };
-        drives::offer(&inner.parts, &drive);
-        let report = report_drive(&drive);
-        {
-            let mut attached = inner.drives.borrow_mut();
-            attached.push(drive);
-            attached.sort_by(|one, other| one.location.cmp(&other.location));
-        }
-        inner.drives_changed.notify_all();
-        if let Some(drive) = report.drive {
-            let parts = &inner.parts;
-            let is_shown = || parts.view.shows_drive(parts.own.node, drive);
-            let deadline = parts.platform.now() + DRIVE_SHOWN_MAX;
-            before(&parts.platform, deadline, parts.view.changed.wait_until(is_shown)).await;
-        }
-        Ok(DriveAdded { drive: report.drive, role: DriveRole::Capacity, size_bytes: report.size_bytes })
+        drives::add(&self.inner, place).await
     }
 
-    fn cache_added(&self, location: &str) -> DriveAdded {
-        let caches = self.inner.parts.caches.borrow();
-        let cache = caches.iter().find(|cache| cache.location == location);
-        DriveAdded {
-            drive: cache.and_then(|cache| cache.id()),
-            role: DriveRole::Cache,
-            size_bytes: cache.map_or(0, |cache| cache.size_bytes),
-        }
+    /// Ends the use of a cache drive: what it holds alone is moved to the capacity drives, and these go on without it or with
+    /// another one. False if the node does not have it, or not in use. It has to be taken out of the cluster's state then.
+    ///
+    /// Errors: `CACHE_NOT_CHANGED` if a capacity drive fails meanwhile.
+    pub async fn release_cache(&self, drive: DriveId) -> Result<bool, Error> {
+        rebinding::release(&self.inner, drive).await
     }
 
     /// The node's identity.
