@@ -51,6 +51,8 @@ pub struct NodesConfig {
     pub caches: u8,
     /// What all cache drives are like.
     pub cache: SimulatedDriveConfig,
+    /// Whether nodes start without drives that cannot be used, as servers have them do.
+    pub leaves_unfit_drives_out: bool,
     /// The slabs of the pool, in bytes.
     pub slab_bytes: u64,
     /// How the way to the cluster's state behaves.
@@ -68,6 +70,7 @@ impl NodesConfig {
             drive: SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() },
             caches: 0,
             cache: SimulatedDriveConfig { size_bytes: 8 << 20, ..SimulatedDriveConfig::default() },
+            leaves_unfit_drives_out: false,
             slab_bytes: SLAB_BYTES,
             state: Faults::default(),
             settings: SettingsRecord::default(),
@@ -85,6 +88,7 @@ pub struct NodesWorld {
     /// The cluster's state, for faults.
     pub state: SimulatedState<SimulatedPlatform>,
     servers: Vec<Server>,
+    leaves_unfit_drives_out: bool,
     clients: Process,
     crashes: Cell<u64>,
     /// What was decided of drives, and not told yet for certain.
@@ -129,7 +133,9 @@ impl NodesWorld {
         let servers = servers.collect();
         let clients = world.start_process_on(&world.add_host("clients"), "clients");
         let (crashes, decisions, sayings) = (Cell::new(0), Rc::default(), Rc::default());
-        let nodes = Self { servers, clients, world, state, crashes, decisions, sayings };
+        let leaves_unfit_drives_out = config.leaves_unfit_drives_out;
+        let nodes =
+            Self { servers, leaves_unfit_drives_out, clients, world, state, crashes, decisions, sayings };
         for index in 0..nodes.count() {
             nodes.start(index);
         }
@@ -244,7 +250,7 @@ impl NodesWorld {
                 .collect(),
             nbd_addresses: vec![self.nbd_address(index)],
             drives: server.places(),
-            leaves_unfit_drives_out: false,
+            leaves_unfit_drives_out: self.leaves_unfit_drives_out,
         };
         let (slot, refusal) = (Rc::clone(&server.node), Rc::clone(&server.refusal));
         refusal.take();

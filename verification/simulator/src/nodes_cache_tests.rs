@@ -13,7 +13,8 @@ const VOLUME_BYTES: u64 = 2 * SLAB_BYTES;
 const BLOCKS: u64 = 64;
 
 fn cached(seed: u64, drives: u8, caches: u8) -> NodesWorld {
-    let config = NodesConfig { drives: vec![drives; 3], caches, ..NodesConfig::simple(seed, 3) };
+    let simple = NodesConfig::simple(seed, 3);
+    let config = NodesConfig { drives: vec![drives; 3], caches, leaves_unfit_drives_out: true, ..simple };
     let nodes = NodesWorld::with_config(seed, &config);
     nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
     nodes

@@ -3,16 +3,19 @@
 //! In a store that is bound to a cache drive, a group waits for that drive alone: what goes to the capacity drive beside it
 //! would make all others of the group wait for a slow one. So such data are written and flushed first.
 //!
+//! Changes of the same blocks come in turns, in the order in which they were asked for. Whoever stops waiting for a change that
+//! is being written ahead still has its turn, until its records are queued.
+//!
 //! Invariants:
-//! - A change of a block is queued behind every earlier one of the same block: whoever changes what is being written ahead
-//!   waits. Callers see to that as long as they wait for their own changes, and not when they stop waiting.
-//! - Blocks that are being written are not free, also if nobody waits any more.
+//! - A change of a block is queued behind every earlier one of the same block, also if nobody waits for that one any more.
+//! - What settles waits for all that was asked for before, whether it has begun or waits for its turn.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use spandrel_platform::sync::Signal;
 
-/// The blocks of a slab that are being written ahead.
+/// Blocks of a slab that are to be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AheadRange {
     pub(crate) slab_slot: u32,
@@ -21,6 +24,11 @@ pub(crate) struct AheadRange {
 }
 
 impl AheadRange {
+    /// All blocks of a slab.
+    pub(crate) fn whole(slab_slot: u32) -> Self {
+        Self { slab_slot, first: 0, count: u32::MAX }
+    }
+
     fn overlaps(&self, other: &Self) -> bool {
         self.slab_slot == other.slab_slot
             && self.first < other.first.saturating_add(other.count)
@@ -28,48 +36,55 @@ impl AheadRange {
     }
 }
 
-/// What is being written ahead.
-#[derive(Default)]
+/// Who changes which blocks. Cheap to clone; all clones are the same.
+#[derive(Clone, Default)]
 pub(crate) struct AheadWrites {
-    ranges: RefCell<Vec<(u64, AheadRange)>>,
-    begun: RefCell<u64>,
+    shared: Rc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// All that have a turn or wait for one, by the order in which they came.
+    turns: RefCell<Vec<(u64, AheadRange)>>,
+    last: Cell<u64>,
     ended: Signal,
 }
 
+/// A turn to change blocks, for as long as it lives.
+pub(crate) struct AheadTurn {
+    shared: Rc<Shared>,
+    number: u64,
+}
+
 impl AheadWrites {
-    pub(crate) fn begin(&self, range: AheadRange) -> u64 {
-        let mut begun = self.begun.borrow_mut();
-        *begun += 1;
-        self.ranges.borrow_mut().push((*begun, range));
-        *begun
+    /// Completes when nobody who came before changes any of these blocks.
+    pub(crate) async fn turn(&self, range: AheadRange) -> AheadTurn {
+        let Shared { turns, last, ended } = &*self.shared;
+        let number = last.get() + 1;
+        last.set(number);
+        turns.borrow_mut().push((number, range));
+        // From here on it is given back when this is dropped.
+        let turn = AheadTurn { shared: Rc::clone(&self.shared), number };
+        let is_first = || {
+            let turns = turns.borrow();
+            turns.iter().all(|(other, other_range)| *other >= number || !other_range.overlaps(&range))
+        };
+        ended.wait_until(is_first).await;
+        turn
     }
 
-    pub(crate) fn end(&self, number: u64) {
-        self.ranges.borrow_mut().retain(|(known, _)| *known != number);
-        self.ended.notify_all();
-    }
-
-    /// Completes when nothing of `range` is being written ahead.
-    pub(crate) async fn clear_of(&self, range: AheadRange) {
-        if !self.ranges.borrow().is_empty() {
-            let is_clear = || !self.ranges.borrow().iter().any(|(_, other)| other.overlaps(&range));
-            self.ended.wait_until(is_clear).await;
-        }
-    }
-
-    /// Completes when nothing of a slab is being written ahead.
-    pub(crate) async fn clear_of_slab(&self, slab_slot: u32) {
-        self.clear_of(AheadRange { slab_slot, first: 0, count: u32::MAX }).await;
-    }
-
-    /// Completes when all that is being written ahead at this moment has been queued.
+    /// Completes when all that came before has been queued.
     pub(crate) async fn settle(&self) {
-        let last = *self.begun.borrow();
-        self.settle_up_to(last).await;
+        let Shared { turns, last, ended } = &*self.shared;
+        let last = last.get();
+        ended.wait_until(|| turns.borrow().iter().all(|(number, _)| *number > last)).await;
     }
+}
 
-    async fn settle_up_to(&self, last: u64) {
-        self.ended.wait_until(|| self.ranges.borrow().iter().all(|(number, _)| *number > last)).await;
+impl Drop for AheadTurn {
+    fn drop(&mut self) {
+        self.shared.turns.borrow_mut().retain(|(number, _)| *number != self.number);
+        self.shared.ended.notify_all();
     }
 }
 

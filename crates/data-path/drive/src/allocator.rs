@@ -153,7 +153,9 @@ impl Allocator {
     /// A block of the capacity drive holds what stands at `place` in the area, and the mapping that led there leads there no
     /// more: it stays as a copy, if there are any.
     pub fn release_as_copy(&mut self, place: u32, block: u32) {
-        match &mut self.copies {
+        let has_room =
+            self.area.as_ref().is_some_and(|area| area.free_blocks > area.block_count() / FREE_SHARE);
+        match self.copies.as_mut().filter(|_| has_room) {
             Some(copies) => copies.index.insert(block, place),
             None => self.release(Run { first: place, count: 1 }),
         }
@@ -186,9 +188,9 @@ impl Allocator {
         copies.filter(is_free).collect()
     }
 
-    /// Takes these blocks of the capacity drive if all of them are free.
-    pub fn take_run(&mut self, run: Run) -> bool {
-        self.capacity.take_run(run)
+    /// Takes these blocks of the capacity drive if all of them are free, and at least `keep` others.
+    pub fn take_run(&mut self, run: Run, keep: u32) -> bool {
+        self.capacity.free_blocks >= run.count.saturating_add(keep) && self.capacity.take_run(run)
     }
 
     /// Gives blocks back that no read can be looking at.

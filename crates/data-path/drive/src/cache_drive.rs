@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
+use spandrel_platform::sync::Lock;
 use spandrel_platform::{Drive, DriveError, Platform};
 use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, NodeId};
 
@@ -51,6 +52,8 @@ struct Inner<P: Platform> {
     drive: P::Drive,
     superblock: CacheSuperblock,
     table: RefCell<CacheTable>,
+    /// Whoever changes the table has it: each change goes on from the one before.
+    changing: Lock,
 }
 
 /// A part of a cache drive: the chunks of one capacity drive, seen as one space of bytes. Cheap to clone.
@@ -162,14 +165,19 @@ impl<P: Platform> CacheDrive<P> {
     /// Reads who a cache drive is, without changing anything. `Empty` if it carries nothing that says it is one.
     pub async fn identify(platform: &P, drive: &P::Drive) -> Result<CacheSuperblock, AttachError> {
         let geometry = drive.geometry();
-        let first = read_superblock(platform, drive, 0).await?;
+        let first = read_superblock(platform, drive, 0).await;
         let last_block = match &first {
-            Ok(first) => first.layout.last_block(),
-            Err(_) => (geometry.size_bytes / BLOCK_BYTES as u64).saturating_sub(1),
+            Ok(Ok(first)) => first.layout.last_block(),
+            _ => (geometry.size_bytes / BLOCK_BYTES as u64).saturating_sub(1),
         };
+        // A bad sector at one end costs what stands in it. Nothing can be said if both cannot be read.
         let superblock = match first {
-            Ok(first) => Ok(first),
-            Err(first) => read_superblock(platform, drive, last_block).await?.map_err(|_| first),
+            Ok(Ok(first)) => Ok(first),
+            Ok(Err(first)) => match read_superblock(platform, drive, last_block).await {
+                Ok(second) => second.map_err(|_| first),
+                Err(_) => Err(first),
+            },
+            Err(_) => read_superblock(platform, drive, last_block).await?,
         };
         let superblock = superblock.map_err(|fault| match fault {
             FormatError::Magic => AttachError::Empty,
@@ -207,15 +215,29 @@ impl<P: Platform> CacheDrive<P> {
             return Err(AttachError::Old { found: table.attach_number, known: attach_number_known });
         }
         for block in [superblock.layout.last_block(), 0] {
-            if read_superblock(platform, &drive, block).await?.as_ref() != Ok(&superblock) {
+            let is_whole = matches!(read_superblock(platform, &drive, block).await, Ok(Ok(found)) if found == superblock);
+            if !is_whole {
                 write_superblock(platform, &drive, &superblock, block).await?;
             }
         }
         table.attach_number += 1;
         table.generation += 1;
         write_table(platform, &drive, &superblock.layout, &table).await?;
-        let inner = Inner { platform: platform.clone(), drive, superblock, table: RefCell::new(table) };
+        let inner = Inner {
+            platform: platform.clone(),
+            drive,
+            superblock,
+            table: RefCell::new(table),
+            changing: Lock::default(),
+        };
         Ok(Self { inner: Rc::new(inner) })
+    }
+
+    /// Whether the drive still answers.
+    pub async fn check(&self) -> Result<(), DriveError> {
+        let Inner { platform, drive, .. } = &*self.inner;
+        drive.read(0, platform.buffers().take(BLOCK_BYTES)).await?;
+        drive.flush().await
     }
 
     /// The drive's unchanging facts.
@@ -266,6 +288,7 @@ impl<P: Platform> CacheDrive<P> {
     /// Durable when it returns. `Size` if there is no chunk left.
     pub async fn bind(&self, capacity: DriveId, chunks: u32) -> Result<CacheArea<P::Drive>, AttachError> {
         let layout = self.inner.superblock.layout;
+        let _changing = self.inner.changing.take().await;
         let mut table = self.inner.table.borrow().clone();
         table.areas.retain(|area| area.drive != capacity);
         let mut free = table.free_chunks(&layout);
@@ -285,13 +308,14 @@ impl<P: Platform> CacheDrive<P> {
 
     /// Ends the binding of a capacity drive, if there is one: its chunks are free. Its store must have let go of them.
     pub async fn unbind(&self, capacity: DriveId) -> Result<(), AttachError> {
+        let _changing = self.inner.changing.take().await;
         let mut table = self.inner.table.borrow().clone();
         table.areas.retain(|area| area.drive != capacity);
         self.replace_table(table).await
     }
 
     async fn replace_table(&self, mut table: CacheTable) -> Result<(), AttachError> {
-        let Inner { platform, drive, superblock, table: current } = &*self.inner;
+        let Inner { platform, drive, superblock, table: current, .. } = &*self.inner;
         table.generation = current.borrow().generation + 1;
         write_table(platform, drive, &superblock.layout, &table).await?;
         *current.borrow_mut() = table;
@@ -346,18 +370,25 @@ async fn read_table<P: Platform>(
     superblock: &CacheSuperblock,
 ) -> Result<CacheTable, AttachError> {
     let layout = &superblock.layout;
-    let mut newest: Option<CacheTable> = None;
+    let (mut tables, mut are_some_unreadable) = (Vec::new(), false);
     for slot in 0..TABLE_SLOTS {
         let buffer = platform.buffers().take(layout.table_slot_blocks() as usize * BLOCK_BYTES);
-        let Ok(bytes) = drive.read(Layout::offset_of(layout.table_slot(slot)), buffer).await else {
-            continue;
-        };
-        let Ok(table) = CacheTable::decode(&bytes, layout, superblock.drive) else { continue };
-        if newest.as_ref().is_none_or(|newest| newest.generation < table.generation) {
-            newest = Some(table);
+        match drive.read(Layout::offset_of(layout.table_slot(slot)), buffer).await {
+            Ok(bytes) => tables.extend(CacheTable::decode(&bytes, layout, superblock.drive)),
+            Err(_) => are_some_unreadable = true,
         }
     }
-    newest.ok_or_else(|| AttachError::Damaged("no table of the cache drive's areas is whole".to_owned()))
+    let newest = tables.iter().max_by_key(|table| table.generation).cloned();
+    let newest = newest
+        .ok_or_else(|| AttachError::Damaged("no table of the cache drive's areas is whole".to_owned()))?;
+    let twins = tables.iter().filter(|table| table.generation == newest.generation).count();
+    if are_some_unreadable && twins < 2 {
+        // A newer one may stand there, with areas that this one lacks.
+        let why =
+            "a table of the cache drive's areas cannot be read, and the newest of the others has no twin";
+        return Err(AttachError::Damaged(why.to_owned()));
+    }
+    Ok(newest)
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ use crate::format::journal::{GROUP_BYTES_MAX, Record, record_bytes};
 use crate::format::map::{PageEntry, PagePointer, encode_leaf, encode_slab_root};
 use crate::format::root::{JournalPosition, Root, RootSlab, RootVolume};
 use crate::layout::Layout;
+use crate::media::Flushed;
 use crate::state::{SlabCopy, State};
 use crate::store::{Inner, PendingChanges};
 
@@ -366,7 +367,7 @@ fn to_root(slot: u32, slab: &SlabCopy) -> RootSlab {
 
 /// A flush that fails has lost what was written before, for whatever reason.
 async fn flush<P: Platform>(inner: &Inner<P>) -> Result<(), StoreError> {
-    inner.flush_drive().await.map_err(|error| StoreError::Failed(error.to_string()))
+    inner.flush_drive(Flushed::All).await.map_err(|error| StoreError::Failed(error.to_string()))
 }
 
 /// Map pages on their way to freshly allocated places.

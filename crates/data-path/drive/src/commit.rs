@@ -39,6 +39,7 @@ use crate::format::journal::{
 use crate::format::map::Mapping;
 use crate::format::root::JournalPosition;
 use crate::layout::Layout;
+use crate::media::Flushed;
 use crate::state::State;
 use crate::store::{Inner, PendingChanges};
 
@@ -630,7 +631,9 @@ async fn send_group<P: Platform>(inner: &Inner<P>, group: &mut OutgoingGroup) ->
     if lacks_room(journal)? {
         return Ok(Arrival::Refused);
     }
-    inner.flush_drive().await?;
+    // Of a store that is bound to a cache drive, both the data and the journal are there: see `ahead` for what is not.
+    let media = if layout.area_blocks > 0 { Flushed::Area } else { Flushed::Capacity };
+    inner.flush_drive(media).await?;
     Ok(arrival)
 }
 
@@ -782,7 +785,8 @@ async fn wait_for_room<P: Platform>(inner: &Inner<P>, pending: &mut PendingChang
             let is_ordinary = |change: &Change| change.urgency == Urgency::Ordinary;
             let (refused, kept): (PendingChanges, _) = pending.drain(..).partition(is_ordinary);
             *pending = kept;
-            refused.into_iter().for_each(|change| refuse(inner, change));
+            let moves = std::iter::from_fn(|| inner.moves.try_pop());
+            refused.into_iter().chain(moves).for_each(|change| refuse(inner, change));
             return;
         }
         crate::checkpoint::wish(inner);

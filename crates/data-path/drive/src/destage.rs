@@ -36,6 +36,9 @@ const BATCH_BLOCKS_MAX: usize = 256;
 /// Pages that are looked through at a time at most, so that clients are served in between.
 const PAGES_PER_LOOK: usize = 4096;
 
+/// After a look that found nothing: what else goes on has its turn.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
+
 /// After a batch that could not be moved.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -65,10 +68,17 @@ pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
             return;
         }
         let chosen = choose(&inner.state.borrow(), &mut cursor, batches_wanted(&inner) * BATCH_BLOCKS_MAX);
+        if chosen.is_empty() {
+            // They are still to be found.
+            inner.platform.sleep(LOOK_PAUSE).await;
+            continue;
+        }
         let batches = chosen.chunks(BATCH_BLOCKS_MAX).map(|batch| move_batch(&inner, batch.to_vec()));
         let moved = join_all(batches).await;
         if moved.iter().all(|moved| *moved == 0) {
-            // Nothing but blocks that cannot be moved now, or that are still to be found.
+            inner.sweeps_in_vain.set(inner.sweeps_in_vain.get() + 1);
+            inner.progress.notify_all();
+            // Nothing but blocks that cannot be moved now.
             let pause = std::pin::pin!(inner.platform.sleep(PAUSE));
             futures_util::future::select(pause, std::pin::pin!(inner.progress.wait_until(has_failed))).await;
         }
@@ -107,7 +117,7 @@ fn pages(state: &State) -> impl Iterator<Item = (Cursor, &Page)> {
     })
 }
 
-/// Moves a batch, and returns how many blocks its record named.
+/// Moves a batch, and returns how many blocks of it were written to the capacity drive and named by a record that came.
 async fn move_batch<P: Platform>(inner: &Inner<P>, batch: Vec<Candidate>) -> usize {
     let data = read_batch(inner, &batch).await;
     let good = batch.into_iter().zip(data).filter_map(|(candidate, data)| Some((candidate, data?)));
@@ -195,7 +205,7 @@ fn place<P: Platform>(
         let behind = before.filter(|before| !area.holds(*before)).and_then(|before| before.physical());
         let count = stretch.len() as u32;
         let wanted = behind.map(|behind| Run { first: behind + 1, count });
-        let placed = match wanted.filter(|wanted| allocator.take_run(*wanted)) {
+        let placed = match wanted.filter(|wanted| allocator.take_run(*wanted, keep)) {
             Some(run) => Some(vec![run]),
             None => allocator.allocate(count, keep),
         };

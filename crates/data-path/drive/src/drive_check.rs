@@ -5,7 +5,7 @@
 //! lost, that a write is in doubt. So a place counts as unreadable only if the drive reads elsewhere, and then
 //! still not there: it may have answered nothing for a moment.
 
-use spandrel_platform::{BufferMut, DriveError, Platform};
+use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
 use spandrel_shared::BLOCK_BYTES;
 
 use crate::layout::Layout;
@@ -28,19 +28,29 @@ pub(crate) async fn read_place<P: Platform>(
     if let Ok(bytes) = read().await {
         return Ok(Ok(bytes));
     }
-    check_drive_reads(platform, drive, layout).await?;
+    match drive.area().filter(|_| offset >= Layout::offset_of(layout.size_blocks)) {
+        Some(area) => {
+            let cache = area.drive();
+            let last = (cache.geometry().size_bytes / BLOCK_BYTES as u64).saturating_sub(1);
+            check_drive_reads(platform, cache, last * BLOCK_BYTES as u64).await?;
+        }
+        None => {
+            let last = Layout::offset_of(layout.data_end_block());
+            check_drive_reads(platform, drive.capacity(), last).await?;
+        }
+    }
     Ok(read().await)
 }
 
 /// Asks a drive that has failed to read something for its superblocks, at its two ends. One of them is enough.
 async fn check_drive_reads<P: Platform>(
     platform: &P,
-    drive: &Media<P::Drive>,
-    layout: &Layout,
+    drive: &P::Drive,
+    last_offset: u64,
 ) -> Result<(), DriveError> {
-    let read = |block| drive.read(Layout::offset_of(block), platform.buffers().take(BLOCK_BYTES));
+    let read = |offset| drive.read(offset, platform.buffers().take(BLOCK_BYTES));
     if read(0).await.is_err() {
-        read(layout.data_end_block()).await?;
+        read(last_offset).await?;
     }
     Ok(())
 }

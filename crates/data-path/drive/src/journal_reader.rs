@@ -168,18 +168,19 @@ impl<'a, P: Platform> JournalReader<'a, P> {
     }
 
     /// Whether the group before the place where the walk begins still stands there, if its place is known: a journal of
-    /// which it is no part is not the one that the root goes on with.
-    pub async fn is_continued(&mut self) -> Result<bool, DriveError> {
+    /// which it is no part is not the one that the root goes on with. `None` if its place cannot be read.
+    pub async fn is_continued(&mut self) -> Result<Option<bool>, DriveError> {
         let JournalPosition { sequence, previous_checksum, previous_sector, .. } = self.position;
-        let Some(sector) = previous_sector else { return Ok(true) };
+        let Some(sector) = previous_sector else { return Ok(Some(true)) };
         if sector >= self.layout.journal_sectors() {
-            return Ok(false);
+            return Ok(Some(false));
         }
         Ok(match self.group_at(sector).await? {
             Found::Group(group) => {
-                group.header.sequence + 1 == sequence && group.checksum == previous_checksum
+                Some(group.header.sequence + 1 == sequence && group.checksum == previous_checksum)
             }
-            Found::Nothing | Found::Unreadable => false,
+            Found::Nothing => Some(false),
+            Found::Unreadable => None,
         })
     }
 

@@ -16,6 +16,17 @@ use spandrel_platform::{Buffer, BufferMut, BufferPool, Drive, DriveError};
 use crate::cache_drive::CacheArea;
 use crate::layout::Layout;
 
+/// Which drives are flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// The capacity drive.
+    Capacity,
+    /// The cache drive.
+    Area,
+    /// Both.
+    All,
+}
+
 /// The drives of a store. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(crate) struct Media<D: Drive> {
@@ -54,6 +65,11 @@ impl<D: Drive> Media<D> {
     pub(crate) fn new(capacity: D, area: Option<CacheArea<D>>, layout: &Layout, buffers: BufferPool) -> Self {
         let area_offset = Layout::offset_of(layout.size_blocks);
         Self { capacity, area_offset, area, buffers, written: Rc::default() }
+    }
+
+    /// The capacity drive.
+    pub(crate) fn capacity(&self) -> &D {
+        &self.capacity
     }
 
     /// The area on the cache drive, if there is one.
@@ -98,25 +114,28 @@ impl<D: Drive> Media<D> {
         outcome
     }
 
-    /// Whether there is a write that has completed, and that a power cut may take back.
-    pub(crate) fn needs_flush(&self) -> bool {
+    /// Whether there is a write to these media that has completed, and that a power cut may take back.
+    pub(crate) fn needs_flush(&self, media: Flushed) -> bool {
         let Written { capacity, area } = &*self.written;
-        let cache = self.area.as_ref().map(CacheArea::drive);
-        capacity.needs_flush(&self.capacity) || cache.is_some_and(|cache| area.needs_flush(cache))
+        let cache = self.area.as_ref().filter(|_| media != Flushed::Capacity).map(CacheArea::drive);
+        (media != Flushed::Area && capacity.needs_flush(&self.capacity))
+            || cache.is_some_and(|cache| area.needs_flush(cache))
     }
 
-    /// Makes every write that completed before this call durable. A drive that holds no other one, or needs no flush, is not
-    /// asked. Returns how many were.
-    pub(crate) async fn flush(&self) -> Result<u64, DriveError> {
+    /// Makes every write to these media durable that completed before this call. A drive that holds no other one, or needs no
+    /// flush, is not asked. Returns how many were.
+    pub(crate) async fn flush(&self, media: Flushed) -> Result<u64, DriveError> {
         let Written { capacity, area } = &*self.written;
-        match &self.area {
-            None => flush(&self.capacity, capacity).await,
-            Some(cache) => {
-                let flushes = join(flush(&self.capacity, capacity), flush(cache.drive(), area));
-                let (capacity, area) = flushes.await;
-                Ok(capacity? + area?)
+        let flush_capacity =
+            async { if media == Flushed::Area { Ok(0) } else { flush(&self.capacity, capacity).await } };
+        let flush_area = async {
+            match self.area.as_ref().filter(|_| media != Flushed::Capacity) {
+                Some(cache) => flush(cache.drive(), area).await,
+                None => Ok(0),
             }
-        }
+        };
+        let (capacity, area) = join(flush_capacity, flush_area).await;
+        Ok(capacity? + area?)
     }
 
     fn place(&self, offset: u64, length: usize) -> Place<'_, D> {

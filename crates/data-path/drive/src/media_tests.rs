@@ -72,20 +72,20 @@ fn only_what_was_written_is_flushed_and_what_is_being_flushed_is_not_taken_for_d
             async move { media.write(offset, vec![data]).await.unwrap() }
         };
         let before = flushes();
-        assert_eq!(media.flush().await, Ok(0));
+        assert_eq!(media.flush(Flushed::All).await, Ok(0));
         block(media.clone(), 24 << 20).await;
-        assert_eq!(media.flush().await, Ok(1));
+        assert_eq!(media.flush(Flushed::All).await, Ok(1));
         assert_eq!(flushes(), [before[0], before[1] + 1]);
         block(media.clone(), 1 << 20).await;
         block(media.clone(), 24 << 20).await;
-        assert_eq!((media.flush().await, media.needs_flush()), (Ok(2), false));
+        assert_eq!((media.flush(Flushed::All).await, media.needs_flush(Flushed::All)), (Ok(2), false));
         block(media.clone(), 1 << 20).await;
-        let (one, other) = futures_util::future::join(media.flush(), async {
+        let (one, other) = futures_util::future::join(media.flush(Flushed::All), async {
             platform.sleep(Duration::from_micros(1)).await;
-            media.flush().await
+            media.flush(Flushed::All).await
         })
         .await;
         assert_eq!((one, other), (Ok(1), Ok(1)), "the first one had not completed");
-        assert_eq!(media.flush().await, Ok(0));
+        assert_eq!(media.flush(Flushed::All).await, Ok(0));
     });
 }

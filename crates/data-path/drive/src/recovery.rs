@@ -54,7 +54,7 @@ use crate::format::root::{JournalPosition, Root, RootSlab};
 use crate::format::superblock::Superblock;
 use crate::journal_reader::JournalReader;
 use crate::layout::{Layout, ROOT_SLOTS};
-use crate::media::Media;
+use crate::media::{Flushed, Media};
 use crate::state::{Page, State};
 use crate::statistics::StoreStatistics;
 use crate::store::{DriveStore, Inner, SlabSlot};
@@ -83,8 +83,8 @@ pub struct DriveIdentity {
     pub superblock: Superblock,
     /// The newest revision of the cluster state that it has seen; zero if no root of it can be read.
     pub state_revision: u64,
-    /// The area of a cache drive that it is bound to.
-    pub binding: Option<Binding>,
+    /// The area of a cache drive that it is bound to. The error says that no root can be read, so that it is not known.
+    pub binding: Result<Option<Binding>, String>,
 }
 
 /// The cache drive with which a drive is attached.
@@ -96,6 +96,8 @@ pub enum CacheChoice<D> {
     Bound(CacheArea<D>),
     /// The area that the drive is bound to, for the last time: nothing of it is named any more.
     Unbind(CacheArea<D>),
+    /// The same, and a new one that it goes on with.
+    Move(CacheArea<D>, CacheArea<D>),
     /// The area that the drive is bound to is lost: the drive goes on with what it holds itself, and with a new area if there
     /// is one. A drive that is bound to none is attached all the same.
     Lost(Option<CacheArea<D>>),
@@ -183,9 +185,9 @@ impl<P: Platform> DriveStore<P> {
         let superblock = find_superblock(platform, drive).await?.superblock;
         let media = Media::new(drive.clone(), None, &superblock.layout, platform.buffers().clone());
         let (state_revision, binding) = match Recovery::new(platform, media, &superblock).find_root().await {
-            Ok((root, _)) => (root.state_revision, root.binding),
+            Ok((root, _)) => (root.state_revision, Ok(root.binding)),
             Err(error @ (AttachError::Newer(_) | AttachError::Drive(_))) => return Err(error),
-            Err(_) => (0, None),
+            Err(error) => (0, Err(error.to_string())),
         };
         Ok(DriveIdentity { superblock, state_revision, binding })
     }
@@ -213,7 +215,7 @@ impl<P: Platform> DriveStore<P> {
         let found = find_superblock(platform, &drive).await?;
         // What a crashed process had written may not be durable yet, and is judged below.
         drive.flush().await?;
-        if let CacheChoice::Bound(area) | CacheChoice::Unbind(area) | CacheChoice::Lost(Some(area)) = &cache {
+        if let CacheChoice::Bound(area) | CacheChoice::Unbind(area) | CacheChoice::Move(area, _) = &cache {
             area.drive().flush().await?;
         }
 
@@ -266,6 +268,7 @@ impl<P: Platform> DriveStore<P> {
             progress: Signal::new(),
             checkpoint: RefCell::default(),
             cache: CachePolicy::default(),
+            sweeps_in_vain: Cell::new(0),
             failure: RefCell::new(None),
             tasks: Cell::new(0),
             statistics: RefCell::new(statistics),
@@ -313,6 +316,7 @@ impl<D: Drive> Stand<D> {
             (None, CacheChoice::Bound(area) | CacheChoice::Lost(Some(area))) => from(None, Some(area)),
             (Some(_), CacheChoice::Bound(area)) if is_bound_to(&area) => same(area),
             (Some(_), CacheChoice::Unbind(area)) if is_bound_to(&area) => from(Some(area), None),
+            (Some(_), CacheChoice::Move(area, next)) if is_bound_to(&area) => from(Some(area), Some(next)),
             (Some(_), CacheChoice::Lost(next)) => Self { is_lost: true, ..from(None, next) },
             (Some(binding), _) => {
                 return Err(AttachError::Cache(format!(
@@ -320,7 +324,7 @@ impl<D: Drive> Stand<D> {
                     binding.cache
                 )));
             }
-            (None, CacheChoice::Unbind(_)) => {
+            (None, CacheChoice::Unbind(_) | CacheChoice::Move(..)) => {
                 return Err(AttachError::Cache("the drive is bound to no cache drive".to_owned()));
             }
         })
@@ -547,7 +551,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
             self.media.write(Layout::offset_of(self.layout.root_slot(*slot)), vec![zeros.freeze()]).await?;
         }
         if !torn.is_empty() {
-            self.media.flush().await?;
+            self.media.flush(Flushed::All).await?;
         }
         Ok(())
     }
@@ -568,12 +572,19 @@ impl<'a, P: Platform> Recovery<'a, P> {
         Ok(())
     }
 
-    /// Whether the area that the drive is bound to is the one that the root was written with.
-    async fn is_area_of(&self, root: &Root) -> Result<bool, DriveError> {
+    /// Whether the area that the drive is bound to is the one that the root was written with. Refused if that cannot be said:
+    /// all that it holds would be given up.
+    async fn is_area_of(&self, root: &Root) -> Result<bool, AttachError> {
         if root.binding.is_none() || canary::is_planted(Bug::TrustOldCache) {
             return Ok(true);
         }
-        JournalReader::new(self.platform, &self.media, self.layout, root).is_continued().await
+        let mut reader = JournalReader::new(self.platform, &self.media, self.layout, root);
+        reader.is_continued().await?.ok_or_else(|| {
+            AttachError::Cache(
+                "the journal on the cache drive cannot be read where it tells whether it is the right one"
+                    .to_owned(),
+            )
+        })
     }
 
     /// Goes on without what was written behind the root, and without what the maps name in the area: both are lost.

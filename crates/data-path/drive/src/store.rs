@@ -27,7 +27,7 @@ use spandrel_shared::{
     BLOCK_BYTES, CacheMode, CopyId, DriveId, Epoch, Load, PAGE_BLOCKS, SlabIndex, Version, VolumeId,
 };
 
-use crate::ahead::{AheadRange, AheadWrites};
+use crate::ahead::{AheadRange, AheadTurn, AheadWrites};
 use crate::allocator::{Allocator, AreaUse};
 use crate::cache_drive::CacheArea;
 use crate::cache_policy::{CachePolicy, CacheUse};
@@ -39,7 +39,7 @@ use crate::format::map::Mapping;
 use crate::format::root::SlabLayout;
 use crate::format::superblock::Superblock;
 use crate::layout::Layout;
-use crate::media::Media;
+use crate::media::{Flushed, Media};
 use crate::read_cache::Arriving;
 use crate::state::{ListedWrite, State};
 use crate::statistics::StoreStatistics;
@@ -49,6 +49,9 @@ const DOUBTED_AT_ONCE: usize = 1024;
 
 /// How long a store with the planted bug [`Bug::AnswerBeforeDurable`] waits: less than a drive takes.
 const CANARY_PATIENCE: Duration = Duration::from_micros(10);
+
+/// After so many looks at all that is in the area, of which nothing could be moved, a drain gives up.
+const SWEEPS_IN_VAIN_MAX: u64 = 10;
 
 /// The longest single write: a block less than 4 MiB. Its records, and those that take it back, fit one journal group even if no two of its
 /// blocks find places behind each other.
@@ -83,6 +86,8 @@ pub(crate) struct Inner<P: Platform> {
     /// Copies of what was read, on their way to the area.
     pub(crate) arriving: Queue<Arriving>,
     pub(crate) cache: CachePolicy,
+    /// How often all that is in the area was looked through, and none of it could be moved.
+    pub(crate) sweeps_in_vain: Cell<u64>,
     /// Notified when a checkpoint is asked for, begins or ends, when the journal is not closed any more, and
     /// when the store fails.
     pub(crate) progress: Signal,
@@ -231,15 +236,28 @@ impl<P: Platform> DriveStore<P> {
         self.inner.cache_use()
     }
 
-    /// Moves all that is in the area to the capacity drive, and lets no write go there until the drive is attached anew.
-    /// Completes when nothing is left.
-    pub async fn drain_cache(&self) -> Result<(), StoreError> {
-        self.inner.cache.set_draining(true);
-        self.inner.progress.notify_all();
+    /// Moves all that is in the area to the capacity drive, and lets no write go there until the drive is attached anew, or
+    /// [`Self::stop_draining`] is called. Completes when nothing is left, or what is left cannot be moved: there is no room for it,
+    /// or it does not match its checksums and has to be healed first. Returns how many blocks are left.
+    pub async fn drain_cache(&self) -> Result<u32, StoreError> {
+        let inner = &self.inner;
+        inner.cache.set_draining(true);
+        // What was placed in the area before is counted when it has been applied.
+        self.inner.ahead.settle().await;
+        self.commit_records(Vec::new()).await?;
+        let stuck_before = inner.sweeps_in_vain.get();
+        inner.progress.notify_all();
+        let is_stuck = || inner.sweeps_in_vain.get() >= stuck_before + SWEEPS_IN_VAIN_MAX;
         let is_done =
-            || self.inner.state.borrow().blocks_in_area() == 0 || self.inner.failure.borrow().is_some();
-        self.inner.progress.wait_until(is_done).await;
-        self.inner.check()
+            || inner.state.borrow().blocks_in_area() == 0 || inner.failure.borrow().is_some() || is_stuck();
+        inner.progress.wait_until(is_done).await;
+        inner.check()?;
+        Ok(inner.state.borrow().blocks_in_area())
+    }
+
+    /// What a drain began is over: writes may go to the area again, and what is there stays as long as it may.
+    pub fn stop_draining(&self) {
+        self.inner.cache.set_draining(false);
     }
 
     /// Blocks of data and map pages in use.
@@ -332,6 +350,10 @@ impl<P: Platform> DriveStore<P> {
     ) -> Result<SlabSlot, StoreError> {
         // Two on their way would get two slots, and only one of them would be found again.
         self.slab_settled(volume, slab).await;
+        // Its slot may be another one's soon: what is being written to the former copy must have been queued.
+        let former = self.inner.state.borrow().slab_slot(volume, slab);
+        let _turn = self.turn_of(former.map(AheadRange::whole)).await;
+        self.slab_settled(volume, slab).await;
         self.inner.check()?;
         // From here on nothing is waited for before the records are queued: they come in the order of the requests.
         let mut records = Vec::new();
@@ -384,7 +406,7 @@ impl<P: Platform> DriveStore<P> {
         if self.inner.state.borrow().slabs.get(slot.0).is_none() {
             return Err(StoreError::NotFound);
         }
-        self.inner.ahead.clear_of_slab(slot.0).await;
+        let _turn = self.turn_of(Some(AheadRange::whole(slot.0))).await;
         self.commit_records(vec![Record::SlabRemove { slab_slot: slot.0 }]).await
     }
 
@@ -412,7 +434,7 @@ impl<P: Platform> DriveStore<P> {
         damaged: DamagedBlock,
         good: Option<(Buffer, u32)>,
     ) -> Result<bool, StoreError> {
-        self.clear_ahead(slot, damaged.block, 1).await;
+        let turn = self.turn(slot, damaged.block, 1).await;
         {
             let state = self.inner.state.borrow();
             let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
@@ -426,7 +448,7 @@ impl<P: Platform> DriveStore<P> {
         }
         match good {
             Some((data, checksum)) => {
-                self.write_blocks(slot, damaged.block, None, data, vec![checksum]).await?;
+                self.write_in_turn(turn, slot, damaged.block, None, data, vec![checksum]).await?;
             }
             None => {
                 let trim = Record::Trim { slab_slot: slot.0, first: damaged.block, count: 1, counter: 0 };
@@ -448,7 +470,7 @@ impl<P: Platform> DriveStore<P> {
         data: Option<(Buffer, Vec<u32>)>,
     ) -> Result<(), StoreError> {
         let Some((data, checksums)) = data else {
-            self.clear_ahead(slot, first, count).await;
+            let _turn = self.turn(slot, first, count).await;
             self.inner.volume_of(slot, first, count)?;
             let trim = Record::Trim { slab_slot: slot.0, first, count, counter: 0 };
             return self.commit_records(vec![trim]).await;
@@ -461,7 +483,7 @@ impl<P: Platform> DriveStore<P> {
     /// Forgets what one block holds: it reads as damaged until it is written or healed. For copies
     /// whose source has lost the block too, so that no older content is taken for it.
     pub async fn lose(&self, slot: SlabSlot, block: u32) -> Result<(), StoreError> {
-        self.clear_ahead(slot, block, 1).await;
+        let _turn = self.turn(slot, block, 1).await;
         self.inner.volume_of(slot, block, 1)?;
         let Mapping { block: physical, checksum } = Mapping::UNKNOWN;
         let lost = MappingRecord {
@@ -484,7 +506,7 @@ impl<P: Platform> DriveStore<P> {
         version: Version,
     ) -> Result<(), StoreError> {
         assert!(version.counter > 0, "versions count from one");
-        self.clear_ahead(slot, first, count).await;
+        let _turn = self.turn(slot, first, count).await;
         let volume_slot = self.inner.volume_of(slot, first, count)?;
         self.inner.check_list()?;
         let record = Record::Trim { slab_slot: slot.0, first, count, counter: version.counter };
@@ -600,9 +622,21 @@ impl<P: Platform> DriveStore<P> {
         data: Buffer,
         checksums: Vec<u32>,
     ) -> Result<(), StoreError> {
+        let turn = self.turn(slot, first, checksums.len() as u32).await;
+        self.write_in_turn(turn, slot, first, version, data, checksums).await
+    }
+
+    async fn write_in_turn(
+        &self,
+        turn: Option<AheadTurn>,
+        slot: SlabSlot,
+        first: u32,
+        version: Option<Version>,
+        data: Buffer,
+        checksums: Vec<u32>,
+    ) -> Result<(), StoreError> {
         assert!(checksums.len() <= WRITE_BLOCKS_MAX as usize, "{} blocks in one write", checksums.len());
         let count = checksums.len() as u32;
-        self.clear_ahead(slot, first, count).await;
         let volume_slot = self.inner.volume_of(slot, first, count)?;
         if version.is_some() {
             self.inner.check_list()?;
@@ -617,28 +651,35 @@ impl<P: Platform> DriveStore<P> {
         if !placed.goes_ahead {
             return self.commit(change.with_data(placed.writes)).await;
         }
-        let range = AheadRange { slab_slot: slot.0, first, count };
-        self.commit_ahead(range, change.with_durable_data(), placed.writes).await
+        self.commit_ahead(turn, change.with_durable_data(), placed.writes).await
     }
 
-    async fn clear_ahead(&self, slot: SlabSlot, first: u32, count: u32) {
-        self.inner.ahead.clear_of(AheadRange { slab_slot: slot.0, first, count }).await;
+    /// Waits for whoever changes these blocks already; see `ahead`.
+    async fn turn(&self, slot: SlabSlot, first: u32, count: u32) -> Option<AheadTurn> {
+        self.turn_of(Some(AheadRange { slab_slot: slot.0, first, count })).await
+    }
+
+    async fn turn_of(&self, range: Option<AheadRange>) -> Option<AheadTurn> {
+        // Where nothing is written ahead, changes are queued as they come.
+        match range.filter(|_| self.inner.layout.area_blocks > 0) {
+            Some(range) => Some(self.inner.ahead.turn(range).await),
+            None => None,
+        }
     }
 
     /// Writes data before their records are queued. It goes on if the caller does not wait.
     async fn commit_ahead(
         &self,
-        range: AheadRange,
+        turn: Option<AheadTurn>,
         change: Change,
         data: Vec<DataRun>,
     ) -> Result<(), StoreError> {
         let inner = Rc::clone(&self.inner);
         inner.check()?;
-        let number = inner.ahead.begin(range);
         let (waiter, durable) = Waiter::new();
         let change = change.awaited_by(waiter);
         self.spawn(async move {
-            match inner.write_durably(data).await {
+            match inner.write_durably(data).await.and_then(|()| inner.check()) {
                 Ok(()) => inner.queue.push(change),
                 Err(StoreError::NoRoom) => crate::commit::refuse(&inner, change),
                 Err(error) => {
@@ -646,7 +687,7 @@ impl<P: Platform> DriveStore<P> {
                     change.fail(error);
                 }
             }
-            inner.ahead.end(number);
+            drop(turn);
         });
         self.await_durable(durable).await
     }
@@ -669,12 +710,11 @@ impl<P: Platform> DriveStore<P> {
         let slab = slabs.get(slot.0).ok_or(StoreError::NotFound)?;
         let allocator = allocator.as_mut().expect("an attached store has its free blocks counted");
         // What repairs a copy is not what clients will ask for next.
-        let is_cached = version.is_some() && self.inner.cache.takes_write(count, area);
-        let runs = match is_cached {
-            true => allocator.allocate_in_area(count, 0),
-            false => allocator.allocate(count, keep),
-        };
-        let runs = runs.ok_or(StoreError::NoRoom)?;
+        let may_cache = version.is_some() && self.inner.cache.takes_write(count, area);
+        // What copies gave way for may still be read from.
+        let in_area = if may_cache { allocator.allocate_in_area(count, 0) } else { None };
+        let is_cached = in_area.is_some();
+        let runs = in_area.or_else(|| allocator.allocate(count, keep)).ok_or(StoreError::NoRoom)?;
         let goes_ahead = area.blocks_total > 0 && !is_cached;
         let mut placed = Placed {
             records: Vec::with_capacity(runs.len()),
@@ -828,7 +868,7 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    /// Writes data blocks and waits until they are durable.
+    /// Writes data blocks of the capacity drive and waits until they are durable.
     pub(crate) async fn write_durably(&self, mut data: Vec<DataRun>) -> Result<(), StoreError> {
         self.statistics.borrow_mut().data_bytes += data.iter().map(|run| run.data.len() as u64).sum::<u64>();
         data.sort_by_key(|run| run.block);
@@ -837,7 +877,8 @@ impl<P: Platform> Inner<P> {
         let written = join_all(writes).await.into_iter().collect::<Result<(), _>>();
         written.map_err(|error| StoreError::from_drive(&error))?;
         // A flush that fails has lost what was written before, for whatever reason.
-        self.flush_drive().await.map_err(|error| StoreError::Failed(error.to_string()))
+        let flushed = self.flush_drive(Flushed::Capacity).await;
+        flushed.map_err(|error| StoreError::Failed(error.to_string()))
     }
 
     pub(crate) fn with_allocator<T>(&self, use_it: impl FnOnce(&mut crate::allocator::Allocator) -> T) -> T {
@@ -868,13 +909,13 @@ impl<P: Platform> Inner<P> {
         outcome
     }
 
-    /// Makes completed writes durable, where that needs a flush.
-    pub(crate) async fn flush_drive(&self) -> Result<(), spandrel_platform::DriveError> {
-        if !self.media.needs_flush() || canary::is_planted(Bug::SkipFlush) {
+    /// Makes writes durable that have completed on these media, where that needs a flush.
+    pub(crate) async fn flush_drive(&self, media: Flushed) -> Result<(), spandrel_platform::DriveError> {
+        if !self.media.needs_flush(media) || canary::is_planted(Bug::SkipFlush) {
             return Ok(());
         }
         let operation = self.load.begin_write();
-        let outcome = self.media.flush().await;
+        let outcome = self.media.flush(media).await;
         operation.done(0);
         self.statistics.borrow_mut().flushes += outcome?;
         Ok(())

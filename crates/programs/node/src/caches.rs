@@ -16,7 +16,8 @@ use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, MediaClass, SettingsRecord};
 use spandrel_drive::{
-    AttachError, Binding, CacheArea, CacheChoice, CacheDrive, CacheFormatOptions, CacheSuperblock,
+    AttachError, Binding, CacheArea, CacheChoice, CacheDrive, CacheFormatOptions, CacheSuperblock, Layout,
+    Superblock,
 };
 use spandrel_platform::{Drive, Platform};
 use spandrel_shared::{BLOCK_BYTES, CacheMode, DriveId, Error};
@@ -35,9 +36,33 @@ pub(crate) struct NodeCache<P: Platform> {
     pub(crate) cache: Result<CacheDrive<P>, String>,
     /// Whether it is to be taken out: nobody is bound to it any more.
     pub(crate) leaves: Cell<bool>,
+    /// Whether it could not note who is bound to it: nobody is bound to it any more until the node starts again.
+    pub(crate) is_failing: Cell<bool>,
 }
 
 impl<P: Platform> NodeCache<P> {
+    /// One that is not used, with the reason.
+    pub(crate) fn unused(
+        location: &str,
+        size_bytes: u64,
+        superblock: Option<CacheSuperblock>,
+        why: String,
+    ) -> Self {
+        tracing::error!(location, "the cache drive is not used: {why}");
+        Self::new(location, size_bytes, superblock, Err(why))
+    }
+
+    fn new(
+        location: &str,
+        size_bytes: u64,
+        superblock: Option<CacheSuperblock>,
+        cache: Result<CacheDrive<P>, String>,
+    ) -> Self {
+        let location = location.to_owned();
+        let (leaves, is_failing) = (Cell::new(false), Cell::new(false));
+        Self { location, size_bytes, superblock, cache, leaves, is_failing }
+    }
+
     /// Its identity, if it can say.
     pub(crate) fn id(&self) -> Option<DriveId> {
         self.superblock.as_ref().map(|superblock| superblock.drive)
@@ -85,16 +110,7 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
             CacheDrive::format(platform, &drive, options).await.map_err(|error| refusal(location, &error))?
         }
     };
-    let unusable = |why: String| {
-        tracing::error!(location, "the cache drive is not used: {why}");
-        NodeCache {
-            location: location.to_owned(),
-            size_bytes,
-            superblock: Some(superblock.clone()),
-            cache: Err(why),
-            leaves: Cell::new(false),
-        }
-    };
+    let unusable = |why: String| NodeCache::unused(location, size_bytes, Some(superblock.clone()), why);
     let attach_number_known = match know(parts, &superblock).await {
         // Nobody has told this node to forget it: it was away then.
         Err(error) if error.code == "DRIVE_REMOVED" => {
@@ -113,16 +129,7 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
     let noted =
         retry(parts, || parts.state.note_attach(superblock.drive, DriveRole::Cache, parts.own.node, number));
     match noted.await {
-        Ok(_) => {
-            let location = location.to_owned();
-            Ok(NodeCache {
-                location,
-                size_bytes,
-                superblock: Some(superblock),
-                cache: Ok(cache),
-                leaves: Cell::new(false),
-            })
-        }
+        Ok(_) => Ok(NodeCache::new(location, size_bytes, Some(superblock), Ok(cache))),
         Err(error) => Ok(unusable(error.to_string())),
     }
 }
@@ -148,39 +155,54 @@ async fn know<P: Platform, S: StateStore>(
     Ok(known.record.attach_number)
 }
 
+/// What becomes of the binding of a drive that is attached.
+#[derive(Clone)]
+pub(crate) enum Wish<D> {
+    /// It stays as it is; a drive without one gets one if there is room.
+    Keep,
+    /// The drive lets go of the area that it has, which is empty, and goes on with this one, or without any.
+    Change(Option<CacheArea<D>>),
+}
+
 /// With which area a capacity drive is attached; or why it cannot be, as what it holds is only whole with a cache drive that
 /// is not there. `capacity_drives` is how many this node has.
 pub(crate) async fn choose<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
-    caches: &[Rc<NodeCache<P>>],
-    capacity: DriveId,
-    binding: Option<Binding>,
+    capacity: &Superblock,
+    binding: Result<Option<Binding>, String>,
+    wish: Wish<P::Drive>,
     capacity_drives: usize,
 ) -> Result<Result<CacheChoice<P::Drive>, String>, Error> {
+    let caches = parts.caches.borrow().clone();
+    // A drive of which no root can be read is refused with that, and stays bound to whatever it is.
+    let Ok(binding) = binding else { return Ok(Ok(CacheChoice::None)) };
     let Some(binding) = binding else {
-        let area = bind(caches, capacity, capacity_drives).await;
+        let area = match wish {
+            Wish::Change(next) => next,
+            Wish::Keep => bind(&caches, capacity, capacity_drives).await,
+        };
         return Ok(Ok(area.map_or(CacheChoice::None, CacheChoice::Bound)));
     };
     let present = caches.iter().find(|cache| cache.id() == Some(binding.cache));
     if let Some(cache) = present.and_then(|present| present.cache.as_ref().ok()) {
-        let leaves = present.is_some_and(|present| present.leaves.get());
-        return Ok(Ok(match cache.area(capacity) {
-            Some(area) if area.binding() == binding && leaves => CacheChoice::Unbind(area),
-            Some(area) if area.binding() == binding => CacheChoice::Bound(area),
+        return Ok(Ok(match (cache.area(capacity.drive), wish) {
+            (Some(area), Wish::Keep) if area.binding() == binding => CacheChoice::Bound(area),
+            (Some(area), Wish::Change(None)) if area.binding() == binding => CacheChoice::Unbind(area),
+            (Some(area), Wish::Change(Some(next))) if area.binding() == binding => {
+                CacheChoice::Move(area, next)
+            }
             // The area was given up, and the drive has not been attached since.
-            Some(area) => CacheChoice::Lost(Some(area)),
-            None => CacheChoice::Lost(bind(caches, capacity, capacity_drives).await),
+            _ => CacheChoice::Lost(bind(&caches, capacity, capacity_drives).await),
         }));
     }
-    let is_removed = retry(parts, || parts.state.is_drive_removed(binding.cache)).await?;
-    if is_removed {
+    if retry(parts, || parts.state.is_drive_removed(binding.cache)).await? {
         tracing::warn!(
-            drive = %capacity,
+            drive = %capacity.drive,
             "the cache drive {} that it was bound to was taken out of the cluster: what was there alone is brought back from \
              other nodes",
             binding.cache
         );
-        return Ok(Ok(CacheChoice::Lost(bind(caches, capacity, capacity_drives).await)));
+        return Ok(Ok(CacheChoice::Lost(bind(&caches, capacity, capacity_drives).await)));
     }
     let why = match present.map(|present| &present.cache) {
         Some(Err(why)) => why.clone(),
@@ -195,25 +217,74 @@ pub(crate) async fn choose<P: Platform, S: StateStore>(
 /// Gives a capacity drive an area of the cache drive to which the fewest are bound. `None` if there is none with room.
 async fn bind<P: Platform>(
     caches: &[Rc<NodeCache<P>>],
-    capacity: DriveId,
+    capacity: &Superblock,
     capacity_drives: usize,
 ) -> Option<CacheArea<P::Drive>> {
     let usable = usable(caches);
-    let with_room = usable.iter().filter(|cache| cache.free_chunks() > 0);
-    let cache = with_room.min_by_key(|cache| (cache.bound().len(), cache.superblock().drive))?;
-    let share = share_of(cache, capacity_drives, usable.len());
-    match cache.bind(capacity, share).await {
-        Ok(area) => Some(area),
-        Err(error) => {
-            tracing::warn!(drive = %capacity, "it gets no part of the cache drive: {error}");
-            None
+    // One that was given to it already, but for a drive that was not attached after that.
+    let former = usable.iter().find_map(|cache| cache.area(capacity.drive));
+    if let Some(former) = former.filter(|area| capacity.layout.with_area(area.blocks(), 512).is_some()) {
+        return Some(former);
+    }
+    let room =
+        |cache: &CacheDrive<P>| cache.free_chunks().min(share_of(cache, capacity_drives, usable.len()));
+    let mut with_room: Vec<_> =
+        usable.iter().filter(|cache| fits(cache, room(cache), &capacity.layout)).collect();
+    with_room.sort_by_key(|cache| (cache.bound().len(), cache.superblock().drive));
+    for cache in with_room {
+        match cache.bind(capacity.drive, room(cache)).await {
+            Ok(area) => return Some(area),
+            Err(error) => {
+                tracing::warn!(drive = %capacity.drive, "it gets no part of a cache drive: {error}");
+                let failing = caches.iter().find(|known| known.id() == Some(cache.superblock().drive));
+                failing.inspect(|known| known.is_failing.set(true));
+            }
+        }
+    }
+    None
+}
+
+/// Whether so many chunks of a cache drive hold the journal of a drive, and something beside it.
+pub(crate) fn fits<P: Platform>(cache: &CacheDrive<P>, chunks: u32, layout: &Layout) -> bool {
+    let of = &cache.superblock().layout;
+    let blocks = u64::from(chunks) * u64::from(of.chunk_blocks);
+    layout.with_area(blocks, of.sector_bytes).is_some()
+}
+
+/// Gives back what cache drives keep for a drive that has been attached without it.
+pub(crate) async fn let_go_elsewhere<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    capacity: DriveId,
+    binding: Option<Binding>,
+) {
+    let caches = parts.caches.borrow().clone();
+    for cache in caches.iter().filter_map(|cache| cache.cache.as_ref().ok()) {
+        let is_stale = cache.area(capacity).is_some_and(|area| Some(area.binding()) != binding);
+        if is_stale && let Err(error) = cache.unbind(capacity).await {
+            tracing::warn!(drive = %capacity, "a cache drive keeps room for it that it does not use: {error}");
+        }
+    }
+}
+
+/// Notes which of these cache drives were taken out of the cluster. The state is asked about those alone that it does not show
+/// any more, or not yet.
+pub(crate) async fn follow_removals<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    caches: impl Iterator<Item = DriveId>,
+) {
+    for cache in caches {
+        let is_shown = parts.view.caches.borrow().contains_key(&cache);
+        let is_known = parts.caches_removed.borrow().contains(&cache);
+        if !is_shown && !is_known && matches!(parts.state.is_drive_removed(cache).await, Ok(true)) {
+            tracing::warn!(%cache, "the cache drive was taken out of the cluster");
+            parts.caches_removed.borrow_mut().insert(cache);
         }
     }
 }
 
 /// The cache drives that are in use, and stay so.
 pub(crate) fn usable<P: Platform>(caches: &[Rc<NodeCache<P>>]) -> Vec<CacheDrive<P>> {
-    let staying = caches.iter().filter(|cache| !cache.leaves.get());
+    let staying = caches.iter().filter(|cache| !cache.leaves.get() && !cache.is_failing.get());
     staying.filter_map(|cache| cache.cache.as_ref().ok()).cloned().collect()
 }
 

@@ -28,7 +28,7 @@ use spandrel_platform::{Drive, DriveErrorKind, Platform, before};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId};
 
-use crate::caches::{self, NodeCache};
+use crate::caches::{self, NodeCache, Wish};
 use crate::node::{DriveAdded, DrivePlace, NodeInner};
 use crate::parts::NodeParts;
 
@@ -67,6 +67,8 @@ pub(crate) struct NodeDrive<P: Platform> {
     pub(crate) store: Result<DriveStore<P>, String>,
     /// The area of a cache drive that it is bound to, as far as is known.
     pub(crate) binding: Option<Binding>,
+    /// Whether this run of the node had it in use, and has to attach it again.
+    pub(crate) was_in_use: bool,
     /// What its attach found.
     pub(crate) report: AttachReport,
 }
@@ -116,14 +118,31 @@ struct Found<D> {
     identity: Identity,
 }
 
+/// How drives are attached.
+pub(crate) struct Attaching<D> {
+    /// See [`NodeConfig::leaves_unfit_drives_out`](crate::NodeConfig::leaves_unfit_drives_out).
+    pub(crate) leaves_unfit_out: bool,
+    /// What becomes of their bindings.
+    pub(crate) wish: Wish<D>,
+    /// Any other drive is refused, and so is an empty one.
+    pub(crate) only: Option<DriveId>,
+}
+
+impl<D> Attaching<D> {
+    /// Whatever drives these are.
+    pub(crate) fn any(leaves_unfit_out: bool) -> Self {
+        Self { leaves_unfit_out, wish: Wish::Keep, only: None }
+    }
+}
+
 /// Opens drives of a node and looks at them; then formats those that are empty and attaches all: cache drives first, as others
-/// may be bound to them. After an error none of them is in use, so that the start can be tried again. See
-/// [`NodeConfig::leaves_unfit_drives_out`](crate::NodeConfig::leaves_unfit_drives_out).
+/// may be bound to them. After an error none of them is in use, so that the start can be tried again.
 pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     places: &[DrivePlace],
-    leaves_unfit_out: bool,
+    attaching: Attaching<P::Drive>,
 ) -> Result<Vec<Rc<NodeDrive<P>>>, Error> {
+    let leaves_unfit_out = attaching.leaves_unfit_out;
     let mut found = Vec::new();
     let mut drives = Vec::new();
     for DrivePlace { location, role } in places {
@@ -141,12 +160,34 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
         let error = attached_twice(&location, drive);
         drives.push(Rc::new(left_out(&location, error, leaves_unfit_out)?));
     }
+    if let (Some(only), Some(other)) =
+        (attaching.only, found.iter().find(|found| found.identity.drive() != attaching.only))
+    {
+        let why = format!("something else stands there than the drive {only}");
+        return Err(refused(
+            "DRIVE_CHANGED",
+            &other.location,
+            why,
+            "put the drive back, or add the other one",
+        ));
+    }
     let stamp = check_state_is_not_older(parts, &found).await?;
-    if let Err(error) = attach_found(parts, found, stamp, &mut drives, leaves_unfit_out).await {
+    if let Err(error) = attach_found(parts, found, stamp, &mut drives, &attaching).await {
         detach_all(&drives).await;
-        *parts.caches.borrow_mut() = caches;
+        let is_new = |cache: &Rc<NodeCache<P>>| !caches.iter().any(|known| Rc::ptr_eq(known, cache));
+        parts.caches.borrow_mut().retain(|cache| !is_new(cache));
         return Err(error);
     }
+    let is_cache = |drive: &Rc<NodeDrive<P>>| {
+        drive.store.is_err() && places.contains(&DrivePlace::cache(drive.location.clone()))
+    };
+    let (unused, mut drives): (Vec<_>, Vec<_>) = drives.into_iter().partition(is_cache);
+    let unused = unused.iter().filter_map(|drive| {
+        let why = drive.store.as_ref().err()?;
+        Some(Rc::new(NodeCache::unused(&drive.location, drive.size_bytes, None, why.clone())))
+    });
+    parts.caches.borrow_mut().extend(unused);
+    parts.caches.borrow_mut().sort_by(|one, other| one.location.cmp(&other.location));
     drives.sort_by(|one, other| one.location.cmp(&other.location));
     Ok(drives)
 }
@@ -156,8 +197,9 @@ async fn attach_found<P: Platform, S: StateStore>(
     found: Vec<Found<P::Drive>>,
     stamp: StateStamp,
     drives: &mut Vec<Rc<NodeDrive<P>>>,
-    leaves_unfit_out: bool,
+    attaching: &Attaching<P::Drive>,
 ) -> Result<(), Error> {
+    let leaves_unfit_out = attaching.leaves_unfit_out;
     let (caches, found): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| found.identity.is_cache());
     for Found { location, drive, identity } in caches {
         let superblock = match identity {
@@ -172,7 +214,7 @@ async fn attach_found<P: Platform, S: StateStore>(
     let capacity_drives = parts.replica.drives().len() + found.len();
     for drive in found {
         let location = drive.location.clone();
-        let drive = match join(parts, drive, capacity_drives).await {
+        let drive = match join(parts, drive, attaching.wish.clone(), capacity_drives).await {
             Ok(drive) => Rc::new(drive),
             Err(error) => Rc::new(left_out(&location, error, leaves_unfit_out)?),
         };
@@ -193,7 +235,7 @@ pub(crate) async fn attach_one<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     place: DrivePlace,
 ) -> Result<Option<Rc<NodeDrive<P>>>, Error> {
-    let drives = attach_all(parts, std::slice::from_ref(&place), false).await?;
+    let drives = attach_all(parts, std::slice::from_ref(&place), Attaching::any(false)).await?;
     let failure = match drives.first() {
         Some(drive) => drive.store.as_ref().err().cloned(),
         None => {
@@ -224,15 +266,16 @@ pub(crate) async fn add<P: Platform, S: StateStore>(
     let location = place.location.clone();
     // It is given to the node anew.
     node.let_go.borrow_mut().retain(|known| *known != location);
+    // One after the other: a copy of a drive must not come in beside it.
+    let attaching = node.attaching.take().await;
     if has_in_use(node, &location) {
         let next = "look at the drives with `spandrel drive list`";
         return Err(refused("DRIVE_IN_USE", &location, "this node has it already", next));
     }
-    // One after the other: a copy of a drive must not come in beside it.
-    node.drive_added.wait_until(|| !node.adding_drive.replace(true)).await;
+    // One that did not work before is there, too.
+    node.parts.caches.borrow_mut().retain(|cache| cache.location != location);
     let attached = attach_one(&node.parts, place).await;
-    node.adding_drive.set(false);
-    node.drive_added.notify_all();
+    drop(attaching);
     let drive = attached?;
     if node.stopping.get() {
         detach_all(drive.as_slice()).await;
@@ -255,7 +298,8 @@ pub(crate) async fn add<P: Platform, S: StateStore>(
 
 fn has_in_use<P: Platform, S: StateStore>(node: &NodeInner<P, S>, location: &str) -> bool {
     let has = |drive: &Rc<NodeDrive<P>>| drive.location == location && drive.store.is_ok();
-    let has_cache = node.parts.caches.borrow().iter().any(|cache| cache.location == location);
+    let has_cache =
+        node.parts.caches.borrow().iter().any(|cache| cache.location == location && cache.cache.is_ok());
     has_cache || node.drives.borrow().iter().any(has)
 }
 
@@ -285,18 +329,9 @@ fn take_in<P: Platform, S: StateStore>(node: &NodeInner<P, S>, drive: Rc<NodeDri
 pub(crate) async fn attach_anew<P: Platform, S: StateStore>(
     node: &NodeInner<P, S>,
     location: &str,
+    wish: Wish<P::Drive>,
 ) -> Result<(), String> {
-    node.drive_added.wait_until(|| !node.adding_drive.replace(true)).await;
-    let outcome = attach_anew_alone(node, location).await;
-    node.adding_drive.set(false);
-    node.drive_added.notify_all();
-    outcome
-}
-
-async fn attach_anew_alone<P: Platform, S: StateStore>(
-    node: &NodeInner<P, S>,
-    location: &str,
-) -> Result<(), String> {
+    let _attaching = node.attaching.take().await;
     let is_it = |known: &Rc<NodeDrive<P>>| known.location == location;
     let former = node.drives.borrow().iter().find(|known| is_it(known)).cloned();
     let Some(former) = former else { return Err("the node does not have it any more".to_owned()) };
@@ -304,20 +339,26 @@ async fn attach_anew_alone<P: Platform, S: StateStore>(
     if let Some(id) = former.id() {
         node.parts.replica.remove_drive(id);
     }
+    node.drives_changed.notify_all();
     detach_all(std::slice::from_ref(&former)).await;
+    let id = former.id();
+    // What the new store counts begins anew.
+    id.inspect(|id| _ = node.damage_told.borrow_mut().remove(id));
     let left = NodeDrive {
         location: location.to_owned(),
         size_bytes: former.size_bytes,
         superblock: former.superblock.clone(),
         store: Err("it is being attached anew".to_owned()),
         binding: former.binding,
+        was_in_use: true,
         report: AttachReport::default(),
     };
     drop(former);
     let place = DrivePlace::capacity(location.to_owned());
     let deadline = node.parts.platform.now() + REOPENED_MAX;
     let attached = loop {
-        let attached = attach_all(&node.parts, std::slice::from_ref(&place), false).await;
+        let options = Attaching { leaves_unfit_out: false, wish: wish.clone(), only: id };
+        let attached = attach_all(&node.parts, std::slice::from_ref(&place), options).await;
         // A request that is under way may hold it yet.
         let is_open = attached.as_ref().is_err_and(|error| error.code == "DRIVE_NOT_OPENED");
         if !is_open || node.parts.platform.now() >= deadline {
@@ -326,13 +367,18 @@ async fn attach_anew_alone<P: Platform, S: StateStore>(
         node.parts.platform.sleep(REOPEN_RETRY).await;
     };
     let drive = match attached.map(|drives| drives.into_iter().next()) {
-        Ok(Some(drive)) => drive,
+        Ok(Some(drive)) if drive.store.is_ok() => drive,
+        Ok(Some(drive)) => Rc::new(NodeDrive { store: Err(why_unused(&drive)), ..left }),
         Ok(None) => return Err("it is a cache drive now".to_owned()),
         Err(error) => Rc::new(NodeDrive { store: Err(error.why), ..left }),
     };
     let outcome = drive.store.as_ref().map(|_| ()).map_err(Clone::clone);
     take_in(node, drive);
     outcome
+}
+
+fn why_unused<P: Platform>(drive: &NodeDrive<P>) -> String {
+    drive.store.as_ref().err().cloned().unwrap_or_default()
 }
 
 /// Offers the copies on a drive to owners, from now on.
@@ -356,6 +402,7 @@ pub(crate) async fn let_go<P: Platform, S: StateStore>(
     node.parts.replica.remove_drive(drive);
     node.drives_changed.notify_all();
     detach_all(std::slice::from_ref(&known)).await;
+    caches::let_go_elsewhere(&node.parts, drive, None).await;
     Some(known.location.clone())
 }
 
@@ -464,6 +511,7 @@ fn check_owner<P: Platform, S: StateStore>(
 async fn join<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     found: Found<P::Drive>,
+    wish: Wish<P::Drive>,
     capacity_drives: usize,
 ) -> Result<NodeDrive<P>, Error> {
     let Found { location, drive, identity } = found;
@@ -479,7 +527,7 @@ async fn join<P: Platform, S: StateStore>(
                 slab_geometry: parts.cluster.slab_bytes,
             };
             let formatted = DriveStore::format(platform, &drive, options).await;
-            (formatted.map_err(|error| refusal(&location, &error))?, None)
+            (formatted.map_err(|error| refusal(&location, &error))?, Ok(None))
         }
     };
     let attach_number_known = match know_drive(parts, &superblock).await {
@@ -494,14 +542,15 @@ async fn join<P: Platform, S: StateStore>(
         }
         known => known?,
     };
-    let caches = parts.caches.borrow().clone();
-    let choice = caches::choose(parts, &caches, superblock.drive, binding, capacity_drives).await?;
+    let bound_to = binding.clone().ok().flatten();
+    let unused = |why: String| {
+        let broken = broken(&location, size_bytes, Some(superblock.clone()), why);
+        NodeDrive { binding: bound_to, ..broken }
+    };
+    let choice = caches::choose(parts, &superblock, binding, wish, capacity_drives).await?;
     let choice = match choice {
         Ok(choice) => choice,
-        Err(why) => {
-            let broken = broken(&location, size_bytes, Some(superblock), why);
-            return Ok(NodeDrive { binding, ..broken });
-        }
+        Err(why) => return Ok(unused(why)),
     };
     let attached = DriveStore::attach_with(&parts.platform, drive, attach_number_known, choice).await;
     let (store, report) = match attached {
@@ -509,14 +558,14 @@ async fn join<P: Platform, S: StateStore>(
         // It stays as it is, for a person to look at.
         Err(error @ AttachError::Old { .. }) => {
             witness::reached(Rare::OldImageRefused);
-            tracing::error!(location, "the drive is not used: {error}");
-            return Ok(broken(&location, size_bytes, Some(superblock), error.to_string()));
+            return Ok(unused(error.to_string()));
         }
-        Err(error @ (AttachError::Damaged(_) | AttachError::Drive(_))) => {
-            return Ok(broken(&location, size_bytes, Some(superblock), error.to_string()));
+        Err(error @ (AttachError::Damaged(_) | AttachError::Drive(_) | AttachError::Cache(_))) => {
+            return Ok(unused(error.to_string()));
         }
         Err(error) => return Err(refusal(&location, &error)),
     };
+    caches::let_go_elsewhere(parts, superblock.drive, store.binding()).await;
     tell_what_was_found(&location, &report);
     let noted = retry(parts, || {
         let number = store.attach_number();
@@ -531,8 +580,9 @@ async fn join<P: Platform, S: StateStore>(
             Err(error.to_string())
         }
     };
-    let binding = store.as_ref().map_or(binding, DriveStore::binding);
-    Ok(NodeDrive { location, size_bytes, superblock: Some(superblock), store, binding, report })
+    let binding = store.as_ref().map_or(bound_to, DriveStore::binding);
+    let was_in_use = store.is_ok();
+    Ok(NodeDrive { location, size_bytes, superblock: Some(superblock), store, binding, was_in_use, report })
 }
 
 /// Says what an attach has found damaged, and what becomes of it.
@@ -688,7 +738,8 @@ pub(crate) async fn tell_damage<P: Platform, S: StateStore>(
         let drive = store.drive_id();
         let statistics = store.statistics();
         let found = statistics.blocks_damaged + statistics.structures_damaged;
-        let before = told.borrow().get(&drive).copied().unwrap_or(0);
+        // A store that was attached anew begins to count anew.
+        let before = told.borrow().get(&drive).copied().filter(|before| *before <= found).unwrap_or(0);
         if found == before {
             continue;
         }
@@ -712,7 +763,7 @@ fn broken<P: Platform>(
     tracing::error!(location, "the drive is not used: {why}");
     let report = AttachReport::default();
     let (location, store) = (location.to_owned(), Err(why));
-    NodeDrive { location, size_bytes, superblock, store, binding: None, report }
+    NodeDrive { location, size_bytes, superblock, store, binding: None, was_in_use: false, report }
 }
 
 /// A drive that cannot be used, if it is left out for that.

@@ -17,7 +17,7 @@ use spandrel_cluster::{
     VolumeOwner, VolumeWriter,
 };
 use spandrel_frontend::{NbdConfig, NbdServer};
-use spandrel_platform::sync::Signal;
+use spandrel_platform::sync::{Lock, Signal};
 use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHandle, before};
 use spandrel_replica::Replica;
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
@@ -25,12 +25,12 @@ use spandrel_volume::{RepairTurns, SlowDrives};
 
 use crate::absence::Absence;
 use crate::device::{Attachment, NodeExports};
-use crate::drives::{self, NodeDrive};
+use crate::drives::{self, Attaching, NodeDrive};
 use crate::liveness::Liveness;
 use crate::load::NodeLoads;
 use crate::ownership::Ownership;
 use crate::parts::NodeParts;
-use crate::rebinding;
+use crate::rebinding::{self, Bindings};
 use crate::service::NodeService;
 use crate::view::ClusterView;
 
@@ -140,9 +140,9 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     /// The attachments of this node's own clients.
     pub(crate) attachments: RefCell<BTreeMap<VolumeId, Weak<Attachment<P, S>>>>,
     pub(crate) stopping: Cell<bool>,
-    /// Whether a drive is being added, and what is told when that is over.
-    pub(crate) adding_drive: Cell<bool>,
-    pub(crate) drive_added: Signal,
+    /// Whoever attaches drives has it.
+    pub(crate) attaching: Lock,
+    pub(crate) bindings: Bindings,
     /// Notified when the node has one more drive that copies may be placed on, or one less.
     pub(crate) drives_changed: Signal,
     /// Where the drives are of which it has let go by itself, until somebody has asked.
@@ -173,7 +173,9 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         for address in &config.nbd_addresses {
             nbd_listeners.push(listen(&platform, address, &config.name, "NBD clients")?);
         }
-        let drives = drives::attach_all(&parts, &config.drives, config.leaves_unfit_drives_out).await?;
+        let drives =
+            drives::attach_all(&parts, &config.drives, Attaching::any(config.leaves_unfit_drives_out))
+                .await?;
         if let Err(error) = know_node(&parts, &config, &bus_listeners).await {
             drives::detach_all(&drives).await;
             return Err(error);
@@ -192,8 +194,8 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             follow_pauses: RefCell::default(),
             attachments: RefCell::default(),
             stopping: Cell::new(false),
-            adding_drive: Cell::new(false),
-            drive_added: Signal::new(),
+            attaching: Lock::default(),
+            bindings: Bindings::default(),
             drives_changed: Signal::new(),
             let_go: RefCell::default(),
             absence: RefCell::default(),
@@ -362,6 +364,7 @@ async fn make_parts<P: Platform, S: StateStore>(
         bus,
         replica: Replica::new(),
         caches: Rc::default(),
+        caches_removed: Rc::default(),
         view: Rc::new(ClusterView::new()),
         repair_turns: RepairTurns::default(),
         slow_drives: SlowDrives::default(),

@@ -3,6 +3,7 @@
 //! Nothing here names an owner of a volume: owners hold these parts, so the parts must not hold them.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use spandrel_bus::{Bus, BusRequest, BusResponse};
@@ -11,7 +12,7 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{ClusterRecord, ClusterState, CountedStore, VolumeOwner, VolumeWriter};
 use spandrel_platform::{Buffer, Instant, Platform};
 use spandrel_replica::{Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
-use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
 use spandrel_volume::{AskError, RepairTurns, SlowDrives};
 
 use crate::caches::NodeCache;
@@ -33,6 +34,8 @@ pub(crate) struct NodeParts<P: Platform, S: StateStore> {
     pub(crate) replica: Replica<P>,
     /// The cache drives of this node.
     pub(crate) caches: Rc<RefCell<Vec<Rc<NodeCache<P>>>>>,
+    /// Cache drives that its drives are or were bound to, and that were taken out of the cluster.
+    pub(crate) caches_removed: Rc<RefCell<BTreeSet<DriveId>>>,
     pub(crate) view: Rc<ClusterView>,
     pub(crate) repair_turns: RepairTurns,
     pub(crate) slow_drives: SlowDrives,
@@ -50,6 +53,7 @@ impl<P: Platform, S: StateStore> Clone for NodeParts<P, S> {
             liveness: self.liveness.clone(),
             replica: self.replica.clone(),
             caches: Rc::clone(&self.caches),
+            caches_removed: Rc::clone(&self.caches_removed),
             view: Rc::clone(&self.view),
             repair_turns: self.repair_turns.clone(),
             slow_drives: self.slow_drives.clone(),
