@@ -346,12 +346,15 @@ fn an_old_image_of_the_cache_drive_is_not_trusted() {
     cached.cache.restore(old);
     let (store, report) = cached.attach().unwrap();
     assert!(report.area_lost, "its journal does not go on from there");
-    assert_eq!(proven_and_lost(&store), (Some(version(1, 3)), 4));
+    assert_eq!(proven_and_lost(&store), (Some(version(1, 3)), 0));
+    let seen = contents(&cached, &store);
+    assert_eq!(seen[..3], [10, 11, 12].map(Seen::Content), "what has not changed since is whole");
+    assert!(seen[3].is_damaged(), "what has shows: {seen:?}");
     let writing = store.clone();
     cached.run(|platform| async move {
         write_block(&platform, &writing, key(1, 0), 0, version(1, 7), 40).await.unwrap();
     });
-    assert_eq!(store.cache_use().blocks_dirty, 1, "it is used all the same");
+    assert_eq!(store.cache_use().blocks_dirty, 4, "it is used all the same");
     cached.machine.power_cycle();
     let (store, report) = cached.attach().unwrap();
     assert!(!report.area_lost);

@@ -231,7 +231,7 @@ impl<P: Platform> DriveStore<P> {
         recovery.check_position(&root)?;
         recovery.load_maps(&root).await?;
         let mut replay = match stand.is_lost || !recovery.is_area_of(&root).await? {
-            true => recovery.replay_nothing(&root),
+            true => recovery.replay_nothing(&root, stand.is_lost),
             false => recovery.replay(&root, lacks_twin).await?,
         };
         let attach_number_found = replay.attach_number - 1;
@@ -587,14 +587,17 @@ impl<'a, P: Platform> Recovery<'a, P> {
         })
     }
 
-    /// Goes on without what was written behind the root, and without what the maps name in the area: both are lost.
-    fn replay_nothing(&mut self, root: &Root) -> Replay {
+    /// Goes on without what was written behind the root, and without what the maps name in the area if that is lost. In an area
+    /// of another time some blocks are still what their checksums say, and the others show.
+    fn replay_nothing(&mut self, root: &Root, is_lost: bool) -> Replay {
         tracing::error!(
             drive = %self.superblock.drive,
-            "the cache drive that the drive was bound to is lost, or is an old image: what it held is missing"
+            "the cache drive that the drive was bound to is {}: what it held is missing",
+            if is_lost { "lost" } else { "an image of another time" }
         );
         self.report.area_lost = true;
-        for (_, slab) in self.state.slabs.iter_mut() {
+        let slabs = self.state.slabs.iter_mut().filter(|_| is_lost);
+        for (_, slab) in slabs {
             let named: Vec<(u32, u32)> = slab.mapped_blocks();
             let first = self.superblock.layout.size_blocks;
             for (block, _) in named.into_iter().filter(|(_, physical)| *physical >= first) {

@@ -155,8 +155,9 @@ async fn may_be_in_pool(
     node: NodeId,
     name: &str,
 ) -> Result<bool, StateError> {
-    let drives = state.drives().await?;
-    let mut own = drives.into_values().map(|stored| stored.record).filter(|record| record.node == node);
+    let (drives, caches) = (state.drives().await?, state.cache_drives().await?);
+    let records = drives.into_values().chain(caches.into_values()).map(|stored| stored.record);
+    let mut own = records.filter(|record| record.node == node);
     Ok(own.any(|record| record.name.is_none_or(|known| known == name)))
 }
 
