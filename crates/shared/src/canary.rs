@@ -88,6 +88,14 @@ pub enum Bug {
     IgnoreLabels,
     /// What all copies of a block have lost stands as zeroes on a copy that is built or brought up to date.
     ZeroLost,
+    /// A block that is moved out of a cache counts as moved although it was written anew meanwhile.
+    DestageOverNewer,
+    /// A block counts as moved out of a cache before its data are durable on the capacity drive.
+    DestageUnflushed,
+    /// A copy of what was read stays in the cache when the block of which it is one is given up.
+    CopyOutlivesBlock,
+    /// A drive trusts the area of its cache drive, whatever stands in it.
+    TrustOldCache,
 }
 
 impl Bug {

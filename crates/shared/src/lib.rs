@@ -2,6 +2,7 @@
 //!
 //! Nothing here does I/O or keeps state of its own.
 
+pub mod cache_mode;
 pub mod canary;
 pub mod checksum;
 pub mod duration;
@@ -18,6 +19,7 @@ pub mod size;
 pub mod version;
 pub mod witness;
 
+pub use cache_mode::CacheMode;
 pub use error::Error;
 pub use geometry::{BLOCK_BYTES, BlockRange, PAGE_BLOCKS, SlabGeometry, SlabIndex};
 pub use identity::{ClusterId, CopyId, DriveId, NodeId, ProcessIncarnation, VolumeId};

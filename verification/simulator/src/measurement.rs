@@ -12,8 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use spandrel_bus::RequestKind;
-use spandrel_cluster::simulated::Faults as StateFaults;
-use spandrel_cluster::{SettingsRecord, VolumeMembership};
+use spandrel_cluster::VolumeMembership;
 use spandrel_platform::Platform;
 use spandrel_platform_simulated::{
     DelayRange, DriveCounters, NetworkConfig, Process, RunEnd, SimulatedDriveConfig, SimulatedPlatform,
@@ -222,10 +221,7 @@ impl Laboratory {
             bandwidth_bytes_per_second: None,
             ..SimulatedDriveConfig::default()
         };
-        let state = StateFaults::default();
-        let drives = vec![1; count];
-        let settings = SettingsRecord::default();
-        let config = NodesConfig { world, drives, drive, slab_bytes: SLAB_BYTES, state, settings };
+        let config = NodesConfig { world, drive, ..NodesConfig::simple(1, count) };
         // What costs are measured of stays where it is.
         knob::turn(Knob::FollowAfter, Some(u64::from(u32::MAX)));
         Self { nodes: NodesWorld::with_config(1, &config), times, volatile_caches }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use spandrel_cluster::simulated::{Faults, SimulatedState, SimulatedStore};
 use spandrel_cluster::{ClusterRecord, ClusterState, DriveState, SettingsRecord, StateError};
-use spandrel_node::{Node, NodeConfig, VolumeCreated, VolumeCreation};
+use spandrel_node::{DrivePlace, Node, NodeConfig, VolumeCreated, VolumeCreation};
 use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
     Host, Process, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World, WorldConfig,
@@ -47,6 +47,12 @@ pub struct NodesConfig {
     pub drives: Vec<u8>,
     /// What all drives are like.
     pub drive: SimulatedDriveConfig,
+    /// How many cache drives each server has in front of these.
+    pub caches: u8,
+    /// What all cache drives are like.
+    pub cache: SimulatedDriveConfig,
+    /// Whether nodes start without drives that cannot be used, as servers have them do.
+    pub leaves_unfit_drives_out: bool,
     /// The slabs of the pool, in bytes.
     pub slab_bytes: u64,
     /// How the way to the cluster's state behaves.
@@ -62,6 +68,9 @@ impl NodesConfig {
             world: WorldConfig::swarm(seed),
             drives: vec![1; count],
             drive: SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() },
+            caches: 0,
+            cache: SimulatedDriveConfig { size_bytes: 8 << 20, ..SimulatedDriveConfig::default() },
+            leaves_unfit_drives_out: false,
             slab_bytes: SLAB_BYTES,
             state: Faults::default(),
             settings: SettingsRecord::default(),
@@ -79,6 +88,7 @@ pub struct NodesWorld {
     /// The cluster's state, for faults.
     pub state: SimulatedState<SimulatedPlatform>,
     servers: Vec<Server>,
+    leaves_unfit_drives_out: bool,
     clients: Process,
     crashes: Cell<u64>,
     /// What was decided of drives, and not told yet for certain.
@@ -91,6 +101,7 @@ struct Server {
     name: String,
     host: Host,
     drives: Vec<SimulatedDrive>,
+    caches: Vec<SimulatedDrive>,
     process: RefCell<Option<Process>>,
     node: Rc<RefCell<Option<SimulatedNode>>>,
     /// Why the node refused to start, if it did, and does not try again.
@@ -118,11 +129,13 @@ impl NodesWorld {
         assert!(matches!(made, Ok(Ok(_))), "an empty state takes a cluster");
         state.set_faults(config.state);
         let servers = (0..).zip(&config.drives);
-        let servers = servers.map(|(index, drives)| Server::new(&world, index, *drives, config.drive));
+        let servers = servers.map(|(index, drives)| Server::new(&world, index, *drives, config));
         let servers = servers.collect();
         let clients = world.start_process_on(&world.add_host("clients"), "clients");
         let (crashes, decisions, sayings) = (Cell::new(0), Rc::default(), Rc::default());
-        let nodes = Self { servers, clients, world, state, crashes, decisions, sayings };
+        let leaves_unfit_drives_out = config.leaves_unfit_drives_out;
+        let nodes =
+            Self { servers, leaves_unfit_drives_out, clients, world, state, crashes, decisions, sayings };
         for index in 0..nodes.count() {
             nodes.start(index);
         }
@@ -205,6 +218,11 @@ impl NodesWorld {
         &self.servers[index].drives
     }
 
+    /// The cache drives of a node.
+    pub fn caches(&self, index: usize) -> &[SimulatedDrive] {
+        &self.servers[index].caches
+    }
+
     /// Why a node refused to start, if it did: it does not try again.
     pub fn refusal(&self, index: usize) -> Option<Error> {
         self.servers[index].refusal.borrow().clone()
@@ -231,8 +249,8 @@ impl NodesWorld {
                 .map(|network| Address::Tcp(SocketAddr::new(server.host.address(network), BUS_PORT)))
                 .collect(),
             nbd_addresses: vec![self.nbd_address(index)],
-            drives: server.drives.iter().map(|drive| drive.name().to_owned()).collect(),
-            leaves_unfit_drives_out: false,
+            drives: server.places(),
+            leaves_unfit_drives_out: self.leaves_unfit_drives_out,
         };
         let (slot, refusal) = (Rc::clone(&server.node), Rc::clone(&server.refusal));
         refusal.take();
@@ -392,16 +410,29 @@ impl Drop for NodesWorld {
 }
 
 impl Server {
-    fn new(world: &World, index: usize, drives: u8, config: SimulatedDriveConfig) -> Self {
+    fn new(world: &World, index: usize, drives: u8, config: &NodesConfig) -> Self {
         let name = format!("n{}", index + 1);
         let host = world.add_host(&name);
-        let add_drive = |number| {
-            let drive = world.add_drive(&format!("{name} drive {number}"), config);
+        let add = |kind: &str, number: u8, config: SimulatedDriveConfig| {
+            let drive = world.add_drive(&format!("{name} {kind} {number}"), config);
             drive.attach_to(&host);
             drive
         };
-        let drives = (1..=drives).map(add_drive).collect();
-        Self { name, host, drives, process: RefCell::new(None), node: Rc::default(), refusal: Rc::default() }
+        Self {
+            drives: (1..=drives).map(|number| add("drive", number, config.drive)).collect(),
+            caches: (1..=config.caches).map(|number| add("cache", number, config.cache)).collect(),
+            name,
+            host,
+            process: RefCell::new(None),
+            node: Rc::default(),
+            refusal: Rc::default(),
+        }
+    }
+
+    fn places(&self) -> Vec<DrivePlace> {
+        let caches = self.caches.iter().map(|drive| DrivePlace::cache(drive.name().to_owned()));
+        let drives = self.drives.iter().map(|drive| DrivePlace::capacity(drive.name().to_owned()));
+        caches.chain(drives).collect()
     }
 }
 
@@ -437,6 +468,10 @@ mod tests;
 #[cfg(test)]
 #[path = "nodes_growth_tests.rs"]
 mod growth_tests;
+
+#[cfg(test)]
+#[path = "nodes_cache_tests.rs"]
+mod cache_tests;
 
 #[cfg(test)]
 #[path = "nodes_load_tests.rs"]

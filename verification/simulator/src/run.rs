@@ -21,7 +21,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_cluster::VolumeMembership;
-use spandrel_cluster::simulated::Faults as StateFaults;
 use spandrel_node::NodeReport;
 use spandrel_platform::Address;
 use spandrel_platform_simulated::{Random, RunEnd};
@@ -39,7 +38,7 @@ use crate::faults::atlas::Atlas;
 use crate::faults::inject::Injector;
 use crate::faults::plan::Plan;
 use crate::logbook;
-use crate::nodes::{NodesConfig, NodesWorld, PATIENCE, SLAB_BYTES, node_id};
+use crate::nodes::{NodesConfig, NodesWorld, PATIENCE, node_id};
 use older_state::OlderState;
 
 /// How often a run looks whether something has come back.
@@ -196,9 +195,8 @@ impl<'a> Run<'a> {
             world: shape.world_config(options.timeline_events),
             drives: shape.drives.clone(),
             drive: shape.drive_config(),
-            slab_bytes: SLAB_BYTES,
-            state: StateFaults::default(),
             settings: shape.settings(),
+            ..NodesConfig::simple(seed, shape.drives.len())
         };
         let nodes = NodesWorld::with_config(seed, &config);
         let usual_delay = config.world.network.delay;

@@ -11,9 +11,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_cluster::records::decode;
-use spandrel_cluster::simulated::Faults as StateFaults;
 use spandrel_cluster::store::{Selection, TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX};
-use spandrel_cluster::{SettingsRecord, StateRequests, Stored, VolumeRecord, keys};
+use spandrel_cluster::{StateRequests, Stored, VolumeRecord, keys};
 use spandrel_node::VolumeCreation;
 use spandrel_platform::Platform;
 use spandrel_platform_simulated::{RunEnd, SimulatedDriveConfig, TurnOrder, WorldConfig};
@@ -88,9 +87,7 @@ impl Scale {
             world: WorldConfig { order: TurnOrder::Fifo, ..WorldConfig::default() },
             drives: vec![self.drives_each; self.nodes],
             drive,
-            slab_bytes: SLAB_BYTES,
-            state: StateFaults::default(),
-            settings: SettingsRecord::default(),
+            ..NodesConfig::simple(0, self.nodes)
         }
     }
 }

@@ -5,6 +5,7 @@
 //! nodes/<node>                   a server that belongs to the cluster
 //! alive/<node>                   its running process; vanishes with its lease
 //! drives/<drive>                 a drive of the pool
+//! caches/<drive>                 a drive that caches for those of its node; no copy is placed on it
 //! volumes/<volume>               a volume: owner, epoch, configuration version
 //! volumes-by-name/<name>         the volume of that name
 //! slabs/<volume>/<chunk>         the copy sets of 256 slabs, chunk in 8 hexadecimal digits; behind those that count,
@@ -29,6 +30,7 @@ use std::fmt;
 
 use spandrel_shared::{DriveId, NodeId, VolumeId};
 
+use crate::records::DriveRole;
 use crate::store::Key;
 
 /// A key, taken apart.
@@ -42,6 +44,8 @@ pub enum StateKey {
     Alive(NodeId),
     /// A drive of the pool.
     Drive(DriveId),
+    /// A drive that caches for those of its node.
+    CacheDrive(DriveId),
     /// A volume.
     Volume(VolumeId),
     /// The volume of a name.
@@ -83,6 +87,14 @@ pub enum StateKey {
 }
 
 impl StateKey {
+    /// Where the record of a drive is.
+    pub fn drive(drive: DriveId, role: DriveRole) -> Self {
+        match role {
+            DriveRole::Capacity => Self::Drive(drive),
+            DriveRole::Cache => Self::CacheDrive(drive),
+        }
+    }
+
     /// The key in the store.
     pub fn key(&self) -> Key {
         Key::new(&self.to_string())
@@ -96,6 +108,7 @@ impl StateKey {
             ["nodes", node] => Self::Node(node.parse().ok()?),
             ["alive", node] => Self::Alive(node.parse().ok()?),
             ["drives", drive] => Self::Drive(drive.parse().ok()?),
+            ["caches", drive] => Self::CacheDrive(drive.parse().ok()?),
             ["volumes", volume] => Self::Volume(volume.parse().ok()?),
             ["volumes-by-name", name] => Self::VolumeName(name.to_owned()),
             ["slabs", volume, chunk] => {
@@ -131,6 +144,7 @@ impl fmt::Display for StateKey {
             Self::Node(node) => write!(formatter, "nodes/{node}"),
             Self::Alive(node) => write!(formatter, "alive/{node}"),
             Self::Drive(drive) => write!(formatter, "drives/{drive}"),
+            Self::CacheDrive(drive) => write!(formatter, "caches/{drive}"),
             Self::Volume(volume) => write!(formatter, "volumes/{volume}"),
             Self::VolumeName(name) => write!(formatter, "volumes-by-name/{name}"),
             Self::Slabs(volume, chunk) => write!(formatter, "slabs/{volume}/{chunk:08x}"),
@@ -160,6 +174,8 @@ pub const NODES: &str = "nodes/";
 pub const ALIVE: &str = "alive/";
 /// The prefix of all drives.
 pub const DRIVES: &str = "drives/";
+/// The prefix of all cache drives.
+pub const CACHES: &str = "caches/";
 /// The prefix of the drives that were taken out of the pool.
 pub const DRIVE_TOMBSTONES: &str = "tombstones/drives/";
 /// The prefix of all volumes.

@@ -13,8 +13,8 @@ use spandrel_shared::{DriveId, Error, NodeId, Place, VolumeId};
 
 use crate::keys::{self, StateKey};
 use crate::records::{
-    NodeRecord, ServersRecord, Stored, TombstoneRecord, VolumeRecord, VolumeRoomRecord, WitnessRecord,
-    decode, encode,
+    DriveRecord, NodeRecord, ServersRecord, Stored, TombstoneRecord, VolumeRecord, VolumeRoomRecord,
+    WitnessRecord, decode, encode,
 };
 use crate::state::{ClusterState, PoolRoom, StateError, decode_group, expected_of, tombstone, unknown_node};
 use crate::store::{Entry, Expected, Key, Selection, StateStore, Transaction, Value};
@@ -181,6 +181,7 @@ impl<S: StateStore> ClusterState<S> {
             Selection::key(&StateKey::Servers.key()),
             Selection::key(&alive_key),
             Selection::prefix(keys::VOLUMES),
+            Selection::prefix(keys::CACHES),
         ];
         let snapshot = self.snapshot(&selections).await?;
         let known = known_servers(&snapshot.groups[0], &snapshot.groups[1])?;
@@ -213,9 +214,13 @@ impl<S: StateStore> ClusterState<S> {
             // One that has started meanwhile may use its drives.
             false => transaction.expect(&alive_key, Expected::Absent),
         };
-        for drive in drives {
+        let caches: BTreeMap<DriveId, Stored<DriveRecord>> = decode_group(keys::CACHES, &snapshot.groups[5])?;
+        let caches = caches.iter().filter(|(_, stored)| stored.record.node == server);
+        let caches = caches.map(|(drive, _)| StateKey::CacheDrive(*drive));
+        for key in drives.into_iter().map(StateKey::Drive).chain(caches) {
+            let (StateKey::Drive(drive) | StateKey::CacheDrive(drive)) = key else { continue };
             transaction = transaction
-                .delete(&StateKey::Drive(drive).key())
+                .delete(&key.key())
                 .put(&StateKey::DriveTombstone(drive).key(), tombstone(&leaving.name, now_unix_ms));
         }
         self.commit(change_of_servers(room.promise(transaction), guard.as_ref())).await?;

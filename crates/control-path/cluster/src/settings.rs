@@ -1,7 +1,7 @@
 //! What is set for the whole pool, and what it was asked for.
 
 use serde::{Deserialize, Serialize};
-use spandrel_shared::RepairShare;
+use spandrel_shared::{CacheMode, RepairShare};
 
 use crate::keys::StateKey;
 use crate::records::{Record, Stored};
@@ -25,6 +25,10 @@ pub struct SettingsRecord {
     pub retire_slow: bool,
     /// Within how many seconds every block of every copy is read and compared once; 0 if that is not done by itself.
     pub scrub_period_s: u32,
+    /// What cache drives do for capacity drives that are flash, or of which it is not known what they are.
+    pub cache_mode_ssd: CacheMode,
+    /// The same for spinning disks.
+    pub cache_mode_hdd: CacheMode,
     /// When it was asked for last that copies be spread as evenly as they can, whatever [`Self::balance`] says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimize_since_unix_ms: Option<u64>,
@@ -36,9 +40,12 @@ const SETTINGS_FIRST: u32 = 1;
 /// The format with how much repair may do, whether slow drives are retired, and how often everything is read.
 const SETTINGS_OF_UPKEEP: u32 = 2;
 
+/// The format with what cache drives are used for.
+const SETTINGS_OF_CACHES: u32 = 3;
+
 impl Record for SettingsRecord {
     const KIND: &'static str = "settings of the pool";
-    const FORMAT: u32 = SETTINGS_OF_UPKEEP;
+    const FORMAT: u32 = SETTINGS_OF_CACHES;
     type Body = Self;
 
     fn to_body(&self) -> Self {
@@ -53,8 +60,13 @@ impl Record for SettingsRecord {
     /// and go by those that it could read last.
     fn format(&self) -> u32 {
         let default = Self::default();
+        let caches = |of: &Self| (of.cache_mode_ssd, of.cache_mode_hdd);
         let upkeep = |of: &Self| (of.repair_share, of.retire_slow, of.scrub_period_s);
-        if upkeep(self) == upkeep(&default) { SETTINGS_FIRST } else { SETTINGS_OF_UPKEEP }
+        match () {
+            () if caches(self) != caches(&default) => SETTINGS_OF_CACHES,
+            () if upkeep(self) != upkeep(&default) => SETTINGS_OF_UPKEEP,
+            () => SETTINGS_FIRST,
+        }
     }
 }
 
@@ -67,6 +79,8 @@ impl Default for SettingsRecord {
             repair_share: RepairShare::default(),
             retire_slow: false,
             scrub_period_s: 4 * 7 * 24 * 60 * 60,
+            cache_mode_ssd: CacheMode::WriteOnly,
+            cache_mode_hdd: CacheMode::ReadWrite,
             optimize_since_unix_ms: None,
         }
     }

@@ -45,7 +45,8 @@ fn the_repair_share_is_written_as_people_write_it() {
 fn settings_that_an_older_version_would_drop_are_of_a_newer_format() {
     let format = |settings: SettingsRecord| {
         let text = String::from_utf8(encode(&settings).to_vec()).unwrap();
-        if text.starts_with(r#"{"format":1,"#) { 1 } else { 2 }
+        let formats = [1, 2, 3].into_iter();
+        formats.filter(|format| text.starts_with(&format!(r#"{{"format":{format},"#))).sum::<u32>()
     };
     let default = SettingsRecord::default;
     assert_eq!(format(default()), 1);
@@ -53,4 +54,7 @@ fn settings_that_an_older_version_would_drop_are_of_a_newer_format() {
     assert_eq!(format(SettingsRecord { scrub_period_s: 0, ..default() }), 2);
     assert_eq!(format(SettingsRecord { retire_slow: true, ..default() }), 2);
     assert_eq!(format(SettingsRecord { repair_share: RepairShare::VeryHigh, ..default() }), 2);
+    assert_eq!(format(SettingsRecord { cache_mode_ssd: CacheMode::Off, ..default() }), 3);
+    let both = SettingsRecord { retire_slow: true, cache_mode_hdd: CacheMode::ReadOnly, ..default() };
+    assert_eq!(format(both), 3);
 }

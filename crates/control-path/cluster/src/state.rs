@@ -18,8 +18,8 @@ use crate::copy_sets::SlabChunk;
 use crate::keys::{self, StateKey};
 use crate::membership::VolumeMembership;
 use crate::records::{
-    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, DriveState, MediaClass, NodeRecord,
-    Record, RoomRecord, StaleRecord, Stored, TombstoneRecord, VolumeNameRecord, VolumeRecord,
+    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, MediaClass,
+    NodeRecord, Record, RoomRecord, StaleRecord, Stored, TombstoneRecord, VolumeNameRecord, VolumeRecord,
     VolumeRoomRecord, VolumeState, WitnessRecord, damaged, decode, encode,
 };
 use crate::stamp::StateStamp;
@@ -322,6 +322,11 @@ impl<S: StateStore> ClusterState<S> {
         self.commit(transaction).await.map(drop)
     }
 
+    /// The cache drives of all nodes.
+    pub async fn cache_drives(&self) -> Result<BTreeMap<DriveId, Stored<DriveRecord>>, StateError> {
+        self.list(keys::CACHES).await
+    }
+
     /// Makes a drive part of the pool. One that is part of it already stays as it is. Refused with `DRIVE_REMOVED` if it
     /// was taken out of it: others have taken the places of all that is on it.
     pub async fn add_drive(
@@ -329,7 +334,8 @@ impl<S: StateStore> ClusterState<S> {
         drive: DriveId,
         record: DriveRecord,
     ) -> Result<Stored<DriveRecord>, StateError> {
-        let (key, tombstone) = (StateKey::Drive(drive).key(), StateKey::DriveTombstone(drive).key());
+        let key = StateKey::drive(drive, record.role).key();
+        let tombstone = StateKey::DriveTombstone(drive).key();
         let known = self.snapshot(&[Selection::key(&key), Selection::key(&tombstone)]).await?;
         if known.entry(1).is_some() {
             return Err(Error::new(
@@ -374,10 +380,11 @@ impl<S: StateStore> ClusterState<S> {
     pub async fn note_attach(
         &self,
         drive: DriveId,
+        role: DriveRole,
         node: NodeId,
         attach_number: u64,
     ) -> Result<Stored<DriveRecord>, StateError> {
-        let key = StateKey::Drive(drive);
+        let key = StateKey::drive(drive, role);
         let stored: Stored<DriveRecord> = self.get(&key).await?.ok_or_else(|| unknown_drive(drive))?;
         let known = stored.record.attach_number;
         if attach_number < known && !canary::is_planted(Bug::TrustOldImage) {
@@ -400,10 +407,11 @@ impl<S: StateStore> ClusterState<S> {
     pub async fn describe_drive(
         &self,
         drive: DriveId,
+        role: DriveRole,
         name: Option<&str>,
         media: Option<MediaClass>,
     ) -> Result<(), StateError> {
-        let key = StateKey::Drive(drive);
+        let key = StateKey::drive(drive, role);
         loop {
             let stored: Stored<DriveRecord> = self.get(&key).await?.ok_or_else(|| unknown_drive(drive))?;
             let mut record = stored.record.clone();
@@ -488,6 +496,23 @@ impl<S: StateStore> ClusterState<S> {
             .put(&StateKey::DriveTombstone(drive).key(), tombstone(name, now_unix_ms));
         // So that no promise that is made meanwhile counts on it.
         self.commit(room.promise(transaction)).await.map(drop)
+    }
+
+    /// Takes a cache drive out of the cluster. What it holds alone is given up: its node does without it from then on. It may
+    /// have been taken out before.
+    pub async fn remove_cache_drive(
+        &self,
+        drive: DriveId,
+        name: &str,
+        now_unix_ms: u64,
+    ) -> Result<(), StateError> {
+        let key = StateKey::CacheDrive(drive);
+        let Some(stored) = self.get::<DriveRecord>(&key).await? else { return Ok(()) };
+        let transaction = Transaction::new()
+            .expect(&key.key(), Expected::ModifiedAt(stored.revision))
+            .delete(&key.key())
+            .put(&StateKey::DriveTombstone(drive).key(), tombstone(name, now_unix_ms));
+        self.commit(transaction).await.map(drop)
     }
 
     /// The volume of a name.

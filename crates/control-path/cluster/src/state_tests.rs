@@ -5,6 +5,7 @@ use spandrel_shared::ClusterId;
 
 use super::*;
 use crate::generation_to_recover;
+use crate::records::DriveRole;
 use crate::store::Operation;
 use crate::test_cluster::{TestCluster, drive, drive_record, new_volume, node, owner, plan, volume};
 
@@ -56,15 +57,22 @@ fn an_old_image_of_a_drive_is_refused() {
     let state = cluster.state(1);
     cluster.platform.run(async move {
         let one = drive(1, 0);
-        let noted = state.note_attach(one, node(1), 5).await.unwrap();
+        let noted = state.note_attach(one, DriveRole::Capacity, node(1), 5).await.unwrap();
         assert_eq!(noted.record.attach_number, 5);
-        assert_eq!(state.note_attach(one, node(1), 5).await.unwrap(), noted, "again is no error");
-        let error = refused(state.note_attach(one, node(1), 4).await);
+        assert_eq!(
+            state.note_attach(one, DriveRole::Capacity, node(1), 5).await.unwrap(),
+            noted,
+            "again is no error"
+        );
+        let error = refused(state.note_attach(one, DriveRole::Capacity, node(1), 4).await);
         assert_eq!(error.code, "DRIVE_IS_OLD");
         assert!(error.why.contains("attached 4 times") && error.why.contains("seen 5"), "{error}");
-        let moved = state.note_attach(one, node(2), 6).await.unwrap();
+        let moved = state.note_attach(one, DriveRole::Capacity, node(2), 6).await.unwrap();
         assert_eq!(moved.record.node, node(2), "a drive may move to another node");
-        assert_eq!(refused(state.note_attach(drive(9, 9), node(1), 1).await).code, "DRIVE_UNKNOWN");
+        assert_eq!(
+            refused(state.note_attach(drive(9, 9), DriveRole::Capacity, node(1), 1).await).code,
+            "DRIVE_UNKNOWN"
+        );
     });
 }
 
@@ -179,7 +187,7 @@ fn a_restored_backup_counts_only_when_recovered() {
     let service = cluster.service.clone();
     cluster.platform.run(async move {
         let backup = service.backup();
-        state.note_attach(drive(1, 0), node(1), 5).await.unwrap();
+        state.note_attach(drive(1, 0), DriveRole::Capacity, node(1), 5).await.unwrap();
         let seen = state.stamp().await.unwrap().unwrap();
         service.restore(backup);
         let older = state.stamp().await.unwrap().unwrap();
@@ -209,7 +217,7 @@ fn a_state_is_newer_after_a_change_for_good_alone() {
         assert!(state.alive().await.unwrap().is_empty());
         assert!(revision().await > before.1, "the store itself has gone on");
         assert_eq!(stamp().await, before.0);
-        state.note_attach(drive(1, 0), node(1), 5).await.unwrap();
+        state.note_attach(drive(1, 0), DriveRole::Capacity, node(1), 5).await.unwrap();
         assert_eq!(stamp().await.revision(), revision().await);
         state.remove(&StateKey::Drive(drive(1, 0))).await.unwrap();
         assert_eq!(stamp().await.revision(), revision().await);
@@ -222,16 +230,16 @@ fn what_is_told_of_a_drive_stays_and_brings_no_removed_one_back() {
     let state = cluster.state(1);
     cluster.platform.run(async move {
         let one = drive(1, 0);
-        state.describe_drive(one, Some("n1/sda"), None).await.unwrap();
-        state.describe_drive(one, None, Some(crate::MediaClass::Ssd)).await.unwrap();
+        state.describe_drive(one, DriveRole::Capacity, Some("n1/sda"), None).await.unwrap();
+        state.describe_drive(one, DriveRole::Capacity, None, Some(crate::MediaClass::Ssd)).await.unwrap();
         let record = || async { state.get::<DriveRecord>(&StateKey::Drive(one)).await.unwrap() };
         let known = record().await.unwrap();
         let (name, media) = (known.record.name.as_deref(), known.record.media);
         assert_eq!((name, media), (Some("n1/sda"), Some(crate::MediaClass::Ssd)));
-        state.describe_drive(one, Some("n1/sda"), None).await.unwrap();
+        state.describe_drive(one, DriveRole::Capacity, Some("n1/sda"), None).await.unwrap();
         assert_eq!(record().await.unwrap().revision, known.revision, "nothing is new");
         state.remove_drive(one, "n1/sda", 7, false).await.unwrap();
-        let error = refused(state.describe_drive(one, Some("n1/sdb"), None).await);
+        let error = refused(state.describe_drive(one, DriveRole::Capacity, Some("n1/sdb"), None).await);
         assert_eq!((error.code.as_str(), record().await.is_none()), ("DRIVE_UNKNOWN", true));
     });
 }

@@ -26,12 +26,14 @@ use spandrel_shared::BLOCK_BYTES;
 use spandrel_shared::canary::{self, Bug};
 
 use crate::allocator::Run;
+use crate::cache_drive::CacheArea;
 use crate::commit::{Change, Waiter};
 use crate::error::StoreError;
 use crate::format::journal::{GROUP_BYTES_MAX, Record, record_bytes};
 use crate::format::map::{PageEntry, PagePointer, encode_leaf, encode_slab_root};
 use crate::format::root::{JournalPosition, Root, RootSlab, RootVolume};
 use crate::layout::Layout;
+use crate::media::Flushed;
 use crate::state::{SlabCopy, State};
 use crate::store::{Inner, PendingChanges};
 
@@ -295,6 +297,7 @@ async fn write_root<P: Platform>(inner: &Inner<P>, beginning: &Beginning) -> Res
             attach_number: inner.attach_number,
             state_revision: inner.state_revision.get(),
             journal: beginning.position,
+            binding: inner.media.area().map(CacheArea::binding),
             volumes: with_later_volumes(beginning.volumes.clone(), &state),
             slabs: state.slabs.iter().map(|(slot, slab)| to_root(slot, slab)).collect(),
         };
@@ -324,7 +327,7 @@ async fn write_root<P: Platform>(inner: &Inner<P>, beginning: &Beginning) -> Res
 
 /// Writes both copies of a root, when all that it names is durable.
 async fn write_twins<P: Platform>(inner: &Inner<P>, generation: u64, bytes: &[u8]) -> Result<(), StoreError> {
-    let layout = &inner.superblock.layout;
+    let layout = &inner.layout;
     let slot_bytes = layout.root_slot_blocks as usize * BLOCK_BYTES;
     assert!(bytes.len() <= slot_bytes, "a root of {} bytes in a slot of {slot_bytes}", bytes.len());
     flush(inner).await?;
@@ -364,7 +367,7 @@ fn to_root(slot: u32, slab: &SlabCopy) -> RootSlab {
 
 /// A flush that fails has lost what was written before, for whatever reason.
 async fn flush<P: Platform>(inner: &Inner<P>) -> Result<(), StoreError> {
-    inner.flush_drive().await.map_err(|error| StoreError::Failed(error.to_string()))
+    inner.flush_drive(Flushed::All).await.map_err(|error| StoreError::Failed(error.to_string()))
 }
 
 /// Map pages on their way to freshly allocated places.

@@ -1,6 +1,5 @@
 use std::rc::Rc;
 
-use spandrel_platform::Drive;
 use spandrel_platform_simulated::Random;
 use spandrel_shared::BLOCK_BYTES;
 
@@ -88,7 +87,7 @@ fn what_a_batch_of_pages_does_not_use_is_free_again() {
             assert_eq!(inner.statistics.borrow().map_bytes % BLOCK_BYTES as u64, 0);
             for (number, block) in (1..).zip(places) {
                 let buffer = inner.platform.buffers().take(BLOCK_BYTES);
-                let page = inner.drive.read(Layout::offset_of(block), buffer).await.expect("it was written");
+                let page = inner.media.read(Layout::offset_of(block), buffer).await.expect("it was written");
                 assert!(page.iter().all(|byte| *byte == number), "page {number} of {used}");
             }
         });

@@ -25,9 +25,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use spandrel_platform::sync::{OneshotReceiver, OneshotSender, oneshot};
+use spandrel_platform::sync::{OneshotReceiver, OneshotSender, Queue, oneshot};
 use spandrel_platform::{Buffer, DriveError, DriveErrorKind, DriveOperation, Platform};
-use spandrel_shared::{BLOCK_BYTES, Epoch, PAGE_BLOCKS, Version};
+use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::{BLOCK_BYTES, CopyId, Epoch, PAGE_BLOCKS, Version};
 
 use crate::allocator::Run;
 use crate::error::StoreError;
@@ -38,6 +39,7 @@ use crate::format::journal::{
 use crate::format::map::Mapping;
 use crate::format::root::JournalPosition;
 use crate::layout::Layout;
+use crate::media::Flushed;
 use crate::state::State;
 use crate::store::{Inner, PendingChanges};
 
@@ -50,6 +52,9 @@ const UNDO_RECORD_BYTES: usize = 32;
 
 /// Bytes of marks in one group at most, so that there is room for changes as well.
 const MARK_BYTES_MAX: usize = GROUP_BYTES_MAX / 2;
+
+/// Bytes of moves in one group, about: one more can begin below that.
+const MOVE_BYTES_MAX: usize = GROUP_BYTES_MAX / 8;
 
 /// Journal bytes that ordinary groups leave for one that takes back what lacked room.
 const UNDO_RESERVE_BYTES: u64 = 2 * GROUP_BYTES_MAX as u64;
@@ -68,11 +73,65 @@ pub(crate) struct Change {
     records: Vec<Record>,
     data: Vec<DataRun>,
     /// Whether its records name blocks that were allocated for it.
+    names_new_blocks: bool,
+    /// Whether what these will hold is written with its group.
     brings_data: bool,
+    /// Whether it moves blocks.
+    is_move: bool,
+    /// Which, and from where, until its group is made.
+    moves: Vec<MovedRun>,
     /// The epoch that the counters in `records` belong to.
     epoch: Option<(u32, Epoch)>,
     urgency: Urgency,
     done: Option<Waiter>,
+}
+
+/// Blocks of a slab that lie one behind the other, there and where they have been moved to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MovedRun {
+    pub(crate) slab_slot: u32,
+    pub(crate) copy: CopyId,
+    pub(crate) first: u32,
+    /// The first physical block that holds them now.
+    pub(crate) block: u32,
+    /// What they were mapped to when they were read.
+    pub(crate) former: Vec<Mapping>,
+}
+
+impl MovedRun {
+    pub(crate) fn to(&self) -> Run {
+        Run { first: self.block, count: self.former.len() as u32 }
+    }
+
+    /// What is said of those blocks that are still where they were read, and the places that were taken for the others.
+    fn still_there(&self, state: &State) -> (Vec<Record>, Vec<Run>) {
+        let slab = state.slabs.get(self.slab_slot).filter(|slab| slab.copy == self.copy);
+        let is_there = |(block, former): (u32, &Mapping)| {
+            slab.is_some_and(|slab| slab.mapping(block) == *former)
+                || canary::is_planted(Bug::DestageOverNewer)
+        };
+        let there: Vec<bool> = (self.first..).zip(&self.former).map(is_there).collect();
+        let (mut records, mut unneeded, mut done) = (Vec::new(), Vec::new(), 0);
+        for part in there.chunk_by(|one, other| one == other) {
+            let (at, count) = (done as u32, part.len() as u32);
+            let run = Run { first: self.block + at, count };
+            if part[0] && slab.is_some() {
+                let former = &self.former[done..done + part.len()];
+                records.push(Record::Heal(MappingRecord {
+                    slab_slot: self.slab_slot,
+                    first: self.first + at,
+                    counter: 0,
+                    block: run.first,
+                    former_block: former[0].block,
+                    checksums: former.iter().map(|mapping| mapping.checksum).collect(),
+                }));
+            } else {
+                unneeded.push(run);
+            }
+            done += part.len();
+        }
+        (records, unneeded)
+    }
 }
 
 /// What of the journal's last room a change may use, and what may come before it.
@@ -100,8 +159,22 @@ impl Waiter {
 
 impl Change {
     pub(crate) fn records(records: Vec<Record>) -> Self {
-        let urgency = Urgency::Ordinary;
-        Self { records, data: Vec::new(), brings_data: false, epoch: None, urgency, done: None }
+        Self {
+            records,
+            data: Vec::new(),
+            names_new_blocks: false,
+            brings_data: false,
+            is_move: false,
+            moves: Vec::new(),
+            epoch: None,
+            urgency: Urgency::Ordinary,
+            done: None,
+        }
+    }
+
+    /// A change that says where blocks have been moved to. What it says is settled when its group is made.
+    pub(crate) fn moving(moves: Vec<MovedRun>) -> Self {
+        Self { moves, is_move: true, names_new_blocks: true, ..Self::records(Vec::new()) }
     }
 
     /// A change that takes back what another one did, and then refuses that other one.
@@ -115,7 +188,12 @@ impl Change {
     }
 
     pub(crate) fn with_data(self, data: Vec<DataRun>) -> Self {
-        Self { data, brings_data: true, ..self }
+        Self { data, names_new_blocks: true, brings_data: true, ..self }
+    }
+
+    /// What the blocks that its records name will hold is durable already.
+    pub(crate) fn with_durable_data(self) -> Self {
+        Self { names_new_blocks: true, ..self }
     }
 
     pub(crate) fn in_epoch(mut self, volume_slot: u32, epoch: Epoch) -> Self {
@@ -142,7 +220,7 @@ impl Change {
 
     /// The blocks that were allocated for it.
     fn allocated(&self) -> impl Iterator<Item = Run> + '_ {
-        let records = if self.brings_data { &self.records[..] } else { &[] };
+        let records = if self.names_new_blocks { &self.records[..] } else { &[] };
         records.iter().filter_map(|record| match record {
             Record::Write(mapping) | Record::Heal(mapping) => Some(run_of(mapping)),
             _ => None,
@@ -228,6 +306,7 @@ impl JournalState {
         let sector = self.next.sector;
         self.head += u64::from(sectors);
         self.next.sector += sectors;
+        self.next.previous_sector = Some(sector);
         sector
     }
 }
@@ -236,7 +315,7 @@ impl JournalState {
 pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
     let mut pending = PendingChanges::new();
     loop {
-        if pending.is_empty() {
+        if pending.is_empty() && inner.moves.is_empty() {
             wait_for_work(&inner).await;
         }
         while let Some(change) = inner.queue.try_pop() {
@@ -244,6 +323,7 @@ pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
         }
         if let Some(failure) = inner.failure.borrow().clone() {
             pending.into_iter().for_each(|change| change.fail(failure.clone()));
+            std::iter::from_fn(|| inner.moves.try_pop()).for_each(|change| change.fail(failure.clone()));
             return;
         }
         // What undoes a group must follow it directly.
@@ -257,7 +337,9 @@ pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
                     inner.fail(StoreError::Failed(error.to_string()));
                 }
             }
-            None if !pending.is_empty() => wait_for_room(&inner, &mut pending).await,
+            None if !pending.is_empty() || !inner.moves.is_empty() => {
+                wait_for_room(&inner, &mut pending).await
+            }
             None => {}
         }
     }
@@ -270,6 +352,8 @@ async fn wait_for_work<P: Platform>(inner: &Inner<P>) {
         return;
     }
     let queued = std::pin::pin!(inner.queue.wait_not_empty());
+    let moving = std::pin::pin!(inner.moves.wait_not_empty());
+    let queued = futures_util::future::select(queued, moving);
     futures_util::future::select(queued, std::pin::pin!(notified)).await;
 }
 
@@ -293,13 +377,13 @@ impl OutgoingGroup {
 
 /// Takes as many changes as fit into one group. `None` if nothing waits or the journal has no room.
 fn build_group<P: Platform>(inner: &Inner<P>, pending: &mut PendingChanges) -> Option<OutgoingGroup> {
-    let layout = &inner.superblock.layout;
-    if pending.is_empty() || !has_room_for(inner, pending) {
+    let layout = &inner.layout;
+    if (pending.is_empty() && inner.moves.is_empty()) || !has_room_for(inner, pending) {
         return None;
     }
     let mut journal = inner.journal.borrow_mut();
     let before = journal.clone();
-    let changes = take_changes(&mut inner.state.borrow_mut(), pending);
+    let changes = take_changes(&mut inner.state.borrow_mut(), pending, &inner.moves);
     let length = GROUP_HEADER_BYTES + changes.iter().map(Change::journal_bytes).sum::<usize>();
     assert!(length <= GROUP_BYTES_MAX, "a group of {length} bytes could not be read back");
     let sector = journal.place(length, layout);
@@ -338,7 +422,7 @@ fn has_room_for<P: Platform>(inner: &Inner<P>, pending: &PendingChanges) -> bool
             (GROUP_BYTES_MAX.min(GROUP_HEADER_BYTES + bytes), 0)
         }
     };
-    inner.journal.borrow().has_room(bytes, &inner.superblock.layout, reserve_bytes)
+    inner.journal.borrow().has_room(bytes, &inner.layout, reserve_bytes)
 }
 
 /// Journal bytes that ordinary groups must not use: for a group that takes back the one before it,
@@ -351,10 +435,13 @@ fn reserve_bytes(state: &State) -> u64 {
 
 /// The next group's changes, each behind a record of its epoch where that is not the current one.
 /// Urgent ones have a group to themselves, so that they use no more room than was kept for them.
-fn take_changes(state: &mut State, pending: &mut PendingChanges) -> Vec<Change> {
+fn take_changes(state: &mut State, pending: &mut PendingChanges, moves: &Queue<Change>) -> Vec<Change> {
     let is_urgent = |change: &Change| change.urgency != Urgency::Ordinary;
     let urgent = pending.front().is_some_and(is_urgent);
     let mut changes = if urgent { Vec::new() } else { mark_changes(state) };
+    if !urgent {
+        changes.extend(take_moves(state, moves));
+    }
     let mut bytes = GROUP_HEADER_BYTES + changes.iter().map(Change::journal_bytes).sum::<usize>();
     let mut undo_bytes = 0;
     let mut epochs: Vec<(u32, Epoch)> = Vec::new();
@@ -372,6 +459,26 @@ fn take_changes(state: &mut State, pending: &mut PendingChanges) -> Vec<Change> 
         changes.extend(pending.pop_front());
     }
     changes
+}
+
+/// Changes that move blocks, with what they say by now. They come before whatever else changes blocks in the group, so they
+/// say it of what the state knows.
+fn take_moves(state: &mut State, moves: &Queue<Change>) -> Vec<Change> {
+    let mut taken = Vec::new();
+    let mut bytes = 0;
+    while bytes < MOVE_BYTES_MAX
+        && let Some(mut change) = moves.try_pop()
+    {
+        for run in std::mem::take(&mut change.moves) {
+            let (records, unneeded) = run.still_there(state);
+            change.records.extend(records);
+            let allocator = state.allocator.as_mut().expect("an attached store has its free blocks counted");
+            unneeded.into_iter().for_each(|run| allocator.free_now(run));
+        }
+        bytes += change.journal_bytes();
+        taken.push(change);
+    }
+    taken
 }
 
 /// The record that makes `epoch` the volume's epoch of counters, unless it is that already.
@@ -452,7 +559,10 @@ async fn write_group<P: Platform>(
     for change in group.changes {
         change.finish();
     }
-    if inner.journal.borrow().is_half_full(&inner.superblock.layout, reserve_bytes) {
+    if inner.layout.area_blocks > 0 {
+        inner.progress.notify_all();
+    }
+    if inner.journal.borrow().is_half_full(&inner.layout, reserve_bytes) {
         crate::checkpoint::wish(inner);
     }
     Ok(())
@@ -497,7 +607,7 @@ pub(crate) async fn close<P: Platform>(inner: &Inner<P>) -> Result<(), StoreErro
 
 /// Writes a group and its data at the same time, and flushes.
 async fn send_group<P: Platform>(inner: &Inner<P>, group: &mut OutgoingGroup) -> Result<Arrival, DriveError> {
-    let layout = &inner.superblock.layout;
+    let layout = &inner.layout;
     let mut data: Vec<DataRun> = group.changes.iter_mut().flat_map(|change| change.data.drain(..)).collect();
     count_bytes(inner, &data, group);
     let journal_offset = Layout::offset_of(layout.journal_first_block)
@@ -521,7 +631,9 @@ async fn send_group<P: Platform>(inner: &Inner<P>, group: &mut OutgoingGroup) ->
     if lacks_room(journal)? {
         return Ok(Arrival::Refused);
     }
-    inner.flush_drive().await?;
+    // Of a store that is bound to a cache drive, both the data and the journal are there: see `ahead` for what is not.
+    let media = if layout.area_blocks > 0 { Flushed::Area } else { Flushed::Capacity };
+    inner.flush_drive(media).await?;
     Ok(arrival)
 }
 
@@ -541,7 +653,7 @@ fn refuse_group<P: Platform>(inner: &Inner<P>, group: OutgoingGroup) -> Result<(
         return Err(DriveError {
             kind: DriveErrorKind::NoRoom,
             operation: DriveOperation::Write,
-            offset: Layout::offset_of(inner.superblock.layout.journal_first_block),
+            offset: Layout::offset_of(inner.layout.journal_first_block),
             detail: "no room to take a change back that lacked room".to_owned(),
         });
     }
@@ -553,8 +665,9 @@ fn refuse_group<P: Platform>(inner: &Inner<P>, group: OutgoingGroup) -> Result<(
 }
 
 /// Answers a change of which nothing was written, or nothing that counts.
-fn refuse<P: Platform>(inner: &Inner<P>, change: Change) {
-    inner.with_allocator(|allocator| change.allocated().for_each(|run| allocator.free_now(run)));
+pub(crate) fn refuse<P: Platform>(inner: &Inner<P>, change: Change) {
+    let moved = change.moves.iter().map(MovedRun::to);
+    inner.with_allocator(|allocator| change.allocated().chain(moved).for_each(|run| allocator.free_now(run)));
     change.fail(StoreError::NoRoom);
 }
 
@@ -565,7 +678,7 @@ fn run_of(mapping: &MappingRecord) -> Run {
 /// Makes durable records part of the state.
 fn apply(state: &mut State, change: &Change) {
     for record in &change.records {
-        if change.brings_data
+        if change.names_new_blocks
             && let Record::Write(mapping) | Record::Heal(mapping) = record
             && state.slabs.get(mapping.slab_slot).is_none()
             && let Some(allocator) = &mut state.allocator
@@ -574,7 +687,10 @@ fn apply(state: &mut State, change: &Change) {
             allocator.free_now(run_of(mapping));
             continue;
         }
-        state.apply(record);
+        match record {
+            Record::Heal(mapping) if change.is_move => state.apply_move(mapping),
+            _ => state.apply(record),
+        }
     }
 }
 
@@ -598,7 +714,7 @@ fn undo(state: &mut State, change: Change) -> Change {
 }
 
 /// Joins writes that lie behind each other: what was allocated together goes out together.
-fn merge(runs: Vec<DataRun>) -> Vec<(u32, Vec<Buffer>)> {
+pub(crate) fn merge(runs: Vec<DataRun>) -> Vec<(u32, Vec<Buffer>)> {
     let mut merged: Vec<(u32, Vec<Buffer>)> = Vec::new();
     let mut end = 0;
     for run in runs {
@@ -669,7 +785,8 @@ async fn wait_for_room<P: Platform>(inner: &Inner<P>, pending: &mut PendingChang
             let is_ordinary = |change: &Change| change.urgency == Urgency::Ordinary;
             let (refused, kept): (PendingChanges, _) = pending.drain(..).partition(is_ordinary);
             *pending = kept;
-            refused.into_iter().for_each(|change| refuse(inner, change));
+            let moves = std::iter::from_fn(|| inner.moves.try_pop());
+            refused.into_iter().chain(moves).for_each(|change| refuse(inner, change));
             return;
         }
         crate::checkpoint::wish(inner);

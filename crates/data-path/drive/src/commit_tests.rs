@@ -41,7 +41,7 @@ fn layout() -> Layout {
 
 /// A journal in which the next group stands at `sector`, as after an attach.
 fn journal_at(sector: u32, used_sectors: u64) -> JournalState {
-    let next = JournalPosition { sector, lap: 3, sequence: 7, previous_checksum: 0 };
+    let next = JournalPosition { sector, lap: 3, sequence: 7, previous_checksum: 0, previous_sector: None };
     JournalState::new(next, used_sectors, 1)
 }
 
@@ -95,7 +95,7 @@ fn half_of_what_ordinary_groups_may_use_makes_it_time_for_a_checkpoint() {
 fn taken(changes: Vec<Change>) -> usize {
     let count = changes.len();
     let mut pending: PendingChanges = changes.into();
-    let taken = take_changes(&mut State::new(small_slabs()), &mut pending);
+    let taken = take_changes(&mut State::new(small_slabs()), &mut pending, &Queue::new());
     assert_eq!(taken.len() + pending.len(), count);
     taken.len()
 }

@@ -9,6 +9,7 @@ use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
 use spandrel_shared::BLOCK_BYTES;
 
 use crate::layout::Layout;
+use crate::media::Media;
 
 /// Reads `length` bytes from `offset` on. The inner error is that of a place that cannot be read, on a drive that
 /// works.
@@ -18,7 +19,7 @@ use crate::layout::Layout;
 /// The drive reads nothing: it has failed.
 pub(crate) async fn read_place<P: Platform>(
     platform: &P,
-    drive: &P::Drive,
+    drive: &Media<P::Drive>,
     layout: &Layout,
     offset: u64,
     length: usize,
@@ -27,7 +28,17 @@ pub(crate) async fn read_place<P: Platform>(
     if let Ok(bytes) = read().await {
         return Ok(Ok(bytes));
     }
-    check_drive_reads(platform, drive, layout).await?;
+    match drive.area().filter(|_| offset >= Layout::offset_of(layout.size_blocks)) {
+        Some(area) => {
+            let cache = area.drive();
+            let last = (cache.geometry().size_bytes / BLOCK_BYTES as u64).saturating_sub(1);
+            check_drive_reads(platform, cache, last * BLOCK_BYTES as u64).await?;
+        }
+        None => {
+            let last = Layout::offset_of(layout.data_end_block());
+            check_drive_reads(platform, drive.capacity(), last).await?;
+        }
+    }
     Ok(read().await)
 }
 
@@ -35,11 +46,11 @@ pub(crate) async fn read_place<P: Platform>(
 async fn check_drive_reads<P: Platform>(
     platform: &P,
     drive: &P::Drive,
-    layout: &Layout,
+    last_offset: u64,
 ) -> Result<(), DriveError> {
-    let read = |block| drive.read(Layout::offset_of(block), platform.buffers().take(BLOCK_BYTES));
+    let read = |offset| drive.read(offset, platform.buffers().take(BLOCK_BYTES));
     if read(0).await.is_err() {
-        read(layout.data_end_block()).await?;
+        read(last_offset).await?;
     }
     Ok(())
 }

@@ -58,6 +58,8 @@ pub enum AttachError {
         /// By what the caller knows.
         known: u64,
     },
+    /// The drive is bound to a cache drive, or to none, other than the caller says.
+    Cache(String),
     /// What stands on the drive is damaged beyond what the store can start from.
     Damaged(String),
     /// The drive itself failed.
@@ -90,6 +92,7 @@ impl fmt::Display for AttachError {
             AttachError::WrongIdentity(detail)
             | AttachError::Newer(detail)
             | AttachError::Size(detail)
+            | AttachError::Cache(detail)
             | AttachError::Damaged(detail) => formatter.write_str(detail),
             AttachError::Old { found, known } => write!(
                 formatter,

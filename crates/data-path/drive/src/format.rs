@@ -17,6 +17,7 @@
 //!
 //! Constants here are pinned by tests: a change makes existing drives unreadable.
 
+pub mod cache;
 pub mod journal;
 pub mod map;
 pub mod root;

@@ -10,7 +10,7 @@
 //!   drive was not in use yet, and they mean nothing. Unless a group names a newer root than the
 //!   one that was found: then that one is lost.
 
-use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
+use spandrel_platform::{BufferMut, DriveError, Platform};
 use spandrel_shared::{BLOCK_BYTES, DriveId};
 
 use crate::drive_check::read_place;
@@ -19,6 +19,7 @@ use crate::format::journal::{
 };
 use crate::format::root::{JournalPosition, Root};
 use crate::layout::Layout;
+use crate::media::Media;
 
 /// Bytes that are read at a time: many groups.
 const WINDOW_BYTES: usize = 1 << 20;
@@ -30,7 +31,7 @@ const GAP_SEARCH_BYTES: usize = 4 << 20;
 /// A walk along the journal.
 pub struct JournalReader<'a, P: Platform> {
     platform: &'a P,
-    drive: &'a P::Drive,
+    media: &'a Media<P::Drive>,
     layout: Layout,
     origin: Origin,
     position: JournalPosition,
@@ -89,11 +90,11 @@ impl Origin {
 
 impl<'a, P: Platform> JournalReader<'a, P> {
     /// A walk from the position that `root` names.
-    pub fn new(platform: &'a P, drive: &'a P::Drive, layout: Layout, root: &Root) -> Self {
+    pub fn new(platform: &'a P, media: &'a Media<P::Drive>, layout: Layout, root: &Root) -> Self {
         let origin =
             Origin { drive: root.drive, attach_number: root.attach_number, root_generation: root.generation };
         let position = root.journal;
-        Self { platform, drive, layout, origin, position, used_sectors: 0, window: None }
+        Self { platform, media, layout, origin, position, used_sectors: 0, window: None }
     }
 
     /// Where the next group stands, or will stand.
@@ -166,8 +167,28 @@ impl<'a, P: Platform> JournalReader<'a, P> {
         Ok(behind)
     }
 
+    /// Whether the group before the place where the walk begins still stands there, if its place is known: a journal of
+    /// which it is no part is not the one that the root goes on with. `None` if its place cannot be read.
+    pub async fn is_continued(&mut self) -> Result<Option<bool>, DriveError> {
+        let JournalPosition { sequence, previous_checksum, previous_sector, .. } = self.position;
+        let Some(sector) = previous_sector else { return Ok(Some(true)) };
+        if sector >= self.layout.journal_sectors() {
+            return Ok(Some(false));
+        }
+        Ok(match self.group_at(sector).await? {
+            Found::Group(group) => {
+                Some(group.header.sequence + 1 == sequence && group.checksum == previous_checksum)
+            }
+            Found::Nothing => Some(false),
+            Found::Unreadable => None,
+        })
+    }
+
     /// Moves on behind what shows a gap.
     pub fn skip(&mut self, behind: &Behind) {
+        if behind.gap {
+            self.position.previous_sector = None;
+        }
         let journal_sectors = self.layout.journal_sectors();
         self.used_sectors += u64::from(behind.sectors);
         self.position.sequence = self.position.sequence.max(behind.sequence + 1);
@@ -194,6 +215,7 @@ impl<'a, P: Platform> JournalReader<'a, P> {
             sector: sector + sectors,
             lap,
             previous_checksum: group.checksum,
+            previous_sector: Some(sector),
         };
     }
 
@@ -240,14 +262,14 @@ impl<'a, P: Platform> JournalReader<'a, P> {
         let offset = Layout::offset_of(self.layout.journal_first_block)
             + u64::from(sector) * u64::from(self.layout.sector_bytes);
         let buffers = self.platform.buffers();
-        if let Ok(bytes) = self.drive.read(offset, buffers.take(length)).await {
+        if let Ok(bytes) = self.media.read(offset, buffers.take(length)).await {
             return Ok(Window { first_sector: sector, bytes, unreadable: Vec::new() });
         }
         let mut bytes = buffers.take_zeroed(length);
         let mut unreadable = Vec::new();
         for (block, into) in bytes.chunks_mut(BLOCK_BYTES).enumerate() {
             let place = offset + (block * BLOCK_BYTES) as u64;
-            match read_place(self.platform, self.drive, &self.layout, place, into.len()).await? {
+            match read_place(self.platform, self.media, &self.layout, place, into.len()).await? {
                 Ok(read) => into.copy_from_slice(&read),
                 Err(error) => {
                     tracing::warn!(drive = %self.origin.drive, "{error}");

@@ -2,7 +2,7 @@ use spandrel_platform_simulated::{DriveImage, OpenDrive, Repeat, SimulatedPlatfo
 
 use super::*;
 use crate::format::journal::{GroupWriter, Record};
-use crate::test_support::machine::{Machine, open};
+use crate::test_support::machine::{Machine, capacity, open};
 use crate::test_support::{drive_config, format_options, small_slabs};
 
 const DRIVE_MIB: u64 = 12;
@@ -32,7 +32,13 @@ struct Place {
 impl Ring {
     fn new() -> Self {
         let layout = Layout::for_drive(DRIVE_MIB << 20, SECTOR_BYTES as u32, small_slabs()).unwrap();
-        let next = JournalPosition { sequence: 100, sector: 0, lap: 0, previous_checksum: 77 };
+        let next = JournalPosition {
+            sequence: 100,
+            sector: 0,
+            lap: 0,
+            previous_checksum: 77,
+            previous_sector: None,
+        };
         let image = DriveImage::new(DRIVE_MIB << 20);
         let drive = format_options().drive;
         Self { image, layout, next, attach_number: ATTACH, root_generation: GENERATION, drive }
@@ -46,6 +52,7 @@ impl Ring {
             attach_number: ATTACH,
             state_revision: 0,
             journal: self.next,
+            binding: None,
             volumes: Vec::new(),
             slabs: Vec::new(),
         }
@@ -75,6 +82,7 @@ impl Ring {
         self.next.sequence += 1;
         self.next.sector += sectors;
         self.next.previous_checksum = checksum;
+        self.next.previous_sector = Some(place.sector);
         place
     }
 
@@ -130,7 +138,8 @@ struct Walk {
 }
 
 async fn walk(platform: &SimulatedPlatform, drive: &OpenDrive, layout: Layout, root: &Root) -> Walk {
-    let mut reader = JournalReader::new(platform, drive, layout, root);
+    let media = capacity(platform, drive, &layout);
+    let mut reader = JournalReader::new(platform, &media, layout, root);
     let mut sequences = Vec::new();
     while let Some(group) = reader.next().await.unwrap() {
         let slot = group.header.sequence as u32;
@@ -358,9 +367,9 @@ fn the_next_group_stands_here_or_at_the_start_if_the_longest_one_finds_no_room_h
     let ring = Ring::new();
     let (layout, root) = (ring.layout, ring.root());
     Machine::with_image(1, drive_config(DRIVE_MIB), ring.image).run(move |platform| async move {
-        let drive = open(&platform).await;
+        let media = capacity(&platform, &open(&platform).await, &layout);
         for (sector_bytes, sector, places) in cases {
-            let mut reader = JournalReader::new(&platform, &drive, Layout { sector_bytes, ..layout }, &root);
+            let mut reader = JournalReader::new(&platform, &media, Layout { sector_bytes, ..layout }, &root);
             reader.position = JournalPosition { sector, lap: 5, ..root.journal };
             assert_eq!(reader.next_places(), places, "sector {sector} of {sector_bytes} bytes");
         }
@@ -380,10 +389,10 @@ fn the_journal_goes_on_behind_a_gap_also_over_the_end_of_the_ring() {
     let ring = Ring::new();
     let (layout, root) = (ring.layout, ring.root());
     Machine::with_image(1, drive_config(DRIVE_MIB), ring.image).run(move |platform| async move {
-        let drive = open(&platform).await;
+        let media = capacity(&platform, &open(&platform).await, &layout);
         for (from, sectors, (sector, lap)) in cases {
             for (shown, sequence) in [(0, 100), (99, 100), (100, 101), (107, 108)] {
-                let mut reader = JournalReader::new(&platform, &drive, layout, &root);
+                let mut reader = JournalReader::new(&platform, &media, layout, &root);
                 reader.position = JournalPosition { sector: from, lap: 5, ..root.journal };
                 reader.used_sectors = 300;
                 reader.skip(&Behind { sectors, sequence: shown, ..Behind::default() });
@@ -442,9 +451,9 @@ fn a_drive_that_answers_no_read_is_no_gap_but_a_failure() {
     let machine = Machine::with_image(1, drive_config(DRIVE_MIB), ring.image);
     let dying = machine.drive.clone();
     machine.run(move |platform| async move {
-        let drive = open(&platform).await;
+        let media = capacity(&platform, &open(&platform).await, &layout);
         dying.die();
-        let mut reader = JournalReader::new(&platform, &drive, layout, &root);
+        let mut reader = JournalReader::new(&platform, &media, layout, &root);
         assert!(reader.next().await.is_err());
         assert!(reader.look_behind().await.is_err());
     });

@@ -49,6 +49,9 @@ pub struct Layout {
     pub journal_blocks: u32,
     /// The first block for data and map pages; the last block of the drive ends them.
     pub data_first_block: u32,
+    /// Blocks of the area on a cache drive to which the drive is bound; zero if it is not. They are numbered behind those of
+    /// the drive: the journal comes first, then data blocks.
+    pub area_blocks: u32,
 }
 
 impl Layout {
@@ -72,8 +75,34 @@ impl Layout {
             journal_first_block,
             journal_blocks,
             data_first_block,
+            area_blocks: 0,
         };
         (layout.is_consistent() && layout.promised_slabs() > 0).then_some(layout)
+    }
+
+    /// The same for a drive that is bound to an area of so many blocks, on a cache drive of this sector size; `None` if that
+    /// holds no data beside the journal. What cannot be numbered is not used.
+    pub fn with_area(&self, area_blocks: u64, sector_bytes: u32) -> Option<Self> {
+        let numbers_left = SIZE_BLOCKS_MAX - u64::from(self.size_blocks);
+        let area_blocks = area_blocks.min(numbers_left) as u32;
+        let sector_bytes = self.sector_bytes.max(sector_bytes);
+        let bound = Self { journal_first_block: self.size_blocks, sector_bytes, area_blocks, ..*self };
+        (area_blocks > self.journal_blocks).then_some(bound)
+    }
+
+    /// The first data block of the area.
+    pub fn area_first_block(&self) -> u32 {
+        self.size_blocks + self.journal_blocks
+    }
+
+    /// The block behind the last one of the area.
+    pub fn area_end_block(&self) -> u32 {
+        self.size_blocks + self.area_blocks
+    }
+
+    /// Whether a physical block is a data block of the area.
+    pub fn is_in_area(&self, block: u32) -> bool {
+        self.area_blocks > 0 && (self.area_first_block()..self.area_end_block()).contains(&block)
     }
 
     /// Whether the parts lie behind each other within the drive.

@@ -64,6 +64,7 @@ fn the_places_of_a_small_drive_are_these() {
         journal_first_block: 5,
         journal_blocks: 256,
         data_first_block: 261,
+        area_blocks: 0,
     };
     assert_eq!(layout, places);
     // A slab has two leaves and a root page, each of which may be there twice.

@@ -5,20 +5,30 @@
 //! map in memory changes and the write is answered. So no crash can tear a block, and nothing is
 //! written twice. Now and then a checkpoint writes the changed parts of the maps.
 //!
+//! Where a drive is bound to a cache drive, an area of that one is part of the same store: its journal stands there, and what
+//! clients write goes there first, to be moved later. See `media`, `cache_drive`, `cache_policy` and `destage`.
+//!
 //! Reading order: `format` (what stands on the drive), `layout` (where),
 //! `state` (what is held in memory and how a record changes it), `store` (requests), `commit`
 //! (how they become durable), `read`, `checkpoint`, `recovery`.
 
+mod ahead;
 mod allocator;
+mod cache_drive;
+mod cache_policy;
 mod checkpoint;
 mod commit;
+mod destage;
 mod drive_check;
 mod error;
 mod foreign;
 pub mod format;
 mod journal_reader;
 pub mod layout;
+mod media;
 mod read;
+mod read_cache;
+mod read_index;
 mod recovery;
 mod slot_table;
 mod state;
@@ -30,12 +40,15 @@ mod store;
 mod test_support;
 mod volume_state;
 
+pub use cache_drive::{CacheArea, CacheDrive, CacheFormatOptions};
+pub use cache_policy::CacheUse;
 pub use error::{AttachError, StoreError};
+pub use format::cache::{Binding, CacheLayout, CacheSuperblock};
 pub use format::root::SlabLayout;
 pub use format::superblock::Superblock;
 pub use layout::Layout;
 pub use read::ReadPart;
-pub use recovery::{AttachReport, DriveIdentity, FormatOptions, UnprovenCopy};
+pub use recovery::{AttachReport, CacheChoice, DriveIdentity, FormatOptions, UnprovenCopy};
 pub use state::ListedWrite;
 pub use statistics::StoreStatistics;
 pub use store::{

@@ -1,23 +1,37 @@
 //! Reading blocks and checking them, for users and for the scrub.
 //!
+//! A block stands where its mapping says. If there is a copy of it on a cache drive, users are given that (see `read_cache`);
+//! the scrub is not, as it asks how the block itself is.
+//!
 //! Invariants:
 //! - No byte leaves the store whose block did not match its checksum.
 //! - A physical block is not reused while a read looks at it (see `allocator`).
 
 use futures_util::future::join_all;
-use spandrel_platform::{Buffer, Drive, Platform};
+use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::BLOCK_BYTES;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::checksum::BlockChecksum;
 
+use crate::allocator::Run;
 use crate::drive_check::read_place;
 use crate::error::StoreError;
 use crate::format::map::Mapping;
 use crate::layout::Layout;
+use crate::read_cache::Piece;
 use crate::store::{DamagedBlock, DriveStore, Inner, SlabSlot};
 
 /// The longest single read from the drive, in blocks: 1 MiB.
 const READ_BLOCKS_MAX: u32 = 256;
+
+/// Where a block is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// Where the map says.
+    Mapped,
+    /// From a copy on the cache drive, if there is one; if not, one is made.
+    Nearest,
+}
 
 /// A stretch of what was read.
 #[derive(Clone, Debug)]
@@ -52,6 +66,7 @@ impl ReadPart {
 /// Blocks that lie behind each other in the slab and are alike: all holes, all lost, or all at
 /// consecutive places on the drive.
 struct Stretch {
+    slab_slot: u32,
     first: u32,
     start: Mapping,
     checksums: Vec<u32>,
@@ -61,7 +76,20 @@ struct Stretch {
 impl<P: Platform> DriveStore<P> {
     /// Reads `count` blocks of a slab from `first` on. The parts are in order and are exactly that.
     pub async fn read(&self, slot: SlabSlot, first: u32, count: u32) -> Result<Vec<ReadPart>, StoreError> {
-        let parts = self.inner.read_parts(slot, first, count).await?;
+        let source = if self.inner.cache.mode().caches_reads() { Source::Nearest } else { Source::Mapped };
+        let parts = self.inner.read_parts(slot, first, count, source).await?;
+        self.inner.statistics.borrow_mut().blocks_read += u64::from(count);
+        Ok(parts)
+    }
+
+    /// The same of what stands where the map says, whatever copies there are of it: for comparisons and checks.
+    pub async fn read_mapped(
+        &self,
+        slot: SlabSlot,
+        first: u32,
+        count: u32,
+    ) -> Result<Vec<ReadPart>, StoreError> {
+        let parts = self.inner.read_parts(slot, first, count, Source::Mapped).await?;
         self.inner.statistics.borrow_mut().blocks_read += u64::from(count);
         Ok(parts)
     }
@@ -80,7 +108,7 @@ impl<P: Platform> DriveStore<P> {
         // Piece by piece, so that no block is kept from being reused for long.
         while done < count {
             let length = (count - done).min(READ_BLOCKS_MAX);
-            let parts = self.inner.read_parts(slot, first + done, length).await?;
+            let parts = self.inner.read_parts(slot, first + done, length, Source::Mapped).await?;
             damaged.extend(parts.into_iter().filter_map(|part| match part {
                 ReadPart::Damaged(block) => Some(block),
                 _ => None,
@@ -92,21 +120,27 @@ impl<P: Platform> DriveStore<P> {
 }
 
 impl<P: Platform> Inner<P> {
-    async fn read_parts(&self, slot: SlabSlot, first: u32, count: u32) -> Result<Vec<ReadPart>, StoreError> {
+    async fn read_parts(
+        &self,
+        slot: SlabSlot,
+        first: u32,
+        count: u32,
+        source: Source,
+    ) -> Result<Vec<ReadPart>, StoreError> {
         self.check()?;
         let (stretches, checksum) = self.look_up(slot, first, count)?;
         let _read = OpenRead::begin(self);
         let mut parts = Vec::with_capacity(stretches.len());
         if let [_] = stretches[..] {
             for stretch in stretches {
-                self.read_stretch(stretch, checksum, &mut parts).await?;
+                self.read_stretch(stretch, checksum, source, &mut parts).await?;
             }
             return Ok(parts);
         }
         // All at the same time: blocks that were written at random lie apart.
         let reads = stretches.into_iter().map(|stretch| async {
             let mut parts = Vec::with_capacity(1);
-            self.read_stretch(stretch, checksum, &mut parts).await?;
+            self.read_stretch(stretch, checksum, source, &mut parts).await?;
             Ok(parts)
         });
         for read in join_all(reads).await {
@@ -119,6 +153,7 @@ impl<P: Platform> Inner<P> {
         &self,
         stretch: Stretch,
         checksum: BlockChecksum,
+        source: Source,
         parts: &mut Vec<ReadPart>,
     ) -> Result<(), StoreError> {
         match stretch.start {
@@ -129,7 +164,8 @@ impl<P: Platform> Inner<P> {
                     .map(|block| ReadPart::Damaged(DamagedBlock { block, mapping: Mapping::UNKNOWN }));
                 parts.extend(lost);
             }
-            _ => self.read_data(stretch, checksum, parts).await?,
+            _ if self.layout.area_blocks == 0 => self.read_data(&stretch, checksum, parts).await?,
+            _ => self.read_cached(&stretch, checksum, source, parts).await?,
         }
         Ok(())
     }
@@ -157,30 +193,96 @@ impl<P: Platform> Inner<P> {
                 continue;
             }
             let checksums = vec![mapping.checksum];
-            stretches.push(Stretch { first: block, start: mapping, checksums, count: 1 });
+            stretches.push(Stretch { slab_slot: slot.0, first: block, start: mapping, checksums, count: 1 });
         }
         Ok((stretches, BlockChecksum::new(volume.volume, slab.slab)))
+    }
+
+    /// Reads consecutive physical blocks of a drive that is bound to a cache drive.
+    async fn read_cached(
+        &self,
+        stretch: &Stretch,
+        checksum: BlockChecksum,
+        source: Source,
+        parts: &mut Vec<ReadPart>,
+    ) -> Result<(), StoreError> {
+        let is_in_area = self.state.borrow().area.holds(stretch.start);
+        if is_in_area || source == Source::Mapped {
+            self.count_reads(stretch.count, is_in_area);
+            return self.read_data(stretch, checksum, parts).await;
+        }
+        let pieces = self.pieces(Run { first: stretch.start.block, count: stretch.count });
+        // All at the same time: a long read asks both drives.
+        let reads = pieces.into_iter().map(|piece| async move {
+            let part = stretch.part(piece.run.first - stretch.start.block, piece.run.count);
+            let mut parts = Vec::with_capacity(1);
+            self.read_piece(&part, piece, checksum, &mut parts).await?;
+            Ok(parts)
+        });
+        for read in join_all(reads).await {
+            parts.extend(read?);
+        }
+        Ok(())
+    }
+
+    /// Reads blocks that all have copies, or none of them has.
+    async fn read_piece(
+        &self,
+        stretch: &Stretch,
+        piece: Piece,
+        checksum: BlockChecksum,
+        parts: &mut Vec<ReadPart>,
+    ) -> Result<(), StoreError> {
+        if let Some(place) = piece.place {
+            let data = self.read_blocks(place, stretch.count).await;
+            if let Some(data) = data.filter(|data| stretch.matches(data, checksum)) {
+                self.count_reads(stretch.count, true);
+                parts.extend(stretch.data_part(&data, 0, stretch.count));
+                return Ok(());
+            }
+            self.drop_copies(piece.run);
+        }
+        self.count_reads(stretch.count, false);
+        self.read_data(stretch, checksum, parts).await?;
+        if let [ReadPart::Data { data, checksums }] = &parts[..]
+            && checksums.len() == stretch.count as usize
+            && self.is_still_mapped(stretch)
+        {
+            self.keep_copies(stretch.start.block, data);
+        }
+        Ok(())
+    }
+
+    /// Whether blocks are where they were when the read began. Their places are not used for others before it ends.
+    fn is_still_mapped(&self, stretch: &Stretch) -> bool {
+        let state = self.state.borrow();
+        let is_there = |index| {
+            let slab = state.slabs.get(stretch.slab_slot)?;
+            Some(slab.mapping(stretch.first + index) == stretch.mapping(index))
+        };
+        (0..stretch.count).all(|index| is_there(index) == Some(true))
+    }
+
+    fn count_reads(&self, count: u32, is_hit: bool) {
+        let mut statistics = self.statistics.borrow_mut();
+        let counter = if is_hit { &mut statistics.cache_hits } else { &mut statistics.cache_misses };
+        *counter += u64::from(count);
     }
 
     /// Reads consecutive physical blocks with one read; if that fails, block by block, so that
     /// one bad sector costs one block.
     async fn read_data(
         &self,
-        stretch: Stretch,
+        stretch: &Stretch,
         checksum: BlockChecksum,
         parts: &mut Vec<ReadPart>,
     ) -> Result<(), StoreError> {
         if let Some(data) = self.read_blocks(stretch.start.block, stretch.count).await {
-            self.check_blocks(&stretch, &data, checksum, parts);
+            self.check_blocks(stretch, &data, checksum, parts);
             return Ok(());
         }
         for index in 0..stretch.count {
-            let single = Stretch {
-                first: stretch.first + index,
-                start: stretch.mapping(index),
-                checksums: vec![stretch.checksums[index as usize]],
-                count: 1,
-            };
+            let single = stretch.part(index, 1);
             match self.read_block(single.start.block).await? {
                 Some(data) => self.check_blocks(&single, &data, checksum, parts),
                 None => parts.push(self.damaged(&single, 0)),
@@ -189,11 +291,11 @@ impl<P: Platform> Inner<P> {
         Ok(())
     }
 
-    async fn read_blocks(&self, block: u32, count: u32) -> Option<Buffer> {
+    pub(crate) async fn read_blocks(&self, block: u32, count: u32) -> Option<Buffer> {
         self.statistics.borrow_mut().reads += 1;
         let buffer = self.platform.buffers().take(count as usize * BLOCK_BYTES);
         let operation = self.load.begin_read();
-        let outcome = self.drive.read(Layout::offset_of(block), buffer).await;
+        let outcome = self.media.read(Layout::offset_of(block), buffer).await;
         operation.done(u64::from(count) * BLOCK_BYTES as u64);
         match outcome {
             Ok(buffer) => Some(buffer.freeze()),
@@ -209,8 +311,8 @@ impl<P: Platform> Inner<P> {
         self.check()?;
         self.statistics.borrow_mut().reads += 1;
         let offset = Layout::offset_of(block);
-        let layout = &self.superblock.layout;
-        match read_place(&self.platform, &self.drive, layout, offset, BLOCK_BYTES).await {
+        let layout = &self.layout;
+        match read_place(&self.platform, &self.media, layout, offset, BLOCK_BYTES).await {
             Ok(Ok(data)) => Ok(Some(data.freeze())),
             // Unless the drive has failed meanwhile.
             Ok(Err(_)) => self.check().map(|()| None),
@@ -262,6 +364,23 @@ impl Stretch {
                     && self.count < READ_BLOCKS_MAX
             }
         }
+    }
+
+    /// `count` of its blocks from `index` on.
+    fn part(&self, index: u32, count: u32) -> Self {
+        Self {
+            slab_slot: self.slab_slot,
+            first: self.first + index,
+            start: self.mapping(index),
+            checksums: self.checksums[index as usize..(index + count) as usize].to_vec(),
+            count,
+        }
+    }
+
+    /// Whether all blocks are what their checksums say.
+    fn matches(&self, data: &Buffer, checksum: BlockChecksum) -> bool {
+        let blocks = (self.first..).zip(data.chunks_exact(BLOCK_BYTES)).zip(&self.checksums);
+        blocks.into_iter().all(|((block, bytes), expected)| checksum.of(block, bytes) == *expected)
     }
 
     fn mapping(&self, index: u32) -> Mapping {

@@ -19,6 +19,11 @@
 //! from nothing. What is unreadable is damaged as well; but a drive that answers nothing any more has failed,
 //! and the recovery ends there: nothing is written down of what it may hold whole (see `drive_check`).
 //!
+//! Where the drive is bound to a cache drive, the journal stands in its area there, and maps lead to blocks of it. If that drive
+//! is lost, so is what was written behind the root, and each block that a leaf names in the area: copies are proven up to
+//! the marks of the root then, as with a damaged journal. Whether the area is the one that the root was written with is
+//! told by the binding's number and by the group before the root's position, which must still stand there.
+//!
 //! What a copy is proven for stands in the root from then on: the next recovery finds
 //! nothing damaged any more, and the copy still lacks what was lost, until a resync has made it whole.
 
@@ -33,18 +38,23 @@ use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, Load, NodeId, PAGE_BLOCKS, SlabGeometry, Version};
 
+use crate::ahead::AheadWrites;
 use crate::allocator::Allocator;
+use crate::cache_drive::CacheArea;
+use crate::cache_policy::CachePolicy;
 use crate::commit::JournalState;
 use crate::drive_check::read_place;
 use crate::error::AttachError;
 use crate::foreign;
 use crate::format::FormatError;
+use crate::format::cache::Binding;
 use crate::format::journal::{Group, MappingRecord, Record, SlabAdd};
 use crate::format::map::{Leaf, Mapping, PageEntry, PagePointer, decode_leaf, decode_slab_root};
 use crate::format::root::{JournalPosition, Root, RootSlab};
 use crate::format::superblock::Superblock;
 use crate::journal_reader::JournalReader;
 use crate::layout::{Layout, ROOT_SLOTS};
+use crate::media::{Flushed, Media};
 use crate::state::{Page, State};
 use crate::statistics::StoreStatistics;
 use crate::store::{DriveStore, Inner, SlabSlot};
@@ -73,11 +83,31 @@ pub struct DriveIdentity {
     pub superblock: Superblock,
     /// The newest revision of the cluster state that it has seen; zero if no root of it can be read.
     pub state_revision: u64,
+    /// The area of a cache drive that it is bound to. The error says that no root can be read, so that it is not known.
+    pub binding: Result<Option<Binding>, String>,
+}
+
+/// The cache drive with which a drive is attached.
+#[derive(Clone)]
+pub enum CacheChoice<D> {
+    /// None. A drive that is bound to one is refused.
+    None,
+    /// This area: the one that the drive is bound to or, if it is bound to none, a new one.
+    Bound(CacheArea<D>),
+    /// The area that the drive is bound to, for the last time: nothing of it is named any more.
+    Unbind(CacheArea<D>),
+    /// The same, and a new one that it goes on with.
+    Move(CacheArea<D>, CacheArea<D>),
+    /// The area that the drive is bound to is lost: the drive goes on with what it holds itself, and with a new area if there
+    /// is one. A drive that is bound to none is attached all the same.
+    Lost(Option<CacheArea<D>>),
 }
 
 /// What an attach found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachReport {
+    /// Whether the drive was attached without the area that it was bound to.
+    pub area_lost: bool,
     /// Journal groups that were replayed.
     pub groups_replayed: u64,
     /// Blocks whose last write is in doubt: their former content was kept.
@@ -126,7 +156,14 @@ impl<P: Platform> DriveStore<P> {
             generation: 1,
             attach_number: 0,
             state_revision: 0,
-            journal: JournalPosition { sequence: 1, sector: 0, lap: 0, previous_checksum: 0 },
+            journal: JournalPosition {
+                sequence: 1,
+                sector: 0,
+                lap: 0,
+                previous_checksum: 0,
+                previous_sector: None,
+            },
+            binding: None,
             volumes: Vec::new(),
             slabs: Vec::new(),
         };
@@ -146,12 +183,13 @@ impl<P: Platform> DriveStore<P> {
     /// Reads who a drive is and what it has seen, without changing anything.
     pub async fn identify(platform: &P, drive: &P::Drive) -> Result<DriveIdentity, AttachError> {
         let superblock = find_superblock(platform, drive).await?.superblock;
-        let state_revision = match Recovery::new(platform, drive, &superblock).find_root().await {
-            Ok((root, _)) => root.state_revision,
+        let media = Media::new(drive.clone(), None, &superblock.layout, platform.buffers().clone());
+        let (state_revision, binding) = match Recovery::new(platform, media, &superblock).find_root().await {
+            Ok((root, _)) => (root.state_revision, Ok(root.binding)),
             Err(error @ (AttachError::Newer(_) | AttachError::Drive(_))) => return Err(error),
-            Err(_) => 0,
+            Err(error) => (0, Err(error.to_string())),
         };
-        Ok(DriveIdentity { superblock, state_revision })
+        Ok(DriveIdentity { superblock, state_revision, binding })
     }
 
     /// Attaches a drive that was formatted: recovers its state and makes it ready for requests.
@@ -164,22 +202,46 @@ impl<P: Platform> DriveStore<P> {
         drive: P::Drive,
         attach_number_known: u64,
     ) -> Result<(Self, AttachReport), AttachError> {
+        Self::attach_with(platform, drive, attach_number_known, CacheChoice::None).await
+    }
+
+    /// The same with a cache drive.
+    pub async fn attach_with(
+        platform: &P,
+        drive: P::Drive,
+        attach_number_known: u64,
+        cache: CacheChoice<P::Drive>,
+    ) -> Result<(Self, AttachReport), AttachError> {
         let found = find_superblock(platform, &drive).await?;
         // What a crashed process had written may not be durable yet, and is judged below.
         drive.flush().await?;
+        if let CacheChoice::Bound(area) | CacheChoice::Unbind(area) | CacheChoice::Move(area, _) = &cache {
+            area.drive().flush().await?;
+        }
 
-        let mut recovery = Recovery::new(platform, &drive, &found.superblock);
+        let media = Media::new(drive.clone(), None, &found.superblock.layout, platform.buffers().clone());
+        let mut recovery = Recovery::new(platform, media, &found.superblock);
         recovery.report.structures_damaged = found.damaged_blocks.len() as u64;
         let (root, lacks_twin) = recovery.find_root().await?;
         if recovery.torn_root_slots.len() > 1 || lacks_twin {
             witness::reached(Rare::RootTorn);
         }
+        let stand = Stand::choose(root.binding, cache)?;
+        recovery.stand_on(&drive, stand.found)?;
         recovery.check_position(&root)?;
         recovery.load_maps(&root).await?;
-        let replay = recovery.replay(&root, lacks_twin).await?;
+        let mut replay = match stand.is_lost || !recovery.is_area_of(&root).await? {
+            true => recovery.replay_nothing(&root, stand.is_lost),
+            false => recovery.replay(&root, lacks_twin).await?,
+        };
         let attach_number_found = replay.attach_number - 1;
         if attach_number_found < attach_number_known && !canary::is_planted(Bug::TrustOldImage) {
             return Err(AttachError::Old { found: attach_number_found, known: attach_number_known });
+        }
+        if stand.moves {
+            recovery.leave_area()?;
+            recovery.stand_on(&drive, stand.next)?;
+            replay.move_journal();
         }
         for block in &found.damaged_blocks {
             write_superblock(platform, &drive, &found.superblock, *block).await?;
@@ -188,19 +250,25 @@ impl<P: Platform> DriveStore<P> {
         recovery.state.end_replay();
         recovery.count_free_blocks()?;
         recovery.report_unproven();
-        let Recovery { state, report, .. } = recovery;
+        let Recovery { state, report, media, layout, .. } = recovery;
         let statistics =
             StoreStatistics { structures_damaged: report.structures_damaged, ..StoreStatistics::default() };
         let inner = Inner {
             platform: platform.clone(),
-            drive,
+            media,
+            layout,
             superblock: found.superblock,
             state: RefCell::new(state),
             journal: RefCell::new(JournalState::new(replay.next, replay.used_sectors, root.generation)),
             queue: Queue::new(),
             adding: RefCell::default(),
+            moves: Queue::new(),
+            ahead: AheadWrites::default(),
+            arriving: Queue::new(),
             progress: Signal::new(),
             checkpoint: RefCell::default(),
+            cache: CachePolicy::default(),
+            sweeps_in_vain: Cell::new(0),
             failure: RefCell::new(None),
             tasks: Cell::new(0),
             statistics: RefCell::new(statistics),
@@ -214,7 +282,52 @@ impl<P: Platform> DriveStore<P> {
             return Err(error.into());
         }
         store.spawn(crate::commit::close_at_rest(Rc::clone(&store.inner)));
+        if store.inner.layout.area_blocks > 0 {
+            store.spawn(crate::destage::run(Rc::clone(&store.inner)));
+            store.spawn(crate::read_cache::run(Rc::clone(&store.inner)));
+        }
         Ok((store, report))
+    }
+}
+
+/// On which area a drive is found, and on which one it goes on.
+struct Stand<D> {
+    found: Option<CacheArea<D>>,
+    next: Option<CacheArea<D>>,
+    /// Whether these differ.
+    moves: bool,
+    is_lost: bool,
+}
+
+impl<D: Drive> Stand<D> {
+    fn choose(bound: Option<Binding>, choice: CacheChoice<D>) -> Result<Self, AttachError> {
+        let is_bound_to = |area: &CacheArea<D>| bound == Some(area.binding());
+        let same = |area: CacheArea<D>| Self {
+            found: Some(area.clone()),
+            next: Some(area),
+            moves: false,
+            is_lost: false,
+        };
+        let from = |found, next| Self { found, next, moves: true, is_lost: false };
+        Ok(match (bound, choice) {
+            (None, CacheChoice::None | CacheChoice::Lost(None)) => {
+                Self { found: None, next: None, moves: false, is_lost: false }
+            }
+            (None, CacheChoice::Bound(area) | CacheChoice::Lost(Some(area))) => from(None, Some(area)),
+            (Some(_), CacheChoice::Bound(area)) if is_bound_to(&area) => same(area),
+            (Some(_), CacheChoice::Unbind(area)) if is_bound_to(&area) => from(Some(area), None),
+            (Some(_), CacheChoice::Move(area, next)) if is_bound_to(&area) => from(Some(area), Some(next)),
+            (Some(_), CacheChoice::Lost(next)) => Self { is_lost: true, ..from(None, next) },
+            (Some(binding), _) => {
+                return Err(AttachError::Cache(format!(
+                    "the drive is bound to the cache drive {}, which is not there: what it holds is only whole with that one",
+                    binding.cache
+                )));
+            }
+            (None, CacheChoice::Unbind(_) | CacheChoice::Move(..)) => {
+                return Err(AttachError::Cache("the drive is bound to no cache drive".to_owned()));
+            }
+        })
     }
 }
 
@@ -336,9 +449,19 @@ struct Replay {
     attach_number: u64,
 }
 
+impl Replay {
+    /// The journal goes on at the beginning of another one.
+    fn move_journal(&mut self) {
+        let JournalPosition { sequence, lap, previous_checksum, .. } = self.next;
+        self.next =
+            JournalPosition { sequence, sector: 0, lap: lap + 1, previous_checksum, previous_sector: None };
+        self.used_sectors = 0;
+    }
+}
+
 struct Recovery<'a, P: Platform> {
     platform: &'a P,
-    drive: &'a P::Drive,
+    media: Media<P::Drive>,
     superblock: &'a Superblock,
     layout: Layout,
     state: State,
@@ -352,14 +475,14 @@ struct Recovery<'a, P: Platform> {
 }
 
 impl<'a, P: Platform> Recovery<'a, P> {
-    fn new(platform: &'a P, drive: &'a P::Drive, superblock: &'a Superblock) -> Self {
+    fn new(platform: &'a P, media: Media<P::Drive>, superblock: &'a Superblock) -> Self {
         let layout = superblock.layout;
         let state = State::new(layout.slab_geometry);
         let report = AttachReport::default();
         let (torn_root_slots, lost_slab_roots, may_be_older) = (Vec::new(), Vec::new(), false);
         Self {
             platform,
-            drive,
+            media,
             superblock,
             layout,
             state,
@@ -372,7 +495,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
 
     /// As [`read_place`].
     async fn read(&self, offset: u64, length: usize) -> Result<Result<BufferMut, DriveError>, DriveError> {
-        let read = read_place(self.platform, self.drive, &self.layout, offset, length).await?;
+        let read = read_place(self.platform, &self.media, &self.layout, offset, length).await?;
         if let Err(error) = &read {
             tracing::warn!(drive = %self.superblock.drive, "{error}");
         }
@@ -425,12 +548,83 @@ impl<'a, P: Platform> Recovery<'a, P> {
         for slot in &torn {
             let zeros =
                 self.platform.buffers().take_zeroed(self.layout.root_slot_blocks as usize * BLOCK_BYTES);
-            self.drive.write(Layout::offset_of(self.layout.root_slot(*slot)), vec![zeros.freeze()]).await?;
+            self.media.write(Layout::offset_of(self.layout.root_slot(*slot)), vec![zeros.freeze()]).await?;
         }
         if !torn.is_empty() {
-            self.drive.flush().await?;
+            self.media.flush(Flushed::All).await?;
         }
         Ok(())
+    }
+
+    /// Reads and writes with this area from now on, or without one.
+    fn stand_on(&mut self, drive: &P::Drive, area: Option<CacheArea<P::Drive>>) -> Result<(), AttachError> {
+        let layout = self.superblock.layout;
+        self.layout = match &area {
+            None => layout,
+            Some(area) => layout.with_area(area.blocks(), area.sector_bytes()).ok_or_else(|| {
+                let (blocks, journal) = (area.blocks(), layout.journal_blocks);
+                AttachError::Size(format!(
+                    "an area of {blocks} blocks is too small for a journal of {journal}"
+                ))
+            })?,
+        };
+        self.media = Media::new(drive.clone(), area, &self.layout, self.platform.buffers().clone());
+        Ok(())
+    }
+
+    /// Whether the area that the drive is bound to is the one that the root was written with. Refused if that cannot be said:
+    /// all that it holds would be given up.
+    async fn is_area_of(&self, root: &Root) -> Result<bool, AttachError> {
+        if root.binding.is_none() || canary::is_planted(Bug::TrustOldCache) {
+            return Ok(true);
+        }
+        let mut reader = JournalReader::new(self.platform, &self.media, self.layout, root);
+        reader.is_continued().await?.ok_or_else(|| {
+            AttachError::Cache(
+                "the journal on the cache drive cannot be read where it tells whether it is the right one"
+                    .to_owned(),
+            )
+        })
+    }
+
+    /// Goes on without what was written behind the root, and without what the maps name in the area if that is lost. In an area
+    /// of another time some blocks are still what their checksums say, and the others show.
+    fn replay_nothing(&mut self, root: &Root, is_lost: bool) -> Replay {
+        tracing::error!(
+            drive = %self.superblock.drive,
+            "the cache drive that the drive was bound to is {}: what it held is missing",
+            if is_lost { "lost" } else { "an image of another time" }
+        );
+        self.report.area_lost = true;
+        let slabs = self.state.slabs.iter_mut().filter(|_| is_lost);
+        for (_, slab) in slabs {
+            let named: Vec<(u32, u32)> = slab.mapped_blocks();
+            let first = self.superblock.layout.size_blocks;
+            for (block, _) in named.into_iter().filter(|(_, physical)| *physical >= first) {
+                slab.lose(block);
+                self.report.blocks_lost += 1;
+            }
+        }
+        self.prove_no_lost_slabs();
+        self.prove_only_marks();
+        let mut replay =
+            Replay { next: root.journal, used_sectors: 0, attach_number: root.attach_number + 1 };
+        replay.move_journal();
+        replay
+    }
+
+    /// Refuses to leave an area of which blocks are named.
+    fn leave_area(&self) -> Result<(), AttachError> {
+        let first = self.superblock.layout.size_blocks;
+        let mut slabs = self.state.slabs.iter();
+        let is_named =
+            slabs.any(|(_, slab)| slab.mapped_blocks().iter().any(|(_, physical)| *physical >= first));
+        match is_named {
+            true => {
+                Err(AttachError::Cache("the drive's area on its cache drive still holds data".to_owned()))
+            }
+            false => Ok(()),
+        }
     }
 
     async fn load_maps(&mut self, root: &Root) -> Result<(), AttachError> {
@@ -552,7 +746,8 @@ impl<'a, P: Platform> Recovery<'a, P> {
 
     /// Applies the journal from the root's position on.
     async fn replay(&mut self, root: &Root, lacks_twin: bool) -> Result<Replay, AttachError> {
-        let mut reader = JournalReader::new(self.platform, self.drive, self.layout, root);
+        let media = self.media.clone();
+        let mut reader = JournalReader::new(self.platform, &media, self.layout, root);
         let mut last: Option<Group> = None;
         let mut newest_generation = 0;
         while let Some(group) = reader.next().await? {
@@ -700,6 +895,9 @@ impl<'a, P: Platform> Recovery<'a, P> {
     /// damaged, a mapping can be older than another one's reuse of its block: it is lost then.
     fn count_free_blocks(&mut self) -> Result<(), AttachError> {
         let mut allocator = Allocator::new(self.layout.data_first_block, self.layout.data_end_block());
+        if self.layout.area_blocks > 0 {
+            allocator = allocator.with_area(self.layout.area_first_block(), self.layout.area_end_block());
+        }
         let mut pages: Vec<u32> = self.state.retired_pages.clone();
         for (_, slab) in self.state.slabs.iter() {
             let leaves = slab.pages.iter().map(|page| page.entry.leaf);
@@ -723,6 +921,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
             }
         }
         self.state.allocator = Some(allocator);
+        self.state.count_area(&self.layout);
         Ok(())
     }
 }
@@ -756,7 +955,7 @@ fn page_of(leaf: Box<Leaf>, entry: PageEntry, dirty: bool) -> Page {
     let count = |counts: fn(&Mapping) -> bool| leaf.iter().filter(|mapping| counts(mapping)).count() as u16;
     let mapped = count(|mapping| *mapping != Mapping::NONE);
     let lost = count(|mapping| *mapping == Mapping::UNKNOWN);
-    Page { leaf: (mapped > 0).then_some(leaf), mapped, lost, entry, dirty }
+    Page { leaf: (mapped > 0).then_some(leaf), mapped, lost, in_area: 0, entry, dirty }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::format::root::{Root, SlabLayout};
 use crate::journal_reader::JournalReader;
 use crate::layout::{Layout, ROOT_SLOTS};
 use crate::test_support::explorer::{Budget, crash_images, explore};
-use crate::test_support::machine::{Machine, add_slab, attach, open, write_block, write_blocks};
+use crate::test_support::machine::{Machine, add_slab, attach, capacity, open, write_block, write_blocks};
 use crate::test_support::observation::{Seen, check_ownership, observe, read_all};
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
@@ -692,8 +692,8 @@ fn append_groups(machine: &Machine, groups: &[Vec<Record>]) {
     let root = roots_of(&image, &layout).pop().expect("there is one").1;
     let newest = root.clone();
     let mut next = machine.run(move |platform| async move {
-        let drive = open(&platform).await;
-        let mut reader = JournalReader::new(&platform, &drive, layout, &newest);
+        let media = capacity(&platform, &open(&platform).await, &layout);
+        let mut reader = JournalReader::new(&platform, &media, layout, &newest);
         while reader.next().await.unwrap().is_some() {}
         reader.position()
     });

@@ -18,6 +18,7 @@ use crate::allocator::{Allocator, Run};
 use crate::format::journal::{MappingRecord, Record, SlabAdd};
 use crate::format::map::{Leaf, Mapping, PageEntry, PagePointer};
 use crate::format::root::SlabLayout;
+use crate::layout::Layout;
 use crate::slot_table::SlotTable;
 use crate::volume_state::{ListKey, ListValue, VolumeState};
 
@@ -30,6 +31,8 @@ pub struct Page {
     pub mapped: u16,
     /// Of these, blocks of which it is not known what they were mapped to.
     pub lost: u16,
+    /// Blocks that are mapped to the area on a cache drive.
+    pub in_area: u16,
     /// What the slab's root page says, or will say, of this page.
     pub entry: PageEntry,
     /// Whether the page differs from what stands on the drive.
@@ -67,7 +70,7 @@ impl SlabCopy {
     }
 
     /// Sets the mapping of `block` and returns the former one.
-    fn set_mapping(&mut self, block: u32, mapping: Mapping) -> Mapping {
+    fn set_mapping(&mut self, block: u32, mapping: Mapping, area: AreaBlocks) -> Mapping {
         let page = &mut self.pages[(block / PAGE_BLOCKS) as usize];
         if page.leaf.is_none() && mapping == Mapping::NONE {
             return Mapping::NONE;
@@ -81,6 +84,8 @@ impl SlabCopy {
         page.mapped -= u16::from(former != Mapping::NONE);
         page.lost += u16::from(mapping == Mapping::UNKNOWN);
         page.lost -= u16::from(former == Mapping::UNKNOWN);
+        page.in_area += u16::from(area.holds(mapping));
+        page.in_area -= u16::from(area.holds(former));
         if page.mapped == 0 {
             page.leaf = None;
         }
@@ -133,15 +138,32 @@ impl SlabCopy {
             .collect()
     }
 
-    /// Forgets what `block` was mapped to: it reads as damaged.
+    /// Forgets what `block` was mapped to: it reads as damaged. Only while what is in the area is not counted yet.
     pub fn lose(&mut self, block: u32) {
-        self.set_mapping(block, Mapping::UNKNOWN);
+        self.set_mapping(block, Mapping::UNKNOWN, AreaBlocks::NONE);
     }
 
     /// Whether `count` blocks from `first` on lie within the slab.
     pub fn contains(&self, first: u32, count: u32) -> bool {
         let blocks = self.pages.len() as u64 * u64::from(PAGE_BLOCKS);
         count > 0 && u64::from(first) + u64::from(count) <= blocks
+    }
+}
+
+/// The physical blocks that are data blocks of the area on a cache drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AreaBlocks {
+    first: u32,
+    end: u32,
+}
+
+impl AreaBlocks {
+    /// There is no area.
+    pub const NONE: Self = Self { first: u32::MAX, end: u32::MAX };
+
+    /// Whether a mapping leads to the area.
+    pub fn holds(&self, mapping: Mapping) -> bool {
+        mapping.physical().is_some_and(|block| (self.first..self.end).contains(&block))
     }
 }
 
@@ -178,6 +200,10 @@ pub struct State {
     pub marks_due: VecDeque<u32>,
     /// Writes that the lists of all volumes may hold after a crash.
     listed_writes_max: usize,
+    /// The area on a cache drive, once what is in it was counted.
+    pub area: AreaBlocks,
+    /// Blocks that are mapped to it.
+    blocks_in_area: u32,
 }
 
 impl State {
@@ -193,7 +219,30 @@ impl State {
             retired_pages: Vec::new(),
             marks_due: VecDeque::new(),
             listed_writes_max: 0,
+            area: AreaBlocks::NONE,
+            blocks_in_area: 0,
         }
+    }
+
+    /// Counts what is mapped to the area of a cache drive, and goes on counting. A recovery does so when it knows all.
+    pub fn count_area(&mut self, layout: &Layout) {
+        if layout.area_blocks == 0 {
+            return;
+        }
+        let area = AreaBlocks { first: layout.area_first_block(), end: layout.area_end_block() };
+        (self.area, self.blocks_in_area) = (area, 0);
+        for (_, slab) in self.slabs.iter_mut() {
+            for page in &mut slab.pages {
+                let mappings = page.leaf.iter().flat_map(|leaf| leaf.iter());
+                page.in_area = mappings.filter(|mapping| area.holds(**mapping)).count() as u16;
+                self.blocks_in_area += u32::from(page.in_area);
+            }
+        }
+    }
+
+    /// Blocks that are mapped to the area of a cache drive.
+    pub fn blocks_in_area(&self) -> u32 {
+        self.blocks_in_area
     }
 
     /// The slot of a volume, also of one whose last slab was removed lately.
@@ -293,8 +342,8 @@ impl State {
     /// change nothing.
     pub fn apply(&mut self, record: &Record) {
         match record {
-            Record::Write(mapping) => self.apply_mapping(mapping, true),
-            Record::Heal(mapping) => self.apply_mapping(mapping, false),
+            Record::Write(mapping) => self.apply_mapping(mapping, true, release),
+            Record::Heal(mapping) => self.apply_mapping(mapping, false, release),
             Record::Trim { slab_slot, first, count, counter } => {
                 self.apply_trim(*slab_slot, *first, *count, *counter);
             }
@@ -346,13 +395,26 @@ impl State {
         }
     }
 
-    fn apply_mapping(&mut self, record: &MappingRecord, is_write: bool) {
+    /// Does what a record says of blocks that hold the same as before elsewhere: on the capacity drive instead of the area.
+    pub fn apply_move(&mut self, record: &MappingRecord) {
+        self.apply_mapping(record, false, release_as_copy);
+    }
+
+    fn apply_mapping(
+        &mut self,
+        record: &MappingRecord,
+        is_write: bool,
+        release: impl Fn(&mut Option<Allocator>, Mapping, Mapping),
+    ) {
         let Some(slab) = self.slabs.get_mut(record.slab_slot) else { return };
         if !slab.contains(record.first, record.count()) {
             return;
         }
+        let area = self.area;
         for (block, mapping) in record.mappings() {
-            let former = slab.set_mapping(block, mapping);
+            let former = slab.set_mapping(block, mapping, area);
+            self.blocks_in_area += u32::from(area.holds(mapping));
+            self.blocks_in_area -= u32::from(area.holds(former));
             release(&mut self.allocator, former, mapping);
         }
         if is_write {
@@ -369,7 +431,8 @@ impl State {
             return;
         }
         for block in first..first + count {
-            let former = slab.set_mapping(block, Mapping::NONE);
+            let former = slab.set_mapping(block, Mapping::NONE, self.area);
+            self.blocks_in_area -= u32::from(self.area.holds(former));
             release(&mut self.allocator, former, Mapping::NONE);
         }
         // Counter zero undoes a write that found no room: it is no write of the volume.
@@ -407,6 +470,7 @@ impl State {
             self.slab_index.remove(&place);
         }
         for page in &mut slab.pages {
+            self.blocks_in_area -= u32::from(page.in_area);
             for mapping in page.leaf.iter().flat_map(|leaf| leaf.iter()) {
                 release(&mut self.allocator, *mapping, Mapping::NONE);
             }
@@ -492,6 +556,13 @@ fn release(allocator: &mut Option<Allocator>, former: Mapping, new: Mapping) {
         && former.block != new.block
     {
         allocator.release(Run { first: block, count: 1 });
+    }
+}
+
+/// What was moved can stay as a copy where it was.
+fn release_as_copy(allocator: &mut Option<Allocator>, former: Mapping, new: Mapping) {
+    if let (Some(allocator), Some(place), Some(block)) = (allocator, former.physical(), new.physical()) {
+        allocator.release_as_copy(place, block);
     }
 }
 

@@ -12,6 +12,14 @@ pub struct StoreStatistics {
     pub blocks_damaged: u64,
     /// Blocks that were replaced by a good copy.
     pub blocks_healed: u64,
+    /// Blocks that were moved from the area of a cache drive to the capacity drive.
+    pub blocks_destaged: u64,
+    /// Blocks that were read from a cache drive, where they had been written or copied to.
+    pub cache_hits: u64,
+    /// Blocks of a drive bound to a cache drive that were read from the capacity drive.
+    pub cache_misses: u64,
+    /// Blocks that were copied to a cache drive as they were read.
+    pub cache_fills: u64,
     /// Superblocks, roots, journal groups and map pages that were found damaged at the attach.
     pub structures_damaged: u64,
     /// Bytes of data blocks written.

@@ -19,17 +19,28 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use spandrel_platform::sync::{OneshotReceiver, Queue, Signal, oneshot};
-use spandrel_platform::{Buffer, Drive, Platform, before};
+use spandrel_platform::{Buffer, Platform, before};
 use spandrel_shared::canary::{self, Bug};
-use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, Load, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
+use spandrel_shared::{
+    BLOCK_BYTES, CacheMode, CopyId, DriveId, Epoch, Load, PAGE_BLOCKS, SlabIndex, Version, VolumeId,
+};
 
+use crate::ahead::{AheadRange, AheadTurn, AheadWrites};
+use crate::allocator::{Allocator, AreaUse};
+use crate::cache_drive::CacheArea;
+use crate::cache_policy::{CachePolicy, CacheUse};
 use crate::commit::{Change, DataRun, JournalState, Waiter};
 use crate::error::StoreError;
+use crate::format::cache::Binding;
 use crate::format::journal::{MappingRecord, RECORD_BLOCKS_MAX, Record, SlabAdd};
 use crate::format::map::Mapping;
 use crate::format::root::SlabLayout;
 use crate::format::superblock::Superblock;
+use crate::layout::Layout;
+use crate::media::{Flushed, Media};
+use crate::read_cache::Arriving;
 use crate::state::{ListedWrite, State};
 use crate::statistics::StoreStatistics;
 
@@ -38,6 +49,9 @@ const DOUBTED_AT_ONCE: usize = 1024;
 
 /// How long a store with the planted bug [`Bug::AnswerBeforeDurable`] waits: less than a drive takes.
 const CANARY_PATIENCE: Duration = Duration::from_micros(10);
+
+/// After so many looks at all that is in the area, of which nothing could be moved, a drain gives up.
+const SWEEPS_IN_VAIN_MAX: u64 = 10;
 
 /// The longest single write: a block less than 4 MiB. Its records, and those that take it back, fit one journal group even if no two of its
 /// blocks find places behind each other.
@@ -56,13 +70,24 @@ impl<P: Platform> Clone for DriveStore<P> {
 
 pub(crate) struct Inner<P: Platform> {
     pub(crate) platform: P,
-    pub(crate) drive: P::Drive,
+    pub(crate) media: Media<P::Drive>,
     pub(crate) superblock: Superblock,
+    /// Where things lie: as the superblock says, but for the journal of a drive that is bound to a cache drive.
+    pub(crate) layout: Layout,
     pub(crate) state: RefCell<State>,
     pub(crate) journal: RefCell<JournalState>,
     pub(crate) queue: Queue<Change>,
     /// Slabs of which a copy is on its way to the journal.
     pub(crate) adding: RefCell<BTreeSet<(VolumeId, SlabIndex)>>,
+    /// Changes that say where blocks have been moved to.
+    pub(crate) moves: Queue<Change>,
+    /// What is written past the cache.
+    pub(crate) ahead: AheadWrites,
+    /// Copies of what was read, on their way to the area.
+    pub(crate) arriving: Queue<Arriving>,
+    pub(crate) cache: CachePolicy,
+    /// How often all that is in the area was looked through, and none of it could be moved.
+    pub(crate) sweeps_in_vain: Cell<u64>,
     /// Notified when a checkpoint is asked for, begins or ends, when the journal is not closed any more, and
     /// when the store fails.
     pub(crate) progress: Signal,
@@ -188,6 +213,53 @@ impl<P: Platform> DriveStore<P> {
         &self.inner.load
     }
 
+    /// What the cache drive is used for from now on; nothing if the drive is bound to none. What was written to it is moved
+    /// to the capacity drive if it caches no writes any more.
+    pub fn set_cache_mode(&self, mode: CacheMode) {
+        self.inner.cache.set_mode(mode);
+        self.inner.with_allocator(|allocator| allocator.keep_copies(mode.caches_reads()));
+        self.inner.progress.notify_all();
+    }
+
+    /// What the cache drive is used for.
+    pub fn cache_mode(&self) -> CacheMode {
+        self.inner.cache.mode()
+    }
+
+    /// The area on a cache drive that the drive is bound to.
+    pub fn binding(&self) -> Option<Binding> {
+        self.inner.media.area().map(CacheArea::binding)
+    }
+
+    /// How full that area is; all zeros if there is none.
+    pub fn cache_use(&self) -> CacheUse {
+        self.inner.cache_use()
+    }
+
+    /// Moves all that is in the area to the capacity drive, and lets no write go there until the drive is attached anew, or
+    /// [`Self::stop_draining`] is called. Completes when nothing is left, or what is left cannot be moved: there is no room for it,
+    /// or it does not match its checksums and has to be healed first. Returns how many blocks are left.
+    pub async fn drain_cache(&self) -> Result<u32, StoreError> {
+        let inner = &self.inner;
+        inner.cache.set_draining(true);
+        // What was placed in the area before is counted when it has been applied.
+        self.inner.ahead.settle().await;
+        self.commit_records(Vec::new()).await?;
+        let stuck_before = inner.sweeps_in_vain.get();
+        inner.progress.notify_all();
+        let is_stuck = || inner.sweeps_in_vain.get() >= stuck_before + SWEEPS_IN_VAIN_MAX;
+        let is_done =
+            || inner.state.borrow().blocks_in_area() == 0 || inner.failure.borrow().is_some() || is_stuck();
+        inner.progress.wait_until(is_done).await;
+        inner.check()?;
+        Ok(inner.state.borrow().blocks_in_area())
+    }
+
+    /// What a drain began is over: writes may go to the area again, and what is there stays as long as it may.
+    pub fn stop_draining(&self) {
+        self.inner.cache.set_draining(false);
+    }
+
     /// Blocks of data and map pages in use.
     pub fn used_blocks(&self) -> u32 {
         self.inner.with_allocator(|allocator| allocator.used_blocks())
@@ -261,6 +333,7 @@ impl<P: Platform> DriveStore<P> {
     /// Durably refuses epochs below `epoch` for a volume from now on. When it returns, every change
     /// that was asked for before it is durable, also if the epoch is nothing new.
     pub async fn fence(&self, volume: VolumeId, epoch: Epoch) -> Result<(), StoreError> {
+        self.inner.ahead.settle().await;
         let volume_slot = self.inner.state.borrow().volume_slot(volume).ok_or(StoreError::NotFound)?;
         self.commit_records(vec![Record::Fence { volume_slot, epoch }]).await
     }
@@ -277,6 +350,10 @@ impl<P: Platform> DriveStore<P> {
     ) -> Result<SlabSlot, StoreError> {
         // Two on their way would get two slots, and only one of them would be found again.
         self.slab_settled(volume, slab).await;
+        // Its slot may be another one's soon: what is being written to the former copy must have been queued.
+        let former = self.inner.state.borrow().slab_slot(volume, slab);
+        let _turn = self.turn_of(former.map(AheadRange::whole)).await;
+        self.slab_settled(volume, slab).await;
         self.inner.check()?;
         // From here on nothing is waited for before the records are queued: they come in the order of the requests.
         let mut records = Vec::new();
@@ -287,7 +364,7 @@ impl<P: Platform> DriveStore<P> {
                     return Ok(SlabSlot(former));
                 }
                 records.push(Record::SlabRemove { slab_slot: former });
-            } else if state.slabs.taken() as u32 >= self.inner.superblock.layout.slab_count_max {
+            } else if state.slabs.taken() as u32 >= self.inner.layout.slab_count_max {
                 return Err(StoreError::NoRoom);
             }
             // Known at once, so that slabs added together share the volume's slot.
@@ -329,6 +406,7 @@ impl<P: Platform> DriveStore<P> {
         if self.inner.state.borrow().slabs.get(slot.0).is_none() {
             return Err(StoreError::NotFound);
         }
+        let _turn = self.turn_of(Some(AheadRange::whole(slot.0))).await;
         self.commit_records(vec![Record::SlabRemove { slab_slot: slot.0 }]).await
     }
 
@@ -356,6 +434,7 @@ impl<P: Platform> DriveStore<P> {
         damaged: DamagedBlock,
         good: Option<(Buffer, u32)>,
     ) -> Result<bool, StoreError> {
+        let turn = self.turn(slot, damaged.block, 1).await;
         {
             let state = self.inner.state.borrow();
             let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
@@ -369,7 +448,7 @@ impl<P: Platform> DriveStore<P> {
         }
         match good {
             Some((data, checksum)) => {
-                self.write_blocks(slot, damaged.block, None, data, vec![checksum]).await?;
+                self.write_in_turn(turn, slot, damaged.block, None, data, vec![checksum]).await?;
             }
             None => {
                 let trim = Record::Trim { slab_slot: slot.0, first: damaged.block, count: 1, counter: 0 };
@@ -391,6 +470,7 @@ impl<P: Platform> DriveStore<P> {
         data: Option<(Buffer, Vec<u32>)>,
     ) -> Result<(), StoreError> {
         let Some((data, checksums)) = data else {
+            let _turn = self.turn(slot, first, count).await;
             self.inner.volume_of(slot, first, count)?;
             let trim = Record::Trim { slab_slot: slot.0, first, count, counter: 0 };
             return self.commit_records(vec![trim]).await;
@@ -403,6 +483,7 @@ impl<P: Platform> DriveStore<P> {
     /// Forgets what one block holds: it reads as damaged until it is written or healed. For copies
     /// whose source has lost the block too, so that no older content is taken for it.
     pub async fn lose(&self, slot: SlabSlot, block: u32) -> Result<(), StoreError> {
+        let _turn = self.turn(slot, block, 1).await;
         self.inner.volume_of(slot, block, 1)?;
         let Mapping { block: physical, checksum } = Mapping::UNKNOWN;
         let lost = MappingRecord {
@@ -425,6 +506,7 @@ impl<P: Platform> DriveStore<P> {
         version: Version,
     ) -> Result<(), StoreError> {
         assert!(version.counter > 0, "versions count from one");
+        let _turn = self.turn(slot, first, count).await;
         let volume_slot = self.inner.volume_of(slot, first, count)?;
         self.inner.check_list()?;
         let record = Record::Trim { slab_slot: slot.0, first, count, counter: version.counter };
@@ -540,43 +622,108 @@ impl<P: Platform> DriveStore<P> {
         data: Buffer,
         checksums: Vec<u32>,
     ) -> Result<(), StoreError> {
+        let turn = self.turn(slot, first, checksums.len() as u32).await;
+        self.write_in_turn(turn, slot, first, version, data, checksums).await
+    }
+
+    async fn write_in_turn(
+        &self,
+        turn: Option<AheadTurn>,
+        slot: SlabSlot,
+        first: u32,
+        version: Option<Version>,
+        data: Buffer,
+        checksums: Vec<u32>,
+    ) -> Result<(), StoreError> {
         assert!(checksums.len() <= WRITE_BLOCKS_MAX as usize, "{} blocks in one write", checksums.len());
         let count = checksums.len() as u32;
         let volume_slot = self.inner.volume_of(slot, first, count)?;
         if version.is_some() {
             self.inner.check_list()?;
         }
-        let change = self.allocate_and_record(slot, first, version, &data, &checksums)?;
+        let placed = self.place(slot, first, version, &data, &checksums)?;
         self.inner.statistics.borrow_mut().blocks_written += u64::from(count);
-        self.commit(match version {
+        let change = Change::records(placed.records);
+        let change = match version {
             Some(version) => change.in_epoch(volume_slot, version.epoch),
             None => change,
-        })
-        .await
+        };
+        if !placed.goes_ahead {
+            return self.commit(change.with_data(placed.writes)).await;
+        }
+        self.commit_ahead(turn, change.with_durable_data(), placed.writes).await
+    }
+
+    /// Waits for whoever changes these blocks already; see `ahead`.
+    async fn turn(&self, slot: SlabSlot, first: u32, count: u32) -> Option<AheadTurn> {
+        self.turn_of(Some(AheadRange { slab_slot: slot.0, first, count })).await
+    }
+
+    async fn turn_of(&self, range: Option<AheadRange>) -> Option<AheadTurn> {
+        // Where nothing is written ahead, changes are queued as they come.
+        match range.filter(|_| self.inner.layout.area_blocks > 0) {
+            Some(range) => Some(self.inner.ahead.turn(range).await),
+            None => None,
+        }
+    }
+
+    /// Writes data before their records are queued. It goes on if the caller does not wait.
+    async fn commit_ahead(
+        &self,
+        turn: Option<AheadTurn>,
+        change: Change,
+        data: Vec<DataRun>,
+    ) -> Result<(), StoreError> {
+        let inner = Rc::clone(&self.inner);
+        inner.check()?;
+        let (waiter, durable) = Waiter::new();
+        let change = change.awaited_by(waiter);
+        self.spawn(async move {
+            match inner.write_durably(data).await.and_then(|()| inner.check()) {
+                Ok(()) => inner.queue.push(change),
+                Err(StoreError::NoRoom) => crate::commit::refuse(&inner, change),
+                Err(error) => {
+                    inner.fail(error.clone());
+                    change.fail(error);
+                }
+            }
+            drop(turn);
+        });
+        self.await_durable(durable).await
     }
 
     /// Takes physical blocks for `data` and says in records what they will hold.
-    fn allocate_and_record(
+    fn place(
         &self,
         slot: SlabSlot,
         first: u32,
         version: Option<Version>,
         data: &Buffer,
         checksums: &[u32],
-    ) -> Result<Change, StoreError> {
-        let keep = self.inner.superblock.layout.checkpoint_reserve_blocks();
+    ) -> Result<Placed, StoreError> {
+        let keep = self.inner.layout.checkpoint_reserve_blocks();
         let count = checksums.len() as u32;
+        let area = self.inner.cache_use();
         let mut state = self.inner.state.borrow_mut();
         let State { slabs, allocator, .. } = &mut *state;
         // Before blocks are taken: from here on nothing fails, so they belong to the change.
         let slab = slabs.get(slot.0).ok_or(StoreError::NotFound)?;
         let allocator = allocator.as_mut().expect("an attached store has its free blocks counted");
-        let runs = allocator.allocate(count, keep).ok_or(StoreError::NoRoom)?;
-        let mut records = Vec::with_capacity(runs.len());
-        let mut writes = Vec::with_capacity(runs.len());
+        // What repairs a copy is not what clients will ask for next.
+        let may_cache = version.is_some() && self.inner.cache.takes_write(count, area);
+        // What copies gave way for may still be read from.
+        let in_area = if may_cache { allocator.allocate_in_area(count, 0) } else { None };
+        let is_cached = in_area.is_some();
+        let runs = in_area.or_else(|| allocator.allocate(count, keep)).ok_or(StoreError::NoRoom)?;
+        let goes_ahead = area.blocks_total > 0 && !is_cached;
+        let mut placed = Placed {
+            records: Vec::with_capacity(runs.len()),
+            writes: Vec::with_capacity(runs.len()),
+            goes_ahead,
+        };
         let mut done = 0;
         for run in runs {
-            writes.push(DataRun { block: run.first, data: slice_blocks(data, done, run.count) });
+            placed.writes.push(DataRun { block: run.first, data: slice_blocks(data, done, run.count) });
             let mut within = 0;
             while within < run.count {
                 let length = (run.count - within).min(RECORD_BLOCKS_MAX);
@@ -588,7 +735,11 @@ impl<P: Platform> DriveStore<P> {
                     former_block: slab.mapping(first + done).physical().unwrap_or(0),
                     checksums: checksums[done as usize..(done + length) as usize].to_vec(),
                 };
-                records.push(if version.is_some() { Record::Write(record) } else { Record::Heal(record) });
+                placed.records.push(if version.is_some() {
+                    Record::Write(record)
+                } else {
+                    Record::Heal(record)
+                });
                 within += length;
                 done += length;
             }
@@ -596,9 +747,9 @@ impl<P: Platform> DriveStore<P> {
         if let Some(block) = slab.mapping(first).physical()
             && canary::is_planted(Bug::ReuseBeforeDurable)
         {
-            writes.push(DataRun { block, data: slice_blocks(data, 0, 1) });
+            placed.writes.push(DataRun { block, data: slice_blocks(data, 0, 1) });
         }
-        Ok(Change::records(records).with_data(writes))
+        Ok(placed)
     }
 
     async fn commit_records(&self, records: Vec<Record>) -> Result<(), StoreError> {
@@ -607,6 +758,13 @@ impl<P: Platform> DriveStore<P> {
 
     async fn commit(&self, change: Change) -> Result<(), StoreError> {
         let durable = self.inner.submit(change)?;
+        self.await_durable(durable).await
+    }
+
+    async fn await_durable(
+        &self,
+        durable: OneshotReceiver<Result<(), StoreError>>,
+    ) -> Result<(), StoreError> {
         let outcome = if canary::is_planted(Bug::AnswerBeforeDurable) {
             // Time passes all the same: somebody may ask again until the change has had its effect.
             let platform = &self.inner.platform;
@@ -622,6 +780,14 @@ impl<P: Platform> DriveStore<P> {
     fn stopped(&self) -> StoreError {
         self.failure().unwrap_or_else(|| StoreError::Failed("the store has stopped".to_owned()))
     }
+}
+
+/// Where data go, and what is said of them.
+struct Placed {
+    records: Vec<Record>,
+    writes: Vec<DataRun>,
+    /// Whether they are written before their records are queued.
+    goes_ahead: bool,
 }
 
 /// A block whose content is not what its checksum says, and what the map named when that was seen.
@@ -655,7 +821,7 @@ impl<P: Platform> Inner<P> {
 
     /// Refuses writes while too many are above the marks for a checkpoint to say them all again.
     fn check_list(&self) -> Result<(), StoreError> {
-        let full = self.state.borrow().listed_writes_max() >= self.superblock.layout.listed_writes_max();
+        let full = self.state.borrow().listed_writes_max() >= self.layout.listed_writes_max();
         if full { Err(StoreError::NoRoom) } else { Ok(()) }
     }
 
@@ -677,6 +843,42 @@ impl<P: Platform> Inner<P> {
         let (waiter, receiver) = Waiter::new();
         self.queue.push(change.awaited_by(waiter));
         Ok(receiver)
+    }
+
+    /// Queues a change that says where blocks have been moved to.
+    pub(crate) fn submit_move(
+        &self,
+        change: Change,
+    ) -> Result<OneshotReceiver<Result<(), StoreError>>, StoreError> {
+        self.check()?;
+        let (waiter, receiver) = Waiter::new();
+        self.moves.push(change.awaited_by(waiter));
+        Ok(receiver)
+    }
+
+    /// How full the area on the cache drive is; all zeros if there is none.
+    pub(crate) fn cache_use(&self) -> CacheUse {
+        let state = self.state.borrow();
+        let area = state.allocator.as_ref().map_or_else(AreaUse::default, Allocator::area_blocks);
+        CacheUse {
+            blocks_total: area.total,
+            blocks_free: area.free + area.copies,
+            blocks_dirty: state.blocks_in_area(),
+            blocks_copied: area.copies,
+        }
+    }
+
+    /// Writes data blocks of the capacity drive and waits until they are durable.
+    pub(crate) async fn write_durably(&self, mut data: Vec<DataRun>) -> Result<(), StoreError> {
+        self.statistics.borrow_mut().data_bytes += data.iter().map(|run| run.data.len() as u64).sum::<u64>();
+        data.sort_by_key(|run| run.block);
+        let writes = crate::commit::merge(data).into_iter();
+        let writes = writes.map(|(block, parts)| self.write_drive(Layout::offset_of(block), parts));
+        let written = join_all(writes).await.into_iter().collect::<Result<(), _>>();
+        written.map_err(|error| StoreError::from_drive(&error))?;
+        // A flush that fails has lost what was written before, for whatever reason.
+        let flushed = self.flush_drive(Flushed::Capacity).await;
+        flushed.map_err(|error| StoreError::Failed(error.to_string()))
     }
 
     pub(crate) fn with_allocator<T>(&self, use_it: impl FnOnce(&mut crate::allocator::Allocator) -> T) -> T {
@@ -702,21 +904,21 @@ impl<P: Platform> Inner<P> {
         self.statistics.borrow_mut().writes += 1;
         let operation = self.load.begin_write();
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
-        let outcome = self.drive.write(offset, parts).await;
+        let outcome = self.media.write(offset, parts).await;
         operation.done(bytes);
         outcome
     }
 
-    /// Makes completed writes durable, where the drive needs that.
-    pub(crate) async fn flush_drive(&self) -> Result<(), spandrel_platform::DriveError> {
-        if !self.drive.geometry().volatile_cache || canary::is_planted(Bug::SkipFlush) {
+    /// Makes writes durable that have completed on these media, where that needs a flush.
+    pub(crate) async fn flush_drive(&self, media: Flushed) -> Result<(), spandrel_platform::DriveError> {
+        if !self.media.needs_flush(media) || canary::is_planted(Bug::SkipFlush) {
             return Ok(());
         }
-        self.statistics.borrow_mut().flushes += 1;
         let operation = self.load.begin_write();
-        let outcome = self.drive.flush().await;
+        let outcome = self.media.flush(media).await;
         operation.done(0);
-        outcome
+        self.statistics.borrow_mut().flushes += outcome?;
+        Ok(())
     }
 }
 

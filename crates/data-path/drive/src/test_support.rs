@@ -1,6 +1,7 @@
 //! What the tests of the store share: a machine with one simulated drive, an oracle that knows
 //! what may be read after a crash, a language for workloads, and the crash images of a moment.
 
+pub mod cached;
 pub mod explorer;
 pub mod machine;
 pub mod observation;

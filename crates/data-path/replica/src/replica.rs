@@ -231,7 +231,7 @@ impl<P: Platform> Replica<P> {
             }
             ReplicaRequest::Check { copy, authority, first, count } => {
                 let local = self.authorize(copy, authority)?;
-                let parts = local.store.read(local.slot, first, count).await?;
+                let parts = local.store.read_mapped(local.slot, first, count).await?;
                 let (descriptions, _) = describe_parts(parts);
                 Ok((descriptions, Vec::new()))
             }
@@ -272,7 +272,7 @@ impl<P: Platform> Replica<P> {
             }
             ReplicaRequest::Digests { copy, authority, first, count } => {
                 let local = self.authorize(copy, authority)?;
-                let parts = local.store.read(local.slot, first, count).await?;
+                let parts = local.store.read_mapped(local.slot, first, count).await?;
                 Ok((ReplicaResponse::Digests(digests_of(&parts)), Vec::new()))
             }
             ReplicaRequest::SetPageVersion { copy, authority, page, version, whole } => {

@@ -80,6 +80,33 @@ impl<T> Future for OneshotReceiver<T> {
     }
 }
 
+/// Lets one task at a time through. Whoever has it gives it back by dropping the guard, also when he is dropped himself.
+#[derive(Default)]
+pub struct Lock {
+    is_held: Cell<bool>,
+    freed: Signal,
+}
+
+impl Lock {
+    /// Waits until nobody has it, and takes it.
+    pub async fn take(&self) -> LockGuard<'_> {
+        self.freed.wait_until(|| !self.is_held.replace(true)).await;
+        LockGuard { lock: self }
+    }
+}
+
+/// A [`Lock`] that somebody has.
+pub struct LockGuard<'a> {
+    lock: &'a Lock,
+}
+
+impl Drop for LockGuard<'_> {
+    fn drop(&mut self) {
+        self.lock.is_held.set(false);
+        self.lock.freed.notify_all();
+    }
+}
+
 /// Wakes the tasks that wait for something to change. Remembers nothing: a waiter looks at the
 /// state first and after each wake-up.
 #[derive(Default)]

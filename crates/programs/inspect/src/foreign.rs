@@ -23,8 +23,9 @@ impl Kind {
 }
 
 /// What lies within a partition table comes before it.
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     Kind { offset: 4, mark: OURS, describe: |_| "a Spandrel drive".to_owned() },
+    Kind { offset: 4, mark: OUR_CACHE, describe: |_| "a Spandrel cache drive".to_owned() },
     Kind { offset: 0x438, mark: &[0x53, 0xEF], describe: extended },
     Kind { offset: 0, mark: b"XFSB", describe: xfs },
     Kind { offset: 0x1_0040, mark: b"_BHRfS_M", describe: btrfs },
@@ -41,6 +42,7 @@ const KINDS: [Kind; 14] = [
 ];
 
 const OURS: &[u8] = b"SpandrelDisk";
+const OUR_CACHE: &[u8] = crate::cache_superblock::MAGIC;
 
 const BCACHE: &[u8] =
     &[0xC6, 0x85, 0x73, 0xF6, 0x4E, 0x1A, 0x45, 0xCA, 0x82, 0x65, 0xF5, 0x7F, 0x48, 0xBA, 0x6D, 0x81];
@@ -69,7 +71,7 @@ pub fn recognize_path(path: &Path) -> Option<String> {
     let file = DriveFile::open(path, true).ok()?;
     let reader = Reader::new(&file);
     let head = reader.bytes(0, head_bytes(reader)).ok()?;
-    kind(&head).filter(|kind| kind.mark != OURS).map(|kind| kind.text(&head))
+    kind(&head).filter(|kind| kind.mark != OURS && kind.mark != OUR_CACHE).map(|kind| kind.text(&head))
 }
 
 /// What stands in a file or on a block device, in words, whatever it is. `None` if it cannot be read.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, NodeId};
 
+use crate::cache_superblock::CacheSuperblock;
 use crate::source::{DriveFile, Reader, offset_of};
 use crate::superblock::{ROOT_SLOTS, SIZE_BLOCKS_MAX, Superblock};
 
@@ -16,7 +17,8 @@ pub struct DriveIdentity {
     pub node: NodeId,
     /// The drive.
     pub drive: DriveId,
-    /// The byte behind the last root slot: superblock and roots stand before it.
+    /// The byte behind the last root slot, or behind the last table of a cache drive: with the superblock, what makes it one
+    /// stands before it.
     pub roots_end_bytes: u64,
     /// The byte at which the second superblock begins. That is not at the end of a drive that has grown.
     pub second_superblock_bytes: u64,
@@ -33,12 +35,22 @@ pub fn identify_path(path: &Path) -> Result<Option<DriveIdentity>, String> {
     let last =
         u32::try_from(blocks.min(u64::from(SIZE_BLOCKS_MAX))).unwrap_or(SIZE_BLOCKS_MAX).saturating_sub(1);
     let at = |block| Superblock::parse(&reader.block(block).ok()?).ok();
-    Ok(at(0).or_else(|| at(last)).map(|superblock| DriveIdentity {
+    let capacity = at(0).or_else(|| at(last)).map(|superblock| DriveIdentity {
         cluster: superblock.cluster,
         node: superblock.node,
         drive: superblock.drive,
         roots_end_bytes: offset_of(superblock.root_slot(ROOT_SLOTS)),
         second_superblock_bytes: offset_of(superblock.last_block()),
+    });
+    let cache_at = |block| CacheSuperblock::parse(&reader.block(block).ok()?);
+    Ok(capacity.or_else(|| {
+        cache_at(0).or_else(|| cache_at(last)).map(|superblock| DriveIdentity {
+            cluster: superblock.cluster,
+            node: superblock.node,
+            drive: superblock.drive,
+            roots_end_bytes: superblock.tables_end_bytes,
+            second_superblock_bytes: superblock.second_superblock_bytes,
+        })
     }))
 }
 

@@ -14,6 +14,7 @@
 //! - Every checksum of what is live is checked, and whatever does not match is named.
 
 mod arguments;
+mod cache_superblock;
 mod chain;
 mod data;
 mod export;

@@ -1,7 +1,7 @@
 use spandrel_cluster::records::DriveRecord;
 use spandrel_cluster::store::Revision;
 use spandrel_cluster::{AliveRecord, DriveState, NodeRecord, Stored};
-use spandrel_shared::{ProcessIncarnation, RepairShare};
+use spandrel_shared::{CacheMode, ProcessIncarnation, RepairShare};
 
 use super::*;
 
@@ -12,6 +12,8 @@ const SETTINGS: SettingsRecord = SettingsRecord {
     repair_share: RepairShare::Medium,
     retire_slow: false,
     scrub_period_s: 0,
+    cache_mode_ssd: CacheMode::WriteOnly,
+    cache_mode_hdd: CacheMode::ReadWrite,
     optimize_since_unix_ms: None,
 };
 

@@ -20,16 +20,27 @@ use futures_util::future::join_all;
 use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError, StateKey, StateStamp};
-use spandrel_drive::{AttachError, AttachReport, DriveIdentity, DriveStore, FormatOptions, Superblock};
-use spandrel_platform::{Drive, DriveErrorKind, Platform};
+use spandrel_drive::{
+    AttachError, AttachReport, Binding, CacheDrive, CacheSuperblock, DriveIdentity, DriveStore,
+    FormatOptions, Superblock,
+};
+use spandrel_platform::{Drive, DriveErrorKind, Platform, before};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{DriveId, Error};
+use spandrel_shared::{ClusterId, DriveId, Error, NodeId};
 
-use crate::node::NodeInner;
+use crate::caches::{self, NodeCache, Wish};
+use crate::node::{DriveAdded, DrivePlace, NodeInner};
 use crate::parts::NodeParts;
 
 /// How often what was found on the drives is told to the cluster's state.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long adding a drive waits for the cluster's state to show it. It is in use all the same where that takes longer.
+const DRIVE_SHOWN_MAX: Duration = Duration::from_secs(5);
+
+/// How long a drive that is attached anew may be held by what was under way, and how often it is looked whether it still is.
+const REOPENED_MAX: Duration = Duration::from_secs(10);
+const REOPEN_RETRY: Duration = Duration::from_millis(50);
 
 /// How long to wait before the cluster's state is asked again.
 const STATE_RETRY: Duration = Duration::from_millis(100);
@@ -54,46 +65,129 @@ pub(crate) struct NodeDrive<P: Platform> {
     pub(crate) superblock: Option<Superblock>,
     /// Its store, or why it is not used.
     pub(crate) store: Result<DriveStore<P>, String>,
+    /// The area of a cache drive that it is bound to, as far as is known.
+    pub(crate) binding: Option<Binding>,
+    /// Whether this run of the node had it in use, and has to attach it again.
+    pub(crate) was_in_use: bool,
     /// What its attach found.
     pub(crate) report: AttachReport,
+}
+
+impl<P: Platform> NodeDrive<P> {
+    /// Its identity, if it can say.
+    pub(crate) fn id(&self) -> Option<DriveId> {
+        self.superblock.as_ref().map(|superblock| superblock.drive)
+    }
+}
+
+/// What a drive says that it is.
+enum Identity {
+    /// It is empty, and becomes this.
+    Empty(DriveRole),
+    Capacity(DriveIdentity),
+    Cache(CacheSuperblock),
+}
+
+impl Identity {
+    fn drive(&self) -> Option<DriveId> {
+        match self {
+            Self::Empty(_) => None,
+            Self::Capacity(identity) => Some(identity.superblock.drive),
+            Self::Cache(superblock) => Some(superblock.drive),
+        }
+    }
+
+    /// The cluster and the node that it belongs to.
+    fn owner(&self) -> Option<(ClusterId, NodeId)> {
+        match self {
+            Self::Empty(_) => None,
+            Self::Capacity(DriveIdentity { superblock, .. }) => Some((superblock.cluster, superblock.node)),
+            Self::Cache(superblock) => Some((superblock.cluster, superblock.node)),
+        }
+    }
+
+    fn is_cache(&self) -> bool {
+        matches!(self, Self::Empty(DriveRole::Cache) | Self::Cache(_))
+    }
 }
 
 /// A drive that was opened and looked at.
 struct Found<D> {
     location: String,
     drive: D,
-    /// `None` if it is empty.
-    identity: Option<DriveIdentity>,
+    identity: Identity,
 }
 
-/// Opens all drives of a node and looks at them; then formats those that are empty and attaches all.
-/// After an error none is in use, so that the start can be tried again. See
-/// [`NodeConfig::leaves_unfit_drives_out`](crate::NodeConfig::leaves_unfit_drives_out).
+/// How drives are attached.
+pub(crate) struct Attaching<D> {
+    /// See [`NodeConfig::leaves_unfit_drives_out`](crate::NodeConfig::leaves_unfit_drives_out).
+    pub(crate) leaves_unfit_out: bool,
+    /// What becomes of their bindings.
+    pub(crate) wish: Wish<D>,
+    /// Any other drive is refused, and so is an empty one.
+    pub(crate) only: Option<DriveId>,
+}
+
+impl<D> Attaching<D> {
+    /// Whatever drives these are.
+    pub(crate) fn any(leaves_unfit_out: bool) -> Self {
+        Self { leaves_unfit_out, wish: Wish::Keep, only: None }
+    }
+}
+
+/// Opens drives of a node and looks at them; then formats those that are empty and attaches all: cache drives first, as others
+/// may be bound to them. After an error none of them is in use, so that the start can be tried again.
 pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
-    locations: &[String],
-    leaves_unfit_out: bool,
+    places: &[DrivePlace],
+    attaching: Attaching<P::Drive>,
 ) -> Result<Vec<Rc<NodeDrive<P>>>, Error> {
+    let leaves_unfit_out = attaching.leaves_unfit_out;
     let mut found = Vec::new();
     let mut drives = Vec::new();
-    for location in locations {
-        match look_at(parts, location).await {
+    for DrivePlace { location, role } in places {
+        match look_at(parts, location, *role).await {
             Ok(Ok(drive)) => found.push(drive),
             Ok(Err(broken)) => drives.push(Rc::new(broken)),
             Err(error) => drives.push(Rc::new(left_out(location, error, leaves_unfit_out)?)),
         }
     }
-    let used: Vec<DriveId> = parts.replica.drives().iter().map(DriveStore::drive_id).collect();
+    let caches = parts.caches.borrow().clone();
+    let used = parts.replica.drives().into_iter().map(|store| store.drive_id());
+    let used: Vec<DriveId> = used.chain(caches.iter().filter_map(|cache| cache.id())).collect();
     let (found, twins) = without_twins(found, &used);
     for (location, drive) in twins {
         let error = attached_twice(&location, drive);
         drives.push(Rc::new(left_out(&location, error, leaves_unfit_out)?));
     }
+    if let (Some(only), Some(other)) =
+        (attaching.only, found.iter().find(|found| found.identity.drive() != attaching.only))
+    {
+        let why = format!("something else stands there than the drive {only}");
+        return Err(refused(
+            "DRIVE_CHANGED",
+            &other.location,
+            why,
+            "put the drive back, or add the other one",
+        ));
+    }
     let stamp = check_state_is_not_older(parts, &found).await?;
-    if let Err(error) = attach_found(parts, found, stamp, &mut drives, leaves_unfit_out).await {
+    if let Err(error) = attach_found(parts, found, stamp, &mut drives, &attaching).await {
         detach_all(&drives).await;
+        let is_new = |cache: &Rc<NodeCache<P>>| !caches.iter().any(|known| Rc::ptr_eq(known, cache));
+        parts.caches.borrow_mut().retain(|cache| !is_new(cache));
         return Err(error);
     }
+    let is_cache = |drive: &Rc<NodeDrive<P>>| {
+        drive.store.is_err() && places.contains(&DrivePlace::cache(drive.location.clone()))
+    };
+    let (unused, mut drives): (Vec<_>, Vec<_>) = drives.into_iter().partition(is_cache);
+    let unused = unused.iter().filter_map(|drive| {
+        let why = drive.store.as_ref().err()?;
+        Some(Rc::new(NodeCache::unused(&drive.location, drive.size_bytes, None, why.clone())))
+    });
+    parts.caches.borrow_mut().extend(unused);
+    parts.caches.borrow_mut().sort_by(|one, other| one.location.cmp(&other.location));
     drives.sort_by(|one, other| one.location.cmp(&other.location));
     Ok(drives)
 }
@@ -103,11 +197,24 @@ async fn attach_found<P: Platform, S: StateStore>(
     found: Vec<Found<P::Drive>>,
     stamp: StateStamp,
     drives: &mut Vec<Rc<NodeDrive<P>>>,
-    leaves_unfit_out: bool,
+    attaching: &Attaching<P::Drive>,
 ) -> Result<(), Error> {
+    let leaves_unfit_out = attaching.leaves_unfit_out;
+    let (caches, found): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| found.identity.is_cache());
+    for Found { location, drive, identity } in caches {
+        let superblock = match identity {
+            Identity::Cache(superblock) => Some(superblock),
+            _ => None,
+        };
+        match caches::join(parts, &location, drive, superblock).await {
+            Ok(cache) => parts.caches.borrow_mut().push(Rc::new(cache)),
+            Err(error) => drives.push(Rc::new(left_out(&location, error, leaves_unfit_out)?)),
+        }
+    }
+    let capacity_drives = parts.replica.drives().len() + found.len();
     for drive in found {
         let location = drive.location.clone();
-        let drive = match join(parts, drive).await {
+        let drive = match join(parts, drive, attaching.wish.clone(), capacity_drives).await {
             Ok(drive) => Rc::new(drive),
             Err(error) => Rc::new(left_out(&location, error, leaves_unfit_out)?),
         };
@@ -122,17 +229,156 @@ async fn attach_found<P: Platform, S: StateStore>(
     Ok(())
 }
 
-/// Opens, formats if it is empty, and attaches one more drive. One that does not work is refused.
+/// Opens, formats if it is empty, and attaches one more drive. One that does not work is refused. `None` if it is a cache
+/// drive.
 pub(crate) async fn attach_one<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
-    location: &str,
-) -> Result<Rc<NodeDrive<P>>, Error> {
-    let drives = attach_all(parts, &[location.to_owned()], false).await?;
-    let drive = drives.into_iter().next().expect("what was given is attached or refused");
-    match &drive.store {
-        Ok(_) => Ok(drive),
-        Err(why) => Err(refused("DRIVE_FAILED", location, why.clone(), "replace the drive, or leave it out")),
+    place: DrivePlace,
+) -> Result<Option<Rc<NodeDrive<P>>>, Error> {
+    let drives = attach_all(parts, std::slice::from_ref(&place), Attaching::any(false)).await?;
+    let failure = match drives.first() {
+        Some(drive) => drive.store.as_ref().err().cloned(),
+        None => {
+            let is_it = |cache: &&Rc<NodeCache<P>>| cache.location == place.location;
+            let failure = parts
+                .caches
+                .borrow()
+                .iter()
+                .find(is_it)
+                .and_then(|cache| cache.cache.as_ref().err().cloned());
+            if failure.is_some() {
+                parts.caches.borrow_mut().retain(|cache| cache.location != place.location);
+            }
+            failure
+        }
+    };
+    match failure {
+        None => Ok(drives.into_iter().next()),
+        Some(why) => Err(refused("DRIVE_FAILED", &place.location, why, "replace the drive, or leave it out")),
     }
+}
+
+/// See [`Node::add_drive`](crate::Node::add_drive).
+pub(crate) async fn add<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    place: DrivePlace,
+) -> Result<DriveAdded, Error> {
+    let location = place.location.clone();
+    // It is given to the node anew.
+    node.let_go.borrow_mut().retain(|known| *known != location);
+    // One after the other: a copy of a drive must not come in beside it.
+    let attaching = node.attaching.take().await;
+    if has_in_use(node, &location) {
+        let next = "look at the drives with `spandrel drive list`";
+        return Err(refused("DRIVE_IN_USE", &location, "this node has it already", next));
+    }
+    // One that did not work before is there, too.
+    node.parts.caches.borrow_mut().retain(|cache| cache.location != location);
+    let attached = attach_one(&node.parts, place).await;
+    drop(attaching);
+    let drive = attached?;
+    if node.stopping.get() {
+        detach_all(drive.as_slice()).await;
+        let next = "nothing: the node takes the drive into use when it starts again";
+        return Err(refused("NODE_STOPPING", &location, "the node is being stopped", next));
+    }
+    // One that did not work before is there, too.
+    node.drives.borrow_mut().retain(|known| known.location != location);
+    let Some(drive) = drive else { return Ok(cache_added(node, &location)) };
+    let added = DriveAdded { drive: drive.id(), role: DriveRole::Capacity, size_bytes: drive.size_bytes };
+    take_in(node, drive);
+    if let Some(drive) = added.drive {
+        let parts = &node.parts;
+        let is_shown = || parts.view.shows_drive(parts.own.node, drive);
+        let deadline = parts.platform.now() + DRIVE_SHOWN_MAX;
+        before(&parts.platform, deadline, parts.view.changed.wait_until(is_shown)).await;
+    }
+    Ok(added)
+}
+
+fn has_in_use<P: Platform, S: StateStore>(node: &NodeInner<P, S>, location: &str) -> bool {
+    let has = |drive: &Rc<NodeDrive<P>>| drive.location == location && drive.store.is_ok();
+    let has_cache =
+        node.parts.caches.borrow().iter().any(|cache| cache.location == location && cache.cache.is_ok());
+    has_cache || node.drives.borrow().iter().any(has)
+}
+
+fn cache_added<P: Platform, S: StateStore>(node: &NodeInner<P, S>, location: &str) -> DriveAdded {
+    let caches = node.parts.caches.borrow();
+    let cache = caches.iter().find(|cache| cache.location == location);
+    DriveAdded {
+        drive: cache.and_then(|cache| cache.id()),
+        role: DriveRole::Cache,
+        size_bytes: cache.map_or(0, |cache| cache.size_bytes),
+    }
+}
+
+/// Takes an attached drive among those of the node, and offers its copies.
+fn take_in<P: Platform, S: StateStore>(node: &NodeInner<P, S>, drive: Rc<NodeDrive<P>>) {
+    offer(&node.parts, &drive);
+    {
+        let mut attached = node.drives.borrow_mut();
+        attached.push(drive);
+        attached.sort_by(|one, other| one.location.cmp(&other.location));
+    }
+    node.drives_changed.notify_all();
+}
+
+/// Attaches the drive at a location anew, since what it is bound to has changed. Owners see it go for that long. If it is not in
+/// use then, the error says why. Nobody may hold the drive meanwhile.
+pub(crate) async fn attach_anew<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    location: &str,
+    wish: Wish<P::Drive>,
+) -> Result<(), String> {
+    let _attaching = node.attaching.take().await;
+    let is_it = |known: &Rc<NodeDrive<P>>| known.location == location;
+    let former = node.drives.borrow().iter().find(|known| is_it(known)).cloned();
+    let Some(former) = former else { return Err("the node does not have it any more".to_owned()) };
+    node.drives.borrow_mut().retain(|known| !is_it(known));
+    if let Some(id) = former.id() {
+        node.parts.replica.remove_drive(id);
+    }
+    node.drives_changed.notify_all();
+    detach_all(std::slice::from_ref(&former)).await;
+    let id = former.id();
+    // What the new store counts begins anew.
+    id.inspect(|id| _ = node.damage_told.borrow_mut().remove(id));
+    let left = NodeDrive {
+        location: location.to_owned(),
+        size_bytes: former.size_bytes,
+        superblock: former.superblock.clone(),
+        store: Err("it is being attached anew".to_owned()),
+        binding: former.binding,
+        was_in_use: true,
+        report: AttachReport::default(),
+    };
+    drop(former);
+    let place = DrivePlace::capacity(location.to_owned());
+    let deadline = node.parts.platform.now() + REOPENED_MAX;
+    let attached = loop {
+        let options = Attaching { leaves_unfit_out: false, wish: wish.clone(), only: id };
+        let attached = attach_all(&node.parts, std::slice::from_ref(&place), options).await;
+        // A request that is under way may hold it yet.
+        let is_open = attached.as_ref().is_err_and(|error| error.code == "DRIVE_NOT_OPENED");
+        if !is_open || node.parts.platform.now() >= deadline {
+            break attached;
+        }
+        node.parts.platform.sleep(REOPEN_RETRY).await;
+    };
+    let drive = match attached.map(|drives| drives.into_iter().next()) {
+        Ok(Some(drive)) if drive.store.is_ok() => drive,
+        Ok(Some(drive)) => Rc::new(NodeDrive { store: Err(why_unused(&drive)), ..left }),
+        Ok(None) => return Err("it is a cache drive now".to_owned()),
+        Err(error) => Rc::new(NodeDrive { store: Err(error.why), ..left }),
+    };
+    let outcome = drive.store.as_ref().map(|_| ()).map_err(Clone::clone);
+    take_in(node, drive);
+    outcome
+}
+
+fn why_unused<P: Platform>(drive: &NodeDrive<P>) -> String {
+    drive.store.as_ref().err().cloned().unwrap_or_default()
 }
 
 /// Offers the copies on a drive to owners, from now on.
@@ -156,6 +402,7 @@ pub(crate) async fn let_go<P: Platform, S: StateStore>(
     node.parts.replica.remove_drive(drive);
     node.drives_changed.notify_all();
     detach_all(std::slice::from_ref(&known)).await;
+    caches::let_go_elsewhere(&node.parts, drive, None).await;
     Some(known.location.clone())
 }
 
@@ -176,6 +423,7 @@ pub(crate) async fn detach_all<P: Platform>(drives: &[Rc<NodeDrive<P>>]) {
 async fn look_at<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     location: &str,
+    role: DriveRole,
 ) -> Result<Result<Found<P::Drive>, NodeDrive<P>>, Error> {
     let drive = match parts.platform.open_drive(location).await {
         Ok(drive) => drive,
@@ -189,27 +437,41 @@ async fn look_at<P: Platform, S: StateStore>(
         }
     };
     let size_bytes = drive.geometry().size_bytes;
-    let identity = match DriveStore::identify(&parts.platform, &drive).await {
-        Ok(identity) => Some(identity),
-        Err(AttachError::Empty) => None,
-        Err(AttachError::Drive(error)) => {
-            return Ok(Err(broken(location, size_bytes, None, error.to_string())));
-        }
-        Err(error @ AttachError::Damaged(_)) => {
+    let identity = match identify(&parts.platform, &drive, role).await {
+        Ok(identity) => identity,
+        Err(error @ (AttachError::Drive(_) | AttachError::Damaged(_))) => {
             return Ok(Err(broken(location, size_bytes, None, error.to_string())));
         }
         Err(error) => return Err(refusal(location, &error)),
     };
-    if let Some(identity) = &identity {
-        check_identity(parts, location, &identity.superblock)?;
+    if let Some(owner) = identity.owner() {
+        check_owner(parts, location, owner)?;
     }
     Ok(Ok(Found { location: location.to_owned(), drive, identity }))
+}
+
+/// What a drive says that it is, whatever it was taken for.
+async fn identify<P: Platform>(
+    platform: &P,
+    drive: &P::Drive,
+    role: DriveRole,
+) -> Result<Identity, AttachError> {
+    match CacheDrive::identify(platform, drive).await {
+        Ok(superblock) => return Ok(Identity::Cache(superblock)),
+        Err(AttachError::Empty) => {}
+        Err(error) => return Err(error),
+    }
+    match DriveStore::identify(platform, drive).await {
+        Ok(identity) => Ok(Identity::Capacity(identity)),
+        Err(AttachError::Empty) => Ok(Identity::Empty(role)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Those that are there once and not in use; and where the others are, and which drive each says that it is: second paths to
 /// one drive, or images of it.
 fn without_twins<D>(found: Vec<Found<D>>, used: &[DriveId]) -> (Vec<Found<D>>, Vec<(String, DriveId)>) {
-    let id = |found: &Found<D>| found.identity.as_ref().map(|identity| identity.superblock.drive);
+    let id = |found: &Found<D>| found.identity.drive();
     let ids: Vec<DriveId> = found.iter().filter_map(id).chain(used.iter().copied()).collect();
     let is_once = |drive: DriveId| ids.iter().filter(|known| **known == drive).count() == 1;
     let (once, twins): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| id(found).is_none_or(is_once));
@@ -226,20 +488,20 @@ fn attached_twice(location: &str, drive: DriveId) -> Error {
     refused("DRIVE_ATTACHED_TWICE", location, why, next)
 }
 
-/// Whether a drive belongs to this node of this cluster.
-fn check_identity<P: Platform, S: StateStore>(
+/// Whether a drive of this cluster and node belongs here.
+fn check_owner<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     location: &str,
-    superblock: &Superblock,
+    (cluster, node): (ClusterId, NodeId),
 ) -> Result<(), Error> {
     let next = "give the node its own drives; a drive that is to change its place must be removed from its \
                 pool and wiped first";
-    if superblock.cluster != parts.cluster.id {
-        let why = format!("it belongs to the cluster {}, not to {}", superblock.cluster, parts.cluster.id);
+    if cluster != parts.cluster.id {
+        let why = format!("it belongs to the cluster {cluster}, not to {}", parts.cluster.id);
         return Err(refused("DRIVE_OF_OTHER_CLUSTER", location, why, next));
     }
-    if superblock.node != parts.own.node {
-        let why = format!("it belongs to node {}", parts.name_of(superblock.node));
+    if node != parts.own.node {
+        let why = format!("it belongs to node {}", parts.name_of(node));
         return Err(refused("DRIVE_OF_OTHER_NODE", location, why, next));
     }
     Ok(())
@@ -249,12 +511,14 @@ fn check_identity<P: Platform, S: StateStore>(
 async fn join<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     found: Found<P::Drive>,
+    wish: Wish<P::Drive>,
+    capacity_drives: usize,
 ) -> Result<NodeDrive<P>, Error> {
     let Found { location, drive, identity } = found;
     let size_bytes = drive.geometry().size_bytes;
-    let superblock = match identity {
-        Some(identity) => identity.superblock,
-        None => {
+    let (superblock, binding) = match identity {
+        Identity::Capacity(identity) => (identity.superblock, identity.binding),
+        Identity::Empty(_) | Identity::Cache(_) => {
             let platform = &parts.platform;
             let options = FormatOptions {
                 cluster: parts.cluster.id,
@@ -262,7 +526,8 @@ async fn join<P: Platform, S: StateStore>(
                 drive: DriveId::from_random(platform.random_u64(), platform.random_u64()),
                 slab_geometry: parts.cluster.slab_bytes,
             };
-            DriveStore::format(platform, &drive, options).await.map_err(|error| refusal(&location, &error))?
+            let formatted = DriveStore::format(platform, &drive, options).await;
+            (formatted.map_err(|error| refusal(&location, &error))?, Ok(None))
         }
     };
     let attach_number_known = match know_drive(parts, &superblock).await {
@@ -277,22 +542,35 @@ async fn join<P: Platform, S: StateStore>(
         }
         known => known?,
     };
-    let (store, report) = match DriveStore::attach(&parts.platform, drive, attach_number_known).await {
+    let bound_to = binding.clone().ok().flatten();
+    let unused = |why: String| {
+        let broken = broken(&location, size_bytes, Some(superblock.clone()), why);
+        NodeDrive { binding: bound_to, ..broken }
+    };
+    let choice = caches::choose(parts, &superblock, binding, wish, capacity_drives).await?;
+    let choice = match choice {
+        Ok(choice) => choice,
+        Err(why) => return Ok(unused(why)),
+    };
+    let attached = DriveStore::attach_with(&parts.platform, drive, attach_number_known, choice).await;
+    let (store, report) = match attached {
         Ok(attached) => attached,
         // It stays as it is, for a person to look at.
         Err(error @ AttachError::Old { .. }) => {
             witness::reached(Rare::OldImageRefused);
-            tracing::error!(location, "the drive is not used: {error}");
-            return Ok(broken(&location, size_bytes, Some(superblock), error.to_string()));
+            return Ok(unused(error.to_string()));
         }
-        Err(error @ (AttachError::Damaged(_) | AttachError::Drive(_))) => {
-            return Ok(broken(&location, size_bytes, Some(superblock), error.to_string()));
+        Err(error @ (AttachError::Damaged(_) | AttachError::Drive(_) | AttachError::Cache(_))) => {
+            return Ok(unused(error.to_string()));
         }
         Err(error) => return Err(refusal(&location, &error)),
     };
+    caches::let_go_elsewhere(parts, superblock.drive, store.binding()).await;
     tell_what_was_found(&location, &report);
-    let noted =
-        retry(parts, || parts.state.note_attach(superblock.drive, parts.own.node, store.attach_number()));
+    let noted = retry(parts, || {
+        let number = store.attach_number();
+        parts.state.note_attach(superblock.drive, DriveRole::Capacity, parts.own.node, number)
+    });
     let store = match noted.await {
         Ok(_) => Ok(store),
         // Somebody else has attached it meanwhile: nothing on it may be offered.
@@ -302,7 +580,9 @@ async fn join<P: Platform, S: StateStore>(
             Err(error.to_string())
         }
     };
-    Ok(NodeDrive { location, size_bytes, superblock: Some(superblock), store, report })
+    let binding = store.as_ref().map_or(bound_to, DriveStore::binding);
+    let was_in_use = store.is_ok();
+    Ok(NodeDrive { location, size_bytes, superblock: Some(superblock), store, binding, was_in_use, report })
 }
 
 /// Says what an attach has found damaged, and what becomes of it.
@@ -353,8 +633,10 @@ async fn check_state_is_not_older<P: Platform, S: StateStore>(
     found: &[Found<P::Drive>],
 ) -> Result<StateStamp, Error> {
     let stamp = retry_store(parts, || parts.state.stamp()).await.map_err(state_error)?.unwrap_or_default();
-    for identity in found.iter().filter_map(|found| found.identity.as_ref()) {
-        stamp.check_not_older(StateStamp(identity.state_revision))?;
+    for found in found {
+        if let Identity::Capacity(identity) = &found.identity {
+            stamp.check_not_older(StateStamp(identity.state_revision))?;
+        }
     }
     Ok(stamp)
 }
@@ -415,6 +697,7 @@ pub(crate) async fn keep_told<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
         parts.platform.sleep(TELL_INTERVAL).await;
         tell_damage(parts, &node.damage_told).await;
         tell_stamp(parts);
+        caches::follow_modes(parts);
         let_go_of_removed(&node).await;
     }
 }
@@ -455,7 +738,8 @@ pub(crate) async fn tell_damage<P: Platform, S: StateStore>(
         let drive = store.drive_id();
         let statistics = store.statistics();
         let found = statistics.blocks_damaged + statistics.structures_damaged;
-        let before = told.borrow().get(&drive).copied().unwrap_or(0);
+        // A store that was attached anew begins to count anew.
+        let before = told.borrow().get(&drive).copied().filter(|before| *before <= found).unwrap_or(0);
         if found == before {
             continue;
         }
@@ -478,7 +762,8 @@ fn broken<P: Platform>(
 ) -> NodeDrive<P> {
     tracing::error!(location, "the drive is not used: {why}");
     let report = AttachReport::default();
-    NodeDrive { location: location.to_owned(), size_bytes, superblock, store: Err(why), report }
+    let (location, store) = (location.to_owned(), Err(why));
+    NodeDrive { location, size_bytes, superblock, store, binding: None, was_in_use: false, report }
 }
 
 /// A drive that cannot be used, if it is left out for that.
@@ -495,7 +780,7 @@ pub(crate) fn refused(code: &str, location: &str, why: impl Into<String>, next: 
     Error::new(code, format!("drive {location} cannot be used"), why, next)
 }
 
-fn refusal(location: &str, error: &AttachError) -> Error {
+pub(crate) fn refusal(location: &str, error: &AttachError) -> Error {
     let (code, next) = match error {
         AttachError::Empty | AttachError::Drive(_) => ("DRIVE_FAILED", "replace the drive, or leave it out"),
         AttachError::Foreign(_) => (
@@ -508,6 +793,7 @@ fn refusal(location: &str, error: &AttachError) -> Error {
             ("DRIVE_IS_OLD", "attach the drive itself, or remove it from the pool and add it again, empty")
         }
         AttachError::Size(_) => ("DRIVE_TOO_SMALL", "choose a larger drive, or smaller slabs for the pool"),
+        AttachError::Cache(_) => ("DRIVE_CACHE_MISSING", "give the node the cache drive as well"),
         AttachError::Damaged(_) => {
             ("DRIVE_DAMAGED", "keep the drive as it is and look at it with `spandrel drive inspect`")
         }

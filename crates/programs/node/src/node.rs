@@ -13,11 +13,11 @@ use spandrel_bus::{Bus, BusConfig, BusIdentity};
 use spandrel_cluster::liveness::ALIVE_TIME_TO_LIVE;
 use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{
-    AliveRecord, ClusterState, CountedStore, NodeRecord, StateError, StateKey, Stored, VolumeOwner,
-    VolumeWriter,
+    AliveRecord, ClusterState, CountedStore, DriveRole, NodeRecord, StateError, StateKey, Stored,
+    VolumeOwner, VolumeWriter,
 };
 use spandrel_frontend::{NbdConfig, NbdServer};
-use spandrel_platform::sync::Signal;
+use spandrel_platform::sync::{Lock, Signal};
 use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHandle, before};
 use spandrel_replica::Replica;
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
@@ -25,12 +25,12 @@ use spandrel_volume::{RepairTurns, SlowDrives};
 
 use crate::absence::Absence;
 use crate::device::{Attachment, NodeExports};
-use crate::drives::{self, NodeDrive};
+use crate::drives::{self, Attaching, NodeDrive};
 use crate::liveness::Liveness;
 use crate::load::NodeLoads;
 use crate::ownership::Ownership;
 use crate::parts::NodeParts;
-use crate::report::{DriveReport, report_drive};
+use crate::rebinding::{self, Bindings};
 use crate::service::NodeService;
 use crate::view::ClusterView;
 
@@ -47,9 +47,6 @@ const _: () = assert!(
 
 /// How long to wait before the cluster's state is told again.
 const ALIVE_RETRY: Duration = Duration::from_millis(200);
-
-/// How long adding a drive waits for the cluster's state to show it. It is in use all the same where that takes longer.
-const DRIVE_SHOWN_MAX: Duration = Duration::from_secs(5);
 
 /// How long a stop waits for what other nodes have asked of this one. It ends at once, but where it waits for a cluster's
 /// state that does not answer: when all servers are stopped, most of them are gone at some moment.
@@ -71,11 +68,43 @@ pub struct NodeConfig {
     pub bus_addresses: Vec<Address>,
     /// Where it listens for NBD clients.
     pub nbd_addresses: Vec<Address>,
-    /// Its drives: paths on Linux. Empty ones are formatted and join the pool.
-    pub drives: Vec<String>,
+    /// Its drives. Empty ones are formatted, and join the pool or cache for those that do.
+    pub drives: Vec<DrivePlace>,
     /// Whether a drive is left out, as one that is missing, if something else stands there, or another node's drive, or others
     /// use it: the node had it in use before, and others have its copies. Else it stops the start.
     pub leaves_unfit_drives_out: bool,
+}
+
+/// Where a drive of a node is, and what it becomes there if it is empty. One that is not stays what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrivePlace {
+    /// A path on Linux.
+    pub location: String,
+    /// What it is used for.
+    pub role: DriveRole,
+}
+
+impl DrivePlace {
+    /// A drive that holds copies.
+    pub fn capacity(location: String) -> Self {
+        Self { location, role: DriveRole::Capacity }
+    }
+
+    /// A drive that caches for those of its node.
+    pub fn cache(location: String) -> Self {
+        Self { location, role: DriveRole::Cache }
+    }
+}
+
+/// A drive that a node has taken into use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriveAdded {
+    /// Its identity.
+    pub drive: Option<DriveId>,
+    /// What it is used for: what it carries decides, if it carries anything.
+    pub role: DriveRole,
+    /// Its size.
+    pub size_bytes: u64,
 }
 
 /// A node that runs. Cheap to clone; all clones are the same.
@@ -111,9 +140,9 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     /// The attachments of this node's own clients.
     pub(crate) attachments: RefCell<BTreeMap<VolumeId, Weak<Attachment<P, S>>>>,
     pub(crate) stopping: Cell<bool>,
-    /// Whether a drive is being added, and what is told when that is over.
-    pub(crate) adding_drive: Cell<bool>,
-    pub(crate) drive_added: Signal,
+    /// Whoever attaches drives has it.
+    pub(crate) attaching: Lock,
+    pub(crate) bindings: Bindings,
     /// Notified when the node has one more drive that copies may be placed on, or one less.
     pub(crate) drives_changed: Signal,
     /// Where the drives are of which it has let go by itself, until somebody has asked.
@@ -144,7 +173,9 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         for address in &config.nbd_addresses {
             nbd_listeners.push(listen(&platform, address, &config.name, "NBD clients")?);
         }
-        let drives = drives::attach_all(&parts, &config.drives, config.leaves_unfit_drives_out).await?;
+        let drives =
+            drives::attach_all(&parts, &config.drives, Attaching::any(config.leaves_unfit_drives_out))
+                .await?;
         if let Err(error) = know_node(&parts, &config, &bus_listeners).await {
             drives::detach_all(&drives).await;
             return Err(error);
@@ -163,8 +194,8 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             follow_pauses: RefCell::default(),
             attachments: RefCell::default(),
             stopping: Cell::new(false),
-            adding_drive: Cell::new(false),
-            drive_added: Signal::new(),
+            attaching: Lock::default(),
+            bindings: Bindings::default(),
             drives_changed: Signal::new(),
             let_go: RefCell::default(),
             absence: RefCell::default(),
@@ -190,6 +221,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(know_peers(parts.clone()));
         self.spawn(stay_alive(Rc::clone(&self.inner)));
         self.spawn(drives::keep_told(Rc::clone(&self.inner)));
+        self.spawn(rebinding::keep_even(Rc::clone(&self.inner)));
         self.spawn(Rc::clone(&self.inner).give_way());
         self.spawn(Rc::clone(&self.inner).keep_ownerships());
         self.spawn(Rc::clone(&self.inner).stay_drained());
@@ -253,56 +285,21 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         inner.let_go.take()
     }
 
-    /// Takes one more drive into use, formatted if it is empty. Volumes that are made from then on may be placed on it.
+    /// Takes one more drive into use, formatted if it is empty. Volumes that are made from then on may be placed on it, or it
+    /// caches for those that hold them.
     ///
     /// Errors: `DRIVE_…` as at a start, `DRIVE_IN_USE` if the node has it already, `NODE_STOPPING`. Nothing was changed
     /// on a drive that was refused.
-    pub async fn add_drive(&self, location: &str) -> Result<DriveReport, Error> {
-        let inner = &self.inner;
-        // It is given to the node anew.
-        inner.let_go.borrow_mut().retain(|known| known != location);
-        let has = |drive: &Rc<NodeDrive<P>>| drive.location == location && drive.store.is_ok();
-        if inner.drives.borrow().iter().any(has) {
-            return Err(drives::refused(
-                "DRIVE_IN_USE",
-                location,
-                "this node has it already",
-                "look at the drives with `spandrel drive list`",
-            ));
-        }
-        // One after the other: a copy of a drive must not come in beside it.
-        inner.drive_added.wait_until(|| !inner.adding_drive.replace(true)).await;
-        let attached = drives::attach_one(&inner.parts, location).await;
-        inner.adding_drive.set(false);
-        inner.drive_added.notify_all();
-        let drive = attached?;
-        if inner.stopping.get() {
-            drives::detach_all(&[drive]).await;
-            let why = "the node is being stopped";
-            return Err(drives::refused(
-                "NODE_STOPPING",
-                location,
-                why,
-                "nothing: the node takes the drive into use when it starts again",
-            ));
-        }
-        drives::offer(&inner.parts, &drive);
-        let report = report_drive(&drive);
-        {
-            let mut attached = inner.drives.borrow_mut();
-            // One that did not work before is there, too.
-            attached.retain(|known| known.location != location);
-            attached.push(drive);
-            attached.sort_by(|one, other| one.location.cmp(&other.location));
-        }
-        inner.drives_changed.notify_all();
-        if let Some(drive) = report.drive {
-            let parts = &inner.parts;
-            let is_shown = || parts.view.shows_drive(parts.own.node, drive);
-            let deadline = parts.platform.now() + DRIVE_SHOWN_MAX;
-            before(&parts.platform, deadline, parts.view.changed.wait_until(is_shown)).await;
-        }
-        Ok(report)
+    pub async fn add_drive(&self, place: DrivePlace) -> Result<DriveAdded, Error> {
+        drives::add(&self.inner, place).await
+    }
+
+    /// Ends the use of a cache drive: what it holds alone is moved to the capacity drives, and these go on without it or with
+    /// another one. False if the node does not have it, or not in use. It has to be taken out of the cluster's state then.
+    ///
+    /// Errors: `CACHE_NOT_CHANGED` if a capacity drive fails meanwhile.
+    pub async fn release_cache(&self, drive: DriveId) -> Result<bool, Error> {
+        rebinding::release(&self.inner, drive).await
     }
 
     /// The node's identity.
@@ -366,6 +363,8 @@ async fn make_parts<P: Platform, S: StateStore>(
         liveness: Liveness::start(platform.clone(), bus.clone()),
         bus,
         replica: Replica::new(),
+        caches: Rc::default(),
+        caches_removed: Rc::default(),
         view: Rc::new(ClusterView::new()),
         repair_turns: RepairTurns::default(),
         slow_drives: SlowDrives::default(),

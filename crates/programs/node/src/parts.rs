@@ -2,6 +2,8 @@
 //!
 //! Nothing here names an owner of a volume: owners hold these parts, so the parts must not hold them.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use spandrel_bus::{Bus, BusRequest, BusResponse};
@@ -10,9 +12,10 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{ClusterRecord, ClusterState, CountedStore, VolumeOwner, VolumeWriter};
 use spandrel_platform::{Buffer, Instant, Platform};
 use spandrel_replica::{Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
-use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
 use spandrel_volume::{AskError, RepairTurns, SlowDrives};
 
+use crate::caches::NodeCache;
 use crate::liveness::Liveness;
 use crate::view::ClusterView;
 
@@ -29,6 +32,10 @@ pub(crate) struct NodeParts<P: Platform, S: StateStore> {
     pub(crate) bus: Bus<P>,
     pub(crate) liveness: Liveness<P>,
     pub(crate) replica: Replica<P>,
+    /// The cache drives of this node.
+    pub(crate) caches: Rc<RefCell<Vec<Rc<NodeCache<P>>>>>,
+    /// Cache drives that its drives are or were bound to, and that were taken out of the cluster.
+    pub(crate) caches_removed: Rc<RefCell<BTreeSet<DriveId>>>,
     pub(crate) view: Rc<ClusterView>,
     pub(crate) repair_turns: RepairTurns,
     pub(crate) slow_drives: SlowDrives,
@@ -45,6 +52,8 @@ impl<P: Platform, S: StateStore> Clone for NodeParts<P, S> {
             bus: self.bus.clone(),
             liveness: self.liveness.clone(),
             replica: self.replica.clone(),
+            caches: Rc::clone(&self.caches),
+            caches_removed: Rc::clone(&self.caches_removed),
             view: Rc::clone(&self.view),
             repair_turns: self.repair_turns.clone(),
             slow_drives: self.slow_drives.clone(),

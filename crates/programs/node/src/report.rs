@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 use spandrel_bus::BusStatistics;
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{ScrubSummary, StateRequests};
+use spandrel_drive::{CacheDrive, DriveStore};
 use spandrel_platform::{Instant, Platform};
-use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{CacheMode, DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
 use spandrel_volume::{LegState, Phase, SlowDrive};
 
+use crate::caches::NodeCache;
 use crate::drives::NodeDrive;
 use crate::node::{Node, NodeInner};
 use crate::ownership::Ownership;
@@ -47,8 +49,11 @@ pub struct NodeReport {
     /// Drives of the pool that its owners have found slow: now, or so lately that their copies rest.
     #[serde(default)]
     pub drives_slow: Vec<DriveSlow>,
-    /// Its drives.
+    /// Its drives that hold copies.
     pub drives: Vec<DriveReport>,
+    /// Its drives that cache for these. Empty if its version does not say.
+    #[serde(default)]
+    pub caches: Vec<CacheDriveReport>,
     /// The volumes that it owns.
     pub owned: Vec<OwnedVolumeReport>,
 }
@@ -137,8 +142,49 @@ pub struct DriveReport {
     pub blocks_healed: u64,
     /// Superblocks, roots, journal groups and map pages that were found damaged.
     pub structures_damaged: u64,
+    /// The cache drive that it is bound to, and what it has of that.
+    #[serde(default)]
+    pub cache: Option<CacheReport>,
     /// The volumes on it, with the blocks that hold data of them.
     pub volumes: Vec<(VolumeId, u64)>,
+}
+
+/// What a capacity drive has of the cache drive that it is bound to. What is counted is counted since the node started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheReport {
+    /// The cache drive.
+    pub drive: DriveId,
+    /// What it is used for.
+    pub mode: CacheMode,
+    /// Its blocks for this drive's data.
+    pub blocks_total: u64,
+    /// Of these, blocks that hold what the capacity drive does not.
+    pub blocks_dirty: u64,
+    /// Of these, blocks that hold copies of what was read.
+    pub blocks_copied: u64,
+    /// Blocks that were read from the cache drive.
+    pub hits: u64,
+    /// Blocks that were read from the capacity drive.
+    pub misses: u64,
+    /// Blocks that were copied to the cache drive as they were read.
+    pub populated: u64,
+    /// Blocks that were moved from the cache drive to the capacity drive.
+    pub destaged: u64,
+}
+
+/// A drive of a node that caches for the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheDriveReport {
+    /// The drive, if it can say who it is.
+    pub drive: Option<DriveId>,
+    /// Where it is.
+    pub location: String,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Why it is not used, if it is not.
+    pub failure: Option<String>,
+    /// The capacity drives that are bound to it.
+    pub bound: Vec<DriveId>,
 }
 
 /// A volume that a node owns. What is counted is counted since it took the volume.
@@ -247,6 +293,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             drives_away: inner.drives_away(now),
             drives_slow: inner.drives_slow(now),
             drives: inner.drives.borrow().iter().map(|drive| report_drive(drive)).collect(),
+            caches: inner.parts.caches.borrow().iter().map(|cache| report_cache_drive(cache)).collect(),
             owned: ownerships
                 .iter()
                 .map(|(volume, ownership)| report_volume(now, *volume, ownership))
@@ -330,12 +377,38 @@ pub(crate) fn report_drive<P: Platform>(drive: &NodeDrive<P>) -> DriveReport {
     report.blocks_damaged = counted.blocks_damaged;
     report.blocks_healed = counted.blocks_healed;
     report.structures_damaged = counted.structures_damaged;
+    report.cache = report_cache(store);
     let mut volumes = std::collections::BTreeMap::new();
     for slab in store.slabs() {
         *volumes.entry(slab.volume).or_insert(0) += u64::from(slab.mapped_blocks);
     }
     report.volumes = volumes.into_iter().collect();
     report
+}
+
+fn report_cache<P: Platform>(store: &DriveStore<P>) -> Option<CacheReport> {
+    let (used, counted) = (store.cache_use(), store.statistics());
+    Some(CacheReport {
+        drive: store.binding()?.cache,
+        mode: store.cache_mode(),
+        blocks_total: u64::from(used.blocks_total),
+        blocks_dirty: u64::from(used.blocks_dirty),
+        blocks_copied: u64::from(used.blocks_copied),
+        hits: counted.cache_hits,
+        misses: counted.cache_misses,
+        populated: counted.cache_fills,
+        destaged: counted.blocks_destaged,
+    })
+}
+
+fn report_cache_drive<P: Platform>(cache: &NodeCache<P>) -> CacheDriveReport {
+    CacheDriveReport {
+        drive: cache.id(),
+        location: cache.location.clone(),
+        size_bytes: cache.size_bytes,
+        failure: cache.cache.as_ref().err().cloned(),
+        bound: cache.cache.as_ref().map_or_else(|_| Vec::new(), CacheDrive::bound),
+    }
 }
 
 fn report_volume<P: Platform, S: StateStore>(

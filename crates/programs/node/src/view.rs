@@ -29,6 +29,7 @@ pub(crate) struct ClusterView {
     pub(crate) alive: RefCell<BTreeMap<NodeId, Stored<AliveRecord>>>,
     pub(crate) volumes: RefCell<BTreeMap<VolumeId, Stored<VolumeRecord>>>,
     pub(crate) drives: RefCell<BTreeMap<DriveId, Stored<DriveRecord>>>,
+    pub(crate) caches: RefCell<BTreeMap<DriveId, Stored<DriveRecord>>>,
     /// What each volume was promised.
     pub(crate) rooms: RefCell<BTreeMap<VolumeId, Stored<VolumeRoomRecord>>>,
     /// What is set for the whole pool, as it could be read last.
@@ -54,6 +55,7 @@ impl ClusterView {
             alive: RefCell::default(),
             volumes: RefCell::default(),
             drives: RefCell::default(),
+            caches: RefCell::default(),
             rooms: RefCell::default(),
             settings: RefCell::default(),
             seen: RefCell::default(),
@@ -166,13 +168,17 @@ impl ClusterView {
             take_in(&self.drives, changes);
             self.note_change(revision);
         });
+        let caches = follow_part(&platform, &store, keys::CACHES, |changes, revision| {
+            take_in(&self.caches, changes);
+            self.note_revision(revision);
+        });
         let rooms = follow_part(&platform, &store, keys::ROOMS, |changes, revision| {
             take_in(&self.rooms, changes);
             self.note_change(revision);
         });
         let changed_for_good = self.follow_changes_for_good(&platform, &store);
         let settings = self.follow_settings(&platform, &store);
-        let room = futures_util::future::join3(drives, rooms, settings);
+        let room = futures_util::future::join4(drives, caches, rooms, settings);
         futures_util::future::join5(nodes, alive, volumes, room, changed_for_good).await;
     }
 

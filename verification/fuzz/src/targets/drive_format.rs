@@ -209,7 +209,14 @@ fn example_root() -> Root {
         generation: 6,
         attach_number: 2,
         state_revision: 40,
-        journal: JournalPosition { sequence: 11, sector: 22, lap: 1, previous_checksum: 33 },
+        journal: JournalPosition {
+            sequence: 11,
+            sector: 22,
+            lap: 1,
+            previous_checksum: 33,
+            previous_sector: Some(19),
+        },
+        binding: None,
         volumes: vec![volume(0), volume(1)],
         slabs: vec![slab(0), slab(1)],
     }

@@ -17,10 +17,14 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{COUNT_MAX, FormatError, LAP_MAX};
+use crate::format::cache::Binding;
 use crate::format::map::{LEAF_FORMAT, PagePointer};
 
 /// The first bytes behind the checksum of every root.
 pub const ROOT_MAGIC: [u8; 4] = *b"SpRt";
+
+/// The same for a drive that is bound to a cache drive: without that one it can be attached only as one that has lost it.
+pub const BOUND_ROOT_MAGIC: [u8; 4] = *b"SpRb";
 
 const HEADER_BYTES: usize = 128;
 const VOLUME_BYTES: usize = 64;
@@ -49,9 +53,12 @@ struct HeaderBytes {
     journal_sector: U32,
     journal_lap: U32,
     journal_previous_checksum: U32,
-    reserved_2: U32,
+    /// One more than the sector; zero if it is not known.
+    journal_previous_sector: U32,
     drive: [u8; 16],
-    reserved_3: [u8; 40],
+    cache: [u8; 16],
+    binding_number: U64,
+    reserved_2: [u8; 16],
 }
 
 impl HeaderBytes {
@@ -117,6 +124,8 @@ pub struct JournalPosition {
     pub lap: u32,
     /// The checksum of the group before it.
     pub previous_checksum: u32,
+    /// The first sector of the group before it, if that stands in the same journal.
+    pub previous_sector: Option<u32>,
 }
 
 /// How the parts of a slab are laid out over its copy set.
@@ -196,6 +205,8 @@ pub struct Root {
     pub state_revision: u64,
     /// Where the journal goes on.
     pub journal: JournalPosition,
+    /// The area of a cache drive in which the journal stands, and to which maps may lead.
+    pub binding: Option<Binding>,
     /// The volumes, in ascending slots.
     pub volumes: Vec<RootVolume>,
     /// The slab copies, in ascending slots.
@@ -207,7 +218,7 @@ impl Root {
     pub fn encode(&self) -> Vec<u8> {
         let length = HEADER_BYTES + self.volumes.len() * VOLUME_BYTES + self.slabs.len() * SLAB_BYTES;
         let mut header = HeaderBytes::new_zeroed();
-        header.magic = ROOT_MAGIC;
+        header.magic = if self.binding.is_some() { BOUND_ROOT_MAGIC } else { ROOT_MAGIC };
         header.length_bytes = (length as u32).into();
         header.volume_count = (self.volumes.len() as u32).into();
         header.slab_count = (self.slabs.len() as u32).into();
@@ -218,7 +229,12 @@ impl Root {
         header.journal_sector = self.journal.sector.into();
         header.journal_lap = self.journal.lap.into();
         header.journal_previous_checksum = self.journal.previous_checksum.into();
+        header.journal_previous_sector = self.journal.previous_sector.map_or(0, |sector| sector + 1).into();
         header.drive = self.drive.to_bytes();
+        if let Some(binding) = &self.binding {
+            header.cache = binding.cache.to_bytes();
+            header.binding_number = binding.number.into();
+        }
 
         let mut bytes = Vec::with_capacity(length.next_multiple_of(BLOCK_BYTES));
         bytes.extend_from_slice(header.as_bytes());
@@ -257,7 +273,8 @@ impl Root {
     /// have a format that is not known here.
     pub fn decode(slot: &[u8], drive: DriveId) -> Result<Self, FormatError> {
         let (header, rest) = HeaderBytes::ref_from_prefix(slot).map_err(|_| FormatError::Inconsistent)?;
-        if header.magic != ROOT_MAGIC {
+        let is_bound = header.magic == BOUND_ROOT_MAGIC;
+        if header.magic != ROOT_MAGIC && !is_bound {
             return Err(FormatError::Magic);
         }
         let volume_count = header.volume_count.get() as usize;
@@ -300,7 +317,12 @@ impl Root {
                 sector: header.journal_sector.get(),
                 lap: header.journal_lap.get(),
                 previous_checksum: header.journal_previous_checksum.get(),
+                previous_sector: header.journal_previous_sector.get().checked_sub(1),
             },
+            binding: is_bound.then(|| Binding {
+                cache: DriveId::from_bytes(header.cache),
+                number: header.binding_number.get(),
+            }),
             volumes: volumes.iter().map(decode_volume).collect(),
             slabs: slabs.iter().map(decode_slab).collect(),
         })

@@ -6,7 +6,14 @@ fn example() -> Root {
         generation: 7,
         attach_number: 5,
         state_revision: 99,
-        journal: JournalPosition { sequence: 1000, sector: 17, lap: 2, previous_checksum: 0xABCD },
+        journal: JournalPosition {
+            sequence: 1000,
+            sector: 17,
+            lap: 2,
+            previous_checksum: 0xABCD,
+            previous_sector: None,
+        },
+        binding: None,
         volumes: vec![RootVolume {
             slot: 1,
             volume: VolumeId::from_bytes([4; 16]),

@@ -113,6 +113,7 @@ impl Superblock {
             journal_first_block: bytes.journal_first_block.get(),
             journal_blocks: bytes.journal_blocks.get(),
             data_first_block: bytes.data_first_block.get(),
+            area_blocks: 0,
         };
         if !layout.is_consistent() {
             return Err(FormatError::Inconsistent);

@@ -14,6 +14,17 @@ use super::machine::Machine;
 pub fn explore(
     machine: &Machine,
     body: impl Future<Output = ()> + 'static,
+    answers: impl FnMut() -> u64,
+    at: impl FnMut(usize),
+) -> usize {
+    explore_drives(machine, std::slice::from_ref(&machine.drive), body, answers, at)
+}
+
+/// The same with these drives of the machine.
+pub fn explore_drives(
+    machine: &Machine,
+    drives: &[SimulatedDrive],
+    body: impl Future<Output = ()> + 'static,
     mut answers: impl FnMut() -> u64,
     mut at: impl FnMut(usize),
 ) -> usize {
@@ -26,7 +37,7 @@ pub fn explore(
     let mut moments = 0;
     let mut before = None;
     loop {
-        let now = (signature(&machine.drive), answers());
+        let now = (drives.iter().map(signature).collect::<Vec<_>>(), answers());
         if before.as_ref() != Some(&now) {
             at(moments);
             moments += 1;

@@ -11,6 +11,8 @@ use spandrel_shared::{BLOCK_BYTES, CopyId, SlabGeometry, Version};
 use super::observation::{Content, fill};
 use super::script::checksums;
 use super::{SlabKey, Store, format_options, small_slabs};
+use crate::layout::Layout;
+use crate::media::Media;
 use crate::{AttachError, AttachReport, DriveStore, FormatOptions, SlabLayout, SlabSlot, StoreError};
 
 const DRIVE: &str = "drive";
@@ -112,6 +114,11 @@ impl Machine {
 /// Opens the drive.
 pub async fn open(platform: &SimulatedPlatform) -> OpenDrive {
     platform.open_drive(DRIVE).await.unwrap()
+}
+
+/// The drive as the media of a store that is bound to no cache drive.
+pub fn capacity(platform: &SimulatedPlatform, drive: &OpenDrive, layout: &Layout) -> Media<OpenDrive> {
+    Media::new(drive.clone(), None, layout, platform.buffers().clone())
 }
 
 /// Opens and attaches the drive.

@@ -139,10 +139,13 @@ pub async fn read_all(store: &Store, slot: SlabSlot, count: u32) -> Vec<Seen> {
 /// must be at rest.
 pub fn check_ownership(store: &Store) {
     let state = store.inner.state.borrow();
-    let layout = store.superblock().layout;
-    let mut owned = BTreeSet::new();
+    let layout = store.inner.layout;
+    let (mut owned, mut owned_in_area) = (BTreeSet::new(), 0);
     let mut own = |block: u32, owner: &str| {
-        assert!((layout.data_first_block..layout.data_end_block()).contains(&block), "{owner} {block}");
+        let is_in_area = layout.is_in_area(block) && owner == "data block";
+        let is_in_place = (layout.data_first_block..layout.data_end_block()).contains(&block) || is_in_area;
+        assert!(is_in_place, "{owner} {block}");
+        owned_in_area += usize::from(is_in_area);
         assert!(owned.insert(block), "physical block {block} has two owners, one a {owner}");
     };
     for (_, slab) in state.slabs.iter() {
@@ -153,6 +156,16 @@ pub fn check_ownership(store: &Store) {
         }
     }
     state.retired_pages.iter().for_each(|block| own(*block, "retired page"));
+    let copied = state.allocator.as_ref().map(|allocator| allocator.copies_of_free_blocks());
+    assert_eq!(copied, Some(Vec::new()), "copies of blocks that are free");
     drop(state);
-    assert_eq!(store.used_blocks() as usize, owned.len(), "blocks that nothing names are not free");
+    let used = store.cache_use();
+    assert_eq!(used.blocks_dirty as usize, owned_in_area);
+    assert_eq!(
+        (used.blocks_total - used.blocks_free) as usize,
+        owned_in_area,
+        "blocks of the area are not free"
+    );
+    let on_capacity = owned.len() - owned_in_area;
+    assert_eq!(store.used_blocks() as usize, on_capacity, "blocks that nothing names are not free");
 }

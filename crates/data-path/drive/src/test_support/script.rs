@@ -8,9 +8,9 @@ use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Platform};
 use spandrel_platform_simulated::{Room, SimulatedDrive, SimulatedPlatform};
 use spandrel_shared::checksum::BlockChecksum;
-use spandrel_shared::{BLOCK_BYTES, VolumeId};
+use spandrel_shared::{BLOCK_BYTES, CacheMode, VolumeId};
 
-use super::observation::fill;
+use super::observation::{content_of, fill};
 use super::oracle::{Operation, Oracle};
 use super::{SlabKey, Store};
 use crate::layout::Layout;
@@ -32,6 +32,12 @@ pub enum Step {
     Remove(SlabKey),
     /// Makes a checkpoint, beside all that goes on.
     Checkpoint,
+    /// From now on what is in the area of the cache drive leaves it, or does so no more.
+    Drain(bool),
+    /// Uses the cache drive for something else from now on.
+    Mode(CacheMode),
+    /// Reads so many blocks, and checks those that nothing changes meanwhile.
+    Read(SlabKey, u32, u32),
     /// From now on the file system under the drive has so much room.
     Room(Room),
     /// Waits until nothing is under way.
@@ -110,6 +116,12 @@ impl Runner {
                     }
                 });
             }
+            Step::Drain(drains) => {
+                self.store.inner.cache.set_draining(drains);
+                self.store.inner.progress.notify_all();
+            }
+            Step::Mode(mode) => self.store.set_cache_mode(mode),
+            Step::Read(slab, first, count) => self.begin_read(slab, first, count),
             Step::Room(room) => self.drive.set_room(room),
             Step::Heal(slab, block) => {
                 // What the last group brought is judged anew after a crash, and damage in it is
@@ -121,6 +133,34 @@ impl Runner {
             Step::Fence(volume) => self.begin_fence(volume),
             other => self.begin(&other).await,
         }
+    }
+
+    fn begin_read(&self, key: SlabKey, first: u32, count: u32) {
+        let Some(slab) = self.store.find_slab(key.0, key.1) else { return };
+        let contents = || {
+            let oracle = self.oracle.borrow();
+            (first..first + count).map(|block| oracle.content(key, block)).collect::<Vec<_>>()
+        };
+        let before = contents();
+        let runner = self.clone();
+        self.spawn(async move {
+            let parts = match runner.store.read(slab.slot, first, count).await {
+                Ok(parts) => parts,
+                Err(StoreError::NotFound) => return,
+                Err(error) => return runner.note(error),
+            };
+            let seen = parts.into_iter().flat_map(|part| match part {
+                ReadPart::Hole { count } => vec![None; count as usize],
+                ReadPart::Data { data, .. } => data.chunks_exact(BLOCK_BYTES).map(content_of).collect(),
+                ReadPart::Damaged(damaged) => panic!("{damaged:?}"),
+            });
+            for ((block, seen), before) in (first..).zip(seen).zip(before) {
+                // Whatever is not settled may be there or not.
+                if before.is_some() && runner.oracle.borrow().content(key, block) == before {
+                    assert_eq!(seen, before, "block {block} of {key:?}");
+                }
+            }
+        });
     }
 
     fn begin_fence(&self, volume: VolumeId) {

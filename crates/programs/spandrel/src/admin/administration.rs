@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, join_all};
 use rustix::time::ClockId;
 use spandrel_cluster::backup::StateBackup;
 use spandrel_cluster::{
-    ClusterRecord, ClusterState, NodeRecord, PoolRoom, StateError, StateKey, Stored, VolumeMembership,
+    ClusterRecord, ClusterState, DriveRecord, NodeRecord, StateError, StateKey, Stored, VolumeMembership,
     VolumeState, WitnessRecord,
 };
 use spandrel_node::NodeReport;
@@ -282,6 +282,8 @@ impl Administration {
             }
         }
         let records = self.state.nodes().await.map_err(state_error)?;
+        let caches = self.state.cache_drives().await.map_err(state_error)?;
+        let caches = caches.into_iter().map(|(drive, stored)| (drive, stored.record)).collect();
         let mut unreadable = Vec::new();
         let scrubs = readable(self.state.scrubs().await, &mut unreadable)?;
         let settings = readable(self.state.settings().await, &mut unreadable)?;
@@ -291,9 +293,10 @@ impl Administration {
         };
         let nodes = join_all(self.nodes.list().await?.into_iter().map(know)).await;
         Ok(Facts {
-            drive_names: self.drive_names(&room, &nodes),
+            drive_names: self.drive_names(room.drives.iter().chain(&caches), &nodes),
             nodes,
             room,
+            caches,
             volumes: memberships,
             scrubs: scrubs.into_iter().map(|(volume, stored)| (volume, stored.record)).collect(),
             settings: settings.map(|stored| stored.record).unwrap_or_default(),
@@ -322,9 +325,13 @@ impl Administration {
 
     /// What drives are called: as their nodes say now, else as the state has it, else as they have once said to this process.
     /// The order matters: what is asked for by a name must be the same wherever it is asked.
-    fn drive_names(&self, room: &PoolRoom, nodes: &[KnownNode]) -> BTreeMap<DriveId, String> {
+    fn drive_names<'a>(
+        &self,
+        records: impl Iterator<Item = (&'a DriveId, &'a DriveRecord)>,
+        nodes: &[KnownNode],
+    ) -> BTreeMap<DriveId, String> {
         let mut names = locked(&self.drive_names).clone();
-        names.extend(room.drives.iter().filter_map(|(drive, record)| Some((*drive, record.name.clone()?))));
+        names.extend(records.filter_map(|(drive, record)| Some((*drive, record.name.clone()?))));
         let reports = nodes.iter().filter_map(|node| Some((&node.name, node.report.as_ref()?)));
         names.extend(reports.flat_map(|(node, report)| self.names_in(node, report)));
         names
@@ -335,10 +342,12 @@ impl Administration {
     }
 
     fn names_in(&self, node: &str, report: &NodeReport) -> Vec<(DriveId, String)> {
-        let name = |drive: &spandrel_node::DriveReport| {
-            Some((drive.drive?, self.nodes.drive_name(node, &drive.location)?))
+        let drives = report.drives.iter().map(|drive| (drive.drive, &drive.location));
+        let caches = report.caches.iter().map(|drive| (drive.drive, &drive.location));
+        let name = |(drive, location): (Option<DriveId>, &String)| {
+            Some((drive?, self.nodes.drive_name(node, location)?))
         };
-        report.drives.iter().filter_map(name).collect()
+        drives.chain(caches).filter_map(name).collect()
     }
 
     /// The whole cluster as the API shows it.
@@ -357,6 +366,7 @@ impl Administration {
             pool: facts.pool(),
             nodes: facts.nodes(),
             drives: facts.drives(),
+            caches: facts.cache_drives(),
             volumes: facts.volumes(),
         })
     }

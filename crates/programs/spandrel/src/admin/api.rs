@@ -80,6 +80,8 @@ pub const NODE_RESUME: &str = "/v1/nodes/{name}/resume";
 pub const NODE_PLACE: &str = "/v1/nodes/{name}/place";
 /// `GET`: a list of [`DriveStatus`]. `POST` of a [`DriveAdd`]: [`DriveAdded`], for the node that is asked.
 pub const DRIVES: &str = "/v1/drives";
+/// `GET`: a list of [`CacheDriveStatus`].
+pub const CACHES: &str = "/v1/caches";
 /// `POST` of a [`DriveRetire`]: [`DriveRetired`].
 pub const DRIVE_RETIRE: &str = "/v1/drives/{name}/retire";
 /// `POST` of a [`DriveRemove`]: [`DriveRemoved`].
@@ -150,6 +152,9 @@ pub struct ClusterStatus {
     pub nodes: Vec<NodeStatus>,
     /// The drives.
     pub drives: Vec<DriveStatus>,
+    /// The cache drives.
+    #[serde(default)]
+    pub caches: Vec<CacheDriveStatus>,
     /// The volumes.
     pub volumes: Vec<VolumeStatus>,
 }

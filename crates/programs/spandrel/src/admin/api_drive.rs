@@ -1,9 +1,9 @@
 //! What the admin API says of drives.
 
 use serde::{Deserialize, Serialize};
-use spandrel_cluster::MediaClass;
+use spandrel_cluster::{DriveRole, MediaClass};
 use spandrel_health::Status;
-use spandrel_shared::DriveId;
+use spandrel_shared::{CacheMode, DriveId};
 
 /// A drive. What is counted is counted since its node started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,6 +46,57 @@ pub struct DriveStatus {
     /// Everything that was ever found damaged on it: blocks, map pages, journal groups, superblocks. The
     /// cluster's state keeps this, so that nodes may come and go.
     pub damage_found: u64,
+    /// What it has of a cache drive, if it is bound to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<DriveCacheStatus>,
+}
+
+/// What a capacity drive has of a cache drive. What is counted is counted since its node started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveCacheStatus {
+    /// The cache drive's name.
+    pub drive: String,
+    /// What it is used for.
+    pub mode: CacheMode,
+    /// Room there for this drive's data.
+    pub total_bytes: u64,
+    /// What stands there and not on the capacity drive yet.
+    pub dirty_bytes: u64,
+    /// Copies there of what was read.
+    pub copied_bytes: u64,
+    /// What was read from the cache drive.
+    pub hit_bytes: u64,
+    /// What was read from the capacity drive.
+    pub missed_bytes: u64,
+    /// What was copied to the cache drive as it was read.
+    pub populated_bytes: u64,
+    /// What was moved from the cache drive to the capacity drive.
+    pub destaged_bytes: u64,
+}
+
+/// A drive that caches for those of its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheDriveStatus {
+    /// Its name: the node's and its own.
+    pub name: String,
+    /// Its identity, if it was ever known.
+    pub id: Option<DriveId>,
+    /// Its node's name.
+    pub node: String,
+    /// Whether it is used, as far as is known.
+    pub is_used: bool,
+    /// Why it is not used, if it is not.
+    pub failure: Option<String>,
+    /// Where it is; absent while its node is down.
+    pub location: Option<String>,
+    /// What it is made of, as far as that is known.
+    pub media: Option<MediaClass>,
+    /// Its size.
+    pub size_bytes: u64,
+    /// The names of the drives that are bound to it.
+    pub bound: Vec<String>,
+    /// What stands there alone: lost for its node if the drive is.
+    pub dirty_bytes: u64,
 }
 
 /// A drive that a node is to take into use.
@@ -56,6 +107,9 @@ pub struct DriveAdd {
     /// What it is made of; found out if absent.
     #[serde(default)]
     pub media: Option<MediaClass>,
+    /// What it is used for. If absent, it caches if it is faster than all that hold copies on its node.
+    #[serde(default)]
+    pub role: Option<DriveRole>,
 }
 
 /// A drive that a node has taken into use.
@@ -68,6 +122,9 @@ pub struct DriveAdded {
     /// What it is made of, if that is known.
     #[serde(default)]
     pub media: Option<MediaClass>,
+    /// What it is used for.
+    #[serde(default)]
+    pub role: DriveRole,
 }
 
 /// A drive that is to be emptied, or to be used again.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use spandrel_shared::RepairShare;
+use spandrel_shared::{CacheMode, RepairShare};
 
 use super::{PoolStatus, Progress};
 
@@ -65,6 +65,12 @@ pub struct PoolSettings {
     /// Within how many seconds every block of every copy is read and compared once; 0 if that is not done by itself.
     #[serde(default)]
     pub scrub_period_s: u32,
+    /// What cache drives do for capacity drives that are flash, or of which it is not known what they are.
+    #[serde(default)]
+    pub cache_mode_ssd: CacheMode,
+    /// The same for spinning disks.
+    #[serde(default)]
+    pub cache_mode_hdd: CacheMode,
 }
 
 /// What is to be set; what is absent stays as it is.
@@ -83,6 +89,10 @@ pub struct PoolSettingsChange {
     pub retire_slow: Option<bool>,
     /// See [`PoolSettings::scrub_period_s`]: 0, or from 10 seconds to 52 weeks.
     pub scrub_period_s: Option<u32>,
+    /// See [`PoolSettings::cache_mode_ssd`].
+    pub cache_mode_ssd: Option<CacheMode>,
+    /// See [`PoolSettings::cache_mode_hdd`].
+    pub cache_mode_hdd: Option<CacheMode>,
 }
 
 /// What a change of the settings would do.

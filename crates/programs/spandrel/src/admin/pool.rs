@@ -119,7 +119,11 @@ fn apply(change: &PoolSettingsChange, settings: &mut SettingsRecord) {
         repair_share,
         retire_slow,
         scrub_period_s,
+        cache_mode_ssd,
+        cache_mode_hdd,
     } = *change;
+    settings.cache_mode_ssd = cache_mode_ssd.unwrap_or(settings.cache_mode_ssd);
+    settings.cache_mode_hdd = cache_mode_hdd.unwrap_or(settings.cache_mode_hdd);
     settings.scrub_period_s = scrub_period_s.unwrap_or(settings.scrub_period_s);
     settings.rebuild_after_drive_s = rebuild_after_drive_s.unwrap_or(settings.rebuild_after_drive_s);
     settings.rebuild_after_node_s = rebuild_after_node_s.unwrap_or(settings.rebuild_after_node_s);
@@ -158,6 +162,8 @@ fn pool_settings(record: &SettingsRecord) -> PoolSettings {
         repair_share: record.repair_share,
         retire_slow: record.retire_slow,
         scrub_period_s: record.scrub_period_s,
+        cache_mode_ssd: record.cache_mode_ssd,
+        cache_mode_hdd: record.cache_mode_hdd,
     }
 }
 

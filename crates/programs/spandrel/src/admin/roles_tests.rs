@@ -64,6 +64,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("GET", api::POOL_EXPLANATION, READ),
     ("GET", api::FAULTS, READ),
     ("GET", api::DRIVES, READ),
+    ("GET", api::CACHES, READ),
     ("POST", api::DRIVES, ADMINISTER),
     ("POST", api::DRIVE_RETIRE, ADMINISTER),
     ("POST", api::NODE_EVACUATE, ADMINISTER),

@@ -30,14 +30,14 @@ use tokio::net::UnixListener;
 
 use super::administration::{Administration, volume_not_found};
 use super::api::{
-    self, Access, AccessCreate, AccessCreated, CheckLine, CheckQuery, ClusterLoad, ClusterStatus,
-    DeleteQuery, DriveAdd, DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus,
-    Explanation, Fault, JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance, NodeDetails,
-    NodeDrain, NodeDrained, NodeEvacuate, NodeEvacuated, NodeHandOver, NodeLetGo, NodeSafety, NodeScrubLine,
-    NodeStatus, NodeStop, Optimize, Optimized, PlaceChange, PoolDetails, PoolSettings, PoolSettingsChange,
-    PoolSettingsPreview, ScrubStatus, ServerRemove, ServerRemoved, ServerRestart, ServerRestarting,
-    ServerRun, ServerStatus, Settle, SettleStatus, Standing, StateStatus, Usage, VolumeCreate,
-    VolumeCreateAnswer, VolumeDeletion, VolumeMove, VolumeResize, VolumeResized, VolumeStatus,
+    self, Access, AccessCreate, AccessCreated, CacheDriveStatus, CheckLine, CheckQuery, ClusterLoad,
+    ClusterStatus, DeleteQuery, DriveAdd, DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired,
+    DriveStatus, Explanation, Fault, JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance,
+    NodeDetails, NodeDrain, NodeDrained, NodeEvacuate, NodeEvacuated, NodeHandOver, NodeLetGo, NodeSafety,
+    NodeScrubLine, NodeStatus, NodeStop, Optimize, Optimized, PlaceChange, PoolDetails, PoolSettings,
+    PoolSettingsChange, PoolSettingsPreview, ScrubStatus, ServerRemove, ServerRemoved, ServerRestart,
+    ServerRestarting, ServerRun, ServerStatus, Settle, SettleStatus, Standing, StateStatus, Usage,
+    VolumeCreate, VolumeCreateAnswer, VolumeDeletion, VolumeMove, VolumeResize, VolumeResized, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -171,6 +171,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODES, get(list_nodes))
         .route(api::NODE, get(get_node))
         .route(api::DRIVES, get(list_drives))
+        .route(api::CACHES, get(list_caches))
         .route(api::POOL, get(get_pool))
         .route(api::SCRUB, get(list_scrubs))
         .route(api::USAGE, get(get_usage))
@@ -420,6 +421,10 @@ async fn set_place(
 
 async fn list_drives(State(cluster): Cluster) -> Answer<Vec<DriveStatus>> {
     Ok(Json(cluster.facts().await?.drives()))
+}
+
+async fn list_caches(State(cluster): Cluster) -> Answer<Vec<CacheDriveStatus>> {
+    Ok(Json(cluster.facts().await?.cache_drives()))
 }
 
 async fn add_drive(

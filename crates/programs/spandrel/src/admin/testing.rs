@@ -100,6 +100,7 @@ pub fn node_report(number: u64) -> NodeReport {
         alive: Vec::new(),
         reachable: (1..=3).filter(|other| *other != number).map(node_id).collect(),
         drives: vec![drive_report(number)],
+        caches: Vec::new(),
         owned: if number == 1 { vec![owned()] } else { Vec::new() },
     }
 }
@@ -182,6 +183,7 @@ pub async fn facts() -> Facts {
         nodes: (1..=3).map(|number| known_node(number, node_report(number))).collect(),
         drive_names: (1..=3).map(|number| (drive_id(number), format!("n{number}/d1"))).collect(),
         room: pool_room,
+        caches: BTreeMap::new(),
         volumes: vec![VolumeMembership {
             volume: volume_id(),
             record,

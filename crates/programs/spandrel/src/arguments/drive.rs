@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use spandrel_cluster::MediaClass;
+use spandrel_cluster::{DriveRole, MediaClass};
 use spandrel_inspect::InspectArguments;
 
 use super::OutputArguments;
@@ -50,6 +50,29 @@ pub struct DriveAddArguments {
     /// What they are made of, where the kernel does not know or is wrong
     #[arg(long, value_enum)]
     pub media: Option<Media>,
+
+    /// What they are used for. If it is not given, what is faster than all drives of this node that hold copies caches for
+    /// them, and everything else holds copies
+    #[arg(long, value_enum)]
+    pub role: Option<Role>,
+}
+
+/// What a drive is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// It holds copies
+    Capacity,
+    /// It caches for those of its node that do
+    Cache,
+}
+
+impl From<Role> for DriveRole {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Capacity => Self::Capacity,
+            Role::Cache => Self::Cache,
+        }
+    }
 }
 
 /// `spandrel drive retire`.

@@ -26,6 +26,14 @@ pub struct UpArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
     pub drive_size: Option<u64>,
 
+    /// How many cache drives each node has in front of these [default: 0]
+    #[arg(long, value_name = "COUNT")]
+    pub cache_drives: Option<u32>,
+
+    /// How large each cache drive is [default: a quarter of the drives that it caches for]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
+    pub cache_drive_size: Option<u64>,
+
     /// The unit in which room is given to volumes: a power of two from 4M to 256M [default: a 64th
     /// of a drive, within these]
     #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]

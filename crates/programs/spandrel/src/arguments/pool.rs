@@ -1,7 +1,7 @@
 //! `spandrel pool`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use spandrel_shared::RepairShare;
+use spandrel_shared::{CacheMode, RepairShare};
 
 use super::OutputArguments;
 use super::values::{parse_period, parse_seconds};
@@ -67,6 +67,15 @@ pub struct PoolSetArguments {
     /// cluster: 4w]
     #[arg(long, value_name = "TIME", value_parser = parse_period)]
     pub scrub_period: Option<u32>,
+
+    /// What cache drives do for capacity drives that are flash: read-write, write-only, read-only or off. What they hold is
+    /// moved first where they take no writes any more [default of a new cluster: write-only]
+    #[arg(long, value_name = "MODE")]
+    pub cache_mode_ssd: Option<CacheMode>,
+
+    /// The same for spinning disks [default of a new cluster: read-write]
+    #[arg(long, value_name = "MODE")]
+    pub cache_mode_hdd: Option<CacheMode>,
 
     /// Only say what would be set, and what would follow at once
     #[arg(long)]

@@ -142,7 +142,7 @@ impl Own {
                 let Some(settings) = Settings::read(directory.path())? else {
                     return Ok(Self { directory: place, cluster: None, nodes: vec![], drives: vec![] });
                 };
-                let names: Vec<String> = settings.drive_names().collect();
+                let names: Vec<String> = settings.drives().map(|drive| drive.name).collect();
                 let of = |node: &str| {
                     names.iter().map(|name| directory.drive_file(node, name)).collect::<Vec<_>>()
                 };

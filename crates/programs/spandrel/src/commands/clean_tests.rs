@@ -43,6 +43,8 @@ impl Lab {
             nodes: vec![crate::local::settings::NodeSettings { name: "n1".to_owned(), id: node(1) }],
             drives_per_node: 2,
             drive_size_bytes: SIZE_BYTES,
+            cache_drives_per_node: 0,
+            cache_drive_size_bytes: 0,
             slab_size_bytes: SlabGeometry::new(4 << 20).expect("it is a size of slabs"),
         };
         fs::create_dir_all(directory.node("n1")).expect("there is room");
@@ -220,6 +222,7 @@ fn status(number: u64) -> DriveStatus {
         blocks_damaged: 0,
         blocks_healed: 0,
         damage_found: 0,
+        cache: None,
     }
 }
 

@@ -1,8 +1,11 @@
 //! `spandrel drive`.
 
+use spandrel_cluster::DriveRole;
 use spandrel_shared::size::format_size;
 
-use crate::admin::api::{self, DriveAdd, DriveAdded, DriveRetire, DriveRetired, DriveStatus};
+use crate::admin::api::{
+    self, CacheDriveStatus, DriveAdd, DriveAdded, DriveRetire, DriveRetired, DriveStatus,
+};
 use crate::admin::client::{Client, path_with};
 use crate::admin::named_drive::named_drive;
 use crate::arguments::{
@@ -35,7 +38,12 @@ pub fn drive(reach: &Reach, command: &DriveCommand) -> Outcome {
 fn list(client: &Client, arguments: OutputArguments) -> Outcome {
     let drives: Vec<DriveStatus> = client.get(api::DRIVES)?;
     say(&match arguments.output {
-        Output::Table => format!("{}\n{}", render_list(&drives), render_locations(&drives)),
+        Output::Table => {
+            let caches: Vec<CacheDriveStatus> = client.get(api::CACHES)?;
+            let lists =
+                [render_list(&drives), render_caches(&caches)].into_iter().filter(|list| !list.is_empty());
+            format!("{}\n{}", lists.collect::<Vec<_>>().join("\n"), render_locations(&drives, &caches))
+        }
         Output::Json => json(&drives),
     });
     Ok(EXIT_OK)
@@ -75,6 +83,16 @@ pub fn render_one(drive: &DriveStatus) -> String {
     line("laps of the journal", drive.journal_laps.to_string());
     line("damage found", drive.damage_found.to_string());
     line("blocks damaged now", drive.blocks_damaged.saturating_sub(drive.blocks_healed).to_string());
+    if let Some(cache) = &drive.cache {
+        line("cached by", format!("{} ({})", cache.drive, cache.mode));
+        line("room there", format_size(cache.total_bytes));
+        line("there alone", format_size(cache.dirty_bytes));
+        line("copies there", format_size(cache.copied_bytes));
+        let reads = cache.hit_bytes + cache.missed_bytes;
+        line("read there", format!("{} ({})", format_size(cache.hit_bytes), percent(cache.hit_bytes, reads)));
+        line("copied there", format_size(cache.populated_bytes));
+        line("moved from there", format_size(cache.destaged_bytes));
+    }
     table.render()
 }
 
@@ -119,14 +137,15 @@ fn add(reach: &Reach, arguments: &DriveAddArguments) -> Outcome {
         let added = whole
             .map_err(|error| system_error(format!("{} cannot become a drive", path.display()), &error))
             .and_then(|path| {
-                let media = arguments.media.map(Into::into);
-                client.post(api::DRIVES, &DriveAdd { path: path.display().to_string(), media })
+                let (media, role) = (arguments.media.map(Into::into), arguments.role.map(Into::into));
+                client.post(api::DRIVES, &DriveAdd { path: path.display().to_string(), media, role })
             });
         match added {
-            Ok(DriveAdded { name, size_bytes, media }) => {
+            Ok(DriveAdded { name, size_bytes, media, role }) => {
+                let what = if role == DriveRole::Cache { "cache drive" } else { "drive" };
                 let unknown = if path.is_file() { "a file" } else { "of unknown media" };
                 let media = media.map_or(unknown.to_owned(), |media| media.to_string());
-                say(&format!("drive {name} added: {}, {media}\n", format_size(size_bytes)));
+                say(&format!("{what} {name} added: {}, {media}\n", format_size(size_bytes)));
             }
             Err(error) => {
                 if let Some(earlier) = refused.replace(error) {
@@ -153,12 +172,34 @@ fn is_file(location: &str) -> bool {
 }
 
 /// Where the drives are: whole paths, however long, since `drive inspect` takes them.
-fn render_locations(drives: &[DriveStatus]) -> String {
-    let line = |drive: &DriveStatus| {
-        let location = drive.location.as_deref().unwrap_or("(its node is down, or it is missing)");
-        format!("{}  {location}\n", drive.name)
+fn render_locations(drives: &[DriveStatus], caches: &[CacheDriveStatus]) -> String {
+    let line = |(name, location): (&String, &Option<String>)| {
+        let location = location.as_deref().unwrap_or("(its node is down, or it is missing)");
+        format!("{name}  {location}\n")
     };
-    drives.iter().map(line).collect()
+    let drives = drives.iter().map(|drive| (&drive.name, &drive.location));
+    drives.chain(caches.iter().map(|drive| (&drive.name, &drive.location))).map(line).collect()
+}
+
+/// The cache drives as a table, and below it why some are not used; nothing if there are none.
+fn render_caches(caches: &[CacheDriveStatus]) -> String {
+    if caches.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["CACHE DRIVE", "USED", "MEDIA", ">SIZE", ">THERE ALONE", "CACHES FOR"]);
+    for cache in caches {
+        table.row([
+            cache.name.clone(),
+            if cache.is_used { "yes" } else { "no" }.to_owned(),
+            cache.media.map_or_else(|| "-".to_owned(), |media| media.to_string()),
+            format_size(cache.size_bytes),
+            format_size(cache.dirty_bytes),
+            cache.bound.join(" "),
+        ]);
+    }
+    let failures = caches.iter().filter_map(|cache| Some((&cache.name, cache.failure.as_ref()?)));
+    let failures = failures.map(|(name, failure)| format!("{name} is not used: {failure}\n"));
+    table.render() + &failures.collect::<String>()
 }
 
 /// The drives as a table, and below it why some are not used.

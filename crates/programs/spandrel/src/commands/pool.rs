@@ -68,6 +68,8 @@ fn change_of(arguments: PoolSetArguments) -> PoolSettingsChange {
         repair_share: arguments.repair_share,
         retire_slow: arguments.retire_slow.map(|switch| switch == Switch::On),
         scrub_period_s: arguments.scrub_period,
+        cache_mode_ssd: arguments.cache_mode_ssd,
+        cache_mode_hdd: arguments.cache_mode_hdd,
     }
 }
 
@@ -206,6 +208,10 @@ fn render_settings(settings: &PoolSettings) -> String {
     if settings.retire_slow {
         text += "slow     drives that were slow three times are retired\n";
     }
+    text += &format!(
+        "cache    {} in front of flash, {} in front of spinning disks, where there are cache drives\n",
+        settings.cache_mode_ssd, settings.cache_mode_hdd
+    );
     text += &match settings.scrub_period_s {
         0 => "scrub    copies are read and compared only when asked for (`spandrel scrub`)\n".to_owned(),
         period_s => {

@@ -1,5 +1,5 @@
 use spandrel_health::{HealthStatus, OperationalStatus, Status};
-use spandrel_shared::RepairShare;
+use spandrel_shared::{CacheMode, RepairShare};
 
 use super::*;
 use crate::admin::api::{DriveFill, Progress};
@@ -26,6 +26,8 @@ fn details() -> PoolDetails {
             repair_share: RepairShare::High,
             retire_slow: true,
             scrub_period_s: 10 * 86_400,
+            cache_mode_ssd: CacheMode::WriteOnly,
+            cache_mode_hdd: CacheMode::ReadWrite,
         },
         fullest: fill("n1-d2", 612),
         emptiest: fill("n4-d1", 15),

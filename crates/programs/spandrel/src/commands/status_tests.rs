@@ -50,6 +50,7 @@ fn drive(number: u32) -> DriveStatus {
         blocks_damaged: 1_000_000,
         damage_found: 1_000_000,
         blocks_healed: 1_000_000,
+        cache: None,
     }
 }
 
@@ -76,6 +77,7 @@ fn cluster() -> ClusterStatus {
         },
         nodes: (1..=16).map(node).collect(),
         drives: (1..=16).map(drive).collect(),
+        caches: Vec::new(),
         volumes: vec![long_volume()],
     }
 }

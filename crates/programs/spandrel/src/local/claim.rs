@@ -242,9 +242,8 @@ fn check_room(path: &Path, settings: &Settings) -> Result<(), Error> {
         return Ok(());
     }
     let why = format!(
-        "its {} drives of {} need {} together, and the file system has {}",
-        settings.nodes.len() as u64 * u64::from(settings.drives_per_node),
-        format_size(settings.drive_size_bytes),
+        "its {} drives need {} together, and the file system has {}",
+        settings.nodes.len() * settings.drives().count(),
         format_size(needed),
         format_size(available)
     );
@@ -259,12 +258,12 @@ fn create_parts(directory: &Directory, settings: &Settings, sparse: bool) -> Res
         if settings.memory {
             continue;
         }
-        for drive in settings.drive_names() {
-            let file = directory.drive_file(&node.name, &drive);
+        for drive in settings.drives() {
+            let file = directory.drive_file(&node.name, &drive.name);
             let failed = |error: DriveError| drive_error(directory.path(), &error);
-            create_drive_file(&file, settings.drive_size_bytes).map_err(failed)?;
+            create_drive_file(&file, drive.size_bytes).map_err(failed)?;
             if !sparse {
-                preallocate(&file, 0, settings.drive_size_bytes).map_err(failed)?;
+                preallocate(&file, 0, drive.size_bytes).map_err(failed)?;
             }
         }
     }

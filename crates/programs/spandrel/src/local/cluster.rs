@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all, ready};
 use spandrel_cluster::{ClusterRecord, ClusterState};
-use spandrel_node::{NodeConfig, NodeReport};
+use spandrel_node::{DrivePlace, NodeConfig, NodeReport};
 use spandrel_platform::Address;
 use spandrel_platform_linux::MemoryDrive;
 use spandrel_shared::{Error, NodeId};
@@ -156,7 +156,7 @@ impl LocalNodes {
     fn node_config(&self, index: usize) -> NodeConfig {
         let (settings, directory) = (&self.claim.settings, &self.claim.directory);
         let node = &settings.nodes[index];
-        let drives = self.drive_locations(index).into_iter().map(|(_, location)| location).collect();
+        let drives = self.drive_locations(index).into_iter().map(|(_, place)| place).collect();
         NodeConfig {
             cluster: settings.cluster,
             node: node.id,
@@ -168,23 +168,24 @@ impl LocalNodes {
         }
     }
 
-    /// The drives of a node that are there: their names and locations.
-    fn drive_locations(&self, index: usize) -> Vec<(String, String)> {
+    /// The drives of a node that are there: their names and places.
+    fn drive_locations(&self, index: usize) -> Vec<(String, DrivePlace)> {
         let (settings, directory) = (&self.claim.settings, &self.claim.directory);
         let node = &settings.nodes[index].name;
         let mut locations = Vec::new();
-        for (number, drive) in settings.drive_names().enumerate() {
-            let name = format!("{node}/{drive}");
+        for (number, drive) in settings.drives().enumerate() {
+            let name = format!("{node}/{}", drive.name);
             let path = match self.memory.get(index) {
                 Some(drives) => drives[number].location(),
-                None => directory.drive_file(node, &drive).display().to_string(),
+                None => directory.drive_file(node, &drive.name).display().to_string(),
             };
             if self.memory.is_empty() && !Path::new(&path).exists() {
                 // A drive that was pulled out is no reason not to start: the others have its copies.
                 tracing::warn!("drive {name} is missing: there is no file {path}");
                 continue;
             }
-            locations.push((name, format!("{}{path}", self.options.drive_prefix)));
+            let location = format!("{}{path}", self.options.drive_prefix);
+            locations.push((name, DrivePlace { location, role: drive.role }));
         }
         locations
     }
@@ -227,7 +228,7 @@ impl Nodes for LocalNodes {
 
     fn drive_name(&self, node: &str, location: &str) -> Option<String> {
         let locations = self.drive_locations(self.index_of(node).ok()?);
-        locations.into_iter().find(|(_, known)| known == location).map(|(name, _)| name)
+        locations.into_iter().find(|(_, known)| known.location == location).map(|(name, _)| name)
     }
 
     fn start<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), Error>> {
@@ -274,8 +275,8 @@ async fn stop_thread(thread: NodeThread, abrupt: bool) -> Option<NodeReport> {
 }
 
 fn memory_drives(claim: &Claim) -> Result<Vec<Vec<MemoryDrive>>, Error> {
-    let drive = |name: String| {
-        MemoryDrive::new(&name, claim.settings.drive_size_bytes).map_err(|error| {
+    let drive = |name: String, size_bytes| {
+        MemoryDrive::new(&name, size_bytes).map_err(|error| {
             let next = "choose fewer or smaller drives, or drives on disk (without --memory)";
             Error::new(
                 "DRIVE_NOT_MADE",
@@ -286,7 +287,8 @@ fn memory_drives(claim: &Claim) -> Result<Vec<Vec<MemoryDrive>>, Error> {
         })
     };
     let node = |node: &crate::local::settings::NodeSettings| {
-        claim.settings.drive_names().map(|name| drive(format!("{}-{name}", node.name))).collect()
+        let drives = claim.settings.drives();
+        drives.map(|of| drive(format!("{}-{}", node.name, of.name), of.size_bytes)).collect()
     };
     claim.settings.nodes.iter().map(node).collect()
 }

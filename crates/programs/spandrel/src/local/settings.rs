@@ -12,7 +12,8 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use spandrel_drive::Layout;
+use spandrel_cluster::DriveRole;
+use spandrel_drive::{CacheLayout, Layout};
 use spandrel_shared::geometry::{SLAB_BYTES_MAX, SLAB_BYTES_MIN};
 use spandrel_shared::size::format_size;
 use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
@@ -31,6 +32,11 @@ const NODES_MAX: u32 = 16;
 const DRIVES_DEFAULT: u32 = 2;
 const DRIVES_MAX: u32 = 24;
 const DRIVE_BYTES_DEFAULT: u64 = 4 << 30;
+const CACHE_DRIVE_BYTES_MIN: u64 = 64 * MIB;
+const MIB: u64 = 1 << 20;
+
+/// A node's cache drives have together this part of what they cache for, where nobody says how large they are.
+const CACHE_SHARE: u64 = 4;
 
 /// Slabs that a drive should hold at least, where nobody says how large they are: fewer would be
 /// spread unevenly.
@@ -55,8 +61,25 @@ pub struct Settings {
     pub drives_per_node: u32,
     /// How large each drive is.
     pub drive_size_bytes: u64,
+    /// How many cache drives each node has.
+    #[serde(default)]
+    pub cache_drives_per_node: u32,
+    /// How large each cache drive is.
+    #[serde(default)]
+    pub cache_drive_size_bytes: u64,
     /// The pool's slab size.
     pub slab_size_bytes: SlabGeometry,
+}
+
+/// A drive of each node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveSettings {
+    /// Its name.
+    pub name: String,
+    /// What it is used for.
+    pub role: DriveRole,
+    /// How large it is.
+    pub size_bytes: u64,
 }
 
 /// A node.
@@ -83,6 +106,9 @@ impl Settings {
         check_count("--drives", drives_per_node, DRIVES_MAX)?;
         let slab_size_bytes = choose_slabs(drive_size_bytes, arguments.slab_size)?;
         check_drive_size(drive_size_bytes, slab_size_bytes)?;
+        let cache_drives_per_node = arguments.cache_drives.unwrap_or(0);
+        let cache_drive_size_bytes =
+            check_caches(arguments, u64::from(drives_per_node) * drive_size_bytes, cache_drives_per_node)?;
         let node = |number: u32, id| NodeSettings { name: format!("n{number}"), id };
         Ok(Self {
             format: FORMAT,
@@ -93,6 +119,8 @@ impl Settings {
             nodes: (1..=nodes).map(|number| node(number, NodeId::from_random(random(), random()))).collect(),
             drives_per_node,
             drive_size_bytes,
+            cache_drives_per_node,
+            cache_drive_size_bytes,
             slab_size_bytes,
         })
     }
@@ -153,6 +181,13 @@ impl Settings {
             ("--nodes", arguments.nodes.map(u64::from), self.nodes.len() as u64, number),
             ("--drives", arguments.drives.map(u64::from), u64::from(self.drives_per_node), number),
             ("--drive-size", arguments.drive_size, self.drive_size_bytes, format_size),
+            (
+                "--cache-drives",
+                arguments.cache_drives.map(u64::from),
+                u64::from(self.cache_drives_per_node),
+                number,
+            ),
+            ("--cache-drive-size", arguments.cache_drive_size, self.cache_drive_size_bytes, format_size),
             ("--slab-size", arguments.slab_size, self.slab_size_bytes.slab_bytes(), format_size),
         ];
         let differences: Vec<String> = options
@@ -181,14 +216,25 @@ impl Settings {
         Ok(())
     }
 
-    /// The names of each node's drives.
-    pub fn drive_names(&self) -> impl Iterator<Item = String> + use<> {
-        (1..=self.drives_per_node).map(|number| format!("d{number}"))
+    /// The drives of each node, cache drives last.
+    pub fn drives(&self) -> impl Iterator<Item = DriveSettings> + use<> {
+        let (size_bytes, cache_size_bytes) = (self.drive_size_bytes, self.cache_drive_size_bytes);
+        let capacity = (1..=self.drives_per_node).map(move |number| DriveSettings {
+            name: format!("d{number}"),
+            role: DriveRole::Capacity,
+            size_bytes,
+        });
+        let caches = (1..=self.cache_drives_per_node).map(move |number| DriveSettings {
+            name: format!("c{number}"),
+            role: DriveRole::Cache,
+            size_bytes: cache_size_bytes,
+        });
+        capacity.chain(caches)
     }
 
     /// The bytes of all drives together.
     pub fn drives_bytes(&self) -> u64 {
-        self.nodes.len() as u64 * u64::from(self.drives_per_node) * self.drive_size_bytes
+        self.nodes.len() as u64 * self.drives().map(|drive| drive.size_bytes).sum::<u64>()
     }
 
     /// The longest name of a node.
@@ -206,6 +252,34 @@ fn check_count(option: &str, count: u32, most: u32) -> Result<(), Error> {
         format!("no cluster can be made with {option} {count}"),
         format!("1 to {most} are possible"),
         "choose a number in between",
+    ))
+}
+
+/// How large each cache drive is, in front of so many bytes on each node.
+fn check_caches(arguments: &UpArguments, capacity_bytes: u64, cache_drives: u32) -> Result<u64, Error> {
+    if cache_drives == 0 {
+        return match arguments.cache_drive_size {
+            None => Ok(0),
+            Some(_) => Err(Error::new(
+                "OPTION_INVALID",
+                "no cluster can be made with --cache-drive-size alone",
+                "it has no cache drives",
+                "say how many with --cache-drives, or leave the option out",
+            )),
+        };
+    }
+    check_count("--cache-drives", cache_drives, DRIVES_MAX)?;
+    let suited = capacity_bytes / CACHE_SHARE / u64::from(cache_drives) / MIB * MIB;
+    let size_bytes = arguments.cache_drive_size.unwrap_or(suited.max(CACHE_DRIVE_BYTES_MIN));
+    // Whatever the sectors of the file system are, the larger ones leave the least room.
+    if size_bytes >= CACHE_DRIVE_BYTES_MIN && CacheLayout::for_drive(size_bytes, 4096).is_some() {
+        return Ok(size_bytes);
+    }
+    Err(Error::new(
+        "OPTION_INVALID",
+        format!("no cluster can be made with --cache-drive-size {}", format_size(size_bytes)),
+        "that is too small for the journals of the drives that it caches for",
+        format!("make it at least {}", format_size(CACHE_DRIVE_BYTES_MIN)),
     ))
 }
 

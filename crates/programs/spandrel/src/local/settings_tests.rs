@@ -25,7 +25,7 @@ fn the_defaults_are_four_nodes_with_two_drives() {
     let settings = settings("").expect("the defaults are good");
     let names: Vec<&str> = settings.nodes.iter().map(|node| node.name.as_str()).collect();
     assert_eq!(names, ["n1", "n2", "n3", "n4"]);
-    assert_eq!(settings.drive_names().collect::<Vec<_>>(), ["d1", "d2"]);
+    assert_eq!(settings.drives().map(|drive| drive.name).collect::<Vec<_>>(), ["d1", "d2"]);
     assert_eq!(settings.drives_bytes(), 32 << 30);
     assert_eq!(settings.slab_size_bytes.slab_bytes(), 64 << 20);
     let identities: std::collections::BTreeSet<_> = settings.nodes.iter().map(|node| node.id).collect();

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use spandrel_cluster::{ClusterState, MediaClass, StateError};
+use spandrel_cluster::{ClusterState, DriveRole, MediaClass, StateError};
+use spandrel_node::DrivePlace;
 use spandrel_shared::{DriveId, Error, NodeId};
 
 use super::peers::drive_name;
@@ -37,22 +38,31 @@ pub async fn add_drive(
     let path = &drive.path;
     let settings = keeper.settings();
     let was_known = settings.drives.iter().any(|known| known == path);
+    // What a file is on may be anything, and others use it as well.
+    let media = drive.media.or_else(|| match Path::new(path).is_file() {
+        true => None,
+        false => System::here().media(Path::new(path)),
+    });
+    let role = match drive.role {
+        Some(role) => role,
+        None => role_of(media, &media_of_node(state, settings.node).await.map_err(state_error)?),
+    };
     let mut checked = Ok(());
     keeper.change(|settings| {
         checked = check_name(&settings.name, &settings.drives, path);
         if checked.is_ok() && !was_known {
             settings.drives.push(path.to_owned());
+            settings.cache_drives.extend((role == DriveRole::Cache).then(|| path.to_owned()));
         }
     })?;
     checked?;
-    let location = format!("{}{path}", drive_prefix());
-    let report =
-        node.ask(|node| async move { node.add_drive(&location).await }).await.and_then(|report| report);
+    let place = DrivePlace { location: format!("{}{path}", drive_prefix()), role };
+    let report = node.ask(|node| async move { node.add_drive(place).await }).await.and_then(|report| report);
     if let Err(error) = &report
         && !was_known
         && !(WHILE_STOPPING.contains(&error.code.as_str()) && is_drive_of(&settings, Path::new(path)))
     {
-        keeper.change(|settings| settings.drives.retain(|known| known != path))?;
+        keeper.change(|settings| settings.forget_drive(path))?;
     }
     let report = report.map_err(|error| explained(error, Path::new(path)))?;
     // One of its name may have been forgotten meanwhile.
@@ -60,18 +70,35 @@ pub async fn add_drive(
         if !settings.drives.contains(path) {
             settings.drives.push(path.to_owned());
         }
+        // What it carries decides.
+        settings.cache_drives.retain(|known| known != path);
+        settings.cache_drives.extend((report.role == DriveRole::Cache).then(|| path.to_owned()));
     })?;
-    // What a file is on may be anything, and others use it as well.
-    let media = drive.media.or_else(|| match Path::new(path).is_file() {
-        true => None,
-        false => System::here().media(Path::new(path)),
-    });
     let name = drive_name(&settings.name, path).unwrap_or_else(|| path.to_owned());
     if let Some(id) = report.drive {
-        describe(state, id, &name, media).await;
+        describe(state, id, report.role, &name, media).await;
     }
     tracing::info!("drive {name} was added");
-    Ok(DriveAdded { name, size_bytes: report.size_bytes, media })
+    Ok(DriveAdded { name, size_bytes: report.size_bytes, media, role: report.role })
+}
+
+/// What the drives of a node that hold copies are made of.
+async fn media_of_node(
+    state: &ClusterState<NodeState>,
+    node: NodeId,
+) -> Result<Vec<Option<MediaClass>>, StateError> {
+    let drives = state.drives().await?.into_values().map(|stored| stored.record);
+    Ok(drives.filter(|record| record.node == node).map(|record| record.media).collect())
+}
+
+/// What a new drive is used for where nobody says: it caches if it is faster than all that hold copies on its node.
+fn role_of(media: Option<MediaClass>, others: &[Option<MediaClass>]) -> DriveRole {
+    // From the fastest to the slowest.
+    let is_slower = |other: &Option<MediaClass>| other.zip(media).is_some_and(|(other, media)| other > media);
+    match !others.is_empty() && others.iter().all(is_slower) {
+        true => DriveRole::Cache,
+        false => DriveRole::Capacity,
+    }
 }
 
 /// Has a node let go of a drive that is no part of the pool any more, and does not give it to it again. Whoever asks for
@@ -98,7 +125,7 @@ pub async fn let_go(
     let is_called_so = |path: &&String| drive_name(&settings.name, path).as_ref() == Some(&name);
     for path in settings.drives.iter().filter(is_called_so) {
         if is_path_removed(state, &settings, path).await.map_err(state_error)? {
-            keeper.change(|settings| settings.drives.retain(|known| known != path))?;
+            keeper.change(|settings| settings.forget_drive(path))?;
         }
     }
     Ok(())
@@ -128,8 +155,9 @@ async fn may_be_in_pool(
     node: NodeId,
     name: &str,
 ) -> Result<bool, StateError> {
-    let drives = state.drives().await?;
-    let mut own = drives.into_values().map(|stored| stored.record).filter(|record| record.node == node);
+    let (drives, caches) = (state.drives().await?, state.cache_drives().await?);
+    let records = drives.into_values().chain(caches.into_values()).map(|stored| stored.record);
+    let mut own = records.filter(|record| record.node == node);
     Ok(own.any(|record| record.name.is_none_or(|known| known == name)))
 }
 
@@ -159,7 +187,10 @@ pub async fn forget_let_go(node: NodeHandle, keeper: Arc<StateMemberKeeper>) {
 
 fn forget(keeper: &StateMemberKeeper, location: &str) -> Result<(), Error> {
     let prefix = drive_prefix();
-    keeper.change(|settings| settings.drives.retain(|path| format!("{prefix}{path}") != location))
+    keeper.change(|settings| {
+        let path = location.strip_prefix(&prefix).unwrap_or(location);
+        settings.forget_drive(path);
+    })
 }
 
 /// Forgets drives that were taken out of the pool while this server was away.
@@ -172,7 +203,7 @@ pub async fn forget_removed(
         if is_path_removed(state, &settings, path).await? {
             tracing::warn!("the drive at {path} was taken out of the pool, and is not used any more");
             // What cannot be written down now is found again with the next start.
-            if let Err(error) = keeper.change(|settings| settings.drives.retain(|known| known != path)) {
+            if let Err(error) = keeper.change(|settings| settings.forget_drive(path)) {
                 tracing::error!("{error}");
             }
         }
@@ -219,10 +250,14 @@ pub async fn tell_names(node: NodeHandle, state: ClusterState<NodeState>, node_n
     let prefix = drive_prefix();
     while let Ok(report) = node.ask(|node| async move { node.report() }).await {
         let mut are_noted = true;
-        for drive in report.drives.into_iter().filter(|drive| drive.failure.is_none()) {
-            let path = drive.location.strip_prefix(&prefix).unwrap_or(&drive.location);
-            if let (Some(id), Some(name)) = (drive.drive, drive_name(&node_name, path)) {
-                are_noted &= describe(&state, id, &name, None).await;
+        let drives = report.drives.into_iter().filter(|drive| drive.failure.is_none());
+        let drives = drives.map(|drive| (drive.drive, DriveRole::Capacity, drive.location));
+        let caches = report.caches.into_iter().filter(|drive| drive.failure.is_none());
+        let caches = caches.map(|drive| (drive.drive, DriveRole::Cache, drive.location));
+        for (id, role, location) in drives.chain(caches) {
+            let path = location.strip_prefix(&prefix).unwrap_or(&location);
+            if let (Some(id), Some(name)) = (id, drive_name(&node_name, path)) {
+                are_noted &= describe(&state, id, role, &name, None).await;
             }
         }
         tokio::time::sleep(if are_noted { NAMES_INTERVAL } else { NAMES_RETRY }).await;
@@ -233,10 +268,11 @@ pub async fn tell_names(node: NodeHandle, state: ClusterState<NodeState>, node_n
 async fn describe(
     state: &ClusterState<NodeState>,
     drive: DriveId,
+    role: DriveRole,
     name: &str,
     media: Option<MediaClass>,
 ) -> bool {
-    let described = state.describe_drive(drive, Some(name), media).await;
+    let described = state.describe_drive(drive, role, Some(name), media).await;
     if let Err(error) = &described {
         tracing::warn!(%drive, "what drive {name} is could not be noted: {error}");
     }

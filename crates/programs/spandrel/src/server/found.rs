@@ -2,6 +2,7 @@
 //!
 //! Only files are made here. The node's first start puts the cluster into its state.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -151,6 +152,7 @@ pub fn found(directory: &Directory, new: NewCluster) -> Result<JoinToken, Error>
         generation: 0,
         servers: Default::default(),
         drives: Vec::new(),
+        cache_drives: BTreeSet::new(),
         listen: new.listen,
     };
     if let Some(identity) = new.state.and_then(|state| state.identity) {

@@ -1,5 +1,6 @@
 //! `spandrel node join` and `spandrel witness join`: asking to belong to a cluster.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -105,6 +106,7 @@ pub async fn join(directory: &Directory, token: &JoinToken, new: NewServer) -> R
         generation: 0,
         servers: Default::default(),
         drives: Vec::new(),
+        cache_drives: BTreeSet::new(),
     };
     settings.write(directory)?;
     PendingJoin::remove(directory)?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use spandrel_cluster::store::{Expected, StateStore as _};
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
-use spandrel_node::NodeConfig;
+use spandrel_node::{DrivePlace, NodeConfig};
 use spandrel_platform::Address;
 use spandrel_shared::Error;
 use spandrel_state_etcd::{EtcdIdentity, EtcdOptions, EtcdState};
@@ -539,18 +539,26 @@ async fn start_node(
 ) -> Result<NodeThread, Error> {
     let bus_addresses: Vec<Address> = settings.addresses(Port::Bus).into_iter().map(Address::Tcp).collect();
     let socket = directory.join("nbd.sock");
-    let prefix = drive_prefix();
     let config = NodeConfig {
         cluster: settings.cluster,
         node: settings.node,
         name: settings.name.clone(),
         bus_addresses: bus_addresses.clone(),
         nbd_addresses: vec![Address::Unix(socket.display().to_string())],
-        drives: present_drives(settings).map(|path| format!("{prefix}{path}")).collect(),
+        drives: present_drives(settings).map(|path| place(settings, path)).collect(),
         leaves_unfit_drives_out: true,
     };
     let tls = credentials.platform(bus_addresses.into_iter().collect())?;
     NodeThread::start(config, NodeState::Etcd(etcd.clone()), Some(tls)).await
+}
+
+/// Where a drive is, for the node.
+fn place(settings: &ServerSettings, path: &str) -> DrivePlace {
+    let location = format!("{}{path}", drive_prefix());
+    match settings.cache_drives.contains(path) {
+        true => DrivePlace::cache(location),
+        false => DrivePlace::capacity(location),
+    }
 }
 
 /// The drives that are there. One that was pulled out is no reason not to start: others have its copies.

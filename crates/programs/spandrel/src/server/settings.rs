@@ -75,6 +75,9 @@ pub struct ServerSettings {
     /// The node's drives: paths of block devices or files.
     #[serde(default)]
     pub drives: Vec<String>,
+    /// Those of its drives that cache for the others.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub cache_drives: BTreeSet<String>,
 }
 
 /// Where the cluster's state is.
@@ -133,6 +136,12 @@ struct FormatOnly {
 }
 
 impl ServerSettings {
+    /// The drive at a path is none of the node's any more.
+    pub fn forget_drive(&mut self, path: &str) {
+        self.drives.retain(|known| known != path);
+        self.cache_drives.remove(path);
+    }
+
     /// What the server in `directory` is.
     pub fn read(directory: &Directory) -> Result<Self, Error> {
         let path = directory.join(SETTINGS_FILE);

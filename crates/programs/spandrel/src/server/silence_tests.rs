@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::PathBuf;
 
@@ -33,6 +34,7 @@ fn settings(listen: SocketAddr, endpoints: Vec<String>) -> ServerSettings {
         generation: 0,
         servers: Default::default(),
         drives: Vec::new(),
+        cache_drives: BTreeSet::new(),
     }
 }
 

@@ -1,0 +1,242 @@
+//! Moves what clients wrote from the area of a cache drive to the capacity drive.
+//!
+//! A batch is some blocks of a few pages that lie side by side in their slabs. They are read from the area, written to the
+//! capacity drive and flushed; then a record says where each is now. The record counts for those blocks alone that are still
+//! mapped to where they were read from: what a client has written meanwhile stays. Until the record is durable the block is
+//! read, and recovered, from the area.
+//!
+//! Blocks go to the place behind the one before them in the slab if that is free, which mostly is where they were before they
+//! were written anew: so what a disk holds one behind the other stays so.
+//!
+//! Invariants:
+//! - What a block is moved from is not given to another one before the record is durable, nor before the reading has ended.
+//! - The record is queued when the data are durable on the capacity drive.
+//! - Nothing is moved that does not match its checksum: it stays as it is, for a scrub or a read to heal.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use spandrel_platform::{Buffer, Platform};
+use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::checksum::BlockChecksum;
+use spandrel_shared::{BLOCK_BYTES, PAGE_BLOCKS};
+
+use crate::allocator::{Allocator, Run};
+use crate::commit::{Change, DataRun, MovedRun};
+use crate::error::StoreError;
+use crate::format::journal::RECORD_BLOCKS_MAX;
+use crate::format::map::Mapping;
+use crate::state::{Page, State};
+use crate::store::Inner;
+
+/// Blocks of a batch: 1 MiB.
+const BATCH_BLOCKS_MAX: usize = 256;
+
+/// Pages that are looked through at a time at most, so that clients are served in between.
+const PAGES_PER_LOOK: usize = 4096;
+
+/// After a look that found nothing: what else goes on has its turn.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
+
+/// After a batch that could not be moved.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A block that is to be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Candidate {
+    slab_slot: u32,
+    block: u32,
+    /// Where it is, in the area.
+    from: Mapping,
+}
+
+/// Where the next batch begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Cursor {
+    slab_slot: u32,
+    page: u32,
+}
+
+/// The task that empties the area as far as it should be. Ends when the store fails.
+pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
+    let mut cursor = Cursor::default();
+    let has_failed = || inner.failure.borrow().is_some();
+    loop {
+        inner.progress.wait_until(|| batches_wanted(&inner) > 0 || has_failed()).await;
+        if has_failed() {
+            return;
+        }
+        let chosen = choose(&inner.state.borrow(), &mut cursor, batches_wanted(&inner) * BATCH_BLOCKS_MAX);
+        if chosen.is_empty() {
+            // They are still to be found.
+            inner.platform.sleep(LOOK_PAUSE).await;
+            continue;
+        }
+        let batches = chosen.chunks(BATCH_BLOCKS_MAX).map(|batch| move_batch(&inner, batch.to_vec()));
+        let moved = join_all(batches).await;
+        if moved.iter().all(|moved| *moved == 0) {
+            inner.sweeps_in_vain.set(inner.sweeps_in_vain.get() + 1);
+            inner.progress.notify_all();
+            // Nothing but blocks that cannot be moved now.
+            let pause = std::pin::pin!(inner.platform.sleep(PAUSE));
+            futures_util::future::select(pause, std::pin::pin!(inner.progress.wait_until(has_failed))).await;
+        }
+    }
+}
+
+fn batches_wanted<P: Platform>(inner: &Inner<P>) -> usize {
+    inner.cache.destages(inner.cache_use())
+}
+
+/// The next blocks that are in the area, in the order in which they lie in their slabs: whole pages, until there are enough
+/// or many were looked through.
+fn choose(state: &State, cursor: &mut Cursor, blocks_max: usize) -> Vec<Candidate> {
+    let from = *cursor;
+    let mut chosen = Vec::new();
+    let ahead =
+        pages(state).skip_while(|(at, _)| at.slab_slot < from.slab_slot).filter(|(at, _)| *at >= from);
+    let behind = pages(state).take_while(|(at, _)| *at < from);
+    for (looked_at, (at, page)) in ahead.chain(behind).enumerate() {
+        if chosen.len() >= blocks_max || looked_at >= PAGES_PER_LOOK {
+            *cursor = at;
+            break;
+        }
+        let Some(leaf) = page.leaf.as_ref().filter(|_| page.in_area > 0) else { continue };
+        let blocks = (at.page * PAGE_BLOCKS..).zip(leaf.iter());
+        let in_area = blocks.filter(|(_, mapping)| state.area.holds(**mapping));
+        chosen.extend(in_area.map(|(block, from)| Candidate { slab_slot: at.slab_slot, block, from: *from }));
+    }
+    chosen
+}
+
+/// All pages, in order.
+fn pages(state: &State) -> impl Iterator<Item = (Cursor, &Page)> {
+    state.slabs.iter().flat_map(|(slab_slot, slab)| {
+        (0..).zip(&slab.pages).map(move |(page, entry)| (Cursor { slab_slot, page }, entry))
+    })
+}
+
+/// Moves a batch, and returns how many blocks of it were written to the capacity drive and named by a record that came.
+async fn move_batch<P: Platform>(inner: &Inner<P>, batch: Vec<Candidate>) -> usize {
+    let data = read_batch(inner, &batch).await;
+    let good = batch.into_iter().zip(data).filter_map(|(candidate, data)| Some((candidate, data?)));
+    let Some((runs, data)) = place(inner, good.collect()) else { return 0 };
+    if runs.is_empty() {
+        return 0;
+    }
+    let blocks = runs.iter().map(|run| run.former.len()).sum();
+    if !canary::is_planted(Bug::DestageUnflushed)
+        && let Err(error) = inner.write_durably(data).await
+    {
+        give_back(inner, &runs);
+        if error != StoreError::NoRoom {
+            inner.fail(error);
+        }
+        return 0;
+    }
+    inner.statistics.borrow_mut().blocks_destaged += blocks as u64;
+    match inner.submit_move(Change::moving(runs)) {
+        Ok(moved) => match moved.await {
+            Some(Ok(())) => blocks,
+            _ => 0,
+        },
+        Err(_) => 0,
+    }
+}
+
+fn give_back<P: Platform>(inner: &Inner<P>, runs: &[MovedRun]) {
+    inner.with_allocator(|allocator| runs.iter().for_each(|run| allocator.free_now(run.to())));
+}
+
+/// What stands where the candidates are, as far as it matches its checksum.
+async fn read_batch<P: Platform>(inner: &Inner<P>, batch: &[Candidate]) -> Vec<Option<Buffer>> {
+    let ticket = inner.with_allocator(Allocator::begin_read);
+    let mut order: Vec<usize> = (0..batch.len()).collect();
+    order.sort_by_key(|index| batch[*index].from.block);
+    let is_next = |one: &usize, other: &usize| batch[*one].from.block + 1 == batch[*other].from.block;
+    let reads = order.chunk_by(is_next).map(|run| async move {
+        let data = inner.read_blocks(batch[run[0]].from.block, run.len() as u32).await;
+        run.iter().zip(0..).map(|(index, at)| (*index, block_of(data.as_ref(), at))).collect::<Vec<_>>()
+    });
+    let mut data = vec![None; batch.len()];
+    for (index, block) in join_all(reads).await.into_iter().flatten() {
+        data[index] = block;
+    }
+    inner.with_allocator(|allocator| allocator.end_read(ticket));
+    let state = inner.state.borrow();
+    for (candidate, data) in batch.iter().zip(&mut data) {
+        let slab = state.slabs.get(candidate.slab_slot);
+        let checksum = slab.and_then(|slab| {
+            let volume = state.volumes.get(slab.volume_slot)?;
+            Some(BlockChecksum::new(volume.volume, slab.slab))
+        });
+        let matches = |data: &Buffer, checksum: &BlockChecksum| {
+            checksum.of(candidate.block, data) == candidate.from.checksum
+        };
+        if !data.as_ref().zip(checksum.as_ref()).is_some_and(|(data, checksum)| matches(data, checksum)) {
+            *data = None;
+        }
+    }
+    data
+}
+
+fn block_of(data: Option<&Buffer>, at: usize) -> Option<Buffer> {
+    data.map(|data| data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES))
+}
+
+/// Takes places on the capacity drive for these blocks, which lie in the order of their slabs. `None` if there is no room.
+fn place<P: Platform>(
+    inner: &Inner<P>,
+    blocks: Vec<(Candidate, Buffer)>,
+) -> Option<(Vec<MovedRun>, Vec<DataRun>)> {
+    let keep = inner.layout.checkpoint_reserve_blocks();
+    let mut state = inner.state.borrow_mut();
+    let State { slabs, allocator, area, .. } = &mut *state;
+    let allocator = allocator.as_mut().expect("an attached store has its free blocks counted");
+    let (mut runs, mut data) = (Vec::new(), Vec::new());
+    let is_next = |one: &(Candidate, Buffer), other: &(Candidate, Buffer)| {
+        one.0.slab_slot == other.0.slab_slot && one.0.block + 1 == other.0.block
+    };
+    for stretch in blocks.chunk_by(is_next) {
+        let first = stretch[0].0;
+        let Some(slab) = slabs.get(first.slab_slot) else { continue };
+        let before = first.block.checked_sub(1).map(|before| slab.mapping(before));
+        let behind = before.filter(|before| !area.holds(*before)).and_then(|before| before.physical());
+        let count = stretch.len() as u32;
+        let wanted = behind.map(|behind| Run { first: behind + 1, count });
+        let placed = match wanted.filter(|wanted| allocator.take_run(*wanted, keep)) {
+            Some(run) => Some(vec![run]),
+            None => allocator.allocate(count, keep),
+        };
+        let Some(placed) = placed else {
+            runs.iter().for_each(|run: &MovedRun| allocator.free_now(run.to()));
+            return None;
+        };
+        let mut stretch = stretch.iter();
+        for run in placed {
+            let mut within = 0;
+            while within < run.count {
+                let count = (run.count - within).min(RECORD_BLOCKS_MAX);
+                let part: Vec<&(Candidate, Buffer)> = stretch.by_ref().take(count as usize).collect();
+                let block = run.first + within;
+                data.extend(
+                    (block..).zip(&part).map(|(block, (_, data))| DataRun { block, data: data.clone() }),
+                );
+                runs.push(MovedRun {
+                    slab_slot: first.slab_slot,
+                    copy: slab.copy,
+                    first: part[0].0.block,
+                    block,
+                    former: part.iter().map(|(candidate, _)| candidate.from).collect(),
+                });
+                within += count;
+            }
+        }
+    }
+    Some((runs, data))
+}
+
+#[cfg(test)]
+#[path = "destage_tests.rs"]
+mod tests;

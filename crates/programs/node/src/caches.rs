@@ -1,0 +1,299 @@
+//! The cache drives of a node, and which capacity drives are bound to them.
+//!
+//! Each capacity drive is bound to one cache drive, so that all of them have about as many. It stays bound until somebody
+//! says otherwise: what its area holds stands nowhere else on this node.
+//!
+//! Invariants:
+//! - A capacity drive is attached with the area that it is bound to, or not at all, as long as the cluster's state knows the
+//!   cache drive. Once that is not part of the cluster any more, what was there alone is lost on this node, and the drive goes
+//!   on without it.
+//! - A cache drive's attach number is raised on the drive and in the cluster's state before an area of it is used.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use spandrel_cluster::records::DamageCounters;
+use spandrel_cluster::store::StateStore;
+use spandrel_cluster::{DriveRecord, DriveRole, DriveState, MediaClass, SettingsRecord};
+use spandrel_drive::{
+    AttachError, Binding, CacheArea, CacheChoice, CacheDrive, CacheFormatOptions, CacheSuperblock, Layout,
+    Superblock,
+};
+use spandrel_platform::{Drive, Platform};
+use spandrel_shared::{BLOCK_BYTES, CacheMode, DriveId, Error};
+
+use crate::drives::{refusal, retry};
+use crate::parts::NodeParts;
+
+/// A cache drive that was given to the node.
+pub(crate) struct NodeCache<P: Platform> {
+    /// Where it is.
+    pub(crate) location: String,
+    pub(crate) size_bytes: u64,
+    /// Who it says it is; `None` if it cannot say.
+    pub(crate) superblock: Option<CacheSuperblock>,
+    /// The drive, or why it is not used.
+    pub(crate) cache: Result<CacheDrive<P>, String>,
+    /// Whether it is to be taken out: nobody is bound to it any more.
+    pub(crate) leaves: Cell<bool>,
+    /// Whether it could not note who is bound to it: nobody is bound to it any more until the node starts again.
+    pub(crate) is_failing: Cell<bool>,
+}
+
+impl<P: Platform> NodeCache<P> {
+    /// One that is not used, with the reason.
+    pub(crate) fn unused(
+        location: &str,
+        size_bytes: u64,
+        superblock: Option<CacheSuperblock>,
+        why: String,
+    ) -> Self {
+        tracing::error!(location, "the cache drive is not used: {why}");
+        Self::new(location, size_bytes, superblock, Err(why))
+    }
+
+    fn new(
+        location: &str,
+        size_bytes: u64,
+        superblock: Option<CacheSuperblock>,
+        cache: Result<CacheDrive<P>, String>,
+    ) -> Self {
+        let location = location.to_owned();
+        let (leaves, is_failing) = (Cell::new(false), Cell::new(false));
+        Self { location, size_bytes, superblock, cache, leaves, is_failing }
+    }
+
+    /// Its identity, if it can say.
+    pub(crate) fn id(&self) -> Option<DriveId> {
+        self.superblock.as_ref().map(|superblock| superblock.drive)
+    }
+}
+
+/// Has the cache drives do what is set for the drives that are bound to them.
+pub(crate) fn follow_modes<P: Platform, S: StateStore>(parts: &NodeParts<P, S>) {
+    let Some(settings) = parts.view.settings() else { return };
+    for store in parts.replica.drives().into_iter().filter(|store| store.binding().is_some()) {
+        let media = parts.view.drives.borrow().get(&store.drive_id()).and_then(|stored| stored.record.media);
+        let mode = mode_for(media, &settings);
+        if store.cache_mode() != mode {
+            tracing::info!(drive = %store.drive_id(), "its cache is used {mode} from now on");
+            store.set_cache_mode(mode);
+        }
+    }
+}
+
+/// What a cache drive does for a capacity drive of this kind.
+fn mode_for(media: Option<MediaClass>, settings: &SettingsRecord) -> CacheMode {
+    match media {
+        Some(MediaClass::Hdd) => settings.cache_mode_hdd,
+        Some(MediaClass::Nvme | MediaClass::Ssd) | None => settings.cache_mode_ssd,
+    }
+}
+
+/// Formats a cache drive if it is empty, and attaches it.
+pub(crate) async fn join<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    location: &str,
+    drive: P::Drive,
+    superblock: Option<CacheSuperblock>,
+) -> Result<NodeCache<P>, Error> {
+    let platform = &parts.platform;
+    let size_bytes = drive.geometry().size_bytes;
+    let superblock = match superblock {
+        Some(superblock) => superblock,
+        None => {
+            let options = CacheFormatOptions {
+                cluster: parts.cluster.id,
+                node: parts.own.node,
+                drive: DriveId::from_random(platform.random_u64(), platform.random_u64()),
+            };
+            CacheDrive::format(platform, &drive, options).await.map_err(|error| refusal(location, &error))?
+        }
+    };
+    let unusable = |why: String| NodeCache::unused(location, size_bytes, Some(superblock.clone()), why);
+    let attach_number_known = match know(parts, &superblock).await {
+        // Nobody has told this node to forget it: it was away then.
+        Err(error) if error.code == "DRIVE_REMOVED" => {
+            return Ok(unusable(format!("{}: {}", error.why, error.next)));
+        }
+        known => known?,
+    };
+    let cache = match CacheDrive::attach(platform, drive, attach_number_known).await {
+        Ok(cache) => cache,
+        Err(error @ (AttachError::Old { .. } | AttachError::Damaged(_) | AttachError::Drive(_))) => {
+            return Ok(unusable(error.to_string()));
+        }
+        Err(error) => return Err(refusal(location, &error)),
+    };
+    let number = cache.attach_number();
+    let noted =
+        retry(parts, || parts.state.note_attach(superblock.drive, DriveRole::Cache, parts.own.node, number));
+    match noted.await {
+        Ok(_) => Ok(NodeCache::new(location, size_bytes, Some(superblock), Ok(cache))),
+        Err(error) => Ok(unusable(error.to_string())),
+    }
+}
+
+/// Makes sure that the cluster's state knows a cache drive. Returns how often it has seen it attached.
+async fn know<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    superblock: &CacheSuperblock,
+) -> Result<u64, Error> {
+    let record = DriveRecord {
+        node: parts.own.node,
+        role: DriveRole::Cache,
+        size_bytes: superblock.layout.size_blocks * BLOCK_BYTES as u64,
+        blocks_usable: 0,
+        slabs_promised_max: 0,
+        attach_number: 0,
+        state: DriveState::Active,
+        damage: DamageCounters::default(),
+        media: None,
+        name: None,
+    };
+    let known = retry(parts, || parts.state.add_drive(superblock.drive, record.clone())).await?;
+    Ok(known.record.attach_number)
+}
+
+/// What becomes of the binding of a drive that is attached.
+#[derive(Clone)]
+pub(crate) enum Wish<D> {
+    /// It stays as it is; a drive without one gets one if there is room.
+    Keep,
+    /// The drive lets go of the area that it has, which is empty, and goes on with this one, or without any.
+    Change(Option<CacheArea<D>>),
+}
+
+/// With which area a capacity drive is attached; or why it cannot be, as what it holds is only whole with a cache drive that
+/// is not there. `capacity_drives` is how many this node has.
+pub(crate) async fn choose<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    capacity: &Superblock,
+    binding: Result<Option<Binding>, String>,
+    wish: Wish<P::Drive>,
+    capacity_drives: usize,
+) -> Result<Result<CacheChoice<P::Drive>, String>, Error> {
+    let caches = parts.caches.borrow().clone();
+    // A drive of which no root can be read is refused with that, and stays bound to whatever it is.
+    let Ok(binding) = binding else { return Ok(Ok(CacheChoice::None)) };
+    let Some(binding) = binding else {
+        let area = match wish {
+            Wish::Change(next) => next,
+            Wish::Keep => bind(&caches, capacity, capacity_drives).await,
+        };
+        return Ok(Ok(area.map_or(CacheChoice::None, CacheChoice::Bound)));
+    };
+    let present = caches.iter().find(|cache| cache.id() == Some(binding.cache));
+    if let Some(cache) = present.and_then(|present| present.cache.as_ref().ok()) {
+        return Ok(Ok(match (cache.area(capacity.drive), wish) {
+            (Some(area), Wish::Keep) if area.binding() == binding => CacheChoice::Bound(area),
+            (Some(area), Wish::Change(None)) if area.binding() == binding => CacheChoice::Unbind(area),
+            (Some(area), Wish::Change(Some(next))) if area.binding() == binding => {
+                CacheChoice::Move(area, next)
+            }
+            // The area was given up, and the drive has not been attached since.
+            _ => CacheChoice::Lost(bind(&caches, capacity, capacity_drives).await),
+        }));
+    }
+    if retry(parts, || parts.state.is_drive_removed(binding.cache)).await? {
+        tracing::warn!(
+            drive = %capacity.drive,
+            "the cache drive {} that it was bound to was taken out of the cluster: what was there alone is brought back from \
+             other nodes",
+            binding.cache
+        );
+        return Ok(Ok(CacheChoice::Lost(bind(&caches, capacity, capacity_drives).await)));
+    }
+    let why = match present.map(|present| &present.cache) {
+        Some(Err(why)) => why.clone(),
+        _ => "it is not there".to_owned(),
+    };
+    Ok(Err(format!(
+        "what it holds is only whole together with the cache drive {}, which is not used: {why}",
+        binding.cache
+    )))
+}
+
+/// Gives a capacity drive an area of the cache drive to which the fewest are bound. `None` if there is none with room.
+async fn bind<P: Platform>(
+    caches: &[Rc<NodeCache<P>>],
+    capacity: &Superblock,
+    capacity_drives: usize,
+) -> Option<CacheArea<P::Drive>> {
+    let usable = usable(caches);
+    // One that was given to it already, but for a drive that was not attached after that.
+    let former = usable.iter().find_map(|cache| cache.area(capacity.drive));
+    if let Some(former) = former.filter(|area| capacity.layout.with_area(area.blocks(), 512).is_some()) {
+        return Some(former);
+    }
+    let room =
+        |cache: &CacheDrive<P>| cache.free_chunks().min(share_of(cache, capacity_drives, usable.len()));
+    let mut with_room: Vec<_> =
+        usable.iter().filter(|cache| fits(cache, room(cache), &capacity.layout)).collect();
+    with_room.sort_by_key(|cache| (cache.bound().len(), cache.superblock().drive));
+    for cache in with_room {
+        match cache.bind(capacity.drive, room(cache)).await {
+            Ok(area) => return Some(area),
+            Err(error) => {
+                tracing::warn!(drive = %capacity.drive, "it gets no part of a cache drive: {error}");
+                let failing = caches.iter().find(|known| known.id() == Some(cache.superblock().drive));
+                failing.inspect(|known| known.is_failing.set(true));
+            }
+        }
+    }
+    None
+}
+
+/// Whether so many chunks of a cache drive hold the journal of a drive, and something beside it.
+pub(crate) fn fits<P: Platform>(cache: &CacheDrive<P>, chunks: u32, layout: &Layout) -> bool {
+    let of = &cache.superblock().layout;
+    let blocks = u64::from(chunks) * u64::from(of.chunk_blocks);
+    layout.with_area(blocks, of.sector_bytes).is_some()
+}
+
+/// Gives back what cache drives keep for a drive that has been attached without it.
+pub(crate) async fn let_go_elsewhere<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    capacity: DriveId,
+    binding: Option<Binding>,
+) {
+    let caches = parts.caches.borrow().clone();
+    for cache in caches.iter().filter_map(|cache| cache.cache.as_ref().ok()) {
+        let is_stale = cache.area(capacity).is_some_and(|area| Some(area.binding()) != binding);
+        if is_stale && let Err(error) = cache.unbind(capacity).await {
+            tracing::warn!(drive = %capacity, "a cache drive keeps room for it that it does not use: {error}");
+        }
+    }
+}
+
+/// Notes which of these cache drives were taken out of the cluster. The state is asked about those alone that it does not show
+/// any more, or not yet.
+pub(crate) async fn follow_removals<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    caches: impl Iterator<Item = DriveId>,
+) {
+    for cache in caches {
+        let is_shown = parts.view.caches.borrow().contains_key(&cache);
+        let is_known = parts.caches_removed.borrow().contains(&cache);
+        if !is_shown && !is_known && matches!(parts.state.is_drive_removed(cache).await, Ok(true)) {
+            tracing::warn!(%cache, "the cache drive was taken out of the cluster");
+            parts.caches_removed.borrow_mut().insert(cache);
+        }
+    }
+}
+
+/// The cache drives that are in use, and stay so.
+pub(crate) fn usable<P: Platform>(caches: &[Rc<NodeCache<P>>]) -> Vec<CacheDrive<P>> {
+    let staying = caches.iter().filter(|cache| !cache.leaves.get() && !cache.is_failing.get());
+    staying.filter_map(|cache| cache.cache.as_ref().ok()).cloned().collect()
+}
+
+/// How many chunks of a cache drive each of its drives gets, where a node has so many capacity drives and cache drives.
+pub(crate) fn share_of<P: Platform>(
+    cache: &CacheDrive<P>,
+    capacity_drives: usize,
+    cache_drives: usize,
+) -> u32 {
+    let sharing = capacity_drives.div_ceil(cache_drives.max(1)).max(1) as u32;
+    (cache.superblock().layout.chunk_count / sharing).max(1)
+}

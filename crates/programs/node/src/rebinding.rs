@@ -1,0 +1,373 @@
+//! Binds capacity drives to other cache drives when drives have come or gone.
+//!
+//! A binding lasts as long as a drive is attached. So one that is to change is emptied first, and then its capacity drive is
+//! attached anew: owners see it go for a moment, and bring up to date what was written meanwhile. One drive at a time, and only
+//! while nobody needs it: others hold whole copies of all that is on it.
+//!
+//! A drive whose cache drive is gone for good is attached without it, as soon as the cluster's state says so.
+//!
+//! Invariants:
+//! - Nothing is unbound that holds what the capacity drive does not, unless its cache drive was taken out of the cluster.
+//! - Areas become smaller only for drives that have none: what is even enough stays.
+//! - One binding is changed at a time; see [`Bindings::changing`].
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use spandrel_cluster::store::StateStore;
+use spandrel_drive::{Binding, CacheArea, DriveStore};
+use spandrel_platform::sync::Lock;
+use spandrel_platform::{Instant, Platform, before};
+use spandrel_shared::{DriveId, Error};
+
+use crate::caches::{self, NodeCache, Wish};
+use crate::drives::{self, NodeDrive};
+use crate::node::NodeInner;
+
+/// How often the bindings are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long to wait after an attempt that failed, at first and at most.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// How long the cluster's state and a cache drive may take to answer, before a drive is detached that works.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// What is being done with the bindings of a node.
+#[derive(Default)]
+pub(crate) struct Bindings {
+    /// Whoever changes bindings has it.
+    changing: Lock,
+    /// Where drives are of which an attempt failed: when the next one is due, and how long to wait after that.
+    failed: RefCell<BTreeMap<String, (Instant, Duration)>>,
+}
+
+impl Bindings {
+    fn is_due(&self, location: &str, now: Instant) -> bool {
+        self.failed.borrow().get(location).is_none_or(|(due, _)| *due <= now)
+    }
+
+    fn note(&self, location: &str, outcome: Result<(), Error>, now: Instant) {
+        let mut failed = self.failed.borrow_mut();
+        match outcome {
+            Ok(()) => _ = failed.remove(location),
+            Err(error) => {
+                let pause = failed.get(location).map_or(RETRY_FIRST, |(_, pause)| *pause);
+                tracing::warn!("{error}");
+                failed.insert(location.to_owned(), (now + pause, RETRY_MAX.min(2 * pause)));
+            }
+        }
+    }
+}
+
+/// A cache drive, as far as it matters who is bound to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Bound {
+    cache: DriveId,
+    /// How many chunks each drive should have at most.
+    share: u32,
+    free_chunks: u32,
+    /// The drives with their chunks.
+    drives: Vec<(DriveId, u32)>,
+}
+
+/// The drive whose binding is to be made anew, so that all have about as much, and to which cache drive; none if it has to be
+/// unbound from where it is first. `None` if all is well.
+fn next(caches: &[Bound], unbound: &[DriveId]) -> Option<(DriveId, Option<DriveId>)> {
+    let with_room = || caches.iter().filter(|cache| cache.free_chunks > 0);
+    let emptiest = || with_room().min_by_key(|cache| cache.drives.len());
+    if let Some(drive) = unbound.first() {
+        if let Some(cache) = emptiest() {
+            return Some((*drive, Some(cache.cache)));
+        }
+        let all = caches.iter().flat_map(|cache| cache.drives.iter().map(|drive| (drive, cache.share)));
+        let over = all.filter(|((_, chunks), share)| chunks > share);
+        return over.max_by_key(|((_, chunks), share)| chunks - share).map(|((drive, _), _)| (*drive, None));
+    }
+    let fullest = caches.iter().max_by_key(|cache| cache.drives.len())?;
+    let emptiest = emptiest()?;
+    let is_even = fullest.drives.len() <= emptiest.drives.len() + 1;
+    if is_even { None } else { fullest.drives.last().map(|(drive, _)| (*drive, Some(emptiest.cache))) }
+}
+
+/// Keeps the bindings of a node as they should be. Never completes.
+pub(crate) async fn keep_even<P: Platform, S: StateStore>(node: Rc<NodeInner<P, S>>) {
+    let platform = node.parts.platform.clone();
+    loop {
+        platform.sleep(LOOK_INTERVAL).await;
+        if node.stopping.get() {
+            continue;
+        }
+        let _changing = node.bindings.changing.take().await;
+        caches::follow_removals(&node.parts, caches_known(&node).into_iter()).await;
+        release_removed(&node).await;
+        bring_back(&node).await;
+        let Some((drive, target)) = next_of(&node) else { continue };
+        let Some((location, _)) = place_of(&node, drive) else { continue };
+        if node.bindings.is_due(&location, platform.now()) {
+            let outcome = rebind(&node, drive, target).await;
+            node.bindings.note(&location, outcome, platform.now());
+        }
+    }
+}
+
+/// Attaches drives that can be used again: their cache drives were taken out of the cluster, or have come, or it did not work
+/// the last time.
+async fn bring_back<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
+    for location in waiting(node) {
+        let now = node.parts.platform.now();
+        if node.bindings.is_due(&location, now) {
+            let attached = drives::attach_anew(node, &location, Wish::Keep).await;
+            let outcome = attached.map_err(|why| not_rebound(&location, why));
+            node.bindings.note(&location, outcome, node.parts.platform.now());
+        }
+    }
+}
+
+/// Where those drives are.
+fn waiting<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<String> {
+    let drives = node.drives.borrow();
+    let can_come = |drive: &&Rc<NodeDrive<P>>| match (&drive.store, drive.binding) {
+        (Ok(store), Some(binding)) => {
+            store.failure().is_some() && node.parts.caches_removed.borrow().contains(&binding.cache)
+        }
+        (Ok(_), None) => false,
+        (Err(_), Some(binding)) => {
+            let is_removed = node.parts.caches_removed.borrow().contains(&binding.cache);
+            is_removed || cache_of(node, binding.cache).is_some_and(|cache| cache.cache.is_ok())
+        }
+        (Err(_), None) => drive.was_in_use,
+    };
+    drives.iter().filter(can_come).map(|drive| drive.location.clone()).collect()
+}
+
+/// The cache drives that the node has, and that its drives are bound to.
+fn caches_known<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> BTreeSet<DriveId> {
+    let bound = node.drives.borrow();
+    let bound = bound.iter().filter_map(|drive| Some(drive.binding?.cache));
+    bound.chain(node.parts.caches.borrow().iter().filter_map(|cache| cache.id())).collect()
+}
+
+/// Lets go of cache drives that were taken out of the cluster: those that work are emptied first.
+async fn release_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
+    let platform = &node.parts.platform;
+    let removed: Vec<DriveId> = node.parts.caches_removed.borrow().iter().copied().collect();
+    for cache in removed {
+        let Some(known) = cache_of(node, cache) else { continue };
+        let Ok(of) = &known.cache else { continue };
+        let (name, now) = (cache.to_string(), platform.now());
+        if !node.bindings.is_due(&name, now) {
+            continue;
+        }
+        let works = matches!(before(platform, now + ANSWER_TIME_MAX, of.check()).await, Some(Ok(())));
+        if works || has_working(node, cache) {
+            let outcome = release_alone(node, cache).await.map(|_| ());
+            node.bindings.note(&name, outcome, platform.now());
+        } else {
+            node.parts.caches.borrow_mut().retain(|known| known.id() != Some(cache));
+        }
+    }
+}
+
+/// Whether a drive that works is bound to a cache drive.
+fn has_working<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> bool {
+    let works = |drive: &Rc<NodeDrive<P>>| {
+        let is_bound = drive.binding.is_some_and(|binding| binding.cache == cache);
+        is_bound && drive.store.as_ref().is_ok_and(|store| store.failure().is_none())
+    };
+    node.drives.borrow().iter().any(works)
+}
+
+fn next_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Option<(DriveId, Option<DriveId>)> {
+    let drives = node.drives.borrow();
+    let working = drives.iter().filter_map(|drive| drive.store.as_ref().ok());
+    let working: Vec<&DriveStore<P>> = working.filter(|store| store.failure().is_none()).collect();
+    let usable = caches::usable(&node.parts.caches.borrow());
+    let largest =
+        working.iter().map(|store| store.superblock().layout).max_by_key(|layout| layout.journal_blocks);
+    let bound = usable.iter().map(|cache| {
+        let id = cache.superblock().drive;
+        let is_bound = |(drive, _): &(DriveId, u32)| {
+            let mut stores = working.iter().filter(|store| store.drive_id() == *drive);
+            stores.any(|store| store.binding().is_some_and(|binding| binding.cache == id))
+        };
+        let share = caches::share_of(cache, working.len(), usable.len());
+        // What would not hold a journal is no room.
+        let fits = largest.is_none_or(|layout| caches::fits(cache, cache.free_chunks().min(share), &layout));
+        Bound {
+            cache: id,
+            share,
+            free_chunks: if fits { cache.free_chunks() } else { 0 },
+            drives: cache.bound_chunks().into_iter().filter(is_bound).collect(),
+        }
+    });
+    let bound: Vec<Bound> = bound.collect();
+    let unbound = working.iter().filter(|store| store.binding().is_none()).map(|store| store.drive_id());
+    next(&bound, &unbound.collect::<Vec<_>>())
+}
+
+/// Gives a drive another binding, or takes away the one that it has: what was in its area is moved to it first.
+async fn rebind<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    drive: DriveId,
+    target: Option<DriveId>,
+) -> Result<(), Error> {
+    let Some((location, binding)) = place_of(node, drive) else { return Ok(()) };
+    let failed = |why: String| not_rebound(&location, why);
+    is_not_needed(node, drive).await.map_err(failed)?;
+    let next = match target {
+        Some(target) => Some(area_for(node, drive, target).await.map_err(failed)?),
+        None => None,
+    };
+    if binding.is_some() {
+        drain(node, drive).await.map_err(failed)?;
+    }
+    drives::attach_anew(node, &location, Wish::Change(next)).await.map_err(failed)
+}
+
+/// An area for a drive of a cache drive that it is not bound to. That is seen to before the drive is detached.
+async fn area_for<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    drive: DriveId,
+    target: DriveId,
+) -> Result<CacheArea<P::Drive>, String> {
+    let cache = cache_of(node, target).ok_or("the cache drive is not there any more")?;
+    let Ok(of) = &cache.cache else { return Err("the cache drive is not used any more".to_owned()) };
+    let capacity_drives = node.parts.replica.drives().len();
+    let cache_drives = caches::usable(&node.parts.caches.borrow()).len();
+    let share = caches::share_of(of, capacity_drives, cache_drives);
+    let platform = &node.parts.platform;
+    match before(platform, platform.now() + ANSWER_TIME_MAX, of.bind(drive, share)).await {
+        Some(Ok(area)) => Ok(area),
+        Some(Err(error)) => {
+            cache.is_failing.set(true);
+            Err(format!("the cache drive gives it no area: {error}"))
+        }
+        None => {
+            cache.is_failing.set(true);
+            Err("the cache drive does not answer".to_owned())
+        }
+    }
+}
+
+/// Whether all that is on a drive is whole elsewhere, on drives that are there: then nobody waits while it is away.
+async fn is_not_needed<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    drive: DriveId,
+) -> Result<(), String> {
+    let parts = &node.parts;
+    let volumes: Vec<_> = {
+        let drives = node.drives.borrow();
+        let store =
+            drives.iter().find(|known| known.id() == Some(drive)).and_then(|known| known.store.as_ref().ok());
+        store.map(DriveStore::volumes).unwrap_or_default()
+    };
+    for volume in volumes {
+        let asked =
+            before(&parts.platform, parts.platform.now() + ANSWER_TIME_MAX, parts.state.membership(volume));
+        let membership = match asked.await {
+            Some(Ok(membership)) => membership,
+            Some(Err(error)) => return Err(error.to_string()),
+            None => return Err("the cluster's state does not answer".to_owned()),
+        };
+        let Some(membership) = membership else { continue };
+        let is_whole = |other: DriveId| {
+            let is_there =
+                membership.nodes.get(&other).is_some_and(|owner| parts.view.shows_drive(*owner, other));
+            other != drive && is_there && !membership.marks.contains_key(&other)
+        };
+        let needs_it = membership.sets.iter().any(|set| {
+            let members: Vec<DriveId> = set.members.iter().map(|member| member.drive).collect();
+            members.contains(&drive) && !members.iter().any(|member| is_whole(*member))
+        });
+        if needs_it {
+            return Err("nobody else has whole copies of all that is on it".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// Moves all that is in the area of a drive to it, as long as that goes on.
+async fn drain<P: Platform, S: StateStore>(node: &NodeInner<P, S>, drive: DriveId) -> Result<(), String> {
+    let store = {
+        let drives = node.drives.borrow();
+        let known = drives.iter().find(|known| known.id() == Some(drive));
+        known.and_then(|known| known.store.as_ref().ok()).cloned()
+    };
+    let Some(store) = store else { return Err("it is not in use".to_owned()) };
+    let left = store.drain_cache().await;
+    if left != Ok(0) {
+        store.stop_draining();
+    }
+    match left {
+        Ok(0) => Ok(()),
+        Ok(left) => Err(format!(
+            "{left} blocks on the cache drive cannot be moved: there is no room, or they are damaged"
+        )),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Where a drive of the node is, and what it is bound to.
+fn place_of<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    drive: DriveId,
+) -> Option<(String, Option<Binding>)> {
+    let drives = node.drives.borrow();
+    let known = drives.iter().find(|known| known.id() == Some(drive))?;
+    Some((known.location.clone(), known.binding))
+}
+
+fn not_rebound(location: &str, why: String) -> Error {
+    let next = "look at the drive with `spandrel explain drive`; it is tried again";
+    Error::new("CACHE_NOT_CHANGED", format!("drive {location} does not get another cache drive"), why, next)
+}
+
+fn cache_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> Option<Rc<NodeCache<P>>> {
+    node.parts.caches.borrow().iter().find(|known| known.id() == Some(cache)).cloned()
+}
+
+/// See [`Node::release_cache`](crate::Node::release_cache).
+pub(crate) async fn release<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    drive: DriveId,
+) -> Result<bool, Error> {
+    let _changing = node.bindings.changing.take().await;
+    release_alone(node, drive).await
+}
+
+async fn release_alone<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    drive: DriveId,
+) -> Result<bool, Error> {
+    let Some(cache) = cache_of(node, drive) else { return Ok(false) };
+    let Ok(of) = &cache.cache else { return Ok(false) };
+    cache.leaves.set(true);
+    let outcome = async {
+        for bound in of.bound() {
+            let Some((location, _)) = place_of(node, bound) else {
+                return Err(not_rebound(
+                    &bound.to_string(),
+                    "it is not there, and its area may hold data".to_owned(),
+                ));
+            };
+            let failed = |why: String| not_rebound(&location, why);
+            drain(node, bound).await.map_err(failed)?;
+            drives::attach_anew(node, &location, Wish::Change(None)).await.map_err(failed)?;
+        }
+        Ok(())
+    };
+    if let Err(error) = outcome.await {
+        cache.leaves.set(false);
+        return Err(error);
+    }
+    node.parts.caches.borrow_mut().retain(|known| known.id() != Some(drive));
+    Ok(true)
+}
+
+#[cfg(test)]
+#[path = "rebinding_tests.rs"]
+mod tests;
