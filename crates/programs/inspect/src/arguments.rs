@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use spandrel_shared::{Error, SlabIndex, VolumeId};
 
 use crate::export::{ExportOptions, ExportReport, export};
-use crate::inspect::{InspectOptions, inspect_with};
+use crate::inspect::{CachePaths, InspectOptions, inspect_with};
 use crate::progress::Shown;
 
 /// `spandrel drive inspect`: looks at a drive that no node has open, without changing it.
@@ -17,6 +17,14 @@ pub struct InspectArguments {
     /// The block device, the file that serves as a drive, or an image of one
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
+
+    /// The cache drive that it is bound to, if it is: what was written last stands there. Several may be named
+    #[arg(long, value_name = "PATH", conflicts_with = "without_cache")]
+    pub cache: Vec<PathBuf>,
+
+    /// Take what stands on the cache drive that it is bound to for lost
+    #[arg(long)]
+    pub without_cache: bool,
 
     /// Also list every live structure and data block with its place on the drive
     #[arg(long, conflicts_with = "export")]
@@ -51,6 +59,8 @@ const EXAMPLES: &str = "\
 Examples:
   Check every checksum on a drive:
     spandrel drive inspect /dev/sdb
+  The same for one that is bound to a cache drive:
+    spandrel drive inspect /dev/sdb --cache /dev/nvme0n1
   Save what a lone drive holds of slab 0 of a volume:
     spandrel drive inspect /dev/sdb --export 5f0c7c1e-93a4-4f5e-8f5b-1d2c3b4a5968:0 --to slab-0.raw
 
@@ -113,10 +123,15 @@ impl InspectArguments {
         Ok(if is_damaged { Outcome::Damaged } else { Outcome::Sound })
     }
 
+    fn caches(&self) -> CachePaths<'_> {
+        if self.without_cache { CachePaths::Lost } else { CachePaths::Among(&self.cache) }
+    }
+
     fn run_inspection(&self) -> Result<(String, bool), Error> {
         let options = InspectOptions { allow_in_use: self.in_use, list_blocks: self.blocks };
         let mut shown = Shown::on_standard_error();
-        let inspection = inspect_with(&self.path, options, &mut |progress| shown.show(progress));
+        let inspection =
+            inspect_with(&self.path, self.caches(), options, &mut |progress| shown.show(progress));
         drop(shown);
         let inspection = inspection?;
         let text = match self.output {
@@ -132,7 +147,7 @@ impl InspectArguments {
             return Err(Error::new("EXPORT_NO_FILE", what, "none was named", "name one with --to FILE"));
         };
         let options = ExportOptions { zero_damaged: self.zero_damaged, allow_in_use: self.in_use };
-        let report = export(&self.path, exported.volume, exported.slab, to, options)?;
+        let report = export(&self.path, self.caches(), (exported.volume, exported.slab), to, options)?;
         let text = match self.output {
             InspectFormat::Table => export_text(&report),
             InspectFormat::Json => to_json(&report),

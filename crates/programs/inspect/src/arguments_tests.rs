@@ -42,7 +42,7 @@ fn flip(path: &str, offset: u64) {
 
 fn inspect(path: &str) -> Inspection {
     let options = InspectOptions { list_blocks: true, ..InspectOptions::default() };
-    inspect_with(Path::new(path), options, &mut |_| {}).unwrap()
+    inspect_with(Path::new(path), CachePaths::Among(&[]), options, &mut |_| {}).unwrap()
 }
 
 #[test]

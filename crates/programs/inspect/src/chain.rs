@@ -12,13 +12,20 @@ use spandrel_shared::{BLOCK_BYTES, DriveId};
 use crate::journal::{GROUP_BYTES_MAX, Group, GroupHeader, HEADER_BYTES, Place, parse_group, parse_header};
 use crate::root::{JournalPosition, Root};
 use crate::source::{Reader, offset_of};
-use crate::superblock::Superblock;
 
 /// Bytes of the journal that are read at a time.
 const WINDOW_BYTES: usize = 1 << 20;
 
 /// How far behind the chain's end later groups are looked for.
 const SEARCH_BYTES: u64 = 4 << 20;
+
+/// Where a journal stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalPlace {
+    pub first_block: u32,
+    pub blocks: u32,
+    pub sector_bytes: u32,
+}
 
 /// A walk along the journal.
 pub struct Chain<'a> {
@@ -76,15 +83,15 @@ enum Found {
 
 impl<'a> Chain<'a> {
     /// A walk from the position that `root` names.
-    pub fn new(reader: Reader<'a>, superblock: &Superblock, root: &Root) -> Self {
+    pub fn new(reader: Reader<'a>, drive: DriveId, journal: JournalPlace, root: &Root) -> Self {
         Self {
             reader,
-            drive: superblock.drive,
+            drive,
             attach_number: root.attach_number,
             root_generation: root.generation,
-            start: offset_of(superblock.journal_first_block),
-            journal_bytes: u64::from(superblock.journal_blocks) * BLOCK_BYTES as u64,
-            sector_bytes: u64::from(superblock.sector_bytes),
+            start: offset_of(journal.first_block),
+            journal_bytes: u64::from(journal.blocks) * BLOCK_BYTES as u64,
+            sector_bytes: u64::from(journal.sector_bytes),
             position: root.journal,
             used_bytes: 0,
             window: None,
@@ -99,6 +106,24 @@ impl<'a> Chain<'a> {
     /// The number of the group that stands, or will stand, next.
     pub fn next_sequence(&self) -> u64 {
         self.position.sequence
+    }
+
+    /// Whether the group before the walk's beginning still stands where the root saw it: a journal of which it is no part is
+    /// not the one that the root goes on with. The error says why that place cannot be read.
+    pub fn is_continued(&mut self) -> Result<bool, String> {
+        let JournalPosition { sequence, previous_checksum, previous_sector, .. } = self.position;
+        let Some(sector) = previous_sector else { return Ok(true) };
+        let within = u64::from(sector) * self.sector_bytes;
+        if within >= self.journal_bytes {
+            return Ok(false);
+        }
+        match self.look_at(within) {
+            Found::Place(Place::Group(Group { header, .. })) => {
+                Ok(header.sequence + 1 == sequence && header.checksum == previous_checksum)
+            }
+            Found::Place(_) => Ok(false),
+            Found::Unreadable(why) => Err(why),
+        }
     }
 
     /// The next group of the chain; `None` at its end.
@@ -118,6 +143,7 @@ impl<'a> Chain<'a> {
                     sector: ((within + length) / self.sector_bytes) as u32,
                     lap,
                     previous_checksum: header.checksum,
+                    previous_sector: Some((within / self.sector_bytes) as u32),
                 };
                 return Some(PlacedGroup { group, offset_bytes: self.start + within });
             }

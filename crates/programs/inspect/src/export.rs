@@ -14,7 +14,7 @@ use serde::Serialize;
 use spandrel_shared::{BLOCK_BYTES, Error, SlabIndex, VolumeId};
 
 use crate::data::for_each_block;
-use crate::inspect::recover_or_explain;
+use crate::inspect::{CachePaths, Caches, FoundArea, find_area, recover_or_explain};
 use crate::source::{DriveFile, Reader, Source};
 use crate::state::{Slab, Volume};
 
@@ -53,24 +53,25 @@ pub struct ExportReport {
 /// `EXPORT_EXISTS`; `EXPORT_FAILED`.
 pub fn export(
     path: &Path,
-    volume: VolumeId,
-    slab: SlabIndex,
+    caches: CachePaths<'_>,
+    copy: (VolumeId, SlabIndex),
     output: &Path,
     options: ExportOptions,
 ) -> Result<ExportReport, Error> {
     let file = DriveFile::open(path, options.allow_in_use)?;
-    export_source(&file, path, volume, slab, output, options)
+    caches.with(options.allow_in_use, |caches| export_source(&file, caches, path, copy, output, options))
 }
 
 pub(crate) fn export_source(
     source: &dyn Source,
+    caches: Caches<'_>,
     path: &Path,
-    volume: VolumeId,
-    slab: SlabIndex,
+    (volume, slab): (VolumeId, SlabIndex),
     output: &Path,
     options: ExportOptions,
 ) -> Result<ExportReport, Error> {
-    let reader = Reader::new(source);
+    let area = find_area(source, caches, path)?;
+    let reader = Reader::new(source, area.as_ref().map(FoundArea::placed));
     let recovered = recover_or_explain(reader, path, false, &mut |_| {})?;
     let found = recovered.state.find(volume, slab);
     let found = found.and_then(|slab| Some((slab, recovered.state.volume_of(slab)?)));

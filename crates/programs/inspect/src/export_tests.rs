@@ -28,9 +28,9 @@ fn every_copy_is_written_out_block_by_block() {
         let export = || {
             export_source(
                 &image,
+                Caches::Lost,
                 Path::new("image"),
-                copy.volume,
-                copy.slab,
+                (copy.volume, copy.slab),
                 &output,
                 ExportOptions::default(),
             )
@@ -54,11 +54,12 @@ fn damaged_copies_are_written_only_when_that_was_asked_for() {
     let mut image = Image::new(worked_image());
     let inspection = image.inspect().unwrap();
     let block = inspection.blocks[3];
-    image.image.flip_bit(block.offset_bytes + 77, 1);
+    image.flip_bit(&inspection, block.offset_bytes + 77, 1);
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("slab");
-    let export =
-        |options| export_source(&image, Path::new("image"), block.volume, block.slab, &output, options);
+    let export = |options| {
+        export_source(&image, Caches::Lost, Path::new("image"), (block.volume, block.slab), &output, options)
+    };
     let error = export(ExportOptions::default()).unwrap_err();
     assert_eq!(error.code, "COPY_DAMAGED");
     assert!(error.why.contains(&format!("block {}", block.block)), "{}", error.why);
@@ -77,7 +78,9 @@ fn copies_that_are_not_there_are_not_found() {
     let output = Path::new("/nowhere/at/all");
     let export = |volume, slab| {
         let options = ExportOptions::default();
-        export_source(&image, Path::new("image"), volume, slab, output, options).unwrap_err().code
+        export_source(&image, Caches::Lost, Path::new("image"), (volume, slab), output, options)
+            .unwrap_err()
+            .code
     };
     let copy = &image.inspect().unwrap().copies[0];
     assert_eq!(export(VolumeId::from_bytes([7; 16]), copy.slab), "COPY_NOT_FOUND");

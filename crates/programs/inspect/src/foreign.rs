@@ -42,7 +42,7 @@ const KINDS: [Kind; 15] = [
 ];
 
 const OURS: &[u8] = b"SpandrelDisk";
-const OUR_CACHE: &[u8] = crate::cache_superblock::MAGIC;
+const OUR_CACHE: &[u8] = crate::cache_drive::MAGIC;
 
 const BCACHE: &[u8] =
     &[0xC6, 0x85, 0x73, 0xF6, 0x4E, 0x1A, 0x45, 0xCA, 0x82, 0x65, 0xF5, 0x7F, 0x48, 0xBA, 0x6D, 0x81];
@@ -69,7 +69,7 @@ impl Head<'_> {
 /// known here, or if a drive of ours stands there, whole or not.
 pub fn recognize_path(path: &Path) -> Option<String> {
     let file = DriveFile::open(path, true).ok()?;
-    let reader = Reader::new(&file);
+    let reader = Reader::new(&file, None);
     let head = reader.bytes(0, head_bytes(reader)).ok()?;
     kind(&head).filter(|kind| kind.mark != OURS && kind.mark != OUR_CACHE).map(|kind| kind.text(&head))
 }
@@ -77,7 +77,7 @@ pub fn recognize_path(path: &Path) -> Option<String> {
 /// What stands in a file or on a block device, in words, whatever it is. `None` if it cannot be read.
 pub fn describe_path(path: &Path) -> Option<String> {
     let file = DriveFile::open(path, true).ok()?;
-    Some(recognize(Reader::new(&file)))
+    Some(recognize(Reader::new(&file, None)))
 }
 
 /// What stands there, in words.

@@ -11,7 +11,7 @@ fn recognized(bytes: &[(usize, &[u8])]) -> String {
     }
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
     file.write_all(&content).expect("there is room");
-    let text = recognize(Reader::new(&DriveFile::open(file.path(), true).expect("it can be read")));
+    let text = recognize(Reader::new(&DriveFile::open(file.path(), true).expect("it can be read"), None));
     // What is said of a path is the same, where anything is known.
     assert!(recognize_path(file.path()).is_none_or(|known| known == text));
     text

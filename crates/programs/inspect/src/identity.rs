@@ -4,7 +4,7 @@ use std::path::Path;
 
 use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, NodeId};
 
-use crate::cache_superblock::CacheSuperblock;
+use crate::cache_drive::CacheSuperblock;
 use crate::source::{DriveFile, Reader, offset_of};
 use crate::superblock::{ROOT_SLOTS, SIZE_BLOCKS_MAX, Superblock};
 
@@ -30,7 +30,7 @@ pub struct DriveIdentity {
 /// Why it cannot be read.
 pub fn identify_path(path: &Path) -> Result<Option<DriveIdentity>, String> {
     let file = DriveFile::open(path, true).map_err(|error| error.to_string())?;
-    let reader = Reader::new(&file);
+    let reader = Reader::new(&file, None);
     let blocks = reader.size_bytes() / BLOCK_BYTES as u64;
     let last =
         u32::try_from(blocks.min(u64::from(SIZE_BLOCKS_MAX))).unwrap_or(SIZE_BLOCKS_MAX).saturating_sub(1);
@@ -48,8 +48,8 @@ pub fn identify_path(path: &Path) -> Result<Option<DriveIdentity>, String> {
             cluster: superblock.cluster,
             node: superblock.node,
             drive: superblock.drive,
-            roots_end_bytes: superblock.tables_end_bytes,
-            second_superblock_bytes: superblock.second_superblock_bytes,
+            roots_end_bytes: superblock.tables_end_bytes(),
+            second_superblock_bytes: superblock.second_superblock_bytes(),
         })
     }))
 }

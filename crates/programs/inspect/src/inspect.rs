@@ -1,17 +1,18 @@
 //! An inspection from the superblock to the last data block.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use spandrel_shared::{BLOCK_BYTES, Error};
 
+use crate::cache_drive::Area;
 use crate::data::for_each_block;
 use crate::foreign::recognize;
 use crate::inspection::{
     CopyReport, Damage, DamageKind, Inspection, ListedWrite, LiveBlock, PageReport, Phase, Progress,
     RootReport, SuperblockReport, VolumeReport,
 };
-use crate::recover::{NoSuperblock, Recovered, recover};
-use crate::source::{DriveFile, Reader, Source, offset_of};
+use crate::recover::{NoSuperblock, Recovered, binding_of, recover};
+use crate::source::{DriveFile, PlacedArea, Reader, Source, offset_of};
 use crate::state::{Slab, Volume};
 use crate::superblock::{FORMAT_VERSION, Superblock};
 
@@ -25,14 +26,47 @@ pub struct InspectOptions {
     pub list_blocks: bool,
 }
 
+/// Where the area is looked for of a drive that is bound to a cache drive.
+#[derive(Clone, Copy)]
+pub enum Caches<'a> {
+    /// On one of these.
+    Among(&'a [&'a dyn Source]),
+    /// Nowhere: what stands there is lost.
+    Lost,
+}
+
+/// The same, by paths.
+#[derive(Clone, Copy, Debug)]
+pub enum CachePaths<'a> {
+    /// On one of these drives, files or images.
+    Among(&'a [PathBuf]),
+    /// Nowhere.
+    Lost,
+}
+
+impl CachePaths<'_> {
+    /// Opens them for `work`.
+    pub(crate) fn with<T>(
+        self,
+        allow_in_use: bool,
+        work: impl FnOnce(Caches<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let Self::Among(paths) = self else { return work(Caches::Lost) };
+        let files = paths.iter().map(|path| DriveFile::open(path, allow_in_use));
+        let files = files.collect::<Result<Vec<_>, Error>>()?;
+        let sources: Vec<&dyn Source> = files.iter().map(|file| file as &dyn Source).collect();
+        work(Caches::Among(&sources))
+    }
+}
+
 /// Inspects the drive, file or image at `path`: checks every checksum on it.
 ///
 /// # Errors
 ///
 /// `DRIVE_UNREADABLE`, `DRIVE_IN_USE`, `DRIVE_NOT_SPANDREL`, `DRIVE_FORMAT_NEWER`,
-/// `DRIVE_SUPERBLOCK_DAMAGED`. Damage behind a superblock is no error: it is in the result.
+/// `DRIVE_SUPERBLOCK_DAMAGED`, `CACHE_DRIVE_MISSING`. Damage behind a superblock is no error: it is in the result.
 pub fn inspect(path: &Path) -> Result<Inspection, Error> {
-    inspect_with(path, InspectOptions::default(), &mut |_| {})
+    inspect_with(path, CachePaths::Among(&[]), InspectOptions::default(), &mut |_| {})
 }
 
 /// Inspects as [`inspect`] does, with options, and tells `progress` how far it is.
@@ -42,11 +76,12 @@ pub fn inspect(path: &Path) -> Result<Inspection, Error> {
 /// Those of [`inspect`].
 pub fn inspect_with(
     path: &Path,
+    caches: CachePaths<'_>,
     options: InspectOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Inspection, Error> {
     let file = DriveFile::open(path, options.allow_in_use)?;
-    inspect_source(&file, path, options, progress)
+    caches.with(options.allow_in_use, |caches| inspect_source(&file, caches, path, options, progress))
 }
 
 /// Inspects bytes that need not be a file's. `path` names them in the result and in errors.
@@ -56,11 +91,13 @@ pub fn inspect_with(
 /// Those of [`inspect`], but that the drive is in use.
 pub fn inspect_source(
     source: &dyn Source,
+    caches: Caches<'_>,
     path: &Path,
     options: InspectOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Inspection, Error> {
-    let reader = Reader::new(source);
+    let area = find_area(source, caches, path)?;
+    let reader = Reader::new(source, area.as_ref().map(FoundArea::placed));
     let recovered = recover_or_explain(reader, path, options.list_blocks, progress)?;
     let data = check_data(reader, &recovered, options.list_blocks, progress);
     let volumes = report_volumes(&recovered);
@@ -79,6 +116,7 @@ pub fn inspect_source(
         superblock: report_superblock(&recovered.superblock),
         superblock_copies: recovered.superblock_copies,
         root,
+        cache: recovered.cache,
         root_slots: recovered.root_slots,
         journal: recovered.journal,
         volumes,
@@ -88,6 +126,44 @@ pub fn inspect_source(
         structures: recovered.structures,
         blocks: data.blocks,
     })
+}
+
+/// The area of a drive.
+pub(crate) struct FoundArea<'a> {
+    area: Area<'a>,
+    offset_bytes: u64,
+}
+
+impl FoundArea<'_> {
+    pub(crate) fn placed(&self) -> PlacedArea<'_> {
+        PlacedArea { offset_bytes: self.offset_bytes, area: &self.area }
+    }
+}
+
+/// The area that a drive is bound to; none if it is bound to none, or that one counts as lost.
+pub(crate) fn find_area<'a>(
+    source: &dyn Source,
+    caches: Caches<'a>,
+    path: &Path,
+) -> Result<Option<FoundArea<'a>>, Error> {
+    let (Some((superblock, binding)), Caches::Among(caches)) = (binding_of(source), caches) else {
+        return Ok(None);
+    };
+    let areas =
+        caches.iter().map(|cache| Area::find(*cache, binding.cache, superblock.drive, binding.number));
+    let offset_bytes = offset_of(superblock.size_blocks);
+    match areas.flatten().next() {
+        Some(area) => Ok(Some(FoundArea { area, offset_bytes })),
+        None => Err(Error::new(
+            "CACHE_DRIVE_MISSING",
+            format!("{} is only one half", path.display()),
+            format!(
+                "it is bound to the cache drive {}, where its journal stands and what was written last",
+                binding.cache
+            ),
+            "name that drive as well, with --cache PATH, or look without it, with --without-cache",
+        )),
+    }
 }
 
 /// Reads a drive, or says for a person why that cannot be done.

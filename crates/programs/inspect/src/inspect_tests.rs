@@ -4,9 +4,9 @@ use spandrel_drive::AttachReport;
 use spandrel_platform_simulated::{DriveImage, Random, RunEnd};
 use spandrel_shared::{BLOCK_BYTES, Version};
 
-use crate::inspection::{DamageKind, Inspection, Structure};
+use crate::inspection::{CacheState, DamageKind, Inspection, Place, Structure};
 use crate::testing::Image;
-use crate::testing::machine::{Machine, View, attach};
+use crate::testing::machine::{Machine, View, attach, attach_lost};
 use crate::testing::workload::{Oracle, Workload};
 
 /// How much more than usual the random tests do.
@@ -17,16 +17,24 @@ fn factor() -> u64 {
 struct Crash {
     sector_bytes: u32,
     /// What the crash may have left.
-    images: Vec<DriveImage>,
+    images: Vec<Image>,
     oracle: Oracle,
     random: Random,
 }
 
 /// Works on a new drive until some random answer, and takes what a power cut may leave then.
 fn crash(seed: u64) -> Crash {
+    crash_where(seed, seed % 2 == 1)
+}
+
+/// The same, with a drive that is bound to a cache drive or to none.
+fn crash_where(seed: u64, is_bound: bool) -> Crash {
     let random = Random::stream(seed, "crash", 0);
     let sector_bytes = if random.chance(500) { 512 } else { 4096 };
-    let machine = Machine::formatted(seed, sector_bytes);
+    let machine = match is_bound {
+        true => Machine::with_cache(seed, sector_bytes),
+        false => Machine::formatted(seed, sector_bytes),
+    };
     let (store, _) = machine.attach().unwrap();
     let workload = Workload::new(&machine, store, seed);
     let oracle = Rc::clone(&workload.oracle);
@@ -38,25 +46,24 @@ fn crash(seed: u64) -> Crash {
     for _ in 0..random.below(200) {
         machine.world.step();
     }
-    let images = machine.drive.crash_images(0, 3, &random);
+    let images = machine.crash_images(3, &random);
     let oracle = oracle.borrow().clone();
     Crash { sector_bytes, images, oracle, random }
 }
 
-fn inspect_image(image: &DriveImage) -> (Inspection, View) {
-    let image = Image::new(image.clone());
+fn inspect_image(image: &Image) -> (Inspection, View) {
     let inspection = image.inspect().unwrap_or_else(|error| panic!("{error}"));
-    let view = View::of_inspection(&inspection, &image);
+    let view = View::of_inspection(&inspection, image);
     (inspection, view)
 }
 
 /// What the store makes of an image, and the drive behind its first checkpoint.
-fn attach_image(sector_bytes: u32, image: &DriveImage) -> Result<(View, AttachReport, DriveImage), String> {
+fn attach_image(sector_bytes: u32, image: &Image) -> Result<(View, AttachReport, Image), String> {
     let machine = Machine::with_image(1, sector_bytes, image.clone());
     let (store, report) = machine.attach().map_err(|error| error.to_string())?;
     let known = report.clone();
     let view = machine.run(|_| async move { View::of_store(&store, &known).await });
-    Ok((view, report, machine.drive.snapshot()))
+    Ok((view, report, machine.snapshot()))
 }
 
 /// The inspection, the oracle and the store agree on what a crash has left.
@@ -102,7 +109,7 @@ fn what_a_crash_of_an_attach_left_is_what_the_store_finds() {
             for _ in 0..random.below(120) {
                 machine.world.step();
             }
-            attempts = machine.drive.crash_images(0, 2, &random);
+            attempts = machine.crash_images(2, &random);
             image = attempts[random.index(attempts.len())].clone();
         }
         for image in attempts {
@@ -112,7 +119,7 @@ fn what_a_crash_of_an_attach_left_is_what_the_store_finds() {
             let (store_view, report, _) = attach_image(sector_bytes, &image).unwrap();
             assert_eq!(view, store_view, "seed {seed}");
             assert_eq!(inspection.journal.groups, report.groups_replayed, "seed {seed}");
-            differing += u64::from(image != images[0]);
+            differing += u64::from((&image.image, &image.cache) != (&images[0].image, &images[0].cache));
         }
     }
     assert!(differing > 20, "only {differing} crashes left something");
@@ -140,7 +147,7 @@ fn a_flipped_bit_in_any_structure_is_named() {
             let Some(structure) = structures.get(random.index(structures.len().max(1))) else { continue };
             let byte = structure.offset_bytes + random.below(structure.length_bytes);
             let mut damaged = image.clone();
-            damaged.flip_bit(byte, random.below(8) as u32);
+            damaged.flip_bit(&sound, byte, random.below(8) as u32);
             let (inspection, view) = inspect_image(&damaged);
             let named = inspection
                 .damage
@@ -192,7 +199,7 @@ fn flipped_data_blocks_are_named_and_no_others() {
         }
         chosen.sort_by_key(|block| (block.volume, block.slab, block.block));
         for block in &chosen {
-            image.flip_bit(block.offset_bytes + random.below(4096), random.below(8) as u32);
+            image.flip_bit(&sound, block.offset_bytes + random.below(4096), random.below(8) as u32);
         }
         let (inspection, view) = inspect_image(&image);
         let named: Vec<_> = inspection
@@ -224,12 +231,12 @@ fn drives_with_much_damage_are_read_as_far_as_they_go() {
         let (sound, _) = inspect_image(&image);
         for _ in 0..random.between(2, 6) {
             let structure = &sound.structures[random.index(sound.structures.len())];
-            image.flip_bit(structure.offset_bytes + random.below(structure.length_bytes), 1);
+            image.flip_bit(&sound, structure.offset_bytes + random.below(structure.length_bytes), 1);
         }
-        let found = Image::new(image.clone()).inspect();
+        let found = image.inspect();
         let Ok(inspection) = found else { continue };
         let Ok((store_view, _, _)) = attach_image(sector_bytes, &image) else { continue };
-        assert_eq!(View::of_inspection(&inspection, &Image::new(image)), store_view, "seed {seed}");
+        assert_eq!(View::of_inspection(&inspection, &image), store_view, "seed {seed}");
         attached += 1;
     }
     assert!(attached > 10, "only {attached} could be attached");
@@ -237,10 +244,10 @@ fn drives_with_much_damage_are_read_as_far_as_they_go() {
 
 #[test]
 fn blocks_that_cannot_be_read_are_damaged_and_hide_no_others() {
-    let Crash { images, .. } = crash(7);
+    let Crash { images, .. } = crash_where(7, false);
     let (sound, _) = inspect_image(&images[0]);
     let block = sound.blocks.iter().find(|block| !block.in_last_group).unwrap();
-    let image = Image { image: images[0].clone(), unreadable: vec![block.offset_bytes / 4096] };
+    let image = Image { unreadable: vec![block.offset_bytes / 4096], ..images[0].clone() };
     let inspection = image.inspect().unwrap();
     let damage: Vec<_> = inspection.damage.iter().filter(|damage| !damage.by_crash).collect();
     assert_eq!(damage.len(), 1);
@@ -249,7 +256,7 @@ fn blocks_that_cannot_be_read_are_damaged_and_hide_no_others() {
     // A bad sector in the journal is damage where the next group must stand.
     let group = sound.structures.iter().find(|structure| structure.kind == DamageKind::JournalGroup);
     let group = group.unwrap();
-    let image = Image { image: images[0].clone(), unreadable: vec![group.offset_bytes / 4096] };
+    let image = Image { unreadable: vec![group.offset_bytes / 4096], ..images[0].clone() };
     let inspection = image.inspect().unwrap();
     let damage = inspection.damage.iter().find(|damage| damage.kind == DamageKind::JournalGroup).unwrap();
     assert!(!damage.by_crash);
@@ -291,9 +298,9 @@ fn a_drive_without_roots_is_named_and_damaged() {
     let mut image = images[0].clone();
     let (sound, _) = inspect_image(&image);
     for slot in &sound.root_slots {
-        image.write(slot.offset_bytes, &[0xEE; 64]);
+        image.image.write(slot.offset_bytes, &[0xEE; 64]);
     }
-    let inspection = Image::new(image).inspect().unwrap();
+    let inspection = image.inspect().unwrap();
     assert_eq!(inspection.superblock, sound.superblock);
     assert_eq!((&inspection.root, inspection.copies.len()), (&None, 0));
     let roots = inspection.damage.iter().filter(|damage| damage.kind == DamageKind::Root);
@@ -326,7 +333,7 @@ fn the_loss_of_the_newest_root_is_found() {
         let mut image = images[0].clone();
         let (sound, _) = inspect_image(&image);
         let twins = sound.structures.iter().filter(|structure| structure.kind == DamageKind::Root);
-        twins.for_each(|twin| image.flip_bit(twin.offset_bytes + 30, 1));
+        twins.for_each(|twin| image.flip_bit(&sound, twin.offset_bytes + 30, 1));
         let (inspection, view) = inspect_image(&image);
         let (store_view, report, _) = attach_image(sector_bytes, &image).unwrap();
         assert_eq!(view, store_view, "seed {seed}");
@@ -339,4 +346,45 @@ fn the_loss_of_the_newest_root_is_found() {
         }
     }
     assert!(lost > 10 && unused > 0, "{lost} lost, {unused} unused");
+}
+
+/// What a lost cache drive costs is what it costs the store; and one of another time.
+#[test]
+fn without_its_cache_drive_a_drive_is_read_as_the_store_does() {
+    let (mut lost, mut old) = (0, 0);
+    for seed in 0..20 * factor() {
+        let Crash { sector_bytes, images, .. } = crash_where(6000 + seed, true);
+        let mut image = images[0].clone();
+        let cache = image.cache.take();
+        assert_eq!(image.inspect().unwrap_err().code, "CACHE_DRIVE_MISSING");
+        let inspection = image.inspect_without_cache().unwrap();
+        assert_eq!(inspection.cache.as_ref().unwrap().state, CacheState::Absent);
+        let view = View::of_inspection(&inspection, &image);
+        let machine = Machine::with_image(1, sector_bytes, image.clone());
+        let (store, report) = machine.run(|platform| async move { attach_lost(&platform).await }).unwrap();
+        assert!(report.area_lost && inspection.is_damaged());
+        assert_eq!(
+            view,
+            machine.run(|_| async move { View::of_store(&store, &report).await }),
+            "seed {seed}"
+        );
+        lost += inspection.copies.iter().map(|copy| copy.lost_blocks).sum::<u32>();
+
+        // What the journal began with stands there no more.
+        image.cache = cache;
+        let sound = image.inspect().unwrap();
+        let mut blank = image.clone();
+        let journal = sound.journal.offset_bytes;
+        for offset in (journal..journal + sound.journal.size_bytes).step_by(BLOCK_BYTES) {
+            let Place::Cache(offset) = sound.place_of(offset) else { panic!("the journal is in the area") };
+            blank.cache.as_mut().unwrap().write(offset, &[0; BLOCK_BYTES]);
+        }
+        let (inspection, view) = inspect_image(&blank);
+        let (store_view, report, _) = attach_image(sector_bytes, &blank).unwrap();
+        assert_eq!(view, store_view, "seed {seed}");
+        let state = inspection.cache.unwrap().state;
+        assert_eq!(report.area_lost, state == CacheState::AnotherTime, "seed {seed}");
+        old += u32::from(report.area_lost);
+    }
+    assert!(lost > 100 && old > 10, "{lost} blocks lost, {old} old: too easy");
 }

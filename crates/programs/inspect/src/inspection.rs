@@ -22,6 +22,8 @@ pub struct Inspection {
     pub superblock_copies: Vec<SuperblockCopy>,
     /// The newest whole root; `None` if there is none, and then there are no volumes either.
     pub root: Option<RootReport>,
+    /// The cache drive that the drive is bound to, if it is.
+    pub cache: Option<CacheReport>,
     /// All root slots.
     pub root_slots: Vec<RootSlotReport>,
     /// The journal from the root's position on.
@@ -48,6 +50,17 @@ impl Inspection {
         self.damage.iter().any(|damage| !damage.by_crash)
     }
 
+    /// Where something stands that an offset names. Those of a drive that is bound to a cache drive go on behind its store, in
+    /// its area there.
+    pub fn place_of(&self, offset_bytes: u64) -> Place {
+        let in_area = self.cache.as_ref().and_then(|cache| {
+            let within = offset_bytes.checked_sub(cache.offset_bytes)?;
+            let chunk = cache.chunk_offsets_bytes.get(within.checked_div(cache.chunk_bytes)? as usize)?;
+            Some(chunk + within % cache.chunk_bytes)
+        });
+        in_area.map_or(Place::Drive(offset_bytes), Place::Cache)
+    }
+
     /// The copy of a volume's slab.
     pub fn copy_of(&self, volume: VolumeId, slab: SlabIndex) -> Option<&CopyReport> {
         self.copies.iter().find(|copy| copy.volume == volume && copy.slab == slab)
@@ -57,6 +70,46 @@ impl Inspection {
     pub fn volume(&self, volume: VolumeId) -> Option<&VolumeReport> {
         self.volumes.iter().find(|report| report.volume == volume)
     }
+}
+
+/// A byte of a drive, or of the cache drive that it is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// On the drive itself, so many bytes from its beginning.
+    Drive(u64),
+    /// On the cache drive.
+    Cache(u64),
+}
+
+/// The area of a cache drive that a drive is bound to. Its journal stands there, and what was written last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CacheReport {
+    /// The cache drive.
+    pub cache: DriveId,
+    /// Drawn when the two were bound.
+    pub number: u64,
+    /// Whether the area was there.
+    pub state: CacheState,
+    /// Offsets from here on name bytes of the area.
+    pub offset_bytes: u64,
+    /// The area's size; zero if it is not there.
+    pub size_bytes: u64,
+    /// The area consists of chunks of so many bytes.
+    pub chunk_bytes: u64,
+    /// Where these begin on the cache drive, in their order.
+    pub chunk_offsets_bytes: Vec<u64>,
+}
+
+/// Whether the area on a cache drive was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheState {
+    /// It is the one that the drive was last used with.
+    Present,
+    /// It is an image of another time. What still matches its checksum counts, and its journal does not.
+    AnotherTime,
+    /// It is not: what stands there is lost.
+    Absent,
 }
 
 /// A drive's unchanging facts.
@@ -136,7 +189,7 @@ pub enum RootSlotState {
 /// The journal from the root's position on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct JournalReport {
-    /// Where the journal begins on the drive.
+    /// Where the journal begins: see [`Inspection::place_of`], as with all offsets of what a drive holds.
     pub offset_bytes: u64,
     /// Its size.
     pub size_bytes: u64,
@@ -230,6 +283,8 @@ pub enum DamageKind {
     Superblock,
     /// A root slot.
     Root,
+    /// The area on the cache drive that the drive is bound to.
+    Cache,
     /// A group of the journal.
     JournalGroup,
     /// A slab's root page.
@@ -250,6 +305,7 @@ impl DamageKind {
         match self {
             Self::Superblock => "superblock",
             Self::Root => "root",
+            Self::Cache => "cache",
             Self::JournalGroup => "journal group",
             Self::SlabRoot => "slab root",
             Self::Leaf => "leaf",
@@ -265,7 +321,7 @@ impl DamageKind {
 pub struct Damage {
     /// What it is.
     pub kind: DamageKind,
-    /// Where it stands on the drive, if it stands somewhere.
+    /// Where it stands, if it stands somewhere.
     pub offset_bytes: Option<u64>,
     /// How much of the drive that is.
     pub length_bytes: u64,
@@ -323,7 +379,7 @@ impl Damage {
 pub struct Structure {
     /// What it is: never data.
     pub kind: DamageKind,
-    /// Where it stands on the drive.
+    /// Where it stands.
     pub offset_bytes: u64,
     /// The bytes under its checksum.
     pub length_bytes: u64,
@@ -352,7 +408,7 @@ pub struct LiveBlock {
     pub slab: SlabIndex,
     /// The block within the slab.
     pub block: u32,
-    /// Where its data stand on the drive.
+    /// Where its data stand.
     pub offset_bytes: u64,
     /// The journal's last group brought it. If its data are damaged, an attach takes the write for
     /// one that did not happen, and keeps what was there before.

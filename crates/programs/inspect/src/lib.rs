@@ -14,7 +14,7 @@
 //! - Every checksum of what is live is checked, and whatever does not match is named.
 
 mod arguments;
-mod cache_superblock;
+mod cache_drive;
 mod chain;
 mod data;
 mod export;
@@ -40,11 +40,11 @@ pub use arguments::{ExportedSlab, InspectArguments, InspectFormat, Outcome};
 pub use export::{ExportOptions, ExportReport, export};
 pub use foreign::{describe_path, recognize_path};
 pub use identity::{DriveIdentity, identify_path, store_end_bytes_max};
-pub use inspect::{InspectOptions, inspect, inspect_source, inspect_with};
+pub use inspect::{CachePaths, Caches, InspectOptions, inspect, inspect_source, inspect_with};
 pub use inspection::{
-    CopyReport, Damage, DamageKind, Inspection, JournalReport, ListedWrite, LiveBlock, PageReport, Phase,
-    Progress, RootReport, RootSlotReport, RootSlotState, Structure, SuperblockCopy, SuperblockReport,
-    VolumeReport,
+    CacheReport, CacheState, CopyReport, Damage, DamageKind, Inspection, JournalReport, ListedWrite,
+    LiveBlock, PageReport, Phase, Place, Progress, RootReport, RootSlotReport, RootSlotState, Structure,
+    SuperblockCopy, SuperblockReport, VolumeReport,
 };
 pub use root::SlabLayout;
 pub use source::{DriveFile, Source};

@@ -8,24 +8,30 @@
 //!    does not match keeps its former content, and the write is listed in doubt.
 //! 5. Every physical block has one owner.
 //!
+//! Of a drive that is bound to a cache drive, the journal stands in its area there, and blocks are numbered on behind those of
+//! the drive. If the area is lost, so is what stood behind the root, and each block that a map names there. The same holds
+//! for the journal of an area of another time: one in which the group before the root's position is not where it was.
+//!
 //! Whatever is not as it must be is named as damage; where a crash can have left it, that is said.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{BLOCK_BYTES, PAGE_BLOCKS, Version};
 
-use crate::chain::{Behind, Chain, PlacedGroup};
+use crate::cache_drive::Area;
+use crate::chain::{Behind, Chain, JournalPlace, PlacedGroup};
 use crate::inspection::{
-    Damage, DamageKind, JournalReport, Phase, Progress, RootSlotReport, RootSlotState, Structure,
-    SuperblockCopy,
+    CacheReport, CacheState, Damage, DamageKind, JournalReport, Phase, Progress, RootSlotReport,
+    RootSlotState, Structure, SuperblockCopy,
 };
 use crate::journal::{Record, Run, SlabAdd};
 use crate::map::{LEAF_FORMAT, Leaf, Mapping, PageEntry, parse_leaf, parse_slab_root};
-use crate::root::{PagePointer, Root, RootSlab, RootSlot};
-use crate::source::{Reader, offset_of};
+use crate::root::{Binding, PagePointer, Root, RootSlab, RootSlot};
+use crate::source::{PlacedArea, Reader, Source, offset_of};
 use crate::state::{Page, Slab, State};
-use crate::superblock::{ROOT_SLOTS, Superblock, SuperblockFault};
+use crate::superblock::{ROOT_SLOTS, SIZE_BLOCKS_MAX, Superblock, SuperblockFault};
 
 const MISMATCH: &str = "it does not match its parent's checksum";
 
@@ -35,6 +41,7 @@ pub(crate) struct Recovered {
     pub superblock_copies: Vec<SuperblockCopy>,
     pub root_slots: Vec<RootSlotReport>,
     pub root: Option<Root>,
+    pub cache: Option<CacheReport>,
     pub journal: JournalReport,
     pub state: State,
     pub damage: Vec<Damage>,
@@ -59,6 +66,26 @@ pub(crate) enum NoSuperblock {
     },
 }
 
+/// The cache drive that a drive is bound to by its newest root; none if it is bound to none, or nothing says so.
+pub(crate) fn binding_of(source: &dyn Source) -> Option<(Superblock, Binding)> {
+    let reader = Reader::new(source, None);
+    let superblock = find_superblock(reader).ok()?.superblock;
+    let roots = (0..ROOT_SLOTS).filter_map(|slot| match read_root(reader, &superblock, slot) {
+        RootSlot::Whole(root) => Some(root),
+        RootSlot::Empty | RootSlot::Damaged(_) => None,
+    });
+    let newest = roots.max_by_key(|root| root.generation)?;
+    newest.binding.map(|binding| (superblock, binding))
+}
+
+fn read_root(reader: Reader<'_>, superblock: &Superblock, slot: u32) -> RootSlot {
+    let slot_bytes = superblock.root_slot_blocks as usize * BLOCK_BYTES;
+    match reader.bytes(offset_of(superblock.root_slot(slot)), slot_bytes) {
+        Ok(bytes) => RootSlot::parse(&bytes, superblock.drive),
+        Err(why) => RootSlot::Damaged(why),
+    }
+}
+
 /// Reads a drive.
 pub(crate) fn recover(
     reader: Reader<'_>,
@@ -75,6 +102,7 @@ pub(crate) fn recover(
             superblock_copies: found.copies,
             root_slots: Vec::new(),
             root: None,
+            cache: None,
             journal: JournalReport::default(),
             damage: Vec::new(),
             structures: Vec::new(),
@@ -87,7 +115,11 @@ pub(crate) fn recover(
     if let Some(root) = recovery.find_root() {
         recovery.load_maps(&root, progress);
         progress(Progress { phase: Phase::Journal, done: 0, total: 1 });
-        recovery.replay(&root);
+        recovery.note_cache(&root);
+        match recovery.recovered.cache.as_ref().map(|cache| cache.state) {
+            None | Some(CacheState::Present) => recovery.replay(&root),
+            Some(CacheState::AnotherTime | CacheState::Absent) => recovery.replay_nothing(&root),
+        }
         progress(Progress { phase: Phase::Journal, done: 1, total: 1 });
         recovery.recovered.state.drop_empty_volumes();
         recovery.check_owners();
@@ -167,14 +199,10 @@ impl Recovery<'_> {
 
     /// The newest whole root. Slots that are not whole are judged when the journal has been read.
     fn find_root(&mut self) -> Option<Root> {
-        let slot_bytes = self.superblock().root_slot_blocks as usize * BLOCK_BYTES;
         let mut roots: Vec<Root> = Vec::new();
         for slot in 0..ROOT_SLOTS {
             let offset_bytes = offset_of(self.superblock().root_slot(slot));
-            let found = match self.reader.bytes(offset_bytes, slot_bytes) {
-                Ok(bytes) => RootSlot::parse(&bytes, self.superblock().drive),
-                Err(why) => RootSlot::Damaged(why),
-            };
+            let found = read_root(self.reader, self.superblock(), slot);
             let state = match &found {
                 RootSlot::Empty => RootSlotState::Empty,
                 RootSlot::Whole(root) => RootSlotState::Whole { generation: root.generation },
@@ -328,10 +356,77 @@ impl Recovery<'_> {
         self.reader.block(pointer.block)
     }
 
+    /// Where the journal stands.
+    fn journal_place(&self) -> JournalPlace {
+        let superblock = self.superblock();
+        let (first_block, sector_bytes) = match self.reader.area() {
+            None => (superblock.journal_first_block, superblock.sector_bytes),
+            Some(placed) => (superblock.size_blocks, superblock.sector_bytes.max(placed.area.sector_bytes)),
+        };
+        JournalPlace { first_block, blocks: superblock.journal_blocks, sector_bytes }
+    }
+
+    /// Judges the area that the drive is bound to, if it is.
+    fn note_cache(&mut self, root: &Root) {
+        let Some(Binding { cache, number }) = root.binding else { return };
+        let area = self.reader.area().map(|placed| placed.area);
+        let state = match area {
+            None => CacheState::Absent,
+            Some(_) => {
+                let place = self.journal_place();
+                match Chain::new(self.reader, self.superblock().drive, place, root).is_continued() {
+                    Ok(true) => CacheState::Present,
+                    Ok(false) => CacheState::AnotherTime,
+                    // Whether it is the right one cannot be said.
+                    Err(why) => {
+                        let (offset, length) = (offset_of(place.first_block), u64::from(place.sector_bytes));
+                        let damage = Damage::of_structure(DamageKind::JournalGroup, offset, length, why);
+                        self.recovered.damage.push(damage);
+                        CacheState::Present
+                    }
+                }
+            }
+        };
+        let offset_bytes = offset_of(self.superblock().size_blocks);
+        self.recovered.cache = Some(CacheReport {
+            cache,
+            number,
+            state,
+            offset_bytes,
+            size_bytes: area.map_or(0, Area::size_bytes),
+            chunk_bytes: area.map_or(0, Area::chunk_bytes),
+            chunk_offsets_bytes: area.map_or_else(Vec::new, |area| area.chunks().to_vec()),
+        });
+    }
+
+    /// Goes on without what was written behind the root, and without what the maps name in the area if that is not there.
+    fn replay_nothing(&mut self, root: &Root) {
+        let is_absent = self.reader.area().is_none();
+        let what = match is_absent {
+            true => "the cache drive that the drive is bound to is not there: what it holds is missing",
+            false => {
+                "the cache drive that the drive is bound to is an image of another time: its journal is missing"
+            }
+        };
+        let offset = offset_of(self.superblock().size_blocks);
+        self.recovered.damage.push(Damage::of_structure(DamageKind::Cache, offset, 0, what.to_owned()));
+        let first = self.superblock().size_blocks;
+        for slab in self.recovered.state.slabs.values_mut().filter(|_| is_absent) {
+            let named =
+                slab.mapped().filter(|(_, mapping)| mapping.physical().is_some_and(|block| block >= first));
+            let named: Vec<u32> = named.map(|(block, _)| block).collect();
+            named.into_iter().for_each(|block| slab.set_mapping(block, Mapping::LOST));
+        }
+        self.recovered.journal.first_sequence = root.journal.sequence;
+        self.note_root_slots(Some(root), 0);
+        self.prove_no_lost_slabs();
+        self.prove_only_marks();
+    }
+
     /// Applies the journal from the root's position on, and judges what stands behind its end.
     fn replay(&mut self, root: &Root) {
-        let superblock = self.superblock().clone();
-        let mut chain = Chain::new(self.reader, &superblock, root);
+        let place = self.journal_place();
+        let mut chain = Chain::new(self.reader, self.superblock().drive, place, root);
         let first_sequence = chain.next_sequence();
         let mut last: Option<PlacedGroup> = None;
         let mut named_generation = 0;
@@ -349,8 +444,8 @@ impl Recovery<'_> {
         }
         let behind = chain.look_behind();
         self.recovered.journal = JournalReport {
-            offset_bytes: offset_of(superblock.journal_first_block),
-            size_bytes: u64::from(superblock.journal_blocks) * BLOCK_BYTES as u64,
+            offset_bytes: offset_of(place.first_block),
+            size_bytes: u64::from(place.blocks) * BLOCK_BYTES as u64,
             used_bytes: chain.used_bytes(),
             first_sequence,
             groups: chain.next_sequence() - first_sequence,
@@ -468,7 +563,7 @@ impl Recovery<'_> {
     /// mapping can be older than another one's use of its block: then it is lost.
     fn check_owners(&mut self) {
         let superblock = self.recovered.superblock.clone();
-        let mut owners = Owners::new(&superblock);
+        let mut owners = Owners::new(&superblock, self.reader.area());
         let state = &mut self.recovered.state;
         let mut pages = state.retired_pages.clone();
         for slab in state.slabs.values() {
@@ -508,22 +603,28 @@ fn lost_leaf() -> Box<Leaf> {
     Box::new([Mapping::LOST; PAGE_BLOCKS as usize])
 }
 
-/// Which data blocks have an owner.
+/// Which data blocks have an owner, on the drive and in its area.
 struct Owners {
+    data: [Range<u32>; 2],
     first: u32,
     taken: Vec<u64>,
-    end: u32,
 }
 
 impl Owners {
-    fn new(superblock: &Superblock) -> Self {
-        let (first, end) = (superblock.data_first_block, superblock.last_block());
-        Self { first, taken: vec![0; (end - first).div_ceil(64) as usize], end }
+    fn new(superblock: &Superblock, area: Option<PlacedArea<'_>>) -> Self {
+        let on_drive = superblock.data_first_block..superblock.last_block();
+        let in_area = area.map_or(0..0, |placed| {
+            let blocks = (placed.area.size_bytes() / BLOCK_BYTES as u64)
+                .min(u64::from(SIZE_BLOCKS_MAX - superblock.size_blocks)) as u32;
+            superblock.size_blocks + superblock.journal_blocks.min(blocks)..superblock.size_blocks + blocks
+        });
+        let (first, end) = (on_drive.start, on_drive.end.max(in_area.end));
+        Self { data: [on_drive, in_area], first, taken: vec![0; (end - first).div_ceil(64) as usize] }
     }
 
     /// Gives a block its owner; false if it has one or is no data block.
     fn take(&mut self, block: u32) -> bool {
-        if !(self.first..self.end).contains(&block) {
+        if !self.data.iter().any(|data| data.contains(&block)) {
             return false;
         }
         let index = block - self.first;

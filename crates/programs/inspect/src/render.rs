@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use spandrel_shared::size::format_size;
 use spandrel_shared::{BLOCK_BYTES, Version};
 
-use crate::inspection::{CopyReport, Damage, Inspection, RootSlotState};
+use crate::inspection::{CacheState, CopyReport, Damage, Inspection, RootSlotState};
 
 /// The width of everything.
 const WIDTH: usize = 100;
@@ -49,6 +49,20 @@ impl Inspection {
                 format_size(superblock.slab_bytes),
             ),
         );
+        if let Some(cache) = &self.cache {
+            let state = match cache.state {
+                CacheState::Present => format!("an area of {}", format_size(cache.size_bytes)),
+                CacheState::AnotherTime => "an image of another time: its journal does not count".to_owned(),
+                CacheState::Absent => "not there: what it holds is lost".to_owned(),
+            };
+            push_line(text, &format!("  cache       {}, {state}", cache.cache));
+            if cache.state != CacheState::Absent {
+                push_line(
+                    text,
+                    &format!("              offsets from {} on are of the area there", cache.offset_bytes),
+                );
+            }
+        }
         let whole = self.superblock_copies.iter().filter(|copy| copy.fault.is_none()).count();
         push_line(text, &format!("  superblock  {whole} of {} copies whole", self.superblock_copies.len()));
         match &self.root {

@@ -6,6 +6,10 @@ use spandrel_shared::{CopyId, DriveId, Epoch, SlabIndex, Version, VolumeId};
 use crate::fields::{Fields, is_sealed};
 
 const MAGIC: &[u8; 4] = b"SpRt";
+
+/// The same of a drive that is bound to a cache drive.
+const BOUND_MAGIC: &[u8; 4] = b"SpRb";
+
 const HEADER_BYTES: usize = 128;
 const VOLUME_BYTES: usize = 64;
 const SLAB_BYTES: usize = 128;
@@ -25,6 +29,7 @@ pub struct Root {
     pub attach_number: u64,
     pub state_revision: u64,
     pub journal: JournalPosition,
+    pub binding: Option<Binding>,
     pub volumes: Vec<RootVolume>,
     pub slabs: Vec<RootSlab>,
 }
@@ -37,6 +42,15 @@ pub struct JournalPosition {
     pub lap: u32,
     /// The checksum of the group before.
     pub previous_checksum: u32,
+    /// Its first sector, if it stands in the same journal.
+    pub previous_sector: Option<u32>,
+}
+
+/// The area of a cache drive in which the journal stands, and to which maps may lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    pub cache: DriveId,
+    pub number: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +135,9 @@ fn parse(slot: &[u8], drive: DriveId) -> Result<Root, &'static str> {
     const SHORT: &str = "it is too short";
     let mut fields = Fields::new(slot);
     fields.skip(4).ok_or(SHORT)?;
-    if fields.bytes(4).ok_or(SHORT)? != MAGIC {
+    let magic = fields.bytes(4).ok_or(SHORT)?;
+    let is_bound = magic == BOUND_MAGIC;
+    if magic != MAGIC && !is_bound {
         return Err("it is no root");
     }
     let mut number = || fields.u32().ok_or(SHORT).map(|number| number as usize);
@@ -135,14 +151,14 @@ fn parse(slot: &[u8], drive: DriveId) -> Result<Root, &'static str> {
     if !is_sealed(&slot[..length_bytes]) {
         return Err("it does not match its checksum");
     }
-    parse_sealed(&slot[..length_bytes], volume_count, slab_count, drive).unwrap_or(Err(SHORT))
+    parse_sealed(&slot[..length_bytes], [volume_count, slab_count], drive, is_bound).unwrap_or(Err(SHORT))
 }
 
 fn parse_sealed(
     bytes: &[u8],
-    volume_count: usize,
-    slab_count: usize,
+    [volume_count, slab_count]: [usize; 2],
     drive: DriveId,
+    is_bound: bool,
 ) -> Option<Result<Root, &'static str>> {
     let mut header = Fields::new(&bytes[..HEADER_BYTES]);
     header.skip(24)?;
@@ -152,11 +168,13 @@ fn parse_sealed(
         sector: header.u32()?,
         lap: header.u32()?,
         previous_checksum: header.u32()?,
+        previous_sector: header.u32()?.checked_sub(1),
     };
-    header.skip(4)?;
     if header.array()? != drive.to_bytes() {
         return Some(Err("it is another drive's root"));
     }
+    let binding = Binding { cache: DriveId::from_bytes(header.array()?), number: header.u64()? };
+    let binding = is_bound.then_some(binding);
     let counters = [generation, attach_number, journal.sequence];
     if counters.iter().any(|counter| *counter >= COUNT_MAX) || journal.sequence == 0 || journal.lap >= LAP_MAX
     {
@@ -173,7 +191,16 @@ fn parse_sealed(
         return Some(Err("its slots are not in order"));
     }
     let length_bytes = bytes.len();
-    Some(Ok(Root { length_bytes, generation, attach_number, state_revision, journal, volumes, slabs }))
+    Some(Ok(Root {
+        length_bytes,
+        generation,
+        attach_number,
+        state_revision,
+        journal,
+        binding,
+        volumes,
+        slabs,
+    }))
 }
 
 fn parse_volume(bytes: &[u8]) -> Option<RootVolume> {

@@ -14,6 +14,8 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use spandrel_shared::{BLOCK_BYTES, Error};
 
+use crate::cache_drive::Area;
+
 /// Where the bytes of a drive come from.
 pub trait Source {
     /// Bytes that there are.
@@ -90,29 +92,49 @@ impl Source for DriveFile {
     }
 }
 
-/// Reads stretches of a source, and says of those that cannot be had why.
+/// Reads stretches of a drive and of the area on a cache drive that it is bound to, and says of those that cannot be had why.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     source: &'a dyn Source,
+    area: Option<PlacedArea<'a>>,
+}
+
+/// An area, with the byte of the drive's store behind which it is numbered.
+#[derive(Clone, Copy)]
+pub(crate) struct PlacedArea<'a> {
+    pub(crate) offset_bytes: u64,
+    pub(crate) area: &'a Area<'a>,
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(source: &'a dyn Source) -> Self {
-        Self { source }
+    pub(crate) fn new(source: &'a dyn Source, area: Option<PlacedArea<'a>>) -> Self {
+        Self { source, area }
     }
 
+    /// What the drive itself holds.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.source.size_bytes()
     }
 
+    /// The area, if there is one.
+    pub(crate) fn area(&self) -> Option<PlacedArea<'a>> {
+        self.area
+    }
+
     /// `length` bytes from `offset` on.
     pub(crate) fn bytes(&self, offset: u64, length: usize) -> Result<Vec<u8>, String> {
-        let is_there = offset.checked_add(length as u64).is_some_and(|end| end <= self.source.size_bytes());
-        if !is_there {
-            return Err("it lies behind the drive's end".to_owned());
-        }
         let mut bytes = vec![0; length];
-        match self.source.read(offset, &mut bytes) {
+        let read = match self.area.filter(|placed| offset >= placed.offset_bytes) {
+            Some(placed) => placed.area.read(offset - placed.offset_bytes, &mut bytes),
+            None => {
+                let end = offset.checked_add(length as u64);
+                if end.is_none_or(|end| end > self.source.size_bytes()) {
+                    return Err("it lies behind the drive's end".to_owned());
+                }
+                self.source.read(offset, &mut bytes)
+            }
+        };
+        match read {
             Ok(()) => Ok(bytes),
             Err(error) => Err(format!("it cannot be read: {error}")),
         }

@@ -2,6 +2,7 @@ use spandrel_platform::Platform;
 use spandrel_platform_linux::{Runtime, RuntimeConfig, create_drive_file};
 
 use super::*;
+use crate::inspect::CachePaths;
 use crate::inspect::{InspectOptions, inspect, inspect_with};
 
 /// The real platform holds a drive as long as it has it open, and an inspection keeps the platform
@@ -22,7 +23,7 @@ fn a_drive_that_a_node_has_open_is_left_alone() {
     assert_eq!(error.code, "DRIVE_IN_USE");
     assert!(error.next.contains("--in-use"));
     let options = InspectOptions { allow_in_use: true, ..InspectOptions::default() };
-    let error = inspect_with(&path, options, &mut |_| {}).unwrap_err();
+    let error = inspect_with(&path, CachePaths::Among(&[]), options, &mut |_| {}).unwrap_err();
     assert_eq!(error.code, "DRIVE_NOT_SPANDREL", "it was read, and is empty");
     drop(opened);
 

@@ -7,27 +7,56 @@ pub mod workload;
 use std::path::Path;
 
 use spandrel_platform_simulated::DriveImage;
-use spandrel_shared::Error;
+use spandrel_shared::{BLOCK_BYTES, Error};
 
-use crate::inspect::{InspectOptions, inspect_source};
-use crate::inspection::Inspection;
+use crate::inspect::{Caches, InspectOptions, inspect_source};
+use crate::inspection::{Inspection, Place};
 use crate::source::Source;
 
-/// The content of a simulated drive, and blocks of it that cannot be read.
+/// The content of a simulated drive and of the cache drive that it is bound to, if it is, and blocks of it that cannot be read.
+#[derive(Clone)]
 pub struct Image {
     pub image: DriveImage,
+    pub cache: Option<DriveImage>,
     pub unreadable: Vec<u64>,
 }
 
 impl Image {
     pub fn new(image: DriveImage) -> Self {
-        Self { image, unreadable: Vec::new() }
+        Self { image, cache: None, unreadable: Vec::new() }
+    }
+
+    /// Flips a bit at an offset that an inspection has named.
+    pub fn flip_bit(&mut self, inspection: &Inspection, offset: u64, bit: u32) {
+        match inspection.place_of(offset) {
+            Place::Drive(offset) => self.image.flip_bit(offset, bit),
+            Place::Cache(offset) => self.cache.as_mut().unwrap().flip_bit(offset, bit),
+        }
+    }
+
+    /// The block that stands at such an offset.
+    pub fn block(&self, inspection: &Inspection, offset: u64) -> Vec<u8> {
+        match inspection.place_of(offset) {
+            Place::Drive(offset) => self.image.read_vec(offset, BLOCK_BYTES),
+            Place::Cache(offset) => self.cache.as_ref().unwrap().read_vec(offset, BLOCK_BYTES),
+        }
     }
 
     /// Inspects it, with everything listed.
     pub fn inspect(&self) -> Result<Inspection, Error> {
+        let cache = self.cache.clone().map(Self::new);
+        let caches: Vec<&dyn Source> = cache.iter().map(|cache| cache as &dyn Source).collect();
+        self.inspect_with(Caches::Among(&caches))
+    }
+
+    /// The same, as if its cache drive were lost.
+    pub fn inspect_without_cache(&self) -> Result<Inspection, Error> {
+        self.inspect_with(Caches::Lost)
+    }
+
+    fn inspect_with(&self, caches: Caches<'_>) -> Result<Inspection, Error> {
         let options = InspectOptions { list_blocks: true, ..InspectOptions::default() };
-        inspect_source(self, Path::new("image"), options, &mut |_| {})
+        inspect_source(self, caches, Path::new("image"), options, &mut |_| {})
     }
 }
 

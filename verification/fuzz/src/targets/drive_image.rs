@@ -16,7 +16,7 @@ use std::path::Path;
 
 use image::{Written, attach, drive_bytes, written};
 use seal::seal_all;
-use spandrel_inspect::{DamageKind, InspectOptions, Inspection, Structure, inspect_source};
+use spandrel_inspect::{Caches, DamageKind, InspectOptions, Inspection, Structure, inspect_source};
 use spandrel_platform_simulated::DriveImage;
 use spandrel_shared::BLOCK_BYTES;
 use view::{Image, View};
@@ -55,7 +55,7 @@ pub const INSPECT: Target = Target {
 /// Inspects an image, with everything listed.
 fn inspect(image: &DriveImage) -> Option<Inspection> {
     let options = InspectOptions { list_blocks: true, ..InspectOptions::default() };
-    inspect_source(&Image(image), Path::new("image"), options, &mut |_| {}).ok()
+    inspect_source(&Image(image), Caches::Lost, Path::new("image"), options, &mut |_| {}).ok()
 }
 
 fn attach_resealed(input: &[u8]) {

@@ -1,12 +1,15 @@
-//! A host with one drive, on which the real store runs.
+//! A host with one drive, perhaps bound to a cache drive, on which the real store runs.
 
 use std::collections::BTreeMap;
 use std::future::Future;
 
-use spandrel_drive::{AttachError, AttachReport, BlockState, DriveStore, FormatOptions, ReadPart};
+use spandrel_drive::{
+    AttachError, AttachReport, BlockState, CacheChoice, CacheDrive, CacheFormatOptions, DriveStore,
+    FormatOptions, ReadPart,
+};
 use spandrel_platform::Platform;
 use spandrel_platform_simulated::{
-    DriveImage, Process, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World,
+    DriveImage, Process, Random, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World,
 };
 use spandrel_shared::checksum::crc32c;
 use spandrel_shared::{
@@ -20,11 +23,17 @@ use crate::inspection::{DamageKind, Inspection, ListedWrite};
 pub type Store = DriveStore<SimulatedPlatform>;
 
 const DRIVE: &str = "drive";
+const CACHE: &str = "cache";
 const PROCESS: &str = "process";
+
+/// Bytes of the cache drive, and chunks of it that the drive gets: its journal takes four.
+const CACHE_BYTES: u64 = 4 << 20;
+const CHUNKS: u32 = 6;
 
 pub struct Machine {
     pub world: World,
     pub drive: SimulatedDrive,
+    pub cache: Option<SimulatedDrive>,
 }
 
 impl Machine {
@@ -33,29 +42,66 @@ impl Machine {
         let mut image = DriveImage::new(24 << 20);
         // A file system has given the journal its room, so that only data can find none.
         image.write(0, &[0; 2 << 20]);
+        let machine = Self::with_image(seed, sector_bytes, Image::new(image));
+        machine.format();
+        machine
+    }
+
+    /// The same, with a cache drive to which the drive will be bound.
+    pub fn with_cache(seed: u64, sector_bytes: u32) -> Self {
+        let mut image = Image::new(DriveImage::new(24 << 20));
+        let mut cache = DriveImage::new(CACHE_BYTES);
+        // A cache drive has all its room.
+        cache.write(0, &[0; CACHE_BYTES as usize]);
+        image.cache = Some(cache);
         let machine = Self::with_image(seed, sector_bytes, image);
+        machine.format();
         machine.run(|platform| async move {
-            let drive = platform.open_drive(DRIVE).await.unwrap();
-            let options = FormatOptions {
-                cluster: ClusterId::from_bytes([1; 16]),
-                node: NodeId::from_bytes([2; 16]),
-                drive: DriveId::from_bytes([3; 16]),
-                slab_geometry: SlabGeometry::new(4 << 20).unwrap(),
-            };
-            DriveStore::format(&platform, &drive, options).await.unwrap();
+            let drive = platform.open_drive(CACHE).await.unwrap();
+            let FormatOptions { cluster, node, .. } = format_options();
+            let options = CacheFormatOptions { cluster, node, drive: DriveId::from_bytes([4; 16]) };
+            CacheDrive::format(&platform, &drive, options).await.unwrap();
         });
         machine
     }
 
-    /// A machine whose drive holds `image`.
-    pub fn with_image(seed: u64, sector_bytes: u32, image: DriveImage) -> Self {
+    fn format(&self) {
+        self.run(|platform| async move {
+            let drive = platform.open_drive(DRIVE).await.unwrap();
+            DriveStore::format(&platform, &drive, format_options()).await.unwrap();
+        });
+    }
+
+    /// A machine whose drives hold `image`.
+    pub fn with_image(seed: u64, sector_bytes: u32, image: Image) -> Self {
         let world = World::new(seed);
         let host = world.add_host("host");
-        let size_bytes = image.size_bytes();
-        let config = SimulatedDriveConfig { size_bytes, sector_bytes, ..SimulatedDriveConfig::default() };
-        let drive = world.add_drive_from_image(DRIVE, config, image);
+        let add = |name: &str, image: DriveImage| {
+            let size_bytes = image.size_bytes();
+            let config = SimulatedDriveConfig { size_bytes, sector_bytes, ..SimulatedDriveConfig::default() };
+            world.add_drive_from_image(name, config, image)
+        };
+        let drive = add(DRIVE, image.image);
+        let cache = image.cache.map(|cache| add(CACHE, cache));
         world.start_process_on(&host, PROCESS);
-        Self { world, drive }
+        Self { world, drive, cache }
+    }
+
+    /// What the drives hold.
+    pub fn snapshot(&self) -> Image {
+        let cache = self.cache.as_ref().map(SimulatedDrive::snapshot);
+        Image { cache, ..Image::new(self.drive.snapshot()) }
+    }
+
+    /// What a power cut may leave, some possibilities of it.
+    pub fn crash_images(&self, count: usize, random: &Random) -> Vec<Image> {
+        let caches = self.cache.as_ref().map(|cache| cache.crash_images(0, count, random));
+        let drives = self.drive.crash_images(0, count, random);
+        let pair = |(index, image): (usize, DriveImage)| {
+            let cache = caches.as_ref().map(|caches| caches[index % caches.len()].clone());
+            Image { cache, ..Image::new(image) }
+        };
+        drives.into_iter().enumerate().map(pair).collect()
     }
 
     pub fn process(&self) -> Process {
@@ -76,10 +122,28 @@ impl Machine {
     }
 }
 
-/// Attaches the drive.
+fn format_options() -> FormatOptions {
+    FormatOptions {
+        cluster: ClusterId::from_bytes([1; 16]),
+        node: NodeId::from_bytes([2; 16]),
+        drive: DriveId::from_bytes([3; 16]),
+        slab_geometry: SlabGeometry::new(4 << 20).unwrap(),
+    }
+}
+
+/// Attaches the drive, with the cache drive if there is one.
 pub async fn attach(platform: &SimulatedPlatform) -> Result<(Store, AttachReport), AttachError> {
     let drive = platform.open_drive(DRIVE).await.unwrap();
-    DriveStore::attach(platform, drive, 0).await
+    let Ok(cache) = platform.open_drive(CACHE).await else {
+        return DriveStore::attach(platform, drive, 0).await;
+    };
+    let cache = CacheDrive::attach(platform, cache, 0).await?;
+    let id = format_options().drive;
+    let area = match cache.area(id) {
+        Some(area) => area,
+        None => cache.bind(id, CHUNKS).await?,
+    };
+    DriveStore::attach_with(platform, drive, 0, CacheChoice::Bound(area)).await
 }
 
 /// What is known of a block.
@@ -165,7 +229,7 @@ impl View {
             slabs.insert((copy.volume, copy.slab), view);
         }
         for block in &inspection.blocks {
-            let content = crc32c(&image.image.read_vec(block.offset_bytes, BLOCK_BYTES));
+            let content = crc32c(&image.block(inspection, block.offset_bytes));
             let slab = slabs.get_mut(&(block.volume, block.slab)).unwrap();
             assert_eq!(slab.blocks.insert(block.block, Seen::Data(content)), None);
         }
@@ -217,4 +281,10 @@ async fn blocks_of(store: &Store, slot: spandrel_drive::SlabSlot, count: u32) ->
         next += part.count();
     }
     blocks
+}
+
+/// Attaches the drive as one whose cache drive is lost.
+pub async fn attach_lost(platform: &SimulatedPlatform) -> Result<(Store, AttachReport), AttachError> {
+    let drive = platform.open_drive(DRIVE).await.unwrap();
+    DriveStore::attach_with(platform, drive, 0, CacheChoice::Lost(None)).await
 }

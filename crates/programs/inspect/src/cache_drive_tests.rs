@@ -18,8 +18,8 @@ fn what_the_store_writes_is_read() {
         written.encode(&mut block);
         let read = CacheSuperblock::parse(&block).expect("it is whole");
         assert_eq!((read.cluster, read.node, read.drive), (written.cluster, written.node, written.drive));
-        assert_eq!(read.tables_end_bytes, layout.chunk_offset(0));
-        assert_eq!(read.second_superblock_bytes, layout.last_block() * BLOCK_BYTES as u64);
+        assert_eq!(read.tables_end_bytes(), layout.chunk_offset(0));
+        assert_eq!(read.second_superblock_bytes(), layout.last_block() * BLOCK_BYTES as u64);
         block[100] ^= 1;
         assert_eq!(CacheSuperblock::parse(&block), None, "it is damaged");
     }
