@@ -72,6 +72,21 @@ impl Cluster {
         self.directory().join(node).join(format!("{drive}.drive"))
     }
 
+    /// Reads a drive that no node has open, `spandrel drive inspect`, with the cache drives of its node.
+    pub fn inspect(&self, drive: &Path, options: &[&str]) -> CommandOutput {
+        let plain = |path: &Path| path.to_str().expect("temporary directories have plain names").to_owned();
+        let mut arguments = vec!["drive".to_owned(), "inspect".to_owned(), plain(drive)];
+        for cache in (1..).map(|number| drive.with_file_name(format!("c{number}.drive"))) {
+            if !cache.exists() {
+                break;
+            }
+            arguments.extend(["--cache".to_owned(), plain(&cache)]);
+        }
+        let arguments: Vec<&str> =
+            arguments.iter().map(String::as_str).chain(options.iter().copied()).collect();
+        self.run(&arguments)
+    }
+
     /// Where a node serves NBD.
     pub fn nbd_address(&self, node: &str) -> Address {
         let path = self.directory().join(node).join("nbd.sock");

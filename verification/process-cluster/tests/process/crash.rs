@@ -15,15 +15,31 @@ const VOLUME_BYTES: u64 = 64 << 20;
 /// Requests that are answered before the cluster may die.
 const REQUESTS_MIN: u64 = 10_000;
 
-/// A cluster of `nodes` with a new volume of so many copies, and a client of it.
-fn cluster_with_volume(nodes: u32, copies: u32, drive_prefix: &str, seed: u64) -> (Cluster, HistoryClient) {
-    let nodes = nodes.to_string();
-    let arguments =
-        ["--nodes", &nodes, "--drives", "1", "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
-    let arguments = arguments.map(str::to_owned).to_vec();
+/// What a cluster is like.
+#[derive(Clone, Copy)]
+struct Shape {
+    nodes: u32,
+    /// Copies of the volume.
+    copies: u32,
+    /// Cache drives of each node.
+    caches: u32,
+}
+
+const THREE_NODES: Shape = Shape { nodes: 3, copies: 3, caches: 0 };
+
+/// A cluster with a new volume, and a client of it.
+fn cluster_with_volume(shape: Shape, drive_prefix: &str, seed: u64) -> (Cluster, HistoryClient) {
+    let nodes = shape.nodes.to_string();
+    let mut arguments =
+        vec!["--nodes", &nodes, "--drives", "1", "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
+    let caches = shape.caches.to_string();
+    if shape.caches > 0 {
+        arguments.extend(["--cache-drives", &caches, "--cache-drive-size", "64M"]);
+    }
+    let arguments = arguments.into_iter().map(str::to_owned).collect();
     let options = ClusterOptions { arguments, drive_prefix: drive_prefix.to_owned() };
     let cluster = Cluster::start(Program::with_test_faults(), options);
-    cluster.must_run(&["volume", "create", "v", "--size", "64M", "--copies", &copies.to_string()]);
+    cluster.must_run(&["volume", "create", "v", "--size", "64M", "--copies", &shape.copies.to_string()]);
     let client = HistoryClient::new(cluster.nbd_address("n1"), "v", VOLUME_BYTES, seed);
     (cluster, client)
 }
@@ -59,18 +75,17 @@ fn assert_nothing_is_lost(round: usize, violations: &[Violation]) {
 
 /// Kills a cluster so many times, each time in the middle of sixteen writes, and judges what it has
 /// kept.
-fn kill_again_and_again(nodes: u32, copies: u32, rounds: usize, seed: u64) {
+fn kill_again_and_again(shape: Shape, rounds: usize, seed: u64) {
     let random = Random::new(seed);
-    let (mut cluster, mut client) = cluster_with_volume(nodes, copies, "volatile:", seed);
-    let nodes: Vec<String> = (1..=nodes).map(|number| format!("n{number}")).collect();
+    let (mut cluster, mut client) = cluster_with_volume(shape, "volatile:", seed);
+    let nodes: Vec<String> = (1..=shape.nodes).map(|number| format!("n{number}")).collect();
     for (round, node) in nodes.iter().cycle().take(rounds).enumerate() {
         client.use_address(cluster.nbd_address(node));
         let end = load_and_kill(&cluster, &mut client, &random, REQUESTS_MIN);
         assert_eq!(end.unanswered, LoadOptions::default().in_flight);
         cluster.kill();
         // What a crash leaves is never taken for damage.
-        let drive = cluster.drive_file(node, "d1");
-        let inspected = cluster.run(&["drive", "inspect", drive.to_str().expect("a plain name")]);
+        let inspected = cluster.inspect(&cluster.drive_file(node, "d1"), &[]);
         assert_eq!(inspected.status, Some(0), "round {round}: {inspected:#?}");
         if round % 3 == 0 {
             // It dies once more while it comes back.
@@ -88,20 +103,26 @@ fn kill_again_and_again(nodes: u32, copies: u32, rounds: usize, seed: u64) {
 /// Ten deaths of three nodes that hold a copy each.
 #[test]
 fn three_nodes_that_die_together_lose_nothing_that_they_had_answered() {
-    kill_again_and_again(3, 3, 10, 1);
+    kill_again_and_again(THREE_NODES, 10, 1);
 }
 
 /// Ten deaths of four nodes, of which two hold each slab.
 #[test]
 fn four_nodes_that_die_together_lose_nothing_that_they_had_answered() {
-    kill_again_and_again(4, 2, 10, 2);
+    kill_again_and_again(Shape { nodes: 4, copies: 2, caches: 0 }, 10, 2);
+}
+
+/// The same with what was written last on cache drives.
+#[test]
+fn three_cached_nodes_that_die_together_lose_nothing_that_they_had_answered() {
+    kill_again_and_again(Shape { caches: 1, ..THREE_NODES }, 10, 4);
 }
 
 /// The judge sees drives that say they have flushed and have not.
 #[test]
 fn drives_that_lie_about_flushes_are_found_out() {
     let random = Random::new(3);
-    let (mut cluster, mut client) = cluster_with_volume(3, 3, "volatile:", 3);
+    let (mut cluster, mut client) = cluster_with_volume(THREE_NODES, "volatile:", 3);
     // What was written so far is safe: the drives lie from a moment on when they are in use again. Had they
     // lied about their attach, they would be refused as old images of themselves.
     cluster.stop();

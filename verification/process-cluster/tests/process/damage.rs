@@ -5,16 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::Value;
-use spandrel_process_cluster::{
-    Cluster, ClusterOptions, CommandOutput, HistoryClient, LoadOptions, Next, Program, Random,
-};
+use spandrel_process_cluster::{Cluster, ClusterOptions, HistoryClient, LoadOptions, Next, Program, Random};
 
 const BLOCKS_DAMAGED: usize = 100;
-
-fn inspect(cluster: &Cluster, drive: &Path, options: &[&str]) -> CommandOutput {
-    let path = drive.to_str().expect("temporary directories have plain names");
-    cluster.run(&[&["drive", "inspect", path], options].concat())
-}
 
 /// Byte offsets in the order of their places.
 fn offsets(entries: &Value) -> Vec<u64> {
@@ -24,36 +17,58 @@ fn offsets(entries: &Value) -> Vec<u64> {
     offsets
 }
 
-/// Flips a bit in each of so many random blocks of data, and returns where they stand.
+/// Flips a bit in each of so many random blocks of data, and returns where they stand, as an inspection names it.
 fn damage(cluster: &Cluster, drive: &Path, random: &Random) -> std::io::Result<Vec<u64>> {
-    let listed = inspect(cluster, drive, &["--blocks", "--output", "json"]);
+    let listed = cluster.inspect(drive, &["--blocks", "--output", "json"]);
     assert_eq!(listed.status, Some(0), "{}", listed.errors);
-    let mut live = offsets(&listed.json()["blocks"]);
+    let listed = listed.json();
+    let mut live = offsets(&listed["blocks"]);
     let mut chosen = Vec::new();
     while chosen.len() < BLOCKS_DAMAGED {
         chosen.push(live.swap_remove(random.below(live.len() as u64) as usize));
     }
     chosen.sort_unstable();
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(drive)?;
     for offset in &chosen {
-        flip(&file, offset + random.below(4096), random)?;
+        flip(drive, &listed, offset + random.below(4096), random)?;
     }
     Ok(chosen)
 }
 
-fn flip(file: &std::fs::File, place: u64, random: &Random) -> std::io::Result<()> {
+/// Flips a bit of a byte that an inspection of a drive has named: it may stand on the cache drive.
+fn flip(drive: &Path, inspected: &Value, offset: u64, random: &Random) -> std::io::Result<()> {
+    let cache = &inspected["cache"];
+    let within = cache["offset_bytes"].as_u64().and_then(|start| offset.checked_sub(start));
+    let (path, place) = match within.zip(cache["chunk_bytes"].as_u64()) {
+        None => (drive.to_owned(), offset),
+        Some((within, chunk_bytes)) => {
+            let chunk = &cache["chunk_offsets_bytes"][(within / chunk_bytes) as usize];
+            let chunk = chunk.as_u64().expect("the offset lies in the area");
+            (drive.with_file_name("c1.drive"), chunk + within % chunk_bytes)
+        }
+    };
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
     let mut byte = [0];
     file.read_exact_at(&mut byte, place)?;
     file.write_all_at(&[byte[0] ^ 1 << random.below(8)], place)
 }
 
+/// Whether nodes have a cache drive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caches {
+    None,
+    One,
+}
+
 /// A cluster of three nodes with a drive each and a volume in three copies, and a client that has
 /// written to it.
-fn written_cluster(seed: u64) -> (Cluster, HistoryClient) {
-    let arguments =
-        ["--nodes", "3", "--drives", "1", "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
-    let options =
-        ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
+fn written_cluster(caches: Caches, seed: u64) -> (Cluster, HistoryClient) {
+    let mut arguments =
+        vec!["--nodes", "3", "--drives", "1", "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
+    if caches == Caches::One {
+        arguments.extend(["--cache-drives", "1", "--cache-drive-size", "64M"]);
+    }
+    let arguments = arguments.into_iter().map(str::to_owned).collect();
+    let options = ClusterOptions { arguments, drive_prefix: String::new() };
     let cluster = Cluster::start(Program::with_test_faults(), options);
     cluster.must_run(&["volume", "create", "v", "--size", "16M", "--copies", "3"]);
     let mut client = HistoryClient::new(cluster.nbd_address("n1"), "v", 16 << 20, seed);
@@ -76,16 +91,25 @@ fn damage_found(status: &Value, drive: &str) -> u64 {
 
 #[test]
 fn rotten_blocks_are_named_read_from_other_copies_and_healed() {
+    rot_blocks(Caches::None);
+}
+
+#[test]
+fn rotten_blocks_of_cached_drives_are_named_read_from_other_copies_and_healed() {
+    rot_blocks(Caches::One);
+}
+
+fn rot_blocks(caches: Caches) {
     let random = Random::new(3);
-    let (mut cluster, mut client) = written_cluster(3);
+    let (mut cluster, mut client) = written_cluster(caches, 3);
     let drive = cluster.drive_file("n2", "d1");
-    let in_use = inspect(&cluster, &drive, &[]);
+    let in_use = cluster.inspect(&drive, &[]);
     assert_eq!(in_use.status, Some(1));
     assert!(in_use.errors.contains("DRIVE_IN_USE"), "{}", in_use.errors);
 
     cluster.stop();
     let damaged = damage(&cluster, &drive, &random).unwrap();
-    let inspected = inspect(&cluster, &drive, &["--output", "json"]);
+    let inspected = cluster.inspect(&drive, &["--output", "json"]);
     assert_eq!(inspected.status, Some(2), "{}", inspected.errors);
     assert_eq!(offsets(&inspected.json()["damage"]), damaged);
 
@@ -99,7 +123,7 @@ fn rotten_blocks_are_named_read_from_other_copies_and_healed() {
     cluster.await_status("counted", |status| damage_found(status, "n2/d1") >= BLOCKS_DAMAGED as u64);
 
     cluster.stop();
-    let healed = inspect(&cluster, &drive, &[]);
+    let healed = cluster.inspect(&drive, &[]);
     assert_eq!(healed.status, Some(0), "{}", healed.output);
 }
 
@@ -120,8 +144,17 @@ fn structures(inspected: &Value, kind: &str) -> Vec<(u64, u64)> {
 /// users read is right all the same, and nothing of it remains.
 #[test]
 fn rotten_structures_are_named_and_healed() {
+    rot_structures(Caches::None);
+}
+
+#[test]
+fn rotten_structures_of_cached_drives_are_named_and_healed() {
+    rot_structures(Caches::One);
+}
+
+fn rot_structures(caches: Caches) {
     let random = Random::new(4);
-    let (mut cluster, mut client) = written_cluster(4);
+    let (mut cluster, mut client) = written_cluster(caches, 4);
     let drive = cluster.drive_file("n2", "d1");
     for (round, kind) in ["superblock", "root", "slab_root", "leaf", "journal_group"].iter().enumerate() {
         // The maps are on the drive, and a journal behind them.
@@ -133,14 +166,14 @@ fn rotten_structures_are_named_and_healed() {
         cluster.await_health();
         write(&mut client);
         cluster.kill();
-        let listed = inspect(&cluster, &drive, &["--blocks", "--output", "json"]);
+        let listed = cluster.inspect(&drive, &["--blocks", "--output", "json"]);
         assert_eq!(listed.status, Some(0), "{kind}: {}", listed.errors);
-        let present = structures(&listed.json(), kind);
-        assert!(!present.is_empty(), "a drive in use has a {kind}: {}", listed.output);
+        let listed = listed.json();
+        let present = structures(&listed, kind);
+        assert!(!present.is_empty(), "a drive in use has a {kind}: {listed}");
         let (offset, length) = present[random.below(present.len() as u64) as usize];
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(&drive).unwrap();
-        flip(&file, offset + random.below(length), &random).unwrap();
-        let inspected = inspect(&cluster, &drive, &["--output", "json"]);
+        flip(&drive, &listed, offset + random.below(length), &random).unwrap();
+        let inspected = cluster.inspect(&drive, &["--output", "json"]);
         assert_eq!(inspected.status, Some(2), "{kind}: {inspected:?}");
         let named = inspected.json()["damage"].as_array().cloned().unwrap_or_default();
         assert!(named.iter().any(|damage| damage["kind"] == *kind), "{kind}: {named:?}");
@@ -154,7 +187,7 @@ fn rotten_structures_are_named_and_healed() {
         cluster.must_run(&["volume", "verify", "v"]);
         cluster.await_status("counted", |status| damage_found(status, "n2/d1") > round as u64);
         cluster.stop();
-        let healed = inspect(&cluster, &drive, &[]);
+        let healed = cluster.inspect(&drive, &[]);
         assert_eq!(healed.status, Some(0), "{kind}: {}", healed.output);
         cluster.restart();
         assert_eq!(client.check().unwrap(), [], "{kind}");
