@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use spandrel_platform::{Buffer, Platform};
-use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{BLOCK_BYTES, PAGE_BLOCKS};
 
@@ -94,9 +93,8 @@ fn batches_wanted<P: Platform>(inner: &Inner<P>) -> usize {
 fn choose(state: &State, cursor: &mut Cursor, blocks_max: usize) -> Vec<Candidate> {
     let from = *cursor;
     let mut chosen = Vec::new();
-    let ahead =
-        pages(state).skip_while(|(at, _)| at.slab_slot < from.slab_slot).filter(|(at, _)| *at >= from);
-    let behind = pages(state).take_while(|(at, _)| *at < from);
+    let ahead = pages_from(state, from.slab_slot).filter(|(at, _)| *at >= from);
+    let behind = pages_from(state, 0).take_while(|(at, _)| *at < from);
     for (looked_at, (at, page)) in ahead.chain(behind).enumerate() {
         if chosen.len() >= blocks_max || looked_at >= PAGES_PER_LOOK {
             *cursor = at;
@@ -110,9 +108,9 @@ fn choose(state: &State, cursor: &mut Cursor, blocks_max: usize) -> Vec<Candidat
     chosen
 }
 
-/// All pages, in order.
-fn pages(state: &State) -> impl Iterator<Item = (Cursor, &Page)> {
-    state.slabs.iter().flat_map(|(slab_slot, slab)| {
+/// The pages of a slab and of those behind it, in order.
+fn pages_from(state: &State, slab_slot: u32) -> impl Iterator<Item = (Cursor, &Page)> {
+    state.slabs.iter_from(slab_slot).flat_map(|(slab_slot, slab)| {
         (0..).zip(&slab.pages).map(move |(page, entry)| (Cursor { slab_slot, page }, entry))
     })
 }
@@ -126,9 +124,7 @@ async fn move_batch<P: Platform>(inner: &Inner<P>, batch: Vec<Candidate>) -> usi
         return 0;
     }
     let blocks = runs.iter().map(|run| run.former.len()).sum();
-    if !canary::is_planted(Bug::DestageUnflushed)
-        && let Err(error) = inner.write_durably(data).await
-    {
+    if let Err(error) = inner.write_durably(data).await {
         give_back(inner, &runs);
         if error != StoreError::NoRoom {
             inner.fail(error);

@@ -43,7 +43,13 @@ impl<T> SlotTable<T> {
 
     /// All that stands in the table, in ascending slots.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        (0..).zip(&self.slots).filter_map(|(slot, entry)| Some((slot, entry.as_ref()?)))
+        self.iter_from(0)
+    }
+
+    /// What stands at `first` and behind it, in ascending slots.
+    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, &T)> {
+        let slots = self.slots.get(first as usize..).unwrap_or_default();
+        (first..).zip(slots).filter_map(|(slot, entry)| Some((slot, entry.as_ref()?)))
     }
 
     /// All that stands in the table, in ascending slots.
