@@ -90,7 +90,7 @@ pub enum Bug {
     ZeroLost,
     /// A block that is moved out of a cache counts as moved although it was written anew meanwhile.
     DestageOverNewer,
-    /// A block counts as moved out of a cache before its data are durable on the capacity drive.
+    /// What goes past a cache, or is moved out of it, counts before it is durable on the capacity drive.
     DestageUnflushed,
     /// A copy of what was read stays in the cache when the block of which it is one is given up.
     CopyOutlivesBlock,
@@ -100,7 +100,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 44] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -141,6 +141,10 @@ impl Bug {
         Self::CountUnbuilt,
         Self::IgnoreLabels,
         Self::ZeroLost,
+        Self::DestageOverNewer,
+        Self::DestageUnflushed,
+        Self::CopyOutlivesBlock,
+        Self::TrustOldCache,
     ];
 }
 

@@ -88,11 +88,23 @@ pub enum Rare {
     GrowthResumed,
     /// Slabs that were to come to a volume were taken back.
     GrowthTakenBack,
+    /// A write went past a cache that was nearly full.
+    WritePastFullCache,
+    /// A block was written anew while it was being moved out of a cache.
+    DestageMetNewer,
+    /// A read was answered by a copy in a cache.
+    ReadFromCache,
+    /// A drive was bound to a cache drive, or to another one.
+    DriveBound,
+    /// A drive went on without the cache drive that it was bound to.
+    CacheLost,
+    /// A drive met an area of its cache drive that was of another time.
+    CacheOfAnotherTime,
 }
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 45] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
@@ -132,6 +144,12 @@ impl Rare {
         Self::VolumeGrown,
         Self::GrowthResumed,
         Self::GrowthTakenBack,
+        Self::WritePastFullCache,
+        Self::DestageMetNewer,
+        Self::ReadFromCache,
+        Self::DriveBound,
+        Self::CacheLost,
+        Self::CacheOfAnotherTime,
     ];
 }
 

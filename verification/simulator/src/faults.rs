@@ -12,6 +12,7 @@ pub mod plan;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use spandrel_shared::CacheMode;
 
 use crate::labels::Labels;
 
@@ -20,7 +21,7 @@ use crate::labels::Labels;
 pub struct DrivePlace {
     /// The server.
     pub node: usize,
-    /// Which of its drives.
+    /// Which of its drives: its cache drives are counted behind the others.
     pub drive: usize,
 }
 
@@ -122,6 +123,13 @@ pub enum Fault {
     OlderState { in_order: bool, away_ms: u64, for_ms: u64 },
     /// A server loses its power and all its drives, and comes back with blank ones.
     LoseDrives { node: usize, away_ms: u64 },
+    /// A cache drive is lost for good: it dies, or is gone when its server comes back from a power cut. Later it is taken out
+    /// of the cluster, and a blank one takes its place.
+    LoseCache { place: DrivePlace, power_cut: bool, for_ms: u64 },
+    /// No fault: an operator has a cache drive emptied and takes it out; later a blank one takes its place.
+    ReleaseCache { place: DrivePlace, for_ms: u64 },
+    /// No fault: caches are used otherwise from now on.
+    CacheMode { mode: CacheMode },
     /// No fault: an operator retires a drive, and uses it again after a time.
     Retire { place: DrivePlace, for_ms: u64 },
     /// No fault: somebody says where a server stands.
@@ -144,6 +152,7 @@ impl Fault {
                 | Fault::Unreadable { .. }
                 | Fault::OldImage { .. }
                 | Fault::LoseDrives { .. }
+                | Fault::LoseCache { .. }
         )
     }
 
@@ -178,6 +187,9 @@ impl Fault {
             Fault::OldImage { .. } => "old image of a drive",
             Fault::OlderState { .. } => "older state of the cluster",
             Fault::LoseDrives { .. } => "loss of all drives of a server",
+            Fault::LoseCache { .. } => "loss of a cache drive",
+            Fault::ReleaseCache { .. } => "cache drive taken out",
+            Fault::CacheMode { .. } => "other mode of the caches",
             Fault::Retire { .. } => "retired drive",
             Fault::Label { .. } => "other labels of a server",
             Fault::Scrub { .. } => "scrub",

@@ -1,13 +1,128 @@
 //! Simulated drives under the eyes of the offline reader, which shares no reading code with the store.
+//!
+//! A drive that is bound to a cache drive holds only half of what it is: so it is looked at together with the cache drives of
+//! its server.
 
 use std::path::Path;
 
-use spandrel_inspect::{InspectOptions, Inspection, Source, inspect_source};
-use spandrel_platform_simulated::{DriveImage, SimulatedDrive};
+use spandrel_drive::CacheSuperblock;
+use spandrel_inspect::{Caches, InspectOptions, Inspection, Place, Source, inspect_source};
+use spandrel_platform_simulated::{DriveImage, Random, SimulatedDrive};
+use spandrel_shared::{BLOCK_BYTES, DriveId};
 
-struct Image(DriveImage);
+/// A drive, and the cache drives of its server.
+#[derive(Clone, Copy)]
+pub struct Media<'a> {
+    /// The drive.
+    pub drive: &'a SimulatedDrive,
+    /// The cache drives.
+    pub caches: &'a [SimulatedDrive],
+}
 
-impl Source for Image {
+/// What a drive and the cache drives of its server hold.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Images {
+    /// The drive's content.
+    pub drive: DriveImage,
+    /// That of the cache drives.
+    pub caches: Vec<DriveImage>,
+}
+
+impl<'a> Media<'a> {
+    /// What its checksums, and those of tests, call it.
+    pub fn name(&self) -> &'a str {
+        self.drive.name()
+    }
+
+    /// What they hold now.
+    pub fn snapshot(&self) -> Images {
+        self.images_by(SimulatedDrive::snapshot)
+    }
+
+    /// What they hold whatever a power cut takes from them.
+    pub fn durable_images(&self) -> Images {
+        self.images_by(SimulatedDrive::durable_image)
+    }
+
+    fn images_by(&self, image: impl Fn(&SimulatedDrive) -> DriveImage) -> Images {
+        Images { drive: image(self.drive), caches: self.caches.iter().map(image).collect() }
+    }
+
+    /// What a power cut may leave: some possibilities.
+    pub fn crash_images(&self, random: &Random) -> Vec<Images> {
+        let caches: Vec<Vec<DriveImage>> =
+            self.caches.iter().map(|cache| cache.crash_images(0, 1, random)).collect();
+        let of_caches = || caches.iter().map(|images| images[random.index(images.len())].clone()).collect();
+        let drives = self.drive.crash_images(0, 1, random).into_iter();
+        drives.map(|drive| Images { drive, caches: of_caches() }).collect()
+    }
+
+    /// What the offline reader finds now.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`inspect`].
+    pub fn inspect(&self) -> Result<Inspection, String> {
+        inspect(self.name(), &self.snapshot())
+    }
+
+    /// The drive that something stands on that an inspection names, and where.
+    pub fn place_of(&self, inspection: &Inspection, offset_bytes: u64) -> (&'a SimulatedDrive, u64) {
+        match inspection.place_of(offset_bytes) {
+            Place::Drive(offset) => (self.drive, offset),
+            Place::Cache(offset) => {
+                let wanted = inspection.cache.as_ref().map(|cache| cache.cache);
+                let mut caches = self.caches.iter();
+                let cache = caches.find(|cache| wanted.is_some() && cache_id(&cache.snapshot()) == wanted);
+                (cache.expect("what is named stands on a drive"), offset)
+            }
+        }
+    }
+
+    /// Flips a bit somewhere in a stretch that an inspection names. It lies within a block.
+    pub fn flip(&self, inspection: &Inspection, offset_bytes: u64, length_bytes: u64) {
+        let (drive, offset) = self.place_of(inspection, offset_bytes);
+        drive.flip_random_bit(offset..offset + length_bytes);
+    }
+
+    /// Whether what is planned may still damage what they hold.
+    pub fn endangers_content(&self) -> bool {
+        self.drive.endangers_content() || self.caches.iter().any(SimulatedDrive::endangers_content)
+    }
+}
+
+impl Images {
+    /// A drive that no cache drive stands in front of.
+    pub fn alone(drive: DriveImage) -> Self {
+        Self { drive, caches: Vec::new() }
+    }
+
+    /// The block that an inspection names.
+    pub fn block(&self, inspection: &Inspection, offset_bytes: u64) -> Vec<u8> {
+        self.read(inspection, offset_bytes, BLOCK_BYTES)
+    }
+
+    /// Some bytes of such a block.
+    pub fn read(&self, inspection: &Inspection, offset_bytes: u64, length: usize) -> Vec<u8> {
+        match inspection.place_of(offset_bytes) {
+            Place::Drive(offset) => self.drive.read_vec(offset, length),
+            Place::Cache(offset) => {
+                let wanted = inspection.cache.as_ref().map(|cache| cache.cache);
+                let cache = self.caches.iter().find(|cache| wanted.is_some() && cache_id(cache) == wanted);
+                cache.expect("what is named stands on a drive").read_vec(offset, length)
+            }
+        }
+    }
+}
+
+/// Who a cache drive is; none if it cannot say.
+pub fn cache_id(image: &DriveImage) -> Option<DriveId> {
+    CacheSuperblock::decode(&image.read_vec(0, BLOCK_BYTES)).ok().map(|superblock| superblock.drive)
+}
+
+struct Image<'a>(&'a DriveImage);
+
+impl Source for Image<'_> {
     fn size_bytes(&self) -> u64 {
         self.0.size_bytes()
     }
@@ -18,22 +133,28 @@ impl Source for Image {
     }
 }
 
-/// What the offline reader finds on an image: everything live is listed.
+/// What the offline reader finds: everything live is listed.
 ///
 /// # Errors
 ///
-/// Why nothing can be found, as text: no superblock, as a rule.
-pub fn inspect_image(name: &str, image: &DriveImage) -> Result<Inspection, String> {
-    let options = InspectOptions { allow_in_use: true, list_blocks: true };
-    let source = Image(image.clone());
-    inspect_source(&source, Path::new(name), options, &mut |_| {}).map_err(|error| error.to_string())
+/// Why nothing can be found, as text: no superblock, as a rule, or no cache drive.
+pub fn inspect(name: &str, images: &Images) -> Result<Inspection, String> {
+    let caches: Vec<Image<'_>> = images.caches.iter().map(Image).collect();
+    let caches: Vec<&dyn Source> = caches.iter().map(|cache| cache as &dyn Source).collect();
+    inspect_with(name, &images.drive, Caches::Among(&caches))
 }
 
-/// What the offline reader finds on a drive as it is now.
+/// The same of a drive alone: of one that is bound to a cache drive, what stands there counts as lost.
 ///
 /// # Errors
 ///
-/// Those of [`inspect_image`].
-pub fn inspect_drive(drive: &SimulatedDrive) -> Result<Inspection, String> {
-    inspect_image(drive.name(), &drive.snapshot())
+/// Those of [`inspect`].
+pub fn inspect_alone(name: &str, image: &DriveImage) -> Result<Inspection, String> {
+    inspect_with(name, image, Caches::Lost)
+}
+
+fn inspect_with(name: &str, image: &DriveImage, caches: Caches<'_>) -> Result<Inspection, String> {
+    let options = InspectOptions { allow_in_use: true, list_blocks: true };
+    let inspection = inspect_source(&Image(image), caches, Path::new(name), options, &mut |_| {});
+    inspection.map_err(|error| error.to_string())
 }

@@ -25,6 +25,7 @@ use spandrel_volume::{BlockDevice, DeviceError, Exports};
 use crate::checkers::performance::{Cost, Situation};
 use crate::history::{SECTOR_BYTES, content};
 use crate::nodes::{NodesConfig, NodesWorld, SimulatedNode, node_id};
+use crate::shape::Shape;
 
 /// How long a message is on its way where operations are measured.
 pub const ONE_WAY: Duration = Duration::from_millis(1);
@@ -221,8 +222,9 @@ impl Laboratory {
             bandwidth_bytes_per_second: None,
             ..SimulatedDriveConfig::default()
         };
-        let config = NodesConfig { world, drive, ..NodesConfig::simple(1, count) };
         // What costs are measured of stays where it is.
+        let settings = Shape::settings_at_rest();
+        let config = NodesConfig { world, drive, settings, ..NodesConfig::simple(1, count) };
         knob::turn(Knob::FollowAfter, Some(u64::from(u32::MAX)));
         Self { nodes: NodesWorld::with_config(1, &config), times, volatile_caches }
     }

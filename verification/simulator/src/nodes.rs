@@ -12,13 +12,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_cluster::simulated::{Faults, SimulatedState, SimulatedStore};
-use spandrel_cluster::{ClusterRecord, ClusterState, DriveState, SettingsRecord, StateError};
-use spandrel_node::{DrivePlace, Node, NodeConfig, VolumeCreated, VolumeCreation};
+use spandrel_cluster::store::Selection;
+use spandrel_cluster::{ClusterRecord, ClusterState, DriveState, SettingsRecord, StateError, StateKey};
+use spandrel_node::{DrivePlace as GivenDrive, Node, NodeConfig, VolumeCreated, VolumeCreation};
 use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
     Host, Process, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World, WorldConfig,
 };
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, Place, SlabGeometry};
+
+use crate::faults::DrivePlace;
+use crate::inspection::{Media, cache_id, inspect_alone};
 
 /// A node in a simulated world.
 pub type SimulatedNode = Node<SimulatedPlatform, SimulatedStore<SimulatedPlatform>>;
@@ -93,7 +97,7 @@ pub struct NodesWorld {
     crashes: Cell<u64>,
     /// What was decided of drives, and not told yet for certain.
     decisions: Rc<RefCell<BTreeMap<DriveId, DriveState>>>,
-    /// How many things were said of servers that the cluster's state may not have been told.
+    /// How many things were said of servers and cache drives that the cluster's state may not have been told.
     sayings: Rc<Cell<u64>>,
 }
 
@@ -221,6 +225,42 @@ impl NodesWorld {
     /// The cache drives of a node.
     pub fn caches(&self, index: usize) -> &[SimulatedDrive] {
         &self.servers[index].caches
+    }
+
+    /// The drives of a node, and behind them its cache drives: by the numbers of [`DrivePlace`](crate::faults::DrivePlace).
+    pub fn all_drives(&self, index: usize) -> impl Iterator<Item = &SimulatedDrive> {
+        self.servers[index].drives.iter().chain(&self.servers[index].caches)
+    }
+
+    /// A drive, of either kind.
+    pub fn drive_at(&self, place: DrivePlace) -> &SimulatedDrive {
+        self.all_drives(place.node).nth(place.drive).expect("a place of this world")
+    }
+
+    /// Whether a cache drive is there.
+    pub fn is_cache(&self, place: DrivePlace) -> bool {
+        place.drive >= self.drives(place.node).len()
+    }
+
+    /// A drive, with the cache drives of its server.
+    pub fn media(&self, place: DrivePlace) -> Media<'_> {
+        let server = &self.servers[place.node];
+        Media { drive: &server.drives[place.drive], caches: &server.caches }
+    }
+
+    /// The drives that are bound to a cache drive, as far as they can say.
+    pub fn bound_to(&self, cache: DrivePlace) -> Vec<DrivePlace> {
+        let Some(wanted) = cache_id(&self.drive_at(cache).snapshot()) else { return Vec::new() };
+        let is_bound = |place: &DrivePlace| {
+            let drive = &self.drives(place.node)[place.drive];
+            // Now, or after a power cut.
+            [drive.snapshot(), drive.durable_image()].iter().any(|image| {
+                let inspection = inspect_alone(drive.name(), image);
+                inspection.is_ok_and(|found| found.cache.is_some_and(|cache| cache.cache == wanted))
+            })
+        };
+        let drives = 0..self.drives(cache.node).len();
+        drives.map(|drive| DrivePlace { node: cache.node, drive }).filter(is_bound).collect()
     }
 
     /// Why a node refused to start, if it did: it does not try again.
@@ -353,6 +393,41 @@ impl NodesWorld {
         });
     }
 
+    /// Takes a cache drive out of the cluster, as soon as the cluster's state can be told.
+    pub fn forget_cache(&self, cache: DriveId) {
+        self.clients.spawn(self.forgetting(cache));
+    }
+
+    /// Has a node that is up let go of a cache drive, which is taken out of the cluster if it does.
+    pub fn release_cache(&self, index: usize, cache: DriveId) {
+        let (Some(node), Some(process)) = (self.node(index), self.process(index)) else { return };
+        let (forgetting, clients) = (self.forgetting(cache), self.clients.clone());
+        process.spawn(async move {
+            if matches!(node.release_cache(cache).await, Ok(true)) {
+                clients.spawn(forgetting);
+            }
+        });
+    }
+
+    fn forgetting(&self, cache: DriveId) -> impl Future<Output = ()> + use<> {
+        let (sayings, platform) = (Rc::clone(&self.sayings), self.clients.platform());
+        let state = ClusterState::new(self.state.client(u64::MAX, platform.clone()));
+        async move {
+            sayings.set(sayings.get() + 1);
+            while state.remove_cache_drive(cache, "a cache drive", 1).await.is_err() {
+                platform.sleep(DECISION_RETRY).await;
+            }
+            sayings.set(sayings.get() - 1);
+        }
+    }
+
+    /// Whether a cache drive was taken out of the cluster, and nothing of it is needed any more.
+    pub fn is_released(&self, place: DrivePlace) -> bool {
+        let Some(cache) = cache_id(&self.drive_at(place).snapshot()) else { return false };
+        let key = StateKey::CacheDrive(cache).key();
+        self.state.inspect(&[Selection::key(&key)]).entry(0).is_none() && self.bound_to(place).is_empty()
+    }
+
     /// Says where a server stands, as soon as the cluster's state can be told.
     pub fn label(&self, index: usize, place: Place) {
         let (sayings, platform) = (Rc::clone(&self.sayings), self.clients.platform());
@@ -429,9 +504,9 @@ impl Server {
         }
     }
 
-    fn places(&self) -> Vec<DrivePlace> {
-        let caches = self.caches.iter().map(|drive| DrivePlace::cache(drive.name().to_owned()));
-        let drives = self.drives.iter().map(|drive| DrivePlace::capacity(drive.name().to_owned()));
+    fn places(&self) -> Vec<GivenDrive> {
+        let caches = self.caches.iter().map(|drive| GivenDrive::cache(drive.name().to_owned()));
+        let drives = self.drives.iter().map(|drive| GivenDrive::capacity(drive.name().to_owned()));
         caches.chain(drives).collect()
     }
 }

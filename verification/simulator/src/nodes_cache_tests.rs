@@ -231,7 +231,7 @@ fn a_cache_drive_that_comes_later_takes_drives_over() {
     for name in ["late cache 1", "late cache 2"] {
         nodes.world.add_drive(name, config).attach_to(nodes.host(1));
         let (node, process) = (nodes.node(1).unwrap(), nodes.process(1).unwrap());
-        let added = process.block_on(async move { node.add_drive(DrivePlace::cache(name.to_owned())).await });
+        let added = process.block_on(async move { node.add_drive(GivenDrive::cache(name.to_owned())).await });
         assert!(matches!(added, Ok(Ok(_))), "{added:?}");
         assert_eq!(nodes.run_until(|| caches_of(&nodes, 1).len() == 2), RunEnd::ConditionMet);
     }

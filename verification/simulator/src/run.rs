@@ -195,6 +195,9 @@ impl<'a> Run<'a> {
             world: shape.world_config(options.timeline_events),
             drives: shape.drives.clone(),
             drive: shape.drive_config(),
+            caches: shape.cache.map_or(0, |cache| cache.drives),
+            cache: shape.cache_config(),
+            leaves_unfit_drives_out: shape.cache.is_some(),
             settings: shape.settings(),
             ..NodesConfig::simple(seed, shape.drives.len())
         };

@@ -11,7 +11,7 @@ use spandrel_cluster::SettingsRecord;
 use spandrel_platform_simulated::{
     DelayRange, NetworkConfig, Random, SimulatedDriveConfig, TurnOrder, WorldConfig,
 };
-use spandrel_shared::RepairShare;
+use spandrel_shared::{CacheMode, RepairShare};
 
 use crate::labels::{Domains, Labels};
 use crate::nodes::SLAB_BYTES;
@@ -21,6 +21,10 @@ pub const NODES_MAX: u64 = 7;
 
 /// Slab copies that a drive of the world takes at most, so that there is always room.
 const SLABS_PER_DRIVE: u64 = 3;
+
+/// What the journal of a drive takes of a cache drive, and what that needs for itself.
+const JOURNAL_BYTES: u64 = 1 << 20;
+const CACHE_TABLES_BYTES: u64 = 512 << 10;
 
 /// Operations that are under way on a volume at once, at most: they may all be on one block, and the judge of
 /// histories looks at 128 together.
@@ -39,6 +43,9 @@ pub struct Shape {
     pub drives: Vec<u8>,
     /// What the drives are like.
     pub drive: DriveShape,
+    /// The cache drives in front of them, if there are any.
+    #[serde(default)]
+    pub cache: Option<CacheShape>,
     /// The network and the clocks.
     pub network: NetworkShape,
     /// The volumes, which are made when the run begins.
@@ -89,6 +96,17 @@ pub struct DriveShape {
     pub volatile_cache: bool,
     /// A write takes up to this many microseconds.
     pub write_us_max: u64,
+}
+
+/// The cache drives of a world. But for their size they are like the other drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheShape {
+    /// How many each server has.
+    pub drives: u8,
+    /// Bytes of each.
+    pub size_bytes: u64,
+    /// What they do when the run begins.
+    pub mode: CacheMode,
 }
 
 /// The network and the clocks of a world.
@@ -213,6 +231,15 @@ pub struct Weights {
     /// Volumes grow.
     #[serde(default)]
     pub grow: u32,
+    /// Cache drives are lost for good.
+    #[serde(default)]
+    pub lose_cache: u32,
+    /// Cache drives are taken out in order.
+    #[serde(default)]
+    pub release_cache: u32,
+    /// Caches are used otherwise.
+    #[serde(default)]
+    pub cache_mode: u32,
     /// Drives are retired, and used again.
     #[serde(default)]
     pub retire: u32,
@@ -261,12 +288,17 @@ impl Shape {
             cut_path,
             ..Weights::draw(&random)
         };
+        let cache = CacheShape::of_seed(seed, &drives);
+        if cache.is_some() {
+            weights = weights.with_caches(seed);
+        }
         if moves_meet_damage(seed) {
             weights = weights.of_moves_beside_damage();
         }
         Self {
             drives,
             drive,
+            cache,
             network,
             volumes,
             load,
@@ -292,14 +324,24 @@ impl Shape {
     /// What is set for the pool.
     pub fn settings(&self) -> SettingsRecord {
         let (repair_share, scrub_period_s) = (self.repair_share, self.scrub_period_s.unwrap_or(0));
+        let mode = self.cache.map_or_else(CacheMode::default, |cache| cache.mode);
+        let (cache_mode_ssd, cache_mode_hdd) = (mode, mode);
         match self.rebuild_after_s {
-            None => SettingsRecord { repair_share, scrub_period_s, ..Self::settings_at_rest() },
+            None => SettingsRecord {
+                repair_share,
+                scrub_period_s,
+                cache_mode_ssd,
+                cache_mode_hdd,
+                ..Self::settings_at_rest()
+            },
             Some(seconds) => SettingsRecord {
                 rebuild_after_drive_s: seconds,
                 rebuild_after_node_s: seconds,
                 optimize_since_unix_ms: Some(u64::MAX),
                 repair_share,
                 scrub_period_s,
+                cache_mode_ssd,
+                cache_mode_hdd,
                 ..SettingsRecord::default()
             },
         }
@@ -351,6 +393,12 @@ impl Shape {
             ..SimulatedDriveConfig::default()
         }
     }
+
+    /// The settings of every cache drive.
+    pub fn cache_config(&self) -> SimulatedDriveConfig {
+        let size_bytes = self.cache.map_or(0, |cache| cache.size_bytes);
+        SimulatedDriveConfig { size_bytes, ..self.drive_config() }
+    }
 }
 
 /// Volumes that the drives have room for.
@@ -367,6 +415,25 @@ fn volumes(random: &Random, drives: &[u8]) -> Vec<VolumeShape> {
         }
     }
     volumes
+}
+
+impl CacheShape {
+    /// Two of five worlds have cache drives, with room for the journals of the drives behind them and little more: so that
+    /// they are full now and then.
+    fn of_seed(seed: u64, drives: &[u8]) -> Option<Self> {
+        let random = Random::stream(seed, "caches", 0);
+        if !random.chance(400) {
+            return None;
+        }
+        let caches = random.between(1, 2) as u8;
+        let behind_each = drives.iter().map(|drives| u64::from(drives.div_ceil(caches))).max().unwrap_or(1);
+        let data_bytes = [512 << 10, 1 << 20, 4 << 20][random.index(3)];
+        Some(Self {
+            drives: caches,
+            size_bytes: CACHE_TABLES_BYTES + behind_each * (JOURNAL_BYTES + data_bytes),
+            mode: CacheMode::ALL[random.index(CacheMode::ALL.len())],
+        })
+    }
 }
 
 /// How soon what a drive held that is away is built anew elsewhere.
@@ -540,6 +607,9 @@ impl Weights {
             lose_drives: weight(2),
             older_state: 0,
             hand_over: 0,
+            lose_cache: 0,
+            release_cache: 0,
+            cache_mode: 0,
             retire: 0,
             grow: 0,
             label: 0,
@@ -550,8 +620,22 @@ impl Weights {
 
     /// Whether no drive loses what it has confirmed.
     fn keep_what_is_confirmed(&self) -> bool {
-        let losses = [self.rot, self.stray_writes, self.unreadable, self.lose_drives, self.older_state];
+        let losses = [
+            self.rot,
+            self.stray_writes,
+            self.unreadable,
+            self.lose_drives,
+            self.older_state,
+            self.lose_cache,
+        ];
         losses.iter().all(|weight| *weight == 0)
+    }
+
+    /// With what happens to cache drives.
+    fn with_caches(self, seed: u64) -> Self {
+        let random = Random::stream(seed, "cache faults", 0);
+        let weight = || if random.chance(500) { 0 } else { 2 << random.below(3) };
+        Self { lose_cache: weight(), release_cache: weight(), cache_mode: weight(), ..self }
     }
 
     /// With those faults alone beside which copies may move while something is damaged.
@@ -562,6 +646,7 @@ impl Weights {
             unreadable: 8,
             retire: 16,
             scrub: 16,
+            cache_mode: self.cache_mode,
             state_outage: self.state_outage,
             clock: self.clock,
             hand_over: self.hand_over,

@@ -119,6 +119,27 @@ fn servers_have_labels_in_some_runs() {
     assert!(shapes().all(|(_, shape)| shape.domains.is_some() || shape.weights.label == 0));
 }
 
+/// Two worlds of five have cache drives, with room for the journals behind them, and things happen to these.
+#[test]
+fn drives_are_cached_in_some_runs() {
+    let cached: Vec<Shape> = shapes().map(|(_, shape)| shape).filter(|shape| shape.cache.is_some()).collect();
+    assert!((700..900).contains(&cached.len()), "{}", cached.len());
+    for weight in
+        [|of: &Weights| of.lose_cache, |of: &Weights| of.release_cache, |of: &Weights| of.cache_mode]
+    {
+        let with = cached.iter().filter(|shape| weight(&shape.weights) > 0).count();
+        assert!((300..500).contains(&with), "{with}");
+        assert!(shapes().all(|(_, shape)| shape.cache.is_some() || weight(&shape.weights) == 0));
+    }
+    let of_cache =
+        |shape: &Shape| shape.cache.map(|cache| (cache.size_bytes, cache.drives)).unwrap_or_default();
+    for shape in &cached {
+        let (size_bytes, caches) = of_cache(shape);
+        let behind = shape.drives.iter().map(|drives| u64::from(drives.div_ceil(caches))).max().unwrap();
+        assert!(size_bytes > behind * JOURNAL_BYTES, "{shape:?}");
+    }
+}
+
 /// Every kind of fault but the crash is left out of about half of the runs.
 #[test]
 fn kinds_of_faults_are_left_out_of_some_runs() {
@@ -153,6 +174,9 @@ fn all(weights: &Weights) -> Vec<u32> {
         lose_drives,
         older_state,
         hand_over,
+        lose_cache: _,
+        release_cache: _,
+        cache_mode: _,
         retire,
         grow,
         label: _,

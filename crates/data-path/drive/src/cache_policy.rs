@@ -6,6 +6,7 @@
 use std::cell::Cell;
 
 use spandrel_shared::CacheMode;
+use spandrel_shared::witness::{self, Rare};
 
 /// Longer writes go past the cache, in blocks: 256 KiB. Capacity drives are good at those.
 const CACHED_WRITE_BLOCKS_MAX: u32 = 64;
@@ -79,6 +80,9 @@ impl CachePolicy {
         let debt = self.spill_debt.get() + over * 1000 / (1000 - SPILL_FROM_PER_MILLE);
         let spills = debt >= 1000;
         self.spill_debt.set(if over == 0 { 0 } else { debt - if spills { 1000 } else { 0 } });
+        if spills {
+            witness::reached(Rare::WritePastFullCache);
+        }
         !spills
     }
 

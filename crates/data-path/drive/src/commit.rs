@@ -28,6 +28,7 @@ use futures_util::future::join_all;
 use spandrel_platform::sync::{OneshotReceiver, OneshotSender, Queue, oneshot};
 use spandrel_platform::{Buffer, DriveError, DriveErrorKind, DriveOperation, Platform};
 use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, CopyId, Epoch, PAGE_BLOCKS, Version};
 
 use crate::allocator::Run;
@@ -107,8 +108,11 @@ impl MovedRun {
     fn still_there(&self, state: &State) -> (Vec<Record>, Vec<Run>) {
         let slab = state.slabs.get(self.slab_slot).filter(|slab| slab.copy == self.copy);
         let is_there = |(block, former): (u32, &Mapping)| {
-            slab.is_some_and(|slab| slab.mapping(block) == *former)
-                || canary::is_planted(Bug::DestageOverNewer)
+            let is_same = slab.is_some_and(|slab| slab.mapping(block) == *former);
+            if !is_same {
+                witness::reached(Rare::DestageMetNewer);
+            }
+            is_same || canary::is_planted(Bug::DestageOverNewer)
         };
         let there: Vec<bool> = (self.first..).zip(&self.former).map(is_there).collect();
         let (mut records, mut unneeded, mut done) = (Vec::new(), Vec::new(), 0);

@@ -12,6 +12,7 @@ use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::BLOCK_BYTES;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::checksum::BlockChecksum;
+use spandrel_shared::witness::{self, Rare};
 
 use crate::allocator::Run;
 use crate::drive_check::read_place;
@@ -236,6 +237,7 @@ impl<P: Platform> Inner<P> {
         if let Some(place) = piece.place {
             let data = self.read_blocks(place, stretch.count).await;
             if let Some(data) = data.filter(|data| stretch.matches(data, checksum)) {
+                witness::reached(Rare::ReadFromCache);
                 self.count_reads(stretch.count, true);
                 parts.extend(stretch.data_part(&data, 0, stretch.count));
                 return Ok(());

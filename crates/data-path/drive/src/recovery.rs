@@ -240,6 +240,9 @@ impl<P: Platform> DriveStore<P> {
         }
         if stand.moves {
             recovery.leave_area()?;
+            if stand.next.is_some() {
+                witness::reached(Rare::DriveBound);
+            }
             recovery.stand_on(&drive, stand.next)?;
             replay.move_journal();
         }
@@ -595,6 +598,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
             "the cache drive that the drive was bound to is {}: what it held is missing",
             if is_lost { "lost" } else { "an image of another time" }
         );
+        witness::reached(if is_lost { Rare::CacheLost } else { Rare::CacheOfAnotherTime });
         self.report.area_lost = true;
         let slabs = self.state.slabs.iter_mut().filter(|_| is_lost);
         for (_, slab) in slabs {

@@ -7,54 +7,62 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_inspect::{Inspection, LiveBlock};
-use spandrel_platform_simulated::{Random, SimulatedDrive};
+use spandrel_platform_simulated::Random;
 use spandrel_shared::{BLOCK_BYTES, DriveId, VolumeId};
 use spandrel_volume::ScrubReport;
+
+use crate::inspection::Media;
 
 /// Of so many blocks that were written last, some are damaged, and others show that the writes came later.
 const NEWEST_BLOCKS: usize = 16;
 
 /// Flips a bit in some live blocks of a volume on a drive. Returns how many blocks.
 pub fn flip_live_blocks(
-    drive: &SimulatedDrive,
+    media: Media<'_>,
     inspection: &Inspection,
     volume: VolumeId,
     blocks_max: usize,
     random: &Random,
 ) -> u64 {
     let live: Vec<&LiveBlock> = inspection.blocks.iter().filter(|block| block.volume == volume).collect();
-    flip_some(drive, &live, blocks_max, random)
+    flip_some(media, inspection, &live, blocks_max, random)
 }
 
 /// Flips a bit in some of the live blocks of a volume that clients have written last. Those of the journal's
 /// last group are left alone: a damaged one looks as if the power had gone before it was written.
 /// Returns how many blocks.
 pub fn flip_newest_blocks(
-    drive: &SimulatedDrive,
+    media: Media<'_>,
     inspection: &Inspection,
     volume: VolumeId,
     random: &Random,
 ) -> u64 {
-    let image = drive.snapshot();
+    let images = media.snapshot();
     let of_volume = inspection.blocks.iter().filter(|block| block.volume == volume && !block.in_last_group);
     let mut live: Vec<&LiveBlock> = of_volume.collect();
     // Every sector begins with the number of the write that it is of.
     live.sort_by_cached_key(|block| {
-        let start = image.read_vec(block.offset_bytes, 8);
+        let start = images.read(inspection, block.offset_bytes, 8);
         Reverse(u64::from_le_bytes(std::array::from_fn(|index| start[index])))
     });
     live.truncate(NEWEST_BLOCKS);
-    flip_some(drive, &live, NEWEST_BLOCKS / 2, random)
+    flip_some(media, inspection, &live, NEWEST_BLOCKS / 2, random)
 }
 
-fn flip_some(drive: &SimulatedDrive, live: &[&LiveBlock], blocks_max: usize, random: &Random) -> u64 {
+fn flip_some(
+    media: Media<'_>,
+    inspection: &Inspection,
+    live: &[&LiveBlock],
+    blocks_max: usize,
+    random: &Random,
+) -> u64 {
     if live.is_empty() {
         return 0;
     }
     let chosen: BTreeSet<u64> =
         (0..blocks_max).map(|_| live[random.index(live.len())].offset_bytes).collect();
     for offset in &chosen {
-        drive.flip_random_bit(*offset..offset + BLOCK_BYTES as u64);
+        media.flip(inspection, *offset, BLOCK_BYTES as u64);
     }
     chosen.len() as u64
 }

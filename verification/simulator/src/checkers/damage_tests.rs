@@ -1,4 +1,4 @@
-use spandrel_platform_simulated::{SimulatedDriveConfig, World};
+use spandrel_platform_simulated::{SimulatedDrive, SimulatedDriveConfig, World};
 
 use super::*;
 use crate::checkers::testing::{BLOCK, DATA_OFFSET_BYTES, drive_id, inspection, live_block, volume_id};
@@ -40,6 +40,10 @@ fn what_was_healed_before_need_not_be_found_but_no_copies_may_differ() {
     }
 }
 
+fn alone(drive: &SimulatedDrive) -> Media<'_> {
+    Media { drive, caches: &[] }
+}
+
 fn drive(world: &World) -> SimulatedDrive {
     let config =
         SimulatedDriveConfig { size_bytes: 2 * DATA_OFFSET_BYTES, ..SimulatedDriveConfig::default() };
@@ -60,7 +64,7 @@ fn bits_flip_in_what_was_written_last_but_for_the_last_group() {
     inspection.blocks[29].in_last_group = true;
     for seed in 0..20 {
         drive.restore(image.clone());
-        let flipped = flip_newest_blocks(&drive, &inspection, volume_id(), &Random::new(seed));
+        let flipped = flip_newest_blocks(alone(&drive), &inspection, volume_id(), &Random::new(seed));
         let after = drive.snapshot();
         let differs = |block: &&LiveBlock| {
             image.read_vec(block.offset_bytes, BLOCK as usize)
@@ -81,7 +85,7 @@ fn bits_flip_in_live_blocks_of_the_volume_alone() {
     inspection.blocks = (0..20).map(|place| live_block(0, place, u64::from(place) * 3)).collect();
     inspection.blocks[4].volume = VolumeId::from_random(8, 8);
     let before = drive.snapshot();
-    let flipped = flip_live_blocks(&drive, &inspection, volume_id(), 8, &Random::new(5));
+    let flipped = flip_live_blocks(alone(&drive), &inspection, volume_id(), 8, &Random::new(5));
     let after = drive.snapshot();
     let differ =
         |offset: &u64| before.read_vec(*offset, BLOCK as usize) != after.read_vec(*offset, BLOCK as usize);
@@ -92,6 +96,6 @@ fn bits_flip_in_live_blocks_of_the_volume_alone() {
         inspection.blocks.iter().any(|block| block.volume == volume_id() && block.offset_bytes == *offset)
     };
     assert!(changed.iter().all(own));
-    let none = flip_live_blocks(&drive, &inspection, VolumeId::from_random(7, 7), 8, &Random::new(5));
+    let none = flip_live_blocks(alone(&drive), &inspection, VolumeId::from_random(7, 7), 8, &Random::new(5));
     assert_eq!(none, 0, "a volume without blocks there");
 }

@@ -9,14 +9,19 @@
 
 use std::collections::BTreeMap;
 
-use spandrel_drive::{AttachError, AttachReport, DriveStore, ListedWrite, PageDescription, SlabDescription};
+use spandrel_drive::{
+    AttachError, AttachReport, CacheChoice, CacheDrive, DriveStore, ListedWrite, PageDescription,
+    SlabDescription,
+};
 use spandrel_inspect::DamageKind;
 use spandrel_platform::Platform;
-use spandrel_platform_simulated::{DriveImage, Host, SimulatedDriveConfig, SimulatedPlatform, World};
+use spandrel_platform_simulated::{
+    DriveImage, Host, OpenDrive, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World,
+};
 use spandrel_shared::{Epoch, Version, VolumeId, witness};
 
-use crate::checkers::structure;
-use crate::inspection::{inspect_drive, inspect_image};
+use crate::checkers::structure::{self, Used};
+use crate::inspection::{Images, Media, inspect};
 
 type Store = DriveStore<SimulatedPlatform>;
 
@@ -28,29 +33,26 @@ const PROCESS: &str = "recovery";
 /// # Errors
 ///
 /// What is not consistent, or has changed by being attached again.
-pub fn check(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Result<(), String> {
-    witness::aside(|| check_in_own_world(name, config, image))
+pub fn check(name: &str, config: SimulatedDriveConfig, images: &Images) -> Result<(), String> {
+    witness::aside(|| check_in_own_world(name, config, images))
 }
 
-fn check_in_own_world(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Result<(), String> {
-    let world = World::new(0);
-    let host = world.add_host("recovery");
-    let drive = world.add_drive_from_image(name, config, image.clone());
-    let (first, found) = match attach(&world, &host, name, 0) {
+fn check_in_own_world(name: &str, config: SimulatedDriveConfig, images: &Images) -> Result<(), String> {
+    let bench = Bench::new(name, config, images);
+    let (first, found) = match bench.attach(0) {
         Ok(attached) => attached,
-        Err(error) => return judge_refusal(name, image, &error),
+        Err(error) => return judge_refusal(name, images, &error),
     };
     let was_damaged = found.structures_damaged > 0;
-    let inspection = inspect_drive(&drive)?;
+    let inspection = Media { drive: &bench.drive, caches: &bench.caches }.inspect()?;
     if let Some(damage) = inspection.damage.iter().find(|damage| damage.kind == DamageKind::Contradiction) {
         return Err(format!("{name}: after a recovery: {}", damage.detail));
     }
     structure::check_owners(&inspection)?;
-    structure::check_used(&inspection, u64::from(first.used_blocks()))?;
+    structure::check_used(&inspection, used(&first))?;
     let before = facts(&first);
-    world.process(PROCESS).crash();
-    let (second, found) =
-        attach(&world, &host, name, 0).map_err(|error| format!("{name}: once more: {error}"))?;
+    bench.world.process(PROCESS).crash();
+    let (second, found) = bench.attach(0).map_err(|error| format!("{name}: once more: {error}"))?;
     if found.structures_damaged > 0 {
         return Err(format!("{name}: damaged for a second recovery, was damaged before: {was_damaged}"));
     }
@@ -61,39 +63,101 @@ fn check_in_own_world(name: &str, config: SimulatedDriveConfig, image: &DriveIma
     }
 }
 
-/// How often a drive had been attached when it looked like `image`, as an attach would find; none if it cannot be
+/// How often a drive had been attached when it looked like this, as an attach would find; none if it cannot be
 /// attached. Its newest root does not say that: what an attach writes first are groups of its journal.
-pub fn attach_number(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Option<u64> {
-    let world = World::new(0);
-    let host = world.add_host("recovery");
-    let _drive = world.add_drive_from_image(name, config, image.clone());
-    match witness::aside(|| attach(&world, &host, name, u64::MAX)) {
+pub fn attach_number(name: &str, config: SimulatedDriveConfig, images: &Images) -> Option<u64> {
+    let bench = Bench::new(name, config, images);
+    match witness::aside(|| bench.attach(u64::MAX)) {
         Ok((store, _)) => Some(store.attach_number() - 1),
         Err(AttachError::Old { found, .. }) => Some(found),
         Err(_) => None,
     }
 }
 
-/// Starts a new process, which attaches the drive.
-fn attach(
-    world: &World,
-    host: &Host,
-    name: &str,
-    attach_number_known: u64,
-) -> Result<(Store, AttachReport), AttachError> {
-    let process = world.start_process_on(host, PROCESS);
+/// The same of a cache drive.
+pub fn cache_attach_number(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Option<u64> {
+    let bench = Bench::new(name, config, &Images::alone(image.clone()));
+    let process = bench.world.start_process_on(&bench.host, PROCESS);
     let (platform, name) = (process.platform(), name.to_owned());
     let attaching = async move {
         let drive = platform.open_drive(&name).await.map_err(AttachError::Drive)?;
-        DriveStore::attach(&platform, drive, attach_number_known).await
+        CacheDrive::attach(&platform, drive, u64::MAX).await
     };
-    process.block_on(attaching).expect("an attach comes to its end")
+    match process.block_on(attaching).expect("an attach comes to its end") {
+        Ok(cache) => Some(cache.attach_number() - 1),
+        Err(AttachError::Old { found, .. }) => Some(found),
+        Err(_) => None,
+    }
+}
+
+/// A small world with one server.
+struct Bench {
+    world: World,
+    host: Host,
+    drive: SimulatedDrive,
+    caches: Vec<SimulatedDrive>,
+}
+
+impl Bench {
+    fn new(name: &str, config: SimulatedDriveConfig, images: &Images) -> Self {
+        let world = World::new(0);
+        let host = world.add_host("recovery");
+        let add = |name: &str, image: &DriveImage| {
+            let config = SimulatedDriveConfig { size_bytes: image.size_bytes(), ..config };
+            world.add_drive_from_image(name, config, image.clone())
+        };
+        let drive = add(name, &images.drive);
+        let caches = images.caches.iter().zip(1..);
+        let caches = caches.map(|(image, number)| add(&format!("cache {number} of {name}"), image));
+        Self { drive, caches: caches.collect(), host, world }
+    }
+
+    /// Starts a new process, which attaches the drive.
+    fn attach(&self, attach_number_known: u64) -> Result<(Store, AttachReport), AttachError> {
+        let process = self.world.start_process_on(&self.host, PROCESS);
+        let (platform, name) = (process.platform(), self.drive.name().to_owned());
+        let caches: Vec<String> = self.caches.iter().map(|cache| cache.name().to_owned()).collect();
+        let attaching = async move {
+            let drive = platform.open_drive(&name).await.map_err(AttachError::Drive)?;
+            let choice = choose(&platform, &drive, &caches).await?;
+            DriveStore::attach_with(&platform, drive, attach_number_known, choice).await
+        };
+        process.block_on(attaching).expect("an attach comes to its end")
+    }
+}
+
+/// The area that a drive is bound to, if one of the cache drives has it.
+async fn choose(
+    platform: &SimulatedPlatform,
+    drive: &OpenDrive,
+    caches: &[String],
+) -> Result<CacheChoice<OpenDrive>, AttachError> {
+    let identity = DriveStore::<SimulatedPlatform>::identify(platform, drive).await?;
+    let Ok(Some(binding)) = identity.binding else { return Ok(CacheChoice::None) };
+    for name in caches {
+        let cache = platform.open_drive(name).await.map_err(AttachError::Drive)?;
+        let Ok(cache) = CacheDrive::attach(platform, cache, 0).await else { continue };
+        let area = cache.area(identity.superblock.drive);
+        if let Some(area) = area.filter(|area| area.binding() == binding) {
+            return Ok(CacheChoice::Bound(area));
+        }
+    }
+    Ok(CacheChoice::None)
 }
 
 /// Only a drive that is damaged may be refused, or one that was not formatted to its end.
-fn judge_refusal(name: &str, image: &DriveImage, error: &AttachError) -> Result<(), String> {
-    let is_damaged = inspect_image(name, image).map_or(true, |inspection| inspection.is_damaged());
+fn judge_refusal(name: &str, images: &Images, error: &AttachError) -> Result<(), String> {
+    let is_damaged = inspect(name, images).map_or(true, |inspection| inspection.is_damaged());
     if is_damaged { Ok(()) } else { Err(format!("{name} is not damaged, and not recovered: {error}")) }
+}
+
+fn used(store: &Store) -> Used {
+    let area = store.cache_use();
+    Used {
+        on_drive: store.used_blocks().into(),
+        in_area: (area.blocks_total - area.blocks_free).into(),
+        dirty: area.blocks_dirty.into(),
+    }
 }
 
 /// What a store knows of a slab copy.

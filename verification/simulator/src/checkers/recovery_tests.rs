@@ -4,6 +4,7 @@ use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{BLOCK_BYTES, ClusterId, CopyId, DriveId, NodeId, SlabGeometry, SlabIndex};
 
 use super::*;
+use crate::inspection::inspect_alone;
 
 const NAME: &str = "drive";
 
@@ -46,7 +47,7 @@ fn used_drive() -> DriveImage {
 /// The same with a damaged group of the journal, which the one behind it shows.
 fn drive_with_damaged_journal() -> DriveImage {
     let mut image = used_drive();
-    let inspection = inspect_image(NAME, &image).expect("it is a drive");
+    let inspection = inspect_alone(NAME, &image).expect("it is a drive");
     let groups = inspection.structures.iter().filter(|found| found.kind == DamageKind::JournalGroup);
     let mut groups: Vec<(Option<u64>, u64)> =
         groups.map(|group| (group.sequence, group.offset_bytes)).collect();
@@ -57,12 +58,12 @@ fn drive_with_damaged_journal() -> DriveImage {
 
 #[test]
 fn a_drive_that_a_crash_has_left_passes() {
-    assert_eq!(check(NAME, config(), &used_drive()), Ok(()));
+    assert_eq!(check(NAME, config(), &Images::alone(used_drive())), Ok(()));
 }
 
 #[test]
 fn what_is_damaged_stays_known() {
-    let image = drive_with_damaged_journal();
+    let image = Images::alone(drive_with_damaged_journal());
     assert_eq!(check(NAME, config(), &image), Ok(()));
     canary::plant(Some(Bug::ForgetUnproven));
     let found = check(NAME, config(), &image);
@@ -73,11 +74,12 @@ fn what_is_damaged_stays_known() {
 
 #[test]
 fn only_drives_that_are_damaged_or_empty_may_be_refused() {
-    assert_eq!(check(NAME, config(), &DriveImage::new(24 << 20)), Ok(()));
+    assert_eq!(check(NAME, config(), &Images::alone(DriveImage::new(24 << 20))), Ok(()));
     let mut damaged = used_drive();
-    let inspection = inspect_image(NAME, &damaged).expect("it is a drive");
+    let inspection = inspect_alone(NAME, &damaged).expect("it is a drive");
     inspection.superblock_copies.iter().for_each(|copy| damaged.flip_bit(copy.offset_bytes + 30, 1));
-    assert_eq!(check(NAME, config(), &damaged), Ok(()));
-    let refused = judge_refusal(NAME, &used_drive(), &AttachError::Damaged("it is not".to_owned()));
+    assert_eq!(check(NAME, config(), &Images::alone(damaged)), Ok(()));
+    let refused =
+        judge_refusal(NAME, &Images::alone(used_drive()), &AttachError::Damaged("it is not".to_owned()));
     assert!(refused.is_err());
 }

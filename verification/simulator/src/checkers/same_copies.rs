@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 
 use spandrel_cluster::VolumeMembership;
 use spandrel_inspect::Inspection;
-use spandrel_platform_simulated::DriveImage;
-use spandrel_shared::{BLOCK_BYTES, DriveId, SlabIndex};
+use spandrel_shared::{DriveId, SlabIndex};
+
+use crate::inspection::Images;
 
 /// A drive's bytes and what the offline reader found in them.
 pub struct InspectedDrive {
     /// The bytes.
-    pub image: DriveImage,
+    pub images: Images,
     /// What was found.
     pub inspection: Inspection,
 }
@@ -60,7 +61,7 @@ fn content(
     let own = |block: &&spandrel_inspect::LiveBlock| block.volume == volume.volume && block.slab == slab;
     let blocks = inspected.inspection.blocks.iter().filter(own);
     let read = |block: &spandrel_inspect::LiveBlock| {
-        (block.block, inspected.image.read_vec(block.offset_bytes, BLOCK_BYTES))
+        (block.block, inspected.images.block(&inspected.inspection, block.offset_bytes))
     };
     Ok(blocks.map(read).filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0)).collect())
 }

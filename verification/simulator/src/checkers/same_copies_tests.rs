@@ -1,3 +1,5 @@
+use spandrel_platform_simulated::DriveImage;
+
 use super::*;
 use crate::checkers::testing::{
     BLOCK, DATA_OFFSET_BYTES, copy_report, drive_id, inspection, live_block, marked, volume,
@@ -14,7 +16,7 @@ fn drive(node: usize, blocks: &[(u32, u8)]) -> (DriveId, InspectedDrive) {
         image.write(DATA_OFFSET_BYTES + place * BLOCK, &[*byte; BLOCK as usize]);
         inspection.blocks.push(live_block(0, *block, place));
     }
-    (drive_id(node), InspectedDrive { image, inspection })
+    (drive_id(node), InspectedDrive { images: Images::alone(image), inspection })
 }
 
 #[test]
@@ -40,7 +42,7 @@ fn other_bytes_are_found() {
 fn a_single_bit_is_found() {
     let mut drives = BTreeMap::from([drive(0, &[(3, 7)]), drive(1, &[(3, 7)])]);
     let (place, other) = (DATA_OFFSET_BYTES + BLOCK, drives.get_mut(&drive_id(1)).unwrap());
-    other.image.flip_bit(place + 4095, 7);
+    other.images.drive.flip_bit(place + 4095, 7);
     assert!(check(&volume(&[&[0, 1]]), &drives).is_err());
 }
 

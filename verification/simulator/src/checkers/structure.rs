@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use spandrel_inspect::{DamageKind, Inspection, Structure};
+use spandrel_inspect::{DamageKind, Inspection, LiveBlock, Place, Structure};
 use spandrel_shared::BLOCK_BYTES;
 
 /// Looks at a drive of which nothing is expected to be damaged.
@@ -41,18 +41,36 @@ pub fn check_owners(inspection: &Inspection) -> Result<(), String> {
     Ok(())
 }
 
+/// What a store counts as used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Blocks of the drive itself.
+    pub on_drive: u64,
+    /// Blocks of its area on a cache drive.
+    pub in_area: u64,
+    /// Those of the area that count as holding what the drive does not.
+    pub dirty: u64,
+}
+
 /// Compares the blocks that a store counts as used with those that something live names: data and map pages.
 /// The store must be idle.
 ///
 /// # Errors
 ///
 /// How many are leaked, or used although they count as free.
-pub fn check_used(inspection: &Inspection, blocks_used: u64) -> Result<(), String> {
-    let named = (map_pages(inspection).count() + inspection.blocks.len()) as u64;
-    if blocks_used == named {
-        return Ok(());
-    }
-    Err(format!("{}: {blocks_used} blocks count as used, and {named} are named", inspection.path.display()))
+pub fn check_used(inspection: &Inspection, used: Used) -> Result<(), String> {
+    let is_in_area = |block: &&LiveBlock| matches!(inspection.place_of(block.offset_bytes), Place::Cache(_));
+    let in_area = inspection.blocks.iter().filter(is_in_area).count() as u64;
+    let on_drive = (map_pages(inspection).count() + inspection.blocks.len()) as u64 - in_area;
+    let counts = [
+        ("of the drive count as used", used.on_drive, on_drive),
+        ("of its area count as used", used.in_area, in_area),
+        ("count as dirty", used.dirty, in_area),
+    ];
+    let wrong = counts.into_iter().find(|(_, counted, named)| counted != named);
+    wrong.map_or(Ok(()), |(what, counted, named)| {
+        Err(format!("{}: {counted} blocks {what}, and {named} are named", inspection.path.display()))
+    })
 }
 
 /// The structures that stand among the data.

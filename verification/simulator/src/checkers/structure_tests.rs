@@ -1,3 +1,6 @@
+use spandrel_inspect::{CacheReport, CacheState};
+use spandrel_shared::DriveId;
+
 use super::*;
 use crate::checkers::testing::{BLOCK, DATA_OFFSET_BYTES, damage, inspection, live_block, map_page};
 
@@ -9,6 +12,36 @@ fn drive() -> Inspection {
     drive
 }
 
+fn on_drive(blocks: u64) -> Used {
+    Used { on_drive: blocks, ..Used::default() }
+}
+
+/// The same drive, of which one block stands in its area on a cache drive.
+fn bound_drive() -> Inspection {
+    let mut drive = drive();
+    let chunk_bytes = 64 * BLOCK;
+    drive.cache = Some(CacheReport {
+        cache: DriveId::from_random(5, 5),
+        number: 1,
+        state: CacheState::Present,
+        offset_bytes: 2 * DATA_OFFSET_BYTES,
+        size_bytes: chunk_bytes,
+        chunk_bytes,
+        chunk_offsets_bytes: vec![DATA_OFFSET_BYTES],
+    });
+    drive.blocks[1].offset_bytes = 2 * DATA_OFFSET_BYTES + 3 * BLOCK;
+    drive
+}
+
+#[test]
+fn blocks_of_an_area_are_counted_for_themselves() {
+    let used = Used { on_drive: 2, in_area: 1, dirty: 1 };
+    assert_eq!(check_used(&bound_drive(), used), Ok(()));
+    for wrong in [Used { on_drive: 3, ..used }, Used { in_area: 2, ..used }, Used { dirty: 0, ..used }] {
+        assert!(check_used(&bound_drive(), wrong).is_err(), "{wrong:?}");
+    }
+}
+
 #[test]
 fn a_drive_that_is_whole_passes() {
     assert_eq!(check(&drive()), Ok(()));
@@ -16,9 +49,12 @@ fn a_drive_that_is_whole_passes() {
 
 #[test]
 fn blocks_that_are_leaked_or_free_by_mistake_are_found() {
-    assert_eq!(check_used(&drive(), 3), Ok(()));
-    assert_eq!(check_used(&drive(), 4), Err("n1: 4 blocks count as used, and 3 are named".to_owned()));
-    assert!(check_used(&drive(), 2).is_err(), "a block that is named may be given out");
+    assert_eq!(check_used(&drive(), on_drive(3)), Ok(()));
+    assert_eq!(
+        check_used(&drive(), on_drive(4)),
+        Err("n1: 4 blocks of the drive count as used, and 3 are named".to_owned())
+    );
+    assert!(check_used(&drive(), on_drive(2)).is_err(), "a block that is named may be given out");
 }
 
 #[test]
@@ -53,5 +89,5 @@ fn the_journal_and_superblocks_own_no_data_blocks() {
     let at_end = DATA_OFFSET_BYTES + 100 * BLOCK;
     drive.structures.push(Structure { kind: DamageKind::Superblock, ..map_page(at_end) });
     assert_eq!(check(&drive), Ok(()));
-    assert_eq!(check_used(&drive, 3), Ok(()));
+    assert_eq!(check_used(&drive, on_drive(3)), Ok(()));
 }

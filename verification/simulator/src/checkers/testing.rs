@@ -100,6 +100,7 @@ pub(crate) fn inspection(node: usize) -> Inspection {
         },
         superblock_copies: Vec::new(),
         root: None,
+        cache: None,
         root_slots: Vec::new(),
         journal: JournalReport::default(),
         volumes: Vec::new(),

@@ -9,6 +9,7 @@
 //!   day. A monotonic clock that leaps without time having passed is a broken machine, and not promised.
 //! - Drives that hang, are slow, fail and come back.
 //! - Drives that are retired and used again: copies move meanwhile. Beside damage only if that shows, see there.
+//! - Cache drives that do any of this, are lost for good, or are taken out; caches that are used otherwise.
 //! - Volumes that grow. The same: their new slabs may come to lie where the damage is.
 //! - *Damage*: flipped bits, unreadable blocks, writes that a drive loses or misdirects, drives that
 //!   are lost or come back as they were before their last attach. Promised as long as each slab keeps one good copy. So
@@ -274,6 +275,11 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         Fault::LoseDrives { node, away_ms } => {
             Effect { damages: Some(node), ..exposes(&[node], false, away_ms) }
         }
+        // Drives go away for a moment whenever they are bound to another cache drive.
+        Fault::LoseCache { place, for_ms, .. } => {
+            Effect { damages: Some(place.node), ..exposes(&[place.node], false, 2 * for_ms) }
+        }
+        Fault::ReleaseCache { place, for_ms } => exposes(&[place.node], false, for_ms),
         // What has begun to move until then goes on for a while.
         Fault::Retire { for_ms, .. } => Effect { moves: true, lasts_ms: for_ms, ..Effect::default() },
         Fault::Grow { .. } => Effect { moves: true, lasts_ms: GROWTH_MS, ..Effect::default() },
@@ -288,6 +294,7 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         | Fault::ClockDrift { .. }
         // Where copies move by themselves, they do at any time.
         | Fault::Label { .. }
+        | Fault::CacheMode { .. }
         | Fault::Scrub { .. }
         | Fault::HandOver { .. } => Effect::default(),
     }

@@ -17,7 +17,7 @@ use spandrel_shared::{BLOCK_BYTES, DriveId};
 
 use super::{DriveFailure, DrivePlace, Fault};
 use crate::checkers::recovery;
-use crate::inspection::{inspect_drive, inspect_image};
+use crate::inspection::{Images, Media, cache_id, inspect, inspect_alone};
 use crate::nodes::NodesWorld;
 
 /// Images of each drive, and of the cluster's state, that are kept.
@@ -58,6 +58,12 @@ pub enum Undo {
     TrueImage(DrivePlace, Box<DriveImage>),
     /// A drive that was retired is used again.
     Reinstate(DriveId),
+    /// A cache drive that is lost is taken out of the cluster.
+    ForgetCache(DriveId),
+    /// A cache drive is exchanged for a blank one if its node has let go of it.
+    TakeReleased(DrivePlace),
+    /// A blank drive takes the place of a cache drive, and its node is restarted.
+    BlankCache(DrivePlace),
 }
 
 /// Faults are done here, and what undoes them is kept until its time has come.
@@ -104,7 +110,7 @@ impl Injector {
     /// The drives as they are now may come back later.
     pub fn remember_drives(&mut self, nodes: &NodesWorld) {
         for node in 0..nodes.count() {
-            for (drive, simulated) in nodes.drives(node).iter().enumerate() {
+            for (drive, simulated) in nodes.all_drives(node).enumerate() {
                 let images = self.images.entry(DrivePlace { node, drive }).or_default();
                 images.push_back(simulated.snapshot());
                 if images.len() > IMAGES_MAX {
@@ -152,7 +158,7 @@ impl Injector {
         };
         let known = |(drive, simulated): (usize, &SimulatedDrive)| {
             let durable = simulated.crash_image(&mut |_, _| false);
-            let inspection = inspect_image(simulated.name(), &durable).ok()?;
+            let inspection = inspect_alone(simulated.name(), &durable).ok()?;
             works(DrivePlace { node, drive }).then_some(StateStamp(inspection.root?.state_revision))
         };
         nodes.drives(node).iter().enumerate().filter_map(known).max()
@@ -202,7 +208,7 @@ impl Injector {
         nodes.state.set_faults(StateFaults::default());
         for node in 0..nodes.count() {
             nodes.state.set_cut_off(node as u64, false);
-            nodes.drives(node).iter().for_each(SimulatedDrive::clear_faults);
+            nodes.all_drives(node).for_each(SimulatedDrive::clear_faults);
             match nodes.process(node) {
                 Some(process) => process.resume(),
                 None => nodes.start(node),
@@ -251,16 +257,23 @@ impl Injector {
             }
             Fault::LoseDrives { node, away_ms } => {
                 nodes.stop(node, true);
-                for drive in nodes.drives(node) {
+                for drive in nodes.all_drives(node) {
                     drive.restore(DriveImage::new(drive.geometry().size_bytes));
                 }
                 self.later(now_ms + away_ms, Undo::Start(node));
+            }
+            Fault::LoseCache { place, power_cut, for_ms } => {
+                return self.lose_cache(nodes, place, power_cut, now_ms, for_ms);
+            }
+            Fault::ReleaseCache { place, for_ms } => {
+                return self.release_cache(nodes, place, now_ms + for_ms);
             }
             // They take longer than a moment: the run itself does them.
             Fault::Scrub { .. }
             | Fault::HandOver { .. }
             | Fault::Grow { .. }
             | Fault::Label { .. }
+            | Fault::CacheMode { .. }
             | Fault::OlderState { .. }
             | Fault::Retire { .. } => {}
             _ => return self.disturb_drive(nodes, fault, newest_value, now_ms),
@@ -388,15 +401,9 @@ impl Injector {
         if self.undos.values().any(is_away) {
             return false;
         }
-        let drive = &nodes.drives(place.node)[place.drive];
-        let Some(known) = attach_number_known(nodes, drive) else { return false };
-        let geometry = drive.geometry();
-        let config = SimulatedDriveConfig {
-            size_bytes: geometry.size_bytes,
-            sector_bytes: geometry.sector_bytes,
-            ..SimulatedDriveConfig::default()
-        };
-        let number = |image: &DriveImage| recovery::attach_number(drive.name(), config, image);
+        let drive = nodes.drive_at(place);
+        let Some(known) = attach_number_known(nodes, place) else { return false };
+        let number = |image: &DriveImage| attach_number_of(nodes, place, image);
         let images = self.images.get(&place).into_iter().flatten();
         let old: Vec<_> = images.filter(|image| number(image).is_some_and(|number| number < known)).collect();
         let Some(old) = old.get(self.random.index(old.len())).map(|old| (*old).clone()) else { return false };
@@ -414,8 +421,48 @@ impl Injector {
         true
     }
 
+    /// Whether a cache drive is about to be exchanged, or another image stands in its place.
+    fn is_exchanged(&self, place: DrivePlace) -> bool {
+        self.undos.values().any(
+            |undo| matches!(undo, Undo::BlankCache(other) | Undo::TakeReleased(other) | Undo::TrueImage(other, _) if *other == place),
+        )
+    }
+
+    fn lose_cache(
+        &mut self,
+        nodes: &NodesWorld,
+        place: DrivePlace,
+        power_cut: bool,
+        now_ms: u64,
+        for_ms: u64,
+    ) -> bool {
+        let drive = nodes.drive_at(place);
+        let Some(lost) = cache_id(&drive.durable_image()).filter(|_| !self.is_exchanged(place)) else {
+            return false;
+        };
+        if power_cut {
+            nodes.stop(place.node, true);
+            self.later(now_ms + 1, Undo::Start(place.node));
+        }
+        drive.die();
+        self.later(now_ms + for_ms, Undo::ForgetCache(lost));
+        self.later(now_ms + 2 * for_ms, Undo::BlankCache(place));
+        true
+    }
+
+    /// An operator asks the node to let go of a cache drive. Only if it does, the drive is taken out.
+    fn release_cache(&mut self, nodes: &NodesWorld, place: DrivePlace, until_ms: u64) -> bool {
+        let leaving = cache_id(&nodes.drive_at(place).durable_image());
+        let Some(leaving) = leaving.filter(|_| nodes.is_up(place.node) && !self.is_exchanged(place)) else {
+            return false;
+        };
+        nodes.release_cache(place.node, leaving);
+        self.later(until_ms, Undo::TakeReleased(place));
+        true
+    }
+
     fn disturb_drive(&mut self, nodes: &NodesWorld, fault: &Fault, newest_value: u64, now_ms: u64) -> bool {
-        let drive_at = |place: DrivePlace| &nodes.drives(place.node)[place.drive];
+        let drive_at = |place: DrivePlace| nodes.drive_at(place);
         match *fault {
             Fault::DriveHangs { place, for_ms } => {
                 drive_at(place).fall_silent();
@@ -441,7 +488,7 @@ impl Injector {
                 self.later(now_ms + for_ms, Undo::Restart(place.node));
             }
             Fault::Rot { place, newest_per_mille, others, power_cut } => {
-                let has_rotted = self.rot(drive_at(place), newest_value, newest_per_mille, others);
+                let has_rotted = self.rot(nodes.media(place), newest_value, newest_per_mille, others);
                 if has_rotted && power_cut && nodes.is_started(place.node) {
                     nodes.stop(place.node, true);
                     self.later(now_ms + 1, Undo::Start(place.node));
@@ -459,35 +506,35 @@ impl Injector {
                     false => drive.lose_next_write(..),
                 }
             }
-            Fault::Unreadable { place, blocks } => return self.make_unreadable(drive_at(place), blocks),
+            Fault::Unreadable { place, blocks } => return self.make_unreadable(nodes.media(place), blocks),
             ref other => unreachable!("{other:?} is done elsewhere"),
         }
         true
     }
 
     /// Flips bits in data that was written lately, and in whatever else is live.
-    fn rot(&mut self, drive: &SimulatedDrive, newest_value: u64, per_mille: u32, others: u32) -> bool {
-        let Some(inspection) = inspect_settled(drive) else { return false };
-        let image = drive.snapshot();
+    fn rot(&mut self, media: Media<'_>, newest_value: u64, per_mille: u32, others: u32) -> bool {
+        let Some(inspection) = inspect_settled(media) else { return false };
+        let images = media.snapshot();
         let newest = newest_value.saturating_sub(NEWEST_VALUES)..=u64::MAX;
         let before = self.bits_flipped;
         for block in &inspection.blocks {
-            let start = image.read_vec(block.offset_bytes, 8);
+            let start = images.read(&inspection, block.offset_bytes, 8);
             let value = u64::from_le_bytes(std::array::from_fn(|index| start[index]));
             if newest.contains(&value) && self.random.chance(per_mille) {
-                self.flip(drive, block.offset_bytes, BLOCK_BYTES as u64);
+                self.flip(media, &inspection, block.offset_bytes, BLOCK_BYTES as u64);
             }
         }
         for _ in 0..others {
             if let Some((offset, length)) = self.live_place(&inspection) {
-                self.flip(drive, offset, length);
+                self.flip(media, &inspection, offset, length);
             }
         }
         self.bits_flipped > before
     }
 
-    fn flip(&mut self, drive: &SimulatedDrive, offset: u64, length: u64) {
-        drive.flip_random_bit(offset..offset + length);
+    fn flip(&mut self, media: Media<'_>, inspection: &Inspection, offset: u64, length: u64) {
+        media.flip(inspection, offset, length);
         self.bits_flipped += 1;
     }
 
@@ -503,10 +550,11 @@ impl Injector {
         (!places.is_empty()).then(|| places[self.random.index(places.len())])
     }
 
-    fn make_unreadable(&mut self, drive: &SimulatedDrive, blocks: u32) -> bool {
-        let Some(inspection) = inspect_settled(drive) else { return false };
+    fn make_unreadable(&mut self, media: Media<'_>, blocks: u32) -> bool {
+        let Some(inspection) = inspect_settled(media) else { return false };
         for _ in 0..blocks {
             if let Some((offset, length)) = self.live_place(&inspection) {
+                let (drive, offset) = media.place_of(&inspection, offset);
                 drive.fail_reads(offset..offset + length, Repeat::UntilWritten);
             }
         }
@@ -529,6 +577,21 @@ impl Injector {
             Undo::HealPath(from, to) => {
                 nodes.world.heal_network(SECOND_NETWORK, nodes.host(from), nodes.host(to));
             }
+            Undo::ForgetCache(cache) => nodes.forget_cache(cache),
+            Undo::TakeReleased(place) => {
+                if nodes.is_released(place) {
+                    self.undo(nodes, Undo::BlankCache(place));
+                }
+            }
+            Undo::BlankCache(place) => {
+                nodes.stop(place.node, true);
+                let drive = nodes.drive_at(place);
+                drive.clear_faults();
+                drive.plug_in();
+                drive.revive();
+                drive.restore(DriveImage::new(drive.geometry().size_bytes));
+                nodes.start(place.node);
+            }
             Undo::Reinstate(drive) => nodes.decide_drive(drive, DriveState::Active),
             Undo::Heal(from, to) => nodes.world.heal_one_way(nodes.host(from), nodes.host(to)),
             Undo::BreakAgain(one, other) => {
@@ -542,14 +605,14 @@ impl Injector {
             Undo::StateReachable(node) => nodes.state.set_cut_off(node as u64, false),
             Undo::StateLossless => nodes.state.set_faults(self.usual_state),
             Undo::DriveWorks(place) => {
-                let drive = &nodes.drives(place.node)[place.drive];
+                let drive = nodes.drive_at(place);
                 drive.clear_faults();
                 drive.plug_in();
                 drive.revive();
             }
             Undo::TrueImage(place, truth) => {
                 nodes.stop(place.node, true);
-                nodes.drives(place.node)[place.drive].restore(*truth);
+                nodes.drive_at(place).restore(*truth);
                 nodes.start(place.node);
             }
         }
@@ -557,19 +620,40 @@ impl Injector {
 }
 
 /// How often the cluster's state has seen a drive attached.
-fn attach_number_known(nodes: &NodesWorld, drive: &SimulatedDrive) -> Option<u64> {
-    let id = inspect_image(drive.name(), &drive.durable_image()).ok()?.superblock.drive;
-    let snapshot = nodes.state.inspect(&[Selection::key(&StateKey::Drive(id).key())]);
+fn attach_number_known(nodes: &NodesWorld, place: DrivePlace) -> Option<u64> {
+    let drive = nodes.drive_at(place);
+    let key = match nodes.is_cache(place) {
+        true => StateKey::CacheDrive(cache_id(&drive.durable_image())?),
+        false => StateKey::Drive(inspect_alone(drive.name(), &drive.durable_image()).ok()?.superblock.drive),
+    };
+    let snapshot = nodes.state.inspect(&[Selection::key(&key.key())]);
     let stored: Stored<DriveRecord> = decode(snapshot.entry(0)?).ok()?;
     Some(stored.record.attach_number)
+}
+
+/// How often a drive had been attached when it held `image`; none if it was another one then, or cannot say.
+fn attach_number_of(nodes: &NodesWorld, place: DrivePlace, image: &DriveImage) -> Option<u64> {
+    let drive = nodes.drive_at(place);
+    let geometry = drive.geometry();
+    let config = SimulatedDriveConfig {
+        size_bytes: geometry.size_bytes,
+        sector_bytes: geometry.sector_bytes,
+        ..SimulatedDriveConfig::default()
+    };
+    if nodes.is_cache(place) {
+        let is_same = cache_id(image) == cache_id(&drive.durable_image());
+        return recovery::cache_attach_number(drive.name(), config, image).filter(|_| is_same);
+    }
+    let images = Images { drive: image.clone(), ..nodes.media(place).snapshot() };
+    recovery::attach_number(drive.name(), config, &images)
 }
 
 /// What is live on a drive and will be after a power cut, but for the journal's last group with its data: if
 /// that rots, the drive looks as if the power had gone before it was written. A drive at rest has nothing of
 /// importance in it.
-fn inspect_settled(drive: &SimulatedDrive) -> Option<Inspection> {
-    let mut now = inspect_drive(drive).ok()?;
-    let after_cut = inspect_image(drive.name(), &drive.durable_image()).ok()?;
+fn inspect_settled(media: Media<'_>) -> Option<Inspection> {
+    let mut now = media.inspect().ok()?;
+    let after_cut = inspect(media.name(), &media.durable_images()).ok()?;
     for inspection in [now.clone(), after_cut] {
         let last_group = inspection.structures.iter().filter_map(|structure| structure.sequence).max();
         let structures = inspection.structures.iter();

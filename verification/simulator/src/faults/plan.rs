@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use spandrel_platform_simulated::Random;
-use spandrel_shared::BLOCK_BYTES;
+use spandrel_shared::{BLOCK_BYTES, CacheMode};
 
 use super::{DriveFailure, DrivePlace, Fault};
 use crate::nodes::SLAB_BYTES;
@@ -87,14 +87,14 @@ impl<'a> Draw<'a> {
             (weights.drive_fails, Self::drive_fails),
             (weights.rot, Self::rot),
             (weights.stray_writes, |draw| Fault::StrayWrite {
-                place: draw.place(),
+                place: draw.any_place(),
                 misdirected: draw.random.chance(500),
             }),
             (weights.unreadable, |draw| Fault::Unreadable {
                 place: draw.place(),
                 blocks: draw.between(1, 20) as u32,
             }),
-            (weights.no_room, |draw| Fault::NoRoom { place: draw.place(), for_ms: draw.short_or_long() }),
+            (weights.no_room, |draw| Fault::NoRoom { place: draw.any_place(), for_ms: draw.short_or_long() }),
             (weights.lose_drives, Self::lose_drives),
             (weights.older_state, |draw| Fault::OlderState {
                 in_order: draw.random.chance(700),
@@ -102,6 +102,18 @@ impl<'a> Draw<'a> {
                 for_ms: draw.between(1000, 4000),
             }),
             (weights.scrub, |draw| Fault::Scrub { volume: draw.random.index(draw.shape.volumes.len()) }),
+            (weights.lose_cache, |draw| Fault::LoseCache {
+                place: draw.cache_place(),
+                power_cut: draw.random.chance(500),
+                for_ms: draw.short_or_long(),
+            }),
+            (weights.release_cache, |draw| Fault::ReleaseCache {
+                place: draw.cache_place(),
+                for_ms: draw.between(1000, 20_000),
+            }),
+            (weights.cache_mode, |draw| Fault::CacheMode {
+                mode: CacheMode::ALL[draw.random.index(CacheMode::ALL.len())],
+            }),
             (weights.retire, |draw| Fault::Retire {
                 place: draw.place(),
                 for_ms: draw.between(1000, 20_000),
@@ -149,6 +161,24 @@ impl<'a> Draw<'a> {
     fn place(&self) -> DrivePlace {
         let node = self.node();
         DrivePlace { node, drive: self.random.index(self.shape.drives[node].into()) }
+    }
+
+    /// A drive of either kind.
+    fn any_place(&self) -> DrivePlace {
+        let node = self.node();
+        let drives = usize::from(self.shape.drives[node]) + self.caches();
+        DrivePlace { node, drive: self.random.index(drives) }
+    }
+
+    /// A cache drive. Worlds without them have no weight for what needs one.
+    fn cache_place(&self) -> DrivePlace {
+        let node = self.node();
+        let drive = usize::from(self.shape.drives[node]) + self.random.index(self.caches());
+        DrivePlace { node, drive }
+    }
+
+    fn caches(&self) -> usize {
+        self.shape.cache.map_or(0, |cache| cache.drives.into())
     }
 
     fn stop(&self) -> Fault {
@@ -224,7 +254,7 @@ impl<'a> Draw<'a> {
     }
 
     fn drive_slow(&self) -> Fault {
-        let (place, for_ms) = (self.place(), self.short_or_long());
+        let (place, for_ms) = (self.any_place(), self.short_or_long());
         match self.random.below(4) {
             0 => Fault::DriveHangs { place, for_ms },
             1 => Fault::DriveSlow { place, factor: self.between(2, 300) as u32, for_ms },
@@ -247,7 +277,7 @@ impl<'a> Draw<'a> {
         let failures =
             [DriveFailure::Dies, DriveFailure::Pulled, DriveFailure::WriteErrors, DriveFailure::FlushErrors];
         let failure = failures[self.random.index(failures.len())];
-        Fault::DriveFails { place: self.place(), failure, for_ms: self.short_or_long() }
+        Fault::DriveFails { place: self.any_place(), failure, for_ms: self.short_or_long() }
     }
 
     fn rot(&self) -> Fault {
@@ -269,12 +299,14 @@ impl<'a> Draw<'a> {
             return Fault::LoseDrives { node: self.node(), away_ms: self.short_or_long() };
         }
         match self.random.chance(500) {
-            true => {
-                Fault::OldImage { place: self.place(), for_ms: self.short_or_long(), power_cut_all: false }
-            }
+            true => Fault::OldImage {
+                place: self.any_place(),
+                for_ms: self.short_or_long(),
+                power_cut_all: false,
+            },
             // Long enough for a server that is alone to take the volumes.
             false => Fault::OldImage {
-                place: self.place(),
+                place: self.any_place(),
                 for_ms: self.between(5000, 25_000),
                 power_cut_all: true,
             },

@@ -30,11 +30,14 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         | Fault::Unreadable { place, .. }
         | Fault::NoRoom { place, .. }
         | Fault::Retire { place, .. }
+        | Fault::LoseCache { place, .. }
+        | Fault::ReleaseCache { place, .. }
         | Fault::OldImage { place, .. } => (vec![place.node], Some(place), None),
         Fault::Scrub { volume } | Fault::Grow { volume, .. } => (Vec::new(), None, Some(volume)),
         Fault::HandOver { volume, to } => (vec![to], None, Some(volume)),
         Fault::PowerCutAll { .. }
         | Fault::OlderState { .. }
+        | Fault::CacheMode { .. }
         | Fault::StateOutage { .. }
         | Fault::StateLosses { .. } => (Vec::new(), None, None),
     }
@@ -53,7 +56,8 @@ fn faults_name_what_there_is() {
             assert_eq!(distinct.len(), nodes.len(), "seed {seed}: {fault:?}");
             assert!(nodes.iter().all(|node| *node < shape.nodes()), "seed {seed}: {fault:?}");
             assert!(volume.is_none_or(|volume| volume < shape.volumes.len()), "seed {seed}: {fault:?}");
-            let exists = |place: DrivePlace| place.drive < shape.drives[place.node].into();
+            let caches = shape.cache.map_or(0, |cache| cache.drives);
+            let exists = |place: DrivePlace| place.drive < (shape.drives[place.node] + caches).into();
             assert!(place.is_none_or(exists), "seed {seed}: {fault:?}");
         }
     }
@@ -96,7 +100,7 @@ fn every_kind_is_drawn_and_those_without_weight_are_not() {
         }
         kinds.extend(of_plan);
     }
-    assert_eq!(kinds.len(), 33, "{kinds:?}");
+    assert_eq!(kinds.len(), 36, "{kinds:?}");
 }
 
 #[test]

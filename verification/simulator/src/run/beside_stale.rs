@@ -10,13 +10,12 @@ use std::rc::Rc;
 
 use spandrel_cluster::{Member, VolumeMembership};
 use spandrel_inspect::LiveBlock;
-use spandrel_platform_simulated::DriveImage;
 use spandrel_shared::{BLOCK_BYTES, SlabIndex, VolumeId};
 
 use super::{Finding, Run, finding};
 use crate::clients::{self, ClientVolume};
 use crate::faults::DrivePlace;
-use crate::inspection::inspect_image;
+use crate::inspection::inspect;
 
 /// So many times slower than usual is the drive of the stale copy, so that its resync is not over before
 /// anybody has read.
@@ -140,10 +139,17 @@ impl Run<'_> {
         }
         let block = common[self.random.index(common.len())];
         for (place, blocks) in on_others {
-            let offset = blocks[&block].0;
-            self.nodes.drives(place.node)[place.drive].flip_random_bit(offset..offset + BLOCK_BYTES as u64);
-            self.note_flips(1);
+            self.flip_in(place, blocks[&block].0)?;
         }
+        Ok(())
+    }
+
+    /// A bit flips in a block that an inspection of a drive has named.
+    pub(super) fn flip_in(&mut self, place: DrivePlace, offset_bytes: u64) -> Result<(), Finding> {
+        let media = self.nodes.media(place);
+        let inspection = media.inspect().map_err(finding("inspection"))?;
+        media.flip(&inspection, offset_bytes, BLOCK_BYTES as u64);
+        self.note_flips(1);
         Ok(())
     }
 
@@ -154,13 +160,13 @@ impl Run<'_> {
         place: DrivePlace,
         chosen: &HealthySlab,
     ) -> Result<BTreeMap<u32, (u64, Vec<u8>)>, Finding> {
-        let drive = &self.nodes.drives(place.node)[place.drive];
-        let image: DriveImage = drive.snapshot();
-        let inspection = inspect_image(drive.name(), &image).map_err(finding("inspection"))?;
+        let media = self.nodes.media(place);
+        let images = media.snapshot();
+        let inspection = inspect(media.name(), &images).map_err(finding("inspection"))?;
         let is_chosen = |block: &&LiveBlock| {
             (block.volume, block.slab) == (chosen.volume, chosen.slab) && !block.in_last_group
         };
-        let content = |block: &LiveBlock| image.read_vec(block.offset_bytes, BLOCK_BYTES);
+        let content = |block: &LiveBlock| images.block(&inspection, block.offset_bytes);
         let blocks = inspection.blocks.iter().filter(is_chosen);
         Ok(blocks.map(|block| (block.block, (block.offset_bytes, content(block)))).collect())
     }

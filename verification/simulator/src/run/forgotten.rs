@@ -5,6 +5,7 @@
 //! is tried where nothing else happens: a client changes a block, all servers are stopped in order, by which
 //! their drives record that the write is complete, and one drive comes back as it was before.
 
+use spandrel_platform_simulated::{DriveImage, SimulatedDrive};
 use spandrel_shared::BLOCK_BYTES;
 use spandrel_shared::witness::Rare;
 
@@ -31,14 +32,15 @@ impl Run<'_> {
         })?;
         let Some(chosen) = chosen else { return Ok(()) };
         self.advance(AT_REST_MS)?;
-        let forgetful = self.nodes.drives(chosen.stale.node)[chosen.stale.drive].clone();
-        let before = forgetful.snapshot();
+        // What a drive has written may stand on a cache drive: all of the server forget it together.
+        let forgetful: Vec<SimulatedDrive> = self.nodes.all_drives(chosen.stale.node).cloned().collect();
+        let before: Vec<DriveImage> = forgetful.iter().map(SimulatedDrive::snapshot).collect();
         self.change_once(&chosen)?;
         self.advance(AT_REST_MS)?;
         self.stop_in_order();
         self.was_damaged = true;
         self.nodes.cut_power_of_all();
-        forgetful.restore(before);
+        forgetful.iter().zip(before).for_each(|(drive, image)| drive.restore(image));
         self.count_reached();
         let found = self.reached(Rare::CopyFoundLacking);
         self.await_all_servers()?;

@@ -116,7 +116,7 @@ impl Run<'_> {
     }
 
     fn all_drives(&self) -> impl Iterator<Item = &SimulatedDrive> {
-        (0..self.nodes.count()).flat_map(|node| self.nodes.drives(node))
+        (0..self.nodes.count()).flat_map(|node| self.nodes.all_drives(node))
     }
 
     fn images(&self) -> Vec<DriveImage> {

@@ -17,7 +17,6 @@ use spandrel_shared::{BLOCK_BYTES, DriveId, Version, VolumeId};
 use super::{Finding, Run, finding};
 use crate::checkers::{damage, scrubbed};
 use crate::faults::DrivePlace;
-use crate::inspection::inspect_drive;
 use crate::shape::Shape;
 
 /// Within so many seconds everything is read once.
@@ -81,10 +80,10 @@ impl Run<'_> {
     fn find_rot_by_passes(&mut self, chosen: &ChosenDrive) -> Result<(), Finding> {
         // One pass has told all that was found before.
         let before = self.await_passes(chosen.volume.volume, 1)?;
-        let drive = &self.nodes.drives(chosen.place.node)[chosen.place.drive];
-        let inspection = inspect_drive(drive).map_err(finding("inspection"))?;
+        let media = self.nodes.media(chosen.place);
+        let inspection = media.inspect().map_err(finding("inspection"))?;
         let volume = chosen.volume.volume;
-        let flipped = damage::flip_live_blocks(drive, &inspection, volume, BLOCKS_DAMAGED_MAX, &self.random);
+        let flipped = damage::flip_live_blocks(media, &inspection, volume, BLOCKS_DAMAGED_MAX, &self.random);
         self.note_flips(flipped);
         let after = self.await_passes(volume, PASSES)?;
         scrubbed::check_damage(flipped, &before, &after).map_err(finding("paced scrub"))?;
@@ -94,14 +93,14 @@ impl Run<'_> {
     /// A copy gets other content behind everybody's back, and what it had comes back.
     fn find_difference_by_passes(&mut self, chosen: &ChosenDrive) -> Result<(), Finding> {
         let volume = chosen.volume.volume;
-        let drive = &self.nodes.drives(chosen.place.node)[chosen.place.drive];
-        let inspection = inspect_drive(drive).map_err(finding("inspection"))?;
+        let media = self.nodes.media(chosen.place);
+        let inspection = media.inspect().map_err(finding("inspection"))?;
         let live: Vec<&LiveBlock> = inspection.blocks.iter().filter(|block| block.volume == volume).collect();
         if live.is_empty() {
             return Ok(());
         }
         let block = *live[self.random.index(live.len())];
-        let newest = drive.snapshot().read_vec(block.offset_bytes, BLOCK_BYTES);
+        let newest = media.snapshot().block(&inspection, block.offset_bytes);
         let older: Vec<u8> = newest.iter().map(|byte| byte ^ 0x55).collect();
         for (content, different) in [(older, 1), (newest, 0)] {
             self.has_planted_difference = true;

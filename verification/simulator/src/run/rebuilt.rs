@@ -69,7 +69,7 @@ impl Run<'_> {
         }
         let block = common[self.random.index(common.len())];
         for (place, blocks) in on_all {
-            self.flip_in(place, blocks[&block].0);
+            self.flip_in(place, blocks[&block].0)?;
         }
         Ok(Some(block))
     }
@@ -82,14 +82,9 @@ impl Run<'_> {
         blocks.remove(&lost);
         let offsets: Vec<u64> = blocks.values().map(|(offset, _)| *offset).collect();
         for _ in 0..BLOCKS_DAMAGED_MAX.min(offsets.len()) {
-            self.flip_in(place, offsets[self.random.index(offsets.len())]);
+            self.flip_in(place, offsets[self.random.index(offsets.len())])?;
         }
         Ok(())
-    }
-
-    fn flip_in(&mut self, place: DrivePlace, offset: u64) {
-        self.nodes.drives(place.node)[place.drive].flip_random_bit(offset..offset + BLOCK_BYTES as u64);
-        self.note_flips(1);
     }
 
     /// A block that is damaged on all copies cannot be read.

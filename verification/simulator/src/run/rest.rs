@@ -12,7 +12,7 @@ use crate::checkers::{damage, known_lost, structure};
 use crate::clients;
 use crate::faults::plan::PlannedFault;
 use crate::faults::{DrivePlace, Fault};
-use crate::inspection::{inspect_drive, inspect_image};
+use crate::inspection::inspect;
 
 /// Within so many virtual seconds nothing is left of copies that were moved away.
 const REPLACED_SECONDS_MAX: u32 = 30;
@@ -91,7 +91,7 @@ impl Run<'_> {
     fn replaced_copy(&self) -> Result<Option<String>, Finding> {
         let volumes = self.memberships()?;
         for (place, drive) in self.drives.iter().filter(|(place, _)| !self.lost.contains(place)) {
-            let inspection = inspect_drive(&self.nodes.drives(place.node)[place.drive]);
+            let inspection = self.nodes.media(*place).inspect();
             let inspection = inspection.map_err(finding("inspection"))?;
             for copy in &inspection.copies {
                 let volume = volumes.iter().find(|volume| volume.volume == copy.volume);
@@ -112,7 +112,7 @@ impl Run<'_> {
         let is_damaged = |place: &&DrivePlace| self.atlas.damaged().contains_key(&place.node);
         let mut inspected = BTreeMap::new();
         for place in self.drives.keys().filter(is_damaged).filter(|place| !self.lost.contains(place)) {
-            let inspection = inspect_drive(&self.nodes.drives(place.node)[place.drive]);
+            let inspection = self.nodes.media(*place).inspect();
             inspected.insert(self.drives[place], inspection.map_err(finding("inspection"))?);
         }
         let volumes = self.memberships()?;
@@ -136,9 +136,9 @@ impl Run<'_> {
     /// Bits flip once more, while all is idle and healthy: exactly they are found.
     fn find_new_damage(&mut self, present: &BTreeSet<DriveId>) -> Result<(), Finding> {
         let Some((volume, drive, place)) = self.copy_to_damage(present)? else { return Ok(()) };
-        let simulated = &self.nodes.drives(place.node)[place.drive];
-        let inspection = inspect_drive(simulated).map_err(finding("inspection"))?;
-        let flipped = damage::flip_live_blocks(simulated, &inspection, volume, 8, &self.random);
+        let media = self.nodes.media(place);
+        let inspection = media.inspect().map_err(finding("inspection"))?;
+        let flipped = damage::flip_live_blocks(media, &inspection, volume, 8, &self.random);
         if flipped == 0 {
             return Ok(());
         }
@@ -152,9 +152,9 @@ impl Run<'_> {
     /// them before they are looked for.
     fn find_damage_after_power_cut(&mut self, present: &BTreeSet<DriveId>) -> Result<(), Finding> {
         let Some((volume, drive, place)) = self.copy_to_damage(present)? else { return Ok(()) };
-        let simulated = &self.nodes.drives(place.node)[place.drive];
-        let inspection = inspect_drive(simulated).map_err(finding("inspection"))?;
-        let flipped = damage::flip_newest_blocks(simulated, &inspection, volume, &self.random);
+        let media = self.nodes.media(place);
+        let inspection = media.inspect().map_err(finding("inspection"))?;
+        let flipped = damage::flip_newest_blocks(media, &inspection, volume, &self.random);
         if flipped == 0 {
             return Ok(());
         }
@@ -218,15 +218,15 @@ impl Run<'_> {
             if self.lost.contains(place) {
                 continue;
             }
-            let simulated = &self.nodes.drives(place.node)[place.drive];
-            let image = simulated.snapshot();
-            let inspection = inspect_image(simulated.name(), &image).map_err(finding("inspection"))?;
+            let media = self.nodes.media(*place);
+            let images = media.snapshot();
+            let inspection = inspect(media.name(), &images).map_err(finding("inspection"))?;
             if !self.atlas.damaged().contains_key(&place.node) {
                 structure::check(&inspection).map_err(finding("structure"))?;
             } else if inspection.is_damaged() {
                 continue;
             }
-            inspected.insert(*drive, InspectedDrive { image, inspection });
+            inspected.insert(*drive, InspectedDrive { images, inspection });
         }
         for volume in self.memberships()? {
             same_copies::check(&volume, &inspected).map_err(finding("same copies"))?;

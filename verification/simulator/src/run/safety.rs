@@ -9,7 +9,6 @@ use super::{Finding, Run, RunVolume, finding, judge_difference};
 use crate::checkers::recovery;
 use crate::faults::atlas::Surroundings;
 use crate::faults::{DrivePlace, Fault};
-use crate::inspection::inspect_drive;
 use crate::nodes::node_id;
 
 impl Run<'_> {
@@ -47,6 +46,11 @@ impl Run<'_> {
                 self.nodes.label(node, labels.place());
                 Some(fault.kind())
             }
+            Fault::CacheMode { mode } => {
+                self.nodes
+                    .change_settings(move |set| (set.cache_mode_ssd, set.cache_mode_hdd) = (mode, mode));
+                Some(fault.kind())
+            }
             Fault::Retire { place, for_ms } => {
                 self.injector.retire(&self.nodes, self.drives[&place], now_ms + for_ms);
                 Some(fault.kind())
@@ -61,7 +65,7 @@ impl Run<'_> {
         self.atlas.note(fault, &drives_lost, &surroundings);
         match fault {
             Fault::LoseDrives { .. } => self.lost.extend(taken),
-            Fault::StrayWrite { place, .. } => _ = self.strayed.insert(*place),
+            Fault::StrayWrite { place, .. } => self.strayed.extend(self.drives_behind(*place)),
             Fault::Rot { place, .. } => _ = self.roots_damaged.insert(*place, self.root_generation(*place)),
             Fault::Unreadable { place, .. } => _ = self.unreadable.insert(place.node),
             _ => {}
@@ -78,14 +82,15 @@ impl Run<'_> {
     /// What servers that are down will make of their drives when they come back.
     fn judge_recoveries(&mut self) -> Result<(), Finding> {
         for node in (0..self.nodes.count()).filter(|node| !self.nodes.is_started(*node)) {
-            for drive in self.nodes.drives(node) {
+            for drive in 0..self.nodes.drives(node).len() {
+                let media = self.nodes.media(DrivePlace { node, drive });
                 // What a drive has kept is open until it has power again.
-                let images = match self.nodes.host(node).is_powered() {
-                    true => vec![drive.snapshot()],
-                    false => drive.crash_images(0, 1, &self.recoveries),
+                let possible = match self.nodes.host(node).is_powered() {
+                    true => vec![media.snapshot()],
+                    false => media.crash_images(&self.recoveries),
                 };
-                for image in images {
-                    let checked = recovery::check(drive.name(), self.plan.shape.drive_config(), &image);
+                for images in possible {
+                    let checked = recovery::check(media.name(), self.plan.shape.drive_config(), &images);
                     checked.map_err(finding("recovery"))?;
                 }
             }
@@ -95,19 +100,24 @@ impl Run<'_> {
 
     /// The generation of a drive's root; as high as can be if that cannot be read.
     fn root_generation(&self, place: DrivePlace) -> u64 {
-        let inspection = inspect_drive(&self.nodes.drives(place.node)[place.drive]);
+        let inspection = self.nodes.media(place).inspect();
         inspection.ok().and_then(|inspection| inspection.root).map_or(u64::MAX, |root| root.generation)
     }
 
     /// The drives that a fault takes away.
     fn places_taken(&self, fault: &Fault) -> Vec<DrivePlace> {
         match *fault {
-            Fault::OldImage { place, .. } => vec![place],
+            Fault::OldImage { place, .. } => self.drives_behind(place),
             Fault::LoseDrives { node, .. } => {
                 self.drives.keys().filter(|place| place.node == node).copied().collect()
             }
             _ => Vec::new(),
         }
+    }
+
+    /// The drives that cannot be used without one: itself, or those that are bound to a cache drive.
+    fn drives_behind(&self, place: DrivePlace) -> Vec<DrivePlace> {
+        if self.nodes.is_cache(place) { self.nodes.bound_to(place) } else { vec![place] }
     }
 
     /// Has a volume's owner, if it has one, begin to hand it over.
@@ -177,10 +187,10 @@ impl Run<'_> {
     /// Whether nothing of a drive's damage is left. A journal whose last group is gone looks as if there had
     /// been none; so it counts as whole only when a newer root has made it unimportant.
     fn is_whole(&self, place: DrivePlace) -> bool {
-        let drive = &self.nodes.drives(place.node)[place.drive];
-        let Ok(inspection) = inspect_drive(drive) else { return false };
+        let media = self.nodes.media(place);
+        let Ok(inspection) = media.inspect() else { return false };
         let generation = inspection.root.map_or(0, |root| root.generation);
-        !drive.endangers_content()
+        !media.endangers_content()
             && inspection.damage.is_empty()
             && self.roots_damaged.get(&place).is_none_or(|damaged| generation > *damaged)
     }
