@@ -24,7 +24,7 @@ const SLABS_PER_DRIVE: u64 = 3;
 
 /// What the journal of a drive takes of a cache drive, and what that needs for itself.
 const JOURNAL_BYTES: u64 = 1 << 20;
-const CACHE_TABLES_BYTES: u64 = 512 << 10;
+const CACHE_TABLES_BYTES: u64 = 64 << 10;
 
 /// Operations that are under way on a volume at once, at most: they may all be on one block, and the judge of
 /// histories looks at 128 together.
@@ -231,6 +231,9 @@ pub struct Weights {
     /// Volumes grow.
     #[serde(default)]
     pub grow: u32,
+    /// Cache drives come back as they once were.
+    #[serde(default)]
+    pub old_cache: u32,
     /// Cache drives are lost for good.
     #[serde(default)]
     pub lose_cache: u32,
@@ -427,7 +430,7 @@ impl CacheShape {
         }
         let caches = random.between(1, 2) as u8;
         let behind_each = drives.iter().map(|drives| u64::from(drives.div_ceil(caches))).max().unwrap_or(1);
-        let data_bytes = [512 << 10, 1 << 20, 4 << 20][random.index(3)];
+        let data_bytes = [256 << 10, 512 << 10, 2 << 20][random.index(3)];
         Some(Self {
             drives: caches,
             size_bytes: CACHE_TABLES_BYTES + behind_each * (JOURNAL_BYTES + data_bytes),
@@ -607,6 +610,7 @@ impl Weights {
             lose_drives: weight(2),
             older_state: 0,
             hand_over: 0,
+            old_cache: 0,
             lose_cache: 0,
             release_cache: 0,
             cache_mode: 0,
@@ -626,6 +630,7 @@ impl Weights {
             self.unreadable,
             self.lose_drives,
             self.older_state,
+            self.old_cache,
             self.lose_cache,
         ];
         losses.iter().all(|weight| *weight == 0)
@@ -635,7 +640,8 @@ impl Weights {
     fn with_caches(self, seed: u64) -> Self {
         let random = Random::stream(seed, "cache faults", 0);
         let weight = || if random.chance(500) { 0 } else { 2 << random.below(3) };
-        Self { lose_cache: weight(), release_cache: weight(), cache_mode: weight(), ..self }
+        let (old_cache, lose_cache) = (weight(), weight());
+        Self { old_cache, lose_cache, release_cache: weight(), cache_mode: weight(), ..self }
     }
 
     /// With those faults alone beside which copies may move while something is damaged.

@@ -124,9 +124,12 @@ fn servers_have_labels_in_some_runs() {
 fn drives_are_cached_in_some_runs() {
     let cached: Vec<Shape> = shapes().map(|(_, shape)| shape).filter(|shape| shape.cache.is_some()).collect();
     assert!((700..900).contains(&cached.len()), "{}", cached.len());
-    for weight in
-        [|of: &Weights| of.lose_cache, |of: &Weights| of.release_cache, |of: &Weights| of.cache_mode]
-    {
+    for weight in [
+        |of: &Weights| of.old_cache,
+        |of: &Weights| of.lose_cache,
+        |of: &Weights| of.release_cache,
+        |of: &Weights| of.cache_mode,
+    ] {
         let with = cached.iter().filter(|shape| weight(&shape.weights) > 0).count();
         assert!((300..500).contains(&with), "{with}");
         assert!(shapes().all(|(_, shape)| shape.cache.is_some() || weight(&shape.weights) == 0));
@@ -174,6 +177,7 @@ fn all(weights: &Weights) -> Vec<u32> {
         lose_drives,
         older_state,
         hand_over,
+        old_cache: _,
         lose_cache: _,
         release_cache: _,
         cache_mode: _,

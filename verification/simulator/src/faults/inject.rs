@@ -137,8 +137,10 @@ impl Injector {
     /// has durably recorded a newer one. None while requests to the state are held up, which could arrive when
     /// another one stands, or while a drive is about to be exchanged.
     pub fn older_state(&self, nodes: &NodesWorld, now_ms: u64) -> Option<StateImage> {
-        let is_in_the_way =
-            |undo: &Undo| matches!(undo, Undo::TrueImage(..) | Undo::StateLossless | Undo::Reinstate(_));
+        let is_in_the_way = |undo: &Undo| {
+            let exchanges = matches!(undo, Undo::TrueImage(..) | Undo::TakeReleased(_) | Undo::BlankCache(_));
+            exchanges || matches!(undo, Undo::StateLossless | Undo::Reinstate(_) | Undo::ForgetCache(_))
+        };
         if now_ms < self.late_until_ms || nodes.is_deciding() || self.undos.values().any(is_in_the_way) {
             return None;
         }

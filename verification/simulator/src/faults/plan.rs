@@ -102,6 +102,11 @@ impl<'a> Draw<'a> {
                 for_ms: draw.between(1000, 4000),
             }),
             (weights.scrub, |draw| Fault::Scrub { volume: draw.random.index(draw.shape.volumes.len()) }),
+            (weights.old_cache, |draw| Fault::OldImage {
+                place: draw.cache_place(),
+                for_ms: draw.short_or_long(),
+                power_cut_all: false,
+            }),
             (weights.lose_cache, |draw| Fault::LoseCache {
                 place: draw.cache_place(),
                 power_cut: draw.random.chance(500),
