@@ -8,6 +8,9 @@
 //!   can.
 //! - [`DrivePath::Threads`]: the same without io_uring.
 //!
+//! A drive may be made to take the time of another kind of drive, see `drive/medium.rs`: what it is asked for is done at
+//! once, and answered when the other one would have.
+//!
 //! A location is a path. With the feature `test-faults` it may be preceded by `volatile:`, see the
 //! module of that name.
 //!
@@ -20,6 +23,7 @@
 mod blocking;
 mod files;
 pub(crate) mod locked_file;
+mod medium;
 mod open;
 pub(crate) mod operation;
 #[cfg(feature = "test-faults")]
@@ -33,17 +37,20 @@ use std::sync::Arc;
 use rustix::fd::AsFd;
 use spandrel_platform::sync::oneshot;
 use spandrel_platform::{
-    Buffer, BufferMut, Drive, DriveError, DriveErrorKind, DriveGeometry, DriveOperation,
+    Buffer, BufferMut, Drive, DriveError, DriveErrorKind, DriveGeometry, DriveOperation, Instant,
 };
 
 pub use files::{MemoryDrive, create_drive_file, preallocate};
+pub use medium::{MediumKind, SimulatedMedium};
 
 use crate::batch::Batch;
 use crate::mailbox::WakeFd;
+use crate::platform::Sleep;
 use crate::ring::Ring;
 use crate::runtime::RuntimeConfig;
 use crate::shard::Shard;
 use locked_file::LockedFile;
+use medium::{MediumModel, Transfer};
 use operation::{Failure, Operation, Work};
 use worker::{WorkerMailbox, WorkerTable, Workers};
 
@@ -73,6 +80,8 @@ struct OpenDrive {
     /// What direct I/O demands of memory, in bytes; none where the page cache serves the file.
     memory_alignment: Option<usize>,
     route: Route,
+    /// The drive whose time this one takes, if it is not its own.
+    medium: Option<RefCell<MediumModel>>,
 }
 
 /// Who performs a drive's operations.
@@ -86,9 +95,10 @@ enum Route {
 impl LinuxDrive {
     /// Opens the drive at `location` for this process alone.
     pub(crate) async fn open(shard: &Rc<Shard>, location: &str) -> Result<Self, DriveError> {
+        let medium = shard.config.simulated_media.get(location).copied();
         #[cfg(feature = "test-faults")]
         if let Some(cache) = volatile::parse(location)? {
-            let inner = Rc::new(open::open(shard, cache.path()).await?);
+            let inner = Rc::new(open::open(shard, cache.path(), medium).await?);
             return Ok(Self { inner, volatile: Some(Rc::new(cache)) });
         }
         #[cfg(not(feature = "test-faults"))]
@@ -96,7 +106,7 @@ impl LinuxDrive {
             let detail = "this program was built without the feature test-faults";
             return Err(open::open_error(DriveErrorKind::Unavailable, location, detail));
         }
-        let inner = Rc::new(open::open(shard, location).await?);
+        let inner = Rc::new(open::open(shard, location, medium).await?);
         Ok(Self {
             inner,
             #[cfg(feature = "test-faults")]
@@ -131,6 +141,40 @@ impl Drive for LinuxDrive {
     async fn read(&self, offset: u64, into: BufferMut) -> Result<BufferMut, DriveError> {
         self.inner.check(DriveOperation::Read, offset, [into.len()])?;
         self.inner.shard.counters.drive_reads.add(1);
+        let due = self.inner.due(|medium, now| medium.transfer(now, Transfer::Read, offset, into.len()));
+        let read = self.read_now(offset, into).await;
+        if let Some(due) = due {
+            Sleep::until(&self.inner.shard, due).await;
+        }
+        read
+    }
+
+    async fn write(&self, offset: u64, parts: Vec<Buffer>) -> Result<(), DriveError> {
+        self.inner.check(DriveOperation::Write, offset, parts.iter().map(|part| part.len()))?;
+        self.inner.shard.counters.drive_writes.add(1);
+        let length = || parts.iter().map(|part| part.len()).sum();
+        let due = self.inner.due(|medium, now| medium.transfer(now, Transfer::Write, offset, length()));
+        let written = self.write_now(offset, parts).await;
+        if let Some(due) = due {
+            Sleep::until(&self.inner.shard, due).await;
+        }
+        written
+    }
+
+    async fn flush(&self) -> Result<(), DriveError> {
+        self.inner.shard.counters.drive_flushes.add(1);
+        let due = self.inner.due(MediumModel::flush);
+        let flushed = self.flush_now().await;
+        if let Some(due) = due {
+            Sleep::until(&self.inner.shard, due).await;
+        }
+        flushed
+    }
+}
+
+/// The operations as this machine does them.
+impl LinuxDrive {
+    async fn read_now(&self, offset: u64, into: BufferMut) -> Result<BufferMut, DriveError> {
         #[cfg(feature = "test-faults")]
         if let Some(volatile) = &self.volatile {
             return volatile.read(&self.inner, offset, into).await;
@@ -138,9 +182,7 @@ impl Drive for LinuxDrive {
         self.inner.read(offset, into).await
     }
 
-    async fn write(&self, offset: u64, parts: Vec<Buffer>) -> Result<(), DriveError> {
-        self.inner.check(DriveOperation::Write, offset, parts.iter().map(|part| part.len()))?;
-        self.inner.shard.counters.drive_writes.add(1);
+    async fn write_now(&self, offset: u64, parts: Vec<Buffer>) -> Result<(), DriveError> {
         #[cfg(feature = "test-faults")]
         if let Some(volatile) = &self.volatile {
             return volatile.write(&self.inner, offset, &parts);
@@ -148,8 +190,7 @@ impl Drive for LinuxDrive {
         self.inner.write(offset, parts).await
     }
 
-    async fn flush(&self) -> Result<(), DriveError> {
-        self.inner.shard.counters.drive_flushes.add(1);
+    async fn flush_now(&self) -> Result<(), DriveError> {
         #[cfg(feature = "test-faults")]
         if let Some(volatile) = &self.volatile {
             return volatile.flush(&self.inner).await;
@@ -218,6 +259,12 @@ impl OpenDrive {
             rest = back;
         }
         whole.freeze()
+    }
+
+    /// When the medium whose time this drive takes would be done with what comes now.
+    fn due(&self, begin: impl FnOnce(&mut MediumModel, Instant) -> Instant) -> Option<Instant> {
+        let medium = self.medium.as_ref()?;
+        Some(begin(&mut medium.borrow_mut(), self.shard.now()))
     }
 
     async fn perform(&self, offset: u64, work: Work) -> operation::Answer {

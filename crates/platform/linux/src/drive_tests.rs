@@ -538,3 +538,87 @@ fn a_full_file_system_says_so() {
     let output = output_of(&mut in_namespace(&script)).expect("the test in the namespace succeeds");
     assert!(output.lines().any(|line| line == "full"), "{output}");
 }
+
+/// A runtime in which the drive at `location` takes the time of a medium.
+fn simulating(config: RuntimeConfig, location: &str, kind: MediumKind, scale: f64) -> RuntimeConfig {
+    let simulated_media = [(location.to_owned(), SimulatedMedium { kind, scale })].into();
+    RuntimeConfig { simulated_media, ..config }
+}
+
+/// A simulated disk keeps its content, and takes no less than a real one's time for it.
+fn check_simulated_disk(config: RuntimeConfig, location: &str, path: DrivePath) {
+    let config = simulating(config, location, MediumKind::Disk, 4.0);
+    let location = location.to_owned();
+    run_with(config, move |platform| async move {
+        let drive = platform.open_drive(&location).await.unwrap();
+        assert_eq!(drive.path(), path);
+        assert!(drive.geometry().volatile_cache, "a disk has to be flushed, whatever it is on");
+        let block = |byte: u8| platform.buffers().copy_of(&[byte; 4096]).freeze();
+        let begin = platform.now();
+        // Backwards, so that nothing just passes under the head.
+        let offset = |number: u8| u64::from(15 - number) * (DRIVE_BYTES as u64 / 16);
+        let writes = (0..10).map(|number| drive.write(offset(number), vec![block(number)]));
+        join_all(writes).await.into_iter().for_each(Result::unwrap);
+        drive.flush().await.unwrap();
+        // Nine seeks across a sixteenth of the disk and more, each with half a turn, and a turn for the flush.
+        let least_ms = 9.0 * (1.0 + 14.0 / 4.0 + 1000.0 / 240.0) + 1000.0 / 120.0;
+        let taken_ms = platform.now().since(begin).as_secs_f64() * 1e3;
+        assert!(taken_ms >= least_ms / 4.0, "{taken_ms} ms");
+        for number in 0..10 {
+            let read = drive.read(offset(number), platform.buffers().take(4096)).await.unwrap();
+            assert!(read.iter().all(|byte| *byte == number));
+        }
+    });
+}
+
+#[test]
+fn a_simulated_disk_takes_its_time() {
+    let folder = disk_folder();
+    let location = location_in(&folder);
+    check_simulated_disk(RuntimeConfig::default(), &location, DrivePath::Ring);
+    check_simulated_disk(without_ring(), &location, DrivePath::Threads);
+    let memory = MemoryDrive::new("simulated", DRIVE_BYTES as u64).unwrap();
+    check_simulated_disk(RuntimeConfig::default(), &memory.location(), DrivePath::Memory);
+}
+
+#[test]
+fn simulated_flash_has_its_latency_for_each_and_its_rate_for_all() {
+    let memory = MemoryDrive::new("simulated", DRIVE_BYTES as u64).unwrap();
+    let location = memory.location();
+    let config = simulating(RuntimeConfig::default(), &location, MediumKind::SataSsd, 0.5);
+    run_with(config, move |platform| async move {
+        let drive = platform.open_drive(&location).await.unwrap();
+        assert!(!drive.geometry().volatile_cache);
+        let begin = platform.now();
+        for _ in 0..5 {
+            drive.read(0, platform.buffers().take(4096)).await.unwrap();
+        }
+        let each = platform.now();
+        assert!(each.since(begin).as_micros() >= 5 * 2 * 160);
+        join_all((0..50).map(|_| drive.write(0, vec![platform.buffers().take_zeroed(4096).freeze()]))).await;
+        assert!(platform.now().since(each).as_micros() >= 50 * 2 * 100);
+    });
+}
+
+#[test]
+fn what_a_simulated_drive_refuses_it_refuses_at_once() {
+    let memory = MemoryDrive::new("simulated", DRIVE_BYTES as u64).unwrap();
+    let location = memory.location();
+    // So slow that nothing would ever be answered.
+    let config = simulating(RuntimeConfig::default(), &location, MediumKind::Disk, 1e-12);
+    run_with(config, move |platform| async move {
+        let drive = platform.open_drive(&location).await.unwrap();
+        let behind = drive.read(DRIVE_BYTES as u64, platform.buffers().take(4096)).await.unwrap_err();
+        assert_eq!(behind.kind, DriveErrorKind::OutOfRange);
+        // Done all the same, whether or not anybody waits for the answer.
+        let mut write = pin!(drive.write(4096, vec![platform.buffers().copy_of(&[7; 4096]).freeze()]));
+        assert!(write.as_mut().now_or_never().is_none());
+        let memory = std::fs::File::open(&location).unwrap();
+        let mut bytes = [0; 4096];
+        while bytes != [7; 4096] {
+            platform.sleep(std::time::Duration::from_millis(1)).await;
+            std::os::unix::fs::FileExt::read_exact_at(&memory, &mut bytes, 4096).unwrap();
+        }
+        assert!(write.now_or_never().is_none());
+    });
+}

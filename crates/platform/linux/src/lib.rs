@@ -31,7 +31,9 @@ mod test_support;
 mod timers;
 
 pub use connection::LinuxConnection;
-pub use drive::{DrivePath, LinuxDrive, MemoryDrive, create_drive_file, preallocate};
+pub use drive::{
+    DrivePath, LinuxDrive, MediumKind, MemoryDrive, SimulatedMedium, create_drive_file, preallocate,
+};
 pub use listener::LinuxListener;
 pub use platform::LinuxPlatform;
 pub use remote::RemoteHandle;

@@ -12,6 +12,7 @@
 //! - No memory that the kernel may still use is freed, not even when the runtime is dropped.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::rc::Rc;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::drive::SimulatedMedium;
 use crate::platform::LinuxPlatform;
 use crate::remote::RemoteHandle;
 use crate::shard::Shard;
@@ -48,6 +50,8 @@ pub struct RuntimeConfig {
     pub ring_entries: u32,
     /// Memory for block buffers that is kept for reuse, in bytes.
     pub idle_buffer_bytes_max: usize,
+    /// Drives that take the time of other ones, by their locations.
+    pub simulated_media: BTreeMap<String, SimulatedMedium>,
 }
 
 impl Default for RuntimeConfig {
@@ -58,6 +62,7 @@ impl Default for RuntimeConfig {
             use_io_uring: true,
             ring_entries: 256,
             idle_buffer_bytes_max: 64 << 20,
+            simulated_media: BTreeMap::new(),
         }
     }
 }

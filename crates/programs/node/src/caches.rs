@@ -96,6 +96,7 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
     location: &str,
     drive: P::Drive,
     superblock: Option<CacheSuperblock>,
+    media: Option<MediaClass>,
 ) -> Result<NodeCache<P>, Error> {
     let platform = &parts.platform;
     let size_bytes = drive.geometry().size_bytes;
@@ -111,7 +112,7 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
         }
     };
     let unusable = |why: String| NodeCache::unused(location, size_bytes, Some(superblock.clone()), why);
-    let attach_number_known = match know(parts, &superblock).await {
+    let attach_number_known = match know(parts, &superblock, media).await {
         // Nobody has told this node to forget it: it was away then.
         Err(error) if error.code == "DRIVE_REMOVED" => {
             return Ok(unusable(format!("{}: {}", error.why, error.next)));
@@ -138,6 +139,7 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
 async fn know<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     superblock: &CacheSuperblock,
+    media: Option<MediaClass>,
 ) -> Result<u64, Error> {
     let record = DriveRecord {
         node: parts.own.node,
@@ -148,7 +150,7 @@ async fn know<P: Platform, S: StateStore>(
         attach_number: 0,
         state: DriveState::Active,
         damage: DamageCounters::default(),
-        media: None,
+        media,
         name: None,
     };
     let known = retry(parts, || parts.state.add_drive(superblock.drive, record.clone())).await?;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::{Expected, StateStore};
-use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError, StateKey, StateStamp};
+use spandrel_cluster::{DriveRecord, DriveRole, DriveState, MediaClass, StateError, StateKey, StateStamp};
 use spandrel_drive::{
     AttachError, AttachReport, Binding, CacheDrive, CacheSuperblock, DriveIdentity, DriveStore,
     FormatOptions, Superblock,
@@ -116,6 +116,7 @@ struct Found<D> {
     location: String,
     drive: D,
     identity: Identity,
+    media: Option<MediaClass>,
 }
 
 /// How drives are attached.
@@ -145,11 +146,11 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     let leaves_unfit_out = attaching.leaves_unfit_out;
     let mut found = Vec::new();
     let mut drives = Vec::new();
-    for DrivePlace { location, role } in places {
-        match look_at(parts, location, *role).await {
+    for place in places {
+        match look_at(parts, place).await {
             Ok(Ok(drive)) => found.push(drive),
             Ok(Err(broken)) => drives.push(Rc::new(broken)),
-            Err(error) => drives.push(Rc::new(left_out(location, error, leaves_unfit_out)?)),
+            Err(error) => drives.push(Rc::new(left_out(&place.location, error, leaves_unfit_out)?)),
         }
     }
     let caches = parts.caches.borrow().clone();
@@ -179,7 +180,8 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
         return Err(error);
     }
     let is_cache = |drive: &Rc<NodeDrive<P>>| {
-        drive.store.is_err() && places.contains(&DrivePlace::cache(drive.location.clone()))
+        let is_it = |place: &DrivePlace| place.role == DriveRole::Cache && place.location == drive.location;
+        drive.store.is_err() && places.iter().any(is_it)
     };
     let (unused, mut drives): (Vec<_>, Vec<_>) = drives.into_iter().partition(is_cache);
     let unused = unused.iter().filter_map(|drive| {
@@ -201,12 +203,12 @@ async fn attach_found<P: Platform, S: StateStore>(
 ) -> Result<(), Error> {
     let leaves_unfit_out = attaching.leaves_unfit_out;
     let (caches, found): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| found.identity.is_cache());
-    for Found { location, drive, identity } in caches {
+    for Found { location, drive, identity, media } in caches {
         let superblock = match identity {
             Identity::Cache(superblock) => Some(superblock),
             _ => None,
         };
-        match caches::join(parts, &location, drive, superblock).await {
+        match caches::join(parts, &location, drive, superblock, media).await {
             Ok(cache) => parts.caches.borrow_mut().push(Rc::new(cache)),
             Err(error) => drives.push(Rc::new(left_out(&location, error, leaves_unfit_out)?)),
         }
@@ -422,9 +424,9 @@ pub(crate) async fn detach_all<P: Platform>(drives: &[Rc<NodeDrive<P>>]) {
 /// out.
 async fn look_at<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
-    location: &str,
-    role: DriveRole,
+    place: &DrivePlace,
 ) -> Result<Result<Found<P::Drive>, NodeDrive<P>>, Error> {
+    let DrivePlace { location, role, media } = place;
     let drive = match parts.platform.open_drive(location).await {
         Ok(drive) => drive,
         Err(error) if error.kind == DriveErrorKind::Medium => {
@@ -437,7 +439,7 @@ async fn look_at<P: Platform, S: StateStore>(
         }
     };
     let size_bytes = drive.geometry().size_bytes;
-    let identity = match identify(&parts.platform, &drive, role).await {
+    let identity = match identify(&parts.platform, &drive, *role).await {
         Ok(identity) => identity,
         Err(error @ (AttachError::Drive(_) | AttachError::Damaged(_))) => {
             return Ok(Err(broken(location, size_bytes, None, error.to_string())));
@@ -447,7 +449,7 @@ async fn look_at<P: Platform, S: StateStore>(
     if let Some(owner) = identity.owner() {
         check_owner(parts, location, owner)?;
     }
-    Ok(Ok(Found { location: location.to_owned(), drive, identity }))
+    Ok(Ok(Found { location: location.to_owned(), drive, identity, media: *media }))
 }
 
 /// What a drive says that it is, whatever it was taken for.
@@ -514,7 +516,7 @@ async fn join<P: Platform, S: StateStore>(
     wish: Wish<P::Drive>,
     capacity_drives: usize,
 ) -> Result<NodeDrive<P>, Error> {
-    let Found { location, drive, identity } = found;
+    let Found { location, drive, identity, media } = found;
     let size_bytes = drive.geometry().size_bytes;
     let (superblock, binding) = match identity {
         Identity::Capacity(identity) => (identity.superblock, identity.binding),
@@ -530,7 +532,7 @@ async fn join<P: Platform, S: StateStore>(
             (formatted.map_err(|error| refusal(&location, &error))?, Ok(None))
         }
     };
-    let attach_number_known = match know_drive(parts, &superblock).await {
+    let attach_number_known = match know_drive(parts, &superblock, media).await {
         // Nobody has told this node to forget it: it was away then.
         Err(error) if error.code == "DRIVE_REMOVED" => {
             return Ok(broken(
@@ -610,6 +612,7 @@ fn tell_what_was_found(location: &str, report: &AttachReport) {
 async fn know_drive<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     superblock: &Superblock,
+    media: Option<MediaClass>,
 ) -> Result<u64, Error> {
     let record = DriveRecord {
         node: parts.own.node,
@@ -620,7 +623,7 @@ async fn know_drive<P: Platform, S: StateStore>(
         attach_number: 0,
         state: DriveState::Active,
         damage: DamageCounters::default(),
-        media: None,
+        media,
         name: None,
     };
     let known = retry(parts, || parts.state.add_drive(superblock.drive, record.clone())).await?;

@@ -13,7 +13,7 @@ use spandrel_bus::{Bus, BusConfig, BusIdentity};
 use spandrel_cluster::liveness::ALIVE_TIME_TO_LIVE;
 use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{
-    AliveRecord, ClusterState, CountedStore, DriveRole, NodeRecord, StateError, StateKey, Stored,
+    AliveRecord, ClusterState, CountedStore, DriveRole, MediaClass, NodeRecord, StateError, StateKey, Stored,
     VolumeOwner, VolumeWriter,
 };
 use spandrel_frontend::{NbdConfig, NbdServer};
@@ -82,17 +82,19 @@ pub struct DrivePlace {
     pub location: String,
     /// What it is used for.
     pub role: DriveRole,
+    /// What it is made of, if that is known: written down when the cluster's state comes to know the drive.
+    pub media: Option<MediaClass>,
 }
 
 impl DrivePlace {
     /// A drive that holds copies.
     pub fn capacity(location: String) -> Self {
-        Self { location, role: DriveRole::Capacity }
+        Self { location, role: DriveRole::Capacity, media: None }
     }
 
     /// A drive that caches for those of its node.
     pub fn cache(location: String) -> Self {
-        Self { location, role: DriveRole::Cache }
+        Self { location, role: DriveRole::Cache, media: None }
     }
 }
 

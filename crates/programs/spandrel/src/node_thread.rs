@@ -47,6 +47,7 @@ impl NodeThread {
     /// Starts a node, and waits until it takes part. Without `tls` it speaks to this machine alone.
     pub async fn start(
         config: NodeConfig,
+        runtime: RuntimeConfig,
         store: NodeState,
         tls: Option<TlsSettings>,
     ) -> Result<Self, Error> {
@@ -54,7 +55,8 @@ impl NodeThread {
         let (commands, receiver) = mpsc::unbounded();
         let (ready, started) = oneshot::channel();
         let builder = std::thread::Builder::new().name(name.clone());
-        let thread = builder.spawn(move || run(config, store, tls, receiver, ready)).map_err(|error| {
+        let running = move || run(config, runtime, store, tls, receiver, ready);
+        let thread = builder.spawn(running).map_err(|error| {
             let next = "raise the limit of threads for this user, or end other processes";
             Error::new("NODE_NOT_STARTED", format!("node {name} cannot be started"), error.to_string(), next)
         })?;
@@ -129,13 +131,14 @@ fn ended(name: &str) -> Error {
 
 fn run(
     config: NodeConfig,
+    runtime: RuntimeConfig,
     store: NodeState,
     tls: Option<TlsSettings>,
     mut commands: mpsc::UnboundedReceiver<Command>,
     ready: oneshot::Sender<Result<(), Error>>,
 ) -> Option<NodeReport> {
     let name = config.name.clone();
-    let mut runtime = match Runtime::new(RuntimeConfig::default()) {
+    let mut runtime = match Runtime::new(runtime) {
         Ok(runtime) => runtime,
         Err(error) => {
             let next = "raise the limit of open files (ulimit -n)";

@@ -1,5 +1,6 @@
 //! How a drive is opened: what it is, who else uses it, and how to reach it best.
 
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 use spandrel_platform::{DriveError, DriveErrorKind, DriveGeometry, DriveOperation};
 
 use super::locked_file::LockedFile;
+use super::medium::{MediumModel, SimulatedMedium};
 use super::{OpenDrive, Route};
 use crate::platform::Sleep;
 use crate::shard::Shard;
@@ -44,8 +46,12 @@ struct DirectLimits {
     memory_alignment: usize,
 }
 
-/// Opens the file or block device at `path` for this process alone.
-pub(super) async fn open(shard: &Rc<Shard>, path: &str) -> Result<OpenDrive, DriveError> {
+/// Opens the file or block device at `path` for this process alone. It takes the time of `medium`, if there is one.
+pub(super) async fn open(
+    shard: &Rc<Shard>,
+    path: &str,
+    medium: Option<SimulatedMedium>,
+) -> Result<OpenDrive, DriveError> {
     let unavailable = |detail: String| open_error(DriveErrorKind::Unavailable, path, &detail);
     let system = |error: std::io::Error| unavailable(error.to_string());
     let metadata = std::fs::metadata(path).map_err(system)?;
@@ -71,15 +77,18 @@ pub(super) async fn open(shard: &Rc<Shard>, path: &str) -> Result<OpenDrive, Dri
     if size_bytes == 0 {
         return Err(unavailable("it is empty".to_string()));
     }
+    let medium = medium.map(|medium| MediumModel::new(medium, size_bytes));
     let loses_nothing = in_memory || is_block_device && writes_through(metadata.rdev());
     let file = Arc::new(locked);
     let route = if in_memory { Route::Memory } else { shard.drives.route(shard, &file).map_err(system)? };
+    let volatile_cache = !loses_nothing || medium.as_ref().is_some_and(MediumModel::has_volatile_cache);
     Ok(OpenDrive {
         shard: Rc::clone(shard),
         file,
-        geometry: DriveGeometry { size_bytes, sector_bytes, volatile_cache: !loses_nothing },
+        geometry: DriveGeometry { size_bytes, sector_bytes, volatile_cache },
         memory_alignment: direct.map(|limits| limits.memory_alignment),
         route,
+        medium: medium.map(RefCell::new),
     })
 }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use clap::Args;
 
 use super::LogArguments;
+use super::drive::Media;
 use super::values::parse_size_argument;
 
 /// `spandrel up`.
@@ -33,6 +34,21 @@ pub struct UpArguments {
     /// How large each cache drive is [default: a quarter of the drives that it caches for]
     #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
     pub cache_drive_size: Option<u64>,
+
+    /// For studies: let the drives take the time that these media would. nvme: 700,000 reads or 256,000
+    /// writes a second, 2,850 MB/s. ssd (SATA): 93,000 or 10,000, 540 MB/s. hdd: 7,200 turns a minute,
+    /// seeks of 8.5 ms, 200 MB/s [default: they are as fast as this machine]
+    #[arg(long, value_name = "MEDIA")]
+    pub capacity_media: Option<Media>,
+
+    /// The same for the cache drives
+    #[arg(long, value_name = "MEDIA")]
+    pub cache_media: Option<Media>,
+
+    /// How fast these media are, compared with real ones: 0.01 has a hundredth of their rates, and all
+    /// takes a hundred times as long. More than 0, at most 1000 [default: 1]
+    #[arg(long, value_name = "FACTOR")]
+    pub media_scale: Option<f64>,
 
     /// The unit in which room is given to volumes: a power of two from 4M to 256M [default: a 64th
     /// of a drive, within these]

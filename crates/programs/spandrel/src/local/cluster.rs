@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, join_all, ready};
 use spandrel_cluster::{ClusterRecord, ClusterState};
 use spandrel_node::{DrivePlace, NodeConfig, NodeReport};
 use spandrel_platform::Address;
-use spandrel_platform_linux::MemoryDrive;
+use spandrel_platform_linux::{MemoryDrive, RuntimeConfig};
 use spandrel_shared::{Error, NodeId};
 use spandrel_state_redb::RedbState;
 
@@ -148,7 +148,11 @@ impl LocalNodes {
 
     async fn start_index(&self, index: usize) -> Result<(), Error> {
         let config = self.node_config(index);
-        let thread = NodeThread::start(config, self.store.clone(), None).await?;
+        let media = &self.claim.settings.media;
+        let medium = |place: &DrivePlace| Some((place.location.clone(), media.simulated(place.role)?));
+        let simulated_media = config.drives.iter().filter_map(medium).collect();
+        let runtime = RuntimeConfig { simulated_media, ..RuntimeConfig::default() };
+        let thread = NodeThread::start(config, runtime, self.store.clone(), None).await?;
         locked(&self.nodes)[index].thread = Some(thread);
         Ok(())
     }
@@ -185,7 +189,7 @@ impl LocalNodes {
                 continue;
             }
             let location = format!("{}{path}", self.options.drive_prefix);
-            locations.push((name, DrivePlace { location, role: drive.role }));
+            locations.push((name, DrivePlace { location, role: drive.role, media: drive.media }));
         }
         locations
     }

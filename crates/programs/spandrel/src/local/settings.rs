@@ -12,12 +12,13 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use spandrel_cluster::DriveRole;
+use spandrel_cluster::{DriveRole, MediaClass};
 use spandrel_drive::{CacheLayout, Layout};
 use spandrel_shared::geometry::{SLAB_BYTES_MAX, SLAB_BYTES_MIN};
 use spandrel_shared::size::format_size;
 use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
 
+use super::media::MediaSettings;
 use crate::arguments::UpArguments;
 use crate::program::VERSION;
 
@@ -43,7 +44,7 @@ const CACHE_SHARE: u64 = 4;
 const SLABS_PER_DRIVE: u64 = 64;
 
 /// What a cluster consists of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The directory's format.
     pub format: u32,
@@ -67,6 +68,9 @@ pub struct Settings {
     /// How large each cache drive is.
     #[serde(default)]
     pub cache_drive_size_bytes: u64,
+    /// The media whose time the drives take.
+    #[serde(default)]
+    pub media: MediaSettings,
     /// The pool's slab size.
     pub slab_size_bytes: SlabGeometry,
 }
@@ -80,6 +84,8 @@ pub struct DriveSettings {
     pub role: DriveRole,
     /// How large it is.
     pub size_bytes: u64,
+    /// The medium whose time it takes, if it is to be slower than this machine.
+    pub media: Option<MediaClass>,
 }
 
 /// A node.
@@ -109,6 +115,7 @@ impl Settings {
         let cache_drives_per_node = arguments.cache_drives.unwrap_or(0);
         let cache_drive_size_bytes =
             check_caches(arguments, u64::from(drives_per_node) * drive_size_bytes, cache_drives_per_node)?;
+        let media = MediaSettings::from_arguments(arguments)?;
         let node = |number: u32, id| NodeSettings { name: format!("n{number}"), id };
         Ok(Self {
             format: FORMAT,
@@ -121,6 +128,7 @@ impl Settings {
             drive_size_bytes,
             cache_drives_per_node,
             cache_drive_size_bytes,
+            media,
             slab_size_bytes,
         })
     }
@@ -195,6 +203,7 @@ impl Settings {
             .filter_map(|(name, asked, has, text)| Some((name, asked?, has, text)))
             .filter(|(_, asked, has, _)| asked != has)
             .map(|(name, asked, has, text)| format!("{name} {}, but it has {}", text(asked), text(has)))
+            .chain(self.media.differences(arguments))
             .collect();
         let refuse = |why: String, next: &str| {
             let what = format!("the cluster in {} cannot be started like this", directory.display());
@@ -219,15 +228,18 @@ impl Settings {
     /// The drives of each node, cache drives last.
     pub fn drives(&self) -> impl Iterator<Item = DriveSettings> + use<> {
         let (size_bytes, cache_size_bytes) = (self.drive_size_bytes, self.cache_drive_size_bytes);
+        let MediaSettings { capacity, cache, .. } = self.media;
         let capacity = (1..=self.drives_per_node).map(move |number| DriveSettings {
             name: format!("d{number}"),
             role: DriveRole::Capacity,
             size_bytes,
+            media: capacity,
         });
         let caches = (1..=self.cache_drives_per_node).map(move |number| DriveSettings {
             name: format!("c{number}"),
             role: DriveRole::Cache,
             size_bytes: cache_size_bytes,
+            media: cache,
         });
         capacity.chain(caches)
     }

@@ -54,6 +54,7 @@ fn what_cannot_be_is_refused() {
         "--drive-size 64K",
         "--drive-size 100000001",
         "--drive-size 256M --slab-size 256M",
+        "--cache-media nvme",
     ] {
         let error = settings(options).expect_err(options);
         assert_eq!(error.code, "OPTION_INVALID", "{options}");
@@ -71,9 +72,36 @@ fn the_least_drive_that_is_advised_is_accepted() {
 fn what_is_written_is_read_again() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     assert_eq!(Settings::read(directory.path()), Ok(None));
-    let written = settings("--nodes 3").expect("it is good");
-    written.write(directory.path()).expect("it can be written");
+    let media = "--cache-drives 1 --cache-media nvme --capacity-media hdd --media-scale 0.07";
+    for options in ["--nodes 3", media] {
+        let written = settings(options).expect("it is good");
+        written.write(directory.path()).expect("it can be written");
+        assert_eq!(Settings::read(directory.path()), Ok(Some(written)));
+    }
+}
+
+#[test]
+fn a_record_that_knows_no_media_is_of_drives_without() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let written = settings("").expect("it is good");
+    let mut record = serde_json::to_value(&written).expect("it can be written");
+    record.as_object_mut().expect("it is an object").remove("media").expect("it is there");
+    fs::write(directory.path().join(FORMAT_FILE), record.to_string()).expect("it can be written");
     assert_eq!(Settings::read(directory.path()), Ok(Some(written)));
+}
+
+#[test]
+fn drives_are_of_the_media_of_their_roles() {
+    let media = |options| {
+        let settings = settings(options).expect("it is good");
+        settings.drives().map(|drive| (drive.name, drive.media)).collect::<Vec<_>>()
+    };
+    let named = |name: &str, media| (name.to_owned(), media);
+    assert_eq!(media("--cache-drives 1").last(), Some(&named("c1", None)));
+    assert_eq!(
+        media("--drives 1 --cache-drives 1 --cache-media nvme --capacity-media ssd"),
+        [named("d1", Some(MediaClass::Ssd)), named("c1", Some(MediaClass::Nvme))]
+    );
 }
 
 #[test]
@@ -98,5 +126,7 @@ fn options_must_agree_with_what_is_there() {
     assert_eq!(error.code, "OPTIONS_CONTRADICT");
     assert!(error.why.contains("--nodes 4, but it has 3"), "{}", error.why);
     assert!(error.why.contains("--drive-size 128 MiB, but it has 64 MiB"), "{}", error.why);
+    let error = check("--capacity-media hdd").expect_err("it has none");
+    assert!(error.why.contains("--capacity-media hdd, but it has none"), "{}", error.why);
     assert_eq!(check("--memory").expect_err("it has files").code, "OPTIONS_CONTRADICT");
 }

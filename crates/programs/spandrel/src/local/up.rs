@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::claim::{Claim, claim};
 use super::cluster::{LocalCluster, RunOptions};
 use super::flush;
+use super::media::MediaSettings;
 use crate::admin::api::ClusterStatus;
 use crate::admin::events::tell_faults;
 use crate::admin::server::{self, Caller};
@@ -45,7 +46,7 @@ pub fn run(directory: Directory, arguments: &UpArguments) -> Outcome {
 async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     let mut interrupted = Interruption::new()?;
     let flush_us = if claim.settings.memory { None } else { flush::measure(claim.directory.path()).ok() };
-    let is_new = claim.is_new;
+    let (is_new, media) = (claim.is_new, claim.settings.media);
     let options =
         RunOptions { listen: arguments.listen, nbd_port: arguments.nbd_port, drive_prefix: drive_prefix() };
     let cluster = Arc::new(LocalCluster::open(claim, options, flush_us).await?);
@@ -60,7 +61,7 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
         () = interrupted.next() => None,
     };
     if let Some(status) = settled {
-        say(&banner(&status, is_new));
+        say(&banner(&status, is_new, &media));
         let watch = tokio::spawn(watch(Arc::clone(&cluster)));
         let telling = tokio::spawn(tell_faults(Arc::clone(&cluster.administration), None, WATCH_INTERVAL));
         interrupted.next().await;
@@ -139,7 +140,7 @@ async fn settle(cluster: &LocalCluster) -> Result<ClusterStatus, Error> {
 }
 
 /// What is shown when the cluster serves.
-fn banner(status: &ClusterStatus, is_new: bool) -> String {
+fn banner(status: &ClusterStatus, is_new: bool, media: &MediaSettings) -> String {
     let mut nodes = Table::new(&["NODE", "DRIVES", "NBD"]);
     for node in &status.nodes {
         let prefix = format!("{}/", status.directory);
@@ -173,6 +174,9 @@ fn banner(status: &ClusterStatus, is_new: bool) -> String {
         format_size(status.pool.volume_bytes_max),
         copies_text(status.pool.copies_default),
     );
+    if let Some(media) = media.describe() {
+        text += &format!("simulated media: {media}\n");
+    }
     text += &format!("try `spandrel --dir {} status`; Ctrl-C stops\n", status.directory);
     let verb = if status.nodes.len() == 1 { "serves" } else { "serve" };
     text += &format!("ready: {} {verb}; {flush}\n", counted(status.nodes.len() as u64, "node"));

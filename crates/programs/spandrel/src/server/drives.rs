@@ -56,7 +56,7 @@ pub async fn add_drive(
         }
     })?;
     checked?;
-    let place = DrivePlace { location: format!("{}{path}", drive_prefix()), role };
+    let place = DrivePlace { location: format!("{}{path}", drive_prefix()), role, media };
     let report = node.ask(|node| async move { node.add_drive(place).await }).await.and_then(|report| report);
     if let Err(error) = &report
         && !was_known

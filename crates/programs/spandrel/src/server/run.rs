@@ -14,6 +14,7 @@ use spandrel_cluster::store::{Expected, StateStore as _};
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
 use spandrel_node::{DrivePlace, NodeConfig};
 use spandrel_platform::Address;
+use spandrel_platform_linux::RuntimeConfig;
 use spandrel_shared::Error;
 use spandrel_state_etcd::{EtcdIdentity, EtcdOptions, EtcdState};
 use spandrel_trust::{Credentials, common_name};
@@ -549,7 +550,7 @@ async fn start_node(
         leaves_unfit_drives_out: true,
     };
     let tls = credentials.platform(bus_addresses.into_iter().collect())?;
-    NodeThread::start(config, NodeState::Etcd(etcd.clone()), Some(tls)).await
+    NodeThread::start(config, RuntimeConfig::default(), NodeState::Etcd(etcd.clone()), Some(tls)).await
 }
 
 /// Where a drive is, for the node.
