@@ -9,6 +9,7 @@ use spandrel_fleet::{
     CacheReading, ClientVolumes as _, ClusterMeter, MeterReading, StudyArguments, StudyCluster,
     StudyClusterSpec, StudyLab, Target, VolumeRequest, progress_on_standard_error,
 };
+use spandrel_shared::size::format_size;
 use spandrel_shared::{CacheMode, Error};
 
 use crate::admin::api::{self, DriveCacheStatus, DriveStatus, PoolSettings, PoolSettingsChange};
@@ -23,6 +24,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How long drives may take to follow a setting, and how long the cache may stay as full as it is while it is emptied.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What a cluster takes at most: the volumes' copies, and full cache drives.
+const MEMORY_BYTES: u64 = 4 << 30;
+
+/// Where the kernel says how much memory there is.
+const MEMORY_FILE: &str = "/proc/meminfo";
+
 /// Carries a study out.
 pub fn run(arguments: &StudyArguments) -> Outcome {
     let mut progress = progress_on_standard_error();
@@ -36,9 +43,11 @@ impl StudyLab for Lab {
     type Cluster = Cluster;
 
     fn start(&mut self, spec: &StudyClusterSpec) -> Result<Cluster, Error> {
+        check_memory(&std::fs::read_to_string(MEMORY_FILE).unwrap_or_default())?;
         let options = options(spec);
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        let temporary = TemporaryCluster::start(&options, "3 GiB of memory", |_| {})?;
+        let room = format!("{} of memory", format_size(MEMORY_BYTES));
+        let temporary = TemporaryCluster::start(&options, &room, |_| {})?;
         let client = Client::new(temporary.directory().clone())?;
         // Nothing but the clients is to put load on it.
         let quiet = PoolSettingsChange {
@@ -48,6 +57,27 @@ impl StudyLab for Lab {
         };
         let _: PoolSettings = client.post(api::POOL_SETTINGS, &quiet)?;
         Ok(Cluster { client, temporary })
+    }
+}
+
+/// Refuses a machine without room, before the kernel ends other processes for it. One that does not say how much it has is
+/// believed to have it.
+fn check_memory(kernel: &str) -> Result<(), Error> {
+    let available =
+        kernel.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"));
+    let available = available.and_then(|kib| kib.parse::<u64>().ok()).map(|kib| kib << 10);
+    match available {
+        Some(bytes) if bytes < MEMORY_BYTES => Err(Error::new(
+            "MEMORY_LACKING",
+            "the study cannot be run on this machine",
+            format!(
+                "its drives take up to {} of memory, and {} are available",
+                format_size(MEMORY_BYTES),
+                format_size(bytes)
+            ),
+            "end what else takes memory, or run it on another machine",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -29,3 +29,13 @@ fn up_takes_what_a_study_asks_for() {
         assert_eq!((settings.drive_size_bytes, settings.cache_drive_size_bytes), (512 << 20, 64 << 20));
     }
 }
+
+#[test]
+fn a_machine_without_memory_is_refused() {
+    let error = check_memory("MemTotal: 9000000 kB\nMemAvailable:    1048576 kB\n").unwrap_err();
+    assert_eq!(error.code, "MEMORY_LACKING");
+    assert!(error.why.contains("up to 4 GiB") && error.why.contains("1 GiB are available"), "{}", error.why);
+    for enough in ["MemAvailable:    4194304 kB\n", "", "MemAvailable: much\n"] {
+        assert!(check_memory(enough).is_ok(), "{enough:?}");
+    }
+}

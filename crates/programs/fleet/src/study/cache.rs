@@ -83,7 +83,7 @@ pub struct CacheStudyArguments {
 }
 
 const AFTER_HELP: &str = "\
-It makes clusters of its own on this machine, in memory (about 3 GiB), with simulated media, and removes
+It makes clusters of its own on this machine, in memory (up to 4 GiB), with simulated media, and removes
 them again. No other cluster is asked. It takes some minutes.
 
 The exit status is 1 if a shape does not hold.";
