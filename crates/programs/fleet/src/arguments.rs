@@ -15,6 +15,7 @@ use crate::meter::ClusterMeter;
 use crate::output::OutputFormat;
 use crate::progress::Progress;
 use crate::spec::{CellSpec, Pattern};
+use crate::study::StudyArguments;
 use crate::sweep::{SweepResult, SweepSpec, sweep};
 use crate::target::Target;
 
@@ -38,6 +39,11 @@ pub enum FleetCommand {
     /// volumes are written over, and removed afterwards if the sweep made them.
     #[command(after_help = SWEEP_EXAMPLES)]
     Sweep(SweepArguments),
+    /// Study one part of the system on clusters that are made for it, and judge what it gains
+    ///
+    /// A study measures the same loads in several states side by side, and says for each shape that was expected
+    /// beforehand whether it was found.
+    Study(StudyArguments),
 }
 
 const SWEEP_EXAMPLES: &str = "\

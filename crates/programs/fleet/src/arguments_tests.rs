@@ -15,9 +15,11 @@ enum Program {
 
 fn parse(line: &str) -> Result<SweepArguments, clap::Error> {
     let words = ["spandrel", "fleet", "sweep"].into_iter().chain(line.split_whitespace());
-    let Program::Fleet(FleetArguments { command: FleetCommand::Sweep(arguments) }) =
-        Program::try_parse_from(words)?;
-    Ok(arguments)
+    let Program::Fleet(FleetArguments { command }) = Program::try_parse_from(words)?;
+    match command {
+        FleetCommand::Sweep(arguments) => Ok(arguments),
+        FleetCommand::Study(_) => panic!("it is a sweep"),
+    }
 }
 
 #[test]

@@ -10,15 +10,16 @@ use crate::live::{LiveSample, Sampler};
 use crate::load_thread::Task;
 use crate::result::CellResult;
 use crate::spec::CellSpec;
+use crate::tally::Failure;
 use crate::target::Target;
-use crate::times::LoadTimes;
+use crate::times::{LoadTimes, now};
 
 /// How often whoever watches a cell hears of it.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The size of the writes that fill a volume, and how many are in flight.
-const FILL_BLOCK_BYTES: u32 = 256 << 10;
-const FILL_OUTSTANDING: u32 = 8;
+/// The size of the I/Os that go over a whole volume, and how many are in flight.
+const PASS_BLOCK_BYTES: u32 = 256 << 10;
+const PASS_OUTSTANDING: u32 = 8;
 
 /// Who watches a cell while it runs. All is called on the thread that runs the cell.
 pub(crate) trait CellObserver {
@@ -71,6 +72,36 @@ pub(crate) fn run_observed_cell(
     Ok(CellResult::new(spec, spec.duration, reports))
 }
 
+/// Runs a load as long as `goes_on` says so of what was done in each window of time, or until nothing
+/// runs any more. The result counts all of it.
+///
+/// # Errors
+///
+/// As [`run_cell`].
+pub(crate) fn run_while(
+    targets: &[Target],
+    spec: &CellSpec,
+    window: Duration,
+    mut goes_on: impl FnMut(&LiveSample) -> bool,
+) -> Result<CellResult, Error> {
+    spec.validate()?;
+    let mut generator = Generator::connect(targets, spec, Task::Load)?;
+    let times = generator.start(|start| LoadTimes::open_ended(start, Duration::ZERO));
+    let mut sampler = Sampler::new(&times);
+    let mut until = times.start + window;
+    loop {
+        generator.wait_until(until, TICK, |_| {});
+        let sample = sampler.sample(generator.clients(), now());
+        if generator.is_over() || !goes_on(&sample) {
+            break;
+        }
+        until = until + window;
+    }
+    generator.stop();
+    let measured = times.measure_until().since(times.start);
+    Ok(CellResult::new(spec, measured, generator.finish()?))
+}
+
 /// Writes the working set of every target once, from start to end, with random data, so that reads
 /// find something and the first writes are not the only ones that allocate. `tick` hears how many of
 /// how many bytes are written.
@@ -82,27 +113,10 @@ pub fn fill(
     targets: &[Target],
     working_set_bytes: Option<u64>,
     seed: u64,
-    mut tick: impl FnMut(u64, Option<u64>),
+    tick: impl FnMut(u64, Option<u64>),
 ) -> Result<(), Error> {
-    let spec = CellSpec {
-        block_size_bytes: FILL_BLOCK_BYTES,
-        outstanding: FILL_OUTSTANDING,
-        write_percent: 100,
-        working_set_bytes,
-        seed,
-        ..CellSpec::default()
-    };
-    spec.validate()?;
-    let mut generator = Generator::connect(targets, &spec, Task::Fill)?;
-    generator.start(|start| LoadTimes::open_ended(start, Duration::ZERO));
-    let total = working_set_bytes.map(|bytes| bytes * targets.len() as u64);
-    let done = |generator: &Generator| generator.clients().iter().map(Client::done_bytes).sum();
-    generator.wait_until(Instant::from_nanoseconds(u64::MAX), TICK, |_| tick(done(&generator), total));
-    tick(done(&generator), total);
-    let outcomes = generator.finish()?.into_iter().map(|report| report.outcome);
-    let clients = outcomes.flat_map(|outcome| outcome.clients).map(|(_, tally)| tally);
-    let mut failures = clients.flat_map(|tally| tally.failures);
-    match failures.next() {
+    let spec = CellSpec { write_percent: 100, working_set_bytes, seed, ..pass_spec() };
+    match pass_over(targets, &spec, tick)? {
         None => Ok(()),
         Some(failure) => Err(Error::new(
             "FLEET_FILL_FAILED",
@@ -111,6 +125,51 @@ pub fn fill(
             "see why its volume is not healthy, then run again",
         )),
     }
+}
+
+/// Reads the working set of every target once, from start to end, so that caches in the way have seen
+/// all of it. `tick` hears how many of how many bytes are read.
+///
+/// # Errors
+///
+/// A client cannot connect, or a read failed.
+pub(crate) fn read_through(
+    targets: &[Target],
+    working_set_bytes: u64,
+    tick: impl FnMut(u64, Option<u64>),
+) -> Result<(), Error> {
+    let spec = CellSpec { working_set_bytes: Some(working_set_bytes), ..pass_spec() };
+    match pass_over(targets, &spec, tick)? {
+        None => Ok(()),
+        Some(failure) => Err(Error::new(
+            "FLEET_READ_FAILED",
+            format!("the volume of client {} could not be read", failure.client),
+            failure.reason,
+            "see why its volume is not healthy, then run again",
+        )),
+    }
+}
+
+fn pass_spec() -> CellSpec {
+    CellSpec { block_size_bytes: PASS_BLOCK_BYTES, outstanding: PASS_OUTSTANDING, ..CellSpec::default() }
+}
+
+/// Goes over the working set of every target once. The first failure, if there is one.
+fn pass_over(
+    targets: &[Target],
+    spec: &CellSpec,
+    mut tick: impl FnMut(u64, Option<u64>),
+) -> Result<Option<Failure>, Error> {
+    spec.validate()?;
+    let mut generator = Generator::connect(targets, spec, Task::Pass)?;
+    generator.start(|start| LoadTimes::open_ended(start, Duration::ZERO));
+    let total = spec.working_set_bytes.map(|bytes| bytes * targets.len() as u64);
+    let done = |generator: &Generator| generator.clients().iter().map(Client::done_bytes).sum();
+    generator.wait_until(Instant::from_nanoseconds(u64::MAX), TICK, |_| tick(done(&generator), total));
+    tick(done(&generator), total);
+    let outcomes = generator.finish()?.into_iter().map(|report| report.outcome);
+    let clients = outcomes.flat_map(|outcome| outcome.clients).map(|(_, tally)| tally);
+    Ok(clients.flat_map(|tally| tally.failures).next())
 }
 
 #[cfg(test)]

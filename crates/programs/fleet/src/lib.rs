@@ -8,7 +8,8 @@
 //! - [`run_cell`] puts one load on a set of [`Target`]s and measures it.
 //! - [`sweep`] runs a cell for each combination of parameters and counts what the cluster used.
 //! - [`LiveLoad`] runs until it is stopped and can be looked at meanwhile.
-//! - [`SweepArguments`] is the command line for it; [`NbdClient`] a client for whoever wants to look at
+//! - [`StudyArguments`] is the command line of studies: clusters in several states, compared and judged.
+//! - [`SweepArguments`] is the command line of a sweep; [`NbdClient`] a client for whoever wants to look at
 //!   a volume's content.
 //!
 //! What holds for every result:
@@ -31,6 +32,7 @@ mod random;
 mod result;
 mod source;
 mod spec;
+mod study;
 mod sweep;
 mod tally;
 mod target;
@@ -49,6 +51,10 @@ pub use output::OutputFormat;
 pub use progress::{BarProgress, LineProgress, NoProgress, Progress, progress_on_standard_error};
 pub use result::{CellResult, ClientResult, GeneratorCost, Interval, Latency, LittlesLaw, Spread, Traffic};
 pub use spec::{CellSpec, Pattern};
+pub use study::{
+    CacheReading, CacheStudyArguments, CapacityMedia, Goal, MachineUse, Shape, StudyArguments, StudyCluster,
+    StudyClusterSpec, StudyCommand, StudyLab, StudyOutput, StudyReport, StudyRow, StudyTable,
+};
 pub use sweep::{SweepResult, SweepRow, SweepSpec, sweep};
 pub use tally::Failure;
 pub use target::Target;

@@ -28,8 +28,8 @@ use crate::workload::{Workload, content_stream};
 pub(crate) enum Task {
     /// The load that the spec describes, for as long as the times say.
     Load,
-    /// One write of the working set from start to end.
-    Fill,
+    /// All of the working set once, from start to end.
+    Pass,
 }
 
 /// A client that a load thread is to run.
@@ -130,7 +130,7 @@ async fn connect_one<P: Platform>(
     let span_bytes = spec.span_bytes(&target.name, &session.export)?;
     let workload = match task {
         Task::Load => Workload::new(spec, assignment.number, span_bytes),
-        Task::Fill => Workload::fill(spec, assignment.number, span_bytes),
+        Task::Pass => Workload::pass(spec, assignment.number, span_bytes),
     };
     Ok(Connected { assignment, session, workload })
 }

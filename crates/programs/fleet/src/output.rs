@@ -6,9 +6,10 @@ use std::str::FromStr;
 use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
+use crate::result::CellResult;
 use crate::spec::CellSpec;
 use crate::sweep::{SweepResult, SweepRow};
-use crate::text::counted;
+use crate::text::{aligned, counted};
 
 /// Failures that are told below a table.
 const FAILURES_SHOWN: usize = 10;
@@ -85,13 +86,7 @@ impl SweepResult {
             shown.iter().filter_map(|column| column.table).map(|table| table.head[1].to_owned()).collect(),
         ];
         lines.extend(self.rows.iter().map(cells));
-        let width = |index: usize| lines.iter().map(|line| line[index].len()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..shown.len()).map(width).collect();
-        let mut text = self.headline() + "\n\n";
-        for line in &lines {
-            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
-            text += &(cells.collect::<Vec<_>>().join("  ") + "\n");
-        }
+        let mut text = self.headline() + "\n\n" + &aligned(&lines, &[]);
         let notes = self.notes();
         if !notes.is_empty() {
             text += "\n";
@@ -121,30 +116,8 @@ impl SweepResult {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for row in &self.rows {
-            let cell = &row.cell;
-            let mut note = |text: String| notes.push(format!("{}: {text}", describe_cell(&cell.spec)));
-            if cell.errors + cell.unanswered + cell.clients_lost > 0 {
-                note(format!(
-                    "{} I/Os failed, {} were not answered, {} lost their connection",
-                    cell.errors,
-                    cell.unanswered,
-                    counted(cell.clients_lost, "client")
-                ));
-            }
-            let law = &cell.littles_law;
-            if law.is_suspicious {
-                note(format!(
-                    "Little's law is off by {:+.0} %: {:.1} I/Os in flight were measured, {} were set",
-                    law.residual_percent, law.outstanding_measured, law.outstanding_set
-                ));
-            }
-            if cell.generator.is_saturated {
-                note(format!(
-                    "a load thread was busy {:.0} % of the time, so the latencies are partly its own; \
-                     use more load threads",
-                    cell.generator.busiest_thread_percent
-                ));
-            }
+            let name = describe_cell(&row.cell.spec);
+            notes.extend(doubts_of(&row.cell).into_iter().map(|doubt| format!("{name}: {doubt}")));
         }
         let failures =
             self.rows.iter().flat_map(|row| row.cell.failures.iter().map(move |failure| (row, failure)));
@@ -172,6 +145,34 @@ impl SweepResult {
         }
         notes
     }
+}
+
+/// Why a cell's result is to be doubted.
+pub(crate) fn doubts_of(cell: &CellResult) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if cell.has_failures() {
+        doubts.push(format!(
+            "{} I/Os failed, {} were not answered, {} lost their connection",
+            cell.errors,
+            cell.unanswered,
+            counted(cell.clients_lost, "client")
+        ));
+    }
+    let law = &cell.littles_law;
+    if law.is_suspicious {
+        doubts.push(format!(
+            "Little's law is off by {:+.0} %: {:.1} I/Os in flight were measured, {} were set",
+            law.residual_percent, law.outstanding_measured, law.outstanding_set
+        ));
+    }
+    if cell.generator.is_saturated {
+        doubts.push(format!(
+            "a load thread was busy {:.0} % of the time, so the latencies are partly its own; \
+             use more load threads",
+            cell.generator.busiest_thread_percent
+        ));
+    }
+    doubts
 }
 
 /// A cell in a few words: `4 KiB, 30 % writes, 1 x 8 outstanding`.
@@ -333,7 +334,7 @@ fn short_us(row: &SweepRow, pick: fn(&crate::result::Latency) -> f64) -> Option<
 }
 
 /// A number with a digit behind the point while it is small.
-fn short(number: f64) -> String {
+pub(crate) fn short(number: f64) -> String {
     if number < 100.0 { format!("{number:.1}") } else { count_text(number) }
 }
 

@@ -24,6 +24,12 @@ pub trait Progress {
     /// The volumes are filled.
     fn filled(&mut self) {}
 
+    /// Something begins that is no cell, in words.
+    fn step(&mut self, _text: &str) {}
+
+    /// How far that is, in words.
+    fn step_detail(&mut self, _text: &str) {}
+
     /// The cell number `index` begins.
     fn begin_cell(&mut self, _index: usize, _cell: &CellSpec) {}
 
@@ -56,6 +62,7 @@ pub fn progress_on_standard_error() -> Box<dyn Progress> {
 pub struct BarProgress {
     bar: ProgressBar,
     cells: usize,
+    /// The present cell, or what is done between two of them.
     cell: String,
     /// The time of the cells that have ended.
     before: Duration,
@@ -84,6 +91,17 @@ impl Progress for BarProgress {
 
     fn filling(&mut self, done_bytes: u64, total_bytes: Option<u64>) {
         self.bar.set_message(filling_text(done_bytes, total_bytes));
+        self.bar.tick();
+    }
+
+    fn step(&mut self, text: &str) {
+        self.cell = text.to_owned();
+        self.bar.set_message(self.cell.clone());
+        self.bar.tick();
+    }
+
+    fn step_detail(&mut self, text: &str) {
+        self.bar.set_message(format!("{}: {text}", self.cell));
         self.bar.tick();
     }
 
@@ -142,6 +160,10 @@ impl<W: Write> Progress for LineProgress<W> {
 
     fn filled(&mut self) {
         self.say("volumes filled");
+    }
+
+    fn step(&mut self, text: &str) {
+        self.say(text);
     }
 
     fn begin_cell(&mut self, _index: usize, _cell: &CellSpec) {}

@@ -167,6 +167,11 @@ pub struct Interval {
 }
 
 impl CellResult {
+    /// Whether anything failed, was not answered, or lost its connection.
+    pub fn has_failures(&self) -> bool {
+        self.errors + self.unanswered + self.clients_lost > 0
+    }
+
     /// Adds up what the load threads have counted within `measured`.
     pub(crate) fn new(spec: &CellSpec, measured: Duration, reports: Vec<ThreadReport>) -> Self {
         let seconds = measured.as_secs_f64();

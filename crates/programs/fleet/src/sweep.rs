@@ -172,7 +172,8 @@ fn all_lost() -> Error {
     )
 }
 
-fn run_metered_cell(
+/// Runs a cell and counts what the cluster used meanwhile.
+pub(crate) fn run_metered_cell(
     cell: &CellSpec,
     targets: &[Target],
     meter: &mut impl ClusterMeter,

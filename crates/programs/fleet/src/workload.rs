@@ -71,8 +71,8 @@ impl Workload {
         }
     }
 
-    /// Writes the first `span_bytes` of a volume once, from the start to the end.
-    pub(crate) fn fill(spec: &CellSpec, client: usize, span_bytes: u64) -> Self {
+    /// Writes or reads the first `span_bytes` of a volume once, from the start to the end.
+    pub(crate) fn pass(spec: &CellSpec, client: usize, span_bytes: u64) -> Self {
         let block = u64::from(spec.block_size_bytes);
         let places = span_bytes.div_ceil(block);
         let alignment = block;
@@ -82,7 +82,7 @@ impl Workload {
             span_bytes,
             alignment,
             places,
-            write_percent: 100,
+            write_percent: u64::from(spec.write_percent),
             pattern: Pattern::Interlocked,
             threads: vec![Thread { random, position: 0 }],
             common: 0,

@@ -42,11 +42,13 @@ fn clients_and_threads_differ() {
 }
 
 #[test]
-fn a_fill_ends() {
-    let spec = CellSpec { block_size_bytes: 4096, ..spec() };
-    let mut workload = Workload::fill(&spec, 0, 2 * 4096 + 512);
-    let all: Vec<Io> = std::iter::from_fn(|| workload.next(0)).collect();
-    let expected = [(0, 4096), (4096, 4096), (8192, 512)];
-    assert_eq!(all, expected.map(|(offset, length)| Io { is_write: true, offset, length }));
-    assert_eq!(workload.next(0), None);
+fn a_pass_ends() {
+    for (write_percent, is_write) in [(100, true), (0, false)] {
+        let spec = CellSpec { block_size_bytes: 4096, write_percent, ..spec() };
+        let mut workload = Workload::pass(&spec, 0, 2 * 4096 + 512);
+        let all: Vec<Io> = std::iter::from_fn(|| workload.next(0)).collect();
+        let expected = [(0, 4096), (4096, 4096), (8192, 512)];
+        assert_eq!(all, expected.map(|(offset, length)| Io { is_write, offset, length }));
+        assert_eq!(workload.next(0), None);
+    }
 }

@@ -8,33 +8,41 @@
 //! - It succeeds only if everything that it shows held: see [`Verdict`].
 //! - Whatever it made is removed, also when it is interrupted or fails.
 
-mod cluster;
 mod failover;
 mod verdict;
 
 use std::time::Instant;
 
 use clap::Parser;
-use spandrel_fleet::{FleetCommand, SweepArguments, SweepResult, progress_on_standard_error};
+use spandrel_fleet::{FleetArguments, FleetCommand, SweepArguments, SweepResult, progress_on_standard_error};
 use spandrel_shared::Error;
 
 use crate::admin::client::Client;
 use crate::arguments::{Arguments, Command, DemoArguments};
 use crate::commands::{ApiMeter, ApiVolumes};
-use crate::demo::cluster::DemoCluster;
 use crate::demo::verdict::Verdict;
 use crate::failure::{EXIT_ERROR, EXIT_OK, Outcome};
+use crate::temporary_cluster::TemporaryCluster;
 use crate::text::say;
 
 /// The sweep of the demonstration: sixteen cells, small enough for any machine.
 const SWEEP: &str = "spandrel fleet sweep --vms 16 --threads 1 --block-size 4k --outstanding 1,2,4,8 \
                      --write-percent 0,10,30,100 --working-set 32M --warmup 500ms --duration 2s";
 
+/// The cluster of the demonstration: 3 GiB of disk.
+const CLUSTER: [&str; 6] = ["--nodes", "4", "--drives", "2", "--drive-size", "384M"];
+
 /// Shows it all.
 pub fn run(arguments: DemoArguments) -> Outcome {
     let begin = Instant::now();
     headline("1. A cluster of four nodes on this machine");
-    let cluster = DemoCluster::start(arguments.memory)?;
+    let mut options = CLUSTER.to_vec();
+    let (room, memory) = match arguments.memory {
+        true => ("3 GiB of memory", Some("--memory")),
+        false => ("3 GiB in the temporary directory ($TMPDIR), or of memory with --memory", None),
+    };
+    options.extend(memory);
+    let cluster = TemporaryCluster::start(&options, room, |line| say(&format!("{line}\n")))?;
     let shown = show(&cluster);
     let removed = cluster.remove();
     let verdict = shown?;
@@ -43,7 +51,7 @@ pub fn run(arguments: DemoArguments) -> Outcome {
     Ok(if verdict.is_good() { EXIT_OK } else { EXIT_ERROR })
 }
 
-fn show(cluster: &DemoCluster) -> Result<Verdict, Error> {
+fn show(cluster: &TemporaryCluster) -> Result<Verdict, Error> {
     let client = Client::new(cluster.directory().clone())?;
     let mut verdict = Verdict::default();
     headline("2. What it does under sixteen clients: 4 KiB, random, three copies of every write");
@@ -68,10 +76,7 @@ fn sweep(client: &Client) -> Result<SweepResult, Error> {
 fn sweep_arguments() -> SweepArguments {
     let arguments = Arguments::try_parse_from(SWEEP.split_whitespace()).expect("the sweep is well-formed");
     match arguments.command {
-        Command::Fleet(fleet) => {
-            let FleetCommand::Sweep(sweep) = fleet.command;
-            sweep
-        }
+        Command::Fleet(FleetArguments { command: FleetCommand::Sweep(sweep) }) => sweep,
         _ => unreachable!("the sweep is a command of the fleet"),
     }
 }

@@ -3,7 +3,7 @@
 //! Reading order: [`arguments`] (what can be asked for), [`reach`] (of whom), [`local`] (running a cluster of several nodes in this
 //! process, each in a [`node_thread`] with its [`node_state`]), [`server`] (running one node as a server of its own),
 //! [`admin`] (what a cluster can be asked), [`commands`]
-//! (asking it), [`demo`].
+//! (asking it), [`demo`] and [`study`] (clusters made for one command, see [`temporary_cluster`]).
 //!
 //! Invariants:
 //! - What a command refuses it refuses before it changes anything, with an error that says what,
@@ -30,7 +30,9 @@ mod program;
 mod random;
 mod reach;
 mod server;
+mod study;
 mod table;
+mod temporary_cluster;
 mod text;
 mod wipe;
 
@@ -38,7 +40,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::admin::client::Client;
 use crate::arguments::{Arguments, Command};
 
 // Tests may be built together with the simulator, which plants bugs; what people run may not.
@@ -81,8 +82,7 @@ fn run(arguments: Arguments) -> Outcome {
         Command::Fault(command) => commands::fault(&client()?, command),
         Command::Explain(command) => commands::explain(&client()?, command),
         Command::Scrub(arguments) => commands::scrub(&client()?, arguments),
-        // Its clients use the nodes' sockets.
-        Command::Fleet(arguments) => commands::fleet(&Client::new(directory()?)?, arguments),
+        Command::Fleet(arguments) => commands::fleet(&reach, arguments),
         Command::Demo(arguments) => demo::run(*arguments),
         Command::Completions(arguments) => {
             clap_complete::generate(

@@ -102,7 +102,7 @@ impl World {
 
     /// Fills the volumes of so many clients.
     pub(crate) fn fill(&self, spec: &CellSpec, clients: usize) -> Load {
-        self.run_task(spec, Task::Fill, self.targets(clients)).unwrap()
+        self.run_task(spec, Task::Pass, self.targets(clients)).unwrap()
     }
 
     fn run_task(&self, spec: &CellSpec, task: Task, targets: Vec<Target>) -> Result<Load, Error> {
@@ -114,7 +114,7 @@ impl World {
             let start = platform.now() + Duration::from_millis(1);
             let times = match task {
                 Task::Load => LoadTimes::of_cell(&own_spec, start),
-                Task::Fill => LoadTimes::open_ended(start, Duration::ZERO),
+                Task::Pass => LoadTimes::open_ended(start, Duration::ZERO),
             };
             let outcome = thread.run(Arc::new(times), pending()).await;
             Ok((outcome, platform.now().since(start)))

@@ -13,14 +13,19 @@ use crate::admin::client::{Client, path_with};
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome};
 use crate::interrupt::{Guard, remove_on_interrupt};
+use crate::reach::Reach;
+use crate::study;
 
 /// Volumes are made in multiples of a block.
 const BLOCK_BYTES: u64 = 4096;
 
 /// Carries out a command of the fleet.
-pub fn fleet(client: &Client, arguments: &FleetArguments) -> Outcome {
-    let FleetCommand::Sweep(sweep) = &arguments.command;
-    run_sweep(client, sweep).map(|_| EXIT_OK)
+pub fn fleet(reach: &Reach, arguments: &FleetArguments) -> Outcome {
+    match &arguments.command {
+        // Its clients use the nodes' sockets, so it must be a cluster on this machine.
+        FleetCommand::Sweep(sweep) => run_sweep(&Client::new(reach.directory()?)?, sweep).map(|_| EXIT_OK),
+        FleetCommand::Study(study) => study::run(study),
+    }
 }
 
 fn run_sweep(client: &Client, sweep: &SweepArguments) -> Result<spandrel_fleet::SweepResult, Error> {

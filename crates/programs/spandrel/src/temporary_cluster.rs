@@ -1,4 +1,7 @@
-//! The cluster of the demonstration: a child process in a temporary directory.
+//! A cluster for as long as a command takes: a child process in a temporary directory.
+//!
+//! Invariants:
+//! - The process ends and the directory goes when the cluster is dropped, or the command is interrupted.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -15,16 +18,12 @@ use tempfile::TempDir;
 use crate::directory::Directory;
 use crate::failure::system_error;
 use crate::interrupt::{Guard, remove_on_interrupt};
-use crate::text::say;
-
-/// Two drives of this size on each of four nodes: 3 GiB of disk.
-const DRIVE_SIZE: &str = "384M";
 
 /// How long the cluster may take to end in order.
 const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// A cluster that is removed with all it made when it is dropped.
-pub struct DemoCluster {
+pub struct TemporaryCluster {
     directory: Directory,
     parts: Arc<Mutex<Option<Parts>>>,
     _guard: Guard,
@@ -35,20 +34,16 @@ struct Parts {
     temporary: TempDir,
 }
 
-impl DemoCluster {
-    /// Starts a cluster, and shows what it says until it is ready.
-    pub fn start(memory: bool) -> Result<Self, Error> {
-        let failed =
-            |error: std::io::Error| system_error("the demonstration's cluster cannot be started", &error);
-        let temporary = tempfile::Builder::new().prefix("spandrel-demo-").tempdir().map_err(failed)?;
+impl TemporaryCluster {
+    /// Starts a cluster as `spandrel up` with these options does, and waits until it is ready. `on_line` hears what it says
+    /// until then, `room` says in words what it takes.
+    pub fn start(options: &[&str], room: &str, on_line: impl FnMut(&str)) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| system_error("a temporary cluster cannot be started", &error);
+        let temporary = tempfile::Builder::new().prefix("spandrel-").tempdir().map_err(failed)?;
         let directory = Directory::choose(Some(&temporary.path().join("d")))?;
         let errors = temporary.path().join("errors");
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.args(["up", "--nodes", "4", "--drives", "2", "--drive-size", DRIVE_SIZE]);
-        command.arg("--dir").arg(directory.path());
-        if memory {
-            command.arg("--memory");
-        }
+        command.arg("up").args(options).arg("--dir").arg(directory.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&errors).map_err(failed)?);
         // Ctrl-C is for this process, which ends the other one.
         command.process_group(0);
@@ -60,7 +55,7 @@ impl DemoCluster {
             let _ = remove(&for_interrupt, Duration::ZERO);
         });
         let cluster = Self { directory, parts, _guard: guard };
-        if show_until_ready(BufReader::new(output)) {
+        if hear_until_ready(BufReader::new(output), on_line) {
             return Ok(cluster);
         }
         let why = std::fs::read_to_string(&errors).unwrap_or_default();
@@ -70,11 +65,10 @@ impl DemoCluster {
             why.trim().to_owned()
         };
         Err(Error::new(
-            "DEMO_FAILED",
-            "the demonstration's cluster did not start",
+            "TEMPORARY_CLUSTER_FAILED",
+            "the cluster for this command did not start",
             why,
-            "see the reason above; the demonstration takes 3 GiB in the temporary directory ($TMPDIR), or memory \
-             with --memory",
+            format!("see the reason above; it takes {room}"),
         ))
     }
 
@@ -89,17 +83,17 @@ impl DemoCluster {
     }
 }
 
-impl Drop for DemoCluster {
+impl Drop for TemporaryCluster {
     fn drop(&mut self) {
         let _ = remove(&self.parts, Duration::ZERO);
     }
 }
 
-/// Shows the lines of a cluster that starts. Returns whether it became ready.
-fn show_until_ready(output: impl BufRead + Send + 'static) -> bool {
+/// Hears the lines of a cluster that starts. Returns whether it became ready.
+fn hear_until_ready(output: impl BufRead + Send + 'static, mut on_line: impl FnMut(&str)) -> bool {
     let mut lines = output.lines();
     while let Some(Ok(line)) = lines.next() {
-        say(&format!("{line}\n"));
+        on_line(&line);
         if line.starts_with("ready:") {
             // What else it says must be read, or it waits for that.
             std::thread::spawn(move || lines.for_each(drop));
@@ -120,8 +114,8 @@ fn remove(parts: &Mutex<Option<Parts>>, patience: Duration) -> Result<(), Error>
         return Ok(());
     }
     Err(Error::new(
-        "DEMO_FAILED",
-        "the demonstration's cluster did not end in order",
+        "TEMPORARY_CLUSTER_FAILED",
+        "the cluster for this command did not end in order",
         format!("it was told to, and did not do so within {} s", patience.as_secs()),
         "report this with the machine that it happened on",
     ))
@@ -153,7 +147,7 @@ fn end(mut process: Child, patience: Duration) -> bool {
 
 fn not_removed(path: &Path, error: &std::io::Error) -> Error {
     Error::new(
-        "DEMO_NOT_REMOVED",
+        "TEMPORARY_CLUSTER_LEFT",
         format!("{} is left over", path.display()),
         error.to_string(),
         "remove it by hand",

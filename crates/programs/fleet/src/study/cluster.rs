@@ -1,0 +1,144 @@
+//! What a study needs of whoever makes its clusters.
+
+use serde::{Deserialize, Serialize};
+use spandrel_shared::{CacheMode, Error};
+
+use crate::arguments::VolumeRequest;
+use crate::meter::ClusterMeter;
+use crate::target::Target;
+
+/// What the drives that hold the copies are made to be like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapacityMedia {
+    /// SATA SSDs
+    Ssd,
+    /// Disks
+    Hdd,
+}
+
+impl CapacityMedia {
+    /// Its name, as `spandrel up --capacity-media` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ssd => "ssd",
+            Self::Hdd => "hdd",
+        }
+    }
+
+    /// What several of them are called.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Ssd => "SATA SSDs",
+            Self::Hdd => "disks",
+        }
+    }
+}
+
+/// A cluster on this machine, all in memory, whose media are simulated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StudyClusterSpec {
+    /// Nodes.
+    pub nodes: u32,
+    /// Drives of each node that hold copies.
+    pub drives: u32,
+    /// The size of each.
+    pub drive_size_bytes: u64,
+    /// What they are like.
+    pub capacity_media: CapacityMedia,
+    /// The size of the one cache drive that each node has in front of them. It is like NVMe.
+    pub cache_drive_size_bytes: u64,
+    /// How fast all these are, compared with real ones.
+    pub media_scale: f64,
+}
+
+/// Makes the clusters of a study.
+pub trait StudyLab {
+    /// A cluster that it makes.
+    type Cluster: StudyCluster;
+
+    /// Makes a cluster with nothing on it, starts it, and waits until it serves. It does nothing by itself: it neither scrubs
+    /// nor spreads copies.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be made or started.
+    fn start(&mut self, spec: &StudyClusterSpec) -> Result<Self::Cluster, Error>;
+}
+
+/// A cluster that a study runs on. Dropping it removes it with all that it made.
+pub trait StudyCluster: ClusterMeter {
+    /// Makes a volume for each client. They go with the cluster.
+    ///
+    /// # Errors
+    ///
+    /// The cluster refuses them.
+    fn make_volumes(&mut self, request: &VolumeRequest) -> Result<Vec<Target>, Error>;
+
+    /// Has the cache drives used in this way, and waits until all of them are.
+    ///
+    /// # Errors
+    ///
+    /// The cluster refuses it, or does not follow.
+    fn set_cache_mode(&mut self, mode: CacheMode) -> Result<(), Error>;
+
+    /// What the cache drives hold and have done, all together.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not answer.
+    fn read_caches(&mut self) -> Result<CacheReading, Error>;
+
+    /// Waits until nothing stands on cache drives alone. Nothing is written meanwhile, and the mode is one that caches no
+    /// writes. `tick` hears how many bytes are left.
+    ///
+    /// # Errors
+    ///
+    /// The cluster does not answer, or does not get on.
+    fn await_clean(&mut self, tick: &mut dyn FnMut(u64)) -> Result<(), Error>;
+
+    /// Ends the cluster in order and removes all it made.
+    ///
+    /// # Errors
+    ///
+    /// It does not end, or something is left over.
+    fn remove(self) -> Result<(), Error>;
+}
+
+/// What cache drives hold, and what they have done since their cluster started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheReading {
+    /// Room for data.
+    pub room_bytes: u64,
+    /// What stands there alone.
+    pub dirty_bytes: u64,
+    /// Copies of what was read.
+    pub copied_bytes: u64,
+    /// What was read from cache drives.
+    pub hit_bytes: u64,
+    /// What was read from the drives behind them.
+    pub missed_bytes: u64,
+    /// What was copied to cache drives as it was read.
+    pub populated_bytes: u64,
+    /// What was moved from cache drives to the drives behind them.
+    pub destaged_bytes: u64,
+}
+
+impl CacheReading {
+    /// What is held now, and what was done since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            hit_bytes: self.hit_bytes.saturating_sub(before.hit_bytes),
+            missed_bytes: self.missed_bytes.saturating_sub(before.missed_bytes),
+            populated_bytes: self.populated_bytes.saturating_sub(before.populated_bytes),
+            destaged_bytes: self.destaged_bytes.saturating_sub(before.destaged_bytes),
+            ..*self
+        }
+    }
+
+    /// How much of what was read came from cache drives; none if nothing was.
+    pub fn hit_percent(&self) -> Option<f64> {
+        let read = self.hit_bytes + self.missed_bytes;
+        (read > 0).then(|| self.hit_bytes as f64 * 100.0 / read as f64)
+    }
+}

@@ -1,0 +1,190 @@
+//! What a study has found, as people and programs read it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use spandrel_shared::CacheMode;
+use spandrel_shared::duration::format_duration;
+use spandrel_shared::size::format_size;
+
+use super::cluster::{CacheReading, StudyClusterSpec};
+use super::machine::MachineUse;
+use super::shape::{self, Shape};
+use crate::meter::Usage;
+use crate::output::{count_text, doubts_of, short};
+use crate::result::CellResult;
+use crate::text::{aligned, counted};
+
+/// From here on the processor may have set the shape, and not the media.
+const BUSY_PERCENT_MAX: f64 = 50.0;
+
+/// A study, its measurements and its judgement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StudyReport {
+    /// The study's name.
+    pub study: String,
+    /// The clusters that it was run on.
+    pub clusters: Vec<StudyClusterSpec>,
+    /// How many clients put load on each.
+    pub clients: u32,
+    /// One for each question.
+    pub tables: Vec<StudyTable>,
+    /// What was expected, and whether it was found.
+    pub shapes: Vec<Shape>,
+    /// How long all of it took, in seconds.
+    pub took_seconds: f64,
+}
+
+/// Measurements that belong side by side.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StudyTable {
+    /// What was measured.
+    pub title: String,
+    /// What tells the rows apart.
+    pub rows_are: String,
+    /// The rows; the first is what the others are compared with.
+    pub rows: Vec<StudyRow>,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StudyRow {
+    /// What tells it from the others.
+    pub name: String,
+    /// What the cache drives were used for.
+    pub cache_mode: CacheMode,
+    /// The working set of all clients together.
+    pub working_set_bytes: u64,
+    /// What the clients saw.
+    pub cell: CellResult,
+    /// What it took.
+    pub usage: Usage,
+    /// What the cache drives held in the end, and did meanwhile.
+    pub cache: CacheReading,
+    /// How busy the machine was, whoever made it so.
+    pub machine: MachineUse,
+}
+
+impl StudyRow {
+    /// I/Os per second; none if any failed.
+    pub fn iops(&self) -> Option<f64> {
+        (!self.cell.has_failures()).then_some(self.cell.total.iops)
+    }
+
+    /// MiB per second; none if any I/O failed.
+    pub fn mib_per_second(&self) -> Option<f64> {
+        (!self.cell.has_failures()).then_some(self.cell.total.mib_per_second)
+    }
+}
+
+impl StudyReport {
+    /// Whether all that was expected was found.
+    pub fn all_hold(&self) -> bool {
+        !self.shapes.is_empty() && self.shapes.iter().all(|shape| shape.holds)
+    }
+
+    /// Everything that was measured, as JSON that [`StudyReport::from_json`] reads.
+    pub fn json(&self) -> String {
+        let text = serde_json::to_string_pretty(self);
+        text.expect("a report is numbers, texts and lists, all of which JSON has") + "\n"
+    }
+
+    /// Reads what [`StudyReport::json`] has written.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// All of it for people: the clusters, a table for each question, the shapes, and what to mind.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        for cluster in &self.clusters {
+            text += &format!("{}\n", describe_cluster(cluster));
+        }
+        for table in &self.tables {
+            text += &format!("\n{}", table.render());
+        }
+        let took = format_duration(Duration::from_secs(self.took_seconds.round() as u64));
+        text += &format!("\n{}\n{}; all of it took {took}\n", shape::render(&self.shapes), self.load_text());
+        for note in self.notes() {
+            text += &format!("{note}\n");
+        }
+        text
+    }
+
+    /// Who put load on the machine.
+    fn load_text(&self) -> String {
+        let clients = counted(self.clients.into(), "client");
+        let Some((percent, row)) = self.busiest() else { return clients };
+        let cores = row.machine.cores;
+        let own = row.usage.busy_cores.map(|own| own * 100.0 / f64::from(cores.max(1)));
+        let own = own.map_or(String::new(), |own| format!(", of which this study's share is {own:.0} %"));
+        format!("{clients}; the machine's {} up to {percent:.0} % busy{own}", counted(cores.into(), "core"))
+    }
+
+    /// The row in which the machine had most to do, and how much that was.
+    fn busiest(&self) -> Option<(f64, &StudyRow)> {
+        let rows = self.tables.iter().flat_map(|table| &table.rows);
+        let busy = rows.filter_map(|row| Some((row.machine.busy_percent?, row)));
+        busy.max_by(|one, other| one.0.total_cmp(&other.0))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some((percent, _)) = self.busiest().filter(|(percent, _)| *percent > BUSY_PERCENT_MAX) {
+            notes.push(format!(
+                "warning: the machine was {percent:.0} % busy, so its processor may have set the shape and not the media; \
+                 run it again when nothing else does, or with a smaller --media-scale"
+            ));
+        }
+        for table in &self.tables {
+            for row in &table.rows {
+                let doubts = doubts_of(&row.cell).into_iter();
+                notes.extend(doubts.map(|doubt| format!("{}, {}: {doubt}", table.title, row.name)));
+            }
+        }
+        notes
+    }
+}
+
+impl StudyTable {
+    fn render(&self) -> String {
+        let heads = [&*self.rows_are, "IOPS", "ratio", "mean us", "MiB/s", "from cache", "machine busy"];
+        let mut lines = vec![heads.map(str::to_owned).to_vec()];
+        let base = self.rows.first().and_then(StudyRow::iops);
+        for row in &self.rows {
+            let percent = |percent: f64| format!("{percent:.0} %");
+            let cells = [
+                Some(row.name.clone()),
+                Some(count_text(row.cell.total.iops)),
+                shape::ratio(row.iops(), base).map(|ratio| format!("{ratio:.2} x")),
+                row.cell.total.latency.map(|latency| short(latency.mean_us)),
+                Some(short(row.cell.total.mib_per_second)),
+                row.cache.hit_percent().map(percent),
+                row.machine.busy_percent.map(percent),
+            ];
+            lines.push(cells.map(|cell| cell.unwrap_or_else(|| "-".to_owned())).to_vec());
+        }
+        format!("{}\n{}", self.title, aligned(&lines, &[0]))
+    }
+}
+
+/// A cluster in a line.
+fn describe_cluster(cluster: &StudyClusterSpec) -> String {
+    let media = cluster.capacity_media.plural();
+    format!(
+        "NVMe in front of {media}: {}, each with {} of {} like {media} and one of {} like NVMe, at {} of their speed",
+        counted(cluster.nodes.into(), "node"),
+        counted(cluster.drives.into(), "drive"),
+        format_size(cluster.drive_size_bytes),
+        format_size(cluster.cache_drive_size_bytes),
+        cluster.media_scale,
+    )
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

@@ -1,0 +1,77 @@
+use super::super::cluster::CapacityMedia;
+use super::super::shape::Goal;
+use super::super::testing::row;
+use super::*;
+
+fn report() -> StudyReport {
+    let rows = vec![row("no cache", CacheMode::Off, 1000), row("read-write", CacheMode::ReadWrite, 1500)];
+    StudyReport {
+        study: "cache".to_owned(),
+        clusters: vec![StudyClusterSpec {
+            nodes: 4,
+            drives: 2,
+            drive_size_bytes: 512 << 20,
+            capacity_media: CapacityMedia::Ssd,
+            cache_drive_size_bytes: 256 << 20,
+            media_scale: 0.02,
+        }],
+        clients: 4,
+        tables: vec![StudyTable { title: "Reads".to_owned(), rows_are: "mode".to_owned(), rows }],
+        shapes: vec![Shape::judge("reads", Some(1.5), Goal::AtLeast(1.3))],
+        took_seconds: 61.2,
+    }
+}
+
+#[test]
+fn people_read_tables_shapes_and_how_busy_the_machine_was() {
+    let expected = "\
+NVMe in front of SATA SSDs: 4 nodes, each with 2 drives of 512 MiB like SATA SSDs and one of 256 MiB like NVMe, at 0.02 of their speed
+
+Reads
+mode         IOPS   ratio  mean us  MiB/s  from cache  machine busy
+no cache    1,000  1.00 x    4,000    3.9        75 %          30 %
+read-write  1,500  1.50 x    2,667    5.9        75 %          30 %
+
+HOLDS  1.50 x  (at least 1.30)  reads
+
+4 clients; the machine's 2 cores up to 30 % busy, of which this study's share is 25 %; all of it took 1 min 1 s
+";
+    assert_eq!(report().table(), expected);
+}
+
+#[test]
+fn a_busy_machine_is_warned_of() {
+    let mut report = report();
+    report.tables[0].rows[1].machine.busy_percent = Some(50.0);
+    assert!(!report.table().contains("warning"), "{}", report.table());
+    report.tables[0].rows[1].machine.busy_percent = Some(51.0);
+    assert!(report.table().contains("warning: the machine was 51 % busy"), "{}", report.table());
+}
+
+#[test]
+fn failures_are_told_and_count_for_nothing() {
+    let mut report = report();
+    let row = &mut report.tables[0].rows[0];
+    assert!(row.iops().is_some() && row.mib_per_second().is_some());
+    row.cell.errors = 3;
+    assert_eq!((row.iops(), row.mib_per_second()), (None, None));
+    let text = report.table();
+    assert!(text.contains("Reads, no cache: 3 I/Os failed"), "{text}");
+    assert!(text.contains("read-write  1,500       -"), "there is nothing to compare with: {text}");
+}
+
+#[test]
+fn all_must_hold_and_something_must_be_expected() {
+    let mut report = report();
+    assert!(report.all_hold());
+    report.shapes.push(Shape::judge("writes", None, Goal::AtLeast(1.5)));
+    assert!(!report.all_hold());
+    report.shapes.clear();
+    assert!(!report.all_hold());
+}
+
+#[test]
+fn programs_read_all_of_it() {
+    let report = report();
+    assert_eq!(StudyReport::from_json(&report.json()).unwrap(), report);
+}

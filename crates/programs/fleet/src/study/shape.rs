@@ -1,0 +1,87 @@
+//! Shapes: what was expected of a study before it was run, and whether it was found.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::text::aligned;
+
+/// What a ratio is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Goal {
+    /// So much or more.
+    AtLeast(f64),
+    /// So much or less.
+    AtMost(f64),
+}
+
+impl Goal {
+    fn is_met_by(self, ratio: f64) -> bool {
+        match self {
+            // Written so that what is no number meets nothing.
+            Self::AtLeast(least) => ratio >= least,
+            Self::AtMost(most) => ratio <= most,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(least) => write!(formatter, "at least {least:.2}"),
+            Self::AtMost(most) => write!(formatter, "at most {most:.2}"),
+        }
+    }
+}
+
+/// An expected shape, and what was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shape {
+    /// What of what.
+    pub name: String,
+    /// The ratio that was measured; absent if one of its sides was not, or with failures.
+    pub ratio: Option<f64>,
+    /// What it is to be.
+    pub goal: Goal,
+    /// Whether it is.
+    pub holds: bool,
+}
+
+impl Shape {
+    /// Judges a ratio.
+    pub fn judge(name: impl Into<String>, ratio: Option<f64>, goal: Goal) -> Self {
+        let holds = ratio.is_some_and(|ratio| goal.is_met_by(ratio));
+        Self { name: name.into(), ratio, goal, holds }
+    }
+}
+
+/// How many times `base` something is; none if one of them was not measured.
+pub(super) fn ratio(value: Option<f64>, base: Option<f64>) -> Option<f64> {
+    let (value, base) = value.zip(base)?;
+    (base > 0.0).then(|| value / base)
+}
+
+/// By how much a curve that is to fall rises at most from one point to the next, as a ratio: 1 or less if it falls everywhere.
+/// None if a point was not measured, or there are not two.
+pub(super) fn rise_max(points: &[Option<f64>]) -> Option<f64> {
+    let steps: Option<Vec<f64>> = points.windows(2).map(|pair| ratio(pair[1], pair[0])).collect();
+    steps?.into_iter().reduce(f64::max)
+}
+
+/// A line for each shape.
+pub(super) fn render(shapes: &[Shape]) -> String {
+    let line = |shape: &Shape| {
+        vec![
+            if shape.holds { "HOLDS" } else { "DOES NOT HOLD" }.to_owned(),
+            shape.ratio.map_or("not measured".to_owned(), |ratio| format!("{ratio:.2} x")),
+            format!("({})", shape.goal),
+            shape.name.clone(),
+        ]
+    };
+    aligned(&shapes.iter().map(line).collect::<Vec<_>>(), &[0, 2, 3])
+}
+
+#[cfg(test)]
+#[path = "shape_tests.rs"]
+mod tests;

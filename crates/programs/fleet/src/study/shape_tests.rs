@@ -1,0 +1,44 @@
+use super::*;
+
+#[test]
+fn a_ratio_is_judged_by_its_goal() {
+    let judged = |ratio, goal| Shape::judge("it", ratio, goal).holds;
+    assert!(judged(Some(1.3), Goal::AtLeast(1.3)));
+    assert!(!judged(Some(1.299), Goal::AtLeast(1.3)));
+    assert!(judged(Some(1.05), Goal::AtMost(1.05)));
+    assert!(!judged(Some(1.051), Goal::AtMost(1.05)));
+    for goal in [Goal::AtLeast(0.0), Goal::AtMost(1000.0)] {
+        assert!(!judged(None, goal), "what was not measured does not hold");
+        assert!(!judged(Some(f64::NAN), goal));
+    }
+}
+
+#[test]
+fn a_ratio_needs_both_sides() {
+    assert_eq!(ratio(Some(3.0), Some(2.0)), Some(1.5));
+    assert_eq!(ratio(Some(3.0), Some(0.0)), None, "of nothing nothing is a multiple");
+    assert_eq!((ratio(None, Some(2.0)), ratio(Some(3.0), None)), (None, None));
+}
+
+#[test]
+fn a_curve_is_judged_by_its_worst_step() {
+    assert_eq!(rise_max(&[Some(8.0), Some(4.0), Some(1.0)]), Some(0.5));
+    assert_eq!(rise_max(&[Some(8.0), Some(4.0), Some(6.0), Some(1.0)]), Some(1.5));
+    assert_eq!(rise_max(&[Some(8.0), None, Some(1.0)]), None);
+    assert_eq!((rise_max(&[]), rise_max(&[Some(8.0)])), (None, None), "a point is no curve");
+}
+
+#[test]
+fn each_shape_has_a_line() {
+    let text = render(&[
+        Shape::judge("reads", Some(1.823), Goal::AtLeast(1.3)),
+        Shape::judge("writes", Some(1.2), Goal::AtLeast(1.5)),
+        Shape::judge("the curve", None, Goal::AtMost(1.05)),
+    ]);
+    let expected = "\
+HOLDS                1.82 x  (at least 1.30)  reads
+DOES NOT HOLD        1.20 x  (at least 1.50)  writes
+DOES NOT HOLD  not measured  (at most 1.05)   the curve
+";
+    assert_eq!(text, expected);
+}

@@ -1,0 +1,143 @@
+//! Rows, and a cluster that is none, for tests of studies.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use spandrel_shared::{CacheMode, Error};
+
+use super::cluster::{CacheReading, StudyCluster, StudyClusterSpec, StudyLab};
+use super::machine::MachineUse;
+use super::report::StudyRow;
+use crate::arguments::VolumeRequest;
+use crate::generator::ThreadReport;
+use crate::load_thread::ThreadOutcome;
+use crate::meter::{ClusterMeter, MeterReading, Usage};
+use crate::result::CellResult;
+use crate::spec::CellSpec;
+use crate::tally::{ClientTally, ThreadTally};
+use crate::target::Target;
+use crate::testing::{Answer, Behaviour, LinuxServer};
+
+/// A row of four clients that did so many I/Os in a second.
+pub(crate) fn row(name: &str, cache_mode: CacheMode, count: u64) -> StudyRow {
+    let spec = CellSpec::default();
+    let latency = Duration::from_secs(4) / count.max(1) as u32;
+    let mut tally = ThreadTally::new(false);
+    let mut clients: Vec<ClientTally> = (0..4).map(|number| ClientTally::new(&format!("{number}"))).collect();
+    for _ in 0..count {
+        tally.done(false, latency, spec.block_size_bytes, Duration::ZERO);
+        clients[0].done(false, latency);
+    }
+    let outcome = ThreadOutcome { clients: clients.into_iter().enumerate().collect(), tally };
+    let report = ThreadReport { outcome, cpu: Duration::ZERO, wall: Duration::from_secs(1) };
+    StudyRow {
+        name: name.to_owned(),
+        cache_mode,
+        working_set_bytes: 64 << 20,
+        cell: CellResult::new(&spec, Duration::from_secs(1), vec![report]),
+        usage: Usage {
+            cpu_seconds: Some(0.5),
+            generator_cpu_seconds: 0.1,
+            busy_cores: Some(0.5),
+            user_written_bytes: 0,
+            drive_written_bytes: None,
+            write_amplification: None,
+        },
+        cache: CacheReading { hit_bytes: 3, missed_bytes: 1, ..CacheReading::default() },
+        machine: MachineUse { cores: 2, busy_percent: Some(30.0) },
+    }
+}
+
+/// What was asked of a [`FakeCluster`], in order.
+pub(crate) type Calls = Arc<Mutex<Vec<String>>>;
+
+/// Makes clusters that are none: a server that answers as quickly as the cache mode has it.
+#[derive(Default)]
+pub(crate) struct FakeLab {
+    pub(crate) calls: Calls,
+    /// From which of its calls on each cluster fails.
+    pub(crate) fails_at: Option<&'static str>,
+}
+
+pub(crate) struct FakeCluster {
+    calls: Calls,
+    fails_at: Option<&'static str>,
+    server: LinuxServer,
+    mode: Arc<AtomicU8>,
+    dirty_bytes: u64,
+    hit_bytes: u64,
+}
+
+const ROOM_BYTES: u64 = 36 << 20;
+
+impl StudyLab for FakeLab {
+    type Cluster = FakeCluster;
+
+    fn start(&mut self, spec: &StudyClusterSpec) -> Result<FakeCluster, Error> {
+        self.calls.lock().unwrap().push(format!("start {}", spec.capacity_media.name()));
+        let mode = Arc::new(AtomicU8::new(0));
+        let seen = Arc::clone(&mode);
+        let decide =
+            move |_: &_| Answer::Done(Duration::from_millis(3 - u64::from(seen.load(Ordering::SeqCst))));
+        let server = LinuxServer::start(Behaviour { size_bytes: 64 << 20, ..Behaviour::deciding(decide) });
+        let (calls, fails_at) = (Arc::clone(&self.calls), self.fails_at);
+        Ok(FakeCluster { calls, fails_at, server, mode, dirty_bytes: 0, hit_bytes: 0 })
+    }
+}
+
+impl FakeCluster {
+    fn note(&self, call: String) -> Result<(), Error> {
+        let fails = self.fails_at.is_some_and(|at| call.starts_with(at));
+        self.calls.lock().unwrap().push(call);
+        match fails {
+            true => Err(Error::new("FAKE_FAILED", "it", "as told", "nothing")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl ClusterMeter for FakeCluster {
+    fn read(&mut self) -> Result<MeterReading, Error> {
+        Ok(MeterReading::default())
+    }
+}
+
+impl StudyCluster for FakeCluster {
+    fn make_volumes(&mut self, request: &VolumeRequest) -> Result<Vec<Target>, Error> {
+        self.note(format!("volumes {} of {} MiB", request.count, request.size_bytes >> 20))?;
+        Ok(self.server.targets(request.count as usize))
+    }
+
+    fn set_cache_mode(&mut self, mode: CacheMode) -> Result<(), Error> {
+        self.note(mode.to_string())?;
+        let number = u8::from(mode.caches_writes()) + u8::from(mode.caches_reads());
+        self.mode.store(number, Ordering::SeqCst);
+        // Whatever is written from now on stands there alone.
+        self.dirty_bytes += u64::from(mode.caches_writes());
+        Ok(())
+    }
+
+    fn read_caches(&mut self) -> Result<CacheReading, Error> {
+        self.hit_bytes += 4096;
+        let (hit_bytes, dirty_bytes) = (self.hit_bytes, self.dirty_bytes);
+        Ok(CacheReading { room_bytes: ROOM_BYTES, dirty_bytes, hit_bytes, ..CacheReading::default() })
+    }
+
+    fn await_clean(&mut self, tick: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        self.note("await clean".to_owned())?;
+        tick(self.dirty_bytes);
+        self.dirty_bytes = 0;
+        Ok(())
+    }
+
+    fn remove(self) -> Result<(), Error> {
+        self.note("remove".to_owned())
+    }
+}
+
+impl Drop for FakeCluster {
+    fn drop(&mut self) {
+        self.calls.lock().unwrap().push("drop".to_owned());
+    }
+}

@@ -1,0 +1,41 @@
+use clap::Parser as _;
+use spandrel_fleet::CapacityMedia;
+
+use super::*;
+use crate::arguments::{Arguments, Command};
+use crate::local::settings::Settings;
+
+#[test]
+fn up_takes_what_a_study_asks_for() {
+    for capacity_media in [CapacityMedia::Ssd, CapacityMedia::Hdd] {
+        let spec = StudyClusterSpec {
+            nodes: 4,
+            drives: 2,
+            drive_size_bytes: 512 << 20,
+            capacity_media,
+            cache_drive_size_bytes: 64 << 20,
+            media_scale: 0.02,
+        };
+        let words = ["spandrel".to_owned(), "up".to_owned()].into_iter().chain(options(&spec));
+        let Command::Up(up) = Arguments::try_parse_from(words).expect("it is understood").command else {
+            panic!("it is another command");
+        };
+        let settings = Settings::from_arguments(&up, || 7).expect("it can be made");
+        assert!(settings.memory);
+        assert_eq!(
+            (settings.nodes.len(), settings.drives_per_node, settings.cache_drives_per_node),
+            (4, 2, 1)
+        );
+        assert_eq!((settings.drive_size_bytes, settings.cache_drive_size_bytes), (512 << 20, 64 << 20));
+    }
+}
+
+#[test]
+fn a_machine_without_memory_is_refused() {
+    let error = check_memory("MemTotal: 9000000 kB\nMemAvailable:    1048576 kB\n").unwrap_err();
+    assert_eq!(error.code, "MEMORY_LACKING");
+    assert!(error.why.contains("up to 4 GiB") && error.why.contains("1 GiB are available"), "{}", error.why);
+    for enough in ["MemAvailable:    4194304 kB\n", "", "MemAvailable: much\n"] {
+        assert!(check_memory(enough).is_ok(), "{enough:?}");
+    }
+}
