@@ -202,27 +202,12 @@ fn own() -> Own {
     }
 }
 
-fn status(number: u64) -> DriveStatus {
-    DriveStatus {
-        name: "n2/d1".to_owned(),
+fn status(number: u64) -> CountedOn {
+    CountedOn {
         id: Some(id(number)),
+        name: "n2/d1".to_owned(),
         node: "n2".to_owned(),
         status: drive::status(&DriveFacts { is_node_reachable: true, ..DriveFacts::default() }),
-        failure: None,
-        location: None,
-        media: None,
-        size_bytes: 0,
-        promisable_bytes: 0,
-        promised_bytes: 0,
-        used_bytes: 0,
-        written_bytes: 0,
-        data_bytes: 0,
-        flushes: 0,
-        journal_laps: 0,
-        blocks_damaged: 0,
-        blocks_healed: 0,
-        damage_found: 0,
-        cache: None,
     }
 }
 
