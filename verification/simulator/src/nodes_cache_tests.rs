@@ -245,3 +245,6 @@ fn a_cache_drive_that_comes_later_takes_drives_over() {
     assert!(dirty(&nodes) > 0);
     assert_eq!(read_all(&nodes, 1), values(200));
 }
+
+#[path = "nodes_cache_leave_tests.rs"]
+mod leave_tests;

@@ -427,13 +427,18 @@ impl<S: StateStore> ClusterState<S> {
         }
     }
 
-    /// Decides what a drive is used for from now on. Refused with `DRIVE_FAILED` for one that was given up for lost.
+    /// Decides what a drive, of either role, is used for from now on. Refused with `DRIVE_FAILED` for one that was given up for lost.
     ///
     /// It is written even if the state says so already: a former decision that nobody answered may still be on its way,
     /// and is not to come behind this one.
     pub async fn decide_drive(&self, drive: DriveId, state: DriveState) -> Result<(), StateError> {
-        let key = StateKey::Drive(drive);
-        let stored: Stored<DriveRecord> = self.get(&key).await?.ok_or_else(|| unknown_drive(drive))?;
+        let mut key = StateKey::Drive(drive);
+        let mut stored: Option<Stored<DriveRecord>> = self.get(&key).await?;
+        if stored.is_none() {
+            key = StateKey::CacheDrive(drive);
+            stored = self.get(&key).await?;
+        }
+        let stored = stored.ok_or_else(|| unknown_drive(drive))?;
         if stored.record.state == DriveState::Failed && state != DriveState::Failed {
             return Err(Error::new(
                 "DRIVE_FAILED",

@@ -34,7 +34,13 @@ pub struct CacheUse {
 }
 
 impl CacheUse {
-    fn used_per_mille(&self) -> u64 {
+    /// Whether clients' writes go past the area, one or all: there is hardly room.
+    pub fn spills(&self) -> bool {
+        self.used_per_mille() > SPILL_FROM_PER_MILLE
+    }
+
+    /// How much of it cannot be handed out, per mille.
+    pub fn used_per_mille(&self) -> u64 {
         per_mille(self.blocks_total - self.blocks_free, self.blocks_total)
     }
 

@@ -8,11 +8,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use spandrel_cluster::{DriveState, SettingsRecord};
+use spandrel_cluster::{DriveRecord, DriveState, SettingsRecord, Stored};
 use spandrel_platform::Instant;
 use spandrel_shared::{DriveId, NodeId};
 
 use crate::view::ClusterView;
+
+/// A drive of the cluster, as far as it matters whether it is away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) drive: DriveId,
+    pub(crate) node: NodeId,
+    /// Whether it is to stay.
+    pub(crate) is_active: bool,
+    pub(crate) is_away: bool,
+}
 
 /// Since when drives have been away, as this node has seen it.
 #[derive(Default)]
@@ -32,17 +42,26 @@ struct Away {
 }
 
 impl Absence {
-    /// Takes note of who is away now.
+    /// Takes note of which drives that hold copies are away now.
     pub(crate) fn note(&mut self, view: &ClusterView, now: Instant) {
-        let drives = view.drives.borrow();
-        let is_away = |drive: &DriveId| {
-            drives.get(drive).is_some_and(|stored| !view.shows_drive(stored.record.node, *drive))
+        let known = |(drive, stored): (&DriveId, &Stored<DriveRecord>)| Known {
+            drive: *drive,
+            node: stored.record.node,
+            is_active: stored.record.state == DriveState::Active,
+            is_away: !view.shows_drive(stored.record.node, *drive),
         };
-        self.drives.retain(|drive, _| is_away(drive));
-        let together = away_together(view);
-        for (drive, stored) in drives.iter().filter(|(drive, _)| is_away(drive)) {
-            let node = stored.record.node;
-            let before = self.drives.get(drive).copied();
+        let drives: Vec<Known> = view.drives.borrow().iter().map(known).collect();
+        self.note_all(&drives, view, now);
+    }
+
+    /// Takes note of which of these drives are away now: all of their kind of each node.
+    pub(crate) fn note_all(&mut self, drives: &[Known], view: &ClusterView, now: Instant) {
+        let away: BTreeMap<DriveId, NodeId> =
+            drives.iter().filter(|known| known.is_away).map(|known| (known.drive, known.node)).collect();
+        self.drives.retain(|drive, _| away.contains_key(drive));
+        let together = away_together(drives, view);
+        for (drive, node) in away {
+            let before = self.drives.get(&drive).copied();
             let mut away = before.unwrap_or(Away { since: now, missed_since: now, alone_since: None });
             let is_in_maintenance = view.is_in_maintenance(node);
             if is_in_maintenance {
@@ -50,7 +69,7 @@ impl Absence {
             }
             let is_alone = !is_in_maintenance && !together.contains(&node);
             away.alone_since = is_alone.then(|| away.alone_since.unwrap_or(now));
-            self.drives.insert(*drive, away);
+            self.drives.insert(drive, away);
         }
     }
 
@@ -79,13 +98,13 @@ impl Absence {
 }
 
 /// The nodes that are away, or of whose drives most are, several of them. Those that are on their way out do not count.
-fn away_together(view: &ClusterView) -> BTreeSet<NodeId> {
+fn away_together(drives: &[Known], view: &ClusterView) -> BTreeSet<NodeId> {
     let mut of_node: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
-    for (drive, stored) in &*view.drives.borrow() {
-        let (all, away) = of_node.entry(stored.record.node).or_default();
-        let counts = usize::from(stored.record.state == DriveState::Active);
+    for known in drives {
+        let (all, away) = of_node.entry(known.node).or_default();
+        let counts = usize::from(known.is_active);
         *all += counts;
-        *away += counts * usize::from(!view.shows_drive(stored.record.node, *drive));
+        *away += counts * usize::from(known.is_away);
     }
     let alive = view.alive.borrow();
     let is_together = |(node, (all, away)): &(NodeId, (usize, usize))| {

@@ -9,7 +9,7 @@
 //!   on without it.
 //! - A cache drive's attach number is raised on the drive and in the cluster's state before an area of it is used.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use spandrel_cluster::records::DamageCounters;
@@ -38,6 +38,10 @@ pub(crate) struct NodeCache<P: Platform> {
     pub(crate) leaves: Cell<bool>,
     /// Whether it could not note who is bound to it: nobody is bound to it any more until the node starts again.
     pub(crate) is_failing: Cell<bool>,
+    /// Whether it was decided that it is taken out of use: nobody is bound to it any more, and who is leaves it.
+    pub(crate) is_retired: Cell<bool>,
+    /// Why it does not work any more, if it has died since it was attached.
+    pub(crate) trouble: RefCell<Option<String>>,
 }
 
 impl<P: Platform> NodeCache<P> {
@@ -59,8 +63,25 @@ impl<P: Platform> NodeCache<P> {
         cache: Result<CacheDrive<P>, String>,
     ) -> Self {
         let location = location.to_owned();
-        let (leaves, is_failing) = (Cell::new(false), Cell::new(false));
-        Self { location, size_bytes, superblock, cache, leaves, is_failing }
+        Self {
+            location,
+            size_bytes,
+            superblock,
+            cache,
+            leaves: Cell::default(),
+            is_failing: Cell::default(),
+            is_retired: Cell::default(),
+            trouble: RefCell::default(),
+        }
+    }
+
+    /// Why it is not used, or not for more drives, if it is not.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let is_failing = || {
+            let why = "it could not note who is bound to it, and is given to no further drive before the node starts anew";
+            self.is_failing.get().then(|| why.to_owned())
+        };
+        self.cache.as_ref().err().cloned().or_else(|| self.trouble.borrow().clone()).or_else(is_failing)
     }
 
     /// Its identity, if it can say.
@@ -112,14 +133,14 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
         }
     };
     let unusable = |why: String| NodeCache::unused(location, size_bytes, Some(superblock.clone()), why);
-    let attach_number_known = match know(parts, &superblock, media).await {
+    let known = match know(parts, &superblock, media).await {
         // Nobody has told this node to forget it: it was away then.
         Err(error) if error.code == "DRIVE_REMOVED" => {
             return Ok(unusable(format!("{}: {}", error.why, error.next)));
         }
         known => known?,
     };
-    let cache = match CacheDrive::attach(platform, drive, attach_number_known).await {
+    let cache = match CacheDrive::attach(platform, drive, known.attach_number).await {
         Ok(cache) => cache,
         Err(error @ (AttachError::Old { .. } | AttachError::Damaged(_) | AttachError::Drive(_))) => {
             return Ok(unusable(error.to_string()));
@@ -130,17 +151,21 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
     let noted =
         retry(parts, || parts.state.note_attach(superblock.drive, DriveRole::Cache, parts.own.node, number));
     match noted.await {
-        Ok(_) => Ok(NodeCache::new(location, size_bytes, Some(superblock), Ok(cache))),
+        Ok(_) => {
+            let cache = NodeCache::new(location, size_bytes, Some(superblock), Ok(cache));
+            cache.is_retired.set(known.state != DriveState::Active);
+            Ok(cache)
+        }
         Err(error) => Ok(unusable(error.to_string())),
     }
 }
 
-/// Makes sure that the cluster's state knows a cache drive. Returns how often it has seen it attached.
+/// Makes sure that the cluster's state knows a cache drive. Returns what it knows.
 async fn know<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     superblock: &CacheSuperblock,
     media: Option<MediaClass>,
-) -> Result<u64, Error> {
+) -> Result<DriveRecord, Error> {
     let record = DriveRecord {
         node: parts.own.node,
         role: DriveRole::Cache,
@@ -154,7 +179,7 @@ async fn know<P: Platform, S: StateStore>(
         name: None,
     };
     let known = retry(parts, || parts.state.add_drive(superblock.drive, record.clone())).await?;
-    Ok(known.record.attach_number)
+    Ok(known.record)
 }
 
 /// What becomes of the binding of a drive that is attached.
@@ -286,7 +311,9 @@ pub(crate) async fn follow_removals<P: Platform, S: StateStore>(
 
 /// The cache drives that are in use, and stay so.
 pub(crate) fn usable<P: Platform>(caches: &[Rc<NodeCache<P>>]) -> Vec<CacheDrive<P>> {
-    let staying = caches.iter().filter(|cache| !cache.leaves.get() && !cache.is_failing.get());
+    let is_staying =
+        |cache: &&Rc<NodeCache<P>>| !cache.leaves.get() && !cache.is_failing.get() && !cache.is_retired.get();
+    let staying = caches.iter().filter(is_staying);
     staying.filter_map(|cache| cache.cache.as_ref().ok()).cloned().collect()
 }
 

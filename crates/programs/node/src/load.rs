@@ -14,9 +14,10 @@ use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use spandrel_cluster::store::StateStore;
+use spandrel_drive::DriveStore;
 use spandrel_platform::{Instant, Platform};
 use spandrel_shared::load::Operation;
-use spandrel_shared::{DriveId, Load, LoadCounts, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{BLOCK_BYTES, DriveId, Load, LoadCounts, NodeId, ProcessIncarnation, VolumeId};
 
 use crate::drives::NodeDrive;
 use crate::node::{Node, NodeInner};
@@ -83,6 +84,43 @@ pub struct DriveLoad {
     pub location: String,
     /// What is asked of it: reads, and writes together with flushes.
     pub load: LoadCounts,
+    /// What its cache does, if it is bound to a cache drive.
+    #[serde(default)]
+    pub cache: Option<CacheCounts>,
+}
+
+/// What the cache of a drive does. All but what is there now is counted since the drive was attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheCounts {
+    /// Bytes that were read from the cache drive.
+    pub hit_bytes: u64,
+    /// Bytes that were read from the capacity drive.
+    pub missed_bytes: u64,
+    /// Bytes that were copied to the cache drive as they were read.
+    pub populated_bytes: u64,
+    /// Bytes that were moved from the cache drive to the capacity drive.
+    pub destaged_bytes: u64,
+    /// Bytes that stand on the cache drive alone now.
+    pub dirty_bytes: u64,
+    /// Bytes there now that are copies of what was read.
+    pub copied_bytes: u64,
+    /// Bytes that can be there.
+    pub total_bytes: u64,
+}
+
+fn cache_counts<P: Platform>(store: &DriveStore<P>) -> Option<CacheCounts> {
+    store.binding()?;
+    let (used, counted) = (store.cache_use(), store.statistics());
+    let bytes = |blocks: u64| blocks * BLOCK_BYTES as u64;
+    Some(CacheCounts {
+        hit_bytes: bytes(counted.cache_hits),
+        missed_bytes: bytes(counted.cache_misses),
+        populated_bytes: bytes(counted.cache_fills),
+        destaged_bytes: bytes(counted.blocks_destaged),
+        dirty_bytes: bytes(used.blocks_dirty.into()),
+        copied_bytes: bytes(used.blocks_copied.into()),
+        total_bytes: bytes(used.blocks_total.into()),
+    })
 }
 
 /// What passes through one node of a volume.
@@ -196,7 +234,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let of = |drive: &Rc<NodeDrive<P>>| {
             let store = drive.store.as_ref().ok()?;
             let (location, load) = (drive.location.clone(), store.load().counts());
-            Some(DriveLoad { drive: store.drive_id(), location, load })
+            Some(DriveLoad { drive: store.drive_id(), location, load, cache: cache_counts(store) })
         };
         self.drives.borrow().iter().filter_map(of).collect()
     }

@@ -24,6 +24,7 @@ use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, Vol
 use spandrel_volume::{RepairTurns, SlowDrives};
 
 use crate::absence::Absence;
+use crate::cache_watch::{self, CacheWatch};
 use crate::device::{Attachment, NodeExports};
 use crate::drives::{self, Attaching, NodeDrive};
 use crate::liveness::Liveness;
@@ -145,6 +146,7 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     /// Whoever attaches drives has it.
     pub(crate) attaching: Lock,
     pub(crate) bindings: Bindings,
+    pub(crate) cache_watch: CacheWatch,
     /// Notified when the node has one more drive that copies may be placed on, or one less.
     pub(crate) drives_changed: Signal,
     /// Where the drives are of which it has let go by itself, until somebody has asked.
@@ -198,6 +200,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             stopping: Cell::new(false),
             attaching: Lock::default(),
             bindings: Bindings::default(),
+            cache_watch: CacheWatch::default(),
             drives_changed: Signal::new(),
             let_go: RefCell::default(),
             absence: RefCell::default(),
@@ -224,6 +227,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(stay_alive(Rc::clone(&self.inner)));
         self.spawn(drives::keep_told(Rc::clone(&self.inner)));
         self.spawn(rebinding::keep_even(Rc::clone(&self.inner)));
+        self.spawn(cache_watch::keep_watching(Rc::clone(&self.inner)));
         self.spawn(Rc::clone(&self.inner).give_way());
         self.spawn(Rc::clone(&self.inner).keep_ownerships());
         self.spawn(Rc::clone(&self.inner).stay_drained());
@@ -272,10 +276,13 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         drives::detach_all(&attached).await;
     }
 
-    /// Lets go of a drive that is no part of the pool any more: nothing more is read from it or written to it. Returns where
-    /// it is; nothing if the node does not have it.
+    /// Lets go of a drive, of either role, that is no part of the cluster any more: nothing more is read from it or written to
+    /// it. Returns where it is; nothing if the node does not have it, or cannot let go of it yet.
     pub async fn let_go_drive(&self, drive: DriveId) -> Option<String> {
-        drives::let_go(&self.inner, drive).await
+        match drives::let_go(&self.inner, drive).await {
+            None => rebinding::let_go(&self.inner, drive).await,
+            location => location,
+        }
     }
 
     /// Waits until this node has let go of drives by itself, since they were taken out of the pool and nobody could tell it.

@@ -4,7 +4,8 @@
 //! attached anew: owners see it go for a moment, and bring up to date what was written meanwhile. One drive at a time, and only
 //! while nobody needs it: others hold whole copies of all that is on it.
 //!
-//! A drive whose cache drive is gone for good is attached without it, as soon as the cluster's state says so.
+//! A drive whose cache drive is gone for good is attached without it, as soon as the cluster's state says so. A cache drive that
+//! is retired is emptied in the same way, one drive after the other, whenever nobody needs that one.
 //!
 //! Invariants:
 //! - Nothing is unbound that holds what the capacity drive does not, unless its cache drive was taken out of the cluster.
@@ -22,6 +23,7 @@ use spandrel_platform::sync::Lock;
 use spandrel_platform::{Instant, Platform, before};
 use spandrel_shared::{DriveId, Error};
 
+use crate::cache_watch::is_needed;
 use crate::caches::{self, NodeCache, Wish};
 use crate::drives::{self, NodeDrive};
 use crate::node::NodeInner;
@@ -41,25 +43,40 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Bindings {
     /// Whoever changes bindings has it.
     changing: Lock,
-    /// Where drives are of which an attempt failed: when the next one is due, and how long to wait after that.
-    failed: RefCell<BTreeMap<String, (Instant, Duration)>>,
+    /// Attempts that failed, by where the capacity drive is, or by the identity of the cache drive.
+    failed: RefCell<BTreeMap<String, Failed>>,
+}
+
+/// An attempt that failed.
+struct Failed {
+    /// When the next one is due.
+    due: Instant,
+    /// How long to wait after that.
+    pause: Duration,
+    error: Error,
 }
 
 impl Bindings {
-    fn is_due(&self, location: &str, now: Instant) -> bool {
-        self.failed.borrow().get(location).is_none_or(|(due, _)| *due <= now)
+    pub(crate) fn is_due(&self, what: &str, now: Instant) -> bool {
+        self.failed.borrow().get(what).is_none_or(|failed| failed.due <= now)
     }
 
-    fn note(&self, location: &str, outcome: Result<(), Error>, now: Instant) {
+    pub(crate) fn note(&self, what: &str, outcome: Result<(), Error>, now: Instant) {
         let mut failed = self.failed.borrow_mut();
         match outcome {
-            Ok(()) => _ = failed.remove(location),
+            Ok(()) => _ = failed.remove(what),
             Err(error) => {
-                let pause = failed.get(location).map_or(RETRY_FIRST, |(_, pause)| *pause);
+                let pause = failed.get(what).map_or(RETRY_FIRST, |failed| failed.pause);
                 tracing::warn!("{error}");
-                failed.insert(location.to_owned(), (now + pause, RETRY_MAX.min(2 * pause)));
+                let next = Failed { due: now + pause, pause: RETRY_MAX.min(2 * pause), error };
+                failed.insert(what.to_owned(), next);
             }
         }
+    }
+
+    /// Why the last attempt failed.
+    pub(crate) fn obstacle(&self, what: &str) -> Option<Error> {
+        self.failed.borrow().get(what).map(|failed| failed.error.clone())
     }
 }
 
@@ -77,20 +94,27 @@ struct Bound {
 /// The drive whose binding is to be made anew, so that all have about as much, and to which cache drive; none if it has to be
 /// unbound from where it is first. `None` if all is well.
 fn next(caches: &[Bound], unbound: &[DriveId]) -> Option<(DriveId, Option<DriveId>)> {
-    let with_room = || caches.iter().filter(|cache| cache.free_chunks > 0);
-    let emptiest = || with_room().min_by_key(|cache| cache.drives.len());
     if let Some(drive) = unbound.first() {
-        if let Some(cache) = emptiest() {
-            return Some((*drive, Some(cache.cache)));
+        if let Some(cache) = emptiest(caches) {
+            return Some((*drive, Some(cache)));
         }
         let all = caches.iter().flat_map(|cache| cache.drives.iter().map(|drive| (drive, cache.share)));
         let over = all.filter(|((_, chunks), share)| chunks > share);
         return over.max_by_key(|((_, chunks), share)| chunks - share).map(|((drive, _), _)| (*drive, None));
     }
     let fullest = caches.iter().max_by_key(|cache| cache.drives.len())?;
-    let emptiest = emptiest()?;
+    let emptiest = emptiest_with_room(caches)?;
     let is_even = fullest.drives.len() <= emptiest.drives.len() + 1;
     if is_even { None } else { fullest.drives.last().map(|(drive, _)| (*drive, Some(emptiest.cache))) }
+}
+
+fn emptiest_with_room(caches: &[Bound]) -> Option<&Bound> {
+    caches.iter().filter(|cache| cache.free_chunks > 0).min_by_key(|cache| cache.drives.len())
+}
+
+/// The cache drive with room to which the fewest are bound.
+fn emptiest(caches: &[Bound]) -> Option<DriveId> {
+    emptiest_with_room(caches).map(|cache| cache.cache)
 }
 
 /// Keeps the bindings of a node as they should be. Never completes.
@@ -105,10 +129,11 @@ pub(crate) async fn keep_even<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
         caches::follow_removals(&node.parts, caches_known(&node).into_iter()).await;
         release_removed(&node).await;
         bring_back(&node).await;
+        empty_retired(&node).await;
         let Some((drive, target)) = next_of(&node) else { continue };
         let Some((location, _)) = place_of(&node, drive) else { continue };
         if node.bindings.is_due(&location, platform.now()) {
-            let outcome = rebind(&node, drive, target).await;
+            let outcome = rebind(&node, drive, target, Asked::ByNobody).await;
             node.bindings.note(&location, outcome, platform.now());
         }
     }
@@ -157,34 +182,109 @@ async fn release_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     let removed: Vec<DriveId> = node.parts.caches_removed.borrow().iter().copied().collect();
     for cache in removed {
         let Some(known) = cache_of(node, cache) else { continue };
-        let Ok(of) = &known.cache else { continue };
-        let (name, now) = (cache.to_string(), platform.now());
-        if !node.bindings.is_due(&name, now) {
-            continue;
-        }
-        let works = matches!(before(platform, now + ANSWER_TIME_MAX, of.check()).await, Some(Ok(())));
-        if works || has_working(node, cache) {
-            let outcome = release_alone(node, cache).await.map(|_| ());
-            node.bindings.note(&name, outcome, platform.now());
-        } else {
-            node.parts.caches.borrow_mut().retain(|known| known.id() != Some(cache));
+        if node.bindings.is_due(&cache.to_string(), platform.now())
+            && release_one_removed(node, cache, &known).await
+        {
+            node.let_go.borrow_mut().push(known.location.clone());
+            node.drives_changed.notify_all();
         }
     }
 }
 
-/// Whether a drive that works is bound to a cache drive.
-fn has_working<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> bool {
-    let works = |drive: &Rc<NodeDrive<P>>| {
+/// Lets go of one of them. False if drives are bound to it yet that work.
+async fn release_one_removed<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    cache: DriveId,
+    known: &NodeCache<P>,
+) -> bool {
+    let platform = &node.parts.platform;
+    let works = match &known.cache {
+        Ok(of) => {
+            let deadline = platform.now() + ANSWER_TIME_MAX;
+            matches!(before(platform, deadline, of.check()).await, Some(Ok(())))
+        }
+        Err(_) => false,
+    };
+    if works || !working_behind(node, cache).is_empty() {
+        let outcome = release_alone(node, cache, true).await.map(|_| ());
+        node.bindings.note(&cache.to_string(), outcome, platform.now());
+    } else {
+        node.parts.caches.borrow_mut().retain(|known| known.id() != Some(cache));
+    }
+    cache_of(node, cache).is_none()
+}
+
+/// Lets go of a cache drive that was taken out of the cluster. Returns where it is, if the node had it and has let go of it.
+pub(crate) async fn let_go<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    cache: DriveId,
+) -> Option<String> {
+    cache_of(node, cache)?;
+    let _changing = node.bindings.changing.take().await;
+    let known = cache_of(node, cache)?;
+    node.parts.caches_removed.borrow_mut().insert(cache);
+    release_one_removed(node, cache, &known).await.then(|| known.location.clone())
+}
+
+/// Has a drive leave the cache drives that are retired, if one can. What does not work stays bound: nothing can be
+/// moved to it, and it is given up with the cache drive.
+async fn empty_retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
+    let retired: Vec<DriveId> = {
+        let caches = node.parts.caches.borrow();
+        caches.iter().filter(|cache| cache.is_retired.get()).filter_map(|cache| cache.id()).collect()
+    };
+    for drive in retired.into_iter().flat_map(|cache| working_behind(node, cache)) {
+        let Some((location, _)) = place_of(node, drive) else { continue };
+        if !node.bindings.is_due(&location, node.parts.platform.now()) {
+            continue;
+        }
+        let target = emptiest(&bound_of_all(node));
+        let outcome = rebind(node, drive, target, Asked::ByOperator).await;
+        let has_left = outcome.is_ok();
+        node.bindings.note(&location, outcome, node.parts.platform.now());
+        // One that cannot leave now keeps no other one.
+        if has_left {
+            return;
+        }
+    }
+}
+
+/// Who wants a binding to be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Nobody: all should have about as much.
+    ByNobody,
+    /// Somebody who has a cache drive emptied: volumes that have one copy wait for a moment.
+    ByOperator,
+}
+
+/// The drives that work and are bound to a cache drive.
+fn working_behind<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> Vec<DriveId> {
+    let works = |drive: &&Rc<NodeDrive<P>>| {
         let is_bound = drive.binding.is_some_and(|binding| binding.cache == cache);
         is_bound && drive.store.as_ref().is_ok_and(|store| store.failure().is_none())
     };
-    node.drives.borrow().iter().any(works)
+    node.drives.borrow().iter().filter(works).filter_map(|drive| drive.id()).collect()
 }
 
 fn next_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Option<(DriveId, Option<DriveId>)> {
+    let unbound: Vec<DriveId> = {
+        let working = working(node).into_iter();
+        working.filter(|store| store.binding().is_none()).map(|store| store.drive_id()).collect()
+    };
+    next(&bound_of_all(node), &unbound)
+}
+
+/// The drives of the node that work.
+fn working<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<DriveStore<P>> {
     let drives = node.drives.borrow();
-    let working = drives.iter().filter_map(|drive| drive.store.as_ref().ok());
-    let working: Vec<&DriveStore<P>> = working.filter(|store| store.failure().is_none()).collect();
+    let attached = drives.iter().filter_map(|drive| drive.store.as_ref().ok());
+    attached.filter(|store| store.failure().is_none()).cloned().collect()
+}
+
+/// Who is bound to the cache drives that are in use, and stay so.
+fn bound_of_all<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<Bound> {
+    let working = working(node);
     let usable = caches::usable(&node.parts.caches.borrow());
     let largest =
         working.iter().map(|store| store.superblock().layout).max_by_key(|layout| layout.journal_blocks);
@@ -204,9 +304,7 @@ fn next_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Option<(DriveI
             drives: cache.bound_chunks().into_iter().filter(is_bound).collect(),
         }
     });
-    let bound: Vec<Bound> = bound.collect();
-    let unbound = working.iter().filter(|store| store.binding().is_none()).map(|store| store.drive_id());
-    next(&bound, &unbound.collect::<Vec<_>>())
+    bound.collect()
 }
 
 /// Gives a drive another binding, or takes away the one that it has: what was in its area is moved to it first.
@@ -214,16 +312,17 @@ async fn rebind<P: Platform, S: StateStore>(
     node: &NodeInner<P, S>,
     drive: DriveId,
     target: Option<DriveId>,
+    asked: Asked,
 ) -> Result<(), Error> {
     let Some((location, binding)) = place_of(node, drive) else { return Ok(()) };
     let failed = |why: String| not_rebound(&location, why);
-    is_not_needed(node, drive).await.map_err(failed)?;
+    is_not_needed(node, drive, asked).await.map_err(failed)?;
     let next = match target {
         Some(target) => Some(area_for(node, drive, target).await.map_err(failed)?),
         None => None,
     };
     if binding.is_some() {
-        drain(node, drive).await.map_err(failed)?;
+        drain(node, drive).await.map_err(|why| not_drained(&location, why))?;
     }
     drives::attach_anew(node, &location, Wish::Change(next)).await.map_err(failed)
 }
@@ -253,10 +352,12 @@ async fn area_for<P: Platform, S: StateStore>(
     }
 }
 
-/// Whether all that is on a drive is whole elsewhere, on drives that are there: then nobody waits while it is away.
+/// Whether all that is on a drive is whole elsewhere, on drives that are there: then nobody waits while it is away. Where
+/// somebody has asked, what has no other copies counts as well: it would never be.
 async fn is_not_needed<P: Platform, S: StateStore>(
     node: &NodeInner<P, S>,
     drive: DriveId,
+    asked: Asked,
 ) -> Result<(), String> {
     let parts = &node.parts;
     let volumes: Vec<_> = {
@@ -266,24 +367,16 @@ async fn is_not_needed<P: Platform, S: StateStore>(
         store.map(DriveStore::volumes).unwrap_or_default()
     };
     for volume in volumes {
-        let asked =
+        let answer =
             before(&parts.platform, parts.platform.now() + ANSWER_TIME_MAX, parts.state.membership(volume));
-        let membership = match asked.await {
+        let membership = match answer.await {
             Some(Ok(membership)) => membership,
             Some(Err(error)) => return Err(error.to_string()),
             None => return Err("the cluster's state does not answer".to_owned()),
         };
         let Some(membership) = membership else { continue };
-        let is_whole = |other: DriveId| {
-            let is_there =
-                membership.nodes.get(&other).is_some_and(|owner| parts.view.shows_drive(*owner, other));
-            other != drive && is_there && !membership.marks.contains_key(&other)
-        };
-        let needs_it = membership.sets.iter().any(|set| {
-            let members: Vec<DriveId> = set.members.iter().map(|member| member.drive).collect();
-            members.contains(&drive) && !members.iter().any(|member| is_whole(*member))
-        });
-        if needs_it {
+        let is_alone = membership.record.copies == 1;
+        if !(is_alone && asked == Asked::ByOperator) && is_needed(parts, &membership, &[drive].into()) {
             return Err("nobody else has whole copies of all that is on it".to_owned());
         }
     }
@@ -326,6 +419,13 @@ fn not_rebound(location: &str, why: String) -> Error {
     Error::new("CACHE_NOT_CHANGED", format!("drive {location} does not get another cache drive"), why, next)
 }
 
+fn not_drained(location: &str, why: String) -> Error {
+    let next = "look at the drive with `spandrel explain drive`; where blocks are damaged, `spandrel scrub` heals them; where \
+                there is no room, add drives or delete volumes; it is tried again";
+    let what = format!("drive {location} keeps what it has on its cache drive");
+    Error::new("CACHE_NOT_DRAINED", what, why, next)
+}
+
 fn cache_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> Option<Rc<NodeCache<P>>> {
     node.parts.caches.borrow().iter().find(|known| known.id() == Some(cache)).cloned()
 }
@@ -336,27 +436,30 @@ pub(crate) async fn release<P: Platform, S: StateStore>(
     drive: DriveId,
 ) -> Result<bool, Error> {
     let _changing = node.bindings.changing.take().await;
-    release_alone(node, drive).await
+    release_alone(node, drive, false).await
 }
 
+/// The same. Once it was taken out of the cluster, what it holds for drives that do not work counts for nothing.
 async fn release_alone<P: Platform, S: StateStore>(
     node: &NodeInner<P, S>,
     drive: DriveId,
+    is_removed: bool,
 ) -> Result<bool, Error> {
     let Some(cache) = cache_of(node, drive) else { return Ok(false) };
     let Ok(of) = &cache.cache else { return Ok(false) };
     cache.leaves.set(true);
     let outcome = async {
-        for bound in of.bound() {
+        let working = working_behind(node, drive);
+        for bound in of.bound().into_iter().filter(|bound| !is_removed || working.contains(bound)) {
             let Some((location, _)) = place_of(node, bound) else {
                 return Err(not_rebound(
                     &bound.to_string(),
                     "it is not there, and its area may hold data".to_owned(),
                 ));
             };
-            let failed = |why: String| not_rebound(&location, why);
-            drain(node, bound).await.map_err(failed)?;
-            drives::attach_anew(node, &location, Wish::Change(None)).await.map_err(failed)?;
+            drain(node, bound).await.map_err(|why| not_drained(&location, why))?;
+            let attached = drives::attach_anew(node, &location, Wish::Change(None)).await;
+            attached.map_err(|why| not_rebound(&location, why))?;
         }
         Ok(())
     };

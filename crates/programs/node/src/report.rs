@@ -1,5 +1,6 @@
 //! What a node says of itself.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -8,9 +9,10 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{ScrubSummary, StateRequests};
 use spandrel_drive::{CacheDrive, DriveStore};
 use spandrel_platform::{Instant, Platform};
-use spandrel_shared::{CacheMode, DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{CacheMode, DriveId, Epoch, Error, NodeId, ProcessIncarnation, VolumeId};
 use spandrel_volume::{LegState, Phase, SlowDrive};
 
+use crate::absence::Absence;
 use crate::caches::NodeCache;
 use crate::drives::NodeDrive;
 use crate::node::{Node, NodeInner};
@@ -49,6 +51,9 @@ pub struct NodeReport {
     /// Drives of the pool that its owners have found slow: now, or so lately that their copies rest.
     #[serde(default)]
     pub drives_slow: Vec<DriveSlow>,
+    /// Its cache drives that do not work or are not there.
+    #[serde(default)]
+    pub caches_away: Vec<DriveAway>,
     /// Its drives that hold copies.
     pub drives: Vec<DriveReport>,
     /// Its drives that cache for these. Empty if its version does not say.
@@ -142,9 +147,18 @@ pub struct DriveReport {
     pub blocks_healed: u64,
     /// Superblocks, roots, journal groups and map pages that were found damaged.
     pub structures_damaged: u64,
-    /// The cache drive that it is bound to, and what it has of that.
+    /// The cache drive that it is bound to, also while it is not used.
+    #[serde(default)]
+    pub bound_to: Option<DriveId>,
+    /// What it has of that, while it is used.
     #[serde(default)]
     pub cache: Option<CacheReport>,
+    /// For how many milliseconds it has gone without a cache drive, though the node has one.
+    #[serde(default)]
+    pub without_cache_ms: Option<u64>,
+    /// Why its binding could not be changed the last time.
+    #[serde(default)]
+    pub cache_obstacle: Option<Error>,
     /// The volumes on it, with the blocks that hold data of them.
     pub volumes: Vec<(VolumeId, u64)>,
 }
@@ -170,6 +184,9 @@ pub struct CacheReport {
     pub populated: u64,
     /// Blocks that were moved from the cache drive to the capacity drive.
     pub destaged: u64,
+    /// For how many milliseconds there has been hardly room, so that writes go to the capacity drive.
+    #[serde(default)]
+    pub full_ms: Option<u64>,
 }
 
 /// A drive of a node that caches for the others.
@@ -185,6 +202,9 @@ pub struct CacheDriveReport {
     pub failure: Option<String>,
     /// The capacity drives that are bound to it.
     pub bound: Vec<DriveId>,
+    /// Why it could not be emptied, or given up, the last time that this was to be done.
+    #[serde(default)]
+    pub obstacle: Option<Error>,
 }
 
 /// A volume that a node owns. What is counted is counted since it took the volume.
@@ -292,8 +312,9 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             state_requests: self.state_requests(),
             drives_away: inner.drives_away(now),
             drives_slow: inner.drives_slow(now),
-            drives: inner.drives.borrow().iter().map(|drive| report_drive(drive)).collect(),
-            caches: inner.parts.caches.borrow().iter().map(|cache| report_cache_drive(cache)).collect(),
+            caches_away: inner.caches_away(now),
+            drives: inner.drives.borrow().iter().map(|drive| inner.report_drive(drive, now)).collect(),
+            caches: inner.parts.caches.borrow().iter().map(|cache| inner.report_cache_drive(cache)).collect(),
             owned: ownerships
                 .iter()
                 .map(|(volume, ownership)| report_volume(now, *volume, ownership))
@@ -304,7 +325,14 @@ impl<P: Platform, S: StateStore> Node<P, S> {
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
     fn drives_away(&self, now: Instant) -> Vec<DriveAway> {
-        let absence = self.absence.borrow();
+        self.away(&self.absence.borrow(), now)
+    }
+
+    fn caches_away(&self, now: Instant) -> Vec<DriveAway> {
+        self.away(&self.cache_watch.absence.borrow(), now)
+    }
+
+    fn away(&self, absence: &Absence, now: Instant) -> Vec<DriveAway> {
         let settings = self.parts.view.settings();
         let waits = settings.map(|settings| absence.waits(&settings, now)).unwrap_or_default();
         let away = |(drive, away)| {
@@ -317,6 +345,40 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             }
         };
         absence.all(now).map(away).collect()
+    }
+
+    fn report_drive(&self, drive: &NodeDrive<P>, now: Instant) -> DriveReport {
+        let mut report = report_drive(drive);
+        if let Some(id) = drive.id() {
+            let watch = &self.cache_watch;
+            report.without_cache_ms = watch.without(id, now).map(milliseconds);
+            if let Some(cache) = &mut report.cache {
+                cache.full_ms = watch.full(id, now).map(milliseconds);
+            }
+        }
+        report.cache_obstacle = self.bindings.obstacle(&drive.location);
+        report
+    }
+
+    fn obstacle_of(&self, cache: &NodeCache<P>, id: DriveId) -> Option<Error> {
+        let drives = self.drives.borrow();
+        let is_behind = |drive: &&Rc<NodeDrive<P>>| {
+            cache.is_retired.get() && drive.binding.is_some_and(|binding| binding.cache == id)
+        };
+        let mut behind = drives.iter().filter(is_behind);
+        let own = self.bindings.obstacle(&id.to_string());
+        own.or_else(|| behind.find_map(|drive| self.bindings.obstacle(&drive.location)))
+    }
+
+    fn report_cache_drive(&self, cache: &NodeCache<P>) -> CacheDriveReport {
+        CacheDriveReport {
+            drive: cache.id(),
+            location: cache.location.clone(),
+            size_bytes: cache.size_bytes,
+            failure: cache.failure(),
+            bound: cache.cache.as_ref().map_or_else(|_| Vec::new(), CacheDrive::bound),
+            obstacle: cache.id().and_then(|id| self.obstacle_of(cache, id)),
+        }
     }
 }
 
@@ -346,7 +408,7 @@ fn report_peer<P: Platform, S: StateStore>(parts: &NodeParts<P, S>, node: NodeId
     }
 }
 
-pub(crate) fn report_drive<P: Platform>(drive: &NodeDrive<P>) -> DriveReport {
+fn report_drive<P: Platform>(drive: &NodeDrive<P>) -> DriveReport {
     let layout = drive.superblock.as_ref().map(|superblock| superblock.layout);
     let mut report = DriveReport {
         drive: drive.superblock.as_ref().map(|superblock| superblock.drive),
@@ -355,6 +417,7 @@ pub(crate) fn report_drive<P: Platform>(drive: &NodeDrive<P>) -> DriveReport {
         blocks_usable: layout.map_or(0, |layout| u64::from(layout.data_blocks())),
         slabs_promised_max: layout.map_or(0, |layout| layout.promised_slabs()),
         structures_damaged: drive.report.structures_damaged,
+        bound_to: drive.binding.map(|binding| binding.cache),
         ..DriveReport::default()
     };
     let store = match &drive.store {
@@ -398,17 +461,8 @@ fn report_cache<P: Platform>(store: &DriveStore<P>) -> Option<CacheReport> {
         misses: counted.cache_misses,
         populated: counted.cache_fills,
         destaged: counted.blocks_destaged,
+        full_ms: None,
     })
-}
-
-fn report_cache_drive<P: Platform>(cache: &NodeCache<P>) -> CacheDriveReport {
-    CacheDriveReport {
-        drive: cache.id(),
-        location: cache.location.clone(),
-        size_bytes: cache.size_bytes,
-        failure: cache.cache.as_ref().err().cloned(),
-        bound: cache.cache.as_ref().map_or_else(|_| Vec::new(), CacheDrive::bound),
-    }
 }
 
 fn report_volume<P: Platform, S: StateStore>(

@@ -10,10 +10,12 @@
 pub mod access;
 pub mod administration;
 pub mod api;
+pub mod caches;
 pub mod client;
 pub mod counters;
 pub mod events;
 pub mod explain;
+mod explain_cache;
 pub mod faults;
 pub mod http;
 pub mod maintenance;

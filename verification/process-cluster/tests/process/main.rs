@@ -4,6 +4,7 @@
 //! front of `::` picks a module, as in `cargo test -p spandrel-process-cluster --test process -- servers::`.
 
 mod amplification;
+mod cache_drives;
 mod crash;
 mod damage;
 mod external_state;

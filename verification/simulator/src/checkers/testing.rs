@@ -223,6 +223,7 @@ pub(crate) fn report(node: usize, owned: Vec<OwnedVolumeReport>) -> NodeReport {
         drives_slow: Vec::new(),
         state_requests: StateRequests::default(),
         drives: vec![DriveReport { drive: Some(drive_id(node)), ..DriveReport::default() }],
+        caches_away: Vec::new(),
         caches: Vec::new(),
         owned,
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use spandrel_cluster::{DriveRole, MediaClass};
 use spandrel_health::Status;
-use spandrel_shared::{CacheMode, DriveId};
+use spandrel_shared::{CacheMode, DriveId, Error};
 
 /// A drive. What is counted is counted since its node started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,9 +46,18 @@ pub struct DriveStatus {
     /// Everything that was ever found damaged on it: blocks, map pages, journal groups, superblocks. The
     /// cluster's state keeps this, so that nodes may come and go.
     pub damage_found: u64,
+    /// The name of the cache drive that it is bound to, also while it is not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_to: Option<String>,
     /// What it has of a cache drive, if it is bound to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<DriveCacheStatus>,
+    /// For how many milliseconds it has gone without a cache drive, though its node has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_cache_ms: Option<u64>,
+    /// Why its cache drive could not be changed the last time that this was to be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_obstacle: Option<Error>,
 }
 
 /// What a capacity drive has of a cache drive. What is counted is counted since its node started.
@@ -72,6 +81,10 @@ pub struct DriveCacheStatus {
     pub populated_bytes: u64,
     /// What was moved from the cache drive to the capacity drive.
     pub destaged_bytes: u64,
+    /// For how many milliseconds there has been hardly room there: writes go to the capacity drive, and take as long as that
+    /// does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_ms: Option<u64>,
 }
 
 /// A drive that caches for those of its node.
@@ -83,6 +96,8 @@ pub struct CacheDriveStatus {
     pub id: Option<DriveId>,
     /// Its node's name.
     pub node: String,
+    /// How it is.
+    pub status: Status,
     /// Whether it is used, as far as is known.
     pub is_used: bool,
     /// Why it is not used, if it is not.
@@ -95,8 +110,19 @@ pub struct CacheDriveStatus {
     pub size_bytes: u64,
     /// The names of the drives that are bound to it.
     pub bound: Vec<String>,
+    /// Of these, the ones that work: they leave it before it is taken out.
+    pub in_use_by: Vec<String>,
     /// What stands there alone: lost for its node if the drive is.
     pub dirty_bytes: u64,
+    /// For how many milliseconds its node has missed it, if it is there and misses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away_ms: Option<u64>,
+    /// For how many milliseconds it is waited for yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_ms: Option<u64>,
+    /// Why it could not be emptied, or given up, the last time that this was to be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<Error>,
 }
 
 /// A drive that a node is to take into use.
@@ -145,6 +171,9 @@ pub struct DriveRetired {
     pub id: DriveId,
     /// Its name.
     pub name: String,
+    /// What it is used for.
+    #[serde(default)]
+    pub role: DriveRole,
     /// How many copies of slabs are to go to other drives.
     pub copies_to_move: u64,
     /// The slab size: of each no more than this is copied.
@@ -152,6 +181,12 @@ pub struct DriveRetired {
     /// What lacks room, if it does: not all of them can be moved before there is more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
+    /// Of a cache drive: the names of the drives that leave it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaving: Vec<String>,
+    /// Of a cache drive: what stands there alone, and is moved to them first.
+    #[serde(default)]
+    pub dirty_bytes: u64,
 }
 
 /// A drive that is to leave the pool.
@@ -162,11 +197,28 @@ pub struct DriveRemove {
     pub dry_run: bool,
 }
 
+/// What is given up with a cache drive: what it holds alone for drives that do not work without it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheGivenUp {
+    /// The names of these drives.
+    pub drives: Vec<String>,
+    /// Whether it is known that they are bound to it; else these are all that may be.
+    pub is_known: bool,
+    /// How many copies of slabs are on them: they lack what was there alone, and are brought up to date from other nodes.
+    pub copies: u64,
+}
+
 /// A drive that has left the pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveRemoved {
     /// Its name.
     pub name: String,
+    /// What it was used for.
+    #[serde(default)]
+    pub role: DriveRole,
+    /// What is given up with a cache drive that could not be emptied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gives_up: Option<CacheGivenUp>,
     /// Where it is, if its node knows.
     #[serde(default)]
     pub location: Option<String>,

@@ -19,7 +19,7 @@ use spandrel_shared::size::format_size;
 use spandrel_shared::{DriveId, Error};
 
 use super::administration::{Administration, state_error, unix_ms, volume_not_found};
-use super::api::{DriveStatus, Explanation, Job, NodeStatus, VolumeStatus};
+use super::api::{CacheDriveStatus, DriveStatus, Explanation, Job, NodeStatus, VolumeStatus};
 use super::named_drive::named_drive;
 use super::picture::{Facts, KnownNode, natural_order};
 use super::pool::is_too_close;
@@ -60,7 +60,7 @@ impl Administration {
 }
 
 /// What must not be done to a drive on which something hangs.
-const KEEP_DRIVE: &str = "pull, wipe or replace it";
+pub(super) const KEEP_DRIVE: &str = "pull, wipe or replace it";
 
 /// The copies of a volume on one drive, by what is the matter with them.
 #[derive(Default)]
@@ -264,9 +264,13 @@ impl Facts {
 
     /// Why a drive is as it is. Errors: `DRIVE_NOT_FOUND`, `DRIVE_NAME_AMBIGUOUS`.
     pub fn explain_drive(&self, name: &str) -> Result<Explanation, Error> {
-        let drives = self.drives();
-        let named = drives.iter().map(|drive| (drive.name.clone(), drive.id, drive));
-        Ok(self.explain_drive_of(named_drive(named, name)?))
+        let (drives, caches) = (self.drives(), self.cache_drives());
+        let drives = drives.iter().map(|drive| (drive.name.clone(), drive.id, Ok(drive)));
+        let caches = caches.iter().map(|cache| (cache.name.clone(), cache.id, Err(cache)));
+        Ok(match named_drive(drives.chain(caches), name)? {
+            Ok(drive) => self.explain_drive_of(drive),
+            Err(cache) => self.explain_cache_of(cache),
+        })
     }
 
     /// Why a drive is as it is that is so.
@@ -282,6 +286,7 @@ impl Facts {
         for operational in &status.status.operational {
             self.tell_of_drive(&mut told, *operational, (status, record), copies, &stakes);
         }
+        self.tell_of_cache(&mut told, status);
         if let Some(slow) = self.slowness(id) {
             tell_of_slowness(&mut told, &slow, &status.name, &stakes);
         }
@@ -345,7 +350,9 @@ impl Facts {
             | OperationalStatus::UnrecognizedMetadata => {
                 let failure = status.failure.as_deref().unwrap_or("it does not say why");
                 told.why.push(format!("its node does not use it: {failure}"));
-                if stakes.are_none() {
+                if self.missing_cache_of(status).is_some() {
+                    // It is as well as it can be without that one.
+                } else if stakes.are_none() {
                     told.may.push(format!(
                         "replace it: `spandrel drive add` of a new one, then `spandrel drive remove {name}`"
                     ));
@@ -409,6 +416,8 @@ impl Facts {
         }
         if node.report.is_some() {
             tell_of_drives(&mut told, self.drives().iter().filter(|drive| drive.node == node.name));
+            let caches = self.cache_drives();
+            tell_of_cache_drives(&mut told, caches.iter().filter(|cache| cache.node == node.name));
             let needed = against.iter().map(|error| format!("switch it off: {}", error.why));
             told.must_not.extend(needed);
         } else {
@@ -510,6 +519,7 @@ impl Facts {
             format_size(details.pool.reserve_bytes)
         ));
         tell_of_drives(&mut told, self.drives().iter());
+        tell_of_cache_drives(&mut told, self.cache_drives().iter());
         if details.pool.free_bytes < details.pool.reserve_bytes {
             told.may.push(
                 "add drives or nodes: after the loss of a drive there may be no room to repair".to_owned(),
@@ -612,7 +622,7 @@ impl Facts {
     }
 }
 
-fn begin(object: String, status: &spandrel_health::Status) -> Explanation {
+pub(super) fn begin(object: String, status: &spandrel_health::Status) -> Explanation {
     Explanation {
         object,
         status: status.clone(),
@@ -626,7 +636,7 @@ fn begin(object: String, status: &spandrel_health::Status) -> Explanation {
 }
 
 /// A drive is looked for when its node starts. Other drives of the node may be needed meanwhile.
-fn start_anew(node: &str) -> String {
+pub(super) fn start_anew(node: &str) -> String {
     format!("start {node} anew once `spandrel node safe-to-stop {node}` says that it may be switched off")
 }
 
@@ -664,6 +674,17 @@ fn tell_of_drives<'drives>(told: &mut Explanation, drives: impl Iterator<Item = 
     }
 }
 
+/// The same for cache drives.
+fn tell_of_cache_drives<'drives>(
+    told: &mut Explanation,
+    caches: impl Iterator<Item = &'drives CacheDriveStatus>,
+) {
+    for cache in caches.filter(|cache| !cache.status.is_healthy()) {
+        told.why.push(format!("cache drive {} is {}", cache.name, cache.status));
+        told.may.push(format!("`spandrel explain drive {}`", cache.name));
+    }
+}
+
 fn tell_without_place(told: &mut Explanation) {
     told.doing.push(
         "copies wait: no drive has room on a node that holds no other copy of the same slab".to_owned(),
@@ -676,7 +697,7 @@ fn slab_copies(count: u64) -> String {
     if count == 1 { "1 copy of a slab".to_owned() } else { format!("{count} copies of slabs") }
 }
 
-fn time(milliseconds: u64) -> String {
+pub(super) fn time(milliseconds: u64) -> String {
     format_duration(Duration::from_secs(milliseconds.div_ceil(1000)))
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A fault is there exactly as long as its cause: nothing is remembered, and nothing has to be acknowledged.
-//! - What follows from another fault is not told beside it: of a node that is down, its drives and its vote are not.
+//! - What follows from another fault is not told beside it: of a node that is down, its drives and its vote are not; of a cache
+//!   drive that is missing, the drives behind it are not.
 
 use spandrel_cluster::{SettingsRecord, VolumeMembership};
 use spandrel_health::{OperationalStatus, Status};
@@ -10,7 +11,9 @@ use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 
 use super::administration::{Administration, unix_ms};
-use super::api::{DriveStatus, Explanation, Fault, Severity, StateMember, VolumeStatus};
+use super::api::{CacheDriveStatus, DriveStatus, Explanation, Fault, Severity, StateMember, VolumeStatus};
+use super::explain::begin;
+use super::explain_cache::{FULL_FOR_LONG_MS, WITHOUT_FOR_LONG_MS, tell_of_full_cache, tell_of_no_cache};
 use super::picture::{Facts, natural_order};
 
 impl Administration {
@@ -26,6 +29,8 @@ impl Facts {
         let settings = &self.settings;
         let mut faults = self.faults_of_nodes(members, now_unix_ms);
         faults.extend(self.faults_of_drives());
+        faults.extend(self.faults_of_caches());
+        faults.extend(self.faults_of_caching());
         faults.extend(self.faults_of_volumes(settings));
         faults.extend(self.scrubs().iter().flat_map(|scrub| self.faults_of_scrub(scrub)));
         faults.extend(self.faults_of_pool(settings));
@@ -47,9 +52,11 @@ impl Facts {
     fn faults_of_drives(&self) -> Vec<Fault> {
         let is_down = |name: &str| self.nodes.iter().any(|node| node.name == name && node.report.is_none());
         let told = |drive: DriveStatus| {
+            let waits = self.missing_cache_of(&drive).is_some();
             // That its node does not say how it is follows from the node.
             let severity = |operational: OperationalStatus| match operational {
                 OperationalStatus::LostCommunication if is_down(&drive.node) => None,
+                OperationalStatus::NotUsable if waits => None,
                 operational => severity_of_drive(operational),
             };
             let worst = worst(&drive.status, severity)?;
@@ -57,6 +64,44 @@ impl Facts {
             Some(fault(self.explain_drive_of(&drive), worst, place.or_else(|| Some(drive.node.clone()))))
         };
         self.drives().into_iter().filter_map(told).collect()
+    }
+
+    fn faults_of_caches(&self) -> Vec<Fault> {
+        let is_down = |name: &str| self.nodes.iter().any(|node| node.name == name && node.report.is_none());
+        let told = |cache: CacheDriveStatus| {
+            let severity = |operational: OperationalStatus| match operational {
+                OperationalStatus::LostCommunication if is_down(&cache.node) => None,
+                operational => severity_of_cache(operational, &cache),
+            };
+            let worst = worst(&cache.status, severity)?;
+            let place = cache.location.as_ref().map(|path| format!("{}: {path}", cache.node));
+            Some(fault(self.explain_cache_of(&cache), worst, place.or_else(|| Some(cache.node.clone()))))
+        };
+        self.cache_drives().into_iter().filter_map(told).collect()
+    }
+
+    /// Drives whose cache is full for long, and those that have none though their node has cache drives.
+    fn faults_of_caching(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        for drive in self.drives() {
+            let full_ms = drive.cache.as_ref().and_then(|cache| cache.full_ms).unwrap_or(0);
+            let without_ms = drive.without_cache_ms.unwrap_or(0);
+            let mut told = begin(format!("drive {}", drive.name), &drive.status);
+            let kind = if full_ms >= FULL_FOR_LONG_MS {
+                told.since_ms = Some(full_ms);
+                tell_of_full_cache(&mut told, full_ms);
+                "cache.full"
+            } else if without_ms >= WITHOUT_FOR_LONG_MS {
+                told.since_ms = Some(without_ms);
+                tell_of_no_cache(&mut told, &drive, without_ms);
+                "cache.unbound"
+            } else {
+                continue;
+            };
+            let place = drive.location.as_ref().map(|path| format!("{}: {path}", drive.node));
+            faults.push(fault(told, (Severity::Warning, kind), place));
+        }
+        faults
     }
 
     fn faults_of_volumes(&self, settings: &SettingsRecord) -> Vec<Fault> {
@@ -196,6 +241,27 @@ fn severity_of_drive(operational: OperationalStatus) -> Option<(Severity, &'stat
         OperationalStatus::IoError => (Severity::Warning, "drive.damaged"),
         OperationalStatus::AbnormalLatency => (Severity::Warning, "drive.slow"),
         OperationalStatus::RemovingFromPool => (Severity::Informational, "drive.retired"),
+        _ => return None,
+    })
+}
+
+fn severity_of_cache(
+    operational: OperationalStatus,
+    cache: &CacheDriveStatus,
+) -> Option<(Severity, &'static str)> {
+    Some(match operational {
+        OperationalStatus::NotUsable => (Severity::Major, "cache.not-usable"),
+        OperationalStatus::LostCommunication => (Severity::Major, "cache.lost-communication"),
+        OperationalStatus::StaleMetadata | OperationalStatus::UnrecognizedMetadata => {
+            (Severity::Major, "cache.metadata")
+        }
+        OperationalStatus::RemovingFromPool => match &cache.obstacle {
+            Some(obstacle) if obstacle.code == "CACHE_NOT_DRAINED" => {
+                (Severity::Warning, "cache.failed-drain")
+            }
+            _ if cache.in_use_by.is_empty() => (Severity::Informational, "cache.retired"),
+            _ => (Severity::Informational, "cache.draining"),
+        },
         _ => return None,
     })
 }

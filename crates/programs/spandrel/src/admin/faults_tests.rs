@@ -111,3 +111,68 @@ async fn what_cannot_be_read_of_the_state_is_told_beside_the_rest() {
     assert!(found[0].reason.contains("the settings cannot be used: no JSON"), "{found:?}");
     assert_eq!(found[0].actions, ["restore a backup"]);
 }
+
+/// What follows from the cache drive is not told of the drives behind it, nor of its own while the node is down.
+#[tokio::test]
+async fn a_cache_drive_that_is_missing_old_or_dead_is_a_fault_and_its_drives_are_none() {
+    for (failure, kind) in [
+        (None, "cache.lost-communication"),
+        (Some("it does not answer"), "cache.not-usable"),
+        (Some("it is an old image"), "cache.metadata"),
+    ] {
+        let mut facts = cached_facts().await;
+        assert_eq!(kinds(&facts), Vec::<String>::new());
+        lose_cache(&mut facts, failure);
+        let found = faults(&facts);
+        assert_eq!(
+            kinds(&facts),
+            [format!("{kind} of drive n1/c1"), "volume.needs-repair of volume v1".to_owned()]
+        );
+        assert_eq!((found[0].severity, found[0].since_ms), (Severity::Major, Some(60_000)), "{found:?}");
+        assert!(found[0].place.as_deref().is_some_and(|place| place.starts_with("n1")), "{found:?}");
+        facts.nodes[0].report = None;
+        assert!(!kinds(&facts).iter().any(|kind| kind.starts_with("cache")), "{:?}", kinds(&facts));
+    }
+}
+
+#[tokio::test]
+async fn a_cache_drive_on_its_way_out_is_told_and_more_so_if_it_cannot_be_emptied() {
+    let mut facts = cached_facts().await;
+    facts.caches.get_mut(&cache_id()).expect("it is there").state = DriveState::Retired;
+    assert_eq!(kinds(&facts), ["cache.draining of drive n1/c1"]);
+    let mut told = facts.nodes[0].report.clone().expect("it runs");
+    let stuck = Error::new("CACHE_NOT_DRAINED", "drive x keeps it", "there is no room", "make room");
+    told.caches[0].obstacle = Some(stuck);
+    facts.nodes[0].report = Some(told.clone());
+    let found = faults(&facts);
+    assert_eq!((found[0].kind.as_str(), found[0].severity), ("cache.failed-drain", Severity::Warning));
+    assert!(
+        found[0].reason.contains("no room") && found[0].actions.contains(&"make room".to_owned()),
+        "{found:?}"
+    );
+    told.caches[0].obstacle = None;
+    (told.drives[0].bound_to, told.drives[0].cache) = (None, None);
+    facts.nodes[0].report = Some(told);
+    assert_eq!(kinds(&facts), ["cache.retired of drive n1/c1"]);
+}
+
+#[tokio::test]
+async fn a_cache_that_is_full_for_long_is_a_fault_and_so_is_having_none_for_long() {
+    let mut facts = cached_facts().await;
+    let full = |facts: &mut Facts, full_ms| {
+        let drive = &mut facts.nodes[0].report.as_mut().expect("it runs").drives[0];
+        drive.cache.as_mut().expect("it is bound").full_ms = Some(full_ms);
+    };
+    full(&mut facts, FULL_FOR_LONG_MS - 1);
+    assert_eq!(kinds(&facts), Vec::<String>::new(), "a burst");
+    full(&mut facts, FULL_FOR_LONG_MS);
+    assert_eq!(kinds(&facts), ["cache.full of drive n1/d1"]);
+    let drive = &mut facts.nodes[0].report.as_mut().expect("it runs").drives[0];
+    (drive.bound_to, drive.cache) = (None, None);
+    drive.without_cache_ms = Some(WITHOUT_FOR_LONG_MS - 1);
+    assert_eq!(kinds(&facts), Vec::<String>::new());
+    facts.nodes[0].report.as_mut().expect("it runs").drives[0].without_cache_ms = Some(WITHOUT_FOR_LONG_MS);
+    let found = faults(&facts);
+    assert_eq!(kinds(&facts), ["cache.unbound of drive n1/d1"]);
+    assert_eq!(found[0].since_ms, Some(WITHOUT_FOR_LONG_MS), "{found:?}");
+}

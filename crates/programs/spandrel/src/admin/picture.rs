@@ -14,8 +14,7 @@ use spandrel_health::{
     CopyFacts, DriveFacts, DriveTrouble, NodeFacts, PoolFacts, Status, VolumeFacts, drive, node, pool, volume,
 };
 use spandrel_node::{
-    CacheDriveReport, DriveReport, DriveSlow, LegReport, NodeReport, OwnedVolumeReport, PathReport,
-    PeerReport, drive_room,
+    DriveReport, DriveSlow, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport, drive_room,
 };
 use spandrel_platform::Address;
 use spandrel_pool::{NodeRoom, PoolView, Space, UNEVEN_PER_MILLE, spread_per_mille};
@@ -24,9 +23,10 @@ use spandrel_volume::LegId;
 
 use crate::admin::administration::node_not_found;
 use crate::admin::api::{
-    CacheDriveStatus, DriveCacheStatus, DriveStatus, Export, LegStatus, Maintenance, NodeDetails, NodeStatus,
-    PathStatus, PeerStatus, PoolStatus, Progress, StateRole, Traffic, VolumeStatus,
+    DriveStatus, Export, LegStatus, Maintenance, NodeDetails, NodeStatus, PathStatus, PeerStatus, PoolStatus,
+    Progress, StateRole, Traffic, VolumeStatus,
 };
+use crate::admin::caches::bound_to;
 use crate::admin::pool::{is_too_close, is_uneven};
 
 /// All that is known at one moment.
@@ -150,13 +150,13 @@ impl Facts {
         self.drive_report(drive).is_some_and(|report| report.failure.is_none())
     }
 
-    fn drive_report(&self, drive: DriveId) -> Option<&DriveReport> {
+    pub(super) fn drive_report(&self, drive: DriveId) -> Option<&DriveReport> {
         let mut drives =
             self.nodes.iter().filter_map(|node| node.report.as_ref()).flat_map(|report| &report.drives);
         drives.find(|report| report.drive == Some(drive))
     }
 
-    fn node_name(&self, id: NodeId) -> String {
+    pub(super) fn node_name(&self, id: NodeId) -> String {
         let known = self.nodes.iter().find(|node| node.id == id);
         known.map_or_else(|| id.to_string(), |node| node.name.clone())
     }
@@ -316,69 +316,10 @@ impl Facts {
             blocks_damaged: count(|report| report.blocks_damaged),
             blocks_healed: count(|report| report.blocks_healed),
             damage_found: record.damage.checksum_failures,
+            bound_to: report.and_then(bound_to).map(|cache| self.drive_name(cache)),
             cache: report.and_then(|report| self.cache_of_drive(report)),
-        }
-    }
-
-    fn cache_of_drive(&self, report: &DriveReport) -> Option<DriveCacheStatus> {
-        let bytes = |blocks: u64| blocks * BLOCK_BYTES as u64;
-        report.cache.map(|cache| DriveCacheStatus {
-            drive: self.drive_name(cache.drive),
-            mode: cache.mode,
-            total_bytes: bytes(cache.blocks_total),
-            dirty_bytes: bytes(cache.blocks_dirty),
-            copied_bytes: bytes(cache.blocks_copied),
-            hit_bytes: bytes(cache.hits),
-            missed_bytes: bytes(cache.misses),
-            populated_bytes: bytes(cache.populated),
-            destaged_bytes: bytes(cache.destaged),
-        })
-    }
-
-    /// The cache drives as the API shows them: those that the cluster knows, and those that were given to a node and are none
-    /// of these.
-    pub fn cache_drives(&self) -> Vec<CacheDriveStatus> {
-        let reports = || {
-            let nodes = self.nodes.iter().filter_map(|node| Some((&node.name, node.report.as_ref()?)));
-            nodes.flat_map(|(node, report)| report.caches.iter().map(move |cache| (node, cache)))
-        };
-        let known = self.caches.iter().map(|(drive, record)| {
-            let report = reports().find(|(_, report)| report.drive == Some(*drive)).map(|(_, report)| report);
-            let status = CacheDriveStatus {
-                name: self.drive_name(*drive),
-                id: Some(*drive),
-                node: self.node_name(record.node),
-                media: record.media,
-                size_bytes: record.size_bytes,
-                ..unknown_cache_drive("", &CacheDriveReport::default())
-            };
-            self.with_cache_report(status, report)
-        });
-        let is_stranger =
-            |report: &CacheDriveReport| report.drive.is_none_or(|drive| !self.caches.contains_key(&drive));
-        let strangers = reports().filter(|(_, report)| is_stranger(report));
-        let strangers = strangers.map(|(node, report)| unknown_cache_drive(node, report));
-        let mut drives: Vec<CacheDriveStatus> = known.chain(strangers).collect();
-        drives.sort_by_key(|drive| natural_order(&drive.name));
-        drives
-    }
-
-    fn with_cache_report(
-        &self,
-        status: CacheDriveStatus,
-        report: Option<&CacheDriveReport>,
-    ) -> CacheDriveStatus {
-        let Some(report) = report else { return status };
-        let mut bound: Vec<String> = report.bound.iter().map(|drive| self.drive_name(*drive)).collect();
-        bound.sort_by_key(|name| natural_order(name));
-        let dirty = |drive: &DriveId| self.drive_report(*drive)?.cache.map(|cache| cache.blocks_dirty);
-        CacheDriveStatus {
-            is_used: report.failure.is_none(),
-            failure: report.failure.clone(),
-            location: Some(report.location.clone()),
-            bound,
-            dirty_bytes: report.bound.iter().filter_map(dirty).sum::<u64>() * BLOCK_BYTES as u64,
-            ..status
+            without_cache_ms: report.and_then(|report| report.without_cache_ms),
+            cache_obstacle: report.and_then(|report| report.cache_obstacle.clone()),
         }
     }
 
@@ -549,7 +490,7 @@ fn is_repairing(leg: &LegReport) -> bool {
 
 /// What a node's words about a drive mean. A drive that carries something else stops its node's
 /// start, so of those that are left out most have failed.
-fn trouble(failure: &str) -> DriveTrouble {
+pub(super) fn trouble(failure: &str) -> DriveTrouble {
     if failure.contains("DRIVE_IS_OLD") || failure.contains("old image") {
         DriveTrouble::OldOrForeignIdentity
     } else {
@@ -583,22 +524,10 @@ fn unknown_drive(node: &str, report: &DriveReport) -> DriveStatus {
         blocks_damaged: report.blocks_damaged,
         blocks_healed: report.blocks_healed,
         damage_found: report.blocks_damaged + report.structures_damaged,
+        bound_to: None,
         cache: None,
-    }
-}
-
-fn unknown_cache_drive(node: &str, report: &CacheDriveReport) -> CacheDriveStatus {
-    CacheDriveStatus {
-        name: format!("{node}/?"),
-        id: report.drive,
-        node: node.to_owned(),
-        is_used: false,
-        failure: report.failure.clone(),
-        location: (!report.location.is_empty()).then(|| report.location.clone()),
-        media: None,
-        size_bytes: report.size_bytes,
-        bound: Vec::new(),
-        dirty_bytes: 0,
+        without_cache_ms: None,
+        cache_obstacle: None,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use spandrel_cluster::{DriveRecord, DriveState};
+use spandrel_cluster::{DriveRecord, DriveRole, DriveState};
 use spandrel_pool::{Demand, Shortage, check_room_without};
 use spandrel_shared::{DriveId, Error};
 
@@ -13,25 +13,32 @@ use super::api::{
 };
 use super::named_drive::named_drive;
 use super::nodes::NodeAccess;
-use super::picture::{Facts, KnownNode, natural_order};
+use super::picture::{Facts, KnownNode};
 use super::stakes::Elsewhere;
 
 impl Administration {
     /// Has a drive emptied, or used again. It serves what it holds until that is elsewhere.
     ///
     /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_FAILED` to use one again that was given up, `DRIVE_NEEDED` if it works and the
-    /// others have no room for its copies, `LAST_COPY` if it does not work and nobody else has what is on it.
+    /// others have no room for its copies, `LAST_COPY` if it does not work and nobody else has what is on it. A cache drive:
+    /// see [`Administration::retire_cache`].
     pub async fn retire_drive(&self, name: &str, request: DriveRetire) -> Result<DriveRetired, Error> {
         let facts = self.facts().await?;
         let (drive, record) = find(&facts, name)?;
+        if record.role == DriveRole::Cache {
+            return self.retire_cache(&facts, (drive, record), request).await;
+        }
         let copies_to_move = if request.undo { 0 } else { facts.room.promised().slabs(drive) };
         let name = &facts.drive_name(drive);
         let mut retired = DriveRetired {
             id: drive,
             name: name.clone(),
+            role: DriveRole::Capacity,
             copies_to_move,
             slab_bytes: facts.geometry.slab_bytes(),
             warning: None,
+            leaving: Vec::new(),
+            dirty_bytes: 0,
         };
         let state = match (record.state, request.undo) {
             // It is being emptied already. That is decided once more, as a former `--undo` may still be on its way.
@@ -94,18 +101,25 @@ impl Administration {
 
     /// Takes an empty drive out of the pool; its node lets go of it, and does not take it up again.
     ///
-    /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_HOLDS_COPIES`, `COPIES_NOT_COMPARED`, `NOT_A_SERVER`.
+    /// Errors: `DRIVE_NOT_FOUND`, `DRIVE_HOLDS_COPIES`, `COPIES_NOT_COMPARED`, `NOT_A_SERVER`. A cache drive: see
+    /// [`Administration::remove_cache`].
     pub async fn remove_drive(&self, name: &str, request: DriveRemove) -> Result<DriveRemoved, Error> {
         let server = self.server()?;
         let facts = self.facts().await?;
         let (drive, record) = find(&facts, name)?;
-        let known = facts.drives().into_iter().find(|known| known.id == Some(drive));
-        let location = known.and_then(|known| known.location);
         let name = &facts.drive_name(drive);
         facts.check_compared(&format!("drive {name} is not removed"))?;
-        let mut removed = DriveRemoved { name: name.clone(), location, warning: None };
         let access = self.access_to(record.node).await?;
-        unless_conflict(|| self.state().remove_drive(drive, name, unix_ms(), request.dry_run)).await?;
+        let mut removed = match record.role {
+            DriveRole::Cache => self.remove_cache(&facts, (drive, record), request).await?,
+            DriveRole::Capacity => {
+                unless_conflict(|| self.state().remove_drive(drive, name, unix_ms(), request.dry_run))
+                    .await?;
+                let location = facts.drive_report(drive).map(|report| report.location.clone());
+                let name = name.clone();
+                DriveRemoved { name, role: record.role, gives_up: None, location, warning: None }
+            }
+        };
         if request.dry_run {
             return Ok(removed);
         }
@@ -192,9 +206,7 @@ impl Facts {
     }
 
     fn names_of(&self, drives: &BTreeSet<DriveId>) -> String {
-        let mut names: Vec<String> = drives.iter().map(|drive| self.drive_name(*drive)).collect();
-        names.sort_by_key(|name| natural_order(name));
-        names.join(", ")
+        self.sorted_names(drives).join(", ")
     }
 
     /// Refuses to take drives out of the pool before all copies were compared.
@@ -225,9 +237,9 @@ fn node_away() -> Error {
     Error::new("NODE_NOT_RUNNING", "the drive's node was not told", "it does not run", "start it")
 }
 
-/// The drive of the pool with this name or identity. Errors: `DRIVE_NOT_FOUND`, `DRIVE_NAME_AMBIGUOUS`.
+/// The drive of the cluster, of either role, with this name or identity. Errors: `DRIVE_NOT_FOUND`, `DRIVE_NAME_AMBIGUOUS`.
 pub fn find<'a>(facts: &'a Facts, name: &str) -> Result<(DriveId, &'a DriveRecord), Error> {
-    let drives = facts.room.drives.iter();
+    let drives = facts.room.drives.iter().chain(&facts.caches);
     named_drive(
         drives.map(|(drive, record)| (facts.drive_name(*drive), Some(*drive), (*drive, record))),
         name,

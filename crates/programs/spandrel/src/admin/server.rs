@@ -107,6 +107,8 @@ fn status_of(code: &str) -> StatusCode {
         "DRIVE_IN_USE"
         | "DRIVE_NEEDED"
         | "DRIVE_HOLDS_COPIES"
+        | "CACHE_IN_USE"
+        | "CACHE_FAILED"
         | "DRIVE_REMOVED"
         | "DRIVE_NAME_TAKEN"
         | "DRIVE_NAME_AMBIGUOUS"

@@ -8,10 +8,13 @@ use spandrel_cluster::{
     CopyBatch, DriveRecord, DriveRole, DriveState, NodeRecord, SettingsRecord, StateRequests,
     VolumeMembership, VolumeOwner, VolumeRecord, VolumeState, mirror_sets,
 };
-use spandrel_node::{DriveReport, LegReport, NodeReport, OwnedVolumeReport, PathReport, PeerReport};
+use spandrel_node::{
+    CacheDriveReport, CacheReport, DriveAway, DriveReport, LegReport, NodeReport, OwnedVolumeReport,
+    PathReport, PeerReport,
+};
 use spandrel_platform::Address;
 use spandrel_shared::{
-    ConfigurationVersion, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry, VolumeId,
+    CacheMode, ConfigurationVersion, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry, VolumeId,
 };
 
 use super::picture::{Facts, KnownNode};
@@ -95,6 +98,7 @@ pub fn node_report(number: u64) -> NodeReport {
             paths: vec![PathReport { address: "10.0.0.9:7440".to_owned(), carried_bytes: 11 }],
         }],
         drives_away: Vec::new(),
+        caches_away: Vec::new(),
         drives_slow: Vec::new(),
         state_requests: StateRequests { reads: 7, ..StateRequests::default() },
         alive: Vec::new(),
@@ -207,4 +211,52 @@ pub async fn facts() -> Facts {
 
 pub fn pause(facts: &mut Facts, index: usize) {
     facts.nodes[index].record.as_mut().expect("it has one").maintenance_since_unix_ms = Some(9);
+}
+
+/// The cache drive of [`cached_facts`].
+pub fn cache_id() -> DriveId {
+    drive_id(11)
+}
+
+/// The same cluster with a cache drive in n1, to which its drive is bound: of 100 blocks there 10 are there alone.
+pub async fn cached_facts() -> Facts {
+    let mut facts = facts().await;
+    let record = DriveRecord { role: DriveRole::Cache, ..drive_record(1) };
+    facts.caches.insert(cache_id(), record);
+    facts.drive_names.insert(cache_id(), "n1/c1".to_owned());
+    let report = facts.nodes[0].report.as_mut().expect("it runs");
+    report.caches = vec![CacheDriveReport {
+        drive: Some(cache_id()),
+        location: "/x/n1/c1.drive".to_owned(),
+        size_bytes: 8 << 20,
+        bound: vec![drive_id(1)],
+        ..CacheDriveReport::default()
+    }];
+    report.drives[0].bound_to = Some(cache_id());
+    report.drives[0].cache = Some(CacheReport {
+        drive: cache_id(),
+        mode: CacheMode::WriteOnly,
+        blocks_total: 100,
+        blocks_dirty: 10,
+        blocks_copied: 0,
+        hits: 0,
+        misses: 0,
+        populated: 0,
+        destaged: 0,
+        full_ms: None,
+    });
+    facts
+}
+
+/// The cache drive has died, or is missing if nobody says why: the drive behind it is not used.
+pub fn lose_cache(facts: &mut Facts, failure: Option<&str>) {
+    let report = facts.nodes[0].report.as_mut().expect("it runs");
+    match failure {
+        Some(failure) => report.caches[0].failure = Some(failure.to_owned()),
+        None => report.caches.clear(),
+    }
+    report.caches_away =
+        vec![DriveAway { drive: cache_id(), away_ms: 60_000, is_waited_for: true, left_ms: Some(840_000) }];
+    let drive = &mut report.drives[0];
+    (drive.cache, drive.failure) = (None, Some("it is only whole with its cache drive".to_owned()));
 }

@@ -23,12 +23,14 @@ pub enum DriveCommand {
     /// Empty a drive of the pool: its copies move to others, and it takes no new ones
     ///
     /// It serves what it holds until that is elsewhere, so nothing is kept less often meanwhile. Refused if the other
-    /// drives have no room, with what lacks it.
+    /// drives have no room, with what lacks it. What stands on a cache drive alone is moved to the drives that it caches for,
+    /// and these go on with another one or without.
     Retire(DriveRetireArguments),
     /// Take a drive out of the pool: empties it first, and waits for that
     ///
     /// Refused if the other drives have no room for what it holds, with what lacks it. Interrupted, it goes on being
     /// emptied; the same command takes up the waiting again. Its node does not use it any more then; `drive clean` wipes it.
+    /// A cache drive that does not work is given up: refused unless other nodes have all that is behind it.
     Remove(DriveRemoveArguments),
     /// Wipe a block device or a file of this server, so that `drive add` takes it
     ///

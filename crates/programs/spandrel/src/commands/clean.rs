@@ -16,11 +16,12 @@ use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use spandrel_drive::format::superblock::SUPERBLOCK_MAGIC;
+use spandrel_health::Status;
 use spandrel_inspect::{DriveIdentity, describe_path, identify_path, recognize_path};
 use spandrel_shared::size::format_size;
 use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, Error, NodeId};
 
-use crate::admin::api::{self, DriveStatus};
+use crate::admin::api::{self, CacheDriveStatus, DriveStatus};
 use crate::admin::client::Client;
 use crate::arguments::DriveCleanArguments;
 use crate::confirm::confirm;
@@ -209,7 +210,7 @@ impl Own {
         &self,
         path: &Path,
         parts: &[Part],
-        ask: impl FnOnce() -> Result<Vec<DriveStatus>, Error>,
+        ask: impl FnOnce() -> Result<Vec<CountedOn>, Error>,
     ) -> Result<Vec<String>, Error> {
         let identities: Vec<&DriveIdentity> = parts.iter().filter_map(Part::identity).collect();
         // Only one that may have something to say is asked.
@@ -268,8 +269,26 @@ fn things(paths: &Vec<PathBuf>) -> Result<Vec<Thing>, Error> {
     Ok(things)
 }
 
-fn in_cluster(path: &Path, directory: &Path, drive: &DriveStatus) -> Error {
-    let DriveStatus { name, node, status, .. } = drive;
+/// A drive of either role that the cluster counts on.
+struct CountedOn {
+    id: Option<DriveId>,
+    name: String,
+    node: String,
+    status: Status,
+}
+
+/// The drives that the cluster counts on.
+fn counted_on(client: &Client) -> Result<Vec<CountedOn>, Error> {
+    let drives: Vec<DriveStatus> = client.get(api::DRIVES)?;
+    let caches: Vec<CacheDriveStatus> = client.get(api::CACHES)?;
+    let drives = drives.into_iter().map(|drive| (drive.id, drive.name, drive.node, drive.status));
+    let caches = caches.into_iter().map(|cache| (cache.id, cache.name, cache.node, cache.status));
+    let all = drives.chain(caches);
+    Ok(all.map(|(id, name, node, status)| CountedOn { id, name, node, status }).collect())
+}
+
+fn in_cluster(path: &Path, directory: &Path, drive: &CountedOn) -> Error {
+    let CountedOn { name, node, status, .. } = drive;
     let identity = drive.id.map_or_else(String::new, |id| format!(" ({id})"));
     Error::new(
         "DRIVE_IN_CLUSTER",
@@ -400,7 +419,7 @@ pub fn clean(directory: &Directory, arguments: &DriveCleanArguments) -> Outcome 
     let wiping = Wiping::begin(&path, &system).map_err(|error| of_node().unwrap_or(error))?;
     let parts = look(&wiping.opened(), &system).map_err(|why| content_unreadable(&path, why))?;
     own.check(&path, &parts)?;
-    let ask = || Client::new(directory.clone())?.get(api::DRIVES);
+    let ask = || counted_on(&Client::new(directory.clone())?);
     let known = own.check_cluster(&path, &parts, ask)?;
     check_meant(&path, &parts, &known, arguments)?;
     let what = describe(&path, wiping.size_bytes(), &parts, &known);

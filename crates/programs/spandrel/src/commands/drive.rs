@@ -16,7 +16,10 @@ use crate::commands::removal::remove_drive;
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome, render, system_error};
 use crate::reach::Reach;
 use crate::table::Table;
-use crate::text::{json, percent, say};
+use crate::text::{age_text, json, percent, say};
+
+/// Where a drive is that nobody sees.
+const MISSING: &str = "unknown while it is missing or its node is down";
 
 /// Carries out a command about drives.
 pub fn drive(reach: &Reach, command: &DriveCommand) -> Outcome {
@@ -51,13 +54,45 @@ fn list(client: &Client, arguments: OutputArguments) -> Outcome {
 
 fn get(client: &Client, arguments: &DriveGetArguments) -> Outcome {
     let drives: Vec<DriveStatus> = client.get(api::DRIVES)?;
-    let drive =
-        named_drive(drives.iter().map(|drive| (drive.name.clone(), drive.id, drive)), &arguments.name)?;
-    say(&match arguments.output.output {
-        Output::Table => render_one(drive),
-        Output::Json => json(drive),
+    let caches: Vec<CacheDriveStatus> = client.get(api::CACHES)?;
+    let drives = drives.iter().map(|drive| (drive.name.clone(), drive.id, Named::Capacity(drive)));
+    let caches = caches.iter().map(|cache| (cache.name.clone(), cache.id, Named::Cache(cache)));
+    let named = named_drive(drives.chain(caches), &arguments.name)?;
+    say(&match (arguments.output.output, named) {
+        (Output::Table, Named::Capacity(drive)) => render_one(drive),
+        (Output::Json, Named::Capacity(drive)) => json(drive),
+        (Output::Table, Named::Cache(cache)) => render_cache(cache),
+        (Output::Json, Named::Cache(cache)) => json(cache),
     });
     Ok(EXIT_OK)
+}
+
+/// A drive of either role.
+enum Named<'drives> {
+    Capacity(&'drives DriveStatus),
+    Cache(&'drives CacheDriveStatus),
+}
+
+/// Everything about a cache drive, a line each.
+fn render_cache(cache: &CacheDriveStatus) -> String {
+    let mut table = Table::new(&["CACHE DRIVE", &cache.name]);
+    let mut line = |name: &str, value: String| table.row([name.to_owned(), value]);
+    line("health", cache.status.health.to_string());
+    line("status", cache.status.operational_text());
+    if let Some(failure) = &cache.failure {
+        line("not used because", failure.clone());
+    }
+    line("node", cache.node.clone());
+    line("location", cache.location.clone().unwrap_or_else(|| MISSING.to_owned()));
+    line("identity", cache.id.map_or("unknown".to_owned(), |id| id.to_string()));
+    line("media", cache.media.map_or_else(|| "unknown".to_owned(), |media| media.to_string()));
+    line("size", format_size(cache.size_bytes));
+    line("there alone", format_size(cache.dirty_bytes));
+    line("caches for", cache.bound.join(" "));
+    if let Some(obstacle) = &cache.obstacle {
+        line("not done yet", format!("{}: {}", obstacle.what, obstacle.why));
+    }
+    table.render()
 }
 
 /// Everything about a drive, a line each.
@@ -92,6 +127,11 @@ pub fn render_one(drive: &DriveStatus) -> String {
         line("read there", format!("{} ({})", format_size(cache.hit_bytes), percent(cache.hit_bytes, reads)));
         line("copied there", format_size(cache.populated_bytes));
         line("moved from there", format_size(cache.destaged_bytes));
+        if let Some(full_ms) = cache.full_ms {
+            line("full for", age_text(full_ms));
+        }
+    } else if let Some(cache) = &drive.bound_to {
+        line("cached by", cache.clone());
     }
     table.render()
 }
@@ -111,6 +151,9 @@ fn retire(client: &Client, arguments: &DriveRetireArguments) -> Outcome {
 fn render_retired(retired: &DriveRetired, request: DriveRetire) -> String {
     let DriveRetired { name, copies_to_move, slab_bytes, warning, .. } = retired;
     let warning = warning.as_ref().map_or(String::new(), |warning| format!("warning: {warning}\n"));
+    if retired.role == DriveRole::Cache && !request.undo {
+        return render_retired_cache(retired, request.dry_run) + &warning;
+    }
     let size = format_size(copies_to_move * slab_bytes);
     let text = match (request.undo, request.dry_run) {
         (true, true) => format!("drive {name} would be used again\n"),
@@ -125,6 +168,32 @@ fn render_retired(retired: &DriveRetired, request: DriveRetire) -> String {
         ),
     };
     text + &warning
+}
+
+fn render_retired_cache(retired: &DriveRetired, is_dry: bool) -> String {
+    let name = &retired.name;
+    let left = left_text(retired);
+    match is_dry {
+        true => format!("cache drive {name} can be retired: {left}\n"),
+        false if retired.leaving.is_empty() => {
+            format!("cache drive {name} is retired, and caches for no drive\n")
+        }
+        false => format!(
+            "cache drive {name} is retired: {left}\n`spandrel drive get {name}` shows how much of it stands there yet\n"
+        ),
+    }
+}
+
+/// What becomes of a cache drive's drives, in words.
+pub fn left_text(retired: &DriveRetired) -> String {
+    match retired.leaving.as_slice() {
+        [] => "no drive is bound to it".to_owned(),
+        drives => format!(
+            "it is left by {}, and {} that stand there alone are moved there first",
+            drives.join(", "),
+            format_size(retired.dirty_bytes)
+        ),
+    }
 }
 
 /// Gives drives to the pool, one after the other. One that is refused keeps none of the others out.
@@ -186,11 +255,13 @@ fn render_caches(caches: &[CacheDriveStatus]) -> String {
     if caches.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&["CACHE DRIVE", "USED", "MEDIA", ">SIZE", ">THERE ALONE", "CACHES FOR"]);
+    let heads = ["CACHE DRIVE", "HEALTH", "STATUS", "MEDIA", ">SIZE", ">THERE ALONE", "CACHES FOR"];
+    let mut table = Table::new(&heads);
     for cache in caches {
         table.row([
             cache.name.clone(),
-            if cache.is_used { "yes" } else { "no" }.to_owned(),
+            cache.status.health.to_string(),
+            cache.status.operational_text(),
             cache.media.map_or_else(|| "-".to_owned(), |media| media.to_string()),
             format_size(cache.size_bytes),
             format_size(cache.dirty_bytes),

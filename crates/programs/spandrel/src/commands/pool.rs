@@ -124,9 +124,17 @@ fn await_even(client: &Client, mut total: u64) -> Result<PoolDetails, Error> {
 
 /// A bar that shows how many copies of all were moved; hidden where nobody looks.
 pub fn copies_bar(total: u64) -> ProgressBar {
+    bar_of(total, "{elapsed_precise} [{bar:30}] {pos} of {len} copies moved {msg}")
+}
+
+/// A bar that shows how many bytes of all were moved; hidden where nobody looks.
+pub fn bytes_bar(total: u64) -> ProgressBar {
+    bar_of(total, "{elapsed_precise} [{bar:30}] {binary_bytes} of {binary_total_bytes} moved {msg}")
+}
+
+fn bar_of(total: u64, template: &str) -> ProgressBar {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
-    let style =
-        ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos} of {len} copies moved {msg}");
+    let style = ProgressStyle::with_template(template);
     bar.set_style(style.expect("the template is well-formed").progress_chars("=> "));
     bar
 }

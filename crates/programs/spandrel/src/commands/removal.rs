@@ -5,18 +5,20 @@
 
 use std::time::Duration;
 
+use spandrel_cluster::DriveRole;
 use spandrel_health::OperationalStatus;
 use spandrel_shared::size::format_size;
 use spandrel_shared::{DriveId, Error};
 
 use crate::admin::api::{
-    self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus, NodeDrain, NodeDrained,
-    NodeEvacuate, NodeEvacuated, PoolDetails, ServerRemove, ServerRemoved,
+    self, CacheDriveStatus, CacheGivenUp, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, DriveStatus,
+    NodeDrain, NodeDrained, NodeEvacuate, NodeEvacuated, PoolDetails, ServerRemove, ServerRemoved,
 };
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{DriveRemoveArguments, ServerRemoveArguments};
+use crate::commands::drive::left_text;
 use crate::commands::node::await_drained;
-use crate::commands::pool::copies_bar;
+use crate::commands::pool::{bytes_bar, copies_bar};
 use crate::confirm::confirm;
 use crate::failure::{EXIT_OK, Outcome};
 use crate::text::{counted, say};
@@ -34,8 +36,16 @@ pub fn remove_drive(client: &Client, arguments: &DriveRemoveArguments) -> Outcom
             .post::<DriveRetired>(&path_with(api::DRIVE_RETIRE, name), &DriveRetire { undo: false, dry_run })
     };
     // Nothing is moved for a removal that is refused then.
-    unless(&["DRIVE_HOLDS_COPIES"], remove(true))?;
+    match remove(true) {
+        Ok(would) if would.gives_up.is_some() => {
+            return give_cache_up(&would, *dry_run, *yes, || remove(false));
+        }
+        would => unless(&["DRIVE_HOLDS_COPIES", "CACHE_IN_USE"], would)?,
+    }
     let would = retire(true)?;
+    if would.role == DriveRole::Cache {
+        return remove_cache(client, &would, arguments, || retire(false), || remove(false));
+    }
     let moved = moved_text(would.copies_to_move, would.slab_bytes);
     let lacking = lacking_text(would.warning.as_ref());
     let name = &would.name;
@@ -47,15 +57,116 @@ pub fn remove_drive(client: &Client, arguments: &DriveRemoveArguments) -> Outcom
     confirm(&format!("The drive {name} is taken out of the pool: {moved}."), name, *yes)?;
     let retired = retire(false)?;
     await_empty(client, &[retired.id], retired.copies_to_move)?;
-    let removed = remove(false)?;
+    say_removed(&remove(false)?, "drive");
+    Ok(EXIT_OK)
+}
+
+fn say_removed(removed: &DriveRemoved, what: &str) {
     if let Some(warning) = &removed.warning {
         eprintln!("warning: {warning}");
     }
     let wipe = removed
         .location
+        .as_ref()
         .map_or_else(String::new, |path| format!("`spandrel drive clean {path}` on its server wipes it\n"));
-    say(&format!("drive {name} was taken out of the pool\n{wipe}"));
+    say(&format!("{what} {} was taken out of the pool\n{wipe}", removed.name));
+}
+
+/// Takes a cache drive out of the pool: the drives that are bound to it leave it first.
+fn remove_cache(
+    client: &Client,
+    would: &DriveRetired,
+    arguments: &DriveRemoveArguments,
+    retire: impl Fn() -> Result<DriveRetired, Error>,
+    remove: impl Fn() -> Result<DriveRemoved, Error>,
+) -> Outcome {
+    let (name, left) = (&would.name, left_text(would));
+    let warning = would.warning.as_ref().map_or_else(String::new, |why| format!("warning: {why}\n"));
+    if arguments.dry_run {
+        say(&format!("cache drive {name} can be taken out of the pool: {left}\n{warning}"));
+        return Ok(EXIT_OK);
+    }
+    eprint!("{warning}");
+    confirm(&format!("The cache drive {name} is taken out of the pool: {left}."), name, arguments.yes)?;
+    await_left(client, &retire()?)?;
+    say_removed(&remove()?, "cache drive");
     Ok(EXIT_OK)
+}
+
+/// Takes a cache drive out of the pool that does not work, with what stands there alone.
+fn give_cache_up(
+    would: &DriveRemoved,
+    is_dry: bool,
+    is_confirmed: bool,
+    remove: impl Fn() -> Result<DriveRemoved, Error>,
+) -> Outcome {
+    let name = &would.name;
+    let lost = would.gives_up.as_ref().map_or_else(String::new, given_up_text);
+    if is_dry {
+        say(&format!("cache drive {name} can be given up: {lost}\n"));
+        return Ok(EXIT_OK);
+    }
+    let question = format!("The cache drive {name} is given up and taken out of the pool: {lost}.");
+    confirm(&question, name, is_confirmed)?;
+    say_removed(&remove()?, "cache drive");
+    Ok(EXIT_OK)
+}
+
+fn given_up_text(given_up: &CacheGivenUp) -> String {
+    let CacheGivenUp { drives, is_known, copies } = given_up;
+    let whose = if *is_known { "" } else { " (which of these are bound to it is not known)" };
+    format!(
+        "what stands there alone is lost for {}{whose}; {copies} copies of slabs on them lack it, and are \
+         brought up to date from other nodes",
+        drives.join(", ")
+    )
+}
+
+/// Shows how drives leave a cache drive, until they have.
+fn await_left(client: &Client, retired: &DriveRetired) -> Result<(), Error> {
+    let bar = bytes_bar(retired.dirty_bytes);
+    loop {
+        let caches: Vec<CacheDriveStatus> = client.watch(api::CACHES)?;
+        // Somebody else may have removed it.
+        let Some(cache) = caches.iter().find(|cache| cache.id == Some(retired.id)) else { break };
+        if cache.in_use_by.is_empty() {
+            break;
+        }
+        check_leaves(cache)?;
+        bar.set_position(retired.dirty_bytes.saturating_sub(cache.dirty_bytes));
+        bar.set_message(match &cache.obstacle {
+            None => String::new(),
+            Some(obstacle) => format!("({}: {})", obstacle.what, obstacle.why),
+        });
+        client.pause(INTERVAL);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Refuses to wait for drives to leave a cache drive if they do not, or cannot without a person's help.
+fn check_leaves(cache: &CacheDriveStatus) -> Result<(), Error> {
+    if !cache.status.operational.contains(&OperationalStatus::RemovingFromPool) {
+        return Err(used_again(&cache.name));
+    }
+    match &cache.obstacle {
+        Some(obstacle) if obstacle.code == "CACHE_NOT_DRAINED" => Err(Error::new(
+            &obstacle.code,
+            format!("cache drive {} is not taken out yet: {}", cache.name, obstacle.what),
+            obstacle.why.clone(),
+            format!("{}; then `spandrel drive remove {}` goes on", obstacle.next, cache.name),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn used_again(name: &str) -> Error {
+    Error::new(
+        "DRIVE_USED_AGAIN",
+        format!("drive {name} is not emptied"),
+        "somebody has it used again meanwhile (`spandrel drive retire --undo`)",
+        "do it again if it is still meant; what has moved stays where it is",
+    )
 }
 
 /// Takes a witness out of the cluster for good.
@@ -168,13 +279,8 @@ fn check_leave(drives: &[&DriveStatus]) -> Result<(), Error> {
             .iter()
             .any(|state| operational.contains(state))
     };
-    let Some(stays) = drives.iter().find(|drive| !leaves(drive)) else { return Ok(()) };
-    Err(Error::new(
-        "DRIVE_USED_AGAIN",
-        format!("drive {} is not emptied", stays.name),
-        "somebody has it used again meanwhile (`spandrel drive retire --undo`)",
-        "do it again if it is still meant; what has moved stays where it is",
-    ))
+    let stays = drives.iter().find(|drive| !leaves(drive));
+    stays.map_or(Ok(()), |stays| Err(used_again(&stays.name)))
 }
 
 #[cfg(test)]

@@ -50,7 +50,10 @@ fn drive(number: u32) -> DriveStatus {
         blocks_damaged: 1_000_000,
         damage_found: 1_000_000,
         blocks_healed: 1_000_000,
+        bound_to: None,
         cache: None,
+        without_cache_ms: None,
+        cache_obstacle: None,
     }
 }
 

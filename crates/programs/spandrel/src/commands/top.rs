@@ -4,6 +4,7 @@
 //! long it took and how much waited, [`screen`] makes lines of that, and [`terminal`] shows them. None but this file asks
 //! anybody, and none but the last touches the terminal.
 
+mod caches;
 mod rates;
 mod screen;
 mod terminal;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use spandrel_node::{LongestPause, NodeLoad, VolumeLoad};
 use spandrel_shared::{DriveId, FlowCounts, LoadCounts, VolumeId};
 
+use super::caches::CacheRates;
 use crate::admin::api::{ClusterLoad, Job, LoadedNode};
 
 /// How busy a cluster was in one interval.
@@ -26,6 +27,8 @@ pub struct Rates {
     pub layers: Vec<LayerRates>,
     /// The nodes.
     pub nodes: Vec<NodeRates>,
+    /// The caches of those drives that are bound to cache drives.
+    pub caches: Vec<CacheRates>,
     /// The volumes, the busiest first.
     pub volumes: Vec<VolumeRates>,
     /// Copies that are brought up to date, built or moved.
@@ -162,6 +165,7 @@ impl Rates {
                 .iter()
                 .map(|node| node_rates(node, Interval::of(before, node).as_ref()))
                 .collect(),
+            caches: nodes.iter().flat_map(Interval::caches).collect(),
             longest_pause: pauses.max_by_key(|pause| pause.pause.length_ms),
             volumes,
             jobs: after.jobs.iter().map(job_rates).collect(),
@@ -219,6 +223,10 @@ impl<'load> Interval<'load> {
             Some(former.map(|former| former.load).unwrap_or_default())
         };
         self.sum(self.after.drives.iter().map(|drive| (before(drive.drive), &drive.load)))
+    }
+
+    fn caches(&self) -> Vec<CacheRates> {
+        CacheRates::of_node(self.name, self.before, self.after, self.seconds)
     }
 
     /// What was counted of a volume: one that was not known before began with nothing.

@@ -109,6 +109,7 @@ fn bus_and_drives_are_layers_of_their_own() {
             drive: drive_id(number),
             location: String::new(),
             load: counts(done * number, 0, 0, done * 1000),
+            cache: None,
         });
         NodeLoad { bus: counts(done, 0, 0, 0), drives: drives.to_vec(), ..load(1, at_us, Vec::new()) }
     };

@@ -1,7 +1,7 @@
 //! What `spandrel top` shows, as lines of a given width.
 //!
-//! From top to bottom: what was asked when; the layers; how long clients have waited; the nodes; what is being repaired; the
-//! volumes. The last take what room the others leave. Eighty columns are enough for all of it, wider lines show more of
+//! From top to bottom: what was asked when; the layers; how long clients have waited; the nodes, and their caches where there
+//! are some; what is being repaired; the volumes. The last take what room the others leave. Eighty columns are enough for all of it, wider lines show more of
 //! each node.
 
 use std::time::Duration;
@@ -10,6 +10,7 @@ use spandrel_shared::Error;
 use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
+use super::caches::CacheRates;
 use super::rates::{FlowRates, JobRates, PauseOfVolume, Rates};
 use crate::table::{Table, count_text, cut};
 use crate::text::{age_text, counted, format_us, percent};
@@ -40,6 +41,10 @@ pub fn lines(rates: &Rates, size: Size) -> Vec<String> {
     lines.extend(table_lines(&layers(rates), size));
     lines.extend([String::new(), pause_line(rates.longest_pause.as_ref()), String::new()]);
     lines.extend(table_lines(&nodes(rates, size.width >= WIDE), size));
+    if !rates.caches.is_empty() {
+        lines.push(String::new());
+        lines.extend(table_lines(&caches(&rates.caches), size));
+    }
     if !rates.jobs.is_empty() {
         lines.push(String::new());
         let bar_width = if size.width >= WIDE { BAR_WIDTH } else { BAR_WIDTH_NARROW };
@@ -126,6 +131,27 @@ fn nodes(rates: &Rates, is_wide: bool) -> Table {
     table
 }
 
+/// The caches of each node together.
+fn caches(rates: &[CacheRates]) -> Table {
+    let heads =
+        ["CACHE", ">HIT MiB/s", ">MISS MiB/s", ">HIT", ">FILL MiB/s", ">DESTAGE MiB/s", ">DIRTY", ">OF"];
+    let mut table = Table::new(&heads);
+    for of_node in rates.chunk_by(|one, other| one.node == other.node) {
+        let all = of_node[1..].iter().fold(of_node[0].clone(), CacheRates::and);
+        table.row([
+            all.node.clone(),
+            mib_text(all.hit_bytes_per_second),
+            mib_text(all.missed_bytes_per_second),
+            all.hit_percent().map_or_else(String::new, |percent| format!("{percent:.0} %")),
+            mib_text(all.populated_bytes_per_second),
+            mib_text(all.destaged_bytes_per_second),
+            percent(all.counts.dirty_bytes, all.counts.total_bytes),
+            format_size(all.counts.total_bytes),
+        ]);
+    }
+    table
+}
+
 fn volumes(rates: &Rates, shown: usize) -> Table {
     let heads = ["VOLUME", "OWNER", ">READS/s", ">WRITES/s", ">MiB/s", ">TAKES", ">QUEUE", ">PAUSE"];
     let mut table = Table::new(&heads);
@@ -196,7 +222,11 @@ fn rate(per_second: f64) -> String {
 }
 
 fn mib(rates: &FlowRates) -> String {
-    let mib = rates.bytes_per_second / f64::from(1 << 20);
+    mib_text(rates.bytes_per_second)
+}
+
+fn mib_text(bytes_per_second: f64) -> String {
+    let mib = bytes_per_second / f64::from(1 << 20);
     if mib < 1000.0 { format!("{mib:.1}") } else { count_text(mib.round() as u64) }
 }
 

@@ -1,4 +1,4 @@
-use spandrel_node::LongestPause;
+use spandrel_node::{CacheCounts, LongestPause};
 
 use super::super::rates::{LayerRates, LoadRates, NodeRates, VolumeRates};
 use super::*;
@@ -73,6 +73,7 @@ fn rates() -> Rates {
             node("n3", "Draining, Isolated", true),
             node("n4", "Down", false),
         ],
+        caches: Vec::new(),
         volumes: (1..=40).map(volume).collect(),
         jobs: vec![job(JobKind::Regeneration, 86), job(JobKind::Repair, 0)],
         longest_pause: Some(PauseOfVolume {
@@ -173,4 +174,26 @@ fn bars_are_filled_as_far_as_the_job_is() {
     assert_eq!(bar(19, 20, 20), "[===================>]");
     assert_eq!(bar(20, 20, 20), "[====================]");
     assert_eq!(bar(30, 20, 20), bar(20, 20, 20));
+}
+
+#[test]
+fn caches_are_shown_by_node_where_there_are_some() {
+    let mut rates = rates();
+    assert!(!text(&rates, 80, None).contains("DESTAGE"));
+    let cache = |node: &str| CacheRates {
+        node: node.to_owned(),
+        hit_bytes_per_second: 3.0 * f64::from(1 << 20),
+        missed_bytes_per_second: f64::from(1 << 20),
+        destaged_bytes_per_second: 0.5 * f64::from(1 << 20),
+        counts: CacheCounts { dirty_bytes: 1 << 30, total_bytes: 4 << 30, ..CacheCounts::default() },
+        ..CacheRates::default()
+    };
+    rates.caches = vec![cache("n1"), cache("n1"), cache("n2")];
+    let shown = text(&rates, 80, None);
+    let expected = "\
+CACHE  HIT MiB/s  MISS MiB/s   HIT  FILL MiB/s  DESTAGE MiB/s  DIRTY     OF
+n1           6.0         2.0  75 %         0.0            1.0   25 %  8 GiB
+n2           3.0         1.0  75 %         0.0            0.5   25 %  4 GiB
+";
+    assert!(shown.contains(expected), "{shown}");
 }

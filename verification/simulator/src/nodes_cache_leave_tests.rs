@@ -1,0 +1,118 @@
+//! Cache drives that leave: retired ones are emptied, and dead ones are given up by themselves.
+
+use spandrel_cluster::DriveState;
+use spandrel_node::CacheDriveReport;
+
+use super::*;
+
+fn cache_report(nodes: &NodesWorld, index: usize, cache: DriveId) -> Option<CacheDriveReport> {
+    report(nodes, index)?.caches.into_iter().find(|known| known.drive == Some(cache))
+}
+
+/// The cache drive at this place of a node.
+fn cache_at(nodes: &NodesWorld, index: usize, place: usize) -> DriveId {
+    let location = nodes.caches(index)[place].name();
+    let caches = report(nodes, index).unwrap().caches;
+    caches.iter().find(|cache| cache.location == location).and_then(|cache| cache.drive).expect("it is used")
+}
+
+fn all_work(nodes: &NodesWorld, index: usize) -> bool {
+    report(nodes, index).is_some_and(|report| report.drives.iter().all(|drive| drive.failure.is_none()))
+}
+
+/// Which cache drives the drives of a node have.
+fn bound_to(nodes: &NodesWorld, index: usize) -> Vec<DriveId> {
+    caches_of(nodes, index).iter().map(|cache| cache.drive).collect()
+}
+
+#[test]
+fn drives_leave_a_cache_drive_that_is_retired_for_another_one_and_come_back() {
+    let nodes = cached(20, 2, 2);
+    write_all(&nodes, 0, 100);
+    let (leaving, other) = (cache_at(&nodes, 1, 0), cache_at(&nodes, 1, 1));
+    nodes.decide_drive(leaving, DriveState::Retired);
+    let has_left = || bound_to(&nodes, 1) == [other; 2];
+    assert_eq!(nodes.run_until(has_left), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    assert_eq!(cache_report(&nodes, 1, leaving).unwrap().bound, []);
+    await_health(&nodes);
+    assert_eq!(read_all(&nodes, 1), values(100));
+    nodes.stop(1, true);
+    nodes.start(1);
+    await_health(&nodes);
+    assert_eq!(bound_to(&nodes, 1), [other; 2], "it is retired also after a start");
+    nodes.decide_drive(leaving, DriveState::Active);
+    let is_even = || bound_to(&nodes, 1).contains(&leaving) && bound_to(&nodes, 1).contains(&other);
+    assert_eq!(nodes.run_until(is_even), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    await_health(&nodes);
+    assert_eq!(read_all(&nodes, 1), values(100));
+}
+
+#[test]
+fn a_retired_cache_drive_keeps_what_is_needed_and_is_let_go_of_when_it_is_removed() {
+    let nodes = cached(21, 2, 1);
+    write_all(&nodes, 0, 100);
+    let leaving = cache_id(&nodes, 1);
+    nodes.stop(0, true);
+    nodes.stop(2, true);
+    let is_alone = || report(&nodes, 1).is_some_and(|report| report.alive == [node_id(1)]);
+    assert_eq!(nodes.run_until(is_alone), RunEnd::ConditionMet);
+    nodes.decide_drive(leaving, DriveState::Retired);
+    let waits = || cache_report(&nodes, 1, leaving).is_some_and(|cache| cache.obstacle.is_some());
+    assert_eq!(nodes.run_until(waits), RunEnd::ConditionMet);
+    assert_eq!(bound_to(&nodes, 1).len(), 2, "nobody else has what these hold");
+    nodes.start(0);
+    nodes.start(2);
+    let is_empty = || all_work(&nodes, 1) && bound_to(&nodes, 1).is_empty();
+    assert_eq!(nodes.run_until(is_empty), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    remove_cache(&nodes, leaving);
+    let (node, process) = (nodes.node(1).unwrap(), nodes.process(1).unwrap());
+    let let_go = process.block_on(async move { node.drives_let_go().await });
+    assert_eq!(let_go, Ok(vec![nodes.caches(1)[0].name().to_owned()]));
+    assert!(report(&nodes, 1).unwrap().caches.is_empty());
+    await_health(&nodes);
+    assert_eq!(read_all(&nodes, 1), values(100));
+}
+
+/// For how many milliseconds a node has missed a cache drive.
+fn missed_ms(nodes: &NodesWorld, index: usize, cache: DriveId) -> Option<u64> {
+    let report = report(nodes, index)?;
+    report.caches_away.iter().find(|away| away.drive == cache).map(|away| away.away_ms)
+}
+
+#[test]
+fn a_cache_drive_that_is_missed_for_too_long_is_given_up_once_others_have_all_copies() {
+    let nodes = cached(22, 2, 1);
+    nodes.change_settings(|settings| settings.rebuild_after_drive_s = 5);
+    write_all(&nodes, 0, 100);
+    let lost = cache_id(&nodes, 1);
+    (0..3).for_each(|index| nodes.stop(index, true));
+    nodes.caches(1)[0].pull_out();
+    nodes.start(1);
+    let is_over = || missed_ms(&nodes, 1, lost).is_some_and(|away_ms| away_ms > 10_000);
+    assert_eq!(nodes.run_until(is_over), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    assert!(!all_work(&nodes, 1), "what is there alone may be needed");
+    nodes.start(0);
+    nodes.start(2);
+    let is_given_up = || all_work(&nodes, 1) && missed_ms(&nodes, 1, lost).is_none();
+    assert_eq!(nodes.run_until(is_given_up), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    await_health(&nodes);
+    assert_eq!(read_all(&nodes, 1), values(100));
+}
+
+#[test]
+fn a_cache_drive_that_dies_is_waited_for_and_then_given_up() {
+    let nodes = cached(23, 2, 1);
+    nodes.change_settings(|settings| settings.rebuild_after_drive_s = 10);
+    write_all(&nodes, 0, 100);
+    let dying = cache_id(&nodes, 1);
+    nodes.caches(1)[0].die();
+    write_all(&nodes, 0, 200);
+    let is_seen = || missed_ms(&nodes, 1, dying).is_some();
+    assert_eq!(nodes.run_until(is_seen), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    assert!(cache_report(&nodes, 1, dying).unwrap().failure.is_some());
+    assert!(report(&nodes, 1).unwrap().drives.iter().all(|drive| drive.bound_to == Some(dying)));
+    let is_given_up = || all_work(&nodes, 1) && cache_report(&nodes, 1, dying).is_none();
+    assert_eq!(nodes.run_until(is_given_up), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    await_health(&nodes);
+    assert_eq!(read_all(&nodes, 1), values(200));
+}
