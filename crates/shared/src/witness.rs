@@ -94,6 +94,8 @@ pub enum Rare {
     DestageMetNewer,
     /// A read was answered by a copy in a cache.
     ReadFromCache,
+    /// A read was answered by a copy in memory.
+    ReadFromMemory,
     /// A drive was bound to a cache drive, or to another one.
     DriveBound,
     /// A drive went on without the cache drive that it was bound to.
@@ -104,7 +106,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
@@ -147,6 +149,7 @@ impl Rare {
         Self::WritePastFullCache,
         Self::DestageMetNewer,
         Self::ReadFromCache,
+        Self::ReadFromMemory,
         Self::DriveBound,
         Self::CacheLost,
         Self::CacheOfAnotherTime,

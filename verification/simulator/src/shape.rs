@@ -46,6 +46,9 @@ pub struct Shape {
     /// The cache drives in front of them, if there are any.
     #[serde(default)]
     pub cache: Option<CacheShape>,
+    /// How much memory of each server holds copies of what is read; nothing if zero.
+    #[serde(default)]
+    pub memory_cache_bytes: u64,
     /// The network and the clocks.
     pub network: NetworkShape,
     /// The volumes, which are made when the run begins.
@@ -302,6 +305,7 @@ impl Shape {
             drives,
             drive,
             cache,
+            memory_cache_bytes: memory_cache_bytes(seed),
             network,
             volumes,
             load,
@@ -329,12 +333,14 @@ impl Shape {
         let (repair_share, scrub_period_s) = (self.repair_share, self.scrub_period_s.unwrap_or(0));
         let mode = self.cache.map_or_else(CacheMode::default, |cache| cache.mode);
         let (cache_mode_ssd, cache_mode_hdd) = (mode, mode);
+        let memory_cache_bytes = self.memory_cache_bytes;
         match self.rebuild_after_s {
             None => SettingsRecord {
                 repair_share,
                 scrub_period_s,
                 cache_mode_ssd,
                 cache_mode_hdd,
+                memory_cache_bytes,
                 ..Self::settings_at_rest()
             },
             Some(seconds) => SettingsRecord {
@@ -345,6 +351,7 @@ impl Shape {
                 scrub_period_s,
                 cache_mode_ssd,
                 cache_mode_hdd,
+                memory_cache_bytes,
                 ..SettingsRecord::default()
             },
         }
@@ -437,6 +444,12 @@ impl CacheShape {
             mode: CacheMode::ALL[random.index(CacheMode::ALL.len())],
         })
     }
+}
+
+/// How much memory holds copies of what is read: in a quarter of the worlds, and less than is read there.
+fn memory_cache_bytes(seed: u64) -> u64 {
+    let random = Random::stream(seed, "memory cache", 0);
+    if random.chance(250) { (64 << 10) << random.below(5) } else { 0 }
 }
 
 /// How soon what a drive held that is away is built anew elsewhere.

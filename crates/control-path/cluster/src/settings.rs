@@ -29,6 +29,8 @@ pub struct SettingsRecord {
     pub cache_mode_ssd: CacheMode,
     /// The same for spinning disks.
     pub cache_mode_hdd: CacheMode,
+    /// How much memory of each node holds copies of what is read, in bytes; 0 if none.
+    pub memory_cache_bytes: u64,
     /// When it was asked for last that copies be spread as evenly as they can, whatever [`Self::balance`] says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimize_since_unix_ms: Option<u64>,
@@ -40,7 +42,7 @@ const SETTINGS_FIRST: u32 = 1;
 /// The format with how much repair may do, whether slow drives are retired, and how often everything is read.
 const SETTINGS_OF_UPKEEP: u32 = 2;
 
-/// The format with what cache drives are used for.
+/// The format with what cache drives, and memory, are used for.
 const SETTINGS_OF_CACHES: u32 = 3;
 
 impl Record for SettingsRecord {
@@ -60,7 +62,7 @@ impl Record for SettingsRecord {
     /// and go by those that it could read last.
     fn format(&self) -> u32 {
         let default = Self::default();
-        let caches = |of: &Self| (of.cache_mode_ssd, of.cache_mode_hdd);
+        let caches = |of: &Self| (of.cache_mode_ssd, of.cache_mode_hdd, of.memory_cache_bytes);
         let upkeep = |of: &Self| (of.repair_share, of.retire_slow, of.scrub_period_s);
         match () {
             () if caches(self) != caches(&default) => SETTINGS_OF_CACHES,
@@ -81,6 +83,7 @@ impl Default for SettingsRecord {
             scrub_period_s: 4 * 7 * 24 * 60 * 60,
             cache_mode_ssd: CacheMode::WriteOnly,
             cache_mode_hdd: CacheMode::ReadWrite,
+            memory_cache_bytes: 0,
             optimize_since_unix_ms: None,
         }
     }

@@ -55,6 +55,7 @@ fn settings_that_an_older_version_would_drop_are_of_a_newer_format() {
     assert_eq!(format(SettingsRecord { retire_slow: true, ..default() }), 2);
     assert_eq!(format(SettingsRecord { repair_share: RepairShare::VeryHigh, ..default() }), 2);
     assert_eq!(format(SettingsRecord { cache_mode_ssd: CacheMode::Off, ..default() }), 3);
+    assert_eq!(format(SettingsRecord { memory_cache_bytes: 1 << 30, ..default() }), 3);
     let both = SettingsRecord { retire_slow: true, cache_mode_hdd: CacheMode::ReadOnly, ..default() };
     assert_eq!(format(both), 3);
 }

@@ -4,7 +4,7 @@
 //! contiguous, so that the writes of one group merge into few large ones. There is one bitmap for each medium.
 //!
 //! What nobody needs of an area can hold copies of what is read: they give way to whatever else is to stand there, and go when
-//! the block of which they are copies is given up.
+//! the block of which they are copies is given up. So do copies in memory.
 //!
 //! Invariants:
 //! - A block is handed out once, until it is released.
@@ -18,6 +18,7 @@ use rustc_hash::FxHashMap;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
 
+use crate::memory_cache::MemoryCache;
 use crate::read_index::ReadIndex;
 
 /// Consecutive physical blocks.
@@ -44,6 +45,8 @@ pub struct Allocator {
     area: Option<Region>,
     /// What the area holds copies of; `None` while what is read is not kept there.
     copies: Option<Copies>,
+    /// What memory holds copies of, if it does.
+    in_memory: Option<MemoryCache>,
     reads: ReadTickets,
     /// Blocks that wait for reads, with the ticket that must end first.
     released: VecDeque<(u64, Run)>,
@@ -53,7 +56,14 @@ impl Allocator {
     /// All blocks of the capacity drive from `first_block` up to, but without, `end_block` are free.
     pub fn new(first_block: u32, end_block: u32) -> Self {
         let capacity = Region::new(first_block, end_block);
-        Self { capacity, area: None, copies: None, reads: ReadTickets::default(), released: VecDeque::new() }
+        Self {
+            capacity,
+            area: None,
+            copies: None,
+            in_memory: None,
+            reads: ReadTickets::default(),
+            released: VecDeque::new(),
+        }
     }
 
     /// The same with those of an area, which lie behind those of the capacity drive.
@@ -114,6 +124,19 @@ impl Allocator {
         }
     }
 
+    /// Keeps copies of what is read in so much memory from now on; in none, if that is zero blocks.
+    pub fn keep_in_memory(&mut self, blocks: u32) {
+        let room = self.in_memory.as_ref().map_or(0, MemoryCache::room_blocks);
+        if room != blocks {
+            self.in_memory = (blocks > 0).then(|| MemoryCache::new(blocks));
+        }
+    }
+
+    /// The copies in memory, if there are to be any.
+    pub fn in_memory(&mut self) -> Option<&mut MemoryCache> {
+        self.in_memory.as_mut()
+    }
+
     /// Where in the area the copy of a block stands; that counts as a use of it.
     pub fn copy_of(&mut self, block: u32) -> Option<u32> {
         self.copies.as_mut()?.index.hit(block)
@@ -171,6 +194,16 @@ impl Allocator {
         }
     }
 
+    /// Drops all copies of blocks that are given up.
+    fn drop_all_copies(&mut self, run: Run) {
+        if self.copies.is_some() && self.capacity.contains(&run) {
+            (run.first..run.first + run.count).for_each(|block| self.drop_copy(block));
+        }
+        if let Some(in_memory) = &mut self.in_memory {
+            (run.first..run.first + run.count).for_each(|block| in_memory.drop_copy(block));
+        }
+    }
+
     /// Drops so many copies that `wanted` blocks of the area are free, or will be when the reads that are under way have ended.
     fn evict_copies(&mut self, wanted: u32) {
         let free = self.area.as_ref().map_or(0, |area| area.free_blocks);
@@ -200,11 +233,8 @@ impl Allocator {
 
     /// Gives blocks back once the reads that are under way now have ended.
     pub fn release(&mut self, run: Run) {
-        if self.copies.is_some()
-            && self.capacity.contains(&run)
-            && !canary::is_planted(Bug::CopyOutlivesBlock)
-        {
-            (run.first..run.first + run.count).for_each(|block| self.drop_copy(block));
+        if !canary::is_planted(Bug::CopyOutlivesBlock) {
+            self.drop_all_copies(run);
         }
         if self.reads.none_open() {
             self.free_now(run);

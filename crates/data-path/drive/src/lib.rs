@@ -26,6 +26,7 @@ pub mod format;
 mod journal_reader;
 pub mod layout;
 mod media;
+mod memory_cache;
 mod read;
 mod read_cache;
 mod read_index;

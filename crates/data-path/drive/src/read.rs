@@ -1,7 +1,7 @@
 //! Reading blocks and checking them, for users and for the scrub.
 //!
-//! A block stands where its mapping says. If there is a copy of it on a cache drive, users are given that (see `read_cache`);
-//! the scrub is not, as it asks how the block itself is.
+//! A block stands where its mapping says. If there is a copy of it in memory or on a cache drive, users are given that (see
+//! `memory_cache` and `read_cache`); the scrub is not, as it asks how the block itself is.
 //!
 //! Invariants:
 //! - No byte leaves the store whose block did not match its checksum.
@@ -19,7 +19,7 @@ use crate::drive_check::read_place;
 use crate::error::StoreError;
 use crate::format::map::Mapping;
 use crate::layout::Layout;
-use crate::read_cache::Piece;
+use crate::read_cache::{CACHED_READ_BLOCKS_MAX, Piece};
 use crate::store::{DamagedBlock, DriveStore, Inner, SlabSlot};
 
 /// The longest single read from the drive, in blocks: 1 MiB.
@@ -30,7 +30,7 @@ const READ_BLOCKS_MAX: u32 = 256;
 enum Source {
     /// Where the map says.
     Mapped,
-    /// From a copy on the cache drive, if there is one; if not, one is made.
+    /// From a copy in memory or on the cache drive, if there is one; if not, some are made.
     Nearest,
 }
 
@@ -77,8 +77,7 @@ struct Stretch {
 impl<P: Platform> DriveStore<P> {
     /// Reads `count` blocks of a slab from `first` on. The parts are in order and are exactly that.
     pub async fn read(&self, slot: SlabSlot, first: u32, count: u32) -> Result<Vec<ReadPart>, StoreError> {
-        let source = if self.inner.cache.mode().caches_reads() { Source::Nearest } else { Source::Mapped };
-        let parts = self.inner.read_parts(slot, first, count, source).await?;
+        let parts = self.inner.read_parts(slot, first, count, Source::Nearest).await?;
         self.inner.statistics.borrow_mut().blocks_read += u64::from(count);
         Ok(parts)
     }
@@ -165,10 +164,127 @@ impl<P: Platform> Inner<P> {
                     .map(|block| ReadPart::Damaged(DamagedBlock { block, mapping: Mapping::UNKNOWN }));
                 parts.extend(lost);
             }
-            _ if self.layout.area_blocks == 0 => self.read_data(&stretch, checksum, parts).await?,
-            _ => self.read_cached(&stretch, checksum, source, parts).await?,
+            _ => match source {
+                Source::Mapped => self.read_media(&stretch, checksum, source, parts).await?,
+                Source::Nearest => self.read_nearest(&stretch, checksum, parts).await?,
+            },
         }
         Ok(())
+    }
+
+    /// Reads consecutive physical blocks from memory, as far as there are copies, and the others where they are.
+    async fn read_nearest(
+        &self,
+        stretch: &Stretch,
+        checksum: BlockChecksum,
+        parts: &mut Vec<ReadPart>,
+    ) -> Result<(), StoreError> {
+        let Some(pieces) = self.pieces_in_memory(stretch) else {
+            return self.read_media(stretch, checksum, Source::Nearest, parts).await;
+        };
+        let reads = pieces.into_iter().map(|(index, count, copy)| async move {
+            let piece = stretch.part(index, count);
+            if let Some(copy) = copy.filter(|copy| piece.matches(copy, checksum)) {
+                return Ok(piece.data_part(&copy, 0, count).into_iter().collect());
+            }
+            let mut parts = Vec::with_capacity(1);
+            self.read_media(&piece, checksum, Source::Nearest, &mut parts).await?;
+            // In the place of copies that are not what they were.
+            self.drop_in_memory(&piece);
+            self.keep_in_memory(&piece, &parts);
+            Ok::<Vec<ReadPart>, StoreError>(parts)
+        });
+        for read in join_all(reads).await {
+            parts.extend(read?);
+        }
+        Ok(())
+    }
+
+    /// Reads consecutive physical blocks where they are, or from copies on the cache drive.
+    async fn read_media(
+        &self,
+        stretch: &Stretch,
+        checksum: BlockChecksum,
+        source: Source,
+        parts: &mut Vec<ReadPart>,
+    ) -> Result<(), StoreError> {
+        match self.layout.area_blocks {
+            0 => self.read_data(stretch, checksum, parts).await,
+            _ => self.read_cached(stretch, checksum, source, parts).await,
+        }
+    }
+
+    /// Which blocks have copies in memory: runs of those that do, with their content, and of those that do not, by their
+    /// places in the stretch. `None` if no copies are kept.
+    fn pieces_in_memory(&self, stretch: &Stretch) -> Option<Vec<(u32, u32, Option<Buffer>)>> {
+        let found: Vec<Option<Buffer>> = self.with_allocator(|allocator| {
+            let copies = allocator.in_memory()?;
+            let blocks = stretch.start.block..stretch.start.block + stretch.count;
+            Some(blocks.map(|block| copies.get(block)).collect())
+        })?;
+        let mut pieces = Vec::with_capacity(1);
+        for run in found.chunk_by(|one, other| one.is_some() == other.is_some()) {
+            let index = pieces.last().map_or(0, |(index, count, _)| index + count);
+            let (count, is_hit) = (run.len() as u32, run[0].is_some());
+            let copy = if is_hit { self.joined(run.iter().flatten()) } else { None };
+            self.count_in_memory(count, is_hit);
+            pieces.push((index, count, copy));
+        }
+        Some(pieces)
+    }
+
+    /// Blocks one behind the other.
+    fn joined<'a>(&self, mut blocks: impl Iterator<Item = &'a Buffer>) -> Option<Buffer> {
+        let first = blocks.next()?;
+        let rest: Vec<&Buffer> = blocks.collect();
+        if rest.is_empty() {
+            return Some(first.clone());
+        }
+        let mut joined = self.platform.buffers().take((1 + rest.len()) * BLOCK_BYTES);
+        for (into, block) in joined.chunks_exact_mut(BLOCK_BYTES).zip(std::iter::once(first).chain(rest)) {
+            into.copy_from_slice(block);
+        }
+        Some(joined.freeze())
+    }
+
+    fn count_in_memory(&self, count: u32, is_hit: bool) {
+        if is_hit {
+            witness::reached(Rare::ReadFromMemory);
+        }
+        let mut statistics = self.statistics.borrow_mut();
+        let counter = if is_hit { &mut statistics.memory_hits } else { &mut statistics.memory_misses };
+        *counter += u64::from(count);
+    }
+
+    fn drop_in_memory(&self, stretch: &Stretch) {
+        self.with_allocator(|allocator| {
+            let Some(copies) = allocator.in_memory() else { return };
+            (stretch.start.block..stretch.start.block + stretch.count)
+                .for_each(|block| copies.drop_copy(block));
+        });
+    }
+
+    /// Keeps what was just read in memory, unless it is long or has been given up meanwhile.
+    fn keep_in_memory(&self, stretch: &Stretch, parts: &[ReadPart]) {
+        let data: Vec<&Buffer> = parts
+            .iter()
+            .filter_map(|part| match part {
+                ReadPart::Data { data, .. } => Some(data),
+                ReadPart::Hole { .. } | ReadPart::Damaged(_) => None,
+            })
+            .collect();
+        let is_whole =
+            data.iter().map(|data| data.len()).sum::<usize>() == stretch.count as usize * BLOCK_BYTES;
+        if stretch.count > CACHED_READ_BLOCKS_MAX || !is_whole || !self.is_still_mapped(stretch) {
+            return;
+        }
+        let blocks = data.into_iter().flat_map(|data| data.chunks_exact(BLOCK_BYTES));
+        self.with_allocator(|allocator| {
+            let Some(copies) = allocator.in_memory() else { return };
+            for (block, data) in (stretch.start.block..).zip(blocks) {
+                copies.keep(block, self.platform.buffers().copy_of(data).freeze());
+            }
+        });
     }
 
     fn look_up(
@@ -208,7 +324,7 @@ impl<P: Platform> Inner<P> {
         parts: &mut Vec<ReadPart>,
     ) -> Result<(), StoreError> {
         let is_in_area = self.state.borrow().area.holds(stretch.start);
-        if is_in_area || source == Source::Mapped {
+        if is_in_area || source == Source::Mapped || !self.cache.mode().caches_reads() {
             self.count_reads(stretch.count, is_in_area);
             return self.read_data(stretch, checksum, parts).await;
         }

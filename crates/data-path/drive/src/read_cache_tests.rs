@@ -51,6 +51,51 @@ fn what_was_read_is_read_from_the_cache_drive_the_next_time() {
 }
 
 #[test]
+fn what_was_read_is_read_from_memory_the_next_time() {
+    let (cached, store, slot) = with_blocks_past_the_cache(8);
+    store.set_cache_mode(CacheMode::Off);
+    store.set_memory_cache(16 * BLOCK_BYTES as u64);
+    assert_eq!(read(&cached, &store, 8), contents(8));
+    assert_eq!(store.memory_cached_bytes(), 8 * BLOCK_BYTES as u64);
+    let reads = || cached.machine.drive.counters().reads + cached.cache.counters().reads;
+    let before = reads();
+    assert_eq!(read(&cached, &store, 8), contents(8));
+    assert_eq!(reads(), before, "no drive is asked");
+    let done = store.statistics();
+    assert_eq!((done.memory_misses, done.memory_hits), (8, 8));
+    // What is written anew is not what stands in memory.
+    let (writing, checking) = (store.clone(), store.clone());
+    cached.run(|platform| async move {
+        write_blocks(&platform, &writing, key(1, 0), 2, version(1, 2), &[777]).await.unwrap();
+    });
+    let mut expected = contents(8);
+    expected[2] = Seen::Content(777);
+    assert_eq!(read(&cached, &store, 8), expected);
+    // A scrub asks the drives, whatever is in memory.
+    let before = reads();
+    let damaged = cached.run(|_| async move { checking.scrub(slot, 0, 8).await.unwrap() });
+    assert!(damaged.is_empty() && reads() > before);
+    store.set_memory_cache(0);
+    assert_eq!(store.memory_cached_bytes(), 0);
+    assert_eq!(read(&cached, &store, 8), expected);
+}
+
+#[test]
+fn memory_holds_no_more_than_it_may() {
+    let (cached, store, slot) = with_blocks_past_the_cache(100);
+    store.set_memory_cache(10 * BLOCK_BYTES as u64);
+    let reading = store.clone();
+    cached.run(|_| async move {
+        reading.read(slot, 0, 100).await.unwrap();
+        for block in 0..100 {
+            reading.read(slot, block, 1).await.unwrap();
+        }
+    });
+    assert_eq!(store.memory_cached_bytes(), 10 * BLOCK_BYTES as u64);
+    assert_eq!(read(&cached, &store, 50), contents(50));
+}
+
+#[test]
 fn what_is_not_read_again_and_again_is_not_worth_it() {
     let (cached, store, slot) = with_blocks_past_the_cache(100);
     let reading = store.clone();

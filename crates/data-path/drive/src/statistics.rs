@@ -20,6 +20,10 @@ pub struct StoreStatistics {
     pub cache_misses: u64,
     /// Blocks that were copied to a cache drive as they were read.
     pub cache_fills: u64,
+    /// Blocks that were read from memory, where there are copies of what is read.
+    pub memory_hits: u64,
+    /// Blocks that were not, though there are such copies.
+    pub memory_misses: u64,
     /// Superblocks, roots, journal groups and map pages that were found damaged at the attach.
     pub structures_damaged: u64,
     /// Bytes of data blocks written.

@@ -221,6 +221,20 @@ impl<P: Platform> DriveStore<P> {
         self.inner.progress.notify_all();
     }
 
+    /// Keeps copies of what is read in so much memory from now on, in none if that is less than a block. What was kept in
+    /// another amount is forgotten.
+    pub fn set_memory_cache(&self, bytes: u64) {
+        let blocks = (bytes / BLOCK_BYTES as u64).min(u64::from(u32::MAX / 2)) as u32;
+        self.inner.with_allocator(|allocator| allocator.keep_in_memory(blocks));
+    }
+
+    /// How much memory holds copies of what is read, in bytes.
+    pub fn memory_cached_bytes(&self) -> u64 {
+        let blocks =
+            self.inner.with_allocator(|allocator| allocator.in_memory().map_or(0, |copies| copies.count()));
+        u64::from(blocks) * BLOCK_BYTES as u64
+    }
+
     /// What the cache drive is used for.
     pub fn cache_mode(&self) -> CacheMode {
         self.inner.cache.mode()

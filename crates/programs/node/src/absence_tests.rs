@@ -14,6 +14,7 @@ const SETTINGS: SettingsRecord = SettingsRecord {
     scrub_period_s: 0,
     cache_mode_ssd: CacheMode::WriteOnly,
     cache_mode_hdd: CacheMode::ReadWrite,
+    memory_cache_bytes: 0,
     optimize_since_unix_ms: None,
 };
 

@@ -90,9 +90,13 @@ impl<P: Platform> NodeCache<P> {
     }
 }
 
-/// Has the cache drives do what is set for the drives that are bound to them.
-pub(crate) fn follow_modes<P: Platform, S: StateStore>(parts: &NodeParts<P, S>) {
+/// Has the cache drives do what is set for the drives that are bound to them, and keeps copies of what is read in as much
+/// memory as is set: each drive has the same part of it.
+pub(crate) fn follow_settings<P: Platform, S: StateStore>(parts: &NodeParts<P, S>) {
     let Some(settings) = parts.view.settings() else { return };
+    let stores = parts.replica.drives();
+    let memory_bytes = settings.memory_cache_bytes / stores.len().max(1) as u64;
+    stores.iter().for_each(|store| store.set_memory_cache(memory_bytes));
     for store in parts.replica.drives().into_iter().filter(|store| store.binding().is_some()) {
         let media = parts.view.drives.borrow().get(&store.drive_id()).and_then(|stored| stored.record.media);
         let mode = mode_for(media, &settings);

@@ -700,7 +700,7 @@ pub(crate) async fn keep_told<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
         parts.platform.sleep(TELL_INTERVAL).await;
         tell_damage(parts, &node.damage_told).await;
         tell_stamp(parts);
-        caches::follow_modes(parts);
+        caches::follow_settings(parts);
         let_go_of_removed(&node).await;
     }
 }

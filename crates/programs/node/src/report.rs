@@ -156,6 +156,15 @@ pub struct DriveReport {
     /// For how many milliseconds it has gone without a cache drive, though the node has one.
     #[serde(default)]
     pub without_cache_ms: Option<u64>,
+    /// Bytes in memory that are copies of what was read of it.
+    #[serde(default)]
+    pub memory_cached_bytes: u64,
+    /// Blocks that were read from there since it was attached.
+    #[serde(default)]
+    pub memory_hits: u64,
+    /// Blocks that were not, though memory holds copies.
+    #[serde(default)]
+    pub memory_misses: u64,
     /// Why its binding could not be changed the last time.
     #[serde(default)]
     pub cache_obstacle: Option<Error>,
@@ -441,6 +450,9 @@ fn report_drive<P: Platform>(drive: &NodeDrive<P>) -> DriveReport {
     report.blocks_healed = counted.blocks_healed;
     report.structures_damaged = counted.structures_damaged;
     report.cache = report_cache(store);
+    report.memory_cached_bytes = store.memory_cached_bytes();
+    report.memory_hits = counted.memory_hits;
+    report.memory_misses = counted.memory_misses;
     let mut volumes = std::collections::BTreeMap::new();
     for slab in store.slabs() {
         *volumes.entry(slab.volume).or_insert(0) += u64::from(slab.mapped_blocks);

@@ -58,6 +58,20 @@ pub struct DriveStatus {
     /// Why its cache drive could not be changed the last time that this was to be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_obstacle: Option<Error>,
+    /// What of it is copied in memory, if the pool's settings have it so and something was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<DriveMemoryStatus>,
+}
+
+/// What memory does for a drive. What is counted is counted since its node started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveMemoryStatus {
+    /// Copies there of what was read.
+    pub copied_bytes: u64,
+    /// What was read from there.
+    pub hit_bytes: u64,
+    /// What was read from drives.
+    pub missed_bytes: u64,
 }
 
 /// What a capacity drive has of a cache drive. What is counted is counted since its node started.

@@ -71,6 +71,9 @@ pub struct PoolSettings {
     /// The same for spinning disks.
     #[serde(default)]
     pub cache_mode_hdd: CacheMode,
+    /// How much memory of each node holds copies of what is read, in bytes; 0 if none.
+    #[serde(default)]
+    pub memory_cache_bytes: u64,
 }
 
 /// What is to be set; what is absent stays as it is.
@@ -93,6 +96,8 @@ pub struct PoolSettingsChange {
     pub cache_mode_ssd: Option<CacheMode>,
     /// See [`PoolSettings::cache_mode_hdd`].
     pub cache_mode_hdd: Option<CacheMode>,
+    /// See [`PoolSettings::memory_cache_bytes`]: at most four fifths of the memory of the server that is asked.
+    pub memory_cache_bytes: Option<u64>,
 }
 
 /// What a change of the settings would do.

@@ -19,7 +19,8 @@ use spandrel_shared::{BLOCK_BYTES, DriveId, Error};
 
 use super::administration::{Administration, unix_ms, unless_conflict};
 use super::api::{
-    CacheDriveStatus, CacheGivenUp, DriveCacheStatus, DriveRemove, DriveRemoved, DriveRetire, DriveRetired,
+    CacheDriveStatus, CacheGivenUp, DriveCacheStatus, DriveMemoryStatus, DriveRemove, DriveRemoved,
+    DriveRetire, DriveRetired,
 };
 use super::picture::{Facts, natural_order, trouble};
 
@@ -288,6 +289,16 @@ fn stranger(node: &str, report: &CacheDriveReport) -> CacheDriveStatus {
         left_ms: None,
         obstacle: report.obstacle.clone(),
     }
+}
+
+/// What memory does for a drive, if anything was read since it may.
+pub(super) fn memory_of_drive(report: &DriveReport) -> Option<DriveMemoryStatus> {
+    let bytes = |blocks: u64| blocks * BLOCK_BYTES as u64;
+    (report.memory_hits + report.memory_misses > 0).then(|| DriveMemoryStatus {
+        copied_bytes: report.memory_cached_bytes,
+        hit_bytes: bytes(report.memory_hits),
+        missed_bytes: bytes(report.memory_misses),
+    })
 }
 
 #[cfg(test)]

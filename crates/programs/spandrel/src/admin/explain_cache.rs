@@ -182,6 +182,10 @@ impl Facts {
         if let Some(without_ms) = status.without_cache_ms {
             tell_of_no_cache(told, status, without_ms);
         }
+        if let Some(memory) = status.memory {
+            let part = percent(memory.hit_bytes, memory.hit_bytes + memory.missed_bytes);
+            told.why.push(format!("{} of what was read was copied in memory", part));
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use crate::admin::api::{
     DriveStatus, Export, LegStatus, Maintenance, NodeDetails, NodeStatus, PathStatus, PeerStatus, PoolStatus,
     Progress, StateRole, Traffic, VolumeStatus,
 };
-use crate::admin::caches::bound_to;
+use crate::admin::caches::{bound_to, memory_of_drive};
 use crate::admin::pool::{is_too_close, is_uneven};
 
 /// All that is known at one moment.
@@ -320,6 +320,7 @@ impl Facts {
             cache: report.and_then(|report| self.cache_of_drive(report)),
             without_cache_ms: report.and_then(|report| report.without_cache_ms),
             cache_obstacle: report.and_then(|report| report.cache_obstacle.clone()),
+            memory: report.and_then(memory_of_drive),
         }
     }
 
@@ -528,6 +529,7 @@ fn unknown_drive(node: &str, report: &DriveReport) -> DriveStatus {
         cache: None,
         without_cache_ms: None,
         cache_obstacle: None,
+        memory: None,
     }
 }
 

@@ -7,6 +7,7 @@ use spandrel_cluster::{DriveRecord, DriveState, Member, SettingsRecord, VolumeMe
 use spandrel_node::placed;
 use spandrel_pool::{PoolView, copies_to_even_out, plan_apart, plan_balance};
 use spandrel_shared::duration::format_duration;
+use spandrel_shared::size::format_size;
 use spandrel_shared::{DriveId, Error};
 use spandrel_volume::LegId;
 
@@ -108,7 +109,31 @@ fn check_settings(change: &PoolSettingsChange) -> Result<(), Error> {
             "give a second or more; the defaults are 15 minutes for drives and an hour for nodes",
         ));
     }
+    change.memory_cache_bytes.map_or(Ok(()), |bytes| check_memory(bytes, memory_of_this_server()))?;
     change.scrub_period_s.map_or(Ok(()), check_scrub_period)
+}
+
+/// Four fifths of the memory of the server that is asked may hold copies of what is read.
+fn check_memory(bytes: u64, memory_bytes: u64) -> Result<(), Error> {
+    let most = memory_bytes / 5 * 4;
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(Error::new(
+        "MEMORY_TOO_SMALL",
+        "the settings of the pool stay as they are",
+        format!(
+            "each node would use {} of memory for copies of what is read, and this server has {}",
+            format_size(bytes),
+            format_size(memory_bytes)
+        ),
+        format!("give {} or less; think of the virtual machines that need memory, too", format_size(most)),
+    ))
+}
+
+fn memory_of_this_server() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit)
 }
 
 fn apply(change: &PoolSettingsChange, settings: &mut SettingsRecord) {
@@ -121,7 +146,9 @@ fn apply(change: &PoolSettingsChange, settings: &mut SettingsRecord) {
         scrub_period_s,
         cache_mode_ssd,
         cache_mode_hdd,
+        memory_cache_bytes,
     } = *change;
+    settings.memory_cache_bytes = memory_cache_bytes.unwrap_or(settings.memory_cache_bytes);
     settings.cache_mode_ssd = cache_mode_ssd.unwrap_or(settings.cache_mode_ssd);
     settings.cache_mode_hdd = cache_mode_hdd.unwrap_or(settings.cache_mode_hdd);
     settings.scrub_period_s = scrub_period_s.unwrap_or(settings.scrub_period_s);
@@ -164,6 +191,7 @@ fn pool_settings(record: &SettingsRecord) -> PoolSettings {
         scrub_period_s: record.scrub_period_s,
         cache_mode_ssd: record.cache_mode_ssd,
         cache_mode_hdd: record.cache_mode_hdd,
+        memory_cache_bytes: record.memory_cache_bytes,
     }
 }
 

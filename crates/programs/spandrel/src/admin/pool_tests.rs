@@ -119,3 +119,13 @@ async fn a_shorter_time_is_told_with_what_is_over_at_once() {
         ["n3/d1 has been away for 20 min: its 2 copies of slabs are built elsewhere at once then"]
     );
 }
+
+#[test]
+fn memory_that_a_server_does_not_have_is_not_promised() {
+    assert_eq!(check_memory(0, 1 << 30), Ok(()));
+    assert_eq!(check_memory(800 << 20, 1000 << 20), Ok(()));
+    let refused = check_memory(801 << 20, 1000 << 20).unwrap_err();
+    assert_eq!(refused.code, "MEMORY_TOO_SMALL");
+    assert!(refused.next.contains("800 MiB"), "{}", refused.next);
+    assert!(memory_of_this_server() > 64 << 20);
+}

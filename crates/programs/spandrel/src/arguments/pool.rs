@@ -4,7 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use spandrel_shared::{CacheMode, RepairShare};
 
 use super::OutputArguments;
-use super::values::{parse_period, parse_seconds};
+use super::values::{parse_memory, parse_period, parse_seconds};
 
 /// `spandrel pool`.
 #[derive(Debug, Subcommand)]
@@ -76,6 +76,11 @@ pub struct PoolSetArguments {
     /// The same for spinning disks [default of a new cluster: read-write]
     #[arg(long, value_name = "MODE")]
     pub cache_mode_hdd: Option<CacheMode>,
+
+    /// How much memory of each node holds copies of what is read; 0 for none. Good where many read the same, as when VMs
+    /// start together; it adds nothing to reads all over a large volume [default of a new cluster: 0]
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    pub memory_cache: Option<u64>,
 
     /// Only say what would be set, and what would follow at once
     #[arg(long)]

@@ -59,6 +59,11 @@ pub(super) fn parse_size_argument(text: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| format!("{text:?} is no size: write for example 64M, 1G or 1536M"))
 }
 
+/// A size, which may be none at all.
+pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
+    if matches!(text, "0" | "off") { Ok(0) } else { parse_size_argument(text) }
+}
+
 /// A size, or with `+` what comes to it.
 pub(super) fn parse_new_size(text: &str) -> Result<NewSize, String> {
     if text.starts_with('-') {

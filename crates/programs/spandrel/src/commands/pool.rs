@@ -70,6 +70,7 @@ fn change_of(arguments: PoolSetArguments) -> PoolSettingsChange {
         scrub_period_s: arguments.scrub_period,
         cache_mode_ssd: arguments.cache_mode_ssd,
         cache_mode_hdd: arguments.cache_mode_hdd,
+        memory_cache_bytes: arguments.memory_cache,
     }
 }
 
@@ -220,6 +221,10 @@ fn render_settings(settings: &PoolSettings) -> String {
         "cache    {} in front of flash, {} in front of spinning disks, where there are cache drives\n",
         settings.cache_mode_ssd, settings.cache_mode_hdd
     );
+    if settings.memory_cache_bytes > 0 {
+        let size = format_size(settings.memory_cache_bytes);
+        text += &format!("memory   {size} of each node hold copies of what is read\n");
+    }
     text += &match settings.scrub_period_s {
         0 => "scrub    copies are read and compared only when asked for (`spandrel scrub`)\n".to_owned(),
         period_s => {

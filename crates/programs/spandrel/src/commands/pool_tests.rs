@@ -28,6 +28,7 @@ fn details() -> PoolDetails {
             scrub_period_s: 10 * 86_400,
             cache_mode_ssd: CacheMode::WriteOnly,
             cache_mode_hdd: CacheMode::ReadWrite,
+            memory_cache_bytes: 0,
         },
         fullest: fill("n1-d2", 612),
         emptiest: fill("n4-d1", 15),

@@ -54,6 +54,7 @@ fn drive(number: u32) -> DriveStatus {
         cache: None,
         without_cache_ms: None,
         cache_obstacle: None,
+        memory: None,
     }
 }
 
