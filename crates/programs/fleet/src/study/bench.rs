@@ -20,7 +20,7 @@ use crate::target::Target;
 /// How long a row is measured, and the windows in which it is looked whether it is steady yet.
 const MEASURED: Duration = Duration::from_secs(8);
 const WINDOW: Duration = Duration::from_secs(1);
-const WINDOW_MIN: Duration = Duration::from_millis(100);
+const WINDOW_MIN: Duration = Duration::from_millis(20);
 
 /// A rate that is not steady after so many windows is measured as it is.
 const WINDOWS_MAX: usize = 20;
@@ -57,6 +57,9 @@ pub(super) struct Bench<'study, C> {
     targets: Vec<Target>,
     /// The number of the next row among all of the study.
     row: usize,
+    /// The seed of the last load. Each has its own: one that went where the load before it went would find all of that in
+    /// the cache, however large the working set is.
+    seed: u64,
     mode: CacheMode,
 }
 
@@ -68,7 +71,7 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
         times: StudyTimes,
         row: usize,
     ) -> Self {
-        Self { cluster, progress, times, targets: Vec::new(), row, mode: CacheMode::Off }
+        Self { cluster, progress, times, targets: Vec::new(), row, seed: 0, mode: CacheMode::Off }
     }
 
     /// The room of all cache drives.
@@ -128,6 +131,7 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
     pub(super) fn measure(&mut self, name: impl Into<String>, load: &CellSpec) -> Result<StudyRow, Error> {
         self.settle(load)?;
         let cell = CellSpec {
+            seed: self.next_seed(),
             warmup: self.times.window(),
             duration: MEASURED.mul_f64(self.times.scale),
             ..load.clone()
@@ -150,11 +154,17 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
         })
     }
 
+    fn next_seed(&mut self) -> u64 {
+        self.seed += 1;
+        self.seed
+    }
+
     fn settle(&mut self, load: &CellSpec) -> Result<(), Error> {
         self.progress.step(&format!("waiting until the rate is steady ({})", self.mode));
+        let load = CellSpec { seed: self.next_seed(), ..load.clone() };
         let progress = &mut *self.progress;
         let mut windows = Vec::new();
-        let result = run_while(&self.targets, load, self.times.window(), |sample| {
+        let result = run_while(&self.targets, &load, self.times.window(), |sample| {
             progress.step_detail(&format!("{:.0} IOPS", sample.iops));
             windows.push((sample.iops * sample.interval.as_secs_f64()).round() as u64);
             !is_steady(&windows) && windows.len() < WINDOWS_MAX

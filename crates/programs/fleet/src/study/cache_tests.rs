@@ -1,6 +1,7 @@
 use super::super::testing::{FakeLab, row};
 use super::*;
 use crate::progress::NoProgress;
+use crate::testing::Asked;
 
 fn modes(counts: [u64; 3]) -> Vec<StudyRow> {
     MODES.into_iter().zip(counts).map(|(mode, count)| row(&mode_name(mode), mode, count)).collect()
@@ -101,5 +102,23 @@ fn a_study_that_fails_leaves_no_cluster() {
         let error = arguments(Some(CapacityMedia::Ssd)).run(&mut lab, &mut NoProgress).unwrap_err();
         assert_eq!(error.code, "FAKE_FAILED");
         assert_eq!(lab.calls.lock().unwrap().last().unwrap(), "drop", "{fails_at}");
+    }
+}
+
+#[test]
+fn no_load_goes_where_another_went() {
+    let mut lab = FakeLab::default();
+    arguments(Some(CapacityMedia::Hdd)).run(&mut lab, &mut NoProgress).unwrap();
+    let asked = lab.servers[0].asked().into_iter().filter(|asked| asked.export == "client-0");
+    let asked: Vec<Asked> = asked.collect();
+    let loads = asked.split(|asked| asked.command == Asked::DISCONNECT);
+    let begins = loads.filter_map(|load| {
+        let first: Vec<u64> = load.iter().take(8).map(|asked| asked.offset).collect();
+        (load.first()?.length == 4096).then_some(first)
+    });
+    let begins: Vec<Vec<u64>> = begins.collect();
+    assert_eq!(begins.len(), 2 * CURVE_PERCENTS.len(), "to settle, and to be measured");
+    for (number, begin) in begins.iter().enumerate() {
+        assert!(!begins[..number].contains(begin), "{number}: {begins:?}");
     }
 }

@@ -75,6 +75,11 @@ impl StudyRow {
     pub fn mib_per_second(&self) -> Option<f64> {
         (!self.cell.has_failures()).then_some(self.cell.total.mib_per_second)
     }
+
+    /// How much of the time of all the machine's cores the study itself used, cluster and clients together.
+    fn own_percent(&self) -> Option<f64> {
+        self.usage.busy_cores.map(|cores| cores * 100.0 / f64::from(self.machine.cores.max(1)))
+    }
 }
 
 impl StudyReport {
@@ -119,10 +124,10 @@ impl StudyReport {
     fn load_text(&self) -> String {
         let clients = counted(self.clients.into(), "client");
         let Some((percent, row)) = self.busiest() else { return clients };
-        let cores = row.machine.cores;
-        let own = row.usage.busy_cores.map(|own| own * 100.0 / f64::from(cores.max(1)));
-        let own = own.map_or(String::new(), |own| format!(", of which this study's share is {own:.0} %"));
-        format!("{clients}; the machine's {} up to {percent:.0} % busy{own}", counted(cores.into(), "core"))
+        let cores = counted(row.machine.cores.into(), "core");
+        let own =
+            self.own_percent_max().map_or(String::new(), |own| format!(", this study alone {own:.0} %"));
+        format!("{clients}; the machine's {cores} were busy up to {percent:.0} %{own}")
     }
 
     /// The row in which the machine had most to do, and how much that was.
@@ -132,12 +137,22 @@ impl StudyReport {
         busy.max_by(|one, other| one.0.total_cmp(&other.0))
     }
 
+    /// The most that the study itself used in any row.
+    fn own_percent_max(&self) -> Option<f64> {
+        let rows = self.tables.iter().flat_map(|table| &table.rows);
+        rows.filter_map(StudyRow::own_percent).reduce(f64::max)
+    }
+
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if let Some((percent, _)) = self.busiest().filter(|(percent, _)| *percent > BUSY_PERCENT_MAX) {
+        if self.busiest().is_some_and(|(percent, _)| percent > BUSY_PERCENT_MAX) {
+            let next = match self.own_percent_max() {
+                Some(own) if own > BUSY_PERCENT_MAX => "run it again with a smaller --media-scale",
+                _ => "others kept it busy: run it again when they do not",
+            };
             notes.push(format!(
-                "warning: the machine was {percent:.0} % busy, so its processor may have set the shape and not the media; \
-                 run it again when nothing else does, or with a smaller --media-scale"
+                "warning: the machine was busy more than {BUSY_PERCENT_MAX:.0} %, so its processor may have set the shape and not \
+                 the media; {next}"
             ));
         }
         for table in &self.tables {
@@ -152,7 +167,8 @@ impl StudyReport {
 
 impl StudyTable {
     fn render(&self) -> String {
-        let heads = [&*self.rows_are, "IOPS", "ratio", "mean us", "MiB/s", "from cache", "machine busy"];
+        let heads =
+            [&*self.rows_are, "IOPS", "ratio", "mean us", "MiB/s", "from cache", "machine busy", "by study"];
         let mut lines = vec![heads.map(str::to_owned).to_vec()];
         let base = self.rows.first().and_then(StudyRow::iops);
         for row in &self.rows {
@@ -165,6 +181,7 @@ impl StudyTable {
                 Some(short(row.cell.total.mib_per_second)),
                 row.cache.hit_percent().map(percent),
                 row.machine.busy_percent.map(percent),
+                row.own_percent().map(percent),
             ];
             lines.push(cells.map(|cell| cell.unwrap_or_else(|| "-".to_owned())).to_vec());
         }

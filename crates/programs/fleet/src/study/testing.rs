@@ -17,7 +17,7 @@ use crate::result::CellResult;
 use crate::spec::CellSpec;
 use crate::tally::{ClientTally, ThreadTally};
 use crate::target::Target;
-use crate::testing::{Answer, Behaviour, LinuxServer};
+use crate::testing::{Answer, Behaviour, LinuxServer, TestServer};
 
 /// A row of four clients that did so many I/Os in a second.
 pub(crate) fn row(name: &str, cache_mode: CacheMode, count: u64) -> StudyRow {
@@ -58,6 +58,8 @@ pub(crate) struct FakeLab {
     pub(crate) calls: Calls,
     /// From which of its calls on each cluster fails.
     pub(crate) fails_at: Option<&'static str>,
+    /// What the clusters were asked for by the clients.
+    pub(crate) servers: Vec<TestServer>,
 }
 
 pub(crate) struct FakeCluster {
@@ -81,6 +83,7 @@ impl StudyLab for FakeLab {
         let decide =
             move |_: &_| Answer::Done(Duration::from_millis(3 - u64::from(seen.load(Ordering::SeqCst))));
         let server = LinuxServer::start(Behaviour { size_bytes: 64 << 20, ..Behaviour::deciding(decide) });
+        self.servers.push(server.server.clone());
         let (calls, fails_at) = (Arc::clone(&self.calls), self.fails_at);
         Ok(FakeCluster { calls, fails_at, server, mode, dirty_bytes: 0, hit_bytes: 0 })
     }
