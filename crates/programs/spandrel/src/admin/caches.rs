@@ -76,7 +76,7 @@ impl Administration {
         let is_other = |other: &CacheDriveStatus| {
             other.node == status.node && other.id != Some(drive) && other.is_used && other.status.is_healthy()
         };
-        let goes_without = !request.undo && !facts.cache_drives().iter().any(|other| is_other(other));
+        let goes_without = !request.undo && !facts.cache_drives().iter().any(is_other);
         let warning = format!(
             "{} has no other cache drive that is used: its drives go on without, as fast as they are themselves",
             status.node
