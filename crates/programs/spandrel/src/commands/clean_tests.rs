@@ -45,7 +45,7 @@ impl Lab {
             drive_size_bytes: SIZE_BYTES,
             cache_drives_per_node: 0,
             cache_drive_size_bytes: 0,
-            media: Default::default(),
+            media: crate::local::media::MediaSettings::default(),
             slab_size_bytes: SlabGeometry::new(4 << 20).expect("it is a size of slabs"),
         };
         fs::create_dir_all(directory.node("n1")).expect("there is room");
@@ -203,27 +203,12 @@ fn own() -> Own {
     }
 }
 
-fn status(number: u64) -> DriveStatus {
-    DriveStatus {
-        name: "n2/d1".to_owned(),
+fn status(number: u64) -> CountedOn {
+    CountedOn {
         id: Some(id(number)),
+        name: "n2/d1".to_owned(),
         node: "n2".to_owned(),
         status: drive::status(&DriveFacts { is_node_reachable: true, ..DriveFacts::default() }),
-        failure: None,
-        location: None,
-        media: None,
-        size_bytes: 0,
-        promisable_bytes: 0,
-        promised_bytes: 0,
-        used_bytes: 0,
-        written_bytes: 0,
-        data_bytes: 0,
-        flushes: 0,
-        journal_laps: 0,
-        blocks_damaged: 0,
-        blocks_healed: 0,
-        damage_found: 0,
-        cache: None,
     }
 }
 
