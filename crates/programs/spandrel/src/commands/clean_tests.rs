@@ -45,6 +45,7 @@ impl Lab {
             drive_size_bytes: SIZE_BYTES,
             cache_drives_per_node: 0,
             cache_drive_size_bytes: 0,
+            media: Default::default(),
             slab_size_bytes: SlabGeometry::new(4 << 20).expect("it is a size of slabs"),
         };
         fs::create_dir_all(directory.node("n1")).expect("there is room");
