@@ -4,5 +4,5 @@
 mod server;
 mod worlds;
 
-pub(crate) use server::{Answer, Asked, Behaviour, LinuxServer};
+pub(crate) use server::{Answer, Asked, Behaviour, LinuxServer, TestServer};
 pub(crate) use worlds::{NETWORK_DELAY, World};
