@@ -108,7 +108,7 @@ fn rot_blocks(caches: Caches) {
     assert!(in_use.errors.contains("DRIVE_IN_USE"), "{}", in_use.errors);
 
     cluster.stop();
-    let damaged = damage(&cluster, &drive, &random).unwrap();
+    let damaged = damage(&cluster, &drive, &random).expect("the files can be written");
     let inspected = cluster.inspect(&drive, &["--output", "json"]);
     assert_eq!(inspected.status, Some(2), "{}", inspected.errors);
     assert_eq!(offsets(&inspected.json()["damage"]), damaged);
@@ -116,10 +116,10 @@ fn rot_blocks(caches: Caches) {
     cluster.restart();
     // Read at the node whose copy is damaged.
     client.use_address(cluster.nbd_address("n2"));
-    assert_eq!(client.check().unwrap(), []);
+    assert_eq!(client.check().expect("a cluster that serves"), []);
     assert_eq!(cluster.run(&["scrub"]).status, Some(0));
     cluster.must_run(&["volume", "verify", "v"]);
-    assert_eq!(client.check().unwrap(), []);
+    assert_eq!(client.check().expect("a cluster that serves"), []);
     cluster.await_status("counted", |status| damage_found(status, "n2/d1") >= BLOCKS_DAMAGED as u64);
 
     cluster.stop();
@@ -172,7 +172,7 @@ fn rot_structures(caches: Caches) {
         let present = structures(&listed, kind);
         assert!(!present.is_empty(), "a drive in use has a {kind}: {listed}");
         let (offset, length) = present[random.below(present.len() as u64) as usize];
-        flip(&drive, &listed, offset + random.below(length), &random).unwrap();
+        flip(&drive, &listed, offset + random.below(length), &random).expect("the files can be written");
         let inspected = cluster.inspect(&drive, &["--output", "json"]);
         assert_eq!(inspected.status, Some(2), "{kind}: {inspected:?}");
         let named = inspected.json()["damage"].as_array().cloned().unwrap_or_default();
@@ -181,7 +181,7 @@ fn rot_structures(caches: Caches) {
         cluster.restart();
         assert!(cluster.log().contains("were found damaged in"), "{kind}: the node says what it has found");
         client.use_address(cluster.nbd_address("n2"));
-        assert_eq!(client.check().unwrap(), [], "{kind}");
+        assert_eq!(client.check().expect("a cluster that serves"), [], "{kind}");
         cluster.await_health();
         assert_eq!(cluster.run(&["scrub"]).status, Some(0), "{kind}");
         cluster.must_run(&["volume", "verify", "v"]);
@@ -190,6 +190,6 @@ fn rot_structures(caches: Caches) {
         let healed = cluster.inspect(&drive, &[]);
         assert_eq!(healed.status, Some(0), "{kind}: {}", healed.output);
         cluster.restart();
-        assert_eq!(client.check().unwrap(), [], "{kind}");
+        assert_eq!(client.check().expect("a cluster that serves"), [], "{kind}");
     }
 }
