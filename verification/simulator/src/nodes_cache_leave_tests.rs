@@ -1,7 +1,8 @@
 //! Cache drives that leave: retired ones are emptied, and dead ones are given up by themselves.
 
-use spandrel_cluster::DriveState;
+use spandrel_cluster::{DriveState, VolumeMembership};
 use spandrel_node::CacheDriveReport;
+use spandrel_shared::witness::{self, Rare};
 
 use super::*;
 
@@ -115,4 +116,99 @@ fn a_cache_drive_that_dies_is_waited_for_and_then_given_up() {
     assert_eq!(nodes.run_until(is_given_up), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
     await_health(&nodes);
     assert_eq!(read_all(&nodes, 1), values(200));
+}
+
+/// A volume of one copy that is on a drive of node `index`, written there, and the place of that drive.
+fn written_alone(nodes: &NodesWorld, index: usize) -> (String, usize) {
+    for number in 0..20 {
+        let name = format!("alone-{number}");
+        let made = nodes.create_volume(index, &name, SLAB_BYTES, 1).expect("there is room");
+        let snapshot = nodes.state.inspect(&VolumeMembership::selections(made.volume));
+        let membership = VolumeMembership::decode(made.volume, &snapshot).unwrap().unwrap();
+        let drive = membership.sets[0].members[0].drive;
+        let own = report(nodes, index).unwrap().drives.into_iter().find(|own| own.drive == Some(drive));
+        if let Some(own) = own {
+            let place = nodes.drives(index).iter().position(|known| known.name() == own.location);
+            write_to(nodes, index, &name, 500);
+            assert!(caches_of(nodes, index).iter().any(|cache| cache.blocks_dirty > 0));
+            return (name, place.unwrap());
+        }
+    }
+    panic!("no copy has come to node {index}");
+}
+
+fn await_works(nodes: &NodesWorld, index: usize) {
+    let works = || nodes.is_up(index) && all_work(nodes, index);
+    assert_eq!(nodes.run_until(works), RunEnd::ConditionMet, "{:?}", report(nodes, index));
+}
+
+#[test]
+fn a_cache_drive_is_not_given_up_while_a_drive_is_missing_that_may_need_it() {
+    let nodes = cached(24, 2, 1);
+    nodes.change_settings(|settings| settings.rebuild_after_drive_s = 5);
+    let lost = cache_id(&nodes, 1);
+    let (name, place) = written_alone(&nodes, 1);
+    nodes.stop(1, true);
+    nodes.caches(1)[0].pull_out();
+    nodes.drives(1)[place].pull_out();
+    nodes.start(1);
+    let is_over = || missed_ms(&nodes, 1, lost).is_some_and(|away_ms| away_ms > 30_000);
+    assert_eq!(nodes.run_until(is_over), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    assert!(
+        is_known(&nodes, lost),
+        "the other drive could go on without it, but nobody has what the missing one holds"
+    );
+    nodes.stop(1, true);
+    nodes.caches(1)[0].plug_in();
+    nodes.drives(1)[place].plug_in();
+    nodes.start(1);
+    await_works(&nodes, 1);
+    assert_eq!(read_from(&nodes, 1, &name), values(500));
+}
+
+/// Whether the cluster's state knows a cache drive.
+fn is_known(nodes: &NodesWorld, cache: DriveId) -> bool {
+    let key = StateKey::CacheDrive(cache).key();
+    nodes.state.inspect(&[Selection::key(&key)]).entry(0).is_some()
+}
+
+#[test]
+fn what_stands_on_a_cache_drive_that_was_taken_out_while_its_node_was_down_is_moved_first() {
+    let nodes = cached(25, 2, 1);
+    let leaving = cache_id(&nodes, 1);
+    let (name, _) = written_alone(&nodes, 1);
+    nodes.stop(1, true);
+    remove_cache(&nodes, leaving);
+    nodes.start(1);
+    await_works(&nodes, 1);
+    let is_gone = || all_work(&nodes, 1) && report(&nodes, 1).unwrap().caches.is_empty();
+    assert_eq!(nodes.run_until(is_gone), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    assert!(caches_of(&nodes, 1).is_empty());
+    assert_eq!(read_from(&nodes, 1, &name), values(500), "nobody else has it");
+    nodes.caches(1)[0].pull_out();
+    nodes.stop(1, true);
+    nodes.start(1);
+    await_works(&nodes, 1);
+    assert_eq!(read_from(&nodes, 1, &name), values(500));
+}
+
+#[test]
+fn a_drive_stays_where_it_is_when_its_cache_drive_is_used_again_while_another_one_is_emptied() {
+    let nodes = cached(26, 3, 1);
+    write_all(&nodes, 0, 100);
+    witness::take_reached();
+    let cache = cache_id(&nodes, 1);
+    for _ in 0..20 {
+        nodes.decide_drive(cache, DriveState::Retired);
+        let one_has_left = || bound_to(&nodes, 1).len() < 3;
+        assert_eq!(nodes.run_until(one_has_left), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+        nodes.decide_drive(cache, DriveState::Active);
+        let all_are_back = || all_work(&nodes, 1) && bound_to(&nodes, 1) == [cache; 3];
+        assert_eq!(nodes.run_until(all_are_back), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    }
+    await_health(&nodes);
+    assert_eq!(read_all(&nodes, 1), values(100));
+    let reached = Rare::ALL.into_iter().zip(witness::take_reached());
+    let lost = reached.filter(|(rare, count)| *rare == Rare::CacheLost && *count > 0).count();
+    assert_eq!(lost, 0, "no drive has gone on without what it had there");
 }

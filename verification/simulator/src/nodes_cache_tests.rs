@@ -35,10 +35,15 @@ fn dirty(nodes: &NodesWorld) -> u64 {
 
 /// Writes `value + n` to each block n.
 fn write_all(nodes: &NodesWorld, index: usize, value: u64) {
+    write_to(nodes, index, "v", value);
+}
+
+fn write_to(nodes: &NodesWorld, index: usize, volume: &str, value: u64) {
+    let volume = volume.to_owned();
     let process = nodes.process(index).expect("started");
     let (node, platform) = (nodes.node(index).expect("up"), process.platform());
     let written = process.block_on(async move {
-        let device = node.exports().open("v").await.expect("it is there");
+        let device = node.exports().open(&volume).await.expect("it is there");
         for block in 0..BLOCKS {
             let data = content(platform.buffers(), value + block, BLOCK_SECTORS);
             device.write(block * 4096, data).await.expect("it serves");
@@ -48,10 +53,15 @@ fn write_all(nodes: &NodesWorld, index: usize, value: u64) {
 }
 
 fn read_all(nodes: &NodesWorld, index: usize) -> Vec<u64> {
+    read_from(nodes, index, "v")
+}
+
+fn read_from(nodes: &NodesWorld, index: usize, volume: &str) -> Vec<u64> {
+    let volume = volume.to_owned();
     let process = nodes.process(index).expect("started");
     let node = nodes.node(index).expect("up");
     let read = process.block_on(async move {
-        let device = node.exports().open("v").await.expect("it is there");
+        let device = node.exports().open(&volume).await.expect("it is there");
         let mut values = Vec::new();
         for block in 0..BLOCKS {
             let parts = device.read(block * 4096, 4096).await.expect("it serves");

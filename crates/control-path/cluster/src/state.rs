@@ -511,13 +511,30 @@ impl<S: StateStore> ClusterState<S> {
         name: &str,
         now_unix_ms: u64,
     ) -> Result<(), StateError> {
-        let key = StateKey::CacheDrive(drive);
-        let Some(stored) = self.get::<DriveRecord>(&key).await? else { return Ok(()) };
+        let Some(stored) = self.cache_drive(drive).await? else { return Ok(()) };
+        self.remove_cache_drive_seen(drive, &stored, name, now_unix_ms).await
+    }
+
+    /// The same of one that is as it was seen: `Conflict` if it was attached, or decided of, since then. The outcome may be
+    /// unknown as with every transaction.
+    pub async fn remove_cache_drive_seen(
+        &self,
+        drive: DriveId,
+        seen: &Stored<DriveRecord>,
+        name: &str,
+        now_unix_ms: u64,
+    ) -> Result<(), StateError> {
+        let key = StateKey::CacheDrive(drive).key();
         let transaction = Transaction::new()
-            .expect(&key.key(), Expected::ModifiedAt(stored.revision))
-            .delete(&key.key())
+            .expect(&key, Expected::ModifiedAt(seen.revision))
+            .delete(&key)
             .put(&StateKey::DriveTombstone(drive).key(), tombstone(name, now_unix_ms));
         self.commit(transaction).await.map(drop)
+    }
+
+    /// What is known of a cache drive. `None` if it is no part of the cluster, or not any more.
+    pub async fn cache_drive(&self, drive: DriveId) -> Result<Option<Stored<DriveRecord>>, StateError> {
+        self.get(&StateKey::CacheDrive(drive)).await
     }
 
     /// The volume of a name.

@@ -179,7 +179,11 @@ impl Allocator {
         let has_room =
             self.area.as_ref().is_some_and(|area| area.free_blocks > area.block_count() / FREE_SHARE);
         match self.copies.as_mut().filter(|_| has_room) {
-            Some(copies) => copies.index.insert(block, place),
+            Some(copies) => {
+                copies.index.insert(block, place);
+                // No mapping leads there any more: nobody would ask for it.
+                self.in_memory.iter_mut().for_each(|in_memory| in_memory.drop_copy(place));
+            }
             None => self.release(Run { first: place, count: 1 }),
         }
     }

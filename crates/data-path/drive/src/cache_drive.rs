@@ -285,13 +285,15 @@ impl<P: Platform> CacheDrive<P> {
         }
     }
 
-    /// Binds a capacity drive to this one, with so many chunks, or fewer if there are no more; in place of a former binding.
-    /// Durable when it returns. `Size` if there is no chunk left.
+    /// Binds a capacity drive to this one, with so many chunks, or fewer if there are no more. Durable when it returns. `Size`
+    /// if there is no chunk left. A drive that has an area already is refused: what stands there may stand nowhere else.
     pub async fn bind(&self, capacity: DriveId, chunks: u32) -> Result<CacheArea<P::Drive>, AttachError> {
         let layout = self.inner.superblock.layout;
         let _changing = self.inner.changing.take().await;
         let mut table = self.inner.table.borrow().clone();
-        table.areas.retain(|area| area.drive != capacity);
+        if table.areas.iter().any(|area| area.drive == capacity) {
+            return Err(AttachError::Cache("the drive has an area of this cache drive already".to_owned()));
+        }
         let mut free = table.free_chunks(&layout);
         free.truncate(chunks as usize);
         if free.is_empty() || table.areas.len() == AREAS_MAX {

@@ -30,6 +30,9 @@ fn areas_stay_with_their_drives_until_they_are_given_back() {
         let second = cache.bind(drive(8), 100).await.unwrap();
         assert_eq!(second.blocks(), 9 * 64, "what is left");
         assert_ne!(first.binding().number, second.binding().number);
+        let again = cache.bind(drive(7), 1).await;
+        assert!(matches!(again, Err(AttachError::Cache(_))), "what stands there may stand nowhere else");
+        assert_eq!(cache.area(drive(7)).map(|area| area.binding()), Some(first.binding()));
         assert!(matches!(cache.bind(drive(9), 1).await, Err(AttachError::Size(_))), "nothing is left");
         assert_eq!(cache.bound(), [drive(7), drive(8)]);
         first.binding()

@@ -184,7 +184,9 @@ impl<P: Platform> Inner<P> {
         };
         let reads = pieces.into_iter().map(|(index, count, copy)| async move {
             let piece = stretch.part(index, count);
-            if let Some(copy) = copy.filter(|copy| piece.matches(copy, checksum)) {
+            let copy = copy.filter(|copy| piece.matches(copy, checksum));
+            self.count_in_memory(count, copy.is_some());
+            if let Some(copy) = copy {
                 return Ok(piece.data_part(&copy, 0, count).into_iter().collect());
             }
             let mut parts = Vec::with_capacity(1);
@@ -227,7 +229,6 @@ impl<P: Platform> Inner<P> {
             let index = pieces.last().map_or(0, |(index, count, _)| index + count);
             let (count, is_hit) = (run.len() as u32, run[0].is_some());
             let copy = if is_hit { self.joined(run.iter().flatten()) } else { None };
-            self.count_in_memory(count, is_hit);
             pieces.push((index, count, copy));
         }
         Some(pieces)

@@ -93,6 +93,11 @@ impl Lock {
         self.freed.wait_until(|| !self.is_held.replace(true)).await;
         LockGuard { lock: self }
     }
+
+    /// Takes it if nobody has it.
+    pub fn try_take(&self) -> Option<LockGuard<'_>> {
+        (!self.is_held.replace(true)).then(|| LockGuard { lock: self })
+    }
 }
 
 /// A [`Lock`] that somebody has.

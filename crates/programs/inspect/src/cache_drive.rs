@@ -15,6 +15,9 @@ const TABLE_MAGIC: &[u8; 4] = b"SpCt";
 /// The newest format that is understood here.
 const FORMAT_VERSION: u32 = 1;
 
+/// More blocks cannot be counted in bytes.
+const SIZE_BLOCKS_MAX: u64 = u64::MAX / BLOCK_BYTES as u64;
+
 /// Tables of who has which chunks: two generations, each twice.
 const TABLE_SLOTS: u64 = 4;
 
@@ -60,9 +63,13 @@ impl CacheSuperblock {
             chunk_blocks,
             chunk_count,
         };
-        let chunks_end = superblock.chunk_offset(u64::from(chunk_count));
+        // Whatever they say: two numbers of 32 bits and a few blocks more.
+        let chunks_end_block =
+            1 + TABLE_SLOTS * superblock.table_blocks() + u64::from(chunk_blocks) * u64::from(chunk_count);
         let is_consistent = chunk_blocks > 0
-            && chunks_end <= superblock.second_superblock_bytes()
+            && (1..=u32::from(u16::MAX)).contains(&chunk_count)
+            && chunks_end_block < size_blocks
+            && size_blocks <= SIZE_BLOCKS_MAX
             && matches!(sector_bytes, 512 | 4096);
         is_consistent.then_some(superblock)
     }
@@ -165,7 +172,7 @@ impl Table {
         let magic = fields.bytes(4)?;
         let (length, area_count, chunk_count) = (fields.u32()?, fields.u32()?, fields.u32()?);
         fields.skip(4)?;
-        let (generation, _attach_number, drive) = (fields.u64()?, fields.u64()?, fields.array::<16>()?);
+        let (generation, attach_number, drive) = (fields.u64()?, fields.u64()?, fields.array::<16>()?);
         fields.skip(8)?;
         let expected = TABLE_HEADER_BYTES
             + u64::from(area_count) * TABLE_AREA_BYTES
@@ -175,7 +182,8 @@ impl Table {
             && chunk_count == superblock.chunk_count
             && u64::from(length) == expected
             && drive == superblock.drive.to_bytes()
-            && generation < COUNT_MAX;
+            && generation < COUNT_MAX
+            && attach_number < COUNT_MAX;
         if !is_ours || !is_sealed(slot.get(..length as usize)?) {
             return None;
         }
@@ -185,16 +193,28 @@ impl Table {
             fields.skip(40)?;
         }
         let chunks = (0..chunk_count).map(|_| Some((fields.u16()?, fields.u16()?)));
-        Some(Self { generation, areas, chunks: chunks.collect::<Option<_>>()? })
+        let table = Self { generation, areas, chunks: chunks.collect::<Option<_>>()? };
+        (1..=table.areas.len()).all(|area| table.is_whole(area)).then_some(table)
+    }
+
+    /// Whether the places of an area's chunks are those from zero on, each once.
+    fn is_whole(&self, area: usize) -> bool {
+        let placed = self.placed(area);
+        (0..).zip(&placed).all(|(expected, (position, _))| expected == *position)
+    }
+
+    /// The chunks of the area with this number, with their places, in order.
+    fn placed(&self, area: usize) -> Vec<(u16, u64)> {
+        let own = (0..).zip(&self.chunks).filter(|(_, (owner, _))| usize::from(*owner) == area);
+        let mut placed: Vec<(u16, u64)> = own.map(|(chunk, (_, position))| (*position, chunk)).collect();
+        placed.sort_unstable();
+        placed
     }
 
     /// The chunks of an area in their order.
     fn chunks_of(&self, drive: DriveId, number: u64) -> Option<Vec<u64>> {
         let area = 1 + self.areas.iter().position(|area| *area == (drive, number))?;
-        let own = (0..).zip(&self.chunks).filter(|(_, (owner, _))| usize::from(*owner) == area);
-        let mut placed: Vec<(u16, u64)> = own.map(|(chunk, (_, position))| (*position, chunk)).collect();
-        placed.sort_unstable();
-        Some(placed.into_iter().map(|(_, chunk)| chunk).collect())
+        Some(self.placed(area).into_iter().map(|(_, chunk)| chunk).collect())
     }
 }
 

@@ -17,6 +17,8 @@ pub struct DriveIdentity {
     pub node: NodeId,
     /// The drive.
     pub drive: DriveId,
+    /// Whether it caches for others.
+    pub is_cache: bool,
     /// The byte behind the last root slot, or behind the last table of a cache drive: with the superblock, what makes it one
     /// stands before it.
     pub roots_end_bytes: u64,
@@ -39,6 +41,7 @@ pub fn identify_path(path: &Path) -> Result<Option<DriveIdentity>, String> {
         cluster: superblock.cluster,
         node: superblock.node,
         drive: superblock.drive,
+        is_cache: false,
         roots_end_bytes: offset_of(superblock.root_slot(ROOT_SLOTS)),
         second_superblock_bytes: offset_of(superblock.last_block()),
     });
@@ -48,6 +51,7 @@ pub fn identify_path(path: &Path) -> Result<Option<DriveIdentity>, String> {
             cluster: superblock.cluster,
             node: superblock.node,
             drive: superblock.drive,
+            is_cache: true,
             roots_end_bytes: superblock.tables_end_bytes(),
             second_superblock_bytes: superblock.second_superblock_bytes(),
         })

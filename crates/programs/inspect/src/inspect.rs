@@ -157,11 +157,18 @@ pub(crate) fn find_area<'a>(
         None => Err(Error::new(
             "CACHE_DRIVE_MISSING",
             format!("{} is only one half", path.display()),
-            format!(
-                "it is bound to the cache drive {}, where its journal stands and what was written last",
-                binding.cache
-            ),
-            "name that drive as well, with --cache PATH, or look without it, with --without-cache",
+            match caches.len() {
+                0 => format!(
+                    "it is bound to the cache drive {}, where its journal stands and what was written last",
+                    binding.cache
+                ),
+                _ => format!(
+                    "it is bound to the cache drive {}, and what was named is another one, is damaged, or has nothing of this \
+                     drive any more",
+                    binding.cache
+                ),
+            },
+            "name that drive with --cache PATH, or look without it, with --without-cache",
         )),
     }
 }

@@ -123,16 +123,18 @@ impl<'a> Reader<'a> {
 
     /// `length` bytes from `offset` on.
     pub(crate) fn bytes(&self, offset: u64, length: usize) -> Result<Vec<u8>, String> {
+        let placed = self.area.filter(|placed| offset >= placed.offset_bytes);
+        let (from, there) = match placed {
+            Some(placed) => (offset - placed.offset_bytes, placed.area.size_bytes()),
+            None => (offset, self.source.size_bytes()),
+        };
+        if from.checked_add(length as u64).is_none_or(|end| end > there) {
+            return Err("it lies behind the drive's end".to_owned());
+        }
         let mut bytes = vec![0; length];
-        let read = match self.area.filter(|placed| offset >= placed.offset_bytes) {
-            Some(placed) => placed.area.read(offset - placed.offset_bytes, &mut bytes),
-            None => {
-                let end = offset.checked_add(length as u64);
-                if end.is_none_or(|end| end > self.source.size_bytes()) {
-                    return Err("it lies behind the drive's end".to_owned());
-                }
-                self.source.read(offset, &mut bytes)
-            }
+        let read = match placed {
+            Some(placed) => placed.area.read(from, &mut bytes),
+            None => self.source.read(from, &mut bytes),
         };
         match read {
             Ok(()) => Ok(bytes),

@@ -15,13 +15,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_cluster::store::StateStore;
-use spandrel_cluster::{DriveState, VolumeMembership};
+use spandrel_cluster::{DriveState, StateError, VolumeMembership};
 use spandrel_platform::{Instant, Platform, before};
 use spandrel_shared::{DriveId, Error};
 
 use crate::absence::{Absence, Known};
 use crate::caches;
-use crate::drives::{retry, state_error};
+use crate::drives::state_error;
 use crate::node::NodeInner;
 use crate::parts::NodeParts;
 
@@ -110,7 +110,8 @@ fn has_failed_behind<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: 
     let drives = node.drives.borrow();
     let mut behind =
         drives.iter().filter(|drive| drive.binding.is_some_and(|binding| binding.cache == cache));
-    behind.any(|drive| drive.store.as_ref().is_ok_and(|store| store.failure().is_some()))
+    // One that could not be attached may lack it, too.
+    behind.any(|drive| drive.store.as_ref().map_or(true, |store| store.failure().is_some()))
 }
 
 fn note_absence<P: Platform, S: StateStore>(node: &NodeInner<P, S>, now: Instant) {
@@ -164,43 +165,75 @@ async fn give_up_missed<P: Platform, S: StateStore>(node: &NodeInner<P, S>, now:
     let Some(settings) = node.parts.view.settings() else { return };
     let missed = node.cache_watch.absence.borrow().too_long(&settings, now);
     for cache in missed {
-        let behind = waiting_for(node, cache);
         let name = cache.to_string();
-        if !behind.is_empty() && node.bindings.is_due(&name, now) {
-            let outcome = give_up(&node.parts, cache, &behind).await;
-            node.bindings.note(&name, outcome, node.parts.platform.now());
+        if !has_waiting(node, cache) || !node.bindings.is_due(&name, now) {
+            continue;
         }
+        // As long as bindings are being changed, it is not certain who is bound to it.
+        let Some(_changing) = node.bindings.changing.try_take() else { return };
+        let outcome = give_up(node, cache).await;
+        node.bindings.note(&name, outcome, node.parts.platform.now());
     }
 }
 
-/// The drives of the node that are not in use, and wait for a cache drive.
-fn waiting_for<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> BTreeSet<DriveId> {
+/// Whether a drive of the node is not in use, and waits for a cache drive.
+fn has_waiting<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> bool {
     let drives = node.drives.borrow();
-    let behind = drives.iter().filter(|drive| drive.binding.is_some_and(|binding| binding.cache == cache));
-    let waits = behind.filter(|drive| drive.store.as_ref().map_or(true, |store| store.failure().is_some()));
-    waits.filter_map(|drive| drive.id()).collect()
+    let mut behind =
+        drives.iter().filter(|drive| drive.binding.is_some_and(|binding| binding.cache == cache));
+    behind.any(|drive| {
+        !drive.is_being_attached() && drive.store.as_ref().map_or(true, |store| store.failure().is_some())
+    })
 }
 
-async fn give_up<P: Platform, S: StateStore>(
-    parts: &NodeParts<P, S>,
+/// The drives of the node that are bound to a cache drive, or of which it is not known that they are not. The error is one that
+/// is bound to it and works.
+fn behind<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
     cache: DriveId,
-    behind: &BTreeSet<DriveId>,
-) -> Result<(), Error> {
-    let name = parts.view.caches.borrow().get(&cache).and_then(|stored| stored.record.name.clone());
-    let name = name.unwrap_or_else(|| cache.to_string());
+) -> Result<BTreeSet<DriveId>, DriveId> {
+    let parts = &node.parts;
+    let drives = node.drives.borrow();
+    let mut behind = BTreeSet::new();
+    for (id, stored) in parts.view.drives.borrow().iter() {
+        if stored.record.node != parts.own.node {
+            continue;
+        }
+        let known = drives.iter().find(|drive| drive.id() == Some(*id));
+        let bound_to = known.and_then(|drive| drive.binding).map(|binding| binding.cache);
+        let works =
+            known.is_some_and(|drive| drive.store.as_ref().is_ok_and(|store| store.failure().is_none()));
+        let was_in_use = known.is_some_and(|drive| drive.store.is_ok());
+        match bound_to {
+            Some(bound_to) if bound_to == cache && works => return Err(*id),
+            Some(bound_to) if bound_to == cache => _ = behind.insert(*id),
+            Some(_) => {}
+            // One that was attached says that it is bound to none; of any other one nobody knows.
+            None if was_in_use => {}
+            None => _ = behind.insert(*id),
+        }
+    }
+    Ok(behind)
+}
+
+async fn give_up<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> Result<(), Error> {
+    let parts = &node.parts;
+    // Whatever changes of it from here on, as by an attach, keeps it from being given up.
+    let Some(seen) = answered(parts, parts.state.cache_drive(cache)).await? else { return Ok(()) };
+    let name = seen.record.name.clone().unwrap_or_else(|| cache.to_string());
     let needed = |why: String| {
         let next = "bring it back, or bring back the other copies; it is looked at again";
         Error::new("CACHE_NEEDED", format!("the cache drive {name} is not given up"), why, next)
     };
-    let volumes = parts.state.volumes().await.map_err(state_error)?;
-    for volume in volumes.into_keys() {
-        let Some(membership) = parts.state.membership(volume).await.map_err(state_error)? else { continue };
+    let behind = behind(node, cache).map_err(|drive| needed(format!("the drive {drive} works with it")))?;
+    for volume in answered(parts, parts.state.volumes()).await?.into_keys() {
+        let Some(membership) = answered(parts, parts.state.membership(volume)).await? else { continue };
         if membership.record.generation != parts.cluster.generation {
             return Err(needed(
                 "the cluster's state was put back, and not all copies were compared yet".to_owned(),
             ));
         }
-        if is_needed(parts, &membership, behind) {
+        if is_needed(parts, &membership, &behind) {
             let why = format!(
                 "nobody else has whole copies of all that the drives bound to it hold of {}",
                 membership.record.name
@@ -208,13 +241,41 @@ async fn give_up<P: Platform, S: StateStore>(
             return Err(needed(why));
         }
     }
+    if answers(node, cache).await {
+        return Err(needed("it answers again".to_owned()));
+    }
     let today_ms = parts.platform.unix_time().0;
-    retry(parts, || parts.state.remove_cache_drive(cache, &name, today_ms)).await?;
+    // Not once more without another look: what was true before may not be then.
+    answered(parts, parts.state.remove_cache_drive_seen(cache, &seen, &name, today_ms)).await?;
     tracing::warn!(
         "the cache drive {name} was away for too long, and is given up: the drives bound to it go on without it, and are \
          brought up to date from other nodes"
     );
     Ok(())
+}
+
+/// What the cluster's state answers, if it does so soon.
+async fn answered<P: Platform, S: StateStore, T>(
+    parts: &NodeParts<P, S>,
+    asked: impl Future<Output = Result<T, StateError>>,
+) -> Result<T, Error> {
+    match before(&parts.platform, parts.platform.now() + ANSWER_TIME_MAX, asked).await {
+        Some(answer) => answer.map_err(state_error),
+        None => Err(Error::new(
+            "STATE_UNAVAILABLE",
+            "no cache drive is given up",
+            "the cluster's state does not answer",
+            "nothing: it is asked again",
+        )),
+    }
+}
+
+/// Whether a cache drive that was taken for dead is one that can be used.
+async fn answers<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> bool {
+    let known = node.parts.caches.borrow().iter().find(|known| known.id() == Some(cache)).cloned();
+    let Some(of) = known.as_ref().and_then(|known| known.cache.as_ref().ok()) else { return false };
+    let platform = &node.parts.platform;
+    matches!(before(platform, platform.now() + ANSWER_TIME_MAX, of.check()).await, Some(Ok(())))
 }
 
 /// Whether nobody but these drives has a whole copy of some part of a volume, on a drive that is there.

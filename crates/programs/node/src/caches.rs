@@ -95,7 +95,10 @@ impl<P: Platform> NodeCache<P> {
 pub(crate) fn follow_settings<P: Platform, S: StateStore>(parts: &NodeParts<P, S>) {
     let Some(settings) = parts.view.settings() else { return };
     let stores = parts.replica.drives();
-    let memory_bytes = settings.memory_cache_bytes / stores.len().max(1) as u64;
+    // Those that are away for a moment keep their part.
+    let own =
+        parts.view.drives.borrow().values().filter(|stored| stored.record.node == parts.own.node).count();
+    let memory_bytes = settings.memory_cache_bytes / own.max(stores.len()).max(1) as u64;
     stores.iter().for_each(|store| store.set_memory_cache(memory_bytes));
     for store in parts.replica.drives().into_iter().filter(|store| store.binding().is_some()) {
         let media = parts.view.drives.borrow().get(&store.drive_id()).and_then(|stored| stored.record.media);
@@ -140,7 +143,15 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
     let known = match know(parts, &superblock, media).await {
         // Nobody has told this node to forget it: it was away then.
         Err(error) if error.code == "DRIVE_REMOVED" => {
-            return Ok(unusable(format!("{}: {}", error.why, error.next)));
+            let why = format!("{}: {}", error.why, error.next);
+            return Ok(match leaving(platform, drive).await {
+                Some(cache) => {
+                    let cache = NodeCache::new(location, size_bytes, Some(superblock), Ok(cache));
+                    cache.leaves.set(true);
+                    cache
+                }
+                None => unusable(why),
+            });
         }
         known => known?,
     };
@@ -161,6 +172,15 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
             Ok(cache)
         }
         Err(error) => Ok(unusable(error.to_string())),
+    }
+}
+
+/// A cache drive that was taken out of the cluster, if drives may have something there yet: it is used until that was moved.
+/// Nobody knows any more how often it was attached; each drive tells by its journal whether its area is the right one.
+async fn leaving<P: Platform>(platform: &P, drive: P::Drive) -> Option<CacheDrive<P>> {
+    match CacheDrive::attach(platform, drive, 0).await {
+        Ok(cache) if !cache.bound().is_empty() => Some(cache),
+        Ok(_) | Err(_) => None,
     }
 }
 
@@ -263,7 +283,8 @@ async fn bind<P: Platform>(
         usable.iter().filter(|cache| fits(cache, room(cache), &capacity.layout)).collect();
     with_room.sort_by_key(|cache| (cache.bound().len(), cache.superblock().drive));
     for cache in with_room {
-        match cache.bind(capacity.drive, room(cache)).await {
+        // The drive is bound to none, or what it was bound to counts for nothing any more.
+        match bind_anew(cache, capacity.drive, None, room(cache)).await {
             Ok(area) => return Some(area),
             Err(error) => {
                 tracing::warn!(drive = %capacity.drive, "it gets no part of a cache drive: {error}");
@@ -273,6 +294,24 @@ async fn bind<P: Platform>(
         }
     }
     None
+}
+
+/// Gives a drive an area of a cache drive on which it has none that counts: one that another attempt has left is given back.
+/// `current` is what the drive is bound to now.
+pub(crate) async fn bind_anew<P: Platform>(
+    cache: &CacheDrive<P>,
+    capacity: DriveId,
+    current: Option<Binding>,
+    chunks: u32,
+) -> Result<CacheArea<P::Drive>, AttachError> {
+    let former = cache.area(capacity).map(|area| area.binding());
+    if former.is_some() && former == current {
+        return Err(AttachError::Cache("the drive is bound to this cache drive already".to_owned()));
+    }
+    if former.is_some() {
+        cache.unbind(capacity).await?;
+    }
+    cache.bind(capacity, chunks).await
 }
 
 /// Whether so many chunks of a cache drive hold the journal of a drive, and something beside it.

@@ -73,7 +73,15 @@ pub(crate) struct NodeDrive<P: Platform> {
     pub(crate) report: AttachReport,
 }
 
+/// Why a drive is not in use that will be in a moment.
+const BEING_ATTACHED: &str = "it is being attached anew";
+
 impl<P: Platform> NodeDrive<P> {
+    /// Whether it is not in use since it is being attached anew.
+    pub(crate) fn is_being_attached(&self) -> bool {
+        self.store.as_ref().is_err_and(|why| why == BEING_ATTACHED)
+    }
+
     /// Its identity, if it can say.
     pub(crate) fn id(&self) -> Option<DriveId> {
         self.superblock.as_ref().map(|superblock| superblock.drive)
@@ -337,46 +345,68 @@ pub(crate) async fn attach_anew<P: Platform, S: StateStore>(
     let is_it = |known: &Rc<NodeDrive<P>>| known.location == location;
     let former = node.drives.borrow().iter().find(|known| is_it(known)).cloned();
     let Some(former) = former else { return Err("the node does not have it any more".to_owned()) };
-    node.drives.borrow_mut().retain(|known| !is_it(known));
-    if let Some(id) = former.id() {
+    let (id, size_bytes, superblock, binding) =
+        (former.id(), former.size_bytes, former.superblock.clone(), former.binding);
+    let left = |why: String| {
+        Rc::new(NodeDrive {
+            location: location.to_owned(),
+            size_bytes,
+            superblock: superblock.clone(),
+            store: Err(why),
+            binding,
+            was_in_use: true,
+            report: AttachReport::default(),
+        })
+    };
+    // It is one of the node's drives all the time: whoever asks who is bound to a cache drive must find it.
+    let put = |drive: &Rc<NodeDrive<P>>| {
+        let mut drives = node.drives.borrow_mut();
+        let place = drives.iter_mut().find(|known| is_it(known));
+        let is_there = place.map(|known| *known = Rc::clone(drive)).is_some();
+        drop(drives);
+        node.drives_changed.notify_all();
+        is_there
+    };
+    put(&left(BEING_ATTACHED.to_owned()));
+    if let Some(id) = id {
         node.parts.replica.remove_drive(id);
+        // What the new store counts begins anew.
+        node.damage_told.borrow_mut().remove(&id);
     }
-    node.drives_changed.notify_all();
     detach_all(std::slice::from_ref(&former)).await;
-    let id = former.id();
-    // What the new store counts begins anew.
-    id.inspect(|id| _ = node.damage_told.borrow_mut().remove(id));
-    let left = NodeDrive {
-        location: location.to_owned(),
-        size_bytes: former.size_bytes,
-        superblock: former.superblock.clone(),
-        store: Err("it is being attached anew".to_owned()),
-        binding: former.binding,
-        was_in_use: true,
-        report: AttachReport::default(),
-    };
     drop(former);
-    let place = DrivePlace::capacity(location.to_owned());
-    let deadline = node.parts.platform.now() + REOPENED_MAX;
-    let attached = loop {
-        let options = Attaching { leaves_unfit_out: false, wish: wish.clone(), only: id };
-        let attached = attach_all(&node.parts, std::slice::from_ref(&place), options).await;
-        // A request that is under way may hold it yet.
-        let is_open = attached.as_ref().is_err_and(|error| error.code == "DRIVE_NOT_OPENED");
-        if !is_open || node.parts.platform.now() >= deadline {
-            break attached;
-        }
-        node.parts.platform.sleep(REOPEN_RETRY).await;
-    };
-    let drive = match attached.map(|drives| drives.into_iter().next()) {
+    let drive = match attach_when_free(&node.parts, location, wish, id).await {
         Ok(Some(drive)) if drive.store.is_ok() => drive,
-        Ok(Some(drive)) => Rc::new(NodeDrive { store: Err(why_unused(&drive)), ..left }),
-        Ok(None) => return Err("it is a cache drive now".to_owned()),
-        Err(error) => Rc::new(NodeDrive { store: Err(error.why), ..left }),
+        Ok(Some(drive)) => left(why_unused(&drive)),
+        Ok(None) => left("it is a cache drive now".to_owned()),
+        Err(error) => left(error.why),
     };
-    let outcome = drive.store.as_ref().map(|_| ()).map_err(Clone::clone);
-    take_in(node, drive);
-    outcome
+    if !put(&drive) {
+        detach_all(std::slice::from_ref(&drive)).await;
+        return Err("it was taken out of the pool meanwhile".to_owned());
+    }
+    offer(&node.parts, &drive);
+    drive.store.as_ref().map(|_| ()).map_err(Clone::clone)
+}
+
+/// Attaches the drive at a location that must be this one. A request that is under way may hold it yet, for a while.
+async fn attach_when_free<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    location: &str,
+    wish: Wish<P::Drive>,
+    only: Option<DriveId>,
+) -> Result<Option<Rc<NodeDrive<P>>>, Error> {
+    let place = DrivePlace::capacity(location.to_owned());
+    let deadline = parts.platform.now() + REOPENED_MAX;
+    loop {
+        let options = Attaching { leaves_unfit_out: false, wish: wish.clone(), only };
+        let attached = attach_all(parts, std::slice::from_ref(&place), options).await;
+        let is_open = attached.as_ref().is_err_and(|error| error.code == "DRIVE_NOT_OPENED");
+        if !is_open || parts.platform.now() >= deadline {
+            return attached.map(|drives| drives.into_iter().next());
+        }
+        parts.platform.sleep(REOPEN_RETRY).await;
+    }
 }
 
 fn why_unused<P: Platform>(drive: &NodeDrive<P>) -> String {

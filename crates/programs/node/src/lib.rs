@@ -40,6 +40,7 @@ pub use growth::{VolumeGrown, VolumeGrowth};
 pub use load::{CacheCounts, DriveLoad, LongestPause, NodeLoad, VolumeLoad};
 pub use moves::placed;
 pub use node::{DriveAdded, DrivePlace, Node, NodeConfig};
+pub use rebinding::LetGo;
 pub use report::{
     CacheDriveReport, CacheReport, DriveAway, DriveReport, DriveSlow, LegReport, NodeReport,
     OwnedVolumeReport, PathReport, PeerReport, ScrubProgress,

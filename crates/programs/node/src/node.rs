@@ -31,7 +31,7 @@ use crate::liveness::Liveness;
 use crate::load::NodeLoads;
 use crate::ownership::Ownership;
 use crate::parts::NodeParts;
-use crate::rebinding::{self, Bindings};
+use crate::rebinding::{self, Bindings, LetGo};
 use crate::service::NodeService;
 use crate::view::ClusterView;
 
@@ -277,11 +277,11 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     }
 
     /// Lets go of a drive, of either role, that is no part of the cluster any more: nothing more is read from it or written to
-    /// it. Returns where it is; nothing if the node does not have it, or cannot let go of it yet.
-    pub async fn let_go_drive(&self, drive: DriveId) -> Option<String> {
+    /// it. A cache drive may have to be emptied first.
+    pub async fn let_go_drive(&self, drive: DriveId) -> LetGo {
         match drives::let_go(&self.inner, drive).await {
             None => rebinding::let_go(&self.inner, drive).await,
-            location => location,
+            Some(location) => LetGo::Done(location),
         }
     }
 

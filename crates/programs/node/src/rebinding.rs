@@ -38,11 +38,17 @@ const RETRY_MAX: Duration = Duration::from_secs(5 * 60);
 /// How long the cluster's state and a cache drive may take to answer, before a drive is detached that works.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// How long nothing may be moved while a drive is emptied, before that is given up for now.
+const DRAIN_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// How long somebody waits for a cache drive to be let go of; it goes on without that one.
+const LET_GO_MAX: Duration = Duration::from_secs(5);
+
 /// What is being done with the bindings of a node.
 #[derive(Default)]
 pub(crate) struct Bindings {
-    /// Whoever changes bindings has it.
-    changing: Lock,
+    /// Whoever changes bindings, or gives cache drives up, has it.
+    pub(crate) changing: Lock,
     /// Attempts that failed, by where the capacity drive is, or by the identity of the cache drive.
     failed: RefCell<BTreeMap<String, Failed>>,
 }
@@ -72,6 +78,11 @@ impl Bindings {
                 failed.insert(what.to_owned(), next);
             }
         }
+    }
+
+    /// Whether it was tried for so long that the pauses are as long as they become.
+    fn is_in_vain(&self, what: &str) -> bool {
+        self.failed.borrow().get(what).is_some_and(|failed| failed.pause >= RETRY_MAX)
     }
 
     /// Why the last attempt failed.
@@ -127,8 +138,9 @@ pub(crate) async fn keep_even<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
         }
         let _changing = node.bindings.changing.take().await;
         caches::follow_removals(&node.parts, caches_known(&node).into_iter()).await;
-        release_removed(&node).await;
+        // What a cache drive that is to go still holds for a drive is there only as long as that drive can be attached with it.
         bring_back(&node).await;
+        release_removed(&node).await;
         empty_retired(&node).await;
         let Some((drive, target)) = next_of(&node) else { continue };
         let Some((location, _)) = place_of(&node, drive) else { continue };
@@ -191,7 +203,7 @@ async fn release_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     }
 }
 
-/// Lets go of one of them. False if drives are bound to it yet that work.
+/// Lets go of one of them. False if drives are bound to it yet that work, or that could be attached with it.
 async fn release_one_removed<P: Platform, S: StateStore>(
     node: &NodeInner<P, S>,
     cache: DriveId,
@@ -205,7 +217,11 @@ async fn release_one_removed<P: Platform, S: StateStore>(
         }
         Err(_) => false,
     };
-    if works || !working_behind(node, cache).is_empty() {
+    if works && let Some(location) = could_come(node, known) {
+        let outcome =
+            Err(not_rebound(&location, "it is to be attached with the one that it has first".to_owned()));
+        node.bindings.note(&cache.to_string(), outcome, platform.now());
+    } else if works || !working_behind(node, cache).is_empty() {
         let outcome = release_alone(node, cache, true).await.map(|_| ());
         node.bindings.note(&cache.to_string(), outcome, platform.now());
     } else {
@@ -214,16 +230,41 @@ async fn release_one_removed<P: Platform, S: StateStore>(
     cache_of(node, cache).is_none()
 }
 
-/// Lets go of a cache drive that was taken out of the cluster. Returns where it is, if the node had it and has let go of it.
-pub(crate) async fn let_go<P: Platform, S: StateStore>(
-    node: &NodeInner<P, S>,
-    cache: DriveId,
-) -> Option<String> {
-    cache_of(node, cache)?;
-    let _changing = node.bindings.changing.take().await;
-    let known = cache_of(node, cache)?;
+/// A drive that is not in use, has its area on this cache drive, and has not been tried in vain for long.
+fn could_come<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: &NodeCache<P>) -> Option<String> {
+    let Ok(of) = &cache.cache else { return None };
+    let drives = node.drives.borrow();
+    let has_area = |drive: &&Rc<NodeDrive<P>>| {
+        let area = drive.id().and_then(|id| of.area(id)).map(|area| area.binding());
+        drive.store.is_err() && drive.binding.is_some() && area == drive.binding
+    };
+    let mut waiting = drives.iter().filter(has_area).map(|drive| drive.location.clone());
+    waiting.find(|location| !node.bindings.is_in_vain(location))
+}
+
+/// Has a cache drive let go of that was taken out of the cluster, and waits for a moment whether that is so.
+pub(crate) async fn let_go<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> LetGo {
+    let Some(known) = cache_of(node, cache) else { return LetGo::NotThere };
     node.parts.caches_removed.borrow_mut().insert(cache);
-    release_one_removed(node, cache, &known).await.then(|| known.location.clone())
+    let is_gone = || cache_of(node, cache).is_none();
+    let platform = &node.parts.platform;
+    // Whoever keeps the bindings lets go of it: now, or when what stands there has been moved.
+    let gone = before(platform, platform.now() + LET_GO_MAX, node.drives_changed.wait_until(is_gone)).await;
+    match gone {
+        Some(()) => LetGo::Done(known.location.clone()),
+        None => LetGo::NotYet,
+    }
+}
+
+/// What came of a request to let go of a drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LetGo {
+    /// It is not used any more; it is there.
+    Done(String),
+    /// The node lets go of it by itself, when what stands on it has been moved.
+    NotYet,
+    /// The node does not have it.
+    NotThere,
 }
 
 /// Has a drive leave the cache drives that are retired, if one can. What does not work stays bound: nothing can be
@@ -233,13 +274,18 @@ async fn empty_retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
         let caches = node.parts.caches.borrow();
         caches.iter().filter(|cache| cache.is_retired.get()).filter_map(|cache| cache.id()).collect()
     };
-    for drive in retired.into_iter().flat_map(|cache| working_behind(node, cache)) {
+    let behind = retired
+        .into_iter()
+        .flat_map(|cache| working_behind(node, cache).into_iter().map(move |drive| (cache, drive)));
+    for (cache, drive) in behind {
+        // Somebody may have thought better of it while another drive was being moved.
+        let is_retired = || cache_of(node, cache).is_some_and(|known| known.is_retired.get());
         let Some((location, _)) = place_of(node, drive) else { continue };
-        if !node.bindings.is_due(&location, node.parts.platform.now()) {
+        if !is_retired() || !node.bindings.is_due(&location, node.parts.platform.now()) {
             continue;
         }
-        let target = emptiest(&bound_of_all(node));
-        let outcome = rebind(node, drive, target, Asked::ByOperator).await;
+        let target = emptiest(&bound_of_all(node)).filter(|target| *target != cache);
+        let outcome = rebind(node, drive, target, Asked::ToEmpty(cache)).await;
         let has_left = outcome.is_ok();
         node.bindings.note(&location, outcome, node.parts.platform.now());
         // One that cannot leave now keeps no other one.
@@ -254,8 +300,8 @@ async fn empty_retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
 enum Asked {
     /// Nobody: all should have about as much.
     ByNobody,
-    /// Somebody who has a cache drive emptied: volumes that have one copy wait for a moment.
-    ByOperator,
+    /// Somebody who has this cache drive emptied: volumes that have one copy wait for a moment.
+    ToEmpty(DriveId),
 }
 
 /// The drives that work and are bound to a cache drive.
@@ -315,6 +361,9 @@ async fn rebind<P: Platform, S: StateStore>(
     asked: Asked,
 ) -> Result<(), Error> {
     let Some((location, binding)) = place_of(node, drive) else { return Ok(()) };
+    if target.is_some() && target == binding.map(|binding| binding.cache) {
+        return Ok(());
+    }
     let failed = |why: String| not_rebound(&location, why);
     is_not_needed(node, drive, asked).await.map_err(failed)?;
     let next = match target {
@@ -322,7 +371,11 @@ async fn rebind<P: Platform, S: StateStore>(
         None => None,
     };
     if binding.is_some() {
-        drain(node, drive).await.map_err(|why| not_drained(&location, why))?;
+        let is_meant = || match asked {
+            Asked::ByNobody => true,
+            Asked::ToEmpty(cache) => cache_of(node, cache).is_some_and(|known| known.is_retired.get()),
+        };
+        drain(node, drive, is_meant).await.map_err(|why| not_drained(&location, why))?;
     }
     drives::attach_anew(node, &location, Wish::Change(next)).await.map_err(failed)
 }
@@ -334,12 +387,15 @@ async fn area_for<P: Platform, S: StateStore>(
     target: DriveId,
 ) -> Result<CacheArea<P::Drive>, String> {
     let cache = cache_of(node, target).ok_or("the cache drive is not there any more")?;
-    let Ok(of) = &cache.cache else { return Err("the cache drive is not used any more".to_owned()) };
+    let usable = caches::usable(&node.parts.caches.borrow());
+    let Some(of) = usable.iter().find(|of| of.superblock().drive == target) else {
+        return Err("the cache drive is not used any more".to_owned());
+    };
     let capacity_drives = node.parts.replica.drives().len();
-    let cache_drives = caches::usable(&node.parts.caches.borrow()).len();
-    let share = caches::share_of(of, capacity_drives, cache_drives);
+    let share = caches::share_of(of, capacity_drives, usable.len());
     let platform = &node.parts.platform;
-    match before(platform, platform.now() + ANSWER_TIME_MAX, of.bind(drive, share)).await {
+    let binding = caches::bind_anew(of, drive, place_of(node, drive).and_then(|(_, binding)| binding), share);
+    match before(platform, platform.now() + ANSWER_TIME_MAX, binding).await {
         Some(Ok(area)) => Ok(area),
         Some(Err(error)) => {
             cache.is_failing.set(true);
@@ -376,31 +432,60 @@ async fn is_not_needed<P: Platform, S: StateStore>(
         };
         let Some(membership) = membership else { continue };
         let is_alone = membership.record.copies == 1;
-        if !(is_alone && asked == Asked::ByOperator) && is_needed(parts, &membership, &[drive].into()) {
+        if !(is_alone && asked != Asked::ByNobody) && is_needed(parts, &membership, &[drive].into()) {
             return Err("nobody else has whole copies of all that is on it".to_owned());
         }
     }
     Ok(())
 }
 
-/// Moves all that is in the area of a drive to it, as long as that goes on.
-async fn drain<P: Platform, S: StateStore>(node: &NodeInner<P, S>, drive: DriveId) -> Result<(), String> {
+/// Moves all that is in the area of a drive to it, as long as that goes on and is meant.
+async fn drain<P: Platform, S: StateStore>(
+    node: &NodeInner<P, S>,
+    drive: DriveId,
+    is_meant: impl Fn() -> bool,
+) -> Result<(), String> {
     let store = {
         let drives = node.drives.borrow();
         let known = drives.iter().find(|known| known.id() == Some(drive));
         known.and_then(|known| known.store.as_ref().ok()).cloned()
     };
     let Some(store) = store else { return Err("it is not in use".to_owned()) };
-    let left = store.drain_cache().await;
-    if left != Ok(0) {
+    let outcome = drained(&node.parts.platform, &store, is_meant).await;
+    if outcome.is_err() {
         store.stop_draining();
     }
-    match left {
-        Ok(0) => Ok(()),
-        Ok(left) => Err(format!(
-            "{left} blocks on the cache drive cannot be moved: there is no room, or they are damaged"
-        )),
-        Err(error) => Err(error.to_string()),
+    outcome
+}
+
+async fn drained<P: Platform>(
+    platform: &P,
+    store: &DriveStore<P>,
+    is_meant: impl Fn() -> bool,
+) -> Result<(), String> {
+    let mut draining = std::pin::pin!(store.drain_cache());
+    let (mut left_before, mut moved_at) = (u32::MAX, platform.now());
+    loop {
+        match before(platform, platform.now() + LOOK_INTERVAL, draining.as_mut()).await {
+            Some(Ok(0)) => return Ok(()),
+            Some(Ok(left)) => {
+                return Err(format!(
+                    "{left} blocks on the cache drive cannot be moved: there is no room, or they are damaged"
+                ));
+            }
+            Some(Err(error)) => return Err(error.to_string()),
+            None if !is_meant() => return Err("the cache drive is to be used again".to_owned()),
+            None => {}
+        }
+        let left = store.cache_use().blocks_dirty;
+        if left < left_before {
+            (left_before, moved_at) = (left, platform.now());
+        } else if platform.now().since(moved_at) > DRAIN_PAUSE_MAX {
+            return Err(format!(
+                "nothing of {left} blocks on the cache drive was moved for {} s",
+                DRAIN_PAUSE_MAX.as_secs()
+            ));
+        }
     }
 }
 
@@ -457,17 +542,18 @@ async fn release_alone<P: Platform, S: StateStore>(
                     "it is not there, and its area may hold data".to_owned(),
                 ));
             };
-            drain(node, bound).await.map_err(|why| not_drained(&location, why))?;
+            drain(node, bound, || true).await.map_err(|why| not_drained(&location, why))?;
             let attached = drives::attach_anew(node, &location, Wish::Change(None)).await;
             attached.map_err(|why| not_rebound(&location, why))?;
         }
         Ok(())
     };
     if let Err(error) = outcome.await {
-        cache.leaves.set(false);
+        cache.leaves.set(is_removed);
         return Err(error);
     }
     node.parts.caches.borrow_mut().retain(|known| known.id() != Some(drive));
+    node.drives_changed.notify_all();
     Ok(true)
 }
 

@@ -153,6 +153,9 @@ pub struct DriveReport {
     /// What it has of that, while it is used.
     #[serde(default)]
     pub cache: Option<CacheReport>,
+    /// Whether it is not in use since it is being attached anew, with another cache drive or without one.
+    #[serde(default)]
+    pub is_being_attached: bool,
     /// For how many milliseconds it has gone without a cache drive, though the node has one.
     #[serde(default)]
     pub without_cache_ms: Option<u64>,
@@ -365,6 +368,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 cache.full_ms = watch.full(id, now).map(milliseconds);
             }
         }
+        report.is_being_attached = drive.is_being_attached();
         report.cache_obstacle = self.bindings.obstacle(&drive.location);
         report
     }

@@ -21,6 +21,7 @@ fn identity(roots_end_bytes: u64, second_superblock_bytes: u64) -> DriveIdentity
         cluster: ClusterId::from_random(1, 1),
         node: NodeId::from_random(1, 2),
         drive: DriveId::from_random(1, 3),
+        is_cache: false,
         roots_end_bytes,
         second_superblock_bytes,
     }

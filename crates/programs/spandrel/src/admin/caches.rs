@@ -11,13 +11,13 @@
 
 use std::collections::BTreeSet;
 
-use spandrel_cluster::{DriveRecord, DriveRole, DriveState};
+use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError};
 use spandrel_health::{DriveFacts, drive};
 use spandrel_node::{CacheDriveReport, DriveAway, DriveReport, NodeReport};
 use spandrel_shared::size::format_size;
 use spandrel_shared::{BLOCK_BYTES, DriveId, Error};
 
-use super::administration::{Administration, unix_ms, unless_conflict};
+use super::administration::{Administration, state_error, unix_ms, unless_conflict};
 use super::api::{
     CacheDriveStatus, CacheGivenUp, DriveCacheStatus, DriveMemoryStatus, DriveRemove, DriveRemoved,
     DriveRetire, DriveRetired,
@@ -93,6 +93,26 @@ impl Administration {
         })
     }
 
+    /// Takes a cache drive out of the cluster that is as it was when it was looked at: one that was attached since may be in use.
+    async fn remove_as_seen(&self, drive: DriveId, record: &DriveRecord, name: &str) -> Result<(), Error> {
+        let Some(seen) = self.state().cache_drive(drive).await.map_err(state_error)? else { return Ok(()) };
+        let changed = || {
+            Error::new(
+                "CACHE_CHANGED",
+                format!("drive {name} is not taken out"),
+                "its node has attached it meanwhile, or somebody else has decided what becomes of it",
+                "look at it with `spandrel drive list`, and do it again",
+            )
+        };
+        if (seen.record.attach_number, seen.record.state) != (record.attach_number, record.state) {
+            return Err(changed());
+        }
+        match self.state().remove_cache_drive_seen(drive, &seen, name, unix_ms()).await {
+            Err(StateError::Conflict) => Err(changed()),
+            outcome => outcome.map_err(state_error),
+        }
+    }
+
     /// Takes a cache drive out of the cluster. Its node has to let go of it then.
     ///
     /// Errors: `CACHE_IN_USE` if drives that work are bound to it, `LAST_COPY` if it does not work and nobody else has what the
@@ -108,7 +128,7 @@ impl Administration {
         let name = facts.drive_name(drive);
         facts.check_cache_unused(&name, &behind, &status)?;
         if !request.dry_run {
-            unless_conflict(|| self.state().remove_cache_drive(drive, &name, unix_ms())).await?;
+            self.remove_as_seen(drive, record, &name).await?;
         }
         let at_stake = behind.at_stake();
         let copies = at_stake.iter().map(|drive| facts.room.promised().slabs(*drive)).sum();
@@ -158,11 +178,13 @@ impl Facts {
         let mut unsaid = of_node;
         for drive in &report.drives {
             let Some(id) = drive.drive else { continue };
-            let was_unsaid = unsaid.remove(&id);
+            // One that does not work and names no cache drive may be bound to any.
+            let is_silent = drive.failure.is_some() && bound_to(drive).is_none();
+            let was_unsaid = !is_silent && unsaid.remove(&id);
             if bound_to(drive) != Some(cache) {
                 continue;
             }
-            if drive.failure.is_none() {
+            if drive.failure.is_none() || drive.is_being_attached {
                 behind.working.insert(id);
             } else if was_unsaid {
                 behind.broken.insert(id);

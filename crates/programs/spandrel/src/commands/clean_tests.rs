@@ -189,6 +189,7 @@ fn drive_part(cluster: ClusterId, node: NodeId, number: u64) -> Part {
         cluster,
         node,
         drive: id(number),
+        is_cache: false,
         roots_end_bytes: 4096,
         second_superblock_bytes: 8192,
     }))

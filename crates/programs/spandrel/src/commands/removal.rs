@@ -37,8 +37,8 @@ pub fn remove_drive(client: &Client, arguments: &DriveRemoveArguments) -> Outcom
     };
     // Nothing is moved for a removal that is refused then.
     match remove(true) {
-        Ok(would) if would.gives_up.is_some() => {
-            return give_cache_up(&would, *dry_run, *yes, || remove(false));
+        Ok(would) if would.role == DriveRole::Cache => {
+            return take_cache_out(&would, *dry_run, *yes, || remove(false));
         }
         would => unless(&["DRIVE_HOLDS_COPIES", "CACHE_IN_USE"], would)?,
     }
@@ -93,20 +93,23 @@ fn remove_cache(
     Ok(EXIT_OK)
 }
 
-/// Takes a cache drive out of the pool that does not work, with what stands there alone.
-fn give_cache_up(
+/// Takes a cache drive out of the pool that no drive uses which works; if it does not work itself, with what stands there alone.
+fn take_cache_out(
     would: &DriveRemoved,
     is_dry: bool,
     is_confirmed: bool,
     remove: impl Fn() -> Result<DriveRemoved, Error>,
 ) -> Outcome {
     let name = &would.name;
-    let lost = would.gives_up.as_ref().map_or_else(String::new, given_up_text);
+    let (done, why) = match &would.gives_up {
+        Some(lost) => ("given up", given_up_text(lost)),
+        None => ("taken out", "no drive uses it".to_owned()),
+    };
     if is_dry {
-        say(&format!("cache drive {name} can be given up: {lost}\n"));
+        say(&format!("cache drive {name} can be {done}: {why}\n"));
         return Ok(EXIT_OK);
     }
-    let question = format!("The cache drive {name} is given up and taken out of the pool: {lost}.");
+    let question = format!("The cache drive {name} is {done}, and no part of the pool any more: {why}.");
     confirm(&question, name, is_confirmed)?;
     say_removed(&remove()?, "cache drive");
     Ok(EXIT_OK)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spandrel_cluster::{ClusterState, DriveRole, MediaClass, StateError};
-use spandrel_node::DrivePlace;
+use spandrel_node::{DrivePlace, LetGo};
 use spandrel_shared::{DriveId, Error, NodeId};
 
 use super::peers::drive_name;
@@ -117,8 +117,17 @@ pub async fn let_go(
             "take it out with `spandrel drive remove`",
         ));
     };
-    if let Some(location) = node.ask(move |node| async move { node.let_go_drive(drive).await }).await? {
-        return forget(keeper, &location);
+    match node.ask(move |node| async move { node.let_go_drive(drive).await }).await? {
+        LetGo::Done(location) => return forget(keeper, &location),
+        LetGo::NotYet => {
+            return Err(Error::new(
+                "DRIVE_IN_USE",
+                format!("the node does not let go of drive {name} yet"),
+                "what stands there alone is being moved to the drives that it caches for",
+                "nothing: the node lets go of it by itself when that is done",
+            ));
+        }
+        LetGo::NotThere => {}
     }
     // It was missing, or something else stands in its place.
     let settings = keeper.settings();
@@ -193,14 +202,15 @@ fn forget(keeper: &StateMemberKeeper, location: &str) -> Result<(), Error> {
     })
 }
 
-/// Forgets drives that were taken out of the pool while this server was away.
+/// Forgets drives that were taken out of the pool while this server was away. A cache drive that is there is the node's
+/// business: others may have something there yet.
 pub async fn forget_removed(
     state: &ClusterState<NodeState>,
     keeper: &StateMemberKeeper,
 ) -> Result<(), StateError> {
     let settings = keeper.settings();
     for path in &settings.drives {
-        if is_path_removed(state, &settings, path).await? {
+        if !is_cache(path) && is_path_removed(state, &settings, path).await? {
             tracing::warn!("the drive at {path} was taken out of the pool, and is not used any more");
             // What cannot be written down now is found again with the next start.
             if let Err(error) = keeper.change(|settings| settings.forget_drive(path)) {
@@ -209,6 +219,11 @@ pub async fn forget_removed(
         }
     }
     Ok(())
+}
+
+fn is_cache(path: &str) -> bool {
+    let identity = spandrel_inspect::identify_path(Path::new(path)).ok().flatten();
+    identity.is_some_and(|identity| identity.is_cache)
 }
 
 /// Refuses a drive whose name another drive of the node has.
