@@ -11,7 +11,8 @@
 //!
 //! Invariants:
 //! - A shape is judged by what was measured alone. What was not measured, or with failures, does not hold.
-//! - Nothing is measured before what is measured is steady, by conditions and not by times.
+//! - Nothing is measured before it is steady, by conditions and not by times. What does not become so within a bound is
+//!   measured as it is, and the report says so.
 //! - A cluster is removed however its study ends.
 
 mod bench;

@@ -61,6 +61,8 @@ pub(super) struct Bench<'study, C> {
     /// the cache, however large the working set is.
     seed: u64,
     mode: CacheMode,
+    /// Whether the caches have what they will of what the clients use.
+    is_warm: bool,
 }
 
 impl<'study, C: StudyCluster> Bench<'study, C> {
@@ -71,7 +73,16 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
         times: StudyTimes,
         row: usize,
     ) -> Self {
-        Self { cluster, progress, times, targets: Vec::new(), row, seed: 0, mode: CacheMode::Off }
+        Self {
+            cluster,
+            progress,
+            times,
+            targets: Vec::new(),
+            row,
+            seed: 0,
+            mode: CacheMode::Off,
+            is_warm: true,
+        }
     }
 
     /// The room of all cache drives.
@@ -93,7 +104,7 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
     /// Uses the cache drives like this from now on.
     pub(super) fn set_mode(&mut self, mode: CacheMode) -> Result<(), Error> {
         self.cluster.set_cache_mode(mode)?;
-        self.mode = mode;
+        (self.mode, self.is_warm) = (mode, true);
         Ok(())
     }
 
@@ -124,12 +135,13 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
             let pass = self.cluster.read_caches()?.since(&before);
             hit_percents.push(pass.hit_percent().unwrap_or(0.0));
         }
+        self.is_warm = is_warm(&hit_percents);
         Ok(())
     }
 
     /// Puts a load on the cluster, and measures it when it is steady.
     pub(super) fn measure(&mut self, name: impl Into<String>, load: &CellSpec) -> Result<StudyRow, Error> {
-        self.settle(load)?;
+        let is_steady = self.settle(load)? && self.is_warm;
         let cell = CellSpec {
             seed: self.next_seed(),
             warmup: self.times.window(),
@@ -151,6 +163,7 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
             usage: row.usage,
             cache: self.cluster.read_caches()?.since(&cache_before),
             machine,
+            is_steady,
         })
     }
 
@@ -159,7 +172,8 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
         self.seed
     }
 
-    fn settle(&mut self, load: &CellSpec) -> Result<(), Error> {
+    /// Puts a load on the cluster until its rate is steady; whether it has become so.
+    fn settle(&mut self, load: &CellSpec) -> Result<bool, Error> {
         self.progress.step(&format!("waiting until the rate is steady ({})", self.mode));
         let load = CellSpec { seed: self.next_seed(), ..load.clone() };
         let progress = &mut *self.progress;
@@ -170,7 +184,7 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
             !is_steady(&windows) && windows.len() < WINDOWS_MAX
         })?;
         match result.has_failures() {
-            false => Ok(()),
+            false => Ok(is_steady(&windows)),
             true => Err(load_failed(&result)),
         }
     }

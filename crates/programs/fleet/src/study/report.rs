@@ -63,6 +63,8 @@ pub struct StudyRow {
     pub cache: CacheReading,
     /// How busy the machine was, whoever made it so.
     pub machine: MachineUse,
+    /// Whether rate and caches had settled before it was measured.
+    pub is_steady: bool,
 }
 
 impl StudyRow {
@@ -157,7 +159,9 @@ impl StudyReport {
         }
         for table in &self.tables {
             for row in &table.rows {
-                let doubts = doubts_of(&row.cell).into_iter();
+                let unsteady =
+                    (!row.is_steady).then(|| "it was not steady yet when it was measured".to_owned());
+                let doubts = doubts_of(&row.cell).into_iter().chain(unsteady);
                 notes.extend(doubts.map(|doubt| format!("{}, {}: {doubt}", table.title, row.name)));
             }
         }

@@ -63,6 +63,14 @@ fn failures_are_told_and_count_for_nothing() {
 }
 
 #[test]
+fn what_was_not_steady_is_told() {
+    let mut report = report();
+    report.tables[0].rows[1].is_steady = false;
+    let text = report.table();
+    assert!(text.contains("Reads, read-write: it was not steady yet when it was measured"), "{text}");
+}
+
+#[test]
 fn all_must_hold_and_something_must_be_expected() {
     let mut report = report();
     assert!(report.all_hold());

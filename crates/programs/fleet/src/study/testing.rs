@@ -46,6 +46,7 @@ pub(crate) fn row(name: &str, cache_mode: CacheMode, count: u64) -> StudyRow {
         },
         cache: CacheReading { hit_bytes: 3, missed_bytes: 1, ..CacheReading::default() },
         machine: MachineUse { cores: 2, busy_percent: Some(30.0) },
+        is_steady: true,
     }
 }
 
