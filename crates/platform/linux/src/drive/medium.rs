@@ -3,7 +3,7 @@
 //! A model is one resource, the drive, that serves one operation after the other in the order in which they come. An
 //! operation *occupies* the drive for as long as the drive's rate or its throughput demands, whichever is longer. It
 //! completes at the end of that and after a *latency*, during which others are served. So a single operation at a time
-//! sees the latency, many at once the rate, large ones the throughput, and reads and writes share one drive.
+//! sees both, many at once the rate, large ones the throughput, and reads and writes share one drive.
 //!
 //! The figures, for a scale of 1 (all times are divided by the scale):
 //!

@@ -277,7 +277,7 @@ fn shapes_of_curve(rows: &[StudyRow]) -> Vec<Shape> {
             Goal::AtLeast(SPILL_RATIO_MIN),
         ),
         Shape::judge(
-            "IOPS in front of disks fall as the working set grows: largest step to the one before",
+            "IOPS in front of disks fall as the working set grows: most above the lowest before",
             rise_max(&iops),
             Goal::AtMost(RISE_RATIO_MAX),
         ),

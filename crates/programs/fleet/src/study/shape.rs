@@ -62,11 +62,17 @@ pub(super) fn ratio(value: Option<f64>, base: Option<f64>) -> Option<f64> {
     (base > 0.0).then(|| value / base)
 }
 
-/// By how much a curve that is to fall rises at most from one point to the next, as a ratio: 1 or less if it falls everywhere.
-/// None if a point was not measured, or there are not two.
+/// By how much a curve that is to fall lies above the lowest point before at most, as a ratio: 1 or less if it falls
+/// everywhere. None if a point was not measured, or there are not two.
 pub(super) fn rise_max(points: &[Option<f64>]) -> Option<f64> {
-    let steps: Option<Vec<f64>> = points.windows(2).map(|pair| ratio(pair[1], pair[0])).collect();
-    steps?.into_iter().reduce(f64::max)
+    let points: Vec<f64> = points.iter().copied().collect::<Option<_>>()?;
+    let mut lowest = *points.first()?;
+    let rises = points[1..].iter().map(|point| {
+        let rise = ratio(Some(*point), Some(lowest));
+        lowest = lowest.min(*point);
+        rise
+    });
+    rises.collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::max)
 }
 
 /// A line for each shape.

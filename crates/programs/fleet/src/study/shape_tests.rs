@@ -21,7 +21,9 @@ fn a_ratio_needs_both_sides() {
 }
 
 #[test]
-fn a_curve_is_judged_by_its_worst_step() {
+fn a_curve_is_judged_by_its_worst_rise() {
+    let slow_rise = rise_max(&[Some(400.0), Some(420.0), Some(440.0), Some(464.0)]);
+    assert_eq!(slow_rise, Some(1.16), "many small steps are one large one");
     assert_eq!(rise_max(&[Some(8.0), Some(4.0), Some(1.0)]), Some(0.5));
     assert_eq!(rise_max(&[Some(8.0), Some(4.0), Some(6.0), Some(1.0)]), Some(1.5));
     assert_eq!(rise_max(&[Some(8.0), None, Some(1.0)]), None);
