@@ -3,11 +3,16 @@
 
 use std::collections::BTreeSet;
 
+use spandrel_node::{DriveReport, NodeReport};
+
 use super::{Finding, PROGRESS, Run, drives_by_place, finding, judge_difference};
 use crate::checkers::redundancy;
 use crate::faults::atlas::Surroundings;
 use crate::faults::{DrivePlace, Fault};
 use crate::shape::Shape;
+
+/// Bindings that have not changed for so long are not being changed.
+const BINDINGS_REST_MS: u64 = 3000;
 
 impl Run<'_> {
     /// All faults end, but some servers stay away. What has an in-sync copy of every slab on the others
@@ -29,8 +34,9 @@ impl Run<'_> {
             }
         }
         self.restart_broken(&away)?;
-        let present = self.present();
+        let (present, mut left_alone) = (self.present(), away.clone());
         self.await_nothing_lacking(|run| {
+            run.restart_failed(&mut left_alone);
             let reports = run.reports();
             let volumes = run.memberships()?;
             let must = volumes.iter().filter(|volume| redundancy::must_come_back(volume, &present));
@@ -41,16 +47,7 @@ impl Run<'_> {
     /// Nodes whose drives have failed are restarted, as an operator does; then all but those that are
     /// away are up.
     pub(super) fn restart_broken(&mut self, away: &BTreeSet<usize>) -> Result<(), Finding> {
-        for node in (0..self.nodes.count()).filter(|node| !away.contains(node)) {
-            let is_broken =
-                |node: spandrel_node::NodeReport| node.drives.iter().any(|drive| drive.failure.is_some());
-            if self.nodes.node(node).is_some_and(|up| is_broken(up.report())) {
-                self.nodes.stop(node, false);
-            }
-            if !self.nodes.is_started(node) {
-                self.nodes.start(node);
-            }
-        }
+        self.restart_failed(&mut away.clone());
         let away = away.clone();
         self.await_nothing_lacking(move |run| {
             let down = (0..run.nodes.count()).find(|node| !away.contains(node) && !run.nodes.is_up(*node));
@@ -58,12 +55,34 @@ impl Run<'_> {
         })
     }
 
+    /// Restarts nodes with drives that have failed, once each, and starts those that are down; but not those that are left
+    /// alone. What was under way when the last fault ended can fail a drive a moment later.
+    fn restart_failed(&self, left_alone: &mut BTreeSet<usize>) {
+        for node in 0..self.nodes.count() {
+            if left_alone.contains(&node) {
+                continue;
+            }
+            let fails = |drive: &DriveReport| drive.failure.is_some() && !drive.is_being_attached;
+            let is_broken = |node: NodeReport| node.drives.iter().any(fails);
+            if self.nodes.node(node).is_some_and(|up| is_broken(up.report())) {
+                self.nodes.stop(node, false);
+                left_alone.insert(node);
+            }
+            if !self.nodes.is_started(node) {
+                self.nodes.start(node);
+            }
+        }
+    }
+
     /// All servers come back, with all drives that are not lost for ever; clients are served again.
     pub(super) fn come_back(&mut self) -> Result<(), Finding> {
         self.restart_broken(&BTreeSet::new())?;
         self.judge_places()?;
-        let present = self.present();
-        self.await_nothing_lacking(|run| run.lacking(&present))?;
+        let (present, mut restarted) = (self.present(), BTreeSet::new());
+        self.await_nothing_lacking(|run| {
+            run.restart_failed(&mut restarted);
+            run.lacking(&present)
+        })?;
         // Before clients overwrite what differs.
         for volume in self.volume_ids() {
             judge_difference(self.scrub(volume).as_ref())?;
@@ -76,8 +95,32 @@ impl Run<'_> {
         })
     }
 
+    /// Nobody changes which cache drives the drives have, and none is on its way to another one.
+    fn await_bindings_at_rest(&mut self) -> Result<(), Finding> {
+        let bindings = |run: &Self| {
+            let reports = run.reports();
+            let drives = reports.iter().flat_map(|report| &report.drives);
+            let of = |drive: &DriveReport| (drive.location.clone(), drive.bound_to, drive.failure.is_some());
+            drives.map(of).collect::<Vec<_>>()
+        };
+        let (mut before, mut since_ms) = (bindings(self), self.now_ms());
+        self.await_nothing_lacking(|run| {
+            let now = bindings(run);
+            let (is_at_rest, now_ms) =
+                (now == before && !now.iter().any(|(_, _, fails)| *fails), run.now_ms());
+            if !is_at_rest {
+                (before, since_ms) = (now, now_ms);
+            }
+            let text = || format!("drives get other cache drives, or none: {before:?}");
+            Ok((now_ms - since_ms < BINDINGS_REST_MS).then(text))
+        })
+    }
+
     /// Every drive that is not lost for ever is used, as the drive that it was.
     pub(super) fn judge_places(&mut self) -> Result<(), Finding> {
+        if self.plan.shape.cache.is_some() && self.strayed.is_empty() && self.lost.is_empty() {
+            self.await_bindings_at_rest()?;
+        }
         let found = drives_by_place(&self.nodes);
         for (place, drive) in &self.drives {
             if !self.lost.contains(place) && found.get(place) != Some(drive) {

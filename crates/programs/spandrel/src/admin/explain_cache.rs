@@ -47,7 +47,9 @@ impl Facts {
         for operational in &status.status.operational {
             match operational {
                 OperationalStatus::Ok => self.tell_of_working_cache(&mut told, status, &behind),
-                OperationalStatus::RemovingFromPool => self.tell_of_retired_cache(&mut told, status, &behind),
+                OperationalStatus::RemovingFromPool => {
+                    self.tell_of_retired_cache(&mut told, (status, record), &behind, &stakes)
+                }
                 _ => self.tell_of_missing_cache(&mut told, (status, record), &behind, &stakes),
             }
         }
@@ -82,9 +84,17 @@ impl Facts {
         ));
     }
 
-    fn tell_of_retired_cache(&self, told: &mut Explanation, status: &CacheDriveStatus, behind: &Behind) {
+    fn tell_of_retired_cache(
+        &self,
+        told: &mut Explanation,
+        (status, record): (&CacheDriveStatus, &DriveRecord),
+        behind: &Behind,
+        stakes: &Stakes,
+    ) {
         told.why.push("it was retired: it caches for no further drive".to_owned());
+        let is_said = self.report_of(record).is_some();
         told.doing.push(match behind.working.is_empty() {
+            true if !is_said => format!("nothing: its node {} does not say how it is", status.node),
             true => "nothing: no drive that works is bound to it".to_owned(),
             false => format!(
                 "it is left by {}, one after the other: {} that stand there alone are moved there first",
@@ -92,7 +102,10 @@ impl Facts {
                 format_size(status.dirty_bytes)
             ),
         });
-        told.may.push(format!("`spandrel drive remove {}` to have it emptied and taken out", status.name));
+        if is_said && (!behind.working.is_empty() || stakes.can_be_built()) {
+            told.may
+                .push(format!("`spandrel drive remove {}` to have it emptied and taken out", status.name));
+        }
         told.may.push(format!("`spandrel drive retire --undo {}` to have it used again", status.name));
     }
 

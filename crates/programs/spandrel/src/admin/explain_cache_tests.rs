@@ -69,6 +69,17 @@ async fn a_retired_one_says_what_leaves_it_and_what_is_in_the_way() {
 }
 
 #[tokio::test]
+async fn a_retired_one_of_a_node_that_is_down_is_not_said_to_be_emptied() {
+    let mut facts = cached_facts().await;
+    facts.caches.get_mut(&cache_id()).unwrap().state = DriveState::Retired;
+    facts.nodes[0].report = None;
+    facts.volumes[0].marks.extend([2, 3].map(|marked| (drive_id(marked), Version::ZERO)));
+    let cache = told(&facts, "n1/c1");
+    assert!(all(&cache.doing).contains("does not say how it is"), "{cache:?}");
+    assert!(!all(&cache.may).contains("drive remove"), "{cache:?}");
+}
+
+#[tokio::test]
 async fn nodes_and_the_pool_name_cache_drives_that_are_not_well() {
     let mut facts = cached_facts().await;
     lose_cache(&mut facts, Some("it does not answer"));
