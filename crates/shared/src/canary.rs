@@ -96,11 +96,13 @@ pub enum Bug {
     CopyOutlivesBlock,
     /// A drive trusts the area of its cache drive, whatever stands in it.
     TrustOldCache,
+    /// A root says that the group of the journal before it stands elsewhere.
+    MisplaceGroupBefore,
 }
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -145,6 +147,7 @@ impl Bug {
         Self::DestageUnflushed,
         Self::CopyOutlivesBlock,
         Self::TrustOldCache,
+        Self::MisplaceGroupBefore,
     ];
 }
 

@@ -17,10 +17,12 @@
 //! | a volume never becomes smaller, and is as large as somebody was told | [`growth`] |
 //! | copies are in different sites, racks and chassis, as far as there is room | [`apart`] |
 //! | what stands on the drives is consistent | [`structure`] |
+//! | cache drives keep areas of drives that are bound to them, and of no others | [`areas`] |
 //! | per operation, round trips, drive writes and flushes are those of the performance model | [`performance`] |
 //! | what a crash has left is recovered to a consistent state, for good | [`recovery`] |
 
 pub mod apart;
+pub mod areas;
 pub mod counted_in_sync;
 pub mod damage;
 pub mod growth;

@@ -128,6 +128,8 @@ pub enum Fault {
     LoseCache { place: DrivePlace, power_cut: bool, for_ms: u64 },
     /// No fault: an operator has a cache drive emptied and takes it out; later a blank one takes its place.
     ReleaseCache { place: DrivePlace, for_ms: u64 },
+    /// No fault: an operator retires a cache drive, and uses it again after a time.
+    RetireCache { place: DrivePlace, for_ms: u64 },
     /// No fault: caches are used otherwise from now on.
     CacheMode { mode: CacheMode },
     /// No fault: an operator retires a drive, and uses it again after a time.
@@ -189,6 +191,7 @@ impl Fault {
             Fault::LoseDrives { .. } => "loss of all drives of a server",
             Fault::LoseCache { .. } => "loss of a cache drive",
             Fault::ReleaseCache { .. } => "cache drive taken out",
+            Fault::RetireCache { .. } => "retired cache drive",
             Fault::CacheMode { .. } => "other mode of the caches",
             Fault::Retire { .. } => "retired drive",
             Fault::Label { .. } => "other labels of a server",

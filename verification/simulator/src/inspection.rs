@@ -3,12 +3,13 @@
 //! A drive that is bound to a cache drive holds only half of what it is: so it is looked at together with the cache drives of
 //! its server.
 
+use std::ops::Range;
 use std::path::Path;
 
 use spandrel_drive::CacheSuperblock;
 use spandrel_inspect::{Caches, InspectOptions, Inspection, Place, Source, inspect_source};
 use spandrel_platform_simulated::{DriveImage, Random, SimulatedDrive};
-use spandrel_shared::{BLOCK_BYTES, DriveId};
+use spandrel_shared::{BLOCK_BYTES, DriveId, Error};
 
 /// A drive, and the cache drives of its server.
 #[derive(Clone, Copy)]
@@ -79,10 +80,39 @@ impl<'a> Media<'a> {
         }
     }
 
-    /// Flips a bit somewhere in a stretch that an inspection names. It lies within a block.
-    pub fn flip(&self, inspection: &Inspection, offset_bytes: u64, length_bytes: u64) {
-        let (drive, offset) = self.place_of(inspection, offset_bytes);
-        drive.flip_random_bit(offset..offset + length_bytes);
+    /// Where a stretch stands that an inspection names: in several places if it goes beyond one chunk of an area.
+    pub fn pieces_of(
+        &self,
+        inspection: &Inspection,
+        offset_bytes: u64,
+        length_bytes: u64,
+    ) -> Vec<(&'a SimulatedDrive, Range<u64>)> {
+        let end = offset_bytes + length_bytes;
+        let (mut pieces, mut start) = (Vec::new(), offset_bytes);
+        while start < end {
+            let border = inspection.cache.as_ref().and_then(|cache| {
+                let within = start.checked_sub(cache.offset_bytes)?;
+                Some(start + cache.chunk_bytes - within.checked_rem(cache.chunk_bytes)?)
+            });
+            let behind = border.map_or(end, |border| border.min(end));
+            let (drive, place) = self.place_of(inspection, start);
+            pieces.push((drive, place..place + behind - start));
+            start = behind;
+        }
+        pieces
+    }
+
+    /// Flips a bit somewhere in a stretch that an inspection names. If that stands in several places, `random` says in which.
+    pub fn flip(&self, inspection: &Inspection, offset_bytes: u64, length_bytes: u64, random: &Random) {
+        let pieces = self.pieces_of(inspection, offset_bytes, length_bytes);
+        let (drive, range) = match &pieces[..] {
+            [alone] => alone.clone(),
+            _ => {
+                let (drive, byte) = self.place_of(inspection, offset_bytes + random.below(length_bytes));
+                (drive, byte..byte + 1)
+            }
+        };
+        drive.flip_random_bit(range);
     }
 
     /// Whether what is planned may still damage what they hold.
@@ -141,7 +171,7 @@ impl Source for Image<'_> {
 pub fn inspect(name: &str, images: &Images) -> Result<Inspection, String> {
     let caches: Vec<Image<'_>> = images.caches.iter().map(Image).collect();
     let caches: Vec<&dyn Source> = caches.iter().map(|cache| cache as &dyn Source).collect();
-    inspect_with(name, &images.drive, Caches::Among(&caches))
+    inspect_with(name, &images.drive, Caches::Among(&caches)).map_err(|error| error.to_string())
 }
 
 /// The same of a drive alone: of one that is bound to a cache drive, what stands there counts as lost.
@@ -150,11 +180,15 @@ pub fn inspect(name: &str, images: &Images) -> Result<Inspection, String> {
 ///
 /// Those of [`inspect`].
 pub fn inspect_alone(name: &str, image: &DriveImage) -> Result<Inspection, String> {
-    inspect_with(name, image, Caches::Lost)
+    inspect_with(name, image, Caches::Lost).map_err(|error| error.to_string())
 }
 
-fn inspect_with(name: &str, image: &DriveImage, caches: Caches<'_>) -> Result<Inspection, String> {
+/// Whether a drive has never been formatted, or not to its end.
+pub fn carries_nothing(name: &str, image: &DriveImage) -> bool {
+    inspect_with(name, image, Caches::Lost).is_err_and(|error| error.code == "DRIVE_NOT_SPANDREL")
+}
+
+fn inspect_with(name: &str, image: &DriveImage, caches: Caches<'_>) -> Result<Inspection, Error> {
     let options = InspectOptions { allow_in_use: true, list_blocks: true };
-    let inspection = inspect_source(&Image(image), caches, Path::new(name), options, &mut |_| {});
-    inspection.map_err(|error| error.to_string())
+    inspect_source(&Image(image), caches, Path::new(name), options, &mut |_| {})
 }

@@ -251,16 +251,9 @@ impl NodesWorld {
     /// The drives that are bound to a cache drive, as far as they can say.
     pub fn bound_to(&self, cache: DrivePlace) -> Vec<DrivePlace> {
         let Some(wanted) = cache_id(&self.drive_at(cache).snapshot()) else { return Vec::new() };
-        let is_bound = |place: &DrivePlace| {
-            let drive = &self.drives(place.node)[place.drive];
-            // Now, or after a power cut.
-            [drive.snapshot(), drive.durable_image()].iter().any(|image| {
-                let inspection = inspect_alone(drive.name(), image);
-                inspection.is_ok_and(|found| found.cache.is_some_and(|cache| cache.cache == wanted))
-            })
-        };
-        let drives = 0..self.drives(cache.node).len();
-        drives.map(|drive| DrivePlace { node: cache.node, drive }).filter(is_bound).collect()
+        let drives = self.drives(cache.node).iter().enumerate();
+        let bound = drives.filter(|(_, simulated)| is_bound(simulated, wanted));
+        bound.map(|(drive, _)| DrivePlace { node: cache.node, drive }).collect()
     }
 
     /// Why a node refused to start, if it did: it does not try again.
@@ -383,8 +376,10 @@ impl NodesWorld {
             loop {
                 let decided = decisions.borrow()[&drive];
                 let told = state.decide_drive(drive, decided).await;
-                // Somebody may have thought better of it.
-                if told.is_ok() && decisions.borrow()[&drive] == decided {
+                // Of a drive that is not in the cluster any more nothing is decided. Somebody may have thought better of it.
+                if matches!(told, Ok(()) | Err(StateError::Refused(_)))
+                    && decisions.borrow()[&drive] == decided
+                {
                     decisions.borrow_mut().remove(&drive);
                     return;
                 }
@@ -395,13 +390,16 @@ impl NodesWorld {
 
     /// Takes a cache drive out of the cluster, as soon as the cluster's state can be told.
     pub fn forget_cache(&self, cache: DriveId) {
-        self.clients.spawn(self.forgetting(cache));
+        self.clients.spawn(self.forgetting(cache, || true));
     }
 
-    /// Has a node that is up let go of a cache drive, which is taken out of the cluster if it does.
+    /// Has a node that is up let go of a cache drive, which is taken out of the cluster if it does: unless the node binds drives
+    /// to it again before the cluster's state was told.
     pub fn release_cache(&self, index: usize, cache: DriveId) {
         let (Some(node), Some(process)) = (self.node(index), self.process(index)) else { return };
-        let (forgetting, clients) = (self.forgetting(cache), self.clients.clone());
+        let drives = self.drives(index).to_vec();
+        let is_unused = move || !drives.iter().any(|drive| is_bound(drive, cache));
+        let (forgetting, clients) = (self.forgetting(cache, is_unused), self.clients.clone());
         process.spawn(async move {
             if matches!(node.release_cache(cache).await, Ok(true)) {
                 clients.spawn(forgetting);
@@ -409,12 +407,17 @@ impl NodesWorld {
         });
     }
 
-    fn forgetting(&self, cache: DriveId) -> impl Future<Output = ()> + use<> {
+    /// Takes a cache drive out of the cluster as long as it may go.
+    fn forgetting<F: Fn() -> bool + 'static>(
+        &self,
+        cache: DriveId,
+        may_go: F,
+    ) -> impl Future<Output = ()> + use<F> {
         let (sayings, platform) = (Rc::clone(&self.sayings), self.clients.platform());
         let state = ClusterState::new(self.state.client(u64::MAX, platform.clone()));
         async move {
             sayings.set(sayings.get() + 1);
-            while state.remove_cache_drive(cache, "a cache drive", 1).await.is_err() {
+            while may_go() && state.remove_cache_drive(cache, "a cache drive", 1).await.is_err() {
                 platform.sleep(DECISION_RETRY).await;
             }
             sayings.set(sayings.get() - 1);
@@ -509,6 +512,14 @@ impl Server {
         let drives = self.drives.iter().map(|drive| GivenDrive::capacity(drive.name().to_owned()));
         caches.chain(drives).collect()
     }
+}
+
+/// Whether a drive is bound to a cache drive, now or after a power cut, as far as it can say.
+fn is_bound(drive: &SimulatedDrive, cache: DriveId) -> bool {
+    [drive.snapshot(), drive.durable_image()].iter().any(|image| {
+        let inspection = inspect_alone(drive.name(), image);
+        inspection.is_ok_and(|found| found.cache.is_some_and(|bound| bound.cache == cache))
+    })
 }
 
 fn cluster_id() -> ClusterId {

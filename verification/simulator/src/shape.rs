@@ -101,13 +101,19 @@ pub struct DriveShape {
     pub write_us_max: u64,
 }
 
-/// The cache drives of a world. But for their size they are like the other drives.
+/// The cache drives of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheShape {
     /// How many each server has.
     pub drives: u8,
     /// Bytes of each.
     pub size_bytes: u64,
+    /// The unit that is written as a whole; that of the other drives if absent.
+    #[serde(default)]
+    pub sector_bytes: Option<u32>,
+    /// Whether completed writes need a flush; as with the other drives if absent.
+    #[serde(default)]
+    pub volatile_cache: Option<bool>,
     /// What they do when the run begins.
     pub mode: CacheMode,
 }
@@ -243,6 +249,9 @@ pub struct Weights {
     /// Cache drives are taken out in order.
     #[serde(default)]
     pub release_cache: u32,
+    /// Cache drives are retired, and used again.
+    #[serde(default)]
+    pub retire_cache: u32,
     /// Caches are used otherwise.
     #[serde(default)]
     pub cache_mode: u32,
@@ -406,8 +415,14 @@ impl Shape {
 
     /// The settings of every cache drive.
     pub fn cache_config(&self) -> SimulatedDriveConfig {
-        let size_bytes = self.cache.map_or(0, |cache| cache.size_bytes);
-        SimulatedDriveConfig { size_bytes, ..self.drive_config() }
+        let drive = self.drive_config();
+        let Some(cache) = self.cache else { return SimulatedDriveConfig { size_bytes: 0, ..drive } };
+        SimulatedDriveConfig {
+            size_bytes: cache.size_bytes,
+            sector_bytes: cache.sector_bytes.unwrap_or(drive.sector_bytes),
+            volatile_cache: cache.volatile_cache.unwrap_or(drive.volatile_cache),
+            ..drive
+        }
     }
 }
 
@@ -438,9 +453,12 @@ impl CacheShape {
         let caches = random.between(1, 2) as u8;
         let behind_each = drives.iter().map(|drives| u64::from(drives.div_ceil(caches))).max().unwrap_or(1);
         let data_bytes = [256 << 10, 512 << 10, 2 << 20][random.index(3)];
+        let media = Random::stream(seed, "cache media", 0);
         Some(Self {
             drives: caches,
             size_bytes: CACHE_TABLES_BYTES + behind_each * (JOURNAL_BYTES + data_bytes),
+            sector_bytes: Some(if media.chance(300) { 4096 } else { 512 }),
+            volatile_cache: Some(media.chance(500)),
             mode: CacheMode::ALL[random.index(CacheMode::ALL.len())],
         })
     }
@@ -504,6 +522,12 @@ fn hand_over(seed: u64) -> u32 {
 fn retire(seed: u64) -> u32 {
     let random = Random::stream(seed, "retire", 0);
     if random.chance(500) { 0 } else { 2 << random.below(4) }
+}
+
+/// How often cache drives are retired, where there are any.
+fn retire_cache(seed: u64) -> u32 {
+    let random = Random::stream(seed, "retire cache", 0);
+    if random.chance(500) { 0 } else { 2 << random.below(3) }
 }
 
 /// How often volumes grow. Less often than other things happen: it changes what everything else meets.
@@ -626,6 +650,7 @@ impl Weights {
             old_cache: 0,
             lose_cache: 0,
             release_cache: 0,
+            retire_cache: 0,
             cache_mode: 0,
             retire: 0,
             grow: 0,
@@ -654,7 +679,8 @@ impl Weights {
         let random = Random::stream(seed, "cache faults", 0);
         let weight = || if random.chance(500) { 0 } else { 2 << random.below(3) };
         let (old_cache, lose_cache) = (weight(), weight());
-        Self { old_cache, lose_cache, release_cache: weight(), cache_mode: weight(), ..self }
+        let (release_cache, cache_mode, retire_cache) = (weight(), weight(), retire_cache(seed));
+        Self { old_cache, lose_cache, release_cache, cache_mode, retire_cache, ..self }
     }
 
     /// With those faults alone beside which copies may move while something is damaged.

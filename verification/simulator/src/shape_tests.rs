@@ -128,6 +128,7 @@ fn drives_are_cached_in_some_runs() {
         |of: &Weights| of.old_cache,
         |of: &Weights| of.lose_cache,
         |of: &Weights| of.release_cache,
+        |of: &Weights| of.retire_cache,
         |of: &Weights| of.cache_mode,
     ] {
         let with = cached.iter().filter(|shape| weight(&shape.weights) > 0).count();
@@ -180,6 +181,7 @@ fn all(weights: &Weights) -> Vec<u32> {
         old_cache: _,
         lose_cache: _,
         release_cache: _,
+        retire_cache: _,
         cache_mode: _,
         retire,
         grow,
@@ -204,4 +206,28 @@ fn all(weights: &Weights) -> Vec<u32> {
         grow,
     ];
     [&[stop, power_cut_all, pause][..], &network, &state, &drives].concat()
+}
+
+/// Cache drives are unlike the drives behind them in all ways that a layout has to mind.
+#[test]
+fn caches_differ_from_the_drives_behind_them() {
+    let of_worlds = shapes().filter(|(_, shape)| shape.cache.is_some()).map(|(_, shape)| {
+        let (drive, cache) = (shape.drive_config(), shape.cache_config());
+        (drive.sector_bytes, cache.sector_bytes, drive.volatile_cache, cache.volatile_cache)
+    });
+    assert_eq!(of_worlds.collect::<BTreeSet<_>>().len(), 16);
+}
+
+/// Scenarios that do not say it have cache drives like the other drives.
+#[test]
+fn caches_that_say_nothing_are_like_the_drives_behind_them() {
+    let mut shape = Shape::of_seed(1);
+    for (sector_bytes, volatile_cache) in [(512, true), (4096, false)] {
+        shape.drive = DriveShape { sector_bytes, volatile_cache, ..shape.drive };
+        let text = r#"{"drives": 1, "size_bytes": 4194304, "mode": "read-write"}"#;
+        shape.cache = Some(serde_json::from_str(text).expect("a cache of an older scenario"));
+        let cache = shape.cache_config();
+        assert_eq!((cache.sector_bytes, cache.volatile_cache), (sector_bytes, volatile_cache));
+        assert_eq!(cache.size_bytes, 4 << 20);
+    }
 }

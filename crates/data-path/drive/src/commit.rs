@@ -310,7 +310,8 @@ impl JournalState {
         let sector = self.next.sector;
         self.head += u64::from(sectors);
         self.next.sector += sectors;
-        self.next.previous_sector = Some(sector);
+        let misplaced = u32::from(canary::is_planted(Bug::MisplaceGroupBefore));
+        self.next.previous_sector = Some(sector + misplaced);
         sector
     }
 }

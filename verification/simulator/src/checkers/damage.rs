@@ -62,7 +62,7 @@ fn flip_some(
     let chosen: BTreeSet<u64> =
         (0..blocks_max).map(|_| live[random.index(live.len())].offset_bytes).collect();
     for offset in &chosen {
-        media.flip(inspection, *offset, BLOCK_BYTES as u64);
+        media.flip(inspection, *offset, BLOCK_BYTES as u64, random);
     }
     chosen.len() as u64
 }

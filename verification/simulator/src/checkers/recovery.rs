@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use spandrel_drive::{
-    AttachError, AttachReport, CacheChoice, CacheDrive, DriveStore, ListedWrite, PageDescription,
+    AttachError, AttachReport, CacheArea, CacheChoice, CacheDrive, DriveStore, ListedWrite, PageDescription,
     SlabDescription,
 };
 use spandrel_inspect::DamageKind;
@@ -21,28 +21,41 @@ use spandrel_platform_simulated::{
 use spandrel_shared::{Epoch, Version, VolumeId, witness};
 
 use crate::checkers::structure::{self, Used};
-use crate::inspection::{Images, Media, inspect};
+use crate::inspection::{Images, Media, carries_nothing, inspect};
 
 type Store = DriveStore<SimulatedPlatform>;
 
 /// The process that attaches the drive.
 const PROCESS: &str = "recovery";
 
-/// Recovers what stands on a drive, and judges the result.
+/// What the drives of a world are like.
+#[derive(Clone, Copy, Debug)]
+pub struct Configs {
+    /// Those that hold data.
+    pub drive: SimulatedDriveConfig,
+    /// The cache drives.
+    pub cache: SimulatedDriveConfig,
+}
+
+/// Recovers what stands on a drive, and judges the result. Only where `may_lack` says that some of it may be gone, a cache
+/// drive may be missing or of another time.
 ///
 /// # Errors
 ///
 /// What is not consistent, or has changed by being attached again.
-pub fn check(name: &str, config: SimulatedDriveConfig, images: &Images) -> Result<(), String> {
-    witness::aside(|| check_in_own_world(name, config, images))
+pub fn check(name: &str, configs: Configs, images: &Images, may_lack: bool) -> Result<(), String> {
+    witness::aside(|| check_in_own_world(name, configs, images, may_lack))
 }
 
-fn check_in_own_world(name: &str, config: SimulatedDriveConfig, images: &Images) -> Result<(), String> {
-    let bench = Bench::new(name, config, images);
-    let (first, found) = match bench.attach(0) {
+fn check_in_own_world(name: &str, configs: Configs, images: &Images, may_lack: bool) -> Result<(), String> {
+    let bench = Bench::new(name, configs, images);
+    let (first, found) = match bench.attach(0, false) {
         Ok(attached) => attached,
-        Err(error) => return judge_refusal(name, images, &error),
+        Err(error) => return judge_refusal(name, images, may_lack, &error),
     };
+    if found.area_lost && !may_lack {
+        return Err(format!("{name} gives up what is on its cache drive, and nothing of that is gone"));
+    }
     let was_damaged = found.structures_damaged > 0;
     let inspection = Media { drive: &bench.drive, caches: &bench.caches }.inspect()?;
     if let Some(damage) = inspection.damage.iter().find(|damage| damage.kind == DamageKind::Contradiction) {
@@ -52,7 +65,7 @@ fn check_in_own_world(name: &str, config: SimulatedDriveConfig, images: &Images)
     structure::check_used(&inspection, used(&first))?;
     let before = facts(&first);
     bench.world.process(PROCESS).crash();
-    let (second, found) = bench.attach(0).map_err(|error| format!("{name}: once more: {error}"))?;
+    let (second, found) = bench.attach(0, false).map_err(|error| format!("{name}: once more: {error}"))?;
     if found.structures_damaged > 0 {
         return Err(format!("{name}: damaged for a second recovery, was damaged before: {was_damaged}"));
     }
@@ -64,10 +77,11 @@ fn check_in_own_world(name: &str, config: SimulatedDriveConfig, images: &Images)
 }
 
 /// How often a drive had been attached when it looked like this, as an attach would find; none if it cannot be
-/// attached. Its newest root does not say that: what an attach writes first are groups of its journal.
-pub fn attach_number(name: &str, config: SimulatedDriveConfig, images: &Images) -> Option<u64> {
-    let bench = Bench::new(name, config, images);
-    match witness::aside(|| bench.attach(u64::MAX)) {
+/// attached. Its newest root does not say that: what an attach writes first are groups of its journal. Only if that stands in an
+/// area that is not there any more it does: the drive was bound to another one by a later attach then.
+pub fn attach_number(name: &str, configs: Configs, images: &Images) -> Option<u64> {
+    let bench = Bench::new(name, configs, images);
+    match witness::aside(|| bench.attach(u64::MAX, true)) {
         Ok((store, _)) => Some(store.attach_number() - 1),
         Err(AttachError::Old { found, .. }) => Some(found),
         Err(_) => None,
@@ -76,7 +90,8 @@ pub fn attach_number(name: &str, config: SimulatedDriveConfig, images: &Images) 
 
 /// The same of a cache drive.
 pub fn cache_attach_number(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Option<u64> {
-    let bench = Bench::new(name, config, &Images::alone(image.clone()));
+    let configs = Configs { drive: config, cache: config };
+    let bench = Bench::new(name, configs, &Images::alone(image.clone()));
     let process = bench.world.start_process_on(&bench.host, PROCESS);
     let (platform, name) = (process.platform(), name.to_owned());
     let attaching = async move {
@@ -99,27 +114,32 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(name: &str, config: SimulatedDriveConfig, images: &Images) -> Self {
+    fn new(name: &str, configs: Configs, images: &Images) -> Self {
         let world = World::new(0);
         let host = world.add_host("recovery");
-        let add = |name: &str, image: &DriveImage| {
+        let add = |name: &str, config: SimulatedDriveConfig, image: &DriveImage| {
             let config = SimulatedDriveConfig { size_bytes: image.size_bytes(), ..config };
             world.add_drive_from_image(name, config, image.clone())
         };
-        let drive = add(name, &images.drive);
+        let drive = add(name, configs.drive, &images.drive);
         let caches = images.caches.iter().zip(1..);
-        let caches = caches.map(|(image, number)| add(&format!("cache {number} of {name}"), image));
+        let caches =
+            caches.map(|(image, number)| add(&format!("cache {number} of {name}"), configs.cache, image));
         Self { drive, caches: caches.collect(), host, world }
     }
 
-    /// Starts a new process, which attaches the drive.
-    fn attach(&self, attach_number_known: u64) -> Result<(Store, AttachReport), AttachError> {
+    /// Starts a new process, which attaches the drive. Where it `gives_up` it does so also without its cache drive.
+    fn attach(&self, attach_number_known: u64, gives_up: bool) -> Result<(Store, AttachReport), AttachError> {
         let process = self.world.start_process_on(&self.host, PROCESS);
         let (platform, name) = (process.platform(), self.drive.name().to_owned());
         let caches: Vec<String> = self.caches.iter().map(|cache| cache.name().to_owned()).collect();
         let attaching = async move {
             let drive = platform.open_drive(&name).await.map_err(AttachError::Drive)?;
-            let choice = choose(&platform, &drive, &caches).await?;
+            let choice = match find_area(&platform, &drive, &caches).await? {
+                Some(area) => CacheChoice::Bound(area),
+                None if gives_up => CacheChoice::Lost(None),
+                None => CacheChoice::None,
+            };
             DriveStore::attach_with(&platform, drive, attach_number_known, choice).await
         };
         process.block_on(attaching).expect("an attach comes to its end")
@@ -127,28 +147,31 @@ impl Bench {
 }
 
 /// The area that a drive is bound to, if one of the cache drives has it.
-async fn choose(
+async fn find_area(
     platform: &SimulatedPlatform,
     drive: &OpenDrive,
     caches: &[String],
-) -> Result<CacheChoice<OpenDrive>, AttachError> {
+) -> Result<Option<CacheArea<OpenDrive>>, AttachError> {
     let identity = DriveStore::<SimulatedPlatform>::identify(platform, drive).await?;
-    let Ok(Some(binding)) = identity.binding else { return Ok(CacheChoice::None) };
+    let Ok(Some(binding)) = identity.binding else { return Ok(None) };
     for name in caches {
         let cache = platform.open_drive(name).await.map_err(AttachError::Drive)?;
         let Ok(cache) = CacheDrive::attach(platform, cache, 0).await else { continue };
-        let area = cache.area(identity.superblock.drive);
-        if let Some(area) = area.filter(|area| area.binding() == binding) {
-            return Ok(CacheChoice::Bound(area));
+        let area = cache.area(identity.superblock.drive).filter(|area| area.binding() == binding);
+        if area.is_some() {
+            return Ok(area);
         }
     }
-    Ok(CacheChoice::None)
+    Ok(None)
 }
 
-/// Only a drive that is damaged may be refused, or one that was not formatted to its end.
-fn judge_refusal(name: &str, images: &Images, error: &AttachError) -> Result<(), String> {
-    let is_damaged = inspect(name, images).map_or(true, |inspection| inspection.is_damaged());
-    if is_damaged { Ok(()) } else { Err(format!("{name} is not damaged, and not recovered: {error}")) }
+/// Only a drive that is damaged may be refused, or one that was not formatted to its end, or without its cache drive.
+fn judge_refusal(name: &str, images: &Images, may_lack: bool, error: &AttachError) -> Result<(), String> {
+    let is_excused = match inspect(name, images) {
+        Ok(inspection) => inspection.is_damaged(),
+        Err(_) => may_lack || carries_nothing(name, &images.drive),
+    };
+    if is_excused { Ok(()) } else { Err(format!("{name} is not damaged, and not recovered: {error}")) }
 }
 
 fn used(store: &Store) -> Used {

@@ -9,7 +9,7 @@
 //!   day. A monotonic clock that leaps without time having passed is a broken machine, and not promised.
 //! - Drives that hang, are slow, fail and come back.
 //! - Drives that are retired and used again: copies move meanwhile. Beside damage only if that shows, see there.
-//! - Cache drives that do any of this, are lost for good, or are taken out; caches that are used otherwise.
+//! - Cache drives that do any of this, are lost for good, taken out, or retired; caches that are used otherwise.
 //! - Volumes that grow. The same: their new slabs may come to lie where the damage is.
 //! - *Damage*: flipped bits, unreadable blocks, writes that a drive loses or misdirects, drives that
 //!   are lost or come back as they were before their last attach. Promised as long as each slab keeps one good copy. So
@@ -73,6 +73,8 @@ pub struct Damage {
     pub content: bool,
     /// Something was confirmed and is not there, and nothing shows it.
     pub has_strayed: bool,
+    /// A cache drive was lost, and what stood there alone may be missing without showing it.
+    pub lost_cache: bool,
     /// Drives that are gone, for a time or for ever.
     pub drives_lost: BTreeSet<DriveId>,
 }
@@ -80,7 +82,7 @@ pub struct Damage {
 impl Damage {
     /// Whether all that is wrong shows.
     fn is_plain(&self) -> bool {
-        !self.has_strayed && self.drives_lost.is_empty()
+        !self.has_strayed && !self.lost_cache && self.drives_lost.is_empty()
     }
 }
 
@@ -179,6 +181,7 @@ impl Atlas {
             let damage = self.damaged.entry(node).or_default();
             damage.content |= drives_lost.is_empty();
             damage.has_strayed |= matches!(fault, Fault::StrayWrite { .. });
+            damage.lost_cache |= matches!(fault, Fault::LoseCache { .. });
             damage.drives_lost.extend(drives_lost);
         }
         let until_ms = surroundings.now_ms.saturating_add(effect.lasts_ms).saturating_add(AFTERMATH_MS);
@@ -209,7 +212,7 @@ impl Atlas {
     /// The content of a server's drives was found whole.
     pub fn content_is_whole(&mut self, node: usize) {
         if let Some(damage) = self.damaged.get_mut(&node) {
-            damage.content = false;
+            (damage.content, damage.lost_cache) = (false, false);
         }
         self.damaged.retain(|_, damage| damage.content || !damage.drives_lost.is_empty());
     }
@@ -279,7 +282,7 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         Fault::LoseCache { place, for_ms, .. } => {
             Effect { damages: Some(place.node), ..exposes(&[place.node], false, 2 * for_ms) }
         }
-        Fault::ReleaseCache { place, for_ms } => exposes(&[place.node], false, for_ms),
+        Fault::ReleaseCache { place, for_ms } | Fault::RetireCache { place, for_ms } => exposes(&[place.node], false, for_ms),
         // What has begun to move until then goes on for a while.
         Fault::Retire { for_ms, .. } => Effect { moves: true, lasts_ms: for_ms, ..Effect::default() },
         Fault::Grow { .. } => Effect { moves: true, lasts_ms: GROWTH_MS, ..Effect::default() },

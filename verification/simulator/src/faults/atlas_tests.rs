@@ -261,7 +261,8 @@ fn no_copies_move_beside_what_does_not_show_or_is_gone() {
     let stray = Fault::StrayWrite { place: place(0), misdirected: false };
     let unreadable = Fault::Unreadable { place: place(0), blocks: 3 };
     assert!(after(std::slice::from_ref(&unreadable), &world).permits(&retire, &world.at(0)));
-    for gone in [stray, Fault::LoseDrives { node: 0, away_ms: 0 }] {
+    let lose_cache = Fault::LoseCache { place: place(0), power_cut: true, for_ms: 0 };
+    for gone in [stray, Fault::LoseDrives { node: 0, away_ms: 0 }, lose_cache] {
         assert!(!after(std::slice::from_ref(&gone), &world).permits(&retire, &world.at(20_000)), "{gone:?}");
         assert!(!after(std::slice::from_ref(&retire), &world).permits(&gone, &world.at(0)), "{gone:?}");
         assert!(!Atlas::new(true).permits(&gone, &world.at(0)), "{gone:?}");
@@ -272,4 +273,16 @@ fn no_copies_move_beside_what_does_not_show_or_is_gone() {
         !after(&[rot(0)], &lacking).permits(&retire, &lacking.at(0)),
         "the last whole copy could go to n1"
     );
+}
+
+#[test]
+fn copies_move_again_when_what_a_lost_cache_drive_held_was_found_whole() {
+    let world = World::new(4);
+    let retire = Fault::Retire { place: place(1), for_ms: 1000 };
+    let lose_cache = Fault::LoseCache { place: place(0), power_cut: false, for_ms: 100 };
+    let mut atlas = after(&[lose_cache, rot(0)], &world);
+    assert!(!atlas.permits(&retire, &world.at(20_000)));
+    atlas.content_is_whole(0);
+    assert!(after(&[rot(0)], &world).permits(&retire, &world.at(20_000)));
+    assert!(atlas.permits(&retire, &world.at(20_000)));
 }

@@ -16,7 +16,7 @@ use spandrel_platform_simulated::{
 use spandrel_shared::{BLOCK_BYTES, DriveId};
 
 use super::{DriveFailure, DrivePlace, Fault};
-use crate::checkers::recovery;
+use crate::checkers::recovery::{self, Configs};
 use crate::inspection::{Images, Media, cache_id, inspect, inspect_alone};
 use crate::nodes::NodesWorld;
 
@@ -69,6 +69,8 @@ pub enum Undo {
 /// Faults are done here, and what undoes them is kept until its time has come.
 pub struct Injector {
     random: Random,
+    /// Where bits flip in what stands in several places.
+    flips: Random,
     usual_delay: DelayRange,
     usual_state: StateFaults,
     /// By virtual milliseconds, then by number.
@@ -90,10 +92,11 @@ impl Injector {
         nodes: &NodesWorld,
         usual_delay: DelayRange,
         usual_state: StateFaults,
-        random: Random,
+        [random, flips]: [Random; 2],
     ) -> Self {
         let mut injector = Self {
             random,
+            flips,
             usual_delay,
             usual_state,
             undos: BTreeMap::new(),
@@ -270,6 +273,9 @@ impl Injector {
             Fault::ReleaseCache { place, for_ms } => {
                 return self.release_cache(nodes, place, now_ms + for_ms);
             }
+            Fault::RetireCache { place, for_ms } => {
+                return self.retire_cache(nodes, place, now_ms + for_ms);
+            }
             // They take longer than a moment: the run itself does them.
             Fault::Scrub { .. }
             | Fault::HandOver { .. }
@@ -399,8 +405,7 @@ impl Injector {
         power_cut_all: bool,
         time_ms: RangeInclusive<u64>,
     ) -> bool {
-        let is_away = |undo: &Undo| matches!(undo, Undo::TrueImage(other, _) if *other == place);
-        if self.undos.values().any(is_away) {
+        if self.is_exchanged(place) {
             return false;
         }
         let drive = nodes.drive_at(place);
@@ -428,6 +433,17 @@ impl Injector {
         self.undos.values().any(
             |undo| matches!(undo, Undo::BlankCache(other) | Undo::TakeReleased(other) | Undo::TrueImage(other, _) if *other == place),
         )
+    }
+
+    /// Whether a cache drive is gone for good, and no other one in its place yet.
+    fn is_lost(&self, place: DrivePlace) -> bool {
+        self.undos.values().any(|undo| matches!(undo, Undo::BlankCache(other) if *other == place))
+    }
+
+    /// Whether something else than the true drive stands in a place of a server.
+    pub fn has_exchanged(&self, node: usize) -> bool {
+        let exchanges = |undo: &Undo| matches!(undo, Undo::BlankCache(place) | Undo::TrueImage(place, _) if place.node == node);
+        self.undos.values().any(exchanges)
     }
 
     fn lose_cache(
@@ -460,6 +476,14 @@ impl Injector {
         };
         nodes.release_cache(place.node, leaving);
         self.later(until_ms, Undo::TakeReleased(place));
+        true
+    }
+
+    /// A cache drive is retired until a time: its node empties it meanwhile, and may bind drives to it after that.
+    fn retire_cache(&mut self, nodes: &NodesWorld, place: DrivePlace, until_ms: u64) -> bool {
+        let retired = cache_id(&nodes.drive_at(place).durable_image());
+        let Some(retired) = retired.filter(|_| !self.is_exchanged(place)) else { return false };
+        self.retire(nodes, retired, until_ms);
         true
     }
 
@@ -536,7 +560,7 @@ impl Injector {
     }
 
     fn flip(&mut self, media: Media<'_>, inspection: &Inspection, offset: u64, length: u64) {
-        media.flip(inspection, offset, length);
+        media.flip(inspection, offset, length, &self.flips);
         self.bits_flipped += 1;
     }
 
@@ -556,8 +580,9 @@ impl Injector {
         let Some(inspection) = inspect_settled(media) else { return false };
         for _ in 0..blocks {
             if let Some((offset, length)) = self.live_place(&inspection) {
-                let (drive, offset) = media.place_of(&inspection, offset);
-                drive.fail_reads(offset..offset + length, Repeat::UntilWritten);
+                for (drive, range) in media.pieces_of(&inspection, offset, length) {
+                    drive.fail_reads(range, Repeat::UntilWritten);
+                }
             }
         }
         true
@@ -606,6 +631,8 @@ impl Injector {
             Undo::StateBack => nodes.state.set_outage(false),
             Undo::StateReachable(node) => nodes.state.set_cut_off(node as u64, false),
             Undo::StateLossless => nodes.state.set_faults(self.usual_state),
+            // One that is lost never works again, whatever else it had.
+            Undo::DriveWorks(place) if self.is_lost(place) => {}
             Undo::DriveWorks(place) => {
                 let drive = nodes.drive_at(place);
                 drive.clear_faults();
@@ -636,18 +663,21 @@ fn attach_number_known(nodes: &NodesWorld, place: DrivePlace) -> Option<u64> {
 /// How often a drive had been attached when it held `image`; none if it was another one then, or cannot say.
 fn attach_number_of(nodes: &NodesWorld, place: DrivePlace, image: &DriveImage) -> Option<u64> {
     let drive = nodes.drive_at(place);
-    let geometry = drive.geometry();
-    let config = SimulatedDriveConfig {
-        size_bytes: geometry.size_bytes,
-        sector_bytes: geometry.sector_bytes,
-        ..SimulatedDriveConfig::default()
+    let config_of = |drive: &SimulatedDrive| {
+        let geometry = drive.geometry();
+        SimulatedDriveConfig {
+            size_bytes: geometry.size_bytes,
+            sector_bytes: geometry.sector_bytes,
+            ..SimulatedDriveConfig::default()
+        }
     };
     if nodes.is_cache(place) {
         let is_same = cache_id(image) == cache_id(&drive.durable_image());
-        return recovery::cache_attach_number(drive.name(), config, image).filter(|_| is_same);
+        return recovery::cache_attach_number(drive.name(), config_of(drive), image).filter(|_| is_same);
     }
     let images = Images { drive: image.clone(), ..nodes.media(place).snapshot() };
-    recovery::attach_number(drive.name(), config, &images)
+    let cache = nodes.caches(place.node).first().map_or_else(SimulatedDriveConfig::default, config_of);
+    recovery::attach_number(drive.name(), Configs { drive: config_of(drive), cache }, &images)
 }
 
 /// What is live on a drive and will be after a power cut, but for the journal's last group with its data: if

@@ -116,6 +116,10 @@ impl<'a> Draw<'a> {
                 place: draw.cache_place(),
                 for_ms: draw.between(1000, 20_000),
             }),
+            (weights.retire_cache, |draw| Fault::RetireCache {
+                place: draw.cache_place(),
+                for_ms: draw.between(1000, 20_000),
+            }),
             (weights.cache_mode, |draw| Fault::CacheMode {
                 mode: CacheMode::ALL[draw.random.index(CacheMode::ALL.len())],
             }),

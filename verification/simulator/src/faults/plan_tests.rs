@@ -32,6 +32,7 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         | Fault::Retire { place, .. }
         | Fault::LoseCache { place, .. }
         | Fault::ReleaseCache { place, .. }
+        | Fault::RetireCache { place, .. }
         | Fault::OldImage { place, .. } => (vec![place.node], Some(place), None),
         Fault::Scrub { volume } | Fault::Grow { volume, .. } => (Vec::new(), None, Some(volume)),
         Fault::HandOver { volume, to } => (vec![to], None, Some(volume)),
@@ -100,7 +101,7 @@ fn every_kind_is_drawn_and_those_without_weight_are_not() {
         }
         kinds.extend(of_plan);
     }
-    assert_eq!(kinds.len(), 36, "{kinds:?}");
+    assert_eq!(kinds.len(), 37, "{kinds:?}");
 }
 
 #[test]

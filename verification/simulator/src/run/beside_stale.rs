@@ -148,7 +148,7 @@ impl Run<'_> {
     pub(super) fn flip_in(&mut self, place: DrivePlace, offset_bytes: u64) -> Result<(), Finding> {
         let media = self.nodes.media(place);
         let inspection = media.inspect().map_err(finding("inspection"))?;
-        media.flip(&inspection, offset_bytes, BLOCK_BYTES as u64);
+        media.flip(&inspection, offset_bytes, BLOCK_BYTES as u64, &self.random);
         self.note_flips(1);
         Ok(())
     }

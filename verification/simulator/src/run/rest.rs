@@ -8,7 +8,7 @@ use spandrel_volume::ScrubReport;
 
 use super::{Finding, NOTICED_MS, Run, finding};
 use crate::checkers::same_copies::{self, InspectedDrive};
-use crate::checkers::{damage, known_lost, structure};
+use crate::checkers::{areas, damage, known_lost, structure};
 use crate::clients;
 use crate::faults::plan::PlannedFault;
 use crate::faults::{DrivePlace, Fault};
@@ -36,6 +36,7 @@ impl Run<'_> {
             self.await_replaced_copies_gone()?;
         }
         self.await_nothing_lacking(Self::known_lost)?;
+        self.await_nothing_lacking(|run| Ok(areas::check(&run.reports()).err()))?;
         let present = self.present();
         for volume in self.volume_ids() {
             // The first scrub heals what is left of the faults.

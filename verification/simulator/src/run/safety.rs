@@ -6,7 +6,7 @@ use spandrel_node::VolumeGrowth;
 use spandrel_shared::{BLOCK_BYTES, DriveId};
 
 use super::{Finding, Run, RunVolume, finding, judge_difference};
-use crate::checkers::recovery;
+use crate::checkers::recovery::{self, Configs};
 use crate::faults::atlas::Surroundings;
 use crate::faults::{DrivePlace, Fault};
 use crate::nodes::node_id;
@@ -65,7 +65,10 @@ impl Run<'_> {
         self.atlas.note(fault, &drives_lost, &surroundings);
         match fault {
             Fault::LoseDrives { .. } => self.lost.extend(taken),
-            Fault::StrayWrite { place, .. } => self.strayed.extend(self.drives_behind(*place)),
+            Fault::StrayWrite { place, .. } => {
+                let behind = self.drives_behind(*place);
+                self.strayed.extend(behind.into_iter().chain([*place]));
+            }
             Fault::Rot { place, .. } => _ = self.roots_damaged.insert(*place, self.root_generation(*place)),
             Fault::Unreadable { place, .. } => _ = self.unreadable.insert(place.node),
             _ => {}
@@ -81,7 +84,10 @@ impl Run<'_> {
 
     /// What servers that are down will make of their drives when they come back.
     fn judge_recoveries(&mut self) -> Result<(), Finding> {
+        let shape = &self.plan.shape;
+        let configs = Configs { drive: shape.drive_config(), cache: shape.cache_config() };
         for node in (0..self.nodes.count()).filter(|node| !self.nodes.is_started(*node)) {
+            let may_lack = self.may_lack(node);
             for drive in 0..self.nodes.drives(node).len() {
                 let media = self.nodes.media(DrivePlace { node, drive });
                 // What a drive has kept is open until it has power again.
@@ -90,12 +96,19 @@ impl Run<'_> {
                     false => media.crash_images(&self.recoveries),
                 };
                 for images in possible {
-                    let checked = recovery::check(media.name(), self.plan.shape.drive_config(), &images);
+                    let checked = recovery::check(media.name(), configs, &images, may_lack);
                     checked.map_err(finding("recovery"))?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether a fault may have taken something from the drives of a server, or another image stands in the place of one.
+    fn may_lack(&self, node: usize) -> bool {
+        self.atlas.damaged().contains_key(&node)
+            || self.lost.iter().any(|place| place.node == node)
+            || self.injector.has_exchanged(node)
     }
 
     /// The generation of a drive's root; as high as can be if that cannot be read.
