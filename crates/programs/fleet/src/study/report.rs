@@ -19,6 +19,9 @@ use crate::text::{aligned, counted};
 /// From here on the processor may have set the shape, and not the media.
 const BUSY_PERCENT_MAX: f64 = 50.0;
 
+/// From here on others disturb what is measured in turns.
+const OTHERS_PERCENT_MAX: f64 = 25.0;
+
 /// A study, its measurements and its judgement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StudyReport {
@@ -179,6 +182,12 @@ impl StudyReport {
         self.rows().filter_map(|(_, row)| row.own_percent()).reduce(f64::max)
     }
 
+    /// The most that others used in any row.
+    fn others_percent_max(&self) -> f64 {
+        let others = self.rows().filter_map(|(_, row)| Some(row.machine.busy_percent? - row.own_percent()?));
+        others.fold(0.0, f64::max)
+    }
+
     /// All rows, each with the title of its table.
     fn rows(&self) -> impl Iterator<Item = (&str, &StudyRow)> {
         let single = self.tables.iter().flat_map(|table| table.rows.iter().map(|row| (&*table.title, row)));
@@ -200,6 +209,13 @@ impl StudyReport {
             notes.push(format!(
                 "warning: the machine was busy more than {BUSY_PERCENT_MAX:.0} %, so its processor may have set the shape and not \
                  the media; {next}"
+            ));
+        }
+        if !self.comparisons.is_empty() && self.others_percent_max() > OTHERS_PERCENT_MAX {
+            notes.push(format!(
+                "warning: others used the machine up to {:.0} %, so chance has its part in the ratios: see how far their rounds are \
+                 apart, and run it again with more --rounds or when others do not",
+                self.others_percent_max()
             ));
         }
         for (title, row) in self.rows() {

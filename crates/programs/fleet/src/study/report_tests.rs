@@ -98,11 +98,15 @@ fn comparisons_are_told_with_what_to_mind() {
     let rounds = vec![Round { base, row }];
     report.comparisons = vec![Comparison { title: "Writes".to_owned(), rounds }];
     let text = report.table();
-    for part in ["busy up to 80 %", "Writes, with: 3 I/Os failed", "warning: the machine was busy"] {
+    for part in
+        ["busy up to 80 %", "Writes, with: 3 I/Os failed", "warning: the machine was busy", "others used"]
+    {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
     report.clusters[0].media = None;
-    assert!(!report.table().contains("warning"), "the processor is what is measured");
+    assert!(!report.table().contains("the machine was busy more"), "the processor is what is measured");
+    report.comparisons[0].rounds[0].base.machine.busy_percent = Some(50.0);
+    assert!(!report.table().contains("warning"), "25 % were the study's own, and others disturb little");
     assert_eq!(StudyReport::from_json(&report.json()).unwrap(), report);
 }
 
