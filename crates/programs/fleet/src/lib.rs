@@ -52,8 +52,9 @@ pub use progress::{BarProgress, LineProgress, NoProgress, Progress, progress_on_
 pub use result::{CellResult, ClientResult, GeneratorCost, Interval, Latency, LittlesLaw, Spread, Traffic};
 pub use spec::{CellSpec, Pattern};
 pub use study::{
-    CacheReading, CacheStudyArguments, CapacityMedia, Goal, MachineUse, Shape, StudyArguments, StudyCluster,
-    StudyClusterSpec, StudyCommand, StudyLab, StudyOutput, StudyReport, StudyRow, StudyTable,
+    CacheCostStudyArguments, CacheReading, CacheStudyArguments, CapacityMedia, Comparison, Goal, MachineUse,
+    Round, Shape, SimulatedMedia, StudyArguments, StudyCluster, StudyClusterSpec, StudyCommand, StudyLab,
+    StudyOutput, StudyReport, StudyRow, StudyTable,
 };
 pub use sweep::{SweepResult, SweepRow, SweepSpec, sweep};
 pub use tally::Failure;

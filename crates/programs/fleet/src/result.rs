@@ -250,7 +250,7 @@ impl Latency {
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+    pub(crate) fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let count = values.clone().count();
         if count == 0 {
             return Self::default();

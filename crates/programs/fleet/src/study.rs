@@ -2,12 +2,12 @@
 //! that were fixed beforehand.
 //!
 //! A study makes its own clusters, puts load on them in the states that are to be compared, and says for each expected shape
-//! whether it was found. It measures ratios, not speeds: the media are simulated, and slow enough that they and not the
-//! processor are what is measured.
+//! whether it was found. It measures ratios, not speeds. What the media gain is measured with simulated ones, slow enough that
+//! they and not the processor are what is measured; what a feature costs the processor, with media as fast as memory.
 //!
 //! Reading order: `cluster` (what a study needs of whoever makes its clusters), `bench` (clients on one cluster, and how a
-//! row is measured), `settle` (when a measurement may begin), `shape` (judgement), `report` (what is said in the end), and
-//! then the studies themselves: `cache`.
+//! row is measured), `settle` (when a measurement may begin), `comparison` (two clusters in turns), `shape` (judgement),
+//! `report` (what is said in the end), and then the studies themselves: `cache`, `cache_cost`.
 //!
 //! Invariants:
 //! - A shape is judged by what was measured alone. What was not measured, or with failures, does not hold.
@@ -17,7 +17,9 @@
 
 mod bench;
 mod cache;
+mod cache_cost;
 mod cluster;
+mod comparison;
 mod machine;
 mod report;
 mod settle;
@@ -31,7 +33,11 @@ use clap::{Args, Subcommand, ValueEnum};
 use spandrel_shared::Error;
 
 pub use self::cache::CacheStudyArguments;
-pub use self::cluster::{CacheReading, CapacityMedia, StudyCluster, StudyClusterSpec, StudyLab};
+pub use self::cache_cost::CacheCostStudyArguments;
+pub use self::cluster::{
+    CacheReading, CapacityMedia, SimulatedMedia, StudyCluster, StudyClusterSpec, StudyLab,
+};
+pub use self::comparison::{Comparison, Round};
 pub use self::machine::MachineUse;
 pub use self::report::{StudyReport, StudyRow, StudyTable};
 pub use self::shape::{Goal, Shape};
@@ -50,6 +56,8 @@ pub struct StudyArguments {
 pub enum StudyCommand {
     /// The cache tier: what NVMe in front of SATA SSDs and of disks gains, mode by mode
     Cache(CacheStudyArguments),
+    /// What a cache drive costs: the processor's time that it takes where media are no limit
+    CacheCost(CacheCostStudyArguments),
 }
 
 /// How a study's report is written.
@@ -74,9 +82,11 @@ impl StudyArguments {
         progress: &mut dyn Progress,
         output: &mut impl Write,
     ) -> Result<StudyReport, Error> {
-        let StudyCommand::Cache(arguments) = &self.command;
-        let report = arguments.run(lab, progress)?;
-        let text = match arguments.output {
+        let (report, output_format) = match &self.command {
+            StudyCommand::Cache(arguments) => (arguments.run(lab, progress)?, arguments.output),
+            StudyCommand::CacheCost(arguments) => (arguments.run(lab, progress)?, arguments.output),
+        };
+        let text = match output_format {
             StudyOutput::Table => report.table(),
             StudyOutput::Json => report.json(),
         };

@@ -19,7 +19,8 @@ fn parse(line: &str) -> Result<StudyArguments, clap::Error> {
 fn the_help_lists_the_studies() {
     Program::command().debug_assert();
     let help = Program::command().render_long_help().to_string();
-    assert!(help.contains("cache  The cache tier:"), "{help}");
+    assert!(help.contains("cache       The cache tier:"), "{help}");
+    assert!(help.contains("cache-cost  What a cache drive costs:"), "{help}");
 }
 
 #[test]
@@ -29,10 +30,25 @@ fn factors_are_above_nothing() {
         assert!(error.contains("number above 0"), "{line}: {error}");
     }
     let StudyCommand::Cache(arguments) =
-        parse("cache --media-scale 0.5 --time-scale 2 --capacity-media hdd -o json").unwrap().command;
+        parse("cache --media-scale 0.5 --time-scale 2 --capacity-media hdd -o json").unwrap().command
+    else {
+        panic!("it is another study");
+    };
     assert_eq!((arguments.media_scale, arguments.time_scale), (Some(0.5), 2.0));
     assert_eq!(arguments.capacity_media, Some(CapacityMedia::Hdd));
     assert_eq!(arguments.output, StudyOutput::Json);
+}
+
+#[test]
+fn rounds_are_counted() {
+    let rounds = |line: &str| match parse(line).unwrap().command {
+        StudyCommand::CacheCost(arguments) => arguments.rounds,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((rounds("cache-cost"), rounds("cache-cost --rounds 3")), (7, 3));
+    for line in ["--rounds 0", "--rounds 1001", "--time-scale 0"] {
+        assert!(parse(&format!("cache-cost {line}")).is_err(), "{line}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `spandrel fleet study`: the clusters that studies run on.
 //!
-//! Each is a child process in a temporary directory, with its drives in memory and simulated media: what is studied are the
-//! media, and the disk of this machine has no part in it. What to run, and what it means, is the fleet's business.
+//! Each is a child process in a temporary directory, with its drives in memory, as slow as the media that it simulates if it
+//! does: the disk of this machine has no part in what is studied. What to run, and what it means, is the fleet's business.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ impl StudyLab for Lab {
             ..PoolSettingsChange::default()
         };
         let _: PoolSettings = client.post(api::POOL_SETTINGS, &quiet)?;
-        Ok(Cluster { client, temporary })
+        Ok(Cluster { client, temporary, has_cache_drives: spec.cache_drive_size_bytes.is_some() })
     }
 }
 
@@ -85,16 +85,21 @@ fn check_memory(kernel: &str) -> Result<(), Error> {
 
 /// The options of `spandrel up` for such a cluster.
 fn options(spec: &StudyClusterSpec) -> Vec<String> {
-    let options = [
+    let mut options = vec![
         ("--nodes", spec.nodes.to_string()),
         ("--drives", spec.drives.to_string()),
         ("--drive-size", spec.drive_size_bytes.to_string()),
-        ("--capacity-media", spec.capacity_media.name().to_owned()),
-        ("--cache-drives", "1".to_owned()),
-        ("--cache-drive-size", spec.cache_drive_size_bytes.to_string()),
-        ("--cache-media", "nvme".to_owned()),
-        ("--media-scale", spec.media_scale.to_string()),
     ];
+    if let Some(bytes) = spec.cache_drive_size_bytes {
+        options.extend([("--cache-drives", "1".to_owned()), ("--cache-drive-size", bytes.to_string())]);
+    }
+    if let Some(media) = spec.media {
+        options.push(("--capacity-media", media.capacity_media.name().to_owned()));
+        options.push(("--media-scale", media.scale.to_string()));
+    }
+    if spec.media.is_some() && spec.cache_drive_size_bytes.is_some() {
+        options.push(("--cache-media", "nvme".to_owned()));
+    }
     let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
     ["--memory".to_owned()].into_iter().chain(options).collect()
 }
@@ -103,11 +108,15 @@ fn options(spec: &StudyClusterSpec) -> Vec<String> {
 struct Cluster {
     client: Client,
     temporary: TemporaryCluster,
+    has_cache_drives: bool,
 }
 
 impl Cluster {
-    /// What each capacity drive has of a cache drive.
+    /// What each capacity drive has of a cache drive; nothing if the cluster was made without.
     fn caches(&self) -> Result<Vec<DriveCacheStatus>, Error> {
+        if !self.has_cache_drives {
+            return Ok(Vec::new());
+        }
         let drives: Vec<DriveStatus> = self.client.get(api::DRIVES)?;
         drives
             .into_iter()

@@ -1,5 +1,5 @@
 use clap::Parser as _;
-use spandrel_fleet::CapacityMedia;
+use spandrel_fleet::{CapacityMedia, SimulatedMedia};
 
 use super::*;
 use crate::arguments::{Arguments, Command};
@@ -7,14 +7,20 @@ use crate::local::settings::Settings;
 
 #[test]
 fn up_takes_what_a_study_asks_for() {
-    for capacity_media in [CapacityMedia::Ssd, CapacityMedia::Hdd] {
+    let like = |capacity_media| Some(SimulatedMedia { capacity_media, scale: 0.02 });
+    for (media, cache_drive_size_bytes) in [
+        (like(CapacityMedia::Ssd), Some(64 << 20)),
+        (like(CapacityMedia::Hdd), Some(64 << 20)),
+        (like(CapacityMedia::Hdd), None),
+        (None, Some(64 << 20)),
+        (None, None),
+    ] {
         let spec = StudyClusterSpec {
             nodes: 4,
             drives: 2,
             drive_size_bytes: 512 << 20,
-            capacity_media,
-            cache_drive_size_bytes: 64 << 20,
-            media_scale: 0.02,
+            cache_drive_size_bytes,
+            media,
         };
         let words = ["spandrel".to_owned(), "up".to_owned()].into_iter().chain(options(&spec));
         let Command::Up(up) = Arguments::try_parse_from(words).expect("it is understood").command else {

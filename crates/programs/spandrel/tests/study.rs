@@ -10,9 +10,14 @@ use tempfile::TempDir;
 
 /// A study of the cache whose cluster is made in `temporary`.
 fn study(temporary: &Path, options: &[&str]) -> Command {
+    let mut command = study_of("cache", temporary);
+    command.args(["--capacity-media", "ssd", "--media-scale", "1"]).args(options);
+    command
+}
+
+fn study_of(what: &str, temporary: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
-    command.args(["fleet", "study", "cache", "--capacity-media", "ssd", "--media-scale", "1"]);
-    command.args(options).env("TMPDIR", temporary).stdin(Stdio::null());
+    command.args(["fleet", "study", what]).env("TMPDIR", temporary).stdin(Stdio::null());
     command
 }
 
@@ -45,6 +50,33 @@ fn a_study_measures_all_rows_and_leaves_nothing() {
         assert_eq!((from_cache(table, 0), from_cache(table, 1)), (Some(0.0), Some(0.0)), "{errors}");
         assert!(from_cache(table, 2).is_some_and(|percent| percent > 90.0), "{errors}");
     }
+    assert!(is_empty(temporary.path()), "something is left over");
+}
+
+#[test]
+fn a_study_of_costs_measures_both_clusters_in_each_state() {
+    let temporary = temporary();
+    let mut command = study_of("cache-cost", temporary.path());
+    let ran =
+        command.args(["--rounds", "1", "--time-scale", "0.01", "-o", "json"]).output().expect("it starts");
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    let report = StudyReport::from_json(&String::from_utf8_lossy(&ran.stdout));
+    let report = report.unwrap_or_else(|error| panic!("{error}: {errors}"));
+    assert_eq!(ran.status.code(), Some(if report.all_hold() { 0 } else { 1 }), "{errors}");
+    assert_eq!((report.comparisons.len(), report.shapes.len()), (7, 8));
+    assert!(report.shapes.iter().all(|shape| shape.ratio.is_some()), "{:?}", report.shapes);
+    for round in report.comparisons.iter().flat_map(|comparison| &comparison.rounds) {
+        for row in [&round.base, &round.row] {
+            assert!(row.cell.total.count > 0 && !row.cell.has_failures(), "{row:?}");
+        }
+        assert_eq!(round.base.cache.room_bytes, 0, "it has no cache drives");
+    }
+    // What stands on the cache drives is no matter of speed.
+    let cached = |comparison: usize| &report.comparisons[comparison].rounds[0].row.cache;
+    for (comparison, expected) in [(0, 0.0..=0.0), (1, 0.0..=0.0), (2, 35.0..=65.0), (3, 35.0..=65.0)] {
+        assert!(cached(comparison).hit_percent().is_some_and(|hit| expected.contains(&hit)), "{errors}");
+    }
+    assert_eq!(cached(4).destaged_bytes, 0, "what is written again is not moved");
     assert!(is_empty(temporary.path()), "something is left over");
 }
 

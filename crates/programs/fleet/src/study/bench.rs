@@ -1,14 +1,15 @@
 //! Clients on one cluster of a study, and how a row is measured.
 
+use std::cell::{Cell, RefCell, RefMut};
 use std::time::Duration;
 
 use spandrel_shared::size::format_size;
 use spandrel_shared::{CacheMode, Error};
 
-use super::cluster::StudyCluster;
+use super::cluster::{CacheReading, StudyCluster};
 use super::machine::{MachineReading, MachineUse};
 use super::report::StudyRow;
-use super::settle::{is_steady, is_warm};
+use super::settle::{is_emptied_as_filled, is_steady, is_warm};
 use crate::arguments::VolumeRequest;
 use crate::cell::{fill, read_through, run_while};
 use crate::progress::Progress;
@@ -24,6 +25,9 @@ const WINDOW_MIN: Duration = Duration::from_millis(20);
 
 /// A rate that is not steady after so many windows is measured as it is.
 const WINDOWS_MAX: usize = 20;
+
+/// The same of windows in which caches are filled.
+const RIPE_WINDOWS_MAX: usize = 150;
 
 /// The same of passes over the working set.
 const PASSES_MAX: usize = 8;
@@ -49,14 +53,46 @@ impl StudyTimes {
     }
 }
 
-/// A cluster under study.
-pub(super) struct Bench<'study, C> {
-    cluster: &'study mut C,
-    progress: &'study mut dyn Progress,
+/// What all clusters of a study have in common: who hears how it gets on, how long measurements take, and their numbers.
+pub(super) struct Course<'progress> {
+    progress: RefCell<&'progress mut dyn Progress>,
     times: StudyTimes,
+    /// The number of the next row.
+    row: Cell<usize>,
+}
+
+impl<'progress> Course<'progress> {
+    /// Begins a study of so many rows.
+    pub(super) fn begin(
+        progress: &'progress mut dyn Progress,
+        times: StudyTimes,
+        rows: usize,
+        clients: u32,
+    ) -> Self {
+        progress.begin(rows, clients as usize, times.of_row() * u32::try_from(rows).unwrap_or(u32::MAX));
+        Self { progress: RefCell::new(progress), times, row: Cell::new(0) }
+    }
+
+    /// Something begins that is no row.
+    pub(super) fn step(&self, text: &str) {
+        self.progress().step(text);
+    }
+
+    /// The study has ended.
+    pub(super) fn end(self) {
+        self.progress().end();
+    }
+
+    fn progress(&self) -> RefMut<'_, &'progress mut dyn Progress> {
+        self.progress.borrow_mut()
+    }
+}
+
+/// A cluster under study.
+pub(super) struct Bench<'study, 'progress, C> {
+    cluster: &'study mut C,
+    course: &'study Course<'progress>,
     targets: Vec<Target>,
-    /// The number of the next row among all of the study.
-    row: usize,
     /// The seed of the last load. Each has its own: one that went where the load before it went would find all of that in
     /// the cache, however large the working set is.
     seed: u64,
@@ -65,29 +101,15 @@ pub(super) struct Bench<'study, C> {
     is_warm: bool,
 }
 
-impl<'study, C: StudyCluster> Bench<'study, C> {
-    /// A cluster without clients yet, whose first row is the study's number `row`.
-    pub(super) fn new(
-        cluster: &'study mut C,
-        progress: &'study mut dyn Progress,
-        times: StudyTimes,
-        row: usize,
-    ) -> Self {
-        Self {
-            cluster,
-            progress,
-            times,
-            targets: Vec::new(),
-            row,
-            seed: 0,
-            mode: CacheMode::Off,
-            is_warm: true,
-        }
+impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
+    /// A cluster without clients yet.
+    pub(super) fn new(cluster: &'study mut C, course: &'study Course<'progress>) -> Self {
+        Self { cluster, course, targets: Vec::new(), seed: 0, mode: CacheMode::Off, is_warm: true }
     }
 
-    /// The room of all cache drives.
-    pub(super) fn cache_room_bytes(&mut self) -> Result<u64, Error> {
-        Ok(self.cluster.read_caches()?.room_bytes)
+    /// What all cache drives hold.
+    pub(super) fn read_caches(&mut self) -> Result<CacheReading, Error> {
+        self.cluster.read_caches()
     }
 
     /// Gives each client a volume, and writes all of it past the cache.
@@ -95,10 +117,46 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
         self.set_mode(CacheMode::Off)?;
         self.targets =
             self.cluster.make_volumes(&VolumeRequest { count: clients, size_bytes: volume_bytes })?;
-        let progress = &mut *self.progress;
+        let mut progress = self.course.progress();
         fill(&self.targets, Some(volume_bytes), 0, |done, total| progress.filling(done, total))?;
-        self.progress.filled();
+        progress.filled();
+        drop(progress);
         self.drain()
+    }
+
+    /// Writes the first so many bytes of each client's volume, as the mode has it.
+    pub(super) fn write_through(&mut self, bytes: u64) -> Result<(), Error> {
+        let (seed, mut progress) = (self.next_seed(), self.course.progress());
+        progress.step(&format!("writing part of it anew ({})", self.mode));
+        fill(&self.targets, Some(bytes), seed, |done, _| {
+            progress.step_detail(&format!("{} written", format_size(done)));
+        })
+    }
+
+    /// Writes until the cache drives have moved as much as stands there alone: they are emptied as fast as they are filled
+    /// from then on.
+    pub(super) fn ripen(&mut self, load: &CellSpec) -> Result<(), Error> {
+        let load = CellSpec { seed: self.next_seed(), ..load.clone() };
+        let before = self.cluster.read_caches()?;
+        let (cluster, mut progress) = (&mut *self.cluster, self.course.progress());
+        progress.step(&format!(
+            "writing until the cache drives are emptied as fast as they are filled ({})",
+            self.mode
+        ));
+        let (mut windows, mut reading) = (0, Ok(before));
+        let result = run_while(&self.targets, &load, self.course.times.window(), |sample| {
+            windows += 1;
+            reading = cluster.read_caches().map(|now| now.since(&before));
+            let Ok(now) = &reading else { return false };
+            progress.step_detail(&format!(
+                "{:.0} IOPS, {} moved",
+                sample.iops,
+                format_size(now.destaged_bytes)
+            ));
+            !is_emptied_as_filled(now) && windows < RIPE_WINDOWS_MAX
+        })?;
+        reading?;
+        refuse_failures(&result)
     }
 
     /// Uses the cache drives like this from now on.
@@ -114,19 +172,20 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
         if self.cluster.read_caches()?.dirty_bytes == 0 {
             return Ok(());
         }
-        self.progress.step("moving what stands on cache drives alone to the drives behind them");
-        let progress = &mut *self.progress;
+        let mut progress = self.course.progress();
+        progress.step("moving what stands on cache drives alone to the drives behind them");
         self.cluster
             .await_clean(&mut |left| progress.step_detail(&format!("{} to be moved", format_size(left))))
     }
 
     /// Reads what the clients use again and again, until the cache drives have of it what they will.
     pub(super) fn warm(&mut self, working_set_bytes: u64) -> Result<(), Error> {
-        self.progress.step(&format!("warming the cache ({})", self.mode));
+        let mut progress = self.course.progress();
+        progress.step(&format!("warming the cache ({})", self.mode));
         let mut hit_percents = Vec::new();
         while !is_warm(&hit_percents) && hit_percents.len() < PASSES_MAX {
             let before = self.cluster.read_caches()?;
-            let (progress, pass) = (&mut *self.progress, hit_percents.len() + 1);
+            let pass = hit_percents.len() + 1;
             let last = hit_percents.last().map(|hit: &f64| format!("; the one before had {hit:.0} %"));
             let last = last.unwrap_or_default();
             read_through(&self.targets, working_set_bytes, |done, _| {
@@ -141,24 +200,35 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
 
     /// Puts a load on the cluster, and measures it when it is steady.
     pub(super) fn measure(&mut self, name: impl Into<String>, load: &CellSpec) -> Result<StudyRow, Error> {
-        let is_steady = self.settle(load)? && self.is_warm;
+        self.measure_clients(name, load, self.targets.len())
+    }
+
+    /// The same with the first so many of the clients.
+    pub(super) fn measure_clients(
+        &mut self,
+        name: impl Into<String>,
+        load: &CellSpec,
+        clients: usize,
+    ) -> Result<StudyRow, Error> {
+        let is_steady = self.settle(load, clients)? && self.is_warm;
         let cell = CellSpec {
             seed: self.next_seed(),
-            warmup: self.times.window(),
-            duration: MEASURED.mul_f64(self.times.scale),
+            warmup: self.course.times.window(),
+            duration: MEASURED.mul_f64(self.course.times.scale),
             ..load.clone()
         };
         let cache_before = self.cluster.read_caches()?;
         let machine_before = MachineReading::take();
-        self.progress.begin_cell(self.row, &cell);
-        let row = run_metered_cell(&cell, &self.targets, self.cluster, self.progress)?;
+        let (number, mut progress) = (self.course.row.get(), self.course.progress());
+        progress.begin_cell(number, &cell);
+        let row = run_metered_cell(&cell, &self.targets[..clients], self.cluster, &mut **progress)?;
         let machine = MachineUse::between(machine_before, MachineReading::take());
-        self.progress.end_cell(self.row, &row);
-        self.row += 1;
+        progress.end_cell(number, &row);
+        self.course.row.set(number + 1);
         Ok(StudyRow {
             name: name.into(),
             cache_mode: self.mode,
-            working_set_bytes: cell.working_set_bytes.unwrap_or(0) * self.targets.len() as u64,
+            working_set_bytes: cell.working_set_bytes.unwrap_or(0) * clients as u64,
             cell: row.cell,
             usage: row.usage,
             cache: self.cluster.read_caches()?.since(&cache_before),
@@ -173,32 +243,33 @@ impl<'study, C: StudyCluster> Bench<'study, C> {
     }
 
     /// Puts a load on the cluster until its rate is steady; whether it has become so.
-    fn settle(&mut self, load: &CellSpec) -> Result<bool, Error> {
-        self.progress.step(&format!("waiting until the rate is steady ({})", self.mode));
+    fn settle(&mut self, load: &CellSpec, clients: usize) -> Result<bool, Error> {
         let load = CellSpec { seed: self.next_seed(), ..load.clone() };
-        let progress = &mut *self.progress;
+        let mut progress = self.course.progress();
+        progress.step(&format!("waiting until the rate is steady ({})", self.mode));
         let mut windows = Vec::new();
-        let result = run_while(&self.targets, &load, self.times.window(), |sample| {
+        let result = run_while(&self.targets[..clients], &load, self.course.times.window(), |sample| {
             progress.step_detail(&format!("{:.0} IOPS", sample.iops));
             windows.push((sample.iops * sample.interval.as_secs_f64()).round() as u64);
             !is_steady(&windows) && windows.len() < WINDOWS_MAX
         })?;
-        match result.has_failures() {
-            false => Ok(is_steady(&windows)),
-            true => Err(load_failed(&result)),
-        }
+        refuse_failures(&result)?;
+        Ok(is_steady(&windows))
     }
 }
 
-fn load_failed(result: &CellResult) -> Error {
+fn refuse_failures(result: &CellResult) -> Result<(), Error> {
+    if !result.has_failures() {
+        return Ok(());
+    }
     let why = match result.failures.first() {
         Some(failure) => format!("client {}: {}", failure.client, failure.reason),
         None => format!("{} I/Os were not answered", result.unanswered),
     };
-    Error::new(
+    Err(Error::new(
         "FLEET_STUDY_FAILED",
         "the study cannot go on: I/Os of its clients failed",
         why,
         "run it again when the machine does nothing else; if it fails again, report this",
-    )
+    ))
 }

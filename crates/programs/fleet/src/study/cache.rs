@@ -23,8 +23,8 @@ use clap::Args;
 use spandrel_shared::size::format_size;
 use spandrel_shared::{CacheMode, Error};
 
-use super::bench::{Bench, StudyTimes};
-use super::cluster::{CapacityMedia, StudyCluster, StudyClusterSpec, StudyLab};
+use super::bench::{Bench, Course, StudyTimes};
+use super::cluster::{CapacityMedia, SimulatedMedia, StudyCluster, StudyClusterSpec, StudyLab};
 use super::report::{StudyReport, StudyRow, StudyTable};
 use super::shape::{Goal, Shape, ratio, rise_max};
 use super::{StudyOutput, parse_factor};
@@ -109,9 +109,11 @@ impl CapacityMedia {
             nodes: NODES,
             drives: DRIVES,
             drive_size_bytes: drive_mib * MIB,
-            capacity_media: self,
-            cache_drive_size_bytes: cache_mib * MIB,
-            media_scale: scale.unwrap_or(self.scale_default()),
+            cache_drive_size_bytes: Some(cache_mib * MIB),
+            media: Some(SimulatedMedia {
+                capacity_media: self,
+                scale: scale.unwrap_or(self.scale_default()),
+            }),
         }
     }
 
@@ -135,23 +137,22 @@ impl CacheStudyArguments {
             Some(media) => vec![media],
             None => CapacityMedia::ALL.to_vec(),
         };
-        let times = StudyTimes::new(self.time_scale);
-        let rows: usize = media.iter().map(|media| media.rows()).sum();
-        progress.begin(rows, CLIENTS as usize, times.of_row() * rows as u32);
+        let rows = media.iter().map(|media| media.rows()).sum();
+        let course = Course::begin(progress, StudyTimes::new(self.time_scale), rows, CLIENTS);
         let mut report = StudyReport {
             study: "cache".to_owned(),
             clusters: Vec::new(),
             clients: CLIENTS,
             tables: Vec::new(),
+            comparisons: Vec::new(),
             shapes: Vec::new(),
             took_seconds: 0.0,
         };
-        let mut first_row = 0;
         for media in media {
             let spec = media.cluster(self.media_scale);
-            progress.step(&format!("starting a cluster with NVMe in front of {}", media.plural()));
+            course.step(&format!("starting a cluster with NVMe in front of {}", media.plural()));
             let mut cluster = lab.start(&spec)?;
-            let bench = Bench::new(&mut cluster, progress, times, first_row);
+            let bench = Bench::new(&mut cluster, &course);
             let (tables, shapes) = match media {
                 CapacityMedia::Ssd => in_front_of_ssds(bench)?,
                 CapacityMedia::Hdd => in_front_of_disks(bench)?,
@@ -160,9 +161,8 @@ impl CacheStudyArguments {
             report.clusters.push(spec);
             report.tables.extend(tables);
             report.shapes.extend(shapes);
-            first_row += media.rows();
         }
-        progress.end();
+        course.end();
         report.took_seconds = begun.elapsed().as_secs_f64();
         Ok(report)
     }
@@ -184,8 +184,8 @@ fn mode_name(mode: CacheMode) -> String {
 type Findings = (Vec<StudyTable>, Vec<Shape>);
 
 /// Questions 1 to 3.
-fn in_front_of_ssds<C: StudyCluster>(mut bench: Bench<'_, C>) -> Result<Findings, Error> {
-    let working_set = of_each_client(bench.cache_room_bytes()? / COPIES / ROOM_SHARE);
+fn in_front_of_ssds<C: StudyCluster>(mut bench: Bench<'_, '_, C>) -> Result<Findings, Error> {
+    let working_set = of_each_client(bench.read_caches()?.room_bytes / COPIES / ROOM_SHARE);
     bench.fill(CLIENTS, working_set)?;
     let common = CellSpec { working_set_bytes: Some(working_set), ..CellSpec::default() };
     let read = CellSpec { outstanding: 1, ..common.clone() };
@@ -222,8 +222,8 @@ fn in_front_of_ssds<C: StudyCluster>(mut bench: Bench<'_, C>) -> Result<Findings
 }
 
 /// Question 4.
-fn in_front_of_disks<C: StudyCluster>(mut bench: Bench<'_, C>) -> Result<Findings, Error> {
-    let room = bench.cache_room_bytes()?;
+fn in_front_of_disks<C: StudyCluster>(mut bench: Bench<'_, '_, C>) -> Result<Findings, Error> {
+    let room = bench.read_caches()?.room_bytes;
     let working_set = |percent: u64| of_each_client(room * percent / 100);
     let largest = CURVE_PERCENTS.into_iter().max().expect("there are some");
     bench.fill(CLIENTS, working_set(largest))?;

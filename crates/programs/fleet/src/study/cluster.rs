@@ -35,7 +35,16 @@ impl CapacityMedia {
     }
 }
 
-/// A cluster on this machine, all in memory, whose media are simulated.
+/// Media that are slower than the memory that they are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SimulatedMedia {
+    /// What the drives that hold the copies are like. Cache drives are like NVMe.
+    pub capacity_media: CapacityMedia,
+    /// How fast all these are, compared with real ones.
+    pub scale: f64,
+}
+
+/// A cluster on this machine, all in memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StudyClusterSpec {
     /// Nodes.
@@ -44,12 +53,10 @@ pub struct StudyClusterSpec {
     pub drives: u32,
     /// The size of each.
     pub drive_size_bytes: u64,
-    /// What they are like.
-    pub capacity_media: CapacityMedia,
-    /// The size of the one cache drive that each node has in front of them. It is like NVMe.
-    pub cache_drive_size_bytes: u64,
-    /// How fast all these are, compared with real ones.
-    pub media_scale: f64,
+    /// The size of the one cache drive that each node has in front of them; absent if it has none.
+    pub cache_drive_size_bytes: Option<u64>,
+    /// What media they are like; absent if they are as fast as memory.
+    pub media: Option<SimulatedMedia>,
 }
 
 /// Makes the clusters of a study.
@@ -75,14 +82,14 @@ pub trait StudyCluster: ClusterMeter {
     /// The cluster refuses them.
     fn make_volumes(&mut self, request: &VolumeRequest) -> Result<Vec<Target>, Error>;
 
-    /// Has the cache drives used in this way, and waits until all of them are.
+    /// Has the cache drives used in this way, and waits until all of them are. Without cache drives that changes nothing.
     ///
     /// # Errors
     ///
     /// The cluster refuses it, or does not follow.
     fn set_cache_mode(&mut self, mode: CacheMode) -> Result<(), Error>;
 
-    /// What the cache drives hold and have done, all together.
+    /// What the cache drives hold and have done, all together: nothing if there are none.
     ///
     /// # Errors
     ///

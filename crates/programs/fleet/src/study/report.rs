@@ -8,6 +8,7 @@ use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
 use super::cluster::{CacheReading, StudyClusterSpec};
+use super::comparison::Comparison;
 use super::machine::MachineUse;
 use super::shape::{self, Shape};
 use crate::meter::Usage;
@@ -17,6 +18,9 @@ use crate::text::{aligned, counted};
 
 /// From here on the processor may have set the shape, and not the media.
 const BUSY_PERCENT_MAX: f64 = 50.0;
+
+/// From here on others disturb what is measured in turns.
+const OTHERS_PERCENT_MAX: f64 = 25.0;
 
 /// A study, its measurements and its judgement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +33,9 @@ pub struct StudyReport {
     pub clients: u32,
     /// One for each question.
     pub tables: Vec<StudyTable>,
+    /// The same, where two clusters are measured in turns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<Comparison>,
     /// What was expected, and whether it was found.
     pub shapes: Vec<Shape>,
     /// How long all of it took, in seconds.
@@ -78,6 +85,39 @@ impl StudyRow {
         (!self.cell.has_failures()).then_some(self.cell.total.mib_per_second)
     }
 
+    /// The mean latency in microseconds; none without I/Os, or if any failed.
+    pub fn mean_us(&self) -> Option<f64> {
+        self.cell.total.latency.filter(|_| !self.cell.has_failures()).map(|latency| latency.mean_us)
+    }
+
+    /// The processor time of the cluster for an I/O, in microseconds; none without I/Os, or if any failed.
+    pub fn cluster_cpu_us(&self) -> Option<f64> {
+        self.of_each_io(self.usage.cpu_seconds? - self.usage.generator_cpu_seconds)
+    }
+
+    /// That of the clients for an I/O.
+    pub fn clients_cpu_us(&self) -> Option<f64> {
+        self.of_each_io(self.usage.generator_cpu_seconds)
+    }
+
+    fn of_each_io(&self, seconds: f64) -> Option<f64> {
+        let count = self.cell.total.count;
+        (count > 0 && !self.cell.has_failures()).then(|| seconds * 1e6 / count as f64)
+    }
+
+    /// What was moved from cache drives for each byte that clients wrote: as much as there are copies, if all is moved. None
+    /// if there is no cache drive or nothing was written.
+    pub(super) fn moved_ratio(&self) -> Option<f64> {
+        let may_move = self.cache.room_bytes > 0 && self.cell.write.bytes > 0;
+        may_move.then(|| self.cache.destaged_bytes as f64 / self.cell.write.bytes as f64)
+    }
+
+    /// How much of the cache drives' room holds what stands there alone; none if there are none.
+    pub(super) fn dirty_percent(&self) -> Option<f64> {
+        let room = self.cache.room_bytes;
+        (room > 0).then(|| self.cache.dirty_bytes as f64 * 100.0 / room as f64)
+    }
+
     /// How much of the time of all the machine's cores the study itself used, cluster and clients together.
     fn own_percent(&self) -> Option<f64> {
         self.usage.busy_cores.map(|cores| cores * 100.0 / f64::from(self.machine.cores.max(1)))
@@ -111,8 +151,9 @@ impl StudyReport {
         for cluster in &self.clusters {
             text += &format!("{}\n", describe_cluster(cluster));
         }
-        for table in &self.tables {
-            text += &format!("\n{}", table.render());
+        let tables = self.tables.iter().map(StudyTable::render);
+        for table in tables.chain(self.comparisons.iter().map(Comparison::render)) {
+            text += &format!("\n{table}");
         }
         let took = format_duration(Duration::from_secs(self.took_seconds.round() as u64));
         text += &format!("\n{}\n{}; all of it took {took}\n", shape::render(&self.shapes), self.load_text());
@@ -134,20 +175,35 @@ impl StudyReport {
 
     /// The row in which the machine had most to do, and how much that was.
     fn busiest(&self) -> Option<(f64, &StudyRow)> {
-        let rows = self.tables.iter().flat_map(|table| &table.rows);
-        let busy = rows.filter_map(|row| Some((row.machine.busy_percent?, row)));
+        let busy = self.rows().filter_map(|(_, row)| Some((row.machine.busy_percent?, row)));
         busy.max_by(|one, other| one.0.total_cmp(&other.0))
     }
 
     /// The most that the study itself used in any row.
     fn own_percent_max(&self) -> Option<f64> {
-        let rows = self.tables.iter().flat_map(|table| &table.rows);
-        rows.filter_map(StudyRow::own_percent).reduce(f64::max)
+        self.rows().filter_map(|(_, row)| row.own_percent()).reduce(f64::max)
+    }
+
+    /// The most that others used in any row.
+    fn others_percent_max(&self) -> f64 {
+        let others = self.rows().filter_map(|(_, row)| Some(row.machine.busy_percent? - row.own_percent()?));
+        others.fold(0.0, f64::max)
+    }
+
+    /// All rows, each with the title of its table.
+    fn rows(&self) -> impl Iterator<Item = (&str, &StudyRow)> {
+        let single = self.tables.iter().flat_map(|table| table.rows.iter().map(|row| (&*table.title, row)));
+        let paired = self.comparisons.iter().flat_map(|comparison| {
+            let sides = comparison.rounds.iter().flat_map(|round| [&round.base, &round.row]);
+            sides.map(|row| (&*comparison.title, row))
+        });
+        single.chain(paired)
     }
 
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if self.busiest().is_some_and(|(percent, _)| percent > BUSY_PERCENT_MAX) {
+        let are_simulated = self.clusters.iter().any(|cluster| cluster.media.is_some());
+        if are_simulated && self.busiest().is_some_and(|(percent, _)| percent > BUSY_PERCENT_MAX) {
             let next = match self.own_percent_max() {
                 Some(own) if own > BUSY_PERCENT_MAX => "run it again with a smaller --media-scale",
                 _ => "others kept it busy: run it again when they do not",
@@ -157,13 +213,17 @@ impl StudyReport {
                  the media; {next}"
             ));
         }
-        for table in &self.tables {
-            for row in &table.rows {
-                let unsteady =
-                    (!row.is_steady).then(|| "it was not steady yet when it was measured".to_owned());
-                let doubts = doubts_of(&row.cell).into_iter().chain(unsteady);
-                notes.extend(doubts.map(|doubt| format!("{}, {}: {doubt}", table.title, row.name)));
-            }
+        if !self.comparisons.is_empty() && self.others_percent_max() > OTHERS_PERCENT_MAX {
+            notes.push(format!(
+                "warning: others used the machine up to {:.0} %, so chance has its part in the ratios: see how far their rounds are \
+                 apart, and run it again with more --rounds or when others do not",
+                self.others_percent_max()
+            ));
+        }
+        for (title, row) in self.rows() {
+            let unsteady = (!row.is_steady).then(|| "it was not steady yet when it was measured".to_owned());
+            let doubts = doubts_of(&row.cell).into_iter().chain(unsteady);
+            notes.extend(doubts.map(|doubt| format!("{title}, {}: {doubt}", row.name)));
         }
         notes
     }
@@ -195,14 +255,23 @@ impl StudyTable {
 
 /// A cluster in a line.
 fn describe_cluster(cluster: &StudyClusterSpec) -> String {
-    let media = cluster.capacity_media.plural();
+    let kind = match (cluster.media, cluster.cache_drive_size_bytes) {
+        (Some(media), Some(_)) => format!("NVMe in front of {}", media.capacity_media.plural()),
+        (Some(media), None) => media.capacity_media.plural().to_owned(),
+        (None, Some(_)) => "Memory in front of memory".to_owned(),
+        (None, None) => "Memory".to_owned(),
+    };
+    let like = |name: &str| cluster.media.map_or(String::new(), |_| format!(" like {name}"));
+    let capacity = like(cluster.media.map_or("", |media| media.capacity_media.plural()));
+    let cache = cluster
+        .cache_drive_size_bytes
+        .map_or(String::new(), |bytes| format!(" and one of {}{}", format_size(bytes), like("NVMe")));
     format!(
-        "NVMe in front of {media}: {}, each with {} of {} like {media} and one of {} like NVMe, at {} of their speed",
+        "{kind}: {}, each with {} of {}{capacity}{cache}{}",
         counted(cluster.nodes.into(), "node"),
         counted(cluster.drives.into(), "drive"),
         format_size(cluster.drive_size_bytes),
-        format_size(cluster.cache_drive_size_bytes),
-        cluster.media_scale,
+        cluster.media.map_or(String::new(), |media| format!(", at {} of their speed", media.scale)),
     )
 }
 

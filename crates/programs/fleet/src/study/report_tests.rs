@@ -1,4 +1,5 @@
-use super::super::cluster::CapacityMedia;
+use super::super::cluster::{CapacityMedia, SimulatedMedia};
+use super::super::comparison::Round;
 use super::super::shape::Goal;
 use super::super::testing::row;
 use super::*;
@@ -11,12 +12,12 @@ fn report() -> StudyReport {
             nodes: 4,
             drives: 2,
             drive_size_bytes: 512 << 20,
-            capacity_media: CapacityMedia::Ssd,
-            cache_drive_size_bytes: 256 << 20,
-            media_scale: 0.02,
+            cache_drive_size_bytes: Some(256 << 20),
+            media: Some(SimulatedMedia { capacity_media: CapacityMedia::Ssd, scale: 0.02 }),
         }],
         clients: 4,
         tables: vec![StudyTable { title: "Reads".to_owned(), rows_are: "mode".to_owned(), rows }],
+        comparisons: Vec::new(),
         shapes: vec![Shape::judge("reads", Some(1.5), Goal::AtLeast(1.3))],
         took_seconds: 61.2,
     }
@@ -78,6 +79,43 @@ fn all_must_hold_and_something_must_be_expected() {
     assert!(!report.all_hold());
     report.shapes.clear();
     assert!(!report.all_hold());
+}
+
+#[test]
+fn clusters_are_told_by_what_they_have() {
+    let mut report = report();
+    let mut told = |media, cache_drive_size_bytes| {
+        report.clusters[0].media = media;
+        report.clusters[0].cache_drive_size_bytes = cache_drive_size_bytes;
+        describe_cluster(&report.clusters[0])
+    };
+    let disks = Some(SimulatedMedia { capacity_media: CapacityMedia::Hdd, scale: 0.3 });
+    assert_eq!(told(None, None), "Memory: 4 nodes, each with 2 drives of 512 MiB");
+    let cached = "Memory in front of memory: 4 nodes, each with 2 drives of 512 MiB and one of 64 MiB";
+    assert_eq!(told(None, Some(64 << 20)), cached);
+    let alone = "disks: 4 nodes, each with 2 drives of 512 MiB like disks, at 0.3 of their speed";
+    assert_eq!(told(disks, None), alone);
+}
+
+#[test]
+fn comparisons_are_told_with_what_to_mind() {
+    let mut report = report();
+    let (mut base, mut row) = (row("without", CacheMode::Off, 1000), row("with", CacheMode::Off, 1000));
+    base.machine.busy_percent = Some(80.0);
+    row.cell.errors = 3;
+    let rounds = vec![Round { base, row }];
+    report.comparisons = vec![Comparison { title: "Writes".to_owned(), rounds }];
+    let text = report.table();
+    for part in
+        ["busy up to 80 %", "Writes, with: 3 I/Os failed", "warning: the machine was busy", "others used"]
+    {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    report.clusters[0].media = None;
+    assert!(!report.table().contains("the machine was busy more"), "the processor is what is measured");
+    report.comparisons[0].rounds[0].base.machine.busy_percent = Some(50.0);
+    assert!(!report.table().contains("warning"), "25 % were the study's own, and others disturb little");
+    assert_eq!(StudyReport::from_json(&report.json()).unwrap(), report);
 }
 
 #[test]

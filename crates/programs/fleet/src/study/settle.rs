@@ -1,5 +1,7 @@
 //! When what is measured is steady: rates that have stopped changing, and caches that hold what they will.
 
+use super::cluster::CacheReading;
+
 /// Rates that differ by less count as the same, in percent.
 const RATE_CHANGE_PERCENT_MAX: f64 = 5.0;
 
@@ -33,6 +35,12 @@ pub(super) fn is_warm(hit_percents: &[f64]) -> bool {
         [.., before, last] => (last - before).abs() < HIT_CHANGE_MAX,
         _ => false,
     }
+}
+
+/// Whether caches are emptied as fast as they are filled, from what they have done since they were clean: they have moved as
+/// much as stands there alone.
+pub(super) fn is_emptied_as_filled(since_clean: &CacheReading) -> bool {
+    since_clean.destaged_bytes > 0 && since_clean.destaged_bytes >= since_clean.dirty_bytes
 }
 
 #[cfg(test)]

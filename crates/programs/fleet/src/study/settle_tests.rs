@@ -28,3 +28,13 @@ fn caches_are_warm_when_a_pass_adds_nothing() {
     assert!(is_warm(&[0.0, 60.0, 60.4]), "the rest finds no room");
     assert!(!is_warm(&[60.0, 50.0]));
 }
+
+#[test]
+fn caches_are_emptied_as_filled_when_as_much_was_moved_as_stands_there() {
+    let is_ripe = |dirty_bytes, destaged_bytes| {
+        is_emptied_as_filled(&CacheReading { dirty_bytes, destaged_bytes, ..CacheReading::default() })
+    };
+    assert!(!is_ripe(0, 0), "nothing was written yet");
+    assert!(!is_ripe(100, 99));
+    assert!(is_ripe(100, 100));
+}

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::comparison::median;
+use crate::result::Spread;
 use crate::text::aligned;
 
 /// What a ratio is to be.
@@ -40,8 +42,11 @@ impl fmt::Display for Goal {
 pub struct Shape {
     /// What of what.
     pub name: String,
-    /// The ratio that was measured; absent if one of its sides was not, or with failures.
+    /// The ratio that was measured, of several rounds their median; absent if one of its sides was not, or with failures.
     pub ratio: Option<f64>,
+    /// How far the rounds are apart; absent if it was measured once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
     /// What it is to be.
     pub goal: Goal,
     /// Whether it is.
@@ -52,7 +57,23 @@ impl Shape {
     /// Judges a ratio.
     pub fn judge(name: impl Into<String>, ratio: Option<f64>, goal: Goal) -> Self {
         let holds = ratio.is_some_and(|ratio| goal.is_met_by(ratio));
-        Self { name: name.into(), ratio, goal, holds }
+        Self { name: name.into(), ratio, spread: None, goal, holds }
+    }
+
+    /// Judges the median of several rounds' ratios, of which none may lack.
+    pub fn judge_rounds(name: impl Into<String>, ratios: &[Option<f64>], goal: Goal) -> Self {
+        let ratios: Vec<f64> = ratios.iter().copied().collect::<Option<_>>().unwrap_or_default();
+        let spread = (!ratios.is_empty()).then(|| Spread::of(ratios.iter().copied()));
+        Self { spread, ..Self::judge(name, median(&ratios), goal) }
+    }
+
+    /// The ratio, and its spread if it has one.
+    pub(super) fn ratio_text(&self) -> String {
+        let ratio = self.ratio.map_or("not measured".to_owned(), |ratio| format!("{ratio:.2} x"));
+        match self.spread {
+            Some(spread) => format!("{ratio} ({:.2} to {:.2})", spread.min, spread.max),
+            None => ratio,
+        }
     }
 }
 
@@ -80,7 +101,7 @@ pub(super) fn render(shapes: &[Shape]) -> String {
     let line = |shape: &Shape| {
         vec![
             if shape.holds { "HOLDS" } else { "DOES NOT HOLD" }.to_owned(),
-            shape.ratio.map_or("not measured".to_owned(), |ratio| format!("{ratio:.2} x")),
+            shape.ratio_text(),
             format!("({})", shape.goal),
             shape.name.clone(),
         ]

@@ -44,3 +44,26 @@ DOES NOT HOLD  not measured  (at most 1.05)   the curve
 ";
     assert_eq!(text, expected);
 }
+
+#[test]
+fn rounds_are_judged_by_their_median() {
+    let judged = |ratios: &[f64]| {
+        let ratios: Vec<Option<f64>> = ratios.iter().copied().map(Some).collect();
+        Shape::judge_rounds("it", &ratios, Goal::AtMost(1.03))
+    };
+    let shape = judged(&[1.01, 1.5, 0.9, 1.02, 1.03]);
+    let spread = shape.spread.unwrap();
+    assert_eq!((shape.ratio, spread.min, spread.max, shape.holds), (Some(1.02), 0.9, 1.5, true));
+    assert_eq!(shape.ratio_text(), "1.02 x (0.90 to 1.50)");
+    assert!(!judged(&[1.01, 1.5, 1.04]).holds);
+    let mut lacking = vec![Some(1.0); 6];
+    lacking.push(None);
+    for ratios in [&[][..], &lacking] {
+        let shape = Shape::judge_rounds("it", ratios, Goal::AtMost(1.03));
+        assert_eq!(
+            (shape.ratio, shape.spread, shape.holds),
+            (None, None, false),
+            "a round that lacks is no good one"
+        );
+    }
+}

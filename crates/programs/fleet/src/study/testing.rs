@@ -68,17 +68,26 @@ pub(crate) struct FakeCluster {
     fails_at: Option<&'static str>,
     server: LinuxServer,
     mode: Arc<AtomicU8>,
-    dirty_bytes: u64,
+    has_cache_drives: bool,
+    /// The modes that cache writes since it was clean: each counts as a byte.
+    dirty_modes: u64,
+    /// How many requests came before what is written to the cache drives.
+    clean_at: usize,
     hit_bytes: u64,
 }
 
-const ROOM_BYTES: u64 = 36 << 20;
+pub(crate) const ROOM_BYTES: u64 = 36 << 20;
+
+/// What the cache drives keep of what is written.
+const DIRTY_BYTES_MAX: u64 = ROOM_BYTES / 4;
+const COPIES: u64 = 3;
 
 impl StudyLab for FakeLab {
     type Cluster = FakeCluster;
 
     fn start(&mut self, spec: &StudyClusterSpec) -> Result<FakeCluster, Error> {
-        self.calls.lock().unwrap().push(format!("start {}", spec.capacity_media.name()));
+        let media = spec.media.map_or("memory", |media| media.capacity_media.name());
+        self.calls.lock().unwrap().push(format!("start {media}"));
         let mode = Arc::new(AtomicU8::new(0));
         let seen = Arc::clone(&mode);
         let decide =
@@ -86,7 +95,17 @@ impl StudyLab for FakeLab {
         let server = LinuxServer::start(Behaviour { size_bytes: 64 << 20, ..Behaviour::deciding(decide) });
         self.servers.push(server.server.clone());
         let (calls, fails_at) = (Arc::clone(&self.calls), self.fails_at);
-        Ok(FakeCluster { calls, fails_at, server, mode, dirty_bytes: 0, hit_bytes: 0 })
+        let has_cache_drives = spec.cache_drive_size_bytes.is_some();
+        Ok(FakeCluster {
+            calls,
+            fails_at,
+            server,
+            mode,
+            has_cache_drives,
+            dirty_modes: 0,
+            clean_at: 0,
+            hit_bytes: 0,
+        })
     }
 }
 
@@ -117,21 +136,45 @@ impl StudyCluster for FakeCluster {
         self.note(mode.to_string())?;
         let number = u8::from(mode.caches_writes()) + u8::from(mode.caches_reads());
         self.mode.store(number, Ordering::SeqCst);
-        // Whatever is written from now on stands there alone.
-        self.dirty_bytes += u64::from(mode.caches_writes());
+        if !mode.caches_writes() {
+            return Ok(());
+        }
+        if self.dirty_modes == 0 {
+            self.clean_at = self.server.server.asked().len();
+        }
+        self.dirty_modes += 1;
         Ok(())
     }
 
     fn read_caches(&mut self) -> Result<CacheReading, Error> {
+        if !self.has_cache_drives {
+            return Ok(CacheReading::default());
+        }
         self.hit_bytes += 4096;
-        let (hit_bytes, dirty_bytes) = (self.hit_bytes, self.dirty_bytes);
-        Ok(CacheReading { room_bytes: ROOM_BYTES, dirty_bytes, hit_bytes, ..CacheReading::default() })
+        let written = match self.dirty_modes {
+            0 => 0,
+            _ => {
+                let asked = self.server.server.asked();
+                let writes = asked[self.clean_at..].iter().filter(|asked| asked.is_write());
+                COPIES * writes.map(|asked| u64::from(asked.length)).sum::<u64>()
+            }
+        };
+        let dirty_bytes = written.min(DIRTY_BYTES_MAX) + self.dirty_modes;
+        let destaged_bytes = written.saturating_sub(DIRTY_BYTES_MAX);
+        let hit_bytes = self.hit_bytes;
+        Ok(CacheReading {
+            room_bytes: ROOM_BYTES,
+            dirty_bytes,
+            destaged_bytes,
+            hit_bytes,
+            ..CacheReading::default()
+        })
     }
 
     fn await_clean(&mut self, tick: &mut dyn FnMut(u64)) -> Result<(), Error> {
         self.note("await clean".to_owned())?;
-        tick(self.dirty_bytes);
-        self.dirty_bytes = 0;
+        tick(self.dirty_modes);
+        self.dirty_modes = 0;
         Ok(())
     }
 
