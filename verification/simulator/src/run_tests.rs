@@ -13,7 +13,7 @@ const FIXED_SEEDS: u64 = 300;
 const COMMIT_SEEDS: u64 = 50;
 
 /// What so few seeds do not reach for certain.
-const SELDOM: [Rare; 1] = [Rare::CopiesAbandoned];
+const SELDOM: [Rare; 3] = [Rare::CopiesAbandoned, Rare::WritePastFullCache, Rare::CacheOfAnotherTime];
 
 fn trace_hash(seed: u64) -> u64 {
     run_caught(&Plan::of_seed(seed), RunOptions::default(), None).expect("the seed passes").trace_hash
