@@ -195,6 +195,9 @@ struct Counts {
     drives: DriveCounters,
 }
 
+/// So long after a volume was made its ownership rests.
+const OWNER_SETTLES: Duration = Duration::from_secs(10);
+
 impl Laboratory {
     /// A world of `count` servers with one drive of `drive_bytes` each.
     pub fn new(count: usize, drive_bytes: u64, times: Times, volatile_caches: bool) -> Self {
@@ -243,7 +246,11 @@ impl Laboratory {
             owned.iter().any(|owned| owned.volume == volume && owned.is_serving)
         };
         match self.nodes.run_until(|| (0..self.nodes.count()).any(is_serving)) {
-            RunEnd::ConditionMet => Ok(volume),
+            RunEnd::ConditionMet => {
+                // Whoever is to own it in the end has taken it by then.
+                self.nodes.world.run_for(OWNER_SETTLES);
+                Ok(volume)
+            }
             end => Err(format!("nobody serves {name}: {end:?}")),
         }
     }
