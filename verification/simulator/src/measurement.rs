@@ -195,9 +195,6 @@ struct Counts {
     drives: DriveCounters,
 }
 
-/// So long after a volume was made its ownership rests.
-const OWNER_SETTLES: Duration = Duration::from_secs(10);
-
 impl Laboratory {
     /// A world of `count` servers with one drive of `drive_bytes` each.
     pub fn new(count: usize, drive_bytes: u64, times: Times, volatile_caches: bool) -> Self {
@@ -227,7 +224,8 @@ impl Laboratory {
         };
         // What costs are measured of stays where it is.
         let settings = Shape::settings_at_rest();
-        let config = NodesConfig { world, drive, settings, ..NodesConfig::simple(1, count) };
+        let slab_bytes = SLAB_BYTES;
+        let config = NodesConfig { world, drive, settings, slab_bytes, ..NodesConfig::simple(1, count) };
         knob::turn(Knob::FollowAfter, Some(u64::from(u32::MAX)));
         Self { nodes: NodesWorld::with_config(1, &config), times, volatile_caches }
     }
@@ -246,11 +244,7 @@ impl Laboratory {
             owned.iter().any(|owned| owned.volume == volume && owned.is_serving)
         };
         match self.nodes.run_until(|| (0..self.nodes.count()).any(is_serving)) {
-            RunEnd::ConditionMet => {
-                // Whoever is to own it in the end has taken it by then.
-                self.nodes.world.run_for(OWNER_SETTLES);
-                Ok(volume)
-            }
+            RunEnd::ConditionMet => Ok(volume),
             end => Err(format!("nobody serves {name}: {end:?}")),
         }
     }
