@@ -108,8 +108,7 @@ async fn look_at_troubled<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
 
 fn has_failed_behind<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> bool {
     let drives = node.drives.borrow();
-    let mut behind =
-        drives.iter().filter(|drive| drive.binding.is_some_and(|binding| binding.cache == cache));
+    let mut behind = drives.iter().filter(|drive| drive.is_bound_to(cache));
     // One that could not be attached may lack it, too.
     behind.any(|drive| drive.store.as_ref().map_or(true, |store| store.failure().is_some()))
 }
@@ -179,8 +178,7 @@ async fn give_up_missed<P: Platform, S: StateStore>(node: &NodeInner<P, S>, now:
 /// Whether a drive of the node is not in use, and waits for a cache drive.
 fn has_waiting<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> bool {
     let drives = node.drives.borrow();
-    let mut behind =
-        drives.iter().filter(|drive| drive.binding.is_some_and(|binding| binding.cache == cache));
+    let mut behind = drives.iter().filter(|drive| drive.is_bound_to(cache));
     behind.any(|drive| {
         !drive.is_being_attached() && drive.store.as_ref().map_or(true, |store| store.failure().is_some())
     })

@@ -86,6 +86,11 @@ impl<P: Platform> NodeDrive<P> {
     pub(crate) fn id(&self) -> Option<DriveId> {
         self.superblock.as_ref().map(|superblock| superblock.drive)
     }
+
+    /// Whether its area is on this cache drive, as far as is known.
+    pub(crate) fn is_bound_to(&self, cache: DriveId) -> bool {
+        self.binding.is_some_and(|binding| binding.cache == cache)
+    }
 }
 
 /// What a drive says that it is.

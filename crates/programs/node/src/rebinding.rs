@@ -279,9 +279,8 @@ async fn empty_retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
         .flat_map(|cache| working_behind(node, cache).into_iter().map(move |drive| (cache, drive)));
     for (cache, drive) in behind {
         // Somebody may have thought better of it while another drive was being moved.
-        let is_retired = || cache_of(node, cache).is_some_and(|known| known.is_retired.get());
         let Some((location, _)) = place_of(node, drive) else { continue };
-        if !is_retired() || !node.bindings.is_due(&location, node.parts.platform.now()) {
+        if !is_retired(node, cache) || !node.bindings.is_due(&location, node.parts.platform.now()) {
             continue;
         }
         let target = emptiest(&bound_of_all(node)).filter(|target| *target != cache);
@@ -307,8 +306,7 @@ enum Asked {
 /// The drives that work and are bound to a cache drive.
 fn working_behind<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> Vec<DriveId> {
     let works = |drive: &&Rc<NodeDrive<P>>| {
-        let is_bound = drive.binding.is_some_and(|binding| binding.cache == cache);
-        is_bound && drive.store.as_ref().is_ok_and(|store| store.failure().is_none())
+        drive.is_bound_to(cache) && drive.store.as_ref().is_ok_and(|store| store.failure().is_none())
     };
     node.drives.borrow().iter().filter(works).filter_map(|drive| drive.id()).collect()
 }
@@ -373,7 +371,7 @@ async fn rebind<P: Platform, S: StateStore>(
     if binding.is_some() {
         let is_meant = || match asked {
             Asked::ByNobody => true,
-            Asked::ToEmpty(cache) => cache_of(node, cache).is_some_and(|known| known.is_retired.get()),
+            Asked::ToEmpty(cache) => is_retired(node, cache),
         };
         drain(node, drive, is_meant).await.map_err(|why| not_drained(&location, why))?;
     }
@@ -513,6 +511,10 @@ fn not_drained(location: &str, why: String) -> Error {
 
 fn cache_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> Option<Rc<NodeCache<P>>> {
     node.parts.caches.borrow().iter().find(|known| known.id() == Some(cache)).cloned()
+}
+
+fn is_retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> bool {
+    cache_of(node, cache).is_some_and(|known| known.is_retired.get())
 }
 
 /// See [`Node::release_cache`](crate::Node::release_cache).

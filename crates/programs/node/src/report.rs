@@ -375,9 +375,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     fn obstacle_of(&self, cache: &NodeCache<P>, id: DriveId) -> Option<Error> {
         let drives = self.drives.borrow();
-        let is_behind = |drive: &&Rc<NodeDrive<P>>| {
-            cache.is_retired.get() && drive.binding.is_some_and(|binding| binding.cache == id)
-        };
+        let is_behind = |drive: &&Rc<NodeDrive<P>>| cache.is_retired.get() && drive.is_bound_to(id);
         let mut behind = drives.iter().filter(is_behind);
         let own = self.bindings.obstacle(&id.to_string());
         own.or_else(|| behind.find_map(|drive| self.bindings.obstacle(&drive.location)))
