@@ -227,7 +227,7 @@ impl NodesWorld {
         &self.servers[index].caches
     }
 
-    /// The drives of a node, and behind them its cache drives: by the numbers of [`DrivePlace`](crate::faults::DrivePlace).
+    /// The drives of a node, and behind them its cache drives: by the numbers of [`DrivePlace`].
     pub fn all_drives(&self, index: usize) -> impl Iterator<Item = &SimulatedDrive> {
         self.servers[index].drives.iter().chain(&self.servers[index].caches)
     }
