@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use spandrel_shared::canary::{self, Bug};
@@ -13,6 +13,7 @@ use spandrel_shared::witness::Rare;
 
 use crate::faults::plan::Plan;
 use crate::run::{Failure, Outcome, RunOptions, run};
+use crate::shape::Shape;
 
 thread_local! {
     /// Where and why this thread last panicked.
@@ -81,6 +82,8 @@ impl Totals {
 pub struct Campaign {
     /// The first seed; the others follow it.
     pub seed_first: u64,
+    /// Only seeds whose world has cache drives.
+    pub cached: bool,
     /// How many at most.
     pub seeds: u64,
     /// When to stop beginning new ones.
@@ -164,7 +167,7 @@ impl Campaign {
     /// after every run what there is so far. A few more may fail than was asked for: runs on other threads are
     /// carried to their end.
     pub fn run(&self, mut progress: impl FnMut(&Results)) -> Results {
-        let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (next, stop) = (Mutex::new(self.seeds()), AtomicBool::new(false));
         let mut results = Results::default();
         std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel();
@@ -190,14 +193,24 @@ impl Campaign {
         results
     }
 
-    fn work(&self, next: &AtomicU64, stop: &AtomicBool, sender: &mpsc::Sender<SeedResult>) {
+    fn seeds(&self) -> impl Iterator<Item = u64> + use<> {
+        let (seed_first, cached) = (self.seed_first, self.cached);
+        let is_wanted = move |seed: &u64| !cached || Shape::of_seed(*seed).cache.is_some();
+        (0..=u64::MAX)
+            .map(move |number| seed_first.wrapping_add(number))
+            .filter(is_wanted)
+            .take(self.seeds as usize)
+    }
+
+    fn work(
+        &self,
+        next: &Mutex<impl Iterator<Item = u64>>,
+        stop: &AtomicBool,
+        sender: &mpsc::Sender<SeedResult>,
+    ) {
         while !stop.load(Ordering::Relaxed) && self.deadline.is_none_or(|deadline| Instant::now() < deadline)
         {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= self.seeds {
-                return;
-            }
-            let seed = self.seed_first.wrapping_add(number);
+            let Some(seed) = next.lock().expect("no thread panics while it has it").next() else { return };
             let result = run_caught(&Plan::of_seed(seed), RunOptions::default(), self.bug);
             if sender.send((seed, result)).is_err() {
                 return;

@@ -3,7 +3,7 @@ use crate::faults::Fault;
 use crate::faults::plan::PlannedFault;
 
 fn campaign(seeds: u64, threads: usize) -> Campaign {
-    Campaign { seed_first: 0, seeds, deadline: None, threads, failures_max: 1, bug: None }
+    Campaign { seed_first: 0, cached: false, seeds, deadline: None, threads, failures_max: 1, bug: None }
 }
 
 /// Runs a plan on a thread that is named as those of a campaign.
@@ -46,6 +46,18 @@ fn runs_add_up_however_many_threads_there_are() {
         sum.add(&run_caught(&Plan::of_seed(seed), RunOptions::default(), None).expect("they pass"));
     }
     assert_eq!(sum, one);
+}
+
+#[test]
+fn seeds_without_cache_drives_are_left_out_and_do_not_count() {
+    let all = Campaign { seed_first: u64::MAX - 1, ..campaign(9, 1) };
+    assert_eq!(all.seeds().collect::<Vec<_>>(), [u64::MAX - 1, u64::MAX, 0, 1, 2, 3, 4, 5, 6]);
+    let cached: Vec<u64> = Campaign { cached: true, ..campaign(20, 1) }.seeds().collect();
+    assert_eq!(cached.len(), 20);
+    let last = cached[19];
+    let expected = (0..=last).filter(|seed| Shape::of_seed(*seed).cache.is_some());
+    assert_eq!(cached, expected.collect::<Vec<_>>());
+    assert!(last > 20, "some worlds have no cache drives");
 }
 
 #[test]

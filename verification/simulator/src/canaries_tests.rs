@@ -30,8 +30,15 @@ fn turn() -> u64 {
 
 #[test]
 fn the_bugs_whose_turn_it_is_are_caught() {
-    let campaign =
-        Campaign { seed_first: 0, seeds: 500, threads: 2, deadline: None, failures_max: 1, bug: None };
+    let campaign = Campaign {
+        seed_first: 0,
+        cached: false,
+        seeds: 500,
+        threads: 2,
+        deadline: None,
+        failures_max: 1,
+        bug: None,
+    };
     for bug in by_turns(&QUICK, turn(), BUGS_PER_TURN) {
         let canary = catch(&campaign, bug);
         assert!(canary.caught.is_some(), "{canary}");

@@ -33,6 +33,9 @@ struct Arguments {
     /// The first of the seeds
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     seed_first: u64,
+    /// Only seeds whose cluster has cache drives, which are two of five
+    #[arg(long)]
+    cached: bool,
     /// Begin no further seed after so many minutes
     #[arg(long, value_name = "MINUTES")]
     minutes: Option<f64>,
@@ -104,6 +107,7 @@ fn carry_out(arguments: &Arguments) -> Result<(), String> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let campaign = Campaign {
         seed_first: arguments.seed_first,
+        cached: arguments.cached,
         seeds: arguments.seeds,
         deadline: arguments.minutes.map(|minutes| Instant::now() + Duration::from_secs_f64(minutes * 60.0)),
         threads: arguments.threads.unwrap_or(cores),

@@ -417,7 +417,7 @@ impl NodesWorld {
         let state = ClusterState::new(self.state.client(u64::MAX, platform.clone()));
         async move {
             sayings.set(sayings.get() + 1);
-            while may_go() && state.remove_cache_drive(cache, "a cache drive", 1).await.is_err() {
+            while may_go() && remove_cache_drive(&state, cache).await.is_err() {
                 platform.sleep(DECISION_RETRY).await;
             }
             sayings.set(sayings.get() - 1);
@@ -520,6 +520,15 @@ fn is_bound(drive: &SimulatedDrive, cache: DriveId) -> bool {
         let inspection = inspect_alone(drive.name(), image);
         inspection.is_ok_and(|found| found.cache.is_some_and(|bound| bound.cache == cache))
     })
+}
+
+/// Takes a cache drive out of the cluster, as it is now. It may have been taken out before.
+pub(crate) async fn remove_cache_drive(
+    state: &ClusterState<SimulatedStore>,
+    drive: DriveId,
+) -> Result<(), StateError> {
+    let Some(seen) = state.cache_drive(drive).await? else { return Ok(()) };
+    state.remove_cache_drive(drive, &seen, "a cache drive", 1).await
 }
 
 fn cluster_id() -> ClusterId {

@@ -140,8 +140,7 @@ fn cache_id(nodes: &NodesWorld, index: usize) -> DriveId {
 
 fn remove_cache(nodes: &NodesWorld, drive: DriveId) {
     let state = ClusterState::new(nodes.state.client(u64::MAX, nodes.clients.platform()));
-    let removed =
-        nodes.clients.block_on(async move { state.remove_cache_drive(drive, "the cache", 1).await });
+    let removed = nodes.clients.block_on(async move { remove_cache_drive(&state, drive).await });
     assert_eq!(removed, Ok(Ok(())));
 }
 

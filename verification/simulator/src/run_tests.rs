@@ -26,7 +26,8 @@ fn number_in(variable: &str) -> Option<u64> {
 /// Runs seeds on all cores. A failure is told as `cargo xtask simulate` tells it.
 fn all_pass(seed_first: u64, seeds: u64) -> Totals {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let campaign = Campaign { seed_first, seeds, deadline: None, threads, failures_max: 1, bug: None };
+    let campaign =
+        Campaign { seed_first, cached: false, seeds, deadline: None, threads, failures_max: 1, bug: None };
     let results = campaign.run(|_| {});
     match results.failed.into_iter().next() {
         None => results.totals,

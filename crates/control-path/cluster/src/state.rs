@@ -503,21 +503,10 @@ impl<S: StateStore> ClusterState<S> {
         self.commit(room.promise(transaction)).await.map(drop)
     }
 
-    /// Takes a cache drive out of the cluster. What it holds alone is given up: its node does without it from then on. It may
-    /// have been taken out before.
+    /// Takes a cache drive out of the cluster that is as it was seen: `Conflict` if it was attached, or decided of, since
+    /// then. What it holds alone is given up: its node does without it from then on. The outcome may be unknown as with every
+    /// transaction.
     pub async fn remove_cache_drive(
-        &self,
-        drive: DriveId,
-        name: &str,
-        now_unix_ms: u64,
-    ) -> Result<(), StateError> {
-        let Some(stored) = self.cache_drive(drive).await? else { return Ok(()) };
-        self.remove_cache_drive_seen(drive, &stored, name, now_unix_ms).await
-    }
-
-    /// The same of one that is as it was seen: `Conflict` if it was attached, or decided of, since then. The outcome may be
-    /// unknown as with every transaction.
-    pub async fn remove_cache_drive_seen(
         &self,
         drive: DriveId,
         seen: &Stored<DriveRecord>,

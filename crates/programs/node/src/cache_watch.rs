@@ -20,16 +20,13 @@ use spandrel_platform::{Instant, Platform, before};
 use spandrel_shared::{DriveId, Error};
 
 use crate::absence::{Absence, Known};
-use crate::caches;
+use crate::caches::{self, ANSWER_TIME_MAX};
 use crate::drives::state_error;
 use crate::node::NodeInner;
 use crate::parts::NodeParts;
 
 /// How often it is looked.
 const INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long a cache drive may take to answer that seems to have died.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// An area that was full counts as full until less of it is in use, per mille: it is emptied while clients fill it.
 const FULL_UNTIL_PER_MILLE: u64 = 700;
@@ -89,16 +86,11 @@ async fn look_at_troubled<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     let platform = &node.parts.platform;
     let caches = node.parts.caches.borrow().clone();
     for known in caches {
-        let (Some(id), Ok(of)) = (known.id(), &known.cache) else { continue };
+        let (Some(id), true) = (known.id(), known.cache.is_ok()) else { continue };
         if known.trouble.borrow().is_none() && !has_failed_behind(node, id) {
             continue;
         }
-        let deadline = platform.now() + ANSWER_TIME_MAX;
-        let trouble = match before(platform, deadline, of.check()).await {
-            Some(Ok(())) => None,
-            Some(Err(error)) => Some(error.to_string()),
-            None => Some("it does not answer".to_owned()),
-        };
+        let trouble = known.answers(platform).await.err();
         if let (Some(trouble), None) = (&trouble, &*known.trouble.borrow()) {
             tracing::error!(location = known.location, "the cache drive does not work any more: {trouble}");
         }
@@ -244,7 +236,7 @@ async fn give_up<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: Driv
     }
     let today_ms = parts.platform.unix_time().0;
     // Not once more without another look: what was true before may not be then.
-    answered(parts, parts.state.remove_cache_drive_seen(cache, &seen, &name, today_ms)).await?;
+    answered(parts, parts.state.remove_cache_drive(cache, &seen, &name, today_ms)).await?;
     tracing::warn!(
         "the cache drive {name} was away for too long, and is given up: the drives bound to it go on without it, and are \
          brought up to date from other nodes"
@@ -271,9 +263,10 @@ async fn answered<P: Platform, S: StateStore, T>(
 /// Whether a cache drive that was taken for dead is one that can be used.
 async fn answers<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: DriveId) -> bool {
     let known = node.parts.caches.borrow().iter().find(|known| known.id() == Some(cache)).cloned();
-    let Some(of) = known.as_ref().and_then(|known| known.cache.as_ref().ok()) else { return false };
-    let platform = &node.parts.platform;
-    matches!(before(platform, platform.now() + ANSWER_TIME_MAX, of.check()).await, Some(Ok(())))
+    match known {
+        Some(known) => known.answers(&node.parts.platform).await.is_ok(),
+        None => false,
+    }
 }
 
 /// Whether nobody but these drives has a whole copy of some part of a volume, on a drive that is there.

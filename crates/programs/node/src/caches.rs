@@ -11,6 +11,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::StateStore;
@@ -19,11 +20,14 @@ use spandrel_drive::{
     AttachError, Binding, CacheArea, CacheChoice, CacheDrive, CacheFormatOptions, CacheSuperblock, Layout,
     Superblock,
 };
-use spandrel_platform::{Drive, Platform};
+use spandrel_platform::{Drive, Platform, before};
 use spandrel_shared::{BLOCK_BYTES, CacheMode, DriveId, Error};
 
 use crate::drives::{refusal, retry};
 use crate::parts::NodeParts;
+
+/// How long a cache drive, and whoever decides what becomes of it, may take to answer.
+pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A cache drive that was given to the node.
 pub(crate) struct NodeCache<P: Platform> {
@@ -82,6 +86,15 @@ impl<P: Platform> NodeCache<P> {
             self.is_failing.get().then(|| why.to_owned())
         };
         self.cache.as_ref().err().cloned().or_else(|| self.trouble.borrow().clone()).or_else(is_failing)
+    }
+
+    /// Whether it works: asks the drive. The error says why it does not.
+    pub(crate) async fn answers(&self, platform: &P) -> Result<(), String> {
+        let cache = self.cache.as_ref().map_err(Clone::clone)?;
+        match before(platform, platform.now() + ANSWER_TIME_MAX, cache.check()).await {
+            Some(answer) => answer.map_err(|error| error.to_string()),
+            None => Err("it does not answer".to_owned()),
+        }
     }
 
     /// Its identity, if it can say.

@@ -24,7 +24,7 @@ use spandrel_platform::{Instant, Platform, before};
 use spandrel_shared::{DriveId, Error};
 
 use crate::cache_watch::is_needed;
-use crate::caches::{self, NodeCache, Wish};
+use crate::caches::{self, ANSWER_TIME_MAX, NodeCache, Wish};
 use crate::drives::{self, NodeDrive};
 use crate::node::NodeInner;
 
@@ -34,9 +34,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to wait after an attempt that failed, at first and at most.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(5 * 60);
-
-/// How long the cluster's state and a cache drive may take to answer, before a drive is detached that works.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// How long nothing may be moved while a drive is emptied, before that is given up for now.
 const DRAIN_PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -106,26 +103,22 @@ struct Bound {
 /// unbound from where it is first. `None` if all is well.
 fn next(caches: &[Bound], unbound: &[DriveId]) -> Option<(DriveId, Option<DriveId>)> {
     if let Some(drive) = unbound.first() {
-        if let Some(cache) = emptiest(caches) {
-            return Some((*drive, Some(cache)));
+        if let Some(emptiest) = emptiest(caches) {
+            return Some((*drive, Some(emptiest.cache)));
         }
         let all = caches.iter().flat_map(|cache| cache.drives.iter().map(|drive| (drive, cache.share)));
         let over = all.filter(|((_, chunks), share)| chunks > share);
         return over.max_by_key(|((_, chunks), share)| chunks - share).map(|((drive, _), _)| (*drive, None));
     }
     let fullest = caches.iter().max_by_key(|cache| cache.drives.len())?;
-    let emptiest = emptiest_with_room(caches)?;
+    let emptiest = emptiest(caches)?;
     let is_even = fullest.drives.len() <= emptiest.drives.len() + 1;
     if is_even { None } else { fullest.drives.last().map(|(drive, _)| (*drive, Some(emptiest.cache))) }
 }
 
-fn emptiest_with_room(caches: &[Bound]) -> Option<&Bound> {
-    caches.iter().filter(|cache| cache.free_chunks > 0).min_by_key(|cache| cache.drives.len())
-}
-
 /// The cache drive with room to which the fewest are bound.
-fn emptiest(caches: &[Bound]) -> Option<DriveId> {
-    emptiest_with_room(caches).map(|cache| cache.cache)
+fn emptiest(caches: &[Bound]) -> Option<&Bound> {
+    caches.iter().filter(|cache| cache.free_chunks > 0).min_by_key(|cache| cache.drives.len())
 }
 
 /// Keeps the bindings of a node as they should be. Never completes.
@@ -210,13 +203,7 @@ async fn release_one_removed<P: Platform, S: StateStore>(
     known: &NodeCache<P>,
 ) -> bool {
     let platform = &node.parts.platform;
-    let works = match &known.cache {
-        Ok(of) => {
-            let deadline = platform.now() + ANSWER_TIME_MAX;
-            matches!(before(platform, deadline, of.check()).await, Some(Ok(())))
-        }
-        Err(_) => false,
-    };
+    let works = known.answers(platform).await.is_ok();
     if works && let Some(location) = could_come(node, known) {
         let outcome =
             Err(not_rebound(&location, "it is to be attached with the one that it has first".to_owned()));
@@ -283,7 +270,8 @@ async fn empty_retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
         if !is_retired(node, cache) || !node.bindings.is_due(&location, node.parts.platform.now()) {
             continue;
         }
-        let target = emptiest(&bound_of_all(node)).filter(|target| *target != cache);
+        let target =
+            emptiest(&bound_of_all(node)).map(|emptiest| emptiest.cache).filter(|target| *target != cache);
         let outcome = rebind(node, drive, target, Asked::ToEmpty(cache)).await;
         let has_left = outcome.is_ok();
         node.bindings.note(&location, outcome, node.parts.platform.now());

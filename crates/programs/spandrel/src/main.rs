@@ -48,6 +48,11 @@ const _: () = assert!(!spandrel_shared::canary::CAN_PLANT, "build the program al
 use crate::failure::{EXIT_OK, EXIT_USAGE, Outcome};
 use crate::reach::Reach;
 
+/// The data path takes and gives back memory with every operation, some of it in large pieces. The C library gives what
+/// lies at the heap's end back to the kernel at once, and each piece taken again costs a page fault for each of its pages.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match Arguments::try_parse() {
         Ok(arguments) => {

@@ -107,7 +107,7 @@ impl Administration {
         if (seen.record.attach_number, seen.record.state) != (record.attach_number, record.state) {
             return Err(changed());
         }
-        match self.state().remove_cache_drive_seen(drive, &seen, name, unix_ms()).await {
+        match self.state().remove_cache_drive(drive, &seen, name, unix_ms()).await {
             Err(StateError::Conflict) => Err(changed()),
             outcome => outcome.map_err(state_error),
         }
