@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use spandrel_cluster::simulated::{Faults, SimulatedState, SimulatedStore};
 use spandrel_cluster::store::Selection;
-use spandrel_cluster::{ClusterRecord, ClusterState, DriveState, SettingsRecord, StateError, StateKey};
+use spandrel_cluster::{
+    ClusterRecord, ClusterState, DriveState, MediaClass, SettingsRecord, StateError, StateKey,
+};
 use spandrel_node::{DrivePlace as GivenDrive, Node, NodeConfig, VolumeCreated, VolumeCreation};
 use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
@@ -51,6 +53,8 @@ pub struct NodesConfig {
     pub drives: Vec<u8>,
     /// What all drives are like.
     pub drive: SimulatedDriveConfig,
+    /// Whether these are spinning disks.
+    pub spins: bool,
     /// How many cache drives each server has in front of these.
     pub caches: u8,
     /// What all cache drives are like.
@@ -72,6 +76,7 @@ impl NodesConfig {
             world: WorldConfig::swarm(seed),
             drives: vec![1; count],
             drive: SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() },
+            spins: false,
             caches: 0,
             cache: SimulatedDriveConfig { size_bytes: 8 << 20, ..SimulatedDriveConfig::default() },
             leaves_unfit_drives_out: false,
@@ -105,6 +110,8 @@ struct Server {
     name: String,
     host: Host,
     drives: Vec<SimulatedDrive>,
+    /// Whether the drives, not the cache drives, are spinning disks.
+    spins: bool,
     caches: Vec<SimulatedDrive>,
     process: RefCell<Option<Process>>,
     node: Rc<RefCell<Option<SimulatedNode>>>,
@@ -498,6 +505,7 @@ impl Server {
         };
         Self {
             drives: (1..=drives).map(|number| add("drive", number, config.drive)).collect(),
+            spins: config.spins,
             caches: (1..=config.caches).map(|number| add("cache", number, config.cache)).collect(),
             name,
             host,
@@ -509,7 +517,11 @@ impl Server {
 
     fn places(&self) -> Vec<GivenDrive> {
         let caches = self.caches.iter().map(|drive| GivenDrive::cache(drive.name().to_owned()));
-        let drives = self.drives.iter().map(|drive| GivenDrive::capacity(drive.name().to_owned()));
+        let media = self.spins.then_some(MediaClass::Hdd);
+        let drives = self
+            .drives
+            .iter()
+            .map(|drive| GivenDrive { media, ..GivenDrive::capacity(drive.name().to_owned()) });
         caches.chain(drives).collect()
     }
 }

@@ -196,6 +196,7 @@ impl<'a> Run<'a> {
             drives: shape.drives.clone(),
             drive: shape.drive_config(),
             caches: shape.cache.map_or(0, |cache| cache.drives),
+            spins: shape.cache.is_some_and(|cache| cache.spins),
             cache: shape.cache_config(),
             leaves_unfit_drives_out: shape.cache.is_some(),
             settings: shape.settings(),

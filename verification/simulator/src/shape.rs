@@ -116,6 +116,9 @@ pub struct CacheShape {
     pub volatile_cache: Option<bool>,
     /// What they do when the run begins.
     pub mode: CacheMode,
+    /// Whether the drives behind them are spinning disks.
+    #[serde(default)]
+    pub spins: bool,
 }
 
 /// The network and the clocks of a world.
@@ -460,6 +463,7 @@ impl CacheShape {
             sector_bytes: Some(if media.chance(300) { 4096 } else { 512 }),
             volatile_cache: Some(media.chance(500)),
             mode: CacheMode::ALL[random.index(CacheMode::ALL.len())],
+            spins: media.chance(400),
         })
     }
 }

@@ -59,6 +59,8 @@ pub(crate) struct CachePolicy {
     mode: Cell<CacheMode>,
     /// Whether all that is in the area is to leave it.
     drains: Cell<bool>,
+    /// Whether the capacity drive is a spinning disk.
+    spins: Cell<bool>,
     /// By how much the writes that went past the area lag behind those that should have, per mille of one.
     spill_debt: Cell<u64>,
 }
@@ -74,6 +76,14 @@ impl CachePolicy {
 
     pub(crate) fn set_draining(&self, drains: bool) {
         self.drains.set(drains);
+    }
+
+    pub(crate) fn set_spinning(&self, spins: bool) {
+        self.spins.set(spins);
+    }
+
+    pub(crate) fn spins(&self) -> bool {
+        self.spins.get()
     }
 
     /// Whether a client's write of so many blocks goes to the area.

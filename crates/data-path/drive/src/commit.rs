@@ -35,7 +35,7 @@ use crate::allocator::Run;
 use crate::error::StoreError;
 use crate::format::journal::{
     GROUP_BYTES_MAX, GROUP_HEADER_BYTES, GroupHeader, GroupWriter, LISTED_RECORD_BYTES, MappingRecord,
-    Record, record_bytes,
+    RECORD_BLOCKS_MAX, Record, record_bytes,
 };
 use crate::format::map::Mapping;
 use crate::format::root::JournalPosition;
@@ -102,6 +102,13 @@ pub(crate) struct MovedRun {
 impl MovedRun {
     pub(crate) fn to(&self) -> Run {
         Run { first: self.block, count: self.former.len() as u32 }
+    }
+
+    /// Whether a block of a slab, and the place that was taken for it, lie behind these, and one record can name them all.
+    pub(crate) fn is_continued_by(&self, slab_slot: u32, block: u32, to: u32) -> bool {
+        let count = self.former.len() as u32;
+        count < RECORD_BLOCKS_MAX
+            && (slab_slot, block, to) == (self.slab_slot, self.first + count, self.block + count)
     }
 
     /// What is said of those blocks that are still where they were read, and the places that were taken for the others.

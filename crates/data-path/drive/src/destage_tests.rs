@@ -1,8 +1,9 @@
 use std::rc::Rc;
 
-use spandrel_platform_simulated::{Random, SimulatedDriveConfig};
-use spandrel_shared::{CacheMode, SlabIndex, Version};
+use spandrel_platform_simulated::{Random, Repeat, SimulatedDriveConfig};
+use spandrel_shared::{BLOCK_BYTES, CacheMode, SlabIndex, Version};
 
+use crate::layout::Layout;
 use crate::test_support::cached::{CachedMachine, Images, attach_bound};
 use crate::test_support::explorer::{Budget, explore_drives};
 use crate::test_support::machine::{Machine, add_slab, write_block, write_blocks};
@@ -86,9 +87,10 @@ fn crash_recovery(seed: u64, config: SimulatedDriveConfig, images: Images, oracl
     recoveries
 }
 
-fn script() -> Vec<Step> {
+fn script(spins: bool) -> Vec<Step> {
     let (a, b) = (key(1, 0), key(2, 0));
     vec![
+        Step::Spinning(spins),
         Step::Add(a),
         Step::Add(b),
         Step::Join,
@@ -131,7 +133,7 @@ fn script() -> Vec<Step> {
 fn every_crash_of_a_cached_drive_is_survived() {
     let mut recoveries = 0;
     for (seed, config) in (1..).zip(all_kinds_of_drives()) {
-        crash_everywhere(seed, config, Budget::SMALL.times(factor()), script(), |images, oracle| {
+        crash_everywhere(seed, config, Budget::SMALL.times(factor()), script(seed == 2), |images, oracle| {
             recover(seed, config, images, oracle);
             recoveries += 1;
         });
@@ -144,7 +146,7 @@ fn every_crash_of_the_recovery_of_a_cached_drive_is_survived() {
     let random = Random::new(7);
     let mut recoveries = 0;
     for (seed, config) in (1..).zip(all_kinds_of_drives()) {
-        crash_everywhere(seed, config, Budget::SMALL, script(), |images, oracle| {
+        crash_everywhere(seed, config, Budget::SMALL, script(seed == 1), |images, oracle| {
             if random.chance(20 * factor() as u32) {
                 recoveries += crash_recovery(random.next_u64(), config, images, oracle);
             }
@@ -165,6 +167,7 @@ fn what_is_written_over_and_over_is_what_is_read() {
             steps.push(match random.below(60) {
                 0 => Step::Checkpoint,
                 1 => Step::Drain(random.chance(500)),
+                59 => Step::Spinning(random.chance(500)),
                 4 => Step::Mode(if random.chance(800) { CacheMode::ReadWrite } else { CacheMode::WriteOnly }),
                 5..20 => Step::Read(slab, random.below(64) as u32 * 8, 1 + random.below(24) as u32),
                 2 => Step::Join,
@@ -258,8 +261,9 @@ fn a_cache_that_takes_no_writes_any_more_is_emptied() {
 
 /// Where a block was before it was written anew is free then, and mostly taken again.
 #[test]
-fn blocks_go_back_to_where_their_neighbours_are() {
+fn blocks_of_a_disk_go_back_to_where_their_neighbours_are() {
     let (cached, store) = CachedMachine::attached(1, drive_config(24));
+    store.set_spinning(true);
     let writing = store.clone();
     cached.run(|platform| async move {
         add_slab(&writing, key(1, 0), copy(1)).await.unwrap();
@@ -274,6 +278,54 @@ fn blocks_go_back_to_where_their_neighbours_are() {
     let (_, slab) = state.slabs.iter().next().unwrap();
     let first = slab.mapping(0).block;
     assert!((0..100).all(|block| slab.mapping(block).block == first + block), "one behind the other");
+}
+
+/// What is moved to a drive that does not spin is read and written in long pieces, in the order in which it was written.
+#[test]
+fn blocks_of_other_drives_go_one_behind_the_other() {
+    let (cached, store) = CachedMachine::attached(1, drive_config(24));
+    let writing = store.clone();
+    let blocks = [50, 7, 30, 90, 8, 70];
+    cached.run(|platform| async move {
+        add_slab(&writing, key(1, 0), copy(1)).await.unwrap();
+        let contents: Vec<u64> = (100..200).collect();
+        write_blocks(&platform, &writing, key(1, 0), 0, version(1, 1), &contents).await.unwrap();
+        for (counter, block) in (2..).zip(blocks) {
+            write_block(&platform, &writing, key(1, 0), block, version(1, counter), counter).await.unwrap();
+        }
+    });
+    let (reads, writes) = (cached.cache.counters().reads, cached.machine.drive.counters().writes);
+    let draining = store.clone();
+    cached.run(|_| async move { draining.drain_cache().await.unwrap() });
+    assert_eq!(cached.cache.counters().reads - reads, 1, "they lie one behind the other in the area");
+    let places: Vec<u32> = {
+        let state = store.inner.state.borrow();
+        let (_, slab) = state.slabs.iter().next().unwrap();
+        let mut sorted = blocks;
+        sorted.sort_unstable();
+        sorted.iter().map(|block| slab.mapping(*block).block).collect()
+    };
+    assert!(places.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{places:?}");
+    assert_eq!(cached.machine.drive.counters().writes - writes, 1);
+}
+
+/// A block that cannot be read keeps no other one where it is.
+#[test]
+fn a_bad_sector_of_the_area_keeps_one_block_there() {
+    let (cached, store) = with_four_blocks();
+    let place = {
+        let state = store.inner.state.borrow();
+        let (_, slab) = state.slabs.iter().next().unwrap();
+        slab.mapping(2)
+    };
+    let area = store.inner.media.area().unwrap();
+    let offset =
+        area.places(Layout::offset_of(place.block - store.inner.layout.size_blocks), BLOCK_BYTES)[0].0;
+    cached.cache.fail_reads(offset + 600..offset + 601, Repeat::UntilWritten);
+    let draining = store.clone();
+    let left = cached.run(|_| async move { draining.drain_cache().await.unwrap() });
+    assert_eq!((left, store.cache_use().blocks_dirty), (1, 1));
+    assert_eq!(store.statistics().blocks_destaged, 3);
 }
 
 #[test]

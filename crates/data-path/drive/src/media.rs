@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use futures_util::future::{join, join_all};
+use spandrel_platform::sync::Lock;
 use spandrel_platform::{Buffer, BufferMut, BufferPool, Drive, DriveError};
 
 use crate::cache_drive::CacheArea;
@@ -51,6 +52,8 @@ struct Written {
 struct Progress {
     completed: Cell<u64>,
     durable: Cell<u64>,
+    /// Whoever flushes has it: all that come meanwhile need one further flush together.
+    flushing: Lock,
 }
 
 /// Which drive a stretch of bytes stands on.
@@ -157,12 +160,17 @@ impl Progress {
 }
 
 async fn flush<D: Drive>(drive: &D, progress: &Progress) -> Result<u64, DriveError> {
-    let completed = progress.completed.get();
     if !progress.needs_flush(drive) {
         return Ok(0);
     }
+    let wanted = progress.completed.get();
+    let _flushing = progress.flushing.take().await;
+    if progress.durable.get() >= wanted {
+        return Ok(0);
+    }
+    let completed = progress.completed.get();
     drive.flush().await?;
-    progress.durable.set(progress.durable.get().max(completed));
+    progress.durable.set(completed);
     Ok(1)
 }
 

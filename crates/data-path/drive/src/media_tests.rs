@@ -82,10 +82,31 @@ fn only_what_was_written_is_flushed_and_what_is_being_flushed_is_not_taken_for_d
         block(media.clone(), 1 << 20).await;
         let (one, other) = futures_util::future::join(media.flush(Flushed::All), async {
             platform.sleep(Duration::from_micros(1)).await;
-            media.flush(Flushed::All).await
+            (media.flush(Flushed::All).await, media.needs_flush(Flushed::All))
         })
         .await;
-        assert_eq!((one, other), (Ok(1), Ok(1)), "the first one had not completed");
+        assert_eq!((one, other), (Ok(1), (Ok(0), false)), "it waited for the first one");
         assert_eq!(media.flush(Flushed::All).await, Ok(0));
     });
+}
+
+/// Those who come while a flush is under way are not served by it, but by the next one, together.
+#[test]
+fn whoever_waits_for_a_flush_shares_the_next_one() {
+    let cached = CachedMachine::formatted(1, drive_config(24));
+    let drive = cached.machine.drive.clone();
+    let flushes = drive.counters().flushes;
+    let made = cached.run(|platform| async move {
+        let media = media(&platform, open(&platform).await, open_cache(&platform).await).await;
+        let write_and_flush = |number: u64| {
+            let (media, content) = (media.clone(), platform.buffers().take(BLOCK_BYTES).freeze());
+            async move {
+                media.write(number * BLOCK_BYTES as u64, vec![content]).await.unwrap();
+                media.flush(Flushed::Capacity).await.unwrap()
+            }
+        };
+        join_all((0..64).map(write_and_flush)).await.into_iter().sum::<u64>()
+    });
+    assert_eq!(made, drive.counters().flushes - flushes);
+    assert!((2..32).contains(&made), "{made} flushes for 64 writes");
 }

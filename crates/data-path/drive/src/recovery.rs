@@ -271,7 +271,7 @@ impl<P: Platform> DriveStore<P> {
             progress: Signal::new(),
             checkpoint: RefCell::default(),
             cache: CachePolicy::default(),
-            sweeps_in_vain: Cell::new(0),
+            looks_in_vain: Cell::new(0),
             failure: RefCell::new(None),
             tasks: Cell::new(0),
             statistics: RefCell::new(statistics),

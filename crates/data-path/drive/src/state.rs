@@ -163,7 +163,18 @@ impl AreaBlocks {
 
     /// Whether a mapping leads to the area.
     pub fn holds(&self, mapping: Mapping) -> bool {
-        mapping.physical().is_some_and(|block| (self.first..self.end).contains(&block))
+        self.place(mapping).is_some()
+    }
+
+    /// To which block within the area a mapping leads, if it does.
+    pub fn place(&self, mapping: Mapping) -> Option<u32> {
+        let block = mapping.physical().filter(|block| (self.first..self.end).contains(block));
+        block.map(|block| block - self.first)
+    }
+
+    /// How many they are.
+    pub fn count(&self) -> u32 {
+        self.end - self.first
     }
 }
 
@@ -204,6 +215,9 @@ pub struct State {
     pub area: AreaBlocks,
     /// Blocks that are mapped to it.
     blocks_in_area: u32,
+    /// For each block of the area the slot of a slab and the block of it that was mapped there last. Whether it still is, the
+    /// map knows.
+    area_users: Vec<(u32, u32)>,
 }
 
 impl State {
@@ -221,6 +235,7 @@ impl State {
             listed_writes_max: 0,
             area: AreaBlocks::NONE,
             blocks_in_area: 0,
+            area_users: Vec::new(),
         }
     }
 
@@ -231,13 +246,27 @@ impl State {
         }
         let area = AreaBlocks { first: layout.area_first_block(), end: layout.area_end_block() };
         (self.area, self.blocks_in_area) = (area, 0);
-        for (_, slab) in self.slabs.iter_mut() {
-            for page in &mut slab.pages {
-                let mappings = page.leaf.iter().flat_map(|leaf| leaf.iter());
-                page.in_area = mappings.filter(|mapping| area.holds(**mapping)).count() as u16;
+        self.area_users = vec![(0, 0); area.count() as usize];
+        for (slab_slot, slab) in self.slabs.iter_mut() {
+            for (first, page) in (0..).step_by(PAGE_BLOCKS as usize).zip(&mut slab.pages) {
+                page.in_area = 0;
+                for (block, mapping) in (first..).zip(page.leaf.iter().flat_map(|leaf| leaf.iter())) {
+                    if let Some(place) = area.place(*mapping) {
+                        page.in_area += 1;
+                        self.area_users[place as usize] = (slab_slot, block);
+                    }
+                }
                 self.blocks_in_area += u32::from(page.in_area);
             }
         }
+    }
+
+    /// Which block of which slab, by its slot, is mapped to a block of the area, by its number within it; and how.
+    pub fn user_of_area(&self, place: u32) -> Option<(u32, u32, Mapping)> {
+        let (slab_slot, block) = self.area_users[place as usize];
+        let slab = self.slabs.get(slab_slot).filter(|slab| slab.contains(block, 1))?;
+        let mapping = slab.mapping(block);
+        (self.area.place(mapping) == Some(place)).then_some((slab_slot, block, mapping))
     }
 
     /// Blocks that are mapped to the area of a cache drive.
@@ -413,7 +442,10 @@ impl State {
         let area = self.area;
         for (block, mapping) in record.mappings() {
             let former = slab.set_mapping(block, mapping, area);
-            self.blocks_in_area += u32::from(area.holds(mapping));
+            if let Some(place) = area.place(mapping) {
+                self.blocks_in_area += 1;
+                self.area_users[place as usize] = (record.slab_slot, block);
+            }
             self.blocks_in_area -= u32::from(area.holds(former));
             release(&mut self.allocator, former, mapping);
         }

@@ -50,8 +50,8 @@ const DOUBTED_AT_ONCE: usize = 1024;
 /// How long a store with the planted bug [`Bug::AnswerBeforeDurable`] waits: less than a drive takes.
 const CANARY_PATIENCE: Duration = Duration::from_micros(10);
 
-/// After so many looks at all that is in the area, of which nothing could be moved, a drain gives up.
-const SWEEPS_IN_VAIN_MAX: u64 = 10;
+/// After so many looks in a row at what is in the area, of which nothing could be moved, a drain gives up.
+const LOOKS_IN_VAIN_MAX: u32 = 10;
 
 /// The longest single write: a block less than 4 MiB. Its records, and those that take it back, fit one journal group even if no two of its
 /// blocks find places behind each other.
@@ -86,8 +86,8 @@ pub(crate) struct Inner<P: Platform> {
     /// Copies of what was read, on their way to the area.
     pub(crate) arriving: Queue<Arriving>,
     pub(crate) cache: CachePolicy,
-    /// How often all that is in the area was looked through, and none of it could be moved.
-    pub(crate) sweeps_in_vain: Cell<u64>,
+    /// How often in a row blocks were found in the area of which none could be moved.
+    pub(crate) looks_in_vain: Cell<u32>,
     /// Notified when a checkpoint is asked for, begins or ends, when the journal is not closed any more, and
     /// when the store fails.
     pub(crate) progress: Signal,
@@ -221,6 +221,12 @@ impl<P: Platform> DriveStore<P> {
         self.inner.progress.notify_all();
     }
 
+    /// Whether the capacity drive is a spinning disk, which decides in which order, and to where, the area is emptied. It is
+    /// taken for none before this is said.
+    pub fn set_spinning(&self, spins: bool) {
+        self.inner.cache.set_spinning(spins);
+    }
+
     /// Keeps copies of what is read in so much memory from now on, in none if that is less than a block. What was kept in
     /// another amount is forgotten.
     pub fn set_memory_cache(&self, bytes: u64) {
@@ -259,9 +265,9 @@ impl<P: Platform> DriveStore<P> {
         // What was placed in the area before is counted when it has been applied.
         self.inner.ahead.settle().await;
         self.commit_records(Vec::new()).await?;
-        let stuck_before = inner.sweeps_in_vain.get();
+        inner.looks_in_vain.set(0);
         inner.progress.notify_all();
-        let is_stuck = || inner.sweeps_in_vain.get() >= stuck_before + SWEEPS_IN_VAIN_MAX;
+        let is_stuck = || inner.looks_in_vain.get() >= LOOKS_IN_VAIN_MAX;
         let is_done =
             || inner.state.borrow().blocks_in_area() == 0 || inner.failure.borrow().is_some() || is_stuck();
         inner.progress.wait_until(is_done).await;

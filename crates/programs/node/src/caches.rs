@@ -115,6 +115,7 @@ pub(crate) fn follow_settings<P: Platform, S: StateStore>(parts: &NodeParts<P, S
     stores.iter().for_each(|store| store.set_memory_cache(memory_bytes));
     for store in parts.replica.drives().into_iter().filter(|store| store.binding().is_some()) {
         let media = parts.view.drives.borrow().get(&store.drive_id()).and_then(|stored| stored.record.media);
+        store.set_spinning(media == Some(MediaClass::Hdd));
         let mode = mode_for(media, &settings);
         if store.cache_mode() != mode {
             tracing::info!(drive = %store.drive_id(), "its cache is used {mode} from now on");

@@ -34,6 +34,8 @@ pub enum Step {
     Checkpoint,
     /// From now on what is in the area of the cache drive leaves it, or does so no more.
     Drain(bool),
+    /// The capacity drive counts as a spinning disk from now on, or does so no more.
+    Spinning(bool),
     /// Uses the cache drive for something else from now on.
     Mode(CacheMode),
     /// Reads so many blocks, and checks those that nothing changes meanwhile.
@@ -120,6 +122,7 @@ impl Runner {
                 self.store.inner.cache.set_draining(drains);
                 self.store.inner.progress.notify_all();
             }
+            Step::Spinning(spins) => self.store.set_spinning(spins),
             Step::Mode(mode) => self.store.set_cache_mode(mode),
             Step::Read(slab, first, count) => self.begin_read(slab, first, count),
             Step::Room(room) => self.drive.set_room(room),
