@@ -31,7 +31,7 @@ use crate::state::{Page, State};
 use crate::store::Inner;
 
 /// Blocks of a batch: 1 MiB.
-const BATCH_BLOCKS_MAX: usize = 256;
+const BATCH_BLOCKS_MAX: usize = 64;
 
 /// Pages that are looked through at a time at most, so that clients are served in between.
 const PAGES_PER_LOOK: usize = 4096;
