@@ -97,14 +97,15 @@ pub(super) struct Bench<'study, 'progress, C> {
     /// the cache, however large the working set is.
     seed: u64,
     mode: CacheMode,
-    /// Whether the caches have what they will of what the clients use.
-    is_warm: bool,
+    /// Whether the caches have what they will of what the clients use, or are emptied as fast as they are filled where that
+    /// was waited for.
+    are_caches_settled: bool,
 }
 
 impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
     /// A cluster without clients yet.
     pub(super) fn new(cluster: &'study mut C, course: &'study Course<'progress>) -> Self {
-        Self { cluster, course, targets: Vec::new(), seed: 0, mode: CacheMode::Off, is_warm: true }
+        Self { cluster, course, targets: Vec::new(), seed: 0, mode: CacheMode::Off, are_caches_settled: true }
     }
 
     /// What all cache drives hold.
@@ -134,7 +135,7 @@ impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
     }
 
     /// Writes until the cache drives have moved as much as stands there alone: they are emptied as fast as they are filled
-    /// from then on.
+    /// from then on. What is measured after it knows whether it has come to that.
     pub(super) fn ripen(&mut self, load: &CellSpec) -> Result<(), Error> {
         let load = CellSpec { seed: self.next_seed(), ..load.clone() };
         let before = self.cluster.read_caches()?;
@@ -155,14 +156,15 @@ impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
             ));
             !is_emptied_as_filled(now) && windows < RIPE_WINDOWS_MAX
         })?;
-        reading?;
+        drop(progress);
+        self.are_caches_settled = is_emptied_as_filled(&reading?);
         refuse_failures(&result)
     }
 
     /// Uses the cache drives like this from now on.
     pub(super) fn set_mode(&mut self, mode: CacheMode) -> Result<(), Error> {
         self.cluster.set_cache_mode(mode)?;
-        (self.mode, self.is_warm) = (mode, true);
+        (self.mode, self.are_caches_settled) = (mode, true);
         Ok(())
     }
 
@@ -194,7 +196,7 @@ impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
             let pass = self.cluster.read_caches()?.since(&before);
             hit_percents.push(pass.hit_percent().unwrap_or(0.0));
         }
-        self.is_warm = is_warm(&hit_percents);
+        self.are_caches_settled = is_warm(&hit_percents);
         Ok(())
     }
 
@@ -210,7 +212,7 @@ impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
         load: &CellSpec,
         clients: usize,
     ) -> Result<StudyRow, Error> {
-        let is_steady = self.settle(load, clients)? && self.is_warm;
+        let is_steady = self.settle(load, clients)?;
         let cell = CellSpec {
             seed: self.next_seed(),
             warmup: self.course.times.window(),
@@ -234,6 +236,7 @@ impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
             cache: self.cluster.read_caches()?.since(&cache_before),
             machine,
             is_steady,
+            are_caches_settled: self.are_caches_settled,
         })
     }
 

@@ -14,8 +14,9 @@
 //! - One copy of each block is on the node that its client is connected to, so reads need no network in either cluster.
 //! - *Half* is made by writing half of what is read through the cache, so little that none of it is moved, and it is made sure
 //!   that it stands on cache drives alone.
-//! - Writes are measured when the cache drives are emptied as fast as they are filled: what they cost later is in it. What
-//!   they cost where nothing is moved is told apart, by writing again what stands on the cache drives already.
+//! - Writes are measured when the cache drives are emptied as fast as they are filled: what they cost later is in it. Where they
+//!   are not, or little was moved after all, nothing is judged. What writes cost where nothing is moved is told apart, by
+//!   writing again what stands on the cache drives already.
 
 use std::time::Instant;
 
@@ -51,6 +52,12 @@ const READ_ROOM_SHARE: u64 = 5;
 
 /// What is written takes, with its copies, so many times the cache's room: little of it is written again before it is moved.
 const WRITE_ROOM_FACTOR: u64 = 2;
+
+/// Of what is to be moved while writes are measured so much must be, or they are measured without what moving costs.
+const MOVED_SHARE_MIN: f64 = 0.8;
+
+/// Cache drives keep about so much of their room for what stands there alone: from there on it is moved.
+const KEPT_ROOM_SHARE: f64 = 0.25;
 
 /// How far what stands on the cache drives may be from half of what is read.
 const HALF_PERCENT: std::ops::RangeInclusive<f64> = 45.0..=55.0;
@@ -166,12 +173,28 @@ impl Cell {
         };
         let max = Goal::AtMost(if self.writes { WRITE_RATIO_MAX } else { READ_RATIO_MAX });
         let name = |measure: &str| format!("{measure} of {what}, {} outstanding", self.outstanding);
-        let mut shapes = vec![comparison.judge(&name("CPU"), StudyRow::cluster_cpu_us, max)];
+        let cpu_us = if self.state == State::Ripe { cpu_us_with_moving } else { StudyRow::cluster_cpu_us };
+        let mut shapes = vec![comparison.judge(&name("CPU"), cpu_us, max)];
         if !self.writes && self.outstanding == 1 {
             shapes.push(comparison.judge(&name("mean latency"), StudyRow::mean_us, max));
         }
         shapes
     }
+}
+
+/// What an I/O costs the cluster with what moving it costs later. None if it was not moved meanwhile: that it is cheap says
+/// nothing then.
+fn cpu_us_with_moving(row: &StudyRow) -> Option<f64> {
+    let is_moved = row.moved_ratio().is_none_or(|ratio| ratio >= MOVED_SHARE_MIN * ratio_to_move(row));
+    row.cluster_cpu_us().filter(|_| row.are_caches_settled && is_moved)
+}
+
+/// What is to be moved for each byte that is written: its copies, except those of which the cache drives keep one already, as
+/// what is written again before it is moved is moved once. One client alone finds half of what it writes there.
+fn ratio_to_move(row: &StudyRow) -> f64 {
+    let copies_bytes = (row.working_set_bytes * COPIES).max(1) as f64;
+    let kept_bytes = row.cache.room_bytes as f64 * KEPT_ROOM_SHARE;
+    COPIES as f64 * (1.0 - (kept_bytes / copies_bytes).min(1.0))
 }
 
 /// How much of each client's volume is used.

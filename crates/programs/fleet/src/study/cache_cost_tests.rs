@@ -18,6 +18,18 @@ fn comparison(cpu: f64, latency: f64) -> Comparison {
     Comparison { title: String::new(), rounds: vec![Round { base, row: cached }] }
 }
 
+/// The same of writes that cost the same on both sides, where the cached side has moved so many bytes for each one that so many
+/// clients have written.
+fn moving(clients: u32, moved_ratio: f64) -> Comparison {
+    let mut comparison = comparison(1.0, 1.0);
+    let row = &mut comparison.rounds[0].row;
+    row.cache.room_bytes = 440 * MIB;
+    row.working_set_bytes = Sizes::of_room(row.cache.room_bytes).volume_bytes * u64::from(clients);
+    row.cell.write.bytes = 1000;
+    row.cache.destaged_bytes = (moved_ratio * 1000.0) as u64;
+    comparison
+}
+
 fn hold(cell: Cell, cpu: f64, latency: f64) -> Vec<bool> {
     cell.shapes(&comparison(cpu, latency)).iter().map(|shape| shape.holds).collect()
 }
@@ -41,6 +53,27 @@ fn reads_and_writes_have_bounds_of_their_own() {
         assert_eq!(hold(write, 1.151, 1.0), [false]);
     }
     assert!(hold(Cell::new(State::Half, true, 8), 9.0, 9.0).is_empty(), "it is told, and not judged");
+}
+
+/// It is cheap as what it costs is yet to come.
+#[test]
+fn a_write_that_was_not_moved_meanwhile_is_not_judged() {
+    let ripe = Cell::new(State::Ripe, true, 8);
+    let judged = |comparison: &Comparison| {
+        let shape = ripe.shapes(comparison).remove(0);
+        (shape.ratio.is_some(), shape.holds)
+    };
+    for (clients, moved_ratio) in [(4, 2.9), (4, 2.2), (1, 1.3)] {
+        assert_eq!(judged(&moving(clients, moved_ratio)), (true, true), "{clients}, {moved_ratio}");
+    }
+    for (clients, moved_ratio) in [(4, 2.0), (4, 0.0), (1, 1.1), (1, 0.0)] {
+        assert_eq!(judged(&moving(clients, moved_ratio)), (false, false), "{clients}, {moved_ratio}");
+    }
+    let mut unripe = moving(4, 2.9);
+    unripe.rounds[0].row.are_caches_settled = false;
+    assert_eq!(judged(&unripe), (false, false), "more comes than is moved");
+    let read = Cell::new(State::Half, false, 8);
+    assert!(read.shapes(&unripe)[0].holds, "of reads nothing is to be moved");
 }
 
 #[test]
@@ -75,7 +108,7 @@ fn both_clusters_are_measured_in_turns() {
             assert_eq!((&*round.base.name, round.base.cache_mode), ("no cache drive", CacheMode::Off));
             assert_eq!((&*round.row.name, round.row.cache_mode), ("write-only", CacheMode::WriteOnly));
             for row in [&round.base, &round.row] {
-                assert!(row.cell.total.count > 0 && !row.cell.has_failures());
+                assert!(row.cell.total.count > 0 && !row.cell.has_failures() && row.are_caches_settled);
                 assert_eq!(row.cell.write.count > 0, cell.writes, "{}", comparison.title);
                 assert_eq!(row.cell.clients.len(), cell.clients as usize);
             }
@@ -102,6 +135,19 @@ fn both_clusters_are_measured_in_turns() {
     let calls = lab.calls.lock().unwrap();
     assert_eq!(calls.iter().filter(|call| *call == "start memory").count(), 2);
     assert_eq!(calls.iter().filter(|call| *call == "remove").count(), 2);
+}
+
+#[test]
+fn cache_drives_that_are_not_emptied_as_fast_as_filled_are_told_of() {
+    let mut lab = FakeLab { moves_nothing: true, ..FakeLab::default() };
+    let report = arguments(1).run(&mut lab, &mut NoProgress).unwrap();
+    for (comparison, cell) in report.comparisons.iter().zip(CELLS) {
+        let Round { base, row } = &comparison.rounds[0];
+        assert!(base.are_caches_settled, "it has none");
+        assert_eq!(row.are_caches_settled, cell.state != State::Ripe, "{}", comparison.title);
+    }
+    let text = report.table();
+    assert!(text.contains("write-only: the caches were not settled yet when it was measured"), "{text}");
 }
 
 #[test]

@@ -70,8 +70,11 @@ pub struct StudyRow {
     pub cache: CacheReading,
     /// How busy the machine was, whoever made it so.
     pub machine: MachineUse,
-    /// Whether rate and caches had settled before it was measured.
+    /// Whether its rate had settled before it was measured.
     pub is_steady: bool,
+    /// Whether the caches had: they held what they will, or were emptied as fast as they were filled, whichever the row is to
+    /// show.
+    pub are_caches_settled: bool,
 }
 
 impl StudyRow {
@@ -221,8 +224,11 @@ impl StudyReport {
             ));
         }
         for (title, row) in self.rows() {
-            let unsteady = (!row.is_steady).then(|| "it was not steady yet when it was measured".to_owned());
-            let doubts = doubts_of(&row.cell).into_iter().chain(unsteady);
+            let unsteady = (!row.is_steady).then_some("it was not steady yet when it was measured");
+            let unsettled =
+                (!row.are_caches_settled).then_some("the caches were not settled yet when it was measured");
+            let unready = unsteady.into_iter().chain(unsettled).map(str::to_owned);
+            let doubts = doubts_of(&row.cell).into_iter().chain(unready);
             notes.extend(doubts.map(|doubt| format!("{title}, {}: {doubt}", row.name)));
         }
         notes

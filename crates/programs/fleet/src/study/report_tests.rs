@@ -67,8 +67,10 @@ fn failures_are_told_and_count_for_nothing() {
 fn what_was_not_steady_is_told() {
     let mut report = report();
     report.tables[0].rows[1].is_steady = false;
+    report.tables[0].rows[0].are_caches_settled = false;
     let text = report.table();
     assert!(text.contains("Reads, read-write: it was not steady yet when it was measured"), "{text}");
+    assert!(text.contains("Reads, no cache: the caches were not settled yet when it was measured"), "{text}");
 }
 
 #[test]

@@ -47,6 +47,7 @@ pub(crate) fn row(name: &str, cache_mode: CacheMode, count: u64) -> StudyRow {
         cache: CacheReading { hit_bytes: 3, missed_bytes: 1, ..CacheReading::default() },
         machine: MachineUse { cores: 2, busy_percent: Some(30.0) },
         is_steady: true,
+        are_caches_settled: true,
     }
 }
 
@@ -59,6 +60,8 @@ pub(crate) struct FakeLab {
     pub(crate) calls: Calls,
     /// From which of its calls on each cluster fails.
     pub(crate) fails_at: Option<&'static str>,
+    /// What is written to the cache drives stays there.
+    pub(crate) moves_nothing: bool,
     /// What the clusters were asked for by the clients.
     pub(crate) servers: Vec<TestServer>,
 }
@@ -69,6 +72,8 @@ pub(crate) struct FakeCluster {
     server: LinuxServer,
     mode: Arc<AtomicU8>,
     has_cache_drives: bool,
+    /// What the cache drives keep of what is written.
+    dirty_bytes_max: u64,
     /// The modes that cache writes since it was clean: each counts as a byte.
     dirty_modes: u64,
     /// How many requests came before what is written to the cache drives.
@@ -78,7 +83,7 @@ pub(crate) struct FakeCluster {
 
 pub(crate) const ROOM_BYTES: u64 = 36 << 20;
 
-/// What the cache drives keep of what is written.
+/// What cache drives keep that are emptied.
 const DIRTY_BYTES_MAX: u64 = ROOM_BYTES / 4;
 const COPIES: u64 = 3;
 
@@ -102,6 +107,7 @@ impl StudyLab for FakeLab {
             server,
             mode,
             has_cache_drives,
+            dirty_bytes_max: if self.moves_nothing { u64::MAX } else { DIRTY_BYTES_MAX },
             dirty_modes: 0,
             clean_at: 0,
             hit_bytes: 0,
@@ -159,8 +165,8 @@ impl StudyCluster for FakeCluster {
                 COPIES * writes.map(|asked| u64::from(asked.length)).sum::<u64>()
             }
         };
-        let dirty_bytes = written.min(DIRTY_BYTES_MAX) + self.dirty_modes;
-        let destaged_bytes = written.saturating_sub(DIRTY_BYTES_MAX);
+        let dirty_bytes = written.min(self.dirty_bytes_max) + self.dirty_modes;
+        let destaged_bytes = written.saturating_sub(self.dirty_bytes_max);
         let hit_bytes = self.hit_bytes;
         Ok(CacheReading {
             room_bytes: ROOM_BYTES,
