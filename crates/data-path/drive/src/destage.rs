@@ -30,8 +30,11 @@ use crate::format::map::Mapping;
 use crate::state::{Page, State};
 use crate::store::Inner;
 
-/// Blocks of a batch: 1 MiB.
-const BATCH_BLOCKS_MAX: usize = 64;
+/// Blocks of a batch: 256 KiB, which the processor's own caches hold from the read to the write.
+const BATCH_BLOCKS: usize = 64;
+
+/// The same for a spinning disk, which is to get far with each flush: 1 MiB.
+const DISK_BATCH_BLOCKS: usize = 256;
 
 /// Pages that are looked through at a time at most, so that clients are served in between.
 const PAGES_PER_LOOK: usize = 4096;
@@ -78,8 +81,10 @@ pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
         if has_failed() {
             return;
         }
-        let blocks_max = batches_wanted(&inner) * BATCH_BLOCKS_MAX;
-        let chosen = match inner.cache.spins() {
+        let spins = inner.cache.spins();
+        let batch_blocks = if spins { DISK_BATCH_BLOCKS } else { BATCH_BLOCKS };
+        let blocks_max = batches_wanted(&inner) * batch_blocks;
+        let chosen = match spins {
             true => choose_by_slab(&inner.state.borrow(), &mut cursor.page, blocks_max),
             false => choose_by_age(&inner.state.borrow(), &mut cursor.place, blocks_max),
         };
@@ -88,7 +93,7 @@ pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
             inner.platform.sleep(LOOK_PAUSE).await;
             continue;
         }
-        let batches = chosen.chunks(BATCH_BLOCKS_MAX).map(|batch| move_batch(&inner, batch.to_vec()));
+        let batches = chosen.chunks(batch_blocks).map(|batch| move_batch(&inner, batch.to_vec()));
         let moved = join_all(batches).await;
         if moved.iter().any(|moved| *moved > 0) {
             inner.looks_in_vain.set(0);

@@ -1,6 +1,7 @@
 //! Clients on one cluster of a study, and how a row is measured.
 
 use std::cell::{Cell, RefCell, RefMut};
+use std::ops::Range;
 use std::time::Duration;
 
 use spandrel_shared::size::format_size;
@@ -202,17 +203,17 @@ impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
 
     /// Puts a load on the cluster, and measures it when it is steady.
     pub(super) fn measure(&mut self, name: impl Into<String>, load: &CellSpec) -> Result<StudyRow, Error> {
-        self.measure_clients(name, load, self.targets.len())
+        self.measure_clients(name, load, 0..self.targets.len())
     }
 
-    /// The same with the first so many of the clients.
+    /// The same with some of the clients.
     pub(super) fn measure_clients(
         &mut self,
         name: impl Into<String>,
         load: &CellSpec,
-        clients: usize,
+        clients: Range<usize>,
     ) -> Result<StudyRow, Error> {
-        let is_steady = self.settle(load, clients)?;
+        let is_steady = self.settle(load, clients.clone())?;
         let cell = CellSpec {
             seed: self.next_seed(),
             warmup: self.course.times.window(),
@@ -223,14 +224,14 @@ impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
         let machine_before = MachineReading::take();
         let (number, mut progress) = (self.course.row.get(), self.course.progress());
         progress.begin_cell(number, &cell);
-        let row = run_metered_cell(&cell, &self.targets[..clients], self.cluster, &mut **progress)?;
+        let row = run_metered_cell(&cell, &self.targets[clients.clone()], self.cluster, &mut **progress)?;
         let machine = MachineUse::between(machine_before, MachineReading::take());
         progress.end_cell(number, &row);
         self.course.row.set(number + 1);
         Ok(StudyRow {
             name: name.into(),
             cache_mode: self.mode,
-            working_set_bytes: cell.working_set_bytes.unwrap_or(0) * clients as u64,
+            working_set_bytes: cell.working_set_bytes.unwrap_or(0) * clients.len() as u64,
             cell: row.cell,
             usage: row.usage,
             cache: self.cluster.read_caches()?.since(&cache_before),
@@ -246,12 +247,12 @@ impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
     }
 
     /// Puts a load on the cluster until its rate is steady; whether it has become so.
-    fn settle(&mut self, load: &CellSpec, clients: usize) -> Result<bool, Error> {
+    fn settle(&mut self, load: &CellSpec, clients: Range<usize>) -> Result<bool, Error> {
         let load = CellSpec { seed: self.next_seed(), ..load.clone() };
         let mut progress = self.course.progress();
         progress.step(&format!("waiting until the rate is steady ({})", self.mode));
         let mut windows = Vec::new();
-        let result = run_while(&self.targets[..clients], &load, self.course.times.window(), |sample| {
+        let result = run_while(&self.targets[clients], &load, self.course.times.window(), |sample| {
             progress.step_detail(&format!("{:.0} IOPS", sample.iops));
             windows.push((sample.iops * sample.interval.as_secs_f64()).round() as u64);
             !is_steady(&windows) && windows.len() < WINDOWS_MAX
