@@ -212,3 +212,32 @@ fn a_drive_stays_where_it_is_when_its_cache_drive_is_used_again_while_another_on
     let lost = reached.filter(|(rare, count)| *rare == Rare::CacheLost && *count > 0).count();
     assert_eq!(lost, 0, "no drive has gone on without what it had there");
 }
+
+/// Others have whole copies when its drive begins to be emptied, and none when that has ended.
+#[test]
+fn a_drive_that_is_needed_when_it_has_been_emptied_stays_where_it_is() {
+    let nodes = cached(27, 1, 1);
+    write_all(&nodes, 0, 100);
+    let cache = cache_id(&nodes, 1);
+    let asked = nodes.drives(1)[0].counters().writes;
+    // It takes what is moved to it when the others are gone.
+    nodes.drives(1)[0].fall_silent();
+    nodes.decide_drive(cache, DriveState::Retired);
+    let is_being_emptied = || nodes.drives(1)[0].counters().writes > asked;
+    assert_eq!(nodes.run_until(is_being_emptied), RunEnd::ConditionMet);
+    nodes.stop(0, true);
+    nodes.stop(2, true);
+    let is_alone = || report(&nodes, 1).is_some_and(|report| report.alive == [node_id(1)]);
+    assert_eq!(nodes.run_until(is_alone), RunEnd::ConditionMet);
+    nodes.drives(1)[0].revive();
+    let obstacle = || cache_report(&nodes, 1, cache).and_then(|cache| cache.obstacle);
+    assert_eq!(nodes.run_until(|| obstacle().is_some()), RunEnd::ConditionMet);
+    assert_eq!(obstacle().unwrap().code, "CACHE_NOT_CHANGED");
+    assert_eq!(bound_to(&nodes, 1), [cache], "nobody else has what it holds");
+    nodes.start(0);
+    nodes.start(2);
+    let has_left = || all_work(&nodes, 1) && bound_to(&nodes, 1).is_empty();
+    assert_eq!(nodes.run_until(has_left), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    await_health(&nodes);
+    assert_eq!(read_all(&nodes, 1), values(100));
+}

@@ -245,7 +245,7 @@ async fn give_up<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: Driv
 }
 
 /// What the cluster's state answers, if it does so soon.
-async fn answered<P: Platform, S: StateStore, T>(
+pub(crate) async fn answered<P: Platform, S: StateStore, T>(
     parts: &NodeParts<P, S>,
     asked: impl Future<Output = Result<T, StateError>>,
 ) -> Result<T, Error> {
@@ -253,7 +253,7 @@ async fn answered<P: Platform, S: StateStore, T>(
         Some(answer) => answer.map_err(state_error),
         None => Err(Error::new(
             "STATE_UNAVAILABLE",
-            "no cache drive is given up",
+            "the cache drives stay as they are",
             "the cluster's state does not answer",
             "nothing: it is asked again",
         )),

@@ -306,7 +306,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// Ends the use of a cache drive: what it holds alone is moved to the capacity drives, and these go on without it or with
     /// another one. False if the node does not have it, or not in use. It has to be taken out of the cluster's state then.
     ///
-    /// Errors: `CACHE_NOT_CHANGED` if a capacity drive fails meanwhile.
+    /// Errors: `CACHE_NOT_CHANGED` if a capacity drive fails meanwhile, or others need what it holds; `CACHE_NOT_DRAINED`.
     pub async fn release_cache(&self, drive: DriveId) -> Result<bool, Error> {
         rebinding::release(&self.inner, drive).await
     }

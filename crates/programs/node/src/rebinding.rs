@@ -2,7 +2,8 @@
 //!
 //! A binding lasts as long as a drive is attached. So one that is to change is emptied first, and then its capacity drive is
 //! attached anew: owners see it go for a moment, and bring up to date what was written meanwhile. One drive at a time, and only
-//! while nobody needs it: others hold whole copies of all that is on it.
+//! while nobody needs it: others hold whole copies of all that is on it. That is asked before it is emptied, which may take
+//! hours, and again right before it is detached.
 //!
 //! A drive whose cache drive is gone for good is attached without it, as soon as the cluster's state says so. A cache drive that
 //! is retired is emptied in the same way, one drive after the other, whenever nobody needs that one.
@@ -23,7 +24,7 @@ use spandrel_platform::sync::Lock;
 use spandrel_platform::{Instant, Platform, before};
 use spandrel_shared::{DriveId, Error};
 
-use crate::cache_watch::is_needed;
+use crate::cache_watch::{answered, is_needed};
 use crate::caches::{self, ANSWER_TIME_MAX, NodeCache, Wish};
 use crate::drives::{self, NodeDrive};
 use crate::node::NodeInner;
@@ -40,6 +41,9 @@ const DRAIN_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// How long somebody waits for a cache drive to be let go of; it goes on without that one.
 const LET_GO_MAX: Duration = Duration::from_secs(5);
+
+/// Why nothing can be moved to a drive.
+const NOT_IN_USE: &str = "it is not in use";
 
 /// What is being done with the bindings of a node.
 #[derive(Default)]
@@ -282,13 +286,24 @@ async fn empty_retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     }
 }
 
-/// Who wants a binding to be changed.
+/// Who wants a binding to be changed. Where somebody does, volumes that have one copy wait for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     /// Nobody: all should have about as much.
     ByNobody,
-    /// Somebody who has this cache drive emptied: volumes that have one copy wait for a moment.
+    /// Somebody who has this cache drive emptied, and may think better of it.
     ToEmpty(DriveId),
+    /// Somebody who waits until a cache drive is let go of.
+    ToRelease,
+}
+
+impl Asked {
+    fn is_meant<P: Platform, S: StateStore>(self, node: &NodeInner<P, S>) -> bool {
+        match self {
+            Self::ByNobody | Self::ToRelease => true,
+            Self::ToEmpty(cache) => is_retired(node, cache),
+        }
+    }
 }
 
 /// The drives that work and are bound to a cache drive.
@@ -357,11 +372,7 @@ async fn rebind<P: Platform, S: StateStore>(
         None => None,
     };
     if binding.is_some() {
-        let is_meant = || match asked {
-            Asked::ByNobody => true,
-            Asked::ToEmpty(cache) => is_retired(node, cache),
-        };
-        drain(node, drive, is_meant).await.map_err(|why| not_drained(&location, why))?;
+        empty(node, drive, &location, asked).await?;
     }
     drives::attach_anew(node, &location, Wish::Change(next)).await.map_err(failed)
 }
@@ -395,27 +406,18 @@ async fn area_for<P: Platform, S: StateStore>(
 }
 
 /// Whether all that is on a drive is whole elsewhere, on drives that are there: then nobody waits while it is away. Where
-/// somebody has asked, what has no other copies counts as well: it would never be.
+/// somebody has asked, what has no other copies counts as well: it would never be. The cluster's state must answer in any case:
+/// a drive is not attached without it.
 async fn is_not_needed<P: Platform, S: StateStore>(
     node: &NodeInner<P, S>,
     drive: DriveId,
     asked: Asked,
 ) -> Result<(), String> {
     let parts = &node.parts;
-    let volumes: Vec<_> = {
-        let drives = node.drives.borrow();
-        let store =
-            drives.iter().find(|known| known.id() == Some(drive)).and_then(|known| known.store.as_ref().ok());
-        store.map(DriveStore::volumes).unwrap_or_default()
-    };
+    let volumes = store_of(node, drive).ok_or(NOT_IN_USE)?.volumes();
+    answered(parts, parts.state.stamp()).await.map_err(|error| error.why)?;
     for volume in volumes {
-        let answer =
-            before(&parts.platform, parts.platform.now() + ANSWER_TIME_MAX, parts.state.membership(volume));
-        let membership = match answer.await {
-            Some(Ok(membership)) => membership,
-            Some(Err(error)) => return Err(error.to_string()),
-            None => return Err("the cluster's state does not answer".to_owned()),
-        };
+        let membership = answered(parts, parts.state.membership(volume)).await.map_err(|error| error.why)?;
         let Some(membership) = membership else { continue };
         let is_alone = membership.record.copies == 1;
         if !(is_alone && asked != Asked::ByNobody) && is_needed(parts, &membership, &[drive].into()) {
@@ -425,19 +427,21 @@ async fn is_not_needed<P: Platform, S: StateStore>(
     Ok(())
 }
 
-/// Moves all that is in the area of a drive to it, as long as that goes on and is meant.
-async fn drain<P: Platform, S: StateStore>(
+/// Moves all that is in the area of a drive to it, as long as that goes on and is meant, so that it can be detached: others
+/// have come to need it meanwhile, or not.
+async fn empty<P: Platform, S: StateStore>(
     node: &NodeInner<P, S>,
     drive: DriveId,
-    is_meant: impl Fn() -> bool,
-) -> Result<(), String> {
-    let store = {
-        let drives = node.drives.borrow();
-        let known = drives.iter().find(|known| known.id() == Some(drive));
-        known.and_then(|known| known.store.as_ref().ok()).cloned()
+    location: &str,
+    asked: Asked,
+) -> Result<(), Error> {
+    let store = store_of(node, drive).ok_or_else(|| not_rebound(location, NOT_IN_USE.to_owned()))?;
+    let outcome = async {
+        let drained = drained(&node.parts.platform, &store, || asked.is_meant(node)).await;
+        drained.map_err(|why| not_drained(location, why))?;
+        is_not_needed(node, drive, asked).await.map_err(|why| not_rebound(location, why))
     };
-    let Some(store) = store else { return Err("it is not in use".to_owned()) };
-    let outcome = drained(&node.parts.platform, &store, is_meant).await;
+    let outcome = outcome.await;
     if outcome.is_err() {
         store.stop_draining();
     }
@@ -473,6 +477,13 @@ async fn drained<P: Platform>(
             ));
         }
     }
+}
+
+/// The store of a drive of the node that is in use.
+fn store_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>, drive: DriveId) -> Option<DriveStore<P>> {
+    let drives = node.drives.borrow();
+    let known = drives.iter().find(|known| known.id() == Some(drive));
+    known.and_then(|known| known.store.as_ref().ok()).cloned()
 }
 
 /// Where a drive of the node is, and what it is bound to.
@@ -526,15 +537,11 @@ async fn release_alone<P: Platform, S: StateStore>(
     let outcome = async {
         let working = working_behind(node, drive);
         for bound in of.bound().into_iter().filter(|bound| !is_removed || working.contains(bound)) {
-            let Some((location, _)) = place_of(node, bound) else {
-                return Err(not_rebound(
-                    &bound.to_string(),
-                    "it is not there, and its area may hold data".to_owned(),
-                ));
-            };
-            drain(node, bound, || true).await.map_err(|why| not_drained(&location, why))?;
-            let attached = drives::attach_anew(node, &location, Wish::Change(None)).await;
-            attached.map_err(|why| not_rebound(&location, why))?;
+            if place_of(node, bound).is_none() {
+                let why = "it is not there, and its area may hold data".to_owned();
+                return Err(not_rebound(&bound.to_string(), why));
+            }
+            rebind(node, bound, None, Asked::ToRelease).await?;
         }
         Ok(())
     };
