@@ -241,3 +241,25 @@ fn a_drive_that_is_needed_when_it_has_been_emptied_stays_where_it_is() {
     await_health(&nodes);
     assert_eq!(read_all(&nodes, 1), values(100));
 }
+
+#[test]
+fn nothing_is_told_of_a_cache_drive_that_is_used_again_while_it_is_emptied() {
+    let nodes = cached(28, 1, 1);
+    write_all(&nodes, 0, 100);
+    let cache = cache_id(&nodes, 1);
+    let asked = nodes.drives(1)[0].counters().writes;
+    nodes.drives(1)[0].fall_silent();
+    nodes.decide_drive(cache, DriveState::Retired);
+    let is_being_emptied = || nodes.drives(1)[0].counters().writes > asked;
+    assert_eq!(nodes.run_until(is_being_emptied), RunEnd::ConditionMet);
+    nodes.decide_drive(cache, DriveState::Active);
+    assert_eq!(nodes.run_until(|| !nodes.is_deciding()), RunEnd::ConditionMet);
+    nodes.drives(1)[0].revive();
+    let is_used_again = || {
+        write_all(&nodes, 0, 200);
+        caches_of(&nodes, 1).iter().any(|cache| cache.blocks_dirty > 0)
+    };
+    assert_eq!(nodes.run_until(is_used_again), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    let report = report(&nodes, 1).unwrap();
+    assert_eq!((&report.caches[0].obstacle, &report.drives[0].cache_obstacle), (&None, &None));
+}

@@ -157,13 +157,12 @@ async fn give_up_missed<P: Platform, S: StateStore>(node: &NodeInner<P, S>, now:
     let missed = node.cache_watch.absence.borrow().too_long(&settings, now);
     for cache in missed {
         let name = cache.to_string();
-        if !has_waiting(node, cache) || !node.bindings.is_due(&name, now) {
+        if !has_waiting(node, cache) {
             continue;
         }
         // As long as bindings are being changed, it is not certain who is bound to it.
         let Some(_changing) = node.bindings.changing.try_take() else { return };
-        let outcome = give_up(node, cache).await;
-        node.bindings.note(&name, outcome, node.parts.platform.now());
+        node.bindings.attempts.make(&node.parts.platform, &name, give_up(node, cache)).await;
     }
 }
 

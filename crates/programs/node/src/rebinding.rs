@@ -13,17 +13,17 @@
 //! - Areas become smaller only for drives that have none: what is even enough stays.
 //! - One binding is changed at a time; see [`Bindings::changing`].
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_cluster::store::StateStore;
 use spandrel_drive::{Binding, CacheArea, DriveStore};
 use spandrel_platform::sync::Lock;
-use spandrel_platform::{Instant, Platform, before};
+use spandrel_platform::{Platform, before};
 use spandrel_shared::{DriveId, Error};
 
+use crate::attempts::Attempts;
 use crate::cache_watch::{answered, is_needed};
 use crate::caches::{self, ANSWER_TIME_MAX, NodeCache, Wish};
 use crate::drives::{self, NodeDrive};
@@ -31,10 +31,6 @@ use crate::node::NodeInner;
 
 /// How often the bindings are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long to wait after an attempt that failed, at first and at most.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// How long nothing may be moved while a drive is emptied, before that is given up for now.
 const DRAIN_PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -50,46 +46,8 @@ const NOT_IN_USE: &str = "it is not in use";
 pub(crate) struct Bindings {
     /// Whoever changes bindings, or gives cache drives up, has it.
     pub(crate) changing: Lock,
-    /// Attempts that failed, by where the capacity drive is, or by the identity of the cache drive.
-    failed: RefCell<BTreeMap<String, Failed>>,
-}
-
-/// An attempt that failed.
-struct Failed {
-    /// When the next one is due.
-    due: Instant,
-    /// How long to wait after that.
-    pause: Duration,
-    error: Error,
-}
-
-impl Bindings {
-    pub(crate) fn is_due(&self, what: &str, now: Instant) -> bool {
-        self.failed.borrow().get(what).is_none_or(|failed| failed.due <= now)
-    }
-
-    pub(crate) fn note(&self, what: &str, outcome: Result<(), Error>, now: Instant) {
-        let mut failed = self.failed.borrow_mut();
-        match outcome {
-            Ok(()) => _ = failed.remove(what),
-            Err(error) => {
-                let pause = failed.get(what).map_or(RETRY_FIRST, |failed| failed.pause);
-                tracing::warn!("{error}");
-                let next = Failed { due: now + pause, pause: RETRY_MAX.min(2 * pause), error };
-                failed.insert(what.to_owned(), next);
-            }
-        }
-    }
-
-    /// Whether it was tried for so long that the pauses are as long as they become.
-    fn is_in_vain(&self, what: &str) -> bool {
-        self.failed.borrow().get(what).is_some_and(|failed| failed.pause >= RETRY_MAX)
-    }
-
-    /// Why the last attempt failed.
-    pub(crate) fn obstacle(&self, what: &str) -> Option<Error> {
-        self.failed.borrow().get(what).map(|failed| failed.error.clone())
-    }
+    /// What was attempted, by where the capacity drive is, or by the identity of the cache drive.
+    pub(crate) attempts: Attempts,
 }
 
 /// A cache drive, as far as it matters who is bound to it.
@@ -134,6 +92,7 @@ pub(crate) async fn keep_even<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
             continue;
         }
         let _changing = node.bindings.changing.take().await;
+        node.bindings.attempts.keep_only(&wanted(&node));
         caches::follow_removals(&node.parts, caches_known(&node).into_iter()).await;
         // What a cache drive that is to go still holds for a drive is there only as long as that drive can be attached with it.
         bring_back(&node).await;
@@ -141,23 +100,33 @@ pub(crate) async fn keep_even<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
         empty_retired(&node).await;
         let Some((drive, target)) = next_of(&node) else { continue };
         let Some((location, _)) = place_of(&node, drive) else { continue };
-        if node.bindings.is_due(&location, platform.now()) {
-            let outcome = rebind(&node, drive, target, Asked::ByNobody).await;
-            node.bindings.note(&location, outcome, platform.now());
-        }
+        let rebinding = rebind(&node, drive, target, Asked::ByNobody);
+        node.bindings.attempts.make(&platform, &location, rebinding).await;
     }
+}
+
+/// What is to be done, as attempts at it are called: drives are to be attached, emptied or bound anew, and cache drives are
+/// missed or to be let go of.
+fn wanted<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> BTreeSet<String> {
+    let leaving = retired(node).into_iter().flat_map(|cache| working_behind(node, cache));
+    let next = next_of(node).map(|(drive, _)| drive);
+    let places = leaving.chain(next).filter_map(|drive| place_of(node, drive)).map(|(location, _)| location);
+    let removed = node.parts.caches_removed.borrow();
+    let absence = node.cache_watch.absence.borrow();
+    let missed = absence.all(node.parts.platform.now()).map(|(cache, _)| cache);
+    let caches = removed.iter().copied().chain(missed).map(|cache| cache.to_string());
+    waiting(node).into_iter().chain(places).chain(caches).collect()
 }
 
 /// Attaches drives that can be used again: their cache drives were taken out of the cluster, or have come, or it did not work
 /// the last time.
 async fn bring_back<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     for location in waiting(node) {
-        let now = node.parts.platform.now();
-        if node.bindings.is_due(&location, now) {
+        let attaching = async {
             let attached = drives::attach_anew(node, &location, Wish::Keep).await;
-            let outcome = attached.map_err(|why| not_rebound(&location, why));
-            node.bindings.note(&location, outcome, node.parts.platform.now());
-        }
+            attached.map_err(|why| not_rebound(&location, why))
+        };
+        node.bindings.attempts.make(&node.parts.platform, &location, attaching).await;
     }
 }
 
@@ -191,34 +160,29 @@ async fn release_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     let removed: Vec<DriveId> = node.parts.caches_removed.borrow().iter().copied().collect();
     for cache in removed {
         let Some(known) = cache_of(node, cache) else { continue };
-        if node.bindings.is_due(&cache.to_string(), platform.now())
-            && release_one_removed(node, cache, &known).await
-        {
+        let releasing = release_one_removed(node, cache, &known);
+        if node.bindings.attempts.make(platform, &cache.to_string(), releasing).await.is_some() {
             node.let_go.borrow_mut().push(known.location.clone());
             node.drives_changed.notify_all();
         }
     }
 }
 
-/// Lets go of one of them. False if drives are bound to it yet that work, or that could be attached with it.
+/// Lets go of one of them, unless drives are bound to it yet that work, or that could be attached with it.
 async fn release_one_removed<P: Platform, S: StateStore>(
     node: &NodeInner<P, S>,
     cache: DriveId,
     known: &NodeCache<P>,
-) -> bool {
-    let platform = &node.parts.platform;
-    let works = known.answers(platform).await.is_ok();
+) -> Result<(), Error> {
+    let works = known.answers(&node.parts.platform).await.is_ok();
     if works && let Some(location) = could_come(node, known) {
-        let outcome =
-            Err(not_rebound(&location, "it is to be attached with the one that it has first".to_owned()));
-        node.bindings.note(&cache.to_string(), outcome, platform.now());
-    } else if works || !working_behind(node, cache).is_empty() {
-        let outcome = release_alone(node, cache, true).await.map(|_| ());
-        node.bindings.note(&cache.to_string(), outcome, platform.now());
-    } else {
-        node.parts.caches.borrow_mut().retain(|known| known.id() != Some(cache));
+        return Err(not_rebound(&location, "it is to be attached with the one that it has first".to_owned()));
     }
-    cache_of(node, cache).is_none()
+    if works || !working_behind(node, cache).is_empty() {
+        release_alone(node, cache, true).await?;
+    }
+    node.parts.caches.borrow_mut().retain(|known| known.id() != Some(cache));
+    Ok(())
 }
 
 /// A drive that is not in use, has its area on this cache drive, and has not been tried in vain for long.
@@ -230,7 +194,7 @@ fn could_come<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: &NodeCa
         drive.store.is_err() && drive.binding.is_some() && area == drive.binding
     };
     let mut waiting = drives.iter().filter(has_area).map(|drive| drive.location.clone());
-    waiting.find(|location| !node.bindings.is_in_vain(location))
+    waiting.find(|location| !node.bindings.attempts.are_in_vain(location))
 }
 
 /// Has a cache drive let go of that was taken out of the cluster, and waits for a moment whether that is so.
@@ -261,29 +225,34 @@ pub enum LetGo {
 /// Has a drive leave the cache drives that are retired, if one can. What does not work stays bound: nothing can be
 /// moved to it, and it is given up with the cache drive.
 async fn empty_retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
-    let retired: Vec<DriveId> = {
-        let caches = node.parts.caches.borrow();
-        caches.iter().filter(|cache| cache.is_retired.get()).filter_map(|cache| cache.id()).collect()
-    };
-    let behind = retired
+    let behind = retired(node)
         .into_iter()
         .flat_map(|cache| working_behind(node, cache).into_iter().map(move |drive| (cache, drive)));
     for (cache, drive) in behind {
         // Somebody may have thought better of it while another drive was being moved.
-        let Some((location, _)) = place_of(node, drive) else { continue };
-        if !is_retired(node, cache) || !node.bindings.is_due(&location, node.parts.platform.now()) {
-            continue;
-        }
+        let Some((location, _)) = place_of(node, drive).filter(|_| is_retired(node, cache)) else { continue };
         let target =
             emptiest(&bound_of_all(node)).map(|emptiest| emptiest.cache).filter(|target| *target != cache);
-        let outcome = rebind(node, drive, target, Asked::ToEmpty(cache)).await;
-        let has_left = outcome.is_ok();
-        node.bindings.note(&location, outcome, node.parts.platform.now());
+        let leaving = rebind(node, drive, target, Asked::ToEmpty(cache));
         // One that cannot leave now keeps no other one.
-        if has_left {
+        if node.bindings.attempts.make(&node.parts.platform, &location, leaving).await == Some(Rebound::Done) {
             return;
         }
     }
+}
+
+/// The cache drives that are to be emptied.
+fn retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<DriveId> {
+    let caches = node.parts.caches.borrow();
+    caches.iter().filter(|cache| cache.is_retired.get()).filter_map(|cache| cache.id()).collect()
+}
+
+/// What came of an attempt to change a binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rebound {
+    Done,
+    /// It is not wanted any more, and stays as it was.
+    NotMeant,
 }
 
 /// Who wants a binding to be changed. Where somebody does, volumes that have one copy wait for a moment.
@@ -360,10 +329,10 @@ async fn rebind<P: Platform, S: StateStore>(
     drive: DriveId,
     target: Option<DriveId>,
     asked: Asked,
-) -> Result<(), Error> {
-    let Some((location, binding)) = place_of(node, drive) else { return Ok(()) };
+) -> Result<Rebound, Error> {
+    let Some((location, binding)) = place_of(node, drive) else { return Ok(Rebound::NotMeant) };
     if target.is_some() && target == binding.map(|binding| binding.cache) {
-        return Ok(());
+        return Ok(Rebound::Done);
     }
     let failed = |why: String| not_rebound(&location, why);
     is_not_needed(node, drive, asked).await.map_err(failed)?;
@@ -371,10 +340,11 @@ async fn rebind<P: Platform, S: StateStore>(
         Some(target) => Some(area_for(node, drive, target).await.map_err(failed)?),
         None => None,
     };
-    if binding.is_some() {
-        empty(node, drive, &location, asked).await?;
+    if binding.is_some() && empty(node, drive, &location, asked).await? == Rebound::NotMeant {
+        return Ok(Rebound::NotMeant);
     }
-    drives::attach_anew(node, &location, Wish::Change(next)).await.map_err(failed)
+    drives::attach_anew(node, &location, Wish::Change(next)).await.map_err(failed)?;
+    Ok(Rebound::Done)
 }
 
 /// An area for a drive of a cache drive that it is not bound to. That is seen to before the drive is detached.
@@ -434,15 +404,18 @@ async fn empty<P: Platform, S: StateStore>(
     drive: DriveId,
     location: &str,
     asked: Asked,
-) -> Result<(), Error> {
+) -> Result<Rebound, Error> {
     let store = store_of(node, drive).ok_or_else(|| not_rebound(location, NOT_IN_USE.to_owned()))?;
     let outcome = async {
         let drained = drained(&node.parts.platform, &store, || asked.is_meant(node)).await;
-        drained.map_err(|why| not_drained(location, why))?;
-        is_not_needed(node, drive, asked).await.map_err(|why| not_rebound(location, why))
+        if drained.map_err(|why| not_drained(location, why))? == Rebound::NotMeant {
+            return Ok(Rebound::NotMeant);
+        }
+        is_not_needed(node, drive, asked).await.map_err(|why| not_rebound(location, why))?;
+        Ok(Rebound::Done)
     };
     let outcome = outcome.await;
-    if outcome.is_err() {
+    if outcome != Ok(Rebound::Done) {
         store.stop_draining();
     }
     outcome
@@ -452,19 +425,19 @@ async fn drained<P: Platform>(
     platform: &P,
     store: &DriveStore<P>,
     is_meant: impl Fn() -> bool,
-) -> Result<(), String> {
+) -> Result<Rebound, String> {
     let mut draining = std::pin::pin!(store.drain_cache());
     let (mut left_before, mut moved_at) = (u32::MAX, platform.now());
     loop {
         match before(platform, platform.now() + LOOK_INTERVAL, draining.as_mut()).await {
-            Some(Ok(0)) => return Ok(()),
+            Some(Ok(0)) => return Ok(Rebound::Done),
             Some(Ok(left)) => {
                 return Err(format!(
                     "{left} blocks on the cache drive cannot be moved: there is no room, or they are damaged"
                 ));
             }
             Some(Err(error)) => return Err(error.to_string()),
-            None if !is_meant() => return Err("the cache drive is to be used again".to_owned()),
+            None if !is_meant() => return Ok(Rebound::NotMeant),
             None => {}
         }
         let left = store.cache_use().blocks_dirty;
