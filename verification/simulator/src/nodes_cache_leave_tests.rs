@@ -2,6 +2,7 @@
 
 use spandrel_cluster::{DriveState, VolumeMembership};
 use spandrel_node::CacheDriveReport;
+use spandrel_platform_simulated::Repeat;
 use spandrel_shared::witness::{self, Rare};
 
 use super::*;
@@ -262,4 +263,37 @@ fn nothing_is_told_of_a_cache_drive_that_is_used_again_while_it_is_emptied() {
     assert_eq!(nodes.run_until(is_used_again), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
     let report = report(&nodes, 1).unwrap();
     assert_eq!((&report.caches[0].obstacle, &report.drives[0].cache_obstacle), (&None, &None));
+}
+
+#[test]
+fn drives_come_back_when_their_cache_drive_has_failed_for_a_moment() {
+    let nodes = cached(29, 2, 1);
+    write_all(&nodes, 0, 100);
+    let has_failed = || !all_work(&nodes, 1);
+    nodes.caches(1)[0].fail_writes(.., Repeat::Once);
+    let is_noticed = || {
+        write_all(&nodes, 0, 200);
+        has_failed()
+    };
+    assert_eq!(nodes.run_until(is_noticed), RunEnd::ConditionMet);
+    let is_back = || all_work(&nodes, 1) && caches_of(&nodes, 1).len() == 2;
+    assert_eq!(nodes.run_until(is_back), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    await_health(&nodes);
+    assert_eq!(read_all(&nodes, 1), values(200));
+}
+
+#[test]
+fn a_drive_that_has_failed_by_itself_stays_as_it_is_as_one_without_a_cache_drive_does() {
+    let nodes = cached(30, 1, 1);
+    write_all(&nodes, 0, 100);
+    let failing = report(&nodes, 1).unwrap().drives[0].drive;
+    nodes.drives(1)[0].fail_writes(.., Repeat::Once);
+    // What is in its area has to be moved to it.
+    nodes.change_settings(|settings| settings.cache_mode_ssd = CacheMode::Off);
+    let is_away_for_long = || {
+        let away = report(&nodes, 1).map(|report| report.drives_away).unwrap_or_default();
+        away.iter().any(|away| Some(away.drive) == failing && away.away_ms > 20_000)
+    };
+    assert_eq!(nodes.run_until(is_away_for_long), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    assert!(!all_work(&nodes, 1), "it may fail again at any time");
 }

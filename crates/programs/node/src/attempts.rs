@@ -1,7 +1,7 @@
 //! Attempts that are made again and again until they succeed: when the next one is due, and what kept the last one from its end.
 //!
 //! Invariants:
-//! - Pauses become longer with each attempt that fails, whatever is told of it.
+//! - Pauses become longer with each attempt that fails, whatever is told of it, and with each one on trial.
 //! - What is told is what kept the last attempt from its end, and nothing while another one goes on.
 
 use std::cell::RefCell;
@@ -27,7 +27,7 @@ struct Attempt {
     due: Instant,
     /// How long that is after this one.
     pause: Duration,
-    /// What kept it from its end. `None` while it goes on.
+    /// What kept it from its end. `None` while it goes on, and of one on trial that was successful.
     obstacle: Option<Error>,
 }
 
@@ -43,17 +43,27 @@ impl Attempts {
         what: &str,
         attempt: impl Future<Output = Result<T, Error>>,
     ) -> Option<T> {
+        let done = self.make_on_trial(platform, what, attempt).await;
+        if done.is_some() {
+            self.last.borrow_mut().remove(what);
+        }
+        done
+    }
+
+    /// The same where it shows later only whether it was of use: what has to be attempted again within [`RETRY_MAX`] of when
+    /// that was due waits longer.
+    pub(crate) async fn make_on_trial<P: Platform, T>(
+        &self,
+        platform: &P,
+        what: &str,
+        attempt: impl Future<Output = Result<T, Error>>,
+    ) -> Option<T> {
         if !self.is_due(what, platform.now()) {
             return None;
         }
         self.begin(what, platform.now());
         let outcome = attempt.await;
-        let (done, outcome) = match outcome {
-            Ok(done) => (Some(done), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        self.end(what, outcome, platform.now());
-        done
+        outcome.map_err(|error| self.fail(what, error, platform.now())).ok()
     }
 
     /// An attempt begins: what was in the way of the last one may not be there any more.
@@ -63,23 +73,18 @@ impl Attempts {
         all.insert(what.to_owned(), Attempt { due: now + pause, pause, obstacle: None });
     }
 
-    fn end(&self, what: &str, outcome: Result<(), Error>, now: Instant) {
-        let mut all = self.last.borrow_mut();
-        match outcome {
-            Ok(()) => _ = all.remove(what),
-            Err(error) => {
-                tracing::warn!("{error}");
-                if let Some(attempt) = all.get_mut(what) {
-                    attempt.due = now + attempt.pause;
-                    attempt.obstacle = Some(error);
-                }
-            }
+    fn fail(&self, what: &str, error: Error, now: Instant) {
+        tracing::warn!("{error}");
+        if let Some(attempt) = self.last.borrow_mut().get_mut(what) {
+            attempt.due = now + attempt.pause;
+            attempt.obstacle = Some(error);
         }
     }
 
-    /// Forgets whatever is not wanted any more.
-    pub(crate) fn keep_only(&self, wanted: &BTreeSet<String>) {
-        self.last.borrow_mut().retain(|what, _| wanted.contains(what));
+    /// Forgets whatever is not wanted any more, and trials that are over.
+    pub(crate) fn keep_only(&self, wanted: &BTreeSet<String>, now: Instant) {
+        let is_on_trial = |last: &Attempt| last.obstacle.is_none() && now < last.due + RETRY_MAX;
+        self.last.borrow_mut().retain(|what, last| wanted.contains(what) || is_on_trial(last));
     }
 
     /// Whether it was attempted for so long that the pauses are as long as they become.

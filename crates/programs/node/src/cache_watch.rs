@@ -110,7 +110,7 @@ fn note_absence<P: Platform, S: StateStore>(node: &NodeInner<P, S>, now: Instant
     let caches = parts.caches.borrow();
     let works = |drive: DriveId| {
         let known = caches.iter().find(|cache| cache.id() == Some(drive));
-        known.is_some_and(|cache| cache.cache.is_ok() && cache.trouble.borrow().is_none())
+        known.is_some_and(|cache| cache.works())
     };
     let own: Vec<Known> = {
         let known = parts.view.caches.borrow();

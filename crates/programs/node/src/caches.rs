@@ -88,6 +88,11 @@ impl<P: Platform> NodeCache<P> {
         self.cache.as_ref().err().cloned().or_else(|| self.trouble.borrow().clone()).or_else(is_failing)
     }
 
+    /// Whether it works, as it was seen last.
+    pub(crate) fn works(&self) -> bool {
+        self.cache.is_ok() && self.trouble.borrow().is_none()
+    }
+
     /// Whether it works: asks the drive. The error says why it does not.
     pub(crate) async fn answers(&self, platform: &P) -> Result<(), String> {
         let cache = self.cache.as_ref().map_err(Clone::clone)?;

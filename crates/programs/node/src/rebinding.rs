@@ -92,7 +92,7 @@ pub(crate) async fn keep_even<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
             continue;
         }
         let _changing = node.bindings.changing.take().await;
-        node.bindings.attempts.keep_only(&wanted(&node));
+        node.bindings.attempts.keep_only(&wanted(&node), platform.now());
         caches::follow_removals(&node.parts, caches_known(&node).into_iter()).await;
         // What a cache drive that is to go still holds for a drive is there only as long as that drive can be attached with it.
         bring_back(&node).await;
@@ -115,36 +115,61 @@ fn wanted<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> BTreeSet<String
     let absence = node.cache_watch.absence.borrow();
     let missed = absence.all(node.parts.platform.now()).map(|(cache, _)| cache);
     let caches = removed.iter().copied().chain(missed).map(|cache| cache.to_string());
-    waiting(node).into_iter().chain(places).chain(caches).collect()
+    let waiting = waiting(node).into_iter().map(|waiting| waiting.location);
+    waiting.chain(places).chain(caches).collect()
 }
 
-/// Attaches drives that can be used again: their cache drives were taken out of the cluster, or have come, or it did not work
-/// the last time.
+/// Attaches drives that can be used again: their cache drives were taken out of the cluster, have come or work again, or it did
+/// not work the last time.
 async fn bring_back<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
-    for location in waiting(node) {
+    for Waiting { location, cache, has_failed } in waiting(node) {
+        // What is under way on one that hangs would be waited for.
+        if let Some(cache) = cache.and_then(|cache| cache_of(node, cache))
+            && cache.answers(&node.parts.platform).await.is_err()
+        {
+            continue;
+        }
         let attaching = async {
             let attached = drives::attach_anew(node, &location, Wish::Keep).await;
             attached.map_err(|why| not_rebound(&location, why))
         };
-        node.bindings.attempts.make(&node.parts.platform, &location, attaching).await;
+        let (attempts, platform) = (&node.bindings.attempts, &node.parts.platform);
+        match has_failed {
+            // It may fail again at the first write.
+            true => attempts.make_on_trial(platform, &location, attaching).await,
+            false => attempts.make(platform, &location, attaching).await,
+        };
     }
 }
 
-/// Where those drives are.
-fn waiting<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<String> {
+/// A drive that can be used again.
+struct Waiting {
+    location: String,
+    /// What it is bound to, and the node has.
+    cache: Option<DriveId>,
+    /// Whether it had been in use, until something went wrong.
+    has_failed: bool,
+}
+
+/// The drives that can. What has failed by itself stays as it is, with a cache drive or without one.
+fn waiting<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<Waiting> {
     let drives = node.drives.borrow();
-    let can_come = |drive: &&Rc<NodeDrive<P>>| match (&drive.store, drive.binding) {
-        (Ok(store), Some(binding)) => {
-            store.failure().is_some() && node.parts.caches_removed.borrow().contains(&binding.cache)
+    let can_come = |drive: &&Rc<NodeDrive<P>>| {
+        let cache = drive.binding.map(|binding| binding.cache);
+        let is_removed = cache.is_some_and(|cache| node.parts.caches_removed.borrow().contains(&cache));
+        let works = || cache.and_then(|cache| cache_of(node, cache)).is_some_and(|cache| cache.works());
+        match &drive.store {
+            Ok(store) => store.failure().is_some() && (is_removed || store.has_cache_failed() && works()),
+            Err(_) if cache.is_some() => is_removed || works(),
+            Err(_) => drive.was_in_use,
         }
-        (Ok(_), None) => false,
-        (Err(_), Some(binding)) => {
-            let is_removed = node.parts.caches_removed.borrow().contains(&binding.cache);
-            is_removed || cache_of(node, binding.cache).is_some_and(|cache| cache.cache.is_ok())
-        }
-        (Err(_), None) => drive.was_in_use,
     };
-    drives.iter().filter(can_come).map(|drive| drive.location.clone()).collect()
+    let waiting = drives.iter().filter(can_come).map(|drive| Waiting {
+        location: drive.location.clone(),
+        cache: drive.binding.map(|binding| binding.cache),
+        has_failed: drive.store.is_ok(),
+    });
+    waiting.collect()
 }
 
 /// The cache drives that the node has, and that its drives are bound to.
