@@ -297,3 +297,24 @@ fn a_drive_that_has_failed_by_itself_stays_as_it_is_as_one_without_a_cache_drive
     assert_eq!(nodes.run_until(is_away_for_long), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
     assert!(!all_work(&nodes, 1), "it may fail again at any time");
 }
+
+#[test]
+fn the_area_of_a_drive_that_was_taken_out_while_its_node_lacked_it_is_given_to_others() {
+    let nodes = cached(31, 3, 1);
+    let cache = cache_id(&nodes, 1);
+    let is_empty = |drive: &DriveReport| drive.volumes.is_empty();
+    let lost = report(&nodes, 1).unwrap().drives.into_iter().find(is_empty).expect("two hold the two slabs");
+    let place = nodes.drives(1).iter().position(|known| known.name() == lost.location).unwrap();
+    nodes.stop(1, true);
+    nodes.drives(1)[place].pull_out();
+    let lost = lost.drive.unwrap();
+    let state = ClusterState::new(nodes.state.client(u64::MAX, nodes.clients.platform()));
+    let removed = nodes.clients.block_on(async move { state.remove_drive(lost, "a drive", 1, false).await });
+    assert_eq!(removed, Ok(Ok(())));
+    nodes.start(1);
+    let has_area = || cache_report(&nodes, 1, cache).is_none_or(|cache| cache.bound.contains(&lost));
+    assert_eq!(nodes.run_until(|| !has_area()), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    await_health(&nodes);
+    let bound = cache_report(&nodes, 1, cache).unwrap().bound;
+    assert_eq!(bound.len(), 2, "the others keep theirs");
+}

@@ -438,8 +438,10 @@ pub(crate) async fn let_go<P: Platform, S: StateStore>(
     node.drives.borrow_mut().retain(|known| !is_it(known));
     node.parts.replica.remove_drive(drive);
     node.drives_changed.notify_all();
+    // Whoever keeps the bindings gives its areas back after that.
+    node.leaving.borrow_mut().insert(drive);
     detach_all(std::slice::from_ref(&known)).await;
-    caches::let_go_elsewhere(&node.parts, drive, None).await;
+    node.leaving.borrow_mut().remove(&drive);
     Some(known.location.clone())
 }
 

@@ -149,6 +149,8 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) cache_watch: CacheWatch,
     /// Notified when the node has one more drive that copies may be placed on, or one less.
     pub(crate) drives_changed: Signal,
+    /// Drives that are none of the node's any more, and that it has not detached yet.
+    pub(crate) leaving: RefCell<BTreeSet<DriveId>>,
     /// Where the drives are of which it has let go by itself, until somebody has asked.
     pub(crate) let_go: RefCell<Vec<String>>,
     /// Since when drives are away, here and elsewhere.
@@ -202,6 +204,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             bindings: Bindings::default(),
             cache_watch: CacheWatch::default(),
             drives_changed: Signal::new(),
+            leaving: RefCell::default(),
             let_go: RefCell::default(),
             absence: RefCell::default(),
             loads: NodeLoads::new(platform.now()),

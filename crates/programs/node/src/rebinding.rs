@@ -97,6 +97,7 @@ pub(crate) async fn keep_even<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
         // What a cache drive that is to go still holds for a drive is there only as long as that drive can be attached with it.
         bring_back(&node).await;
         release_removed(&node).await;
+        free_areas_of_removed(&node).await;
         empty_retired(&node).await;
         let Some((drive, target)) = next_of(&node) else { continue };
         let Some((location, _)) = place_of(&node, drive) else { continue };
@@ -177,6 +178,37 @@ fn caches_known<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> BTreeSet<
     let bound = node.drives.borrow();
     let bound = bound.iter().filter_map(|drive| Some(drive.binding?.cache));
     bound.chain(node.parts.caches.borrow().iter().filter_map(|cache| cache.id())).collect()
+}
+
+/// Gives back the areas of capacity drives that were taken out of the cluster, whether the node had them then or not.
+async fn free_areas_of_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
+    let parts = &node.parts;
+    for (cache, drive) in areas_of_unknown(node) {
+        if !matches!(answered(parts, parts.state.is_drive_removed(drive)).await, Ok(true)) {
+            continue;
+        }
+        // Nobody attaches it meanwhile.
+        let _attaching = node.attaching.take().await;
+        if store_of(node, drive).is_some() || node.leaving.borrow().contains(&drive) {
+            continue;
+        }
+        let Some(known) = cache_of(node, cache) else { continue };
+        if let Ok(of) = &known.cache
+            && let Err(error) = of.unbind(drive).await
+        {
+            tracing::warn!(%drive, "a cache drive keeps room for it, though it was taken out of the pool: {error}");
+        }
+    }
+}
+
+/// The areas, by cache drive and capacity drive, of drives that the cluster's state does not show: not any more, or not yet.
+fn areas_of_unknown<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<(DriveId, DriveId)> {
+    let (caches, shown) = (node.parts.caches.borrow(), node.parts.view.drives.borrow());
+    let working = caches.iter().filter(|cache| cache.works()).filter_map(|cache| cache.cache.as_ref().ok());
+    let areas = working.flat_map(|cache| {
+        cache.bound().into_iter().map(|drive| (cache.superblock().drive, drive))
+    });
+    areas.filter(|(_, drive)| !shown.contains_key(drive)).collect()
 }
 
 /// Lets go of cache drives that were taken out of the cluster: those that work are emptied first.
