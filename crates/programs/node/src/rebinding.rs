@@ -392,15 +392,28 @@ async fn rebind<P: Platform, S: StateStore>(
         return Ok(Rebound::Done);
     }
     let failed = |why: String| not_rebound(&location, why);
-    is_not_needed(node, drive, asked).await.map_err(failed)?;
-    let next = match target {
-        Some(target) => Some(area_for(node, drive, target).await.map_err(failed)?),
-        None => None,
+    let store = store_of(node, drive).ok_or_else(|| failed(NOT_IN_USE.to_owned()))?;
+    let preparing = async {
+        is_not_needed(node, drive, asked).await.map_err(failed)?;
+        if binding.is_some() {
+            let drained = drained(&node.parts.platform, &store, || asked.is_meant(node)).await;
+            if drained.map_err(|why| not_drained(&location, why))? == Rebound::NotMeant {
+                return Ok(None);
+            }
+            // Others may have come to need it meanwhile.
+            is_not_needed(node, drive, asked).await.map_err(failed)?;
+        }
+        let Some(target) = target else { return Ok(Some(Wish::Change(None))) };
+        let area = area_for(node, drive, target).await.map_err(failed)?;
+        Ok(Some(Wish::Change(Some(area))))
     };
-    if binding.is_some() && empty(node, drive, &location, asked).await? == Rebound::NotMeant {
-        return Ok(Rebound::NotMeant);
+    let prepared = preparing.await;
+    if !matches!(prepared, Ok(Some(_))) {
+        store.stop_draining();
     }
-    drives::attach_anew(node, &location, Wish::Change(next)).await.map_err(failed)?;
+    drop(store);
+    let Some(wish) = prepared? else { return Ok(Rebound::NotMeant) };
+    drives::attach_anew(node, &location, wish).await.map_err(failed)?;
     Ok(Rebound::Done)
 }
 
@@ -454,30 +467,7 @@ async fn is_not_needed<P: Platform, S: StateStore>(
     Ok(())
 }
 
-/// Moves all that is in the area of a drive to it, as long as that goes on and is meant, so that it can be detached: others
-/// have come to need it meanwhile, or not.
-async fn empty<P: Platform, S: StateStore>(
-    node: &NodeInner<P, S>,
-    drive: DriveId,
-    location: &str,
-    asked: Asked,
-) -> Result<Rebound, Error> {
-    let store = store_of(node, drive).ok_or_else(|| not_rebound(location, NOT_IN_USE.to_owned()))?;
-    let outcome = async {
-        let drained = drained(&node.parts.platform, &store, || asked.is_meant(node)).await;
-        if drained.map_err(|why| not_drained(location, why))? == Rebound::NotMeant {
-            return Ok(Rebound::NotMeant);
-        }
-        is_not_needed(node, drive, asked).await.map_err(|why| not_rebound(location, why))?;
-        Ok(Rebound::Done)
-    };
-    let outcome = outcome.await;
-    if outcome != Ok(Rebound::Done) {
-        store.stop_draining();
-    }
-    outcome
-}
-
+/// Moves all that is in the area of a drive to it, as long as that goes on and is meant.
 async fn drained<P: Platform>(
     platform: &P,
     store: &DriveStore<P>,
