@@ -119,8 +119,8 @@ fn a_cache_drive_that_dies_is_waited_for_and_then_given_up() {
     assert_eq!(read_all(&nodes, 1), values(200));
 }
 
-/// A volume of one copy that is on a drive of node `index`, written there, and the place of that drive.
-fn written_alone(nodes: &NodesWorld, index: usize) -> (String, usize) {
+/// A volume of one copy that is on a drive of node `index`, and the place of that drive, which is one of these.
+fn made_alone(nodes: &NodesWorld, index: usize, places: &[usize]) -> (String, usize) {
     for number in 0..20 {
         let name = format!("alone-{number}");
         let made = nodes.create_volume(index, &name, SLAB_BYTES, 1).expect("there is room");
@@ -128,14 +128,22 @@ fn written_alone(nodes: &NodesWorld, index: usize) -> (String, usize) {
         let membership = VolumeMembership::decode(made.volume, &snapshot).unwrap().unwrap();
         let drive = membership.sets[0].members[0].drive;
         let own = report(nodes, index).unwrap().drives.into_iter().find(|own| own.drive == Some(drive));
-        if let Some(own) = own {
-            let place = nodes.drives(index).iter().position(|known| known.name() == own.location);
-            write_to(nodes, index, &name, 500);
-            assert!(caches_of(nodes, index).iter().any(|cache| cache.blocks_dirty > 0));
-            return (name, place.unwrap());
+        let place = |own: DriveReport| {
+            nodes.drives(index).iter().position(|known| known.name() == own.location).unwrap()
+        };
+        if let Some(place) = own.map(place).filter(|place| places.contains(place)) {
+            return (name, place);
         }
     }
-    panic!("no copy has come to node {index}");
+    panic!("no copy has come to these drives of node {index}");
+}
+
+/// The same, written to.
+fn written_alone(nodes: &NodesWorld, index: usize) -> (String, usize) {
+    let (name, place) = made_alone(nodes, index, &[0, 1]);
+    write_to(nodes, index, &name, 500);
+    assert!(caches_of(nodes, index).iter().any(|cache| cache.blocks_dirty > 0));
+    (name, place)
 }
 
 fn await_works(nodes: &NodesWorld, index: usize) {
@@ -317,4 +325,27 @@ fn the_area_of_a_drive_that_was_taken_out_while_its_node_lacked_it_is_given_to_o
     await_health(&nodes);
     let bound = cache_report(&nodes, 1, cache).unwrap().bound;
     assert_eq!(bound.len(), 2, "the others keep theirs");
+}
+
+/// The first drive that waits for one may not be away for a moment.
+#[test]
+fn a_drive_that_has_the_only_copy_of_a_volume_keeps_no_other_one_from_a_new_cache_drive() {
+    let nodes = cached(32, 2, 0);
+    let (name, _) = made_alone(&nodes, 1, &[0]);
+    write_to(&nodes, 1, &name, 500);
+    let config = SimulatedDriveConfig { size_bytes: 8 << 20, ..SimulatedDriveConfig::default() };
+    nodes.world.add_drive("late cache", config).attach_to(nodes.host(1));
+    let (node, process) = (nodes.node(1).unwrap(), nodes.process(1).unwrap());
+    let place = GivenDrive::cache("late cache".to_owned());
+    let added = process.block_on(async move { node.add_drive(place).await });
+    assert!(matches!(added, Ok(Ok(_))), "{added:?}");
+    assert_eq!(nodes.run_until(|| caches_of(&nodes, 1).len() == 1), RunEnd::ConditionMet);
+    let is_told = || {
+        let drives = report(&nodes, 1).map(|report| report.drives).unwrap_or_default();
+        let waiting = drives.into_iter().find(|drive| drive.location == nodes.drives(1)[0].name());
+        let obstacle = waiting.filter(|drive| drive.bound_to.is_none()).and_then(|drive| drive.cache_obstacle);
+        obstacle.is_some_and(|obstacle| obstacle.why.contains("restarted"))
+    };
+    assert_eq!(nodes.run_until(is_told), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    assert_eq!(read_from(&nodes, 1, &name), values(500));
 }

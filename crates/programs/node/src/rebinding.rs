@@ -13,6 +13,7 @@
 //! - Areas become smaller only for drives that have none: what is even enough stays.
 //! - One binding is changed at a time; see [`Bindings::changing`].
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -56,31 +57,50 @@ struct Bound {
     cache: DriveId,
     /// How many chunks each drive should have at most.
     share: u32,
-    free_chunks: u32,
     /// The drives with their chunks.
     drives: Vec<(DriveId, u32)>,
+    /// The drives of the node for which there is room: what would not hold a drive's journal is none.
+    has_room_for: BTreeSet<DriveId>,
+    /// Those for which there is room if their whole share is free.
+    has_share_for: BTreeSet<DriveId>,
 }
 
-/// The drive whose binding is to be made anew, so that all have about as much, and to which cache drive; none if it has to be
-/// unbound from where it is first. `None` if all is well.
-fn next(caches: &[Bound], unbound: &[DriveId]) -> Option<(DriveId, Option<DriveId>)> {
-    if let Some(drive) = unbound.first() {
-        if let Some(emptiest) = emptiest(caches) {
-            return Some((*drive, Some(emptiest.cache)));
-        }
-        let all = caches.iter().flat_map(|cache| cache.drives.iter().map(|drive| (drive, cache.share)));
-        let over = all.filter(|((_, chunks), share)| chunks > share);
-        return over.max_by_key(|((_, chunks), share)| chunks - share).map(|((drive, _), _)| (*drive, None));
-    }
-    let fullest = caches.iter().max_by_key(|cache| cache.drives.len())?;
-    let emptiest = emptiest(caches)?;
-    let is_even = fullest.drives.len() <= emptiest.drives.len() + 1;
-    if is_even { None } else { fullest.drives.last().map(|(drive, _)| (*drive, Some(emptiest.cache))) }
+/// The drives whose bindings are to be made anew, so that all have about as much, and to which cache drive; none if they have to
+/// be unbound from where they are first. Each of them alone is a step: the best comes first. Nothing if all is well.
+fn next(caches: &[Bound], unbound: &[DriveId]) -> Vec<(DriveId, Option<DriveId>)> {
+    let target = |drive: DriveId| emptiest(caches, drive);
+    let (to_bind, waiting): (Vec<DriveId>, Vec<DriveId>) =
+        unbound.iter().partition(|drive| target(**drive).is_some());
+    let mut by_fullness: Vec<&Bound> = caches.iter().collect();
+    by_fullness.sort_by_key(|cache| Reverse(cache.drives.len()));
+    let bound = by_fullness.into_iter().flat_map(|cache| cache.drives.iter().rev().map(move |of| (cache, of)));
+    let is_uneven = |from: &Bound, drive: DriveId| {
+        target(drive).is_some_and(|target| from.drives.len() > target.drives.len() + 1)
+    };
+    let to_move = bound.filter(|(cache, (drive, _))| is_uneven(cache, *drive)).map(|(_, (drive, _))| *drive);
+    let steps = to_bind.into_iter().chain(to_move);
+    let steps = steps.map(|drive| (drive, target(drive).map(|target| target.cache)));
+    steps.chain(giving_way(caches, &waiting).into_iter().map(|drive| (drive, None))).collect()
 }
 
-/// The cache drive with room to which the fewest are bound.
-fn emptiest(caches: &[Bound]) -> Option<&Bound> {
-    caches.iter().filter(|cache| cache.free_chunks > 0).min_by_key(|cache| cache.drives.len())
+/// The drives that have more than their share where that would do for one that waits, those with the most first. Nobody gives
+/// way who would wait himself then.
+fn giving_way(caches: &[Bound], waiting: &[DriveId]) -> Vec<DriveId> {
+    let would_help = |cache: &&Bound| waiting.iter().any(|drive| cache.has_share_for.contains(drive));
+    let over = caches.iter().filter(would_help).flat_map(|cache| {
+        let over = cache.drives.iter().filter(|(_, chunks)| *chunks > cache.share);
+        let over = over.filter(|(drive, _)| cache.has_share_for.contains(drive));
+        over.map(|(drive, chunks)| (chunks - cache.share, *drive))
+    });
+    let mut over: Vec<(u32, DriveId)> = over.collect();
+    over.sort_by_key(|(excess, _)| Reverse(*excess));
+    over.into_iter().map(|(_, drive)| drive).collect()
+}
+
+/// The cache drive with room for a drive to which the fewest are bound.
+fn emptiest(caches: &[Bound], drive: DriveId) -> Option<&Bound> {
+    let with_room = caches.iter().filter(|cache| cache.has_room_for.contains(&drive));
+    with_room.min_by_key(|cache| cache.drives.len())
 }
 
 /// Keeps the bindings of a node as they should be. Never completes.
@@ -99,10 +119,20 @@ pub(crate) async fn keep_even<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
         release_removed(&node).await;
         free_areas_of_removed(&node).await;
         empty_retired(&node).await;
-        let Some((drive, target)) = next_of(&node) else { continue };
-        let Some((location, _)) = place_of(&node, drive) else { continue };
-        let rebinding = rebind(&node, drive, target, Asked::ByNobody);
-        node.bindings.attempts.make(&platform, &location, rebinding).await;
+        take_step(&node).await;
+    }
+}
+
+/// Makes one binding anew, if one is to be. What cannot be made now keeps no other one.
+async fn take_step<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
+    let platform = &node.parts.platform;
+    for (drive, target) in next_of(node) {
+        let Some((location, _)) = place_of(node, drive) else { continue };
+        if node.bindings.attempts.is_due(&location, platform.now()) {
+            let rebinding = rebind(node, drive, target, Asked::ByNobody);
+            node.bindings.attempts.make(platform, &location, rebinding).await;
+            return;
+        }
     }
 }
 
@@ -110,7 +140,7 @@ pub(crate) async fn keep_even<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
 /// missed or to be let go of.
 fn wanted<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> BTreeSet<String> {
     let leaving = retired(node).into_iter().flat_map(|cache| working_behind(node, cache));
-    let next = next_of(node).map(|(drive, _)| drive);
+    let next = next_of(node).into_iter().map(|(drive, _)| drive);
     let places = leaving.chain(next).filter_map(|drive| place_of(node, drive)).map(|(location, _)| location);
     let removed = node.parts.caches_removed.borrow();
     let absence = node.cache_watch.absence.borrow();
@@ -288,8 +318,7 @@ async fn empty_retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     for (cache, drive) in behind {
         // Somebody may have thought better of it while another drive was being moved.
         let Some((location, _)) = place_of(node, drive).filter(|_| is_retired(node, cache)) else { continue };
-        let target =
-            emptiest(&bound_of_all(node)).map(|emptiest| emptiest.cache).filter(|target| *target != cache);
+        let target = emptiest(&bound_of_all(node), drive).map(|emptiest| emptiest.cache);
         let leaving = rebind(node, drive, target, Asked::ToEmpty(cache));
         // One that cannot leave now keeps no other one.
         if node.bindings.attempts.make(&node.parts.platform, &location, leaving).await == Some(Rebound::Done) {
@@ -340,7 +369,7 @@ fn working_behind<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: Dri
     node.drives.borrow().iter().filter(works).filter_map(|drive| drive.id()).collect()
 }
 
-fn next_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Option<(DriveId, Option<DriveId>)> {
+fn next_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<(DriveId, Option<DriveId>)> {
     let unbound: Vec<DriveId> = {
         let working = working(node).into_iter();
         working.filter(|store| store.binding().is_none()).map(|store| store.drive_id()).collect()
@@ -359,8 +388,6 @@ fn working<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<DriveStore
 fn bound_of_all<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<Bound> {
     let working = working(node);
     let usable = caches::usable(&node.parts.caches.borrow());
-    let largest =
-        working.iter().map(|store| store.superblock().layout).max_by_key(|layout| layout.journal_blocks);
     let bound = usable.iter().map(|cache| {
         let id = cache.superblock().drive;
         let is_bound = |(drive, _): &(DriveId, u32)| {
@@ -368,13 +395,16 @@ fn bound_of_all<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<Bound
             stores.any(|store| store.binding().is_some_and(|binding| binding.cache == id))
         };
         let share = caches::share_of(cache, working.len(), usable.len());
-        // What would not hold a journal is no room.
-        let fits = largest.is_none_or(|layout| caches::fits(cache, cache.free_chunks().min(share), &layout));
+        let fitting = |chunks: u32| {
+            let fits = |store: &&DriveStore<P>| caches::fits(cache, chunks, &store.superblock().layout);
+            working.iter().filter(fits).map(DriveStore::drive_id).collect()
+        };
         Bound {
             cache: id,
             share,
-            free_chunks: if fits { cache.free_chunks() } else { 0 },
             drives: cache.bound_chunks().into_iter().filter(is_bound).collect(),
+            has_room_for: fitting(cache.free_chunks().min(share)),
+            has_share_for: fitting(share),
         }
     });
     bound.collect()
@@ -454,17 +484,29 @@ async fn is_not_needed<P: Platform, S: StateStore>(
     asked: Asked,
 ) -> Result<(), String> {
     let parts = &node.parts;
-    let volumes = store_of(node, drive).ok_or(NOT_IN_USE)?.volumes();
+    let store = store_of(node, drive).ok_or(NOT_IN_USE)?;
+    let (volumes, is_unbound) = (store.volumes(), store.binding().is_none());
+    drop(store);
     answered(parts, parts.state.stamp()).await.map_err(|error| error.why)?;
     for volume in volumes {
         let membership = answered(parts, parts.state.membership(volume)).await.map_err(|error| error.why)?;
         let Some(membership) = membership else { continue };
         let is_alone = membership.record.copies == 1;
-        if !(is_alone && asked != Asked::ByNobody) && is_needed(parts, &membership, &[drive].into()) {
-            return Err("nobody else has whole copies of all that is on it".to_owned());
+        if is_alone && asked != Asked::ByNobody || !is_needed(parts, &membership, &[drive].into()) {
+            continue;
         }
+        return Err(match is_alone {
+            true => alone(&membership.record.name, is_unbound),
+            false => "nobody else has whole copies of all that is on it".to_owned(),
+        });
     }
     Ok(())
+}
+
+/// Why a drive stays as it is that has the only copy of a volume, and what helps.
+fn alone(volume: &str, is_unbound: bool) -> String {
+    let helps = if is_unbound { "; it gets a cache drive when its node is restarted" } else { "" };
+    format!("the volume {volume} has one copy, which is on it and would be away for a moment{helps}")
 }
 
 /// Moves all that is in the area of a drive to it, as long as that goes on and is meant.
