@@ -343,7 +343,8 @@ fn a_drive_that_has_the_only_copy_of_a_volume_keeps_no_other_one_from_a_new_cach
     let is_told = || {
         let drives = report(&nodes, 1).map(|report| report.drives).unwrap_or_default();
         let waiting = drives.into_iter().find(|drive| drive.location == nodes.drives(1)[0].name());
-        let obstacle = waiting.filter(|drive| drive.bound_to.is_none()).and_then(|drive| drive.cache_obstacle);
+        let obstacle =
+            waiting.filter(|drive| drive.bound_to.is_none()).and_then(|drive| drive.cache_obstacle);
         obstacle.is_some_and(|obstacle| obstacle.why.contains("restarted"))
     };
     assert_eq!(nodes.run_until(is_told), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));

@@ -81,13 +81,13 @@ fn follow_decisions<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     }
 }
 
-/// Asks those cache drives whether they work behind which a drive has failed, or that did not answer before.
+/// Asks those cache drives whether they work behind which a drive has failed, or that did not do what they were asked before.
 async fn look_at_troubled<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     let platform = &node.parts.platform;
     let caches = node.parts.caches.borrow().clone();
     for known in caches {
         let (Some(id), true) = (known.id(), known.cache.is_ok()) else { continue };
-        if known.trouble.borrow().is_none() && !has_failed_behind(node, id) {
+        if known.failure().is_none() && !has_failed_behind(node, id) {
             continue;
         }
         let trouble = known.answers(platform).await.err();

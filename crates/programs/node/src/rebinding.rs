@@ -26,7 +26,7 @@ use spandrel_shared::{DriveId, Error};
 
 use crate::attempts::Attempts;
 use crate::cache_watch::{answered, is_needed};
-use crate::caches::{self, ANSWER_TIME_MAX, NodeCache, Wish};
+use crate::caches::{self, NodeCache, Wish};
 use crate::drives::{self, NodeDrive};
 use crate::node::NodeInner;
 
@@ -73,7 +73,8 @@ fn next(caches: &[Bound], unbound: &[DriveId]) -> Vec<(DriveId, Option<DriveId>)
         unbound.iter().partition(|drive| target(**drive).is_some());
     let mut by_fullness: Vec<&Bound> = caches.iter().collect();
     by_fullness.sort_by_key(|cache| Reverse(cache.drives.len()));
-    let bound = by_fullness.into_iter().flat_map(|cache| cache.drives.iter().rev().map(move |of| (cache, of)));
+    let bound =
+        by_fullness.into_iter().flat_map(|cache| cache.drives.iter().rev().map(move |of| (cache, of)));
     let is_uneven = |from: &Bound, drive: DriveId| {
         target(drive).is_some_and(|target| from.drives.len() > target.drives.len() + 1)
     };
@@ -117,7 +118,7 @@ pub(crate) async fn keep_even<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
         // What a cache drive that is to go still holds for a drive is there only as long as that drive can be attached with it.
         bring_back(&node).await;
         release_removed(&node).await;
-        free_areas_of_removed(&node).await;
+        free_unused_areas(&node).await;
         empty_retired(&node).await;
         take_step(&node).await;
     }
@@ -210,9 +211,14 @@ fn caches_known<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> BTreeSet<
     bound.chain(node.parts.caches.borrow().iter().filter_map(|cache| cache.id())).collect()
 }
 
-/// Gives back the areas of capacity drives that were taken out of the cluster, whether the node had them then or not.
-async fn free_areas_of_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
+/// Gives back the areas of capacity drives that work without them, and of those that were taken out of the cluster, whether the
+/// node had them then or not.
+async fn free_unused_areas<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     let parts = &node.parts;
+    let bindings: Vec<_> = working(node).iter().map(|store| (store.drive_id(), store.binding())).collect();
+    for (drive, binding) in bindings {
+        caches::let_go_elsewhere(parts, drive, binding).await;
+    }
     for (cache, drive) in areas_of_unknown(node) {
         if !matches!(answered(parts, parts.state.is_drive_removed(drive)).await, Ok(true)) {
             continue;
@@ -223,10 +229,8 @@ async fn free_areas_of_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S
             continue;
         }
         let Some(known) = cache_of(node, cache) else { continue };
-        if let Ok(of) = &known.cache
-            && let Err(error) = of.unbind(drive).await
-        {
-            tracing::warn!(%drive, "a cache drive keeps room for it, though it was taken out of the pool: {error}");
+        if let Err(why) = known.unbind(&parts.platform, drive).await {
+            tracing::warn!(%drive, "a cache drive keeps room for it, though it was taken out of the pool: {why}");
         }
     }
 }
@@ -235,9 +239,8 @@ async fn free_areas_of_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S
 fn areas_of_unknown<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<(DriveId, DriveId)> {
     let (caches, shown) = (node.parts.caches.borrow(), node.parts.view.drives.borrow());
     let working = caches.iter().filter(|cache| cache.works()).filter_map(|cache| cache.cache.as_ref().ok());
-    let areas = working.flat_map(|cache| {
-        cache.bound().into_iter().map(|drive| (cache.superblock().drive, drive))
-    });
+    let areas =
+        working.flat_map(|cache| cache.bound().into_iter().map(|drive| (cache.superblock().drive, drive)));
     areas.filter(|(_, drive)| !shown.contains_key(drive)).collect()
 }
 
@@ -321,7 +324,8 @@ async fn empty_retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
         let target = emptiest(&bound_of_all(node), drive).map(|emptiest| emptiest.cache);
         let leaving = rebind(node, drive, target, Asked::ToEmpty(cache));
         // One that cannot leave now keeps no other one.
-        if node.bindings.attempts.make(&node.parts.platform, &location, leaving).await == Some(Rebound::Done) {
+        if node.bindings.attempts.make(&node.parts.platform, &location, leaving).await == Some(Rebound::Done)
+        {
             return;
         }
     }
@@ -460,19 +464,9 @@ async fn area_for<P: Platform, S: StateStore>(
     };
     let capacity_drives = node.parts.replica.drives().len();
     let share = caches::share_of(of, capacity_drives, usable.len());
-    let platform = &node.parts.platform;
-    let binding = caches::bind_anew(of, drive, place_of(node, drive).and_then(|(_, binding)| binding), share);
-    match before(platform, platform.now() + ANSWER_TIME_MAX, binding).await {
-        Some(Ok(area)) => Ok(area),
-        Some(Err(error)) => {
-            cache.is_failing.set(true);
-            Err(format!("the cache drive gives it no area: {error}"))
-        }
-        None => {
-            cache.is_failing.set(true);
-            Err("the cache drive does not answer".to_owned())
-        }
-    }
+    let current = place_of(node, drive).and_then(|(_, binding)| binding);
+    let bound = cache.bind(&node.parts.platform, drive, current, share).await;
+    bound.map_err(|why| format!("the cache drive gives it no area: {why}"))
 }
 
 /// Whether all that is on a drive is whole elsewhere, on drives that are there: then nobody waits while it is away. Where

@@ -56,7 +56,8 @@ fn a_new_cache_drive_takes_drives_over() {
 #[test]
 fn a_drive_that_is_too_large_keeps_nothing_from_others_and_takes_nothing_from_them() {
     let too_large = drive(3);
-    let full = Bound { has_share_for: [1, 2, 4].map(drive).into(), ..cache(9, 33, false, &[(1, 50), (2, 50)]) };
+    let full =
+        Bound { has_share_for: [1, 2, 4].map(drive).into(), ..cache(9, 33, false, &[(1, 50), (2, 50)]) };
     assert_eq!(next(std::slice::from_ref(&full), &[too_large]), []);
     assert_eq!(next(std::slice::from_ref(&full), &[too_large, drive(4)]), [gives_way(1), gives_way(2)]);
     let free = Bound { has_room_for: [1, 2, 4].map(drive).into(), ..full.clone() };
