@@ -17,8 +17,8 @@ use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, MediaClass, SettingsRecord};
 use spandrel_drive::{
-    AttachError, Binding, CacheArea, CacheChoice, CacheDrive, CacheFormatOptions, CacheSuperblock, Layout,
-    Superblock,
+    AttachError, Binding, CacheArea, CacheChoice, CacheDrive, CacheFormatOptions, CacheSuperblock,
+    DriveStore, Layout, Superblock,
 };
 use spandrel_platform::sync::{Lock, oneshot};
 use spandrel_platform::{Drive, Platform, before};
@@ -181,6 +181,31 @@ pub(crate) fn follow_settings<P: Platform, S: StateStore>(parts: &NodeParts<P, S
         if store.cache_mode() != mode {
             tracing::info!(drive = %store.drive_id(), "its cache is used {mode} from now on");
             store.set_cache_mode(mode);
+        }
+    }
+}
+
+/// Has the cache drive of a drive that was attached do what is set, before clients ask anything of it: what they write must not
+/// stand there alone where that is not wanted.
+pub(crate) async fn set_first_mode<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    store: &DriveStore<P>,
+    media: Option<MediaClass>,
+) {
+    if store.binding().is_none() {
+        return;
+    }
+    let settings = match parts.view.settings() {
+        Some(settings) => Ok(settings),
+        None => {
+            let settings = retry(parts, || parts.state.settings()).await;
+            settings.map(|stored| stored.map(|stored| stored.record).unwrap_or_default())
+        }
+    };
+    match settings {
+        Ok(settings) => store.set_cache_mode(mode_for(media, &settings)),
+        Err(error) => {
+            tracing::error!("it is not known how the cache of {} is to be used: {error}", store.drive_id())
         }
     }
 }
