@@ -147,17 +147,20 @@ fn wanted<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> BTreeSet<String
     let absence = node.cache_watch.absence.borrow();
     let missed = absence.all(node.parts.platform.now()).map(|(cache, _)| cache);
     let caches = removed.iter().copied().chain(missed).map(|cache| cache.to_string());
-    let waiting = waiting(node).into_iter().map(|waiting| waiting.location);
+    let waiting = waiting(node).into_iter().map(|(location, _)| location);
     waiting.chain(places).chain(caches).collect()
 }
 
 /// Attaches drives that can be used again: their cache drives were taken out of the cluster, have come or work again, or it did
 /// not work the last time.
 async fn bring_back<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
-    for Waiting { location, cache, has_failed } in waiting(node) {
+    let (attempts, platform) = (&node.bindings.attempts, &node.parts.platform);
+    for (location, cache) in waiting(node) {
+        let known = cache.filter(|_| attempts.is_due(&location, platform.now()));
+        let known = known.and_then(|cache| cache_of(node, cache));
         // What is under way on one that hangs would be waited for.
-        if let Some(cache) = cache.and_then(|cache| cache_of(node, cache))
-            && cache.answers(&node.parts.platform).await.is_err()
+        if let Some(known) = known
+            && known.answers(platform).await.is_err()
         {
             continue;
         }
@@ -165,43 +168,26 @@ async fn bring_back<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
             let attached = drives::attach_anew(node, &location, Wish::Keep).await;
             attached.map_err(|why| not_rebound(&location, why))
         };
-        let (attempts, platform) = (&node.bindings.attempts, &node.parts.platform);
-        match has_failed {
-            // It may fail again at the first write.
-            true => attempts.make_on_trial(platform, &location, attaching).await,
-            false => attempts.make(platform, &location, attaching).await,
-        };
+        // It may fail again at the first write.
+        attempts.make_on_trial(platform, &location, attaching).await;
     }
 }
 
-/// A drive that can be used again.
-struct Waiting {
-    location: String,
-    /// What it is bound to, and the node has.
-    cache: Option<DriveId>,
-    /// Whether it had been in use, until something went wrong.
-    has_failed: bool,
-}
-
-/// The drives that can. What has failed by itself stays as it is, with a cache drive or without one.
-fn waiting<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<Waiting> {
+/// Where those drives are, and what each is bound to. What has failed by itself stays as it is, with a cache drive or without one.
+fn waiting<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<(String, Option<DriveId>)> {
     let drives = node.drives.borrow();
+    let bound_to = |drive: &Rc<NodeDrive<P>>| drive.binding.map(|binding| binding.cache);
     let can_come = |drive: &&Rc<NodeDrive<P>>| {
-        let cache = drive.binding.map(|binding| binding.cache);
+        let cache = bound_to(drive);
         let is_removed = cache.is_some_and(|cache| node.parts.caches_removed.borrow().contains(&cache));
-        let works = || cache.and_then(|cache| cache_of(node, cache)).is_some_and(|cache| cache.works());
+        let works = || cache.and_then(|cache| cache_of(node, cache)).is_some_and(|known| known.works());
         match &drive.store {
             Ok(store) => store.failure().is_some() && (is_removed || store.has_cache_failed() && works()),
             Err(_) if cache.is_some() => is_removed || works(),
             Err(_) => drive.was_in_use,
         }
     };
-    let waiting = drives.iter().filter(can_come).map(|drive| Waiting {
-        location: drive.location.clone(),
-        cache: drive.binding.map(|binding| binding.cache),
-        has_failed: drive.store.is_ok(),
-    });
-    waiting.collect()
+    drives.iter().filter(can_come).map(|drive| (drive.location.clone(), bound_to(drive))).collect()
 }
 
 /// The cache drives that the node has, and that its drives are bound to.
