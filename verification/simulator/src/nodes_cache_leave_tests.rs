@@ -2,6 +2,7 @@
 
 use spandrel_cluster::{DriveState, VolumeMembership};
 use spandrel_node::CacheDriveReport;
+use spandrel_platform_simulated::Repeat;
 use spandrel_shared::witness::{self, Rare};
 
 use super::*;
@@ -118,8 +119,8 @@ fn a_cache_drive_that_dies_is_waited_for_and_then_given_up() {
     assert_eq!(read_all(&nodes, 1), values(200));
 }
 
-/// A volume of one copy that is on a drive of node `index`, written there, and the place of that drive.
-fn written_alone(nodes: &NodesWorld, index: usize) -> (String, usize) {
+/// A volume of one copy that is on a drive of node `index`, and the place of that drive, which is one of these.
+fn made_alone(nodes: &NodesWorld, index: usize, places: &[usize]) -> (String, usize) {
     for number in 0..20 {
         let name = format!("alone-{number}");
         let made = nodes.create_volume(index, &name, SLAB_BYTES, 1).expect("there is room");
@@ -127,14 +128,22 @@ fn written_alone(nodes: &NodesWorld, index: usize) -> (String, usize) {
         let membership = VolumeMembership::decode(made.volume, &snapshot).unwrap().unwrap();
         let drive = membership.sets[0].members[0].drive;
         let own = report(nodes, index).unwrap().drives.into_iter().find(|own| own.drive == Some(drive));
-        if let Some(own) = own {
-            let place = nodes.drives(index).iter().position(|known| known.name() == own.location);
-            write_to(nodes, index, &name, 500);
-            assert!(caches_of(nodes, index).iter().any(|cache| cache.blocks_dirty > 0));
-            return (name, place.unwrap());
+        let place = |own: DriveReport| {
+            nodes.drives(index).iter().position(|known| known.name() == own.location).unwrap()
+        };
+        if let Some(place) = own.map(place).filter(|place| places.contains(place)) {
+            return (name, place);
         }
     }
-    panic!("no copy has come to node {index}");
+    panic!("no copy has come to these drives of node {index}");
+}
+
+/// The same, written to.
+fn written_alone(nodes: &NodesWorld, index: usize) -> (String, usize) {
+    let (name, place) = made_alone(nodes, index, &[0, 1]);
+    write_to(nodes, index, &name, 500);
+    assert!(caches_of(nodes, index).iter().any(|cache| cache.blocks_dirty > 0));
+    (name, place)
 }
 
 fn await_works(nodes: &NodesWorld, index: usize) {
@@ -211,4 +220,133 @@ fn a_drive_stays_where_it_is_when_its_cache_drive_is_used_again_while_another_on
     let reached = Rare::ALL.into_iter().zip(witness::take_reached());
     let lost = reached.filter(|(rare, count)| *rare == Rare::CacheLost && *count > 0).count();
     assert_eq!(lost, 0, "no drive has gone on without what it had there");
+}
+
+/// Others have whole copies when its drive begins to be emptied, and none when that has ended.
+#[test]
+fn a_drive_that_is_needed_when_it_has_been_emptied_stays_where_it_is() {
+    let nodes = cached(27, 1, 1);
+    write_all(&nodes, 0, 100);
+    let cache = cache_id(&nodes, 1);
+    let asked = nodes.drives(1)[0].counters().writes;
+    // It takes what is moved to it when the others are gone.
+    nodes.drives(1)[0].fall_silent();
+    nodes.decide_drive(cache, DriveState::Retired);
+    let is_being_emptied = || nodes.drives(1)[0].counters().writes > asked;
+    assert_eq!(nodes.run_until(is_being_emptied), RunEnd::ConditionMet);
+    nodes.stop(0, true);
+    nodes.stop(2, true);
+    let is_alone = || report(&nodes, 1).is_some_and(|report| report.alive == [node_id(1)]);
+    assert_eq!(nodes.run_until(is_alone), RunEnd::ConditionMet);
+    nodes.drives(1)[0].revive();
+    let obstacle = || cache_report(&nodes, 1, cache).and_then(|cache| cache.obstacle);
+    assert_eq!(nodes.run_until(|| obstacle().is_some()), RunEnd::ConditionMet);
+    assert_eq!(obstacle().unwrap().code, "CACHE_NOT_CHANGED");
+    assert_eq!(bound_to(&nodes, 1), [cache], "nobody else has what it holds");
+    nodes.start(0);
+    nodes.start(2);
+    let has_left = || all_work(&nodes, 1) && bound_to(&nodes, 1).is_empty();
+    assert_eq!(nodes.run_until(has_left), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    await_health(&nodes);
+    assert_eq!(read_all(&nodes, 1), values(100));
+}
+
+#[test]
+fn nothing_is_told_of_a_cache_drive_that_is_used_again_while_it_is_emptied() {
+    let nodes = cached(28, 1, 1);
+    write_all(&nodes, 0, 100);
+    let cache = cache_id(&nodes, 1);
+    let asked = nodes.drives(1)[0].counters().writes;
+    nodes.drives(1)[0].fall_silent();
+    nodes.decide_drive(cache, DriveState::Retired);
+    let is_being_emptied = || nodes.drives(1)[0].counters().writes > asked;
+    assert_eq!(nodes.run_until(is_being_emptied), RunEnd::ConditionMet);
+    nodes.decide_drive(cache, DriveState::Active);
+    assert_eq!(nodes.run_until(|| !nodes.is_deciding()), RunEnd::ConditionMet);
+    nodes.drives(1)[0].revive();
+    let is_used_again = || {
+        write_all(&nodes, 0, 200);
+        caches_of(&nodes, 1).iter().any(|cache| cache.blocks_dirty > 0)
+    };
+    assert_eq!(nodes.run_until(is_used_again), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    let report = report(&nodes, 1).unwrap();
+    assert_eq!((&report.caches[0].obstacle, &report.drives[0].cache_obstacle), (&None, &None));
+}
+
+#[test]
+fn drives_come_back_when_their_cache_drive_has_failed_for_a_moment() {
+    let nodes = cached(29, 2, 1);
+    write_all(&nodes, 0, 100);
+    let has_failed = || !all_work(&nodes, 1);
+    nodes.caches(1)[0].fail_writes(.., Repeat::Once);
+    let is_noticed = || {
+        write_all(&nodes, 0, 200);
+        has_failed()
+    };
+    assert_eq!(nodes.run_until(is_noticed), RunEnd::ConditionMet);
+    let is_back = || all_work(&nodes, 1) && caches_of(&nodes, 1).len() == 2;
+    assert_eq!(nodes.run_until(is_back), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    await_health(&nodes);
+    assert_eq!(read_all(&nodes, 1), values(200));
+}
+
+#[test]
+fn a_drive_that_has_failed_by_itself_stays_as_it_is_as_one_without_a_cache_drive_does() {
+    let nodes = cached(30, 1, 1);
+    write_all(&nodes, 0, 100);
+    let failing = report(&nodes, 1).unwrap().drives[0].drive;
+    nodes.drives(1)[0].fail_writes(.., Repeat::Once);
+    // What is in its area has to be moved to it.
+    nodes.change_settings(|settings| settings.cache_mode_ssd = CacheMode::Off);
+    let is_away_for_long = || {
+        let away = report(&nodes, 1).map(|report| report.drives_away).unwrap_or_default();
+        away.iter().any(|away| Some(away.drive) == failing && away.away_ms > 20_000)
+    };
+    assert_eq!(nodes.run_until(is_away_for_long), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    assert!(!all_work(&nodes, 1), "it may fail again at any time");
+}
+
+#[test]
+fn the_area_of_a_drive_that_was_taken_out_while_its_node_lacked_it_is_given_to_others() {
+    let nodes = cached(31, 3, 1);
+    let cache = cache_id(&nodes, 1);
+    let is_empty = |drive: &DriveReport| drive.volumes.is_empty();
+    let lost = report(&nodes, 1).unwrap().drives.into_iter().find(is_empty).expect("two hold the two slabs");
+    let place = nodes.drives(1).iter().position(|known| known.name() == lost.location).unwrap();
+    nodes.stop(1, true);
+    nodes.drives(1)[place].pull_out();
+    let lost = lost.drive.unwrap();
+    let state = ClusterState::new(nodes.state.client(u64::MAX, nodes.clients.platform()));
+    let removed = nodes.clients.block_on(async move { state.remove_drive(lost, "a drive", 1, false).await });
+    assert_eq!(removed, Ok(Ok(())));
+    nodes.start(1);
+    let has_area = || cache_report(&nodes, 1, cache).is_none_or(|cache| cache.bound.contains(&lost));
+    assert_eq!(nodes.run_until(|| !has_area()), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    await_health(&nodes);
+    let bound = cache_report(&nodes, 1, cache).unwrap().bound;
+    assert_eq!(bound.len(), 2, "the others keep theirs");
+}
+
+/// The first drive that waits for one may not be away for a moment.
+#[test]
+fn a_drive_that_has_the_only_copy_of_a_volume_keeps_no_other_one_from_a_new_cache_drive() {
+    let nodes = cached(32, 2, 0);
+    let (name, _) = made_alone(&nodes, 1, &[0]);
+    write_to(&nodes, 1, &name, 500);
+    let config = SimulatedDriveConfig { size_bytes: 8 << 20, ..SimulatedDriveConfig::default() };
+    nodes.world.add_drive("late cache", config).attach_to(nodes.host(1));
+    let (node, process) = (nodes.node(1).unwrap(), nodes.process(1).unwrap());
+    let place = GivenDrive::cache("late cache".to_owned());
+    let added = process.block_on(async move { node.add_drive(place).await });
+    assert!(matches!(added, Ok(Ok(_))), "{added:?}");
+    assert_eq!(nodes.run_until(|| caches_of(&nodes, 1).len() == 1), RunEnd::ConditionMet);
+    let is_told = || {
+        let drives = report(&nodes, 1).map(|report| report.drives).unwrap_or_default();
+        let waiting = drives.into_iter().find(|drive| drive.location == nodes.drives(1)[0].name());
+        let obstacle =
+            waiting.filter(|drive| drive.bound_to.is_none()).and_then(|drive| drive.cache_obstacle);
+        obstacle.is_some_and(|obstacle| obstacle.why.contains("restarted"))
+    };
+    assert_eq!(nodes.run_until(is_told), RunEnd::ConditionMet, "{:?}", report(&nodes, 1));
+    assert_eq!(read_from(&nodes, 1, &name), values(500));
 }

@@ -123,6 +123,18 @@ fn drives_share_the_cache_drives_of_their_node_and_take_writes_there() {
 }
 
 #[test]
+fn a_cache_is_used_as_is_set_from_the_start() {
+    let nodes = cached(8, 2, 1);
+    nodes.change_settings(|settings| settings.cache_mode_ssd = CacheMode::ReadOnly);
+    let is_set = |cache: &CacheReport| cache.mode == CacheMode::ReadOnly;
+    assert_eq!(nodes.run_until(|| caches_of(&nodes, 1).iter().all(is_set)), RunEnd::ConditionMet);
+    nodes.stop(1, true);
+    nodes.start(1);
+    assert_eq!(nodes.run_until(|| caches_of(&nodes, 1).len() == 2), RunEnd::ConditionMet);
+    assert!(caches_of(&nodes, 1).iter().all(is_set), "{:?}", report(&nodes, 1));
+}
+
+#[test]
 fn what_is_in_the_caches_survives_a_power_cut_of_all_servers() {
     let nodes = cached(2, 2, 1);
     write_all(&nodes, 0, 100);

@@ -54,6 +54,8 @@ struct Progress {
     durable: Cell<u64>,
     /// Whoever flushes has it: all that come meanwhile need one further flush together.
     flushing: Lock,
+    /// Whether the drive has not done something that it was asked.
+    has_failed: Cell<bool>,
 }
 
 /// Which drive a stretch of bytes stands on.
@@ -80,8 +82,23 @@ impl<D: Drive> Media<D> {
         self.area.as_ref()
     }
 
+    /// Whether the cache drive has not done something that it was asked.
+    pub(crate) fn has_area_failed(&self) -> bool {
+        self.written.area.has_failed.get()
+    }
+
+    fn progress(&self, offset: u64) -> &Progress {
+        if offset < self.area_offset { &self.written.capacity } else { &self.written.area }
+    }
+
     /// Fills `into` from `offset` on.
-    pub(crate) async fn read(&self, offset: u64, mut into: BufferMut) -> Result<BufferMut, DriveError> {
+    pub(crate) async fn read(&self, offset: u64, into: BufferMut) -> Result<BufferMut, DriveError> {
+        let outcome = self.read_places(offset, into).await;
+        self.progress(offset).note(&outcome);
+        outcome
+    }
+
+    async fn read_places(&self, offset: u64, mut into: BufferMut) -> Result<BufferMut, DriveError> {
         match self.place(offset, into.len()) {
             Place::Whole(drive, offset) => drive.read(offset, into).await,
             Place::Split(drive, pieces) => {
@@ -112,8 +129,9 @@ impl<D: Drive> Media<D> {
                 join_all(writes).await.into_iter().collect()
             }
         };
-        let written = if offset < self.area_offset { &self.written.capacity } else { &self.written.area };
+        let written = self.progress(offset);
         written.completed.set(written.completed.get() + 1);
+        written.note(&outcome);
         outcome
     }
 
@@ -157,6 +175,10 @@ impl Progress {
     fn needs_flush<D: Drive>(&self, drive: &D) -> bool {
         drive.geometry().volatile_cache && self.completed.get() != self.durable.get()
     }
+
+    fn note<T>(&self, outcome: &Result<T, DriveError>) {
+        self.has_failed.set(self.has_failed.get() || outcome.is_err());
+    }
 }
 
 async fn flush<D: Drive>(drive: &D, progress: &Progress) -> Result<u64, DriveError> {
@@ -169,7 +191,9 @@ async fn flush<D: Drive>(drive: &D, progress: &Progress) -> Result<u64, DriveErr
         return Ok(0);
     }
     let completed = progress.completed.get();
-    drive.flush().await?;
+    let outcome = drive.flush().await;
+    progress.note(&outcome);
+    outcome?;
     progress.durable.set(completed);
     Ok(1)
 }

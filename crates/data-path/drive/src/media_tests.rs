@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use spandrel_platform::Platform;
-use spandrel_platform_simulated::OpenDrive;
+use spandrel_platform_simulated::{OpenDrive, Repeat};
 use spandrel_shared::{BLOCK_BYTES, DriveId};
 
 use super::*;
@@ -109,4 +109,23 @@ fn whoever_waits_for_a_flush_shares_the_next_one() {
     });
     assert_eq!(made, drive.counters().flushes - flushes);
     assert!((2..32).contains(&made), "{made} flushes for 64 writes");
+}
+
+#[test]
+fn it_is_known_whether_the_cache_drive_has_failed() {
+    let cached = CachedMachine::formatted(1, drive_config(24));
+    let (cache, capacity) = (cached.cache.clone(), cached.machine.drive.clone());
+    cached.run(|platform| async move {
+        let media = media(&platform, open(&platform).await, open_cache(&platform).await).await;
+        let block = || vec![platform.buffers().take(BLOCK_BYTES).freeze()];
+        capacity.fail_writes(.., Repeat::Once);
+        media.write(0, block()).await.unwrap_err();
+        assert!(!media.has_area_failed(), "it is the capacity drive that has");
+        media.write(24 << 20, block()).await.unwrap();
+        assert!(!media.has_area_failed());
+        cache.fail_flushes(Repeat::Once);
+        media.flush(Flushed::Area).await.unwrap_err();
+        media.flush(Flushed::Area).await.unwrap();
+        assert!(media.has_area_failed(), "what has failed then may be missing now");
+    });
 }

@@ -251,6 +251,12 @@ impl<P: Platform> DriveStore<P> {
         self.inner.media.area().map(CacheArea::binding)
     }
 
+    /// Whether the cache drive has not done something that it was asked since the drive was attached: a store that has failed
+    /// may work again with one that does.
+    pub fn has_cache_failed(&self) -> bool {
+        self.inner.media.has_area_failed()
+    }
+
     /// How full that area is; all zeros if there is none.
     pub fn cache_use(&self) -> CacheUse {
         self.inner.cache_use()

@@ -81,13 +81,13 @@ fn follow_decisions<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     }
 }
 
-/// Asks those cache drives whether they work behind which a drive has failed, or that did not answer before.
+/// Asks those cache drives whether they work behind which a drive has failed, or that did not do what they were asked before.
 async fn look_at_troubled<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     let platform = &node.parts.platform;
     let caches = node.parts.caches.borrow().clone();
     for known in caches {
         let (Some(id), true) = (known.id(), known.cache.is_ok()) else { continue };
-        if known.trouble.borrow().is_none() && !has_failed_behind(node, id) {
+        if known.failure().is_none() && !has_failed_behind(node, id) {
             continue;
         }
         let trouble = known.answers(platform).await.err();
@@ -110,7 +110,7 @@ fn note_absence<P: Platform, S: StateStore>(node: &NodeInner<P, S>, now: Instant
     let caches = parts.caches.borrow();
     let works = |drive: DriveId| {
         let known = caches.iter().find(|cache| cache.id() == Some(drive));
-        known.is_some_and(|cache| cache.cache.is_ok() && cache.trouble.borrow().is_none())
+        known.is_some_and(|cache| cache.works())
     };
     let own: Vec<Known> = {
         let known = parts.view.caches.borrow();
@@ -157,13 +157,12 @@ async fn give_up_missed<P: Platform, S: StateStore>(node: &NodeInner<P, S>, now:
     let missed = node.cache_watch.absence.borrow().too_long(&settings, now);
     for cache in missed {
         let name = cache.to_string();
-        if !has_waiting(node, cache) || !node.bindings.is_due(&name, now) {
+        if !has_waiting(node, cache) {
             continue;
         }
         // As long as bindings are being changed, it is not certain who is bound to it.
         let Some(_changing) = node.bindings.changing.try_take() else { return };
-        let outcome = give_up(node, cache).await;
-        node.bindings.note(&name, outcome, node.parts.platform.now());
+        node.bindings.attempts.make(&node.parts.platform, &name, give_up(node, cache)).await;
     }
 }
 
@@ -245,7 +244,7 @@ async fn give_up<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: Driv
 }
 
 /// What the cluster's state answers, if it does so soon.
-async fn answered<P: Platform, S: StateStore, T>(
+pub(crate) async fn answered<P: Platform, S: StateStore, T>(
     parts: &NodeParts<P, S>,
     asked: impl Future<Output = Result<T, StateError>>,
 ) -> Result<T, Error> {
@@ -253,7 +252,7 @@ async fn answered<P: Platform, S: StateStore, T>(
         Some(answer) => answer.map_err(state_error),
         None => Err(Error::new(
             "STATE_UNAVAILABLE",
-            "no cache drive is given up",
+            "the cache drives stay as they are",
             "the cluster's state does not answer",
             "nothing: it is asked again",
         )),

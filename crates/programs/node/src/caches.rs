@@ -17,9 +17,10 @@ use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, MediaClass, SettingsRecord};
 use spandrel_drive::{
-    AttachError, Binding, CacheArea, CacheChoice, CacheDrive, CacheFormatOptions, CacheSuperblock, Layout,
-    Superblock,
+    AttachError, Binding, CacheArea, CacheChoice, CacheDrive, CacheFormatOptions, CacheSuperblock,
+    DriveStore, Layout, Superblock,
 };
+use spandrel_platform::sync::{Lock, oneshot};
 use spandrel_platform::{Drive, Platform, before};
 use spandrel_shared::{BLOCK_BYTES, CacheMode, DriveId, Error};
 
@@ -28,6 +29,9 @@ use crate::parts::NodeParts;
 
 /// How long a cache drive, and whoever decides what becomes of it, may take to answer.
 pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Why a cache drive does not work that has said nothing for that long.
+const NO_ANSWER: &str = "it does not answer";
 
 /// A cache drive that was given to the node.
 pub(crate) struct NodeCache<P: Platform> {
@@ -40,12 +44,14 @@ pub(crate) struct NodeCache<P: Platform> {
     pub(crate) cache: Result<CacheDrive<P>, String>,
     /// Whether it is to be taken out: nobody is bound to it any more.
     pub(crate) leaves: Cell<bool>,
-    /// Whether it could not note who is bound to it: nobody is bound to it any more until the node starts again.
+    /// Whether it could not note who is bound to it: nobody is bound to it any more until it answers again.
     pub(crate) is_failing: Cell<bool>,
     /// Whether it was decided that it is taken out of use: nobody is bound to it any more, and who is leaves it.
     pub(crate) is_retired: Cell<bool>,
     /// Why it does not work any more, if it has died since it was attached.
     pub(crate) trouble: RefCell<Option<String>>,
+    /// Whoever changes who is bound to it has it.
+    changing: Rc<Lock>,
 }
 
 impl<P: Platform> NodeCache<P> {
@@ -76,25 +82,81 @@ impl<P: Platform> NodeCache<P> {
             is_failing: Cell::default(),
             is_retired: Cell::default(),
             trouble: RefCell::default(),
+            changing: Rc::default(),
         }
     }
 
     /// Why it is not used, or not for more drives, if it is not.
     pub(crate) fn failure(&self) -> Option<String> {
         let is_failing = || {
-            let why = "it could not note who is bound to it, and is given to no further drive before the node starts anew";
+            let why = "it could not note who is bound to it, and is given to no further drive until it answers again";
             self.is_failing.get().then(|| why.to_owned())
         };
         self.cache.as_ref().err().cloned().or_else(|| self.trouble.borrow().clone()).or_else(is_failing)
     }
 
+    /// Whether it works, as it was seen last.
+    pub(crate) fn works(&self) -> bool {
+        self.cache.is_ok() && self.trouble.borrow().is_none()
+    }
+
     /// Whether it works: asks the drive. The error says why it does not.
     pub(crate) async fn answers(&self, platform: &P) -> Result<(), String> {
         let cache = self.cache.as_ref().map_err(Clone::clone)?;
-        match before(platform, platform.now() + ANSWER_TIME_MAX, cache.check()).await {
-            Some(answer) => answer.map_err(|error| error.to_string()),
-            None => Err("it does not answer".to_owned()),
+        let answer = before(platform, platform.now() + ANSWER_TIME_MAX, cache.check()).await;
+        answer.ok_or(NO_ANSWER)?.map_err(|error| error.to_string())?;
+        self.is_failing.set(false);
+        Ok(())
+    }
+
+    /// Changes who is bound to it. A change that takes too long goes on, and none overtakes it; those that have not begun by
+    /// then are not made. Who is given an area then does not know of it, and gets it, or gives it back, later.
+    async fn change<T: 'static>(
+        &self,
+        platform: &P,
+        change: impl Future<Output = Result<T, AttachError>> + 'static,
+    ) -> Result<T, String> {
+        let (sender, changed) = oneshot();
+        let (changing, is_given_up) = (Rc::clone(&self.changing), Rc::new(Cell::new(false)));
+        let is_unwanted = Rc::clone(&is_given_up);
+        platform.spawn(async move {
+            let _changing = changing.take().await;
+            if !is_unwanted.get() {
+                sender.send(change.await);
+            }
+        });
+        match before(platform, platform.now() + ANSWER_TIME_MAX, changed).await.flatten() {
+            Some(Ok(changed)) => Ok(changed),
+            Some(Err(error)) => {
+                // That it has no room is no fault of it.
+                self.is_failing.set(self.is_failing.get() || matches!(error, AttachError::Drive(_)));
+                Err(error.to_string())
+            }
+            None => {
+                is_given_up.set(true);
+                self.is_failing.set(true);
+                Err(NO_ANSWER.to_owned())
+            }
         }
+    }
+
+    /// Gives a drive an area on which it has none that counts: one that another attempt has left is given back. `current` is
+    /// what the drive is bound to now.
+    pub(crate) async fn bind(
+        &self,
+        platform: &P,
+        capacity: DriveId,
+        current: Option<Binding>,
+        chunks: u32,
+    ) -> Result<CacheArea<P::Drive>, String> {
+        let cache = self.cache.clone()?;
+        self.change(platform, async move { bind_anew(&cache, capacity, current, chunks).await }).await
+    }
+
+    /// Gives back the area of a drive, which must not be in use.
+    pub(crate) async fn unbind(&self, platform: &P, capacity: DriveId) -> Result<(), String> {
+        let cache = self.cache.clone()?;
+        self.change(platform, async move { cache.unbind(capacity).await }).await
     }
 
     /// Its identity, if it can say.
@@ -120,6 +182,31 @@ pub(crate) fn follow_settings<P: Platform, S: StateStore>(parts: &NodeParts<P, S
         if store.cache_mode() != mode {
             tracing::info!(drive = %store.drive_id(), "its cache is used {mode} from now on");
             store.set_cache_mode(mode);
+        }
+    }
+}
+
+/// Has the cache drive of a drive that was attached do what is set, before clients ask anything of it: what they write must not
+/// stand there alone where that is not wanted.
+pub(crate) async fn set_first_mode<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    store: &DriveStore<P>,
+    media: Option<MediaClass>,
+) {
+    if store.binding().is_none() {
+        return;
+    }
+    let settings = match parts.view.settings() {
+        Some(settings) => Ok(settings),
+        None => {
+            let settings = retry(parts, || parts.state.settings()).await;
+            settings.map(|stored| stored.map(|stored| stored.record).unwrap_or_default())
+        }
+    };
+    match settings {
+        Ok(settings) => store.set_cache_mode(mode_for(media, &settings)),
+        Err(error) => {
+            tracing::error!("it is not known how the cache of {} is to be used: {error}", store.drive_id())
         }
     }
 }
@@ -241,15 +328,26 @@ pub(crate) async fn choose<P: Platform, S: StateStore>(
     let caches = parts.caches.borrow().clone();
     // A drive of which no root can be read is refused with that, and stays bound to whatever it is.
     let Ok(binding) = binding else { return Ok(Ok(CacheChoice::None)) };
+    let bind = || bind(&parts.platform, &caches, capacity, capacity_drives);
     let Some(binding) = binding else {
         let area = match wish {
             Wish::Change(next) => next,
-            Wish::Keep => bind(&caches, capacity, capacity_drives).await,
+            Wish::Keep => bind().await,
         };
         return Ok(Ok(area.map_or(CacheChoice::None, CacheChoice::Bound)));
     };
+    let not_used = |why: String| {
+        Err(format!(
+            "what it holds is only whole together with the cache drive {}, which is not used: {why}",
+            binding.cache
+        ))
+    };
     let present = caches.iter().find(|cache| cache.id() == Some(binding.cache));
-    if let Some(cache) = present.and_then(|present| present.cache.as_ref().ok()) {
+    if let Some((known, cache)) = present.and_then(|present| Some((present, present.cache.as_ref().ok()?))) {
+        // One that hangs would be waited for by whoever attaches drives, for ever.
+        if let Err(why) = known.answers(&parts.platform).await {
+            return Ok(not_used(why));
+        }
         return Ok(Ok(match (cache.area(capacity.drive), wish) {
             (Some(area), Wish::Keep) if area.binding() == binding => CacheChoice::Bound(area),
             (Some(area), Wish::Change(None)) if area.binding() == binding => CacheChoice::Unbind(area),
@@ -257,7 +355,7 @@ pub(crate) async fn choose<P: Platform, S: StateStore>(
                 CacheChoice::Move(area, next)
             }
             // The area was given up, and the drive has not been attached since.
-            _ => CacheChoice::Lost(bind(&caches, capacity, capacity_drives).await),
+            _ => CacheChoice::Lost(bind().await),
         }));
     }
     if retry(parts, || parts.state.is_drive_removed(binding.cache)).await? {
@@ -267,20 +365,17 @@ pub(crate) async fn choose<P: Platform, S: StateStore>(
              other nodes",
             binding.cache
         );
-        return Ok(Ok(CacheChoice::Lost(bind(&caches, capacity, capacity_drives).await)));
+        return Ok(Ok(CacheChoice::Lost(bind().await)));
     }
-    let why = match present.map(|present| &present.cache) {
+    Ok(not_used(match present.map(|present| &present.cache) {
         Some(Err(why)) => why.clone(),
         _ => "it is not there".to_owned(),
-    };
-    Ok(Err(format!(
-        "what it holds is only whole together with the cache drive {}, which is not used: {why}",
-        binding.cache
-    )))
+    }))
 }
 
 /// Gives a capacity drive an area of the cache drive to which the fewest are bound. `None` if there is none with room.
 async fn bind<P: Platform>(
+    platform: &P,
     caches: &[Rc<NodeCache<P>>],
     capacity: &Superblock,
     capacity_drives: usize,
@@ -297,22 +392,18 @@ async fn bind<P: Platform>(
         usable.iter().filter(|cache| fits(cache, room(cache), &capacity.layout)).collect();
     with_room.sort_by_key(|cache| (cache.bound().len(), cache.superblock().drive));
     for cache in with_room {
+        let known = caches.iter().find(|known| known.id() == Some(cache.superblock().drive))?;
         // The drive is bound to none, or what it was bound to counts for nothing any more.
-        match bind_anew(cache, capacity.drive, None, room(cache)).await {
+        match known.bind(platform, capacity.drive, None, room(cache)).await {
             Ok(area) => return Some(area),
-            Err(error) => {
-                tracing::warn!(drive = %capacity.drive, "it gets no part of a cache drive: {error}");
-                let failing = caches.iter().find(|known| known.id() == Some(cache.superblock().drive));
-                failing.inspect(|known| known.is_failing.set(true));
-            }
+            Err(why) => tracing::warn!(drive = %capacity.drive, "it gets no part of a cache drive: {why}"),
         }
     }
     None
 }
 
-/// Gives a drive an area of a cache drive on which it has none that counts: one that another attempt has left is given back.
-/// `current` is what the drive is bound to now.
-pub(crate) async fn bind_anew<P: Platform>(
+/// See [`NodeCache::bind`].
+async fn bind_anew<P: Platform>(
     cache: &CacheDrive<P>,
     capacity: DriveId,
     current: Option<Binding>,
@@ -342,10 +433,11 @@ pub(crate) async fn let_go_elsewhere<P: Platform, S: StateStore>(
     binding: Option<Binding>,
 ) {
     let caches = parts.caches.borrow().clone();
-    for cache in caches.iter().filter_map(|cache| cache.cache.as_ref().ok()) {
-        let is_stale = cache.area(capacity).is_some_and(|area| Some(area.binding()) != binding);
-        if is_stale && let Err(error) = cache.unbind(capacity).await {
-            tracing::warn!(drive = %capacity, "a cache drive keeps room for it that it does not use: {error}");
+    for known in caches.iter().filter(|known| known.works()) {
+        let area = known.cache.as_ref().ok().and_then(|cache| cache.area(capacity));
+        let is_stale = area.is_some_and(|area| Some(area.binding()) != binding);
+        if is_stale && let Err(why) = known.unbind(&parts.platform, capacity).await {
+            tracing::warn!(drive = %capacity, "a cache drive keeps room for it that it does not use: {why}");
         }
     }
 }
@@ -383,3 +475,7 @@ pub(crate) fn share_of<P: Platform>(
     let sharing = capacity_drives.div_ceil(cache_drives.max(1)).max(1) as u32;
     (cache.superblock().layout.chunk_count / sharing).max(1)
 }
+
+#[cfg(test)]
+#[path = "caches_tests.rs"]
+mod tests;

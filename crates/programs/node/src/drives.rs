@@ -438,8 +438,10 @@ pub(crate) async fn let_go<P: Platform, S: StateStore>(
     node.drives.borrow_mut().retain(|known| !is_it(known));
     node.parts.replica.remove_drive(drive);
     node.drives_changed.notify_all();
+    // Whoever keeps the bindings gives its areas back after that.
+    node.leaving.borrow_mut().insert(drive);
     detach_all(std::slice::from_ref(&known)).await;
-    caches::let_go_elsewhere(&node.parts, drive, None).await;
+    node.leaving.borrow_mut().remove(&drive);
     Some(known.location.clone())
 }
 
@@ -567,7 +569,7 @@ async fn join<P: Platform, S: StateStore>(
             (formatted.map_err(|error| refusal(&location, &error))?, Ok(None))
         }
     };
-    let attach_number_known = match know_drive(parts, &superblock, media).await {
+    let known = match know_drive(parts, &superblock, media).await {
         // Nobody has told this node to forget it: it was away then.
         Err(error) if error.code == "DRIVE_REMOVED" => {
             return Ok(broken(
@@ -589,7 +591,7 @@ async fn join<P: Platform, S: StateStore>(
         Ok(choice) => choice,
         Err(why) => return Ok(unused(why)),
     };
-    let attached = DriveStore::attach_with(&parts.platform, drive, attach_number_known, choice).await;
+    let attached = DriveStore::attach_with(&parts.platform, drive, known.attach_number, choice).await;
     let (store, report) = match attached {
         Ok(attached) => attached,
         // It stays as it is, for a person to look at.
@@ -609,7 +611,10 @@ async fn join<P: Platform, S: StateStore>(
         parts.state.note_attach(superblock.drive, DriveRole::Capacity, parts.own.node, number)
     });
     let store = match noted.await {
-        Ok(_) => Ok(store),
+        Ok(_) => {
+            caches::set_first_mode(parts, &store, known.media).await;
+            Ok(store)
+        }
         // Somebody else has attached it meanwhile: nothing on it may be offered.
         Err(error) => {
             tracing::error!("{error}");
@@ -643,12 +648,12 @@ fn tell_what_was_found(location: &str, report: &AttachReport) {
     }
 }
 
-/// Makes sure that the cluster's state knows a drive. Returns how often it has seen it attached.
+/// Makes sure that the cluster's state knows a drive. Returns what it knows.
 async fn know_drive<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     superblock: &Superblock,
     media: Option<MediaClass>,
-) -> Result<u64, Error> {
+) -> Result<DriveRecord, Error> {
     let record = DriveRecord {
         node: parts.own.node,
         role: DriveRole::Capacity,
@@ -662,7 +667,7 @@ async fn know_drive<P: Platform, S: StateStore>(
         name: None,
     };
     let known = retry(parts, || parts.state.add_drive(superblock.drive, record.clone())).await?;
-    Ok(known.record.attach_number)
+    Ok(known.record)
 }
 
 /// The state's stamp, if no drive has seen a newer one.
@@ -733,9 +738,9 @@ pub(crate) async fn keep_told<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
     let parts = &node.parts;
     loop {
         parts.platform.sleep(TELL_INTERVAL).await;
+        caches::follow_settings(parts);
         tell_damage(parts, &node.damage_told).await;
         tell_stamp(parts);
-        caches::follow_settings(parts);
         let_go_of_removed(&node).await;
     }
 }

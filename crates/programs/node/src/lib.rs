@@ -1,7 +1,7 @@
 //! One node, put together from the parts, for any platform: the program runs it on Linux, the
 //! simulator in its worlds.
 //!
-//! Reading order: [`Node`] (start and stop), `parts` (what all of it shares), `caches`, `rebinding` and `cache_watch` (cache drives, who is bound to them, and what becomes of them), `drives` (which drives
+//! Reading order: [`Node`] (start and stop), `parts` (what all of it shares), `caches`, `rebinding`, `attempts` and `cache_watch` (cache drives, who is bound to them, and what becomes of them), `drives` (which drives
 //! join, and when), `view` (what the node knows of the cluster's state), [`liveness`] (heartbeats and
 //! promises), `ownership` (which volumes the node takes), `handover` (giving one to another node), `context` (what an owner sees of the
 //! world), `service` (what other nodes ask), `device` (a volume as this node's clients use it,
@@ -10,6 +10,7 @@
 //! have waited).
 
 mod absence;
+mod attempts;
 mod cache_watch;
 mod caches;
 mod context;

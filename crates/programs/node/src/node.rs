@@ -149,6 +149,8 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) cache_watch: CacheWatch,
     /// Notified when the node has one more drive that copies may be placed on, or one less.
     pub(crate) drives_changed: Signal,
+    /// Drives that are none of the node's any more, and that it has not detached yet.
+    pub(crate) leaving: RefCell<BTreeSet<DriveId>>,
     /// Where the drives are of which it has let go by itself, until somebody has asked.
     pub(crate) let_go: RefCell<Vec<String>>,
     /// Since when drives are away, here and elsewhere.
@@ -202,6 +204,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             bindings: Bindings::default(),
             cache_watch: CacheWatch::default(),
             drives_changed: Signal::new(),
+            leaving: RefCell::default(),
             let_go: RefCell::default(),
             absence: RefCell::default(),
             loads: NodeLoads::new(platform.now()),
@@ -306,7 +309,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// Ends the use of a cache drive: what it holds alone is moved to the capacity drives, and these go on without it or with
     /// another one. False if the node does not have it, or not in use. It has to be taken out of the cluster's state then.
     ///
-    /// Errors: `CACHE_NOT_CHANGED` if a capacity drive fails meanwhile.
+    /// Errors: `CACHE_NOT_CHANGED` if a capacity drive fails meanwhile, or others need what it holds; `CACHE_NOT_DRAINED`.
     pub async fn release_cache(&self, drive: DriveId) -> Result<bool, Error> {
         rebinding::release(&self.inner, drive).await
     }

@@ -2,7 +2,8 @@
 //!
 //! A binding lasts as long as a drive is attached. So one that is to change is emptied first, and then its capacity drive is
 //! attached anew: owners see it go for a moment, and bring up to date what was written meanwhile. One drive at a time, and only
-//! while nobody needs it: others hold whole copies of all that is on it.
+//! while nobody needs it: others hold whole copies of all that is on it. That is asked before it is emptied, which may take
+//! hours, and again right before it is detached.
 //!
 //! A drive whose cache drive is gone for good is attached without it, as soon as the cluster's state says so. A cache drive that
 //! is retired is emptied in the same way, one drive after the other, whenever nobody needs that one.
@@ -12,28 +13,25 @@
 //! - Areas become smaller only for drives that have none: what is even enough stays.
 //! - One binding is changed at a time; see [`Bindings::changing`].
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_cluster::store::StateStore;
 use spandrel_drive::{Binding, CacheArea, DriveStore};
 use spandrel_platform::sync::Lock;
-use spandrel_platform::{Instant, Platform, before};
+use spandrel_platform::{Platform, before};
 use spandrel_shared::{DriveId, Error};
 
-use crate::cache_watch::is_needed;
-use crate::caches::{self, ANSWER_TIME_MAX, NodeCache, Wish};
+use crate::attempts::Attempts;
+use crate::cache_watch::{answered, is_needed};
+use crate::caches::{self, NodeCache, Wish};
 use crate::drives::{self, NodeDrive};
 use crate::node::NodeInner;
 
 /// How often the bindings are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// How long to wait after an attempt that failed, at first and at most.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// How long nothing may be moved while a drive is emptied, before that is given up for now.
 const DRAIN_PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -41,51 +39,16 @@ const DRAIN_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How long somebody waits for a cache drive to be let go of; it goes on without that one.
 const LET_GO_MAX: Duration = Duration::from_secs(5);
 
+/// Why nothing can be moved to a drive.
+const NOT_IN_USE: &str = "it is not in use";
+
 /// What is being done with the bindings of a node.
 #[derive(Default)]
 pub(crate) struct Bindings {
     /// Whoever changes bindings, or gives cache drives up, has it.
     pub(crate) changing: Lock,
-    /// Attempts that failed, by where the capacity drive is, or by the identity of the cache drive.
-    failed: RefCell<BTreeMap<String, Failed>>,
-}
-
-/// An attempt that failed.
-struct Failed {
-    /// When the next one is due.
-    due: Instant,
-    /// How long to wait after that.
-    pause: Duration,
-    error: Error,
-}
-
-impl Bindings {
-    pub(crate) fn is_due(&self, what: &str, now: Instant) -> bool {
-        self.failed.borrow().get(what).is_none_or(|failed| failed.due <= now)
-    }
-
-    pub(crate) fn note(&self, what: &str, outcome: Result<(), Error>, now: Instant) {
-        let mut failed = self.failed.borrow_mut();
-        match outcome {
-            Ok(()) => _ = failed.remove(what),
-            Err(error) => {
-                let pause = failed.get(what).map_or(RETRY_FIRST, |failed| failed.pause);
-                tracing::warn!("{error}");
-                let next = Failed { due: now + pause, pause: RETRY_MAX.min(2 * pause), error };
-                failed.insert(what.to_owned(), next);
-            }
-        }
-    }
-
-    /// Whether it was tried for so long that the pauses are as long as they become.
-    fn is_in_vain(&self, what: &str) -> bool {
-        self.failed.borrow().get(what).is_some_and(|failed| failed.pause >= RETRY_MAX)
-    }
-
-    /// Why the last attempt failed.
-    pub(crate) fn obstacle(&self, what: &str) -> Option<Error> {
-        self.failed.borrow().get(what).map(|failed| failed.error.clone())
-    }
+    /// What was attempted, by where the capacity drive is, or by the identity of the cache drive.
+    pub(crate) attempts: Attempts,
 }
 
 /// A cache drive, as far as it matters who is bound to it.
@@ -94,31 +57,51 @@ struct Bound {
     cache: DriveId,
     /// How many chunks each drive should have at most.
     share: u32,
-    free_chunks: u32,
     /// The drives with their chunks.
     drives: Vec<(DriveId, u32)>,
+    /// The drives of the node for which there is room: what would not hold a drive's journal is none.
+    has_room_for: BTreeSet<DriveId>,
+    /// Those for which there is room if their whole share is free.
+    has_share_for: BTreeSet<DriveId>,
 }
 
-/// The drive whose binding is to be made anew, so that all have about as much, and to which cache drive; none if it has to be
-/// unbound from where it is first. `None` if all is well.
-fn next(caches: &[Bound], unbound: &[DriveId]) -> Option<(DriveId, Option<DriveId>)> {
-    if let Some(drive) = unbound.first() {
-        if let Some(emptiest) = emptiest(caches) {
-            return Some((*drive, Some(emptiest.cache)));
-        }
-        let all = caches.iter().flat_map(|cache| cache.drives.iter().map(|drive| (drive, cache.share)));
-        let over = all.filter(|((_, chunks), share)| chunks > share);
-        return over.max_by_key(|((_, chunks), share)| chunks - share).map(|((drive, _), _)| (*drive, None));
-    }
-    let fullest = caches.iter().max_by_key(|cache| cache.drives.len())?;
-    let emptiest = emptiest(caches)?;
-    let is_even = fullest.drives.len() <= emptiest.drives.len() + 1;
-    if is_even { None } else { fullest.drives.last().map(|(drive, _)| (*drive, Some(emptiest.cache))) }
+/// The drives whose bindings are to be made anew, so that all have about as much, and to which cache drive; none if they have to
+/// be unbound from where they are first. Each of them alone is a step: the best comes first. Nothing if all is well.
+fn next(caches: &[Bound], unbound: &[DriveId]) -> Vec<(DriveId, Option<DriveId>)> {
+    let target = |drive: DriveId| emptiest(caches, drive);
+    let (to_bind, waiting): (Vec<DriveId>, Vec<DriveId>) =
+        unbound.iter().partition(|drive| target(**drive).is_some());
+    let mut by_fullness: Vec<&Bound> = caches.iter().collect();
+    by_fullness.sort_by_key(|cache| Reverse(cache.drives.len()));
+    let bound =
+        by_fullness.into_iter().flat_map(|cache| cache.drives.iter().rev().map(move |of| (cache, of)));
+    let is_uneven = |from: &Bound, drive: DriveId| {
+        target(drive).is_some_and(|target| from.drives.len() > target.drives.len() + 1)
+    };
+    let to_move = bound.filter(|(cache, (drive, _))| is_uneven(cache, *drive)).map(|(_, (drive, _))| *drive);
+    let steps = to_bind.into_iter().chain(to_move);
+    let steps = steps.map(|drive| (drive, target(drive).map(|target| target.cache)));
+    steps.chain(giving_way(caches, &waiting).into_iter().map(|drive| (drive, None))).collect()
 }
 
-/// The cache drive with room to which the fewest are bound.
-fn emptiest(caches: &[Bound]) -> Option<&Bound> {
-    caches.iter().filter(|cache| cache.free_chunks > 0).min_by_key(|cache| cache.drives.len())
+/// The drives that have more than their share where that would do for one that waits, those with the most first. Nobody gives
+/// way who would wait himself then.
+fn giving_way(caches: &[Bound], waiting: &[DriveId]) -> Vec<DriveId> {
+    let would_help = |cache: &&Bound| waiting.iter().any(|drive| cache.has_share_for.contains(drive));
+    let over = caches.iter().filter(would_help).flat_map(|cache| {
+        let over = cache.drives.iter().filter(|(_, chunks)| *chunks > cache.share);
+        let over = over.filter(|(drive, _)| cache.has_share_for.contains(drive));
+        over.map(|(drive, chunks)| (chunks - cache.share, *drive))
+    });
+    let mut over: Vec<(u32, DriveId)> = over.collect();
+    over.sort_by_key(|(excess, _)| Reverse(*excess));
+    over.into_iter().map(|(_, drive)| drive).collect()
+}
+
+/// The cache drive with room for a drive to which the fewest are bound.
+fn emptiest(caches: &[Bound], drive: DriveId) -> Option<&Bound> {
+    let with_room = caches.iter().filter(|cache| cache.has_room_for.contains(&drive));
+    with_room.min_by_key(|cache| cache.drives.len())
 }
 
 /// Keeps the bindings of a node as they should be. Never completes.
@@ -130,48 +113,81 @@ pub(crate) async fn keep_even<P: Platform, S: StateStore>(node: Rc<NodeInner<P, 
             continue;
         }
         let _changing = node.bindings.changing.take().await;
+        node.bindings.attempts.keep_only(&wanted(&node), platform.now());
         caches::follow_removals(&node.parts, caches_known(&node).into_iter()).await;
         // What a cache drive that is to go still holds for a drive is there only as long as that drive can be attached with it.
         bring_back(&node).await;
         release_removed(&node).await;
+        free_unused_areas(&node).await;
         empty_retired(&node).await;
-        let Some((drive, target)) = next_of(&node) else { continue };
-        let Some((location, _)) = place_of(&node, drive) else { continue };
-        if node.bindings.is_due(&location, platform.now()) {
-            let outcome = rebind(&node, drive, target, Asked::ByNobody).await;
-            node.bindings.note(&location, outcome, platform.now());
+        take_step(&node).await;
+    }
+}
+
+/// Makes one binding anew, if one is to be. What cannot be made now keeps no other one.
+async fn take_step<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
+    let platform = &node.parts.platform;
+    for (drive, target) in next_of(node) {
+        let Some((location, _)) = place_of(node, drive) else { continue };
+        if node.bindings.attempts.is_due(&location, platform.now()) {
+            let rebinding = rebind(node, drive, target, Asked::ByNobody);
+            node.bindings.attempts.make(platform, &location, rebinding).await;
+            return;
         }
     }
 }
 
-/// Attaches drives that can be used again: their cache drives were taken out of the cluster, or have come, or it did not work
-/// the last time.
+/// What is to be done, as attempts at it are called: drives are to be attached, emptied or bound anew, and cache drives are
+/// missed or to be let go of.
+fn wanted<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> BTreeSet<String> {
+    let leaving = retired(node).into_iter().flat_map(|cache| working_behind(node, cache));
+    let next = next_of(node).into_iter().map(|(drive, _)| drive);
+    let places = leaving.chain(next).filter_map(|drive| place_of(node, drive)).map(|(location, _)| location);
+    let removed = node.parts.caches_removed.borrow();
+    let absence = node.cache_watch.absence.borrow();
+    let missed = absence.all(node.parts.platform.now()).map(|(cache, _)| cache);
+    let caches = removed.iter().copied().chain(missed).map(|cache| cache.to_string());
+    let waiting = waiting(node).into_iter().map(|(location, _)| location);
+    waiting.chain(places).chain(caches).collect()
+}
+
+/// Attaches drives that can be used again: their cache drives were taken out of the cluster, have come or work again, or it did
+/// not work the last time.
 async fn bring_back<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
-    for location in waiting(node) {
-        let now = node.parts.platform.now();
-        if node.bindings.is_due(&location, now) {
-            let attached = drives::attach_anew(node, &location, Wish::Keep).await;
-            let outcome = attached.map_err(|why| not_rebound(&location, why));
-            node.bindings.note(&location, outcome, node.parts.platform.now());
+    let (attempts, platform) = (&node.bindings.attempts, &node.parts.platform);
+    for (location, cache) in waiting(node) {
+        let known = cache.filter(|_| attempts.is_due(&location, platform.now()));
+        let known = known.and_then(|cache| cache_of(node, cache));
+        // What is under way on one that hangs would be waited for.
+        if let Some(known) = known
+            && known.answers(platform).await.is_err()
+        {
+            continue;
         }
+        let attaching = async {
+            let attached = drives::attach_anew(node, &location, Wish::Keep).await;
+            attached.map_err(|why| not_rebound(&location, why))
+        };
+        // It may fail again at the first write.
+        attempts.make_on_trial(platform, &location, attaching).await;
     }
 }
 
-/// Where those drives are.
-fn waiting<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<String> {
+/// Where those drives are, and what each is bound to. What has failed by itself stays as it is, with a cache drive or without one.
+fn waiting<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<(String, Option<DriveId>)> {
     let drives = node.drives.borrow();
-    let can_come = |drive: &&Rc<NodeDrive<P>>| match (&drive.store, drive.binding) {
-        (Ok(store), Some(binding)) => {
-            store.failure().is_some() && node.parts.caches_removed.borrow().contains(&binding.cache)
+    let bound_to = |drive: &Rc<NodeDrive<P>>| drive.binding.map(|binding| binding.cache);
+    let can_come = |drive: &&Rc<NodeDrive<P>>| {
+        let cache = bound_to(drive);
+        let is_removed = cache.is_some_and(|cache| node.parts.caches_removed.borrow().contains(&cache));
+        let works = || cache.and_then(|cache| cache_of(node, cache)).is_some_and(|known| known.works());
+        match &drive.store {
+            Ok(store) => store.failure().is_some() && (is_removed || store.has_cache_failed() && works()),
+            Err(_) if cache.is_some() => is_removed || works(),
+            Err(_) => drive.was_in_use,
         }
-        (Ok(_), None) => false,
-        (Err(_), Some(binding)) => {
-            let is_removed = node.parts.caches_removed.borrow().contains(&binding.cache);
-            is_removed || cache_of(node, binding.cache).is_some_and(|cache| cache.cache.is_ok())
-        }
-        (Err(_), None) => drive.was_in_use,
     };
-    drives.iter().filter(can_come).map(|drive| drive.location.clone()).collect()
+    drives.iter().filter(can_come).map(|drive| (drive.location.clone(), bound_to(drive))).collect()
 }
 
 /// The cache drives that the node has, and that its drives are bound to.
@@ -181,40 +197,68 @@ fn caches_known<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> BTreeSet<
     bound.chain(node.parts.caches.borrow().iter().filter_map(|cache| cache.id())).collect()
 }
 
+/// Gives back the areas of capacity drives that work without them, and of those that were taken out of the cluster, whether the
+/// node had them then or not.
+async fn free_unused_areas<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
+    let parts = &node.parts;
+    let bindings: Vec<_> = working(node).iter().map(|store| (store.drive_id(), store.binding())).collect();
+    for (drive, binding) in bindings {
+        caches::let_go_elsewhere(parts, drive, binding).await;
+    }
+    for (cache, drive) in areas_of_unknown(node) {
+        if !matches!(answered(parts, parts.state.is_drive_removed(drive)).await, Ok(true)) {
+            continue;
+        }
+        // Nobody attaches it meanwhile.
+        let _attaching = node.attaching.take().await;
+        if store_of(node, drive).is_some() || node.leaving.borrow().contains(&drive) {
+            continue;
+        }
+        let Some(known) = cache_of(node, cache) else { continue };
+        if let Err(why) = known.unbind(&parts.platform, drive).await {
+            tracing::warn!(%drive, "a cache drive keeps room for it, though it was taken out of the pool: {why}");
+        }
+    }
+}
+
+/// The areas, by cache drive and capacity drive, of drives that the cluster's state does not show: not any more, or not yet.
+fn areas_of_unknown<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<(DriveId, DriveId)> {
+    let (caches, shown) = (node.parts.caches.borrow(), node.parts.view.drives.borrow());
+    let working = caches.iter().filter(|cache| cache.works()).filter_map(|cache| cache.cache.as_ref().ok());
+    let areas =
+        working.flat_map(|cache| cache.bound().into_iter().map(|drive| (cache.superblock().drive, drive)));
+    areas.filter(|(_, drive)| !shown.contains_key(drive)).collect()
+}
+
 /// Lets go of cache drives that were taken out of the cluster: those that work are emptied first.
 async fn release_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
     let platform = &node.parts.platform;
     let removed: Vec<DriveId> = node.parts.caches_removed.borrow().iter().copied().collect();
     for cache in removed {
         let Some(known) = cache_of(node, cache) else { continue };
-        if node.bindings.is_due(&cache.to_string(), platform.now())
-            && release_one_removed(node, cache, &known).await
-        {
+        let releasing = release_one_removed(node, cache, &known);
+        if node.bindings.attempts.make(platform, &cache.to_string(), releasing).await.is_some() {
             node.let_go.borrow_mut().push(known.location.clone());
             node.drives_changed.notify_all();
         }
     }
 }
 
-/// Lets go of one of them. False if drives are bound to it yet that work, or that could be attached with it.
+/// Lets go of one of them, unless drives are bound to it yet that work, or that could be attached with it.
 async fn release_one_removed<P: Platform, S: StateStore>(
     node: &NodeInner<P, S>,
     cache: DriveId,
     known: &NodeCache<P>,
-) -> bool {
-    let platform = &node.parts.platform;
-    let works = known.answers(platform).await.is_ok();
+) -> Result<(), Error> {
+    let works = known.answers(&node.parts.platform).await.is_ok();
     if works && let Some(location) = could_come(node, known) {
-        let outcome =
-            Err(not_rebound(&location, "it is to be attached with the one that it has first".to_owned()));
-        node.bindings.note(&cache.to_string(), outcome, platform.now());
-    } else if works || !working_behind(node, cache).is_empty() {
-        let outcome = release_alone(node, cache, true).await.map(|_| ());
-        node.bindings.note(&cache.to_string(), outcome, platform.now());
-    } else {
-        node.parts.caches.borrow_mut().retain(|known| known.id() != Some(cache));
+        return Err(not_rebound(&location, "it is to be attached with the one that it has first".to_owned()));
     }
-    cache_of(node, cache).is_none()
+    if works || !working_behind(node, cache).is_empty() {
+        release_alone(node, cache, true).await?;
+    }
+    node.parts.caches.borrow_mut().retain(|known| known.id() != Some(cache));
+    Ok(())
 }
 
 /// A drive that is not in use, has its area on this cache drive, and has not been tried in vain for long.
@@ -226,7 +270,7 @@ fn could_come<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: &NodeCa
         drive.store.is_err() && drive.binding.is_some() && area == drive.binding
     };
     let mut waiting = drives.iter().filter(has_area).map(|drive| drive.location.clone());
-    waiting.find(|location| !node.bindings.is_in_vain(location))
+    waiting.find(|location| !node.bindings.attempts.are_in_vain(location))
 }
 
 /// Has a cache drive let go of that was taken out of the cluster, and waits for a moment whether that is so.
@@ -257,38 +301,54 @@ pub enum LetGo {
 /// Has a drive leave the cache drives that are retired, if one can. What does not work stays bound: nothing can be
 /// moved to it, and it is given up with the cache drive.
 async fn empty_retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
-    let retired: Vec<DriveId> = {
-        let caches = node.parts.caches.borrow();
-        caches.iter().filter(|cache| cache.is_retired.get()).filter_map(|cache| cache.id()).collect()
-    };
-    let behind = retired
+    let behind = retired(node)
         .into_iter()
         .flat_map(|cache| working_behind(node, cache).into_iter().map(move |drive| (cache, drive)));
     for (cache, drive) in behind {
         // Somebody may have thought better of it while another drive was being moved.
-        let Some((location, _)) = place_of(node, drive) else { continue };
-        if !is_retired(node, cache) || !node.bindings.is_due(&location, node.parts.platform.now()) {
-            continue;
-        }
-        let target =
-            emptiest(&bound_of_all(node)).map(|emptiest| emptiest.cache).filter(|target| *target != cache);
-        let outcome = rebind(node, drive, target, Asked::ToEmpty(cache)).await;
-        let has_left = outcome.is_ok();
-        node.bindings.note(&location, outcome, node.parts.platform.now());
+        let Some((location, _)) = place_of(node, drive).filter(|_| is_retired(node, cache)) else { continue };
+        let target = emptiest(&bound_of_all(node), drive).map(|emptiest| emptiest.cache);
+        let leaving = rebind(node, drive, target, Asked::ToEmpty(cache));
         // One that cannot leave now keeps no other one.
-        if has_left {
+        if node.bindings.attempts.make(&node.parts.platform, &location, leaving).await == Some(Rebound::Done)
+        {
             return;
         }
     }
 }
 
-/// Who wants a binding to be changed.
+/// The cache drives that are to be emptied.
+fn retired<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<DriveId> {
+    let caches = node.parts.caches.borrow();
+    caches.iter().filter(|cache| cache.is_retired.get()).filter_map(|cache| cache.id()).collect()
+}
+
+/// What came of an attempt to change a binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rebound {
+    Done,
+    /// It is not wanted any more, and stays as it was.
+    NotMeant,
+}
+
+/// Who wants a binding to be changed. Where somebody does, volumes that have one copy wait for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     /// Nobody: all should have about as much.
     ByNobody,
-    /// Somebody who has this cache drive emptied: volumes that have one copy wait for a moment.
+    /// Somebody who has this cache drive emptied, and may think better of it.
     ToEmpty(DriveId),
+    /// Somebody who waits until a cache drive is let go of.
+    ToRelease,
+}
+
+impl Asked {
+    fn is_meant<P: Platform, S: StateStore>(self, node: &NodeInner<P, S>) -> bool {
+        match self {
+            Self::ByNobody | Self::ToRelease => true,
+            Self::ToEmpty(cache) => is_retired(node, cache),
+        }
+    }
 }
 
 /// The drives that work and are bound to a cache drive.
@@ -299,7 +359,7 @@ fn working_behind<P: Platform, S: StateStore>(node: &NodeInner<P, S>, cache: Dri
     node.drives.borrow().iter().filter(works).filter_map(|drive| drive.id()).collect()
 }
 
-fn next_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Option<(DriveId, Option<DriveId>)> {
+fn next_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<(DriveId, Option<DriveId>)> {
     let unbound: Vec<DriveId> = {
         let working = working(node).into_iter();
         working.filter(|store| store.binding().is_none()).map(|store| store.drive_id()).collect()
@@ -318,8 +378,6 @@ fn working<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<DriveStore
 fn bound_of_all<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<Bound> {
     let working = working(node);
     let usable = caches::usable(&node.parts.caches.borrow());
-    let largest =
-        working.iter().map(|store| store.superblock().layout).max_by_key(|layout| layout.journal_blocks);
     let bound = usable.iter().map(|cache| {
         let id = cache.superblock().drive;
         let is_bound = |(drive, _): &(DriveId, u32)| {
@@ -327,13 +385,16 @@ fn bound_of_all<P: Platform, S: StateStore>(node: &NodeInner<P, S>) -> Vec<Bound
             stores.any(|store| store.binding().is_some_and(|binding| binding.cache == id))
         };
         let share = caches::share_of(cache, working.len(), usable.len());
-        // What would not hold a journal is no room.
-        let fits = largest.is_none_or(|layout| caches::fits(cache, cache.free_chunks().min(share), &layout));
+        let fitting = |chunks: u32| {
+            let fits = |store: &&DriveStore<P>| caches::fits(cache, chunks, &store.superblock().layout);
+            working.iter().filter(fits).map(DriveStore::drive_id).collect()
+        };
         Bound {
             cache: id,
             share,
-            free_chunks: if fits { cache.free_chunks() } else { 0 },
             drives: cache.bound_chunks().into_iter().filter(is_bound).collect(),
+            has_room_for: fitting(cache.free_chunks().min(share)),
+            has_share_for: fitting(share),
         }
     });
     bound.collect()
@@ -345,25 +406,35 @@ async fn rebind<P: Platform, S: StateStore>(
     drive: DriveId,
     target: Option<DriveId>,
     asked: Asked,
-) -> Result<(), Error> {
-    let Some((location, binding)) = place_of(node, drive) else { return Ok(()) };
+) -> Result<Rebound, Error> {
+    let Some((location, binding)) = place_of(node, drive) else { return Ok(Rebound::NotMeant) };
     if target.is_some() && target == binding.map(|binding| binding.cache) {
-        return Ok(());
+        return Ok(Rebound::Done);
     }
     let failed = |why: String| not_rebound(&location, why);
-    is_not_needed(node, drive, asked).await.map_err(failed)?;
-    let next = match target {
-        Some(target) => Some(area_for(node, drive, target).await.map_err(failed)?),
-        None => None,
+    let store = store_of(node, drive).ok_or_else(|| failed(NOT_IN_USE.to_owned()))?;
+    let preparing = async {
+        is_not_needed(node, drive, asked).await.map_err(failed)?;
+        if binding.is_some() {
+            let drained = drained(&node.parts.platform, &store, || asked.is_meant(node)).await;
+            if drained.map_err(|why| not_drained(&location, why))? == Rebound::NotMeant {
+                return Ok(None);
+            }
+            // Others may have come to need it meanwhile.
+            is_not_needed(node, drive, asked).await.map_err(failed)?;
+        }
+        let Some(target) = target else { return Ok(Some(Wish::Change(None))) };
+        let area = area_for(node, drive, target).await.map_err(failed)?;
+        Ok(Some(Wish::Change(Some(area))))
     };
-    if binding.is_some() {
-        let is_meant = || match asked {
-            Asked::ByNobody => true,
-            Asked::ToEmpty(cache) => is_retired(node, cache),
-        };
-        drain(node, drive, is_meant).await.map_err(|why| not_drained(&location, why))?;
+    let prepared = preparing.await;
+    if !matches!(prepared, Ok(Some(_))) {
+        store.stop_draining();
     }
-    drives::attach_anew(node, &location, Wish::Change(next)).await.map_err(failed)
+    drop(store);
+    let Some(wish) = prepared? else { return Ok(Rebound::NotMeant) };
+    drives::attach_anew(node, &location, wish).await.map_err(failed)?;
+    Ok(Rebound::Done)
 }
 
 /// An area for a drive of a cache drive that it is not bound to. That is seen to before the drive is detached.
@@ -379,88 +450,63 @@ async fn area_for<P: Platform, S: StateStore>(
     };
     let capacity_drives = node.parts.replica.drives().len();
     let share = caches::share_of(of, capacity_drives, usable.len());
-    let platform = &node.parts.platform;
-    let binding = caches::bind_anew(of, drive, place_of(node, drive).and_then(|(_, binding)| binding), share);
-    match before(platform, platform.now() + ANSWER_TIME_MAX, binding).await {
-        Some(Ok(area)) => Ok(area),
-        Some(Err(error)) => {
-            cache.is_failing.set(true);
-            Err(format!("the cache drive gives it no area: {error}"))
-        }
-        None => {
-            cache.is_failing.set(true);
-            Err("the cache drive does not answer".to_owned())
-        }
-    }
+    let current = place_of(node, drive).and_then(|(_, binding)| binding);
+    let bound = cache.bind(&node.parts.platform, drive, current, share).await;
+    bound.map_err(|why| format!("the cache drive gives it no area: {why}"))
 }
 
 /// Whether all that is on a drive is whole elsewhere, on drives that are there: then nobody waits while it is away. Where
-/// somebody has asked, what has no other copies counts as well: it would never be.
+/// somebody has asked, what has no other copies counts as well: it would never be. The cluster's state must answer in any case:
+/// a drive is not attached without it.
 async fn is_not_needed<P: Platform, S: StateStore>(
     node: &NodeInner<P, S>,
     drive: DriveId,
     asked: Asked,
 ) -> Result<(), String> {
     let parts = &node.parts;
-    let volumes: Vec<_> = {
-        let drives = node.drives.borrow();
-        let store =
-            drives.iter().find(|known| known.id() == Some(drive)).and_then(|known| known.store.as_ref().ok());
-        store.map(DriveStore::volumes).unwrap_or_default()
-    };
+    let store = store_of(node, drive).ok_or(NOT_IN_USE)?;
+    let (volumes, is_unbound) = (store.volumes(), store.binding().is_none());
+    drop(store);
+    answered(parts, parts.state.stamp()).await.map_err(|error| error.why)?;
     for volume in volumes {
-        let answer =
-            before(&parts.platform, parts.platform.now() + ANSWER_TIME_MAX, parts.state.membership(volume));
-        let membership = match answer.await {
-            Some(Ok(membership)) => membership,
-            Some(Err(error)) => return Err(error.to_string()),
-            None => return Err("the cluster's state does not answer".to_owned()),
-        };
+        let membership = answered(parts, parts.state.membership(volume)).await.map_err(|error| error.why)?;
         let Some(membership) = membership else { continue };
         let is_alone = membership.record.copies == 1;
-        if !(is_alone && asked != Asked::ByNobody) && is_needed(parts, &membership, &[drive].into()) {
-            return Err("nobody else has whole copies of all that is on it".to_owned());
+        if is_alone && asked != Asked::ByNobody || !is_needed(parts, &membership, &[drive].into()) {
+            continue;
         }
+        return Err(match is_alone {
+            true => alone(&membership.record.name, is_unbound),
+            false => "nobody else has whole copies of all that is on it".to_owned(),
+        });
     }
     Ok(())
 }
 
-/// Moves all that is in the area of a drive to it, as long as that goes on and is meant.
-async fn drain<P: Platform, S: StateStore>(
-    node: &NodeInner<P, S>,
-    drive: DriveId,
-    is_meant: impl Fn() -> bool,
-) -> Result<(), String> {
-    let store = {
-        let drives = node.drives.borrow();
-        let known = drives.iter().find(|known| known.id() == Some(drive));
-        known.and_then(|known| known.store.as_ref().ok()).cloned()
-    };
-    let Some(store) = store else { return Err("it is not in use".to_owned()) };
-    let outcome = drained(&node.parts.platform, &store, is_meant).await;
-    if outcome.is_err() {
-        store.stop_draining();
-    }
-    outcome
+/// Why a drive stays as it is that has the only copy of a volume, and what helps.
+fn alone(volume: &str, is_unbound: bool) -> String {
+    let helps = if is_unbound { "; it gets a cache drive when its node is restarted" } else { "" };
+    format!("the volume {volume} has one copy, which is on it and would be away for a moment{helps}")
 }
 
+/// Moves all that is in the area of a drive to it, as long as that goes on and is meant.
 async fn drained<P: Platform>(
     platform: &P,
     store: &DriveStore<P>,
     is_meant: impl Fn() -> bool,
-) -> Result<(), String> {
+) -> Result<Rebound, String> {
     let mut draining = std::pin::pin!(store.drain_cache());
     let (mut left_before, mut moved_at) = (u32::MAX, platform.now());
     loop {
         match before(platform, platform.now() + LOOK_INTERVAL, draining.as_mut()).await {
-            Some(Ok(0)) => return Ok(()),
+            Some(Ok(0)) => return Ok(Rebound::Done),
             Some(Ok(left)) => {
                 return Err(format!(
                     "{left} blocks on the cache drive cannot be moved: there is no room, or they are damaged"
                 ));
             }
             Some(Err(error)) => return Err(error.to_string()),
-            None if !is_meant() => return Err("the cache drive is to be used again".to_owned()),
+            None if !is_meant() => return Ok(Rebound::NotMeant),
             None => {}
         }
         let left = store.cache_use().blocks_dirty;
@@ -473,6 +519,13 @@ async fn drained<P: Platform>(
             ));
         }
     }
+}
+
+/// The store of a drive of the node that is in use.
+fn store_of<P: Platform, S: StateStore>(node: &NodeInner<P, S>, drive: DriveId) -> Option<DriveStore<P>> {
+    let drives = node.drives.borrow();
+    let known = drives.iter().find(|known| known.id() == Some(drive));
+    known.and_then(|known| known.store.as_ref().ok()).cloned()
 }
 
 /// Where a drive of the node is, and what it is bound to.
@@ -526,15 +579,11 @@ async fn release_alone<P: Platform, S: StateStore>(
     let outcome = async {
         let working = working_behind(node, drive);
         for bound in of.bound().into_iter().filter(|bound| !is_removed || working.contains(bound)) {
-            let Some((location, _)) = place_of(node, bound) else {
-                return Err(not_rebound(
-                    &bound.to_string(),
-                    "it is not there, and its area may hold data".to_owned(),
-                ));
-            };
-            drain(node, bound, || true).await.map_err(|why| not_drained(&location, why))?;
-            let attached = drives::attach_anew(node, &location, Wish::Change(None)).await;
-            attached.map_err(|why| not_rebound(&location, why))?;
+            if place_of(node, bound).is_none() {
+                let why = "it is not there, and its area may hold data".to_owned();
+                return Err(not_rebound(&bound.to_string(), why));
+            }
+            rebind(node, bound, None, Asked::ToRelease).await?;
         }
         Ok(())
     };

@@ -369,7 +369,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             }
         }
         report.is_being_attached = drive.is_being_attached();
-        report.cache_obstacle = self.bindings.obstacle(&drive.location);
+        report.cache_obstacle = self.bindings.attempts.obstacle(&drive.location);
         report
     }
 
@@ -377,8 +377,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let drives = self.drives.borrow();
         let is_behind = |drive: &&Rc<NodeDrive<P>>| cache.is_retired.get() && drive.is_bound_to(id);
         let mut behind = drives.iter().filter(is_behind);
-        let own = self.bindings.obstacle(&id.to_string());
-        own.or_else(|| behind.find_map(|drive| self.bindings.obstacle(&drive.location)))
+        let own = self.bindings.attempts.obstacle(&id.to_string());
+        own.or_else(|| behind.find_map(|drive| self.bindings.attempts.obstacle(&drive.location)))
     }
 
     fn report_cache_drive(&self, cache: &NodeCache<P>) -> CacheDriveReport {
