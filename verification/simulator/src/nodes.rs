@@ -524,7 +524,7 @@ fn is_bound(drive: &SimulatedDrive, cache: DriveId) -> bool {
 
 /// Takes a cache drive out of the cluster, as it is now. It may have been taken out before.
 pub(crate) async fn remove_cache_drive(
-    state: &ClusterState<SimulatedStore>,
+    state: &ClusterState<SimulatedStore<SimulatedPlatform>>,
     drive: DriveId,
 ) -> Result<(), StateError> {
     let Some(seen) = state.cache_drive(drive).await? else { return Ok(()) };
