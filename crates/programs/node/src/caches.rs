@@ -105,7 +105,10 @@ impl<P: Platform> NodeCache<P> {
         let cache = self.cache.as_ref().map_err(Clone::clone)?;
         let answer = before(platform, platform.now() + ANSWER_TIME_MAX, cache.check()).await;
         answer.ok_or(NO_ANSWER)?.map_err(|error| error.to_string())?;
-        self.is_failing.set(false);
+        // As long as a change that took too long goes on, it is not known who is bound to it.
+        if self.changing.try_take().is_some() {
+            self.is_failing.set(false);
+        }
         Ok(())
     }
 
