@@ -7,6 +7,7 @@
 //! - An area's chunks belong to it durably before its store learns of them, and until after the store has let go of them.
 //! - A binding's number is never used twice: what a former binding has left in a chunk is no part of a later one.
 //! - The drive's attach number is raised, durably, before any area is given out.
+//! - A flush that fails, of whichever store or of the table, is the last one for all of them (see `latched_drive`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,6 +25,7 @@ use crate::format::cache::{
     AREAS_MAX, AreaRecord, Binding, CACHE_FORMAT_VERSION, CacheLayout, CacheSuperblock, CacheTable,
     TABLE_SLOTS,
 };
+use crate::latched_drive::LatchedDrive;
 use crate::layout::Layout;
 
 /// Who a new cache drive is to be.
@@ -50,7 +52,7 @@ impl<P: Platform> Clone for CacheDrive<P> {
 
 struct Inner<P: Platform> {
     platform: P,
-    drive: P::Drive,
+    drive: LatchedDrive<P::Drive>,
     superblock: CacheSuperblock,
     table: RefCell<CacheTable>,
     /// Whoever changes the table has it: each change goes on from the one before.
@@ -60,7 +62,7 @@ struct Inner<P: Platform> {
 /// A part of a cache drive: the chunks of one capacity drive, seen as one space of bytes. Cheap to clone.
 #[derive(Clone)]
 pub struct CacheArea<D> {
-    drive: D,
+    drive: LatchedDrive<D>,
     sector_bytes: u32,
     binding: Binding,
     extents: Rc<[Extent]>,
@@ -88,7 +90,7 @@ impl<D> CacheArea<D> {
         self.bytes / BLOCK_BYTES as u64
     }
 
-    pub(crate) fn drive(&self) -> &D {
+    pub(crate) fn drive(&self) -> &LatchedDrive<D> {
         &self.drive
     }
 
@@ -226,7 +228,7 @@ impl<P: Platform> CacheDrive<P> {
         write_table(platform, &drive, &superblock.layout, &table).await?;
         let inner = Inner {
             platform: platform.clone(),
-            drive,
+            drive: LatchedDrive::new(drive),
             superblock,
             table: RefCell::new(table),
             changing: Lock::default(),
@@ -353,7 +355,7 @@ async fn read_superblock<P: Platform>(
 /// Writes both copies of a table beside the one before it, and waits until they are durable.
 async fn write_table<P: Platform>(
     platform: &P,
-    drive: &P::Drive,
+    drive: &impl Drive,
     layout: &CacheLayout,
     table: &CacheTable,
 ) -> Result<(), DriveError> {
