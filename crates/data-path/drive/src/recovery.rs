@@ -22,7 +22,8 @@
 //! Where the drive is bound to a cache drive, the journal stands in its area there, and maps lead to blocks of it. If that drive
 //! is lost, so is what was written behind the root, and each block that a leaf names in the area: copies are proven up to
 //! the marks of the root then, as with a damaged journal. Whether the area is the one that the root was written with is
-//! told by the binding's number and by the group before the root's position, which must still stand there.
+//! told by the binding's number and by the group before the root's position, which must still stand there, or the next one
+//! behind it.
 //!
 //! What a copy is proven for stands in the root from then on: the next recovery finds
 //! nothing damaged any more, and the copy still lacks what was lost, until a resync has made it whole.
