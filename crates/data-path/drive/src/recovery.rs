@@ -231,9 +231,10 @@ impl<P: Platform> DriveStore<P> {
         recovery.stand_on(&drive, stand.found)?;
         recovery.check_position(&root)?;
         recovery.load_maps(&root).await?;
-        let mut replay = match stand.is_lost || !recovery.is_area_of(&root).await? {
-            true => recovery.replay_nothing(&root, stand.is_lost),
-            false => recovery.replay(&root, lacks_twin).await?,
+        let is_continued = !stand.is_lost && recovery.is_area_of(&root).await?;
+        let mut replay = match is_continued {
+            true => recovery.replay(&root, lacks_twin).await?,
+            false => recovery.replay_nothing(&root, stand.is_lost),
         };
         let attach_number_found = replay.attach_number - 1;
         if attach_number_found < attach_number_known && !canary::is_planted(Bug::TrustOldImage) {
@@ -246,6 +247,11 @@ impl<P: Platform> DriveStore<P> {
             }
             recovery.stand_on(&drive, stand.next)?;
             replay.move_journal();
+        }
+        if !is_continued {
+            // Nobody has looked at what stands there.
+            let mut reader = JournalReader::new(platform, &recovery.media, recovery.layout, &root);
+            replay.attach_number = replay.attach_number.max(reader.latest_attach().await? + 1);
         }
         for block in &found.damaged_blocks {
             write_superblock(platform, &drive, &found.superblock, *block).await?;
@@ -448,7 +454,7 @@ async fn no_superblock<P: Platform>(
 struct Replay {
     next: JournalPosition,
     used_sectors: u64,
-    /// Above that of every attach that has left its mark on the drive, so that its groups are never
+    /// Above that of every attach that has left its mark in the journal that it goes on in, so that its groups are never
     /// taken for this one's.
     attach_number: u64,
 }
