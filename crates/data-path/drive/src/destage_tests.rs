@@ -3,14 +3,14 @@ use std::rc::Rc;
 use spandrel_platform_simulated::{Random, SimulatedDriveConfig};
 use spandrel_shared::{BLOCK_BYTES, CacheMode, SlabIndex, Version};
 
-use crate::test_support::cached::{CachedMachine, Images, attach_bound};
+use crate::test_support::cached::{CHUNKS, CachedMachine, Images, attach_bound, open_cache};
 use crate::test_support::explorer::{Budget, explore_drives};
 use crate::test_support::machine::{Machine, add_slab, write_block, write_blocks};
 use crate::test_support::observation::{Seen, check_ownership, observe, read_all};
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
-use crate::test_support::{copy, drive_config, factor, key, version, volume};
-use crate::{CacheChoice, CacheUse};
+use crate::test_support::{copy, drive_config, factor, format_options, key, version, volume};
+use crate::{CacheChoice, CacheDrive, CacheUse};
 
 /// Capacity drives and cache drives of all kinds.
 fn all_kinds_of_drives() -> impl Iterator<Item = SimulatedDriveConfig> {
@@ -359,6 +359,27 @@ fn an_old_image_of_the_cache_drive_is_not_trusted() {
     let (store, report) = cached.attach().unwrap();
     assert!(!report.area_lost);
     assert_eq!(contents(&cached, &store)[0], Seen::Content(40));
+}
+
+/// The first root of a binding already says what stands in the area.
+#[test]
+fn an_image_of_the_cache_drive_from_before_the_first_write_is_not_trusted() {
+    let cached = CachedMachine::formatted(1, drive_config(24));
+    cached.run(|platform| async move {
+        let cache = CacheDrive::attach(&platform, open_cache(&platform).await, 0).await.unwrap();
+        cache.bind(format_options().drive, CHUNKS).await.unwrap();
+    });
+    let old = cached.cache.snapshot();
+    cached.machine.restart();
+    let (store, _) = cached.attach().unwrap();
+    cached.run(|platform| async move {
+        add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+        write_block(&platform, &store, key(1, 0), 0, version(1, 1), 10).await.unwrap();
+    });
+    cached.machine.power_cycle();
+    cached.cache.restore(old);
+    let (_, report) = cached.attach().unwrap();
+    assert!(report.area_lost, "what was written is not there");
 }
 
 /// The attach that gives a journal up goes on in the same area, with a number that groups there have already.

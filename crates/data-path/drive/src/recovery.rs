@@ -45,7 +45,7 @@ use crate::cache_drive::CacheArea;
 use crate::cache_policy::CachePolicy;
 use crate::commit::JournalState;
 use crate::drive_check::read_place;
-use crate::error::AttachError;
+use crate::error::{AttachError, StoreError};
 use crate::foreign;
 use crate::format::FormatError;
 use crate::format::cache::Binding;
@@ -287,7 +287,7 @@ impl<P: Platform> DriveStore<P> {
             state_revision: Cell::new(root.state_revision),
         };
         let store = Self::start(Rc::new(inner));
-        if let Err(error) = store.checkpoint().await {
+        if let Err(error) = store.checkpoint_attach(&replay.next).await {
             store.stop("it could not be attached").await;
             return Err(error.into());
         }
@@ -297,6 +297,19 @@ impl<P: Platform> DriveStore<P> {
             store.spawn(crate::read_cache::run(Rc::clone(&store.inner)));
         }
         Ok((store, report))
+    }
+}
+
+impl<P: Platform> DriveStore<P> {
+    /// Makes the root of this attach durable. If it has an area, it names a group there, which tells this area from an image of
+    /// another time: before the first answer, not only from the next checkpoint on.
+    async fn checkpoint_attach(&self, begun_at: &JournalPosition) -> Result<(), StoreError> {
+        self.checkpoint().await?;
+        if self.inner.layout.area_blocks > 0 && begun_at.previous_sector.is_none() {
+            crate::commit::write_empty(&self.inner).await?;
+            self.checkpoint().await?;
+        }
+        Ok(())
     }
 }
 
