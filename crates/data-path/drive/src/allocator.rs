@@ -37,13 +37,17 @@ const SEARCH_WORDS: usize = 256;
 /// One block of the area in this many stays free of copies, so that a write finds room without waiting for reads of these.
 const FREE_SHARE: u32 = 64;
 
+/// Copies that are dropped at once when they are not wanted any more: nobody else does anything meanwhile. The areas of tests
+/// are small.
+const DROPPED_AT_ONCE: u32 = if cfg!(test) { 32 } else { 1024 };
+
 /// The free blocks of a store.
 pub struct Allocator {
     /// Of the capacity drive.
     capacity: Region,
     /// Of the area on the cache drive, if there is one.
     area: Option<Region>,
-    /// What the area holds copies of; `None` while what is read is not kept there.
+    /// What the area holds copies of; `None` while what is read is not kept there, and nothing is left of it.
     copies: Option<Copies>,
     /// What memory holds copies of, if it does.
     in_memory: Option<MemoryCache>,
@@ -109,19 +113,29 @@ impl Allocator {
         self.area.as_mut()?.allocate(count, keep)
     }
 
-    /// Whether copies of what is read are kept in the area from now on. If not, those that are there go.
+    /// Whether copies of what is read are kept in the area from now on. If not, those that are there go step by step, with
+    /// [`Self::drop_unwanted_copies`].
     pub fn keep_copies(&mut self, keeps: bool) {
-        match &self.area {
-            Some(area) if keeps && self.copies.is_none() => {
+        match (&mut self.copies, &self.area) {
+            (Some(copies), _) => copies.are_wanted = keeps,
+            (None, Some(area)) if keeps => {
                 let index = ReadIndex::new(area.first_block, area.end_block);
-                self.copies = Some(Copies { index, arriving: FxHashMap::default() });
-            }
-            Some(_) if !keeps => {
-                self.evict_copies(u32::MAX);
-                self.copies = None;
+                self.copies = Some(Copies { index, arriving: FxHashMap::default(), are_wanted: true });
             }
             _ => {}
         }
+    }
+
+    /// Drops some of the copies that are not wanted any more. Returns whether there are more.
+    pub fn drop_unwanted_copies(&mut self) -> bool {
+        for _ in 0..DROPPED_AT_ONCE {
+            let Some(copies) = self.copies.as_mut().filter(|copies| !copies.are_wanted) else { return false };
+            match copies.index.evict() {
+                Some(evicted) => self.release(Run { first: evicted.place, count: 1 }),
+                None => self.copies = None,
+            }
+        }
+        true
     }
 
     /// Keeps copies of what is read in so much memory from now on; in none, if that is zero blocks.
@@ -144,7 +158,7 @@ impl Allocator {
 
     /// Takes a place in the area for a copy of a block of the capacity drive. None if there is a copy already, or no room now.
     pub fn begin_copy(&mut self, block: u32) -> Option<u32> {
-        let copies = self.copies.as_ref()?;
+        let copies = self.copies.as_ref().filter(|copies| copies.are_wanted)?;
         if copies.index.holds(block) || copies.arriving.contains_key(&block) {
             return None;
         }
@@ -164,7 +178,7 @@ impl Allocator {
             && copies.arriving.get(&block) == Some(&place)
         {
             copies.arriving.remove(&block);
-            if is_written {
+            if is_written && copies.are_wanted {
                 copies.index.insert(block, place);
                 return;
             }
@@ -178,7 +192,7 @@ impl Allocator {
     pub fn release_as_copy(&mut self, place: u32, block: u32) {
         let has_room =
             self.area.as_ref().is_some_and(|area| area.free_blocks > area.block_count() / FREE_SHARE);
-        match self.copies.as_mut().filter(|_| has_room) {
+        match self.copies.as_mut().filter(|copies| has_room && copies.are_wanted) {
             Some(copies) => {
                 copies.index.insert(block, place);
                 // No mapping leads there any more: nobody would ask for it.
@@ -277,6 +291,8 @@ struct Copies {
     index: ReadIndex,
     /// Blocks whose copies are being written, and where.
     arriving: FxHashMap<u32, u32>,
+    /// If not, no more of them come, and those that are there are about to go.
+    are_wanted: bool,
 }
 
 /// How the blocks of an area are used.

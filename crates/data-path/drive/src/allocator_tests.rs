@@ -173,3 +173,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn copies_that_are_not_wanted_any_more_go_step_by_step() {
+    let blocks = 3 * DROPPED_AT_ONCE;
+    let mut allocator = Allocator::new(0, blocks).with_area(blocks, 3 * blocks);
+    allocator.allocate(blocks, 0).unwrap();
+    allocator.keep_copies(true);
+    let places: Vec<u32> = (0..blocks - 1).map(|block| allocator.begin_copy(block).unwrap()).collect();
+    // The first one is still being written.
+    (1..blocks - 1).for_each(|block| allocator.end_copy(block, places[block as usize], true));
+    allocator.keep_copies(false);
+    assert!(allocator.drop_unwanted_copies());
+    let left = blocks - 2 - DROPPED_AT_ONCE;
+    assert_eq!(allocator.area_blocks().copies, left);
+    assert_eq!(allocator.begin_copy(blocks - 1), None);
+    allocator.keep_copies(true);
+    assert!(!allocator.drop_unwanted_copies());
+    assert_eq!(allocator.area_blocks().copies, left, "what is left is wanted again");
+    allocator.keep_copies(false);
+    while allocator.drop_unwanted_copies() {}
+    assert_eq!(allocator.area_blocks(), AreaUse { total: 2 * blocks, free: 2 * blocks - 1, copies: 0 });
+    allocator.end_copy(0, places[0], true);
+    assert_eq!(allocator.area_blocks(), AreaUse { total: 2 * blocks, free: 2 * blocks, copies: 0 });
+}

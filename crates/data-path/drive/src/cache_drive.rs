@@ -7,12 +7,14 @@
 //! - An area's chunks belong to it durably before its store learns of them, and until after the store has let go of them.
 //! - A binding's number is never used twice: what a former binding has left in a chunk is no part of a later one.
 //! - The drive's attach number is raised, durably, before any area is given out.
+//! - A flush that fails, of whichever store or of the table, is the last one for all of them (see `latched_drive`).
 
 use std::cell::RefCell;
+use std::future::pending;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
-use spandrel_platform::sync::Lock;
+use spandrel_platform::sync::{Lock, oneshot};
 use spandrel_platform::{Drive, DriveError, Platform};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, NodeId};
@@ -24,6 +26,7 @@ use crate::format::cache::{
     AREAS_MAX, AreaRecord, Binding, CACHE_FORMAT_VERSION, CacheLayout, CacheSuperblock, CacheTable,
     TABLE_SLOTS,
 };
+use crate::latched_drive::LatchedDrive;
 use crate::layout::Layout;
 
 /// Who a new cache drive is to be.
@@ -50,17 +53,17 @@ impl<P: Platform> Clone for CacheDrive<P> {
 
 struct Inner<P: Platform> {
     platform: P,
-    drive: P::Drive,
+    drive: LatchedDrive<P::Drive>,
     superblock: CacheSuperblock,
     table: RefCell<CacheTable>,
-    /// Whoever changes the table has it: each change goes on from the one before.
+    /// Whoever changes the table has it, until the drive has answered: each change goes on from the one before.
     changing: Lock,
 }
 
 /// A part of a cache drive: the chunks of one capacity drive, seen as one space of bytes. Cheap to clone.
 #[derive(Clone)]
 pub struct CacheArea<D> {
-    drive: D,
+    drive: LatchedDrive<D>,
     sector_bytes: u32,
     binding: Binding,
     extents: Rc<[Extent]>,
@@ -88,7 +91,7 @@ impl<D> CacheArea<D> {
         self.bytes / BLOCK_BYTES as u64
     }
 
-    pub(crate) fn drive(&self) -> &D {
+    pub(crate) fn drive(&self) -> &LatchedDrive<D> {
         &self.drive
     }
 
@@ -226,7 +229,7 @@ impl<P: Platform> CacheDrive<P> {
         write_table(platform, &drive, &superblock.layout, &table).await?;
         let inner = Inner {
             platform: platform.clone(),
-            drive,
+            drive: LatchedDrive::new(drive),
             superblock,
             table: RefCell::new(table),
             changing: Lock::default(),
@@ -236,9 +239,25 @@ impl<P: Platform> CacheDrive<P> {
 
     /// Whether the drive still answers.
     pub async fn check(&self) -> Result<(), DriveError> {
-        let Inner { platform, drive, .. } = &*self.inner;
-        drive.read(0, platform.buffers().take(BLOCK_BYTES)).await?;
-        drive.flush().await
+        let cache = self.clone();
+        let check = async move {
+            let Inner { platform, drive, .. } = &*cache.inner;
+            drive.read(0, platform.buffers().take(BLOCK_BYTES)).await?;
+            drive.flush().await
+        };
+        self.complete(check).await
+    }
+
+    /// Does `work` to its end, even if nobody waits for it any more: a drive goes on with a write that it has, and whether a
+    /// flush failed it says once.
+    async fn complete<T: 'static>(&self, work: impl Future<Output = T> + 'static) -> T {
+        let (sender, receiver) = oneshot();
+        self.inner.platform.spawn(async move { sender.send(work.await) });
+        match receiver.await {
+            Some(outcome) => outcome,
+            // The process ends.
+            None => pending().await,
+        }
     }
 
     /// The drive's unchanging facts.
@@ -288,6 +307,11 @@ impl<P: Platform> CacheDrive<P> {
     /// Binds a capacity drive to this one, with so many chunks, or fewer if there are no more. Durable when it returns. `Size`
     /// if there is no chunk left. A drive that has an area already is refused: what stands there may stand nowhere else.
     pub async fn bind(&self, capacity: DriveId, chunks: u32) -> Result<CacheArea<P::Drive>, AttachError> {
+        let cache = self.clone();
+        self.complete(async move { cache.add_area(capacity, chunks).await }).await
+    }
+
+    async fn add_area(&self, capacity: DriveId, chunks: u32) -> Result<CacheArea<P::Drive>, AttachError> {
         let layout = self.inner.superblock.layout;
         let _changing = self.inner.changing.take().await;
         let mut table = self.inner.table.borrow().clone();
@@ -311,6 +335,11 @@ impl<P: Platform> CacheDrive<P> {
 
     /// Ends the binding of a capacity drive, if there is one: its chunks are free. Its store must have let go of them.
     pub async fn unbind(&self, capacity: DriveId) -> Result<(), AttachError> {
+        let cache = self.clone();
+        self.complete(async move { cache.remove_area(capacity).await }).await
+    }
+
+    async fn remove_area(&self, capacity: DriveId) -> Result<(), AttachError> {
         let _changing = self.inner.changing.take().await;
         let mut table = self.inner.table.borrow().clone();
         table.areas.retain(|area| area.drive != capacity);
@@ -353,7 +382,7 @@ async fn read_superblock<P: Platform>(
 /// Writes both copies of a table beside the one before it, and waits until they are durable.
 async fn write_table<P: Platform>(
     platform: &P,
-    drive: &P::Drive,
+    drive: &impl Drive,
     layout: &CacheLayout,
     table: &CacheTable,
 ) -> Result<(), DriveError> {
@@ -384,7 +413,7 @@ async fn read_table<P: Platform>(
     let newest = tables.iter().max_by_key(|table| table.generation).cloned();
     let newest = newest
         .ok_or_else(|| AttachError::Damaged("no table of the cache drive's areas is whole".to_owned()))?;
-    let twins = tables.iter().filter(|table| table.generation == newest.generation).count();
+    let twins = tables.iter().filter(|table| **table == newest).count();
     if are_some_unreadable && twins < 2 {
         // A newer one may stand there, with areas that this one lacks.
         let why =

@@ -1,4 +1,8 @@
-use spandrel_platform_simulated::{DriveImage, Random};
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::future::select;
+use spandrel_platform_simulated::{DriveImage, Random, Repeat};
 
 use super::*;
 use crate::test_support::cached::{
@@ -138,6 +142,74 @@ fn every_crash_of_a_binding_is_survived() {
     );
     let states = [vec![], vec![drive(7)], vec![drive(7), drive(8)], vec![drive(8)], vec![drive(8), drive(9)]];
     assert_eq!(seen, states, "one after the other, and none in between");
+}
+
+/// The drive goes on with a write that nobody waits for any more: it must not come after those of the next change.
+#[test]
+fn a_binding_that_nobody_waits_for_comes_to_its_end_before_the_next_change() {
+    for seed in 0..20 {
+        let cached = CachedMachine::formatted(seed, drive_config(24));
+        let bound = |cached: &CachedMachine| {
+            cached.run(|platform| async move { attach(&platform, open_cache(&platform).await).await.bound() })
+        };
+        cached.run(move |platform| async move {
+            let cache = attach(&platform, open_cache(&platform).await).await;
+            let timeout = platform.sleep(Duration::from_micros(5));
+            select(pin!(cache.bind(drive(7), 6)), pin!(timeout)).await;
+            cache.bind(drive(8), 2).await.unwrap();
+            assert_eq!(cache.bound(), [drive(7), drive(8)], "seed {seed}");
+        });
+        assert_eq!(cached.cache.counters().overlaps, 0, "seed {seed}");
+        cached.machine.restart();
+        assert_eq!(bound(&cached), [drive(7), drive(8)], "seed {seed}");
+    }
+}
+
+/// Nobody but the drive itself knows of an error that came when the asker had given up.
+#[test]
+fn a_check_that_nobody_waits_for_finds_out_whether_the_flush_failed() {
+    let cached = machine();
+    let faults = cached.cache.clone();
+    cached.run(|platform| async move {
+        let cache = attach(&platform, open_cache(&platform).await).await;
+        faults.fail_flushes(Repeat::Once);
+        let flushes = faults.counters().flushes;
+        let timeout = async {
+            while faults.counters().flushes == flushes {
+                platform.sleep(Duration::from_micros(1)).await;
+            }
+        };
+        select(pin!(cache.check()), pin!(timeout)).await;
+        assert!(cache.check().await.is_err());
+    });
+}
+
+/// Two tables of one generation that differ are no twins: neither says that there is no newer one.
+#[test]
+fn a_table_is_its_twins_equal_in_all_that_it_says() {
+    let cached = machine();
+    let layout = CacheLayout::for_drive(cache_config().size_bytes, 512).unwrap();
+    cached.run(|platform| async move {
+        attach(&platform, open_cache(&platform).await).await.bind(drive(7), 6).await.unwrap();
+    });
+    let unreadable = Layout::offset_of(layout.table_slot(0));
+    cached.cache.fail_reads(unreadable..unreadable + 1, Repeat::Always);
+    let newest = cached.run(move |platform| async move {
+        let drive = open_cache(&platform).await;
+        let superblock = CacheDrive::identify(&platform, &drive).await.unwrap();
+        let newest = read_table(&platform, &drive, &superblock).await.expect("it has a twin");
+        let slot = CacheLayout::table_slots_of(newest.generation)[1];
+        let other = CacheTable { areas: Vec::new(), ..newest.clone() };
+        let buffer = platform.buffers().copy_of(&other.encode(&layout)).freeze();
+        drive.write(Layout::offset_of(layout.table_slot(slot)), vec![buffer]).await.unwrap();
+        assert!(matches!(read_table(&platform, &drive, &superblock).await, Err(AttachError::Damaged(_))));
+        newest
+    });
+    assert_eq!(
+        CacheLayout::table_slots_of(newest.generation),
+        [2, 3],
+        "what cannot be read is the other pair"
+    );
 }
 
 #[test]

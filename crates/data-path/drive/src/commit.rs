@@ -613,8 +613,13 @@ pub(crate) async fn close<P: Platform>(inner: &Inner<P>) -> Result<(), StoreErro
     if inner.journal.borrow().is_closed {
         return Ok(());
     }
-    let closed = inner.submit(Change::records(Vec::new()))?;
-    closed.await.unwrap_or_else(|| inner.check())
+    write_empty(inner).await
+}
+
+/// Writes a group that changes nothing.
+pub(crate) async fn write_empty<P: Platform>(inner: &Inner<P>) -> Result<(), StoreError> {
+    let written = inner.submit(Change::records(Vec::new()))?;
+    written.await.unwrap_or_else(|| inner.check())
 }
 
 /// Writes a group and its data at the same time, and flushes.

@@ -4,14 +4,14 @@ use spandrel_platform_simulated::{Random, Repeat, SimulatedDriveConfig};
 use spandrel_shared::{BLOCK_BYTES, CacheMode, SlabIndex, Version};
 
 use crate::layout::Layout;
-use crate::test_support::cached::{CachedMachine, Images, attach_bound};
+use crate::test_support::cached::{CHUNKS, CachedMachine, Images, attach_bound, open_cache};
 use crate::test_support::explorer::{Budget, explore_drives};
 use crate::test_support::machine::{Machine, add_slab, write_block, write_blocks};
 use crate::test_support::observation::{Seen, check_ownership, observe, read_all};
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
-use crate::test_support::{copy, drive_config, factor, key, version, volume};
-use crate::{CacheChoice, CacheUse};
+use crate::test_support::{copy, drive_config, factor, format_options, key, version, volume};
+use crate::{CacheChoice, CacheDrive, CacheUse};
 
 /// Capacity drives and cache drives of all kinds.
 fn all_kinds_of_drives() -> impl Iterator<Item = SimulatedDriveConfig> {
@@ -411,6 +411,67 @@ fn an_old_image_of_the_cache_drive_is_not_trusted() {
     let (store, report) = cached.attach().unwrap();
     assert!(!report.area_lost);
     assert_eq!(contents(&cached, &store)[0], Seen::Content(40));
+}
+
+/// The first root of a binding already says what stands in the area.
+#[test]
+fn an_image_of_the_cache_drive_from_before_the_first_write_is_not_trusted() {
+    let cached = CachedMachine::formatted(1, drive_config(24));
+    cached.run(|platform| async move {
+        let cache = CacheDrive::attach(&platform, open_cache(&platform).await, 0).await.unwrap();
+        cache.bind(format_options().drive, CHUNKS).await.unwrap();
+    });
+    let old = cached.cache.snapshot();
+    cached.machine.restart();
+    let (store, _) = cached.attach().unwrap();
+    cached.run(|platform| async move {
+        add_slab(&store, key(1, 0), copy(1)).await.unwrap();
+        write_block(&platform, &store, key(1, 0), 0, version(1, 1), 10).await.unwrap();
+    });
+    cached.machine.power_cycle();
+    cached.cache.restore(old);
+    let (_, report) = cached.attach().unwrap();
+    assert!(report.area_lost, "what was written is not there");
+}
+
+/// The attach that gives a journal up goes on in the same area, with a number that groups there have already.
+#[test]
+fn what_an_area_of_another_time_holds_is_not_taken_for_groups_that_are_missing() {
+    let (cached, store) = with_four_blocks();
+    cached.run(|_| async move { store.checkpoint().await.unwrap() });
+    let (old_capacity, old_cache) = cached.snapshot();
+    cached.machine.restart();
+    let (store, _) = cached.attach().unwrap();
+    let write = |store: &crate::test_support::Store, counters: std::ops::Range<u64>| {
+        let store = store.clone();
+        cached.run(|platform| async move {
+            for counter in counters {
+                let version = version(1, counter);
+                write_block(&platform, &store, key(1, 0), 9, version, counter).await.unwrap();
+            }
+        });
+    };
+    write(&store, 5..25);
+    // What was there when the capacity drive was as old as it will be is gone, and what came later is not.
+    let journal_bytes = store.inner.layout.journal_blocks as usize * BLOCK_BYTES;
+    let journal = store.inner.media.area().unwrap().places(0, journal_bytes)[0];
+    let mut cache = cached.cache.snapshot();
+    for offset in (journal.0..journal.0 + journal.1 as u64).step_by(512) {
+        if old_cache.read_vec(offset, 512).iter().any(|byte| *byte != 0) {
+            cache.write(offset, &[0; 512]);
+        }
+    }
+    cached.machine.restart();
+    cached.machine.drive.restore(old_capacity);
+    cached.cache.restore(cache);
+    let (store, report) = cached.attach().unwrap();
+    assert!(report.area_lost && store.attach_number() > 2, "{report:?}");
+    write(&store, 5..7);
+    cached.machine.power_cycle();
+    let (store, report) = cached.attach().unwrap();
+    assert_eq!((report.area_lost, report.structures_damaged), (false, 0));
+    let slot = store.find_slab(volume(1), SlabIndex(0)).unwrap().slot;
+    assert_eq!(cached.run(|_| async move { read_all(&store, slot, 10).await })[9], Seen::Content(6));
 }
 
 #[test]

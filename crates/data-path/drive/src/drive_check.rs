@@ -8,6 +8,7 @@
 use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
 use spandrel_shared::BLOCK_BYTES;
 
+use crate::latched_drive::LatchedDrive;
 use crate::layout::Layout;
 use crate::media::Media;
 
@@ -45,7 +46,7 @@ pub(crate) async fn read_place<P: Platform>(
 /// Asks a drive that has failed to read something for its superblocks, at its two ends. One of them is enough.
 async fn check_drive_reads<P: Platform>(
     platform: &P,
-    drive: &P::Drive,
+    drive: &LatchedDrive<P::Drive>,
     last_offset: u64,
 ) -> Result<(), DriveError> {
     let read = |offset| drive.read(offset, platform.buffers().take(BLOCK_BYTES));

@@ -80,6 +80,14 @@ enum Found {
     Unreadable,
 }
 
+/// What stands where the next group of the chain can stand.
+struct Next {
+    /// That group, and its place: its sector, its lap, and the sectors that are skipped before it.
+    group: Option<(Group, (u32, u32, u32))>,
+    /// Whether a place could not be read before it was found.
+    is_unreadable: bool,
+}
+
 impl Origin {
     /// Whether a group counts, if its place in the chain is right.
     fn counts(&self, header: &GroupHeader) -> bool {
@@ -109,17 +117,24 @@ impl<'a, P: Platform> JournalReader<'a, P> {
 
     /// The next group of the chain; `None` at its end.
     pub async fn next(&mut self) -> Result<Option<Group>, DriveError> {
-        let places = self.next_places();
-        for (sector, lap, skipped) in places.into_iter().flatten() {
-            if let Found::Group(group) = self.group_at(sector).await?
-                && self.follows(&group.header, lap)
-            {
-                self.used_sectors += u64::from(skipped);
-                self.advance(&group, sector, lap);
-                return Ok(Some(group));
+        let Some((group, (sector, lap, skipped))) = self.find_next().await?.group else { return Ok(None) };
+        self.used_sectors += u64::from(skipped);
+        self.advance(&group, sector, lap);
+        Ok(Some(group))
+    }
+
+    async fn find_next(&mut self) -> Result<Next, DriveError> {
+        let mut is_unreadable = false;
+        for place in self.next_places().into_iter().flatten() {
+            match self.group_at(place.0, self.position.sequence).await? {
+                Found::Group(group) if self.follows(&group.header, place.1) => {
+                    return Ok(Next { group: Some((group, place)), is_unreadable });
+                }
+                Found::Group(_) | Found::Nothing => {}
+                Found::Unreadable => is_unreadable = true,
             }
         }
-        Ok(None)
+        Ok(Next { group: None, is_unreadable })
     }
 
     /// Where the next group can stand: here, or at the ring's start if it did not fit before its
@@ -141,17 +156,15 @@ impl<'a, P: Platform> JournalReader<'a, P> {
     /// Looks at what stands behind the chain's end.
     pub async fn look_behind(&mut self) -> Result<Behind, DriveError> {
         let mut behind = Behind::default();
-        for (sector, _, _) in self.next_places().into_iter().flatten() {
-            if let Found::Unreadable = self.group_at(sector).await? {
-                behind.gap = true;
-                behind.sectors = (GROUP_BYTES_MAX / self.sector_bytes()) as u32;
-            }
+        if self.find_next().await?.is_unreadable {
+            behind.gap = true;
+            behind.sectors = (GROUP_BYTES_MAX / self.sector_bytes()) as u32;
         }
         let journal_sectors = self.layout.journal_sectors();
         let search = (GAP_SEARCH_BYTES / self.sector_bytes()).min(journal_sectors as usize) as u32;
         for step in 0..search {
             let sector = (self.position.sector + step) % journal_sectors;
-            let Found::Group(group) = self.group_at(sector).await? else { continue };
+            let Found::Group(group) = self.group_at(sector, self.position.sequence).await? else { continue };
             let header = group.header;
             if header.attach_number >= self.origin.attach_number {
                 behind.attach_number = behind.attach_number.max(header.attach_number);
@@ -168,20 +181,40 @@ impl<'a, P: Platform> JournalReader<'a, P> {
     }
 
     /// Whether the group before the place where the walk begins still stands there, if its place is known: a journal of
-    /// which it is no part is not the one that the root goes on with. `None` if its place cannot be read.
+    /// which it is no part is not the one that the root goes on with. Nobody needs that group any more, so it may have rotted:
+    /// then the next one of the chain says the same, since it names the checksum. `None` if neither is found, and a place
+    /// cannot be read.
     pub async fn is_continued(&mut self) -> Result<Option<bool>, DriveError> {
         let JournalPosition { sequence, previous_checksum, previous_sector, .. } = self.position;
         let Some(sector) = previous_sector else { return Ok(Some(true)) };
         if sector >= self.layout.journal_sectors() {
             return Ok(Some(false));
         }
-        Ok(match self.group_at(sector).await? {
-            Found::Group(group) => {
-                Some(group.header.sequence + 1 == sequence && group.checksum == previous_checksum)
-            }
-            Found::Nothing => Some(false),
-            Found::Unreadable => None,
-        })
+        let before = self.group_at(sector, sequence.saturating_sub(1)).await?;
+        if let Found::Group(group) = before {
+            return Ok(Some(group.header.sequence + 1 == sequence && group.checksum == previous_checksum));
+        }
+        let next = self.find_next().await?;
+        if next.group.is_some() {
+            return Ok(Some(true));
+        }
+        let is_unreadable = next.is_unreadable || matches!(before, Found::Unreadable);
+        Ok((!is_unreadable).then_some(false))
+    }
+
+    /// The latest attach of which a group stands anywhere in the ring; 0 if there is none.
+    pub async fn latest_attach(&mut self) -> Result<u64, DriveError> {
+        let (mut latest, mut sector) = (0, 0);
+        while sector < self.layout.journal_sectors() {
+            sector += match self.group_at(sector, self.position.sequence).await? {
+                Found::Group(group) => {
+                    latest = latest.max(group.header.attach_number);
+                    self.sectors_of(&group)
+                }
+                Found::Nothing | Found::Unreadable => 1,
+            };
+        }
+        Ok(latest)
     }
 
     /// Moves on behind what shows a gap.
@@ -219,9 +252,9 @@ impl<'a, P: Platform> JournalReader<'a, P> {
         };
     }
 
-    async fn group_at(&mut self, sector: u32) -> Result<Found, DriveError> {
+    /// What stands at `sector`, where the group of the sequence `expected` would be needed.
+    async fn group_at(&mut self, sector: u32, expected: u64) -> Result<Found, DriveError> {
         let drive = self.origin.drive;
-        let expected = self.position.sequence;
         let Some(head) = self.bytes_at(sector, self.sector_bytes()).await? else {
             return Ok(Found::Unreadable);
         };

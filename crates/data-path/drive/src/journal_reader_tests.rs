@@ -483,3 +483,91 @@ fn a_journal_that_cannot_be_read_for_a_moment_is_read_again() {
     let walk = ring.walk_past(&root, &[(group, Repeat::Once), (group, Repeat::Once)]);
     assert_eq!((walk.sequences, walk.behind.gap), (vec![root.journal.sequence], false));
 }
+
+/// Whether the journal goes on from `root`, where some of its sectors cannot be read.
+fn is_continued(ring: &Ring, root: &Root, unreadable: &[Place]) -> Option<bool> {
+    let machine = Machine::with_image(1, drive_config(DRIVE_MIB), ring.image.clone());
+    for place in unreadable {
+        machine.drive.fail_reads(ring.bytes_of(*place), Repeat::Always);
+    }
+    let (root, layout) = (root.clone(), ring.layout);
+    machine.run(move |platform| async move {
+        let media = capacity(&platform, &open(&platform).await, &layout);
+        JournalReader::new(&platform, &media, layout, &root).is_continued().await.unwrap()
+    })
+}
+
+/// The group before the root's position says whether the area is the right one. Nobody needs it for anything else: where it
+/// has rotted, the next one says it, and where too little can be read nothing is given up.
+#[test]
+fn an_area_is_of_another_time_only_if_neither_the_group_before_nor_the_next_one_is_there() {
+    let mut ring = Ring::new();
+    ring.push(24);
+    let before = ring.push(24);
+    let root = ring.root();
+    let alone = ring.image.clone();
+    let next = ring.push(24);
+    let with_next = std::mem::replace(&mut ring.image, alone.clone());
+    let mut other = Ring::new();
+    other.next.previous_checksum = 78;
+    other.push(24);
+    other.push(24);
+    let head_of = |place: Place| Place { sectors: 8, ..place };
+    let tail_of = |place: Place| Place { sector: place.sector + 16, sectors: 8 };
+    let rotted = |image: &DriveImage, places: &[Place]| {
+        let mut image = image.clone();
+        for place in places {
+            image.flip_bit(ring.bytes_of(*place).end - 600, 3);
+        }
+        image
+    };
+    let is = |image: DriveImage, root: &Root, unreadable: &[Place]| {
+        is_continued(&Ring { image, ..Ring::new() }, root, unreadable)
+    };
+    for image in [&alone, &with_next] {
+        assert_eq!(is(image.clone(), &root, &[]), Some(true), "it is there");
+        assert_eq!(is(image.clone(), &root, &[next]), Some(true), "the next one is not asked");
+    }
+    assert_eq!(is(other.image.clone(), &root, &[]), Some(false), "another one is there");
+    assert_eq!(is(DriveImage::new(DRIVE_MIB << 20), &root, &[]), Some(false));
+
+    for part in [head_of(before), tail_of(before)] {
+        assert_eq!(is(alone.clone(), &root, &[part]), None, "it may be there");
+        assert_eq!(is(with_next.clone(), &root, &[part]), Some(true), "the next one says so");
+        assert_eq!(is(rotted(&with_next, &[next]), &root, &[part]), None);
+    }
+    assert_eq!(is(rotted(&alone, &[before]), &root, &[]), Some(false));
+    assert_eq!(is(rotted(&with_next, &[before]), &root, &[]), Some(true), "the next one says so");
+    assert_eq!(is(rotted(&with_next, &[before, next]), &root, &[]), Some(false));
+    for part in [head_of(next), tail_of(next)] {
+        assert_eq!(is(rotted(&with_next, &[before]), &root, &[part]), None, "the next one may be there");
+    }
+    let mut elsewhere = root;
+    elsewhere.journal.previous_checksum ^= 1;
+    assert_eq!(
+        is(rotted(&with_next, &[before]), &elsewhere, &[]),
+        Some(false),
+        "the next one is of another chain"
+    );
+}
+
+#[test]
+fn the_latest_attach_is_found_wherever_its_groups_stand() {
+    let mut ring = Ring::new();
+    for sectors in [1, 24, 3, 17] {
+        ring.push(sectors);
+    }
+    ring.next.sector = ring.layout.journal_sectors() / 2 + 1;
+    ring.attach_number = ATTACH + 4;
+    ring.push(5);
+    ring.attach_number = ATTACH + 9;
+    ring.drive = DriveId::from_bytes([9; 16]);
+    ring.push(5);
+    let (root, layout) = (ring.root(), ring.layout);
+    let latest =
+        Machine::with_image(1, drive_config(DRIVE_MIB), ring.image).run(move |platform| async move {
+            let media = capacity(&platform, &open(&platform).await, &layout);
+            JournalReader::new(&platform, &media, layout, &root).latest_attach().await.unwrap()
+        });
+    assert_eq!(latest, ATTACH + 4, "what follows is of another drive");
+}

@@ -24,6 +24,7 @@ mod error;
 mod foreign;
 pub mod format;
 mod journal_reader;
+mod latched_drive;
 pub mod layout;
 mod media;
 mod memory_cache;

@@ -4,7 +4,7 @@
 //! area. So whatever names a physical block names it on either medium, and nobody else has to know which one it is.
 //!
 //! Invariants:
-//! - A flush makes durable what was written before it, wherever that went.
+//! - A flush makes durable what was written before it, wherever that went. Once one has failed, so do all later ones.
 //! - What belongs together in the area may stand at several places of the cache drive; nobody above sees that.
 
 use std::cell::Cell;
@@ -15,6 +15,7 @@ use spandrel_platform::sync::Lock;
 use spandrel_platform::{Buffer, BufferMut, BufferPool, Drive, DriveError};
 
 use crate::cache_drive::CacheArea;
+use crate::latched_drive::LatchedDrive;
 use crate::layout::Layout;
 
 /// Which drives are flushed.
@@ -31,7 +32,7 @@ pub(crate) enum Flushed {
 /// The drives of a store. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(crate) struct Media<D: Drive> {
-    capacity: D,
+    capacity: LatchedDrive<D>,
     /// The byte at which the area begins.
     area_offset: u64,
     area: Option<CacheArea<D>>,
@@ -60,20 +61,20 @@ struct Progress {
 
 /// Which drive a stretch of bytes stands on.
 enum Place<'a, D> {
-    Whole(&'a D, u64),
+    Whole(&'a LatchedDrive<D>, u64),
     /// In the area, at more than one place: offsets on the cache drive with their lengths.
-    Split(&'a D, Vec<(u64, usize)>),
+    Split(&'a LatchedDrive<D>, Vec<(u64, usize)>),
 }
 
 impl<D: Drive> Media<D> {
     /// A capacity drive, with the area that it is bound to.
     pub(crate) fn new(capacity: D, area: Option<CacheArea<D>>, layout: &Layout, buffers: BufferPool) -> Self {
         let area_offset = Layout::offset_of(layout.size_blocks);
-        Self { capacity, area_offset, area, buffers, written: Rc::default() }
+        Self { capacity: LatchedDrive::new(capacity), area_offset, area, buffers, written: Rc::default() }
     }
 
     /// The capacity drive.
-    pub(crate) fn capacity(&self) -> &D {
+    pub(crate) fn capacity(&self) -> &LatchedDrive<D> {
         &self.capacity
     }
 

@@ -11,6 +11,7 @@
 //!   is.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_util::future::{join_all, select};
 use spandrel_platform::{Buffer, Platform};
@@ -26,6 +27,9 @@ pub(crate) const CACHED_READ_BLOCKS_MAX: u32 = 64;
 
 /// Copies that are being written at most; what is read beyond that is copied when it is read again.
 const ARRIVING_MAX: usize = 1024;
+
+/// Between two steps of dropping copies.
+const STEP_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A copy that is being written.
 pub(crate) struct Arriving {
@@ -95,6 +99,16 @@ pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
         let mut arriving: Vec<Arriving> = std::iter::from_fn(|| inner.arriving.try_pop()).collect();
         arriving.sort_by_key(|copy| copy.place);
         write_copies(&inner, arriving).await;
+    }
+}
+
+/// The task that drops copies that are not wanted any more, in steps between which others have their turn. Ends with the last
+/// one, and when the store fails.
+pub(crate) async fn drop_unwanted<P: Platform>(inner: Rc<Inner<P>>) {
+    while inner.failure.borrow().is_none()
+        && inner.with_allocator(|allocator| allocator.drop_unwanted_copies())
+    {
+        inner.platform.sleep(STEP_INTERVAL).await;
     }
 }
 

@@ -155,6 +155,25 @@ fn copies_give_way_to_writes() {
     assert_eq!(read(&cached, &store, 160), expected);
 }
 
+/// There may be many of them, and others have their turn in between.
+#[test]
+fn copies_go_step_by_step_when_reads_are_cached_no_more() {
+    let (cached, store, slot) = with_blocks_past_the_cache(80);
+    for first in (0..80).step_by(16) {
+        let reading = store.clone();
+        cached.run(|_| async move { reading.read(slot, first, 16).await.unwrap() });
+        settle(&cached, &store, first + 16);
+    }
+    store.set_cache_mode(CacheMode::WriteOnly);
+    let left = store.cache_use().blocks_copied;
+    assert!(left > 0 && left < 80, "{left}");
+    assert_eq!(read(&cached, &store, 80), contents(80));
+    let _ = cached.machine.world.run_until(|| store.cache_use().blocks_copied == 0);
+    assert_eq!(store.cache_use().blocks_free, store.cache_use().blocks_total);
+    assert_eq!(read(&cached, &store, 80), contents(80));
+    check_ownership(&store);
+}
+
 #[test]
 fn a_copy_goes_with_its_block() {
     let (cached, store, slot) = with_blocks_past_the_cache(8);

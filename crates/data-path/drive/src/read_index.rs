@@ -11,7 +11,9 @@
 //!
 //! Invariants:
 //! - A block has one copy at most, and a place holds one.
-//! - The queues may name places that were dropped meanwhile; such are skipped.
+//! - A place stands in the queues once at most. It stays there when its copy is dropped: one that holds nothing is passed over,
+//!   and a copy that has come there since is put at the end when its turn comes.
+//! - A call passes over few copies, however many there are, and over each dropped one once.
 
 use std::collections::VecDeque;
 
@@ -23,6 +25,9 @@ const HITS_MAX: u8 = 3;
 
 /// Hits in the small queue from which on a copy moves to the main one.
 const HITS_TO_STAY: u8 = 2;
+
+/// Copies that are passed over in search of one to drive out. Where all are read often, the next one has to go.
+const PASSED_OVER_MAX: u32 = 64;
 
 /// One copy in this many is in the small queue.
 const SMALL_SHARE: usize = 10;
@@ -39,7 +44,7 @@ pub struct ReadIndex {
     first_place: u32,
     /// The block that is copied at each place.
     blocks: Vec<u32>,
-    /// Hits of the copy at each place, and whether it is in the main queue.
+    /// What is known of the copy at each place, and of the place.
     marks: Vec<Mark>,
     /// Places, in the order of the hashes of their blocks, each at the first free slot behind.
     slots: Vec<u32>,
@@ -50,23 +55,66 @@ pub struct ReadIndex {
     count: usize,
 }
 
-/// In one byte: the hits, and whether the copy is in the main queue.
 #[derive(Clone, Copy, Default)]
-struct Mark(u8);
+struct Mark {
+    /// Hits of the copy; its queue; and where the place stands in the queues. In one byte.
+    bits: u8,
+}
+
+/// Where a place stands in the queues.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Queued {
+    No,
+    /// In that of its copy, or of the one that it held last.
+    Yes,
+    /// Where a former copy stood.
+    Formerly,
+}
 
 impl Mark {
+    const HITS: u8 = 0b11;
     const MAIN: u8 = 1 << 7;
+    const QUEUED: u8 = 1 << 6;
+    const FORMERLY: u8 = 1 << 5;
 
-    fn new(hits: u8, is_main: bool) -> Self {
-        Self(hits | if is_main { Self::MAIN } else { 0 })
+    fn new(hits: u8, is_main: bool, queued: Queued) -> Self {
+        let main = if is_main { Self::MAIN } else { 0 };
+        let queued = match queued {
+            Queued::No => 0,
+            Queued::Yes => Self::QUEUED,
+            Queued::Formerly => Self::QUEUED | Self::FORMERLY,
+        };
+        Self { bits: hits | main | queued }
     }
 
     fn hits(self) -> u8 {
-        self.0 & !Self::MAIN
+        self.bits & Self::HITS
     }
 
     fn is_main(self) -> bool {
-        self.0 & Self::MAIN != 0
+        self.bits & Self::MAIN != 0
+    }
+
+    fn queued(self) -> Queued {
+        match (self.bits & Self::QUEUED != 0, self.bits & Self::FORMERLY != 0) {
+            (false, _) => Queued::No,
+            (true, false) => Queued::Yes,
+            (true, true) => Queued::Formerly,
+        }
+    }
+
+    /// The mark behind one more hit.
+    fn hit(self) -> Self {
+        Self::new(HITS_MAX.min(self.hits() + 1), self.is_main(), self.queued())
+    }
+
+    /// What becomes of a copy that is passed over when its turn in a queue comes; none if it goes.
+    fn passed_over(self, is_small: bool) -> Option<Self> {
+        if self.queued() == Queued::Formerly {
+            return Some(Self::new(self.hits(), self.is_main(), Queued::Yes));
+        }
+        let hits_left = self.hits().checked_sub(if is_small { HITS_TO_STAY } else { 1 })?;
+        Some(Self::new(if is_small { 0 } else { hits_left }, true, Queued::Yes))
     }
 }
 
@@ -104,7 +152,7 @@ impl ReadIndex {
     pub fn hit(&mut self, block: u32) -> Option<u32> {
         let index = self.slots[self.find(block)?];
         let mark = &mut self.marks[index as usize];
-        *mark = Mark::new(HITS_MAX.min(mark.hits() + 1), mark.is_main());
+        *mark = mark.hit();
         Some(self.first_place + index)
     }
 
@@ -136,19 +184,24 @@ impl ReadIndex {
         assert!(self.blocks[index as usize] == NONE && !self.holds(block), "block {block} at {place}");
         let is_main = self.remembers(block);
         self.blocks[index as usize] = block;
-        self.marks[index as usize] = Mark::new(0, is_main);
+        let is_queued = self.marks[index as usize].queued() != Queued::No;
         let mut slot = position(block, self.slots.len());
         while self.slots[slot] != NONE {
             slot = self.next(slot);
         }
         self.slots[slot] = index;
         self.count += 1;
-        if is_main {
-            self.main.push_back(index);
+        if is_queued {
+            self.marks[index as usize] = Mark::new(0, is_main, Queued::Formerly);
         } else {
-            self.small.push_back(index);
+            self.enqueue(index, Mark::new(0, is_main, Queued::Yes));
         }
-        self.drop_stale();
+    }
+
+    /// Puts a place at the end of its copy's queue.
+    fn enqueue(&mut self, index: u32, mark: Mark) {
+        self.marks[index as usize] = mark;
+        if mark.is_main() { self.main.push_back(index) } else { self.small.push_back(index) }
     }
 
     /// Drops the copy of a block, if there is one, and returns its place.
@@ -163,18 +216,21 @@ impl ReadIndex {
 
     /// Drops the copy that goes first; none if there is none.
     pub fn evict(&mut self) -> Option<Evicted> {
+        let mut passed_over = 0;
         loop {
             let is_small_full = self.small.len() * SMALL_SHARE >= self.count || self.main.is_empty();
             let is_small = is_small_full && !self.small.is_empty();
             let index = if is_small { self.small.pop_front() } else { self.main.pop_front() }?;
-            let (block, mark) = (self.blocks[index as usize], &mut self.marks[index as usize]);
-            if block == NONE || mark.is_main() == is_small {
+            let block = self.blocks[index as usize];
+            let mark = std::mem::take(&mut self.marks[index as usize]);
+            if block == NONE {
                 continue;
             }
-            let hits_needed = if is_small { HITS_TO_STAY } else { 1 };
-            if let Some(hits_left) = mark.hits().checked_sub(hits_needed) {
-                *mark = Mark::new(if is_small { 0 } else { hits_left }, true);
-                self.main.push_back(index);
+            if passed_over < PASSED_OVER_MAX
+                && let Some(mark) = mark.passed_over(is_small)
+            {
+                passed_over += 1;
+                self.enqueue(index, mark);
                 continue;
             }
             if is_small {
@@ -222,22 +278,6 @@ impl ReadIndex {
             }
         }
         self.slots[gap] = NONE;
-    }
-
-    /// Keeps the queues from growing by what was dropped.
-    fn drop_stale(&mut self) {
-        if self.small.len() + self.main.len() <= 2 * self.blocks.len() {
-            return;
-        }
-        let (blocks, marks) = (&self.blocks, &self.marks);
-        for (queue, is_main) in [(&mut self.small, false), (&mut self.main, true)] {
-            let mut seen = vec![false; blocks.len()];
-            queue.retain(|index| {
-                let index = *index as usize;
-                let is_here = blocks[index] != NONE && marks[index].is_main() == is_main;
-                is_here && !std::mem::replace(&mut seen[index], true)
-            });
-        }
     }
 }
 

@@ -22,7 +22,8 @@
 //! Where the drive is bound to a cache drive, the journal stands in its area there, and maps lead to blocks of it. If that drive
 //! is lost, so is what was written behind the root, and each block that a leaf names in the area: copies are proven up to
 //! the marks of the root then, as with a damaged journal. Whether the area is the one that the root was written with is
-//! told by the binding's number and by the group before the root's position, which must still stand there.
+//! told by the binding's number and by the group before the root's position, which must still stand there, or the next one
+//! behind it.
 //!
 //! What a copy is proven for stands in the root from then on: the next recovery finds
 //! nothing damaged any more, and the copy still lacks what was lost, until a resync has made it whole.
@@ -44,7 +45,7 @@ use crate::cache_drive::CacheArea;
 use crate::cache_policy::CachePolicy;
 use crate::commit::JournalState;
 use crate::drive_check::read_place;
-use crate::error::AttachError;
+use crate::error::{AttachError, StoreError};
 use crate::foreign;
 use crate::format::FormatError;
 use crate::format::cache::Binding;
@@ -230,9 +231,10 @@ impl<P: Platform> DriveStore<P> {
         recovery.stand_on(&drive, stand.found)?;
         recovery.check_position(&root)?;
         recovery.load_maps(&root).await?;
-        let mut replay = match stand.is_lost || !recovery.is_area_of(&root).await? {
-            true => recovery.replay_nothing(&root, stand.is_lost),
-            false => recovery.replay(&root, lacks_twin).await?,
+        let is_continued = !stand.is_lost && recovery.is_area_of(&root).await?;
+        let mut replay = match is_continued {
+            true => recovery.replay(&root, lacks_twin).await?,
+            false => recovery.replay_nothing(&root, stand.is_lost),
         };
         let attach_number_found = replay.attach_number - 1;
         if attach_number_found < attach_number_known && !canary::is_planted(Bug::TrustOldImage) {
@@ -245,6 +247,11 @@ impl<P: Platform> DriveStore<P> {
             }
             recovery.stand_on(&drive, stand.next)?;
             replay.move_journal();
+        }
+        if !is_continued {
+            // Nobody has looked at what stands there.
+            let mut reader = JournalReader::new(platform, &recovery.media, recovery.layout, &root);
+            replay.attach_number = replay.attach_number.max(reader.latest_attach().await? + 1);
         }
         for block in &found.damaged_blocks {
             write_superblock(platform, &drive, &found.superblock, *block).await?;
@@ -280,7 +287,7 @@ impl<P: Platform> DriveStore<P> {
             state_revision: Cell::new(root.state_revision),
         };
         let store = Self::start(Rc::new(inner));
-        if let Err(error) = store.checkpoint().await {
+        if let Err(error) = store.checkpoint_attach(&replay.next).await {
             store.stop("it could not be attached").await;
             return Err(error.into());
         }
@@ -290,6 +297,19 @@ impl<P: Platform> DriveStore<P> {
             store.spawn(crate::read_cache::run(Rc::clone(&store.inner)));
         }
         Ok((store, report))
+    }
+}
+
+impl<P: Platform> DriveStore<P> {
+    /// Makes the root of this attach durable. If it has an area, it names a group there, which tells this area from an image of
+    /// another time: before the first answer, not only from the next checkpoint on.
+    async fn checkpoint_attach(&self, begun_at: &JournalPosition) -> Result<(), StoreError> {
+        self.checkpoint().await?;
+        if self.inner.layout.area_blocks > 0 && begun_at.previous_sector.is_none() {
+            crate::commit::write_empty(&self.inner).await?;
+            self.checkpoint().await?;
+        }
+        Ok(())
     }
 }
 
@@ -447,7 +467,7 @@ async fn no_superblock<P: Platform>(
 struct Replay {
     next: JournalPosition,
     used_sectors: u64,
-    /// Above that of every attach that has left its mark on the drive, so that its groups are never
+    /// Above that of every attach that has left its mark in the journal that it goes on in, so that its groups are never
     /// taken for this one's.
     attach_number: u64,
 }

@@ -217,7 +217,13 @@ impl<P: Platform> DriveStore<P> {
     /// to the capacity drive if it caches no writes any more.
     pub fn set_cache_mode(&self, mode: CacheMode) {
         self.inner.cache.set_mode(mode);
-        self.inner.with_allocator(|allocator| allocator.keep_copies(mode.caches_reads()));
+        let are_left = self.inner.with_allocator(|allocator| {
+            allocator.keep_copies(mode.caches_reads());
+            allocator.drop_unwanted_copies()
+        });
+        if are_left {
+            self.spawn(crate::read_cache::drop_unwanted(Rc::clone(&self.inner)));
+        }
         self.inner.progress.notify_all();
     }
 

@@ -345,9 +345,10 @@ impl DriveState {
             let how = if failed == 1 { "fails" } else { "completes" };
             format!("{}: {kind:?} #{number} {how}", self.name)
         });
-        let Operation { process, extent, request, failure, crash, .. } = operation;
+        let Operation { process, extent, request, failure, crash, attachment, .. } = operation;
         if let Some(error) = failure {
-            self.settle_failed(&mut inner, number, kind);
+            let is_reachable = inner.is_reachable(attachment);
+            self.settle_failed(&mut inner, number, kind, is_reachable);
             drop(inner);
             if let Some(scope) = crash {
                 self.crash(&process, scope);
@@ -363,11 +364,18 @@ impl DriveState {
         }
     }
 
-    /// A write that failed may have happened, in part or whole.
-    fn settle_failed(&self, inner: &mut DriveInner, number: u64, kind: DriveOperation) {
-        if kind == DriveOperation::Write {
-            let mut choice = random_choice(&self.random);
-            inner.storage.fail_write(number, &mut |sector| choice(0, sector));
+    /// A write that failed may have happened, in part or whole. A flush that failed on a drive that it reached may have lost
+    /// what it was to make durable.
+    fn settle_failed(&self, inner: &mut DriveInner, number: u64, kind: DriveOperation, is_reachable: bool) {
+        match kind {
+            DriveOperation::Write => {
+                let mut choice = random_choice(&self.random);
+                inner.storage.fail_write(number, &mut |sector| choice(0, sector));
+            }
+            DriveOperation::Flush if is_reachable => {
+                inner.storage.fail_flush(&mut *random_choice(&self.random));
+            }
+            DriveOperation::Flush | DriveOperation::Read | DriveOperation::Open => {}
         }
     }
 

@@ -267,7 +267,8 @@ impl SimulatedDrive {
         self.state.inner.borrow_mut().faults.fail_writes(Extent::of(range), repeat);
     }
 
-    /// Fails flushes. What they were to cover stays unflushed.
+    /// Fails flushes. What they were to cover is lost or durable from then on, each sector as the seed says: no later flush
+    /// tells of it.
     pub fn fail_flushes(&self, repeat: Repeat) {
         assert!(repeat != Repeat::UntilWritten, "a flush has no place");
         self.state.inner.borrow_mut().faults.fail_flushes(repeat);

@@ -446,14 +446,20 @@ fn a_failed_write_may_have_happened() {
 }
 
 #[test]
-fn a_failed_flush_makes_nothing_durable() {
-    let bench = Bench::new(1, fixed(true));
-    assert_eq!(bench.write(0, 1, 512), Ok(()));
-    bench.control.fail_flushes(Repeat::Once);
-    assert_eq!(kind_of(bench.flush()), DriveErrorKind::Medium);
-    assert_eq!(bench.control.unflushed_writes().len(), 1);
-    assert_eq!(bench.flush(), Ok(()));
-    assert_eq!(bench.control.unflushed_writes().len(), 0);
+fn a_failed_flush_may_have_lost_what_no_later_one_tells_of() {
+    let outcomes: BTreeSet<(u8, u8)> = (0..60)
+        .map(|seed| {
+            let bench = Bench::new(seed, fixed(true));
+            assert_eq!(bench.write(0, 1, 1024), Ok(()));
+            bench.control.fail_flushes(Repeat::Once);
+            assert_eq!(kind_of(bench.flush()), DriveErrorKind::Medium);
+            assert_eq!(bench.flush(), Ok(()));
+            assert_eq!(bench.control.unflushed_writes().len(), 0);
+            let image = bench.control.snapshot();
+            (image.read_vec(0, 1)[0], image.read_vec(512, 1)[0])
+        })
+        .collect();
+    assert_eq!(outcomes.len(), 4);
 }
 
 #[test]

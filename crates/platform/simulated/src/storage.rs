@@ -8,6 +8,9 @@
 //! - *interrupted*, instead of completed, when its process or the drive's power went away while
 //!   it was in flight.
 //!
+//! A flush that fails decides at once, like a power cut, over the writes that have completed: what is lost of them is lost for
+//! good, and no later flush tells of it.
+//!
 //! At a power cut every unflushed, interrupted and in-flight write is undetermined: each of its
 //! sectors is kept or lost, independently of all others. At a crash of the process alone only
 //! the interrupted writes are. Where writes overlap, the later one wins if both are kept.
@@ -223,6 +226,17 @@ impl Storage {
             if let Some(write) = self.unflushed.pop_front() {
                 write.apply(&mut self.durable);
             }
+        }
+    }
+
+    /// Ends a flush that is reported as failed: of the writes that it was to make durable, and those that have completed since,
+    /// some are lost. `choice` sees them in order.
+    pub(crate) fn fail_flush(&mut self, choice: &mut SectorChoice<'_>) {
+        for (index, write) in std::mem::take(&mut self.unflushed).into_iter().enumerate() {
+            write.retain(self.sector_bytes, &mut |sector| choice(index, sector)).apply(&mut self.durable);
+        }
+        if self.volatile_cache {
+            self.current = self.durable.clone();
         }
     }
 

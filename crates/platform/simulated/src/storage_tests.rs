@@ -219,3 +219,37 @@ fn random_runs_leave_only_what_the_rules_allow_and_all_of_it() {
         }
     }
 }
+
+#[test]
+fn a_failed_flush_loses_what_it_was_to_make_durable_and_no_later_one_brings_it_back() {
+    let mut storage = storage(true);
+    complete(&mut storage, 0, write_of(0, 1, 1));
+    let begun = storage.begin_flush();
+    storage.complete_flush(begun);
+    complete(&mut storage, 1, write_of(0, 2, 2));
+    complete(&mut storage, 2, write_of(1024, 3, 1));
+    storage.begin_write(3, write_of(1536, 4, 1));
+    let begun = storage.begin_flush();
+    storage.fail_flush(&mut |write, sector| (write, sector) == (0, 1));
+    let seen =
+        |storage: &Storage| (0..4).map(|n| storage.current().read_vec(n * 512, 1)[0]).collect::<Vec<_>>();
+    assert_eq!(seen(&storage), [1, 2, 0, 0], "of the first write one sector is kept, of the second none");
+    storage.complete_write(3);
+    storage.complete_flush(begun);
+    assert_eq!(
+        all_outcomes(&storage, 4),
+        [vec![1, 2, 0, 0], vec![1, 2, 0, 4]].into(),
+        "what comes later is as ever"
+    );
+    let begun = storage.begin_flush();
+    storage.complete_flush(begun);
+    assert_eq!(all_outcomes(&storage, 4), [vec![1, 2, 0, 4]].into());
+}
+
+#[test]
+fn without_a_volatile_cache_a_failed_flush_loses_nothing() {
+    let mut storage = storage(false);
+    complete(&mut storage, 0, write_of(0, 1, 1));
+    storage.fail_flush(&mut |_, _| false);
+    assert_eq!(storage.current().read_vec(0, 1), [1]);
+}

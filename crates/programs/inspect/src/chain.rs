@@ -108,8 +108,9 @@ impl<'a> Chain<'a> {
         self.position.sequence
     }
 
-    /// Whether the group before the walk's beginning still stands where the root saw it: a journal of which it is no part is
-    /// not the one that the root goes on with. The error says why that place cannot be read.
+    /// Whether the group before the walk's beginning still stands where the root saw it or, if no whole group does, the next
+    /// one stands behind it: a journal of which they are no part is not the one that the root goes on with. The error says why
+    /// neither can be told.
     pub fn is_continued(&mut self) -> Result<bool, String> {
         let JournalPosition { sequence, previous_checksum, previous_sector, .. } = self.position;
         let Some(sector) = previous_sector else { return Ok(true) };
@@ -117,19 +118,28 @@ impl<'a> Chain<'a> {
         if within >= self.journal_bytes {
             return Ok(false);
         }
-        match self.look_at(within) {
-            Found::Place(Place::Group(Group { header, .. })) => {
-                Ok(header.sequence + 1 == sequence && header.checksum == previous_checksum)
-            }
-            Found::Place(_) => Ok(false),
-            Found::Unreadable(why) => Err(why),
+        let before = self.look_at(within, sequence.saturating_sub(1));
+        if let Found::Place(Place::Group(Group { header, .. })) = before {
+            return Ok(header.sequence + 1 == sequence && header.checksum == previous_checksum);
         }
+        let places = self.next_places().into_iter().map(|(within, ..)| within);
+        let next: Vec<Found> = places.map(|within| self.look_at(within, sequence)).collect();
+        if self.next().is_some() {
+            return Ok(true);
+        }
+        let unreadable = [before].into_iter().chain(next).find_map(|found| match found {
+            Found::Unreadable(why) => Some(why),
+            Found::Place(_) => None,
+        });
+        unreadable.map_or(Ok(false), Err)
     }
 
     /// The next group of the chain; `None` at its end.
     pub fn next(&mut self) -> Option<PlacedGroup> {
         for (within, lap, skipped) in self.next_places() {
-            let Found::Place(Place::Group(group)) = self.look_at(within) else { continue };
+            let Found::Place(Place::Group(group)) = self.look_at(within, self.position.sequence) else {
+                continue;
+            };
             let header = &group.header;
             let follows = header.sequence == self.position.sequence
                 && header.previous_checksum == self.position.previous_checksum
@@ -177,7 +187,7 @@ impl<'a> Chain<'a> {
         let mut behind = Behind::default();
         let places = self.next_places();
         for (within, _, _) in &places {
-            if let Found::Unreadable(why) = self.look_at(*within) {
+            if let Found::Unreadable(why) = self.look_at(*within, self.position.sequence) {
                 behind.gap = true;
                 let offset_bytes = self.start + within;
                 behind.damaged.push(DamagedGroup {
@@ -192,7 +202,7 @@ impl<'a> Chain<'a> {
         let first = u64::from(self.position.sector) % sectors;
         for step in 0..(SEARCH_BYTES / self.sector_bytes).min(sectors) {
             let within = (first + step) % sectors * self.sector_bytes;
-            match self.look_at(within) {
+            match self.look_at(within, self.position.sequence) {
                 Found::Place(Place::Group(group)) => self.note_group(&group.header, &mut behind),
                 Found::Place(Place::Damaged(header, why)) => {
                     if header.attach_number == self.attach_number && header.sequence >= self.position.sequence
@@ -230,9 +240,9 @@ impl<'a> Chain<'a> {
         }
     }
 
-    fn look_at(&mut self, within: u64) -> Found {
+    /// What stands there, where the group of the sequence `expected` would be needed.
+    fn look_at(&mut self, within: u64, expected: u64) -> Found {
         let drive = self.drive;
-        let expected = self.position.sequence;
         let header = match self.bytes(within, HEADER_BYTES as u64) {
             Ok(head) => parse_header(head, drive),
             Err(why) => return Found::Unreadable(why),

@@ -388,3 +388,35 @@ fn without_its_cache_drive_a_drive_is_read_as_the_store_does() {
     }
     assert!(lost > 100 && old > 10, "{lost} blocks lost, {old} old: too easy");
 }
+
+/// The group before the root's position tells whether the area is the right one, and is needed for nothing else: where it has
+/// rotted, the next one tells it.
+#[test]
+fn a_rotted_group_before_the_roots_position_costs_what_it_costs_the_store() {
+    let (mut kept, mut lost) = (0, 0);
+    for seed in 0..20 * factor() {
+        let Crash { sector_bytes, images, .. } = crash_where(7000 + seed, true);
+        let image = &images[0];
+        let sound = image.inspect().unwrap();
+        let journal = sound.journal.offset_bytes..sound.journal.offset_bytes + sound.journal.size_bytes;
+        let groups = journal.step_by(sector_bytes as usize).filter(|offset| {
+            let Place::Cache(offset) = sound.place_of(*offset) else { panic!("the journal is in the area") };
+            let head = image.cache.as_ref().unwrap().read_vec(offset, 24);
+            let sequence = u64::from_le_bytes(head[16..].try_into().unwrap());
+            head[4..8] == *b"SpJg" && sequence + 1 == sound.journal.first_sequence
+        });
+        for offset in groups {
+            let mut image = image.clone();
+            image.flip_bit(&sound, offset + 40, 1);
+            let (inspection, view) = inspect_image(&image);
+            let (store_view, report, _) = attach_image(sector_bytes, &image).unwrap();
+            assert_eq!(view, store_view, "seed {seed}");
+            let is_lost = inspection.cache.unwrap().state == CacheState::AnotherTime;
+            assert_eq!(report.area_lost, is_lost, "seed {seed}");
+            assert!(!is_lost || sound.journal.groups == 0, "seed {seed}: the next group is there");
+            kept += sound.journal.groups * u64::from(!is_lost);
+            lost += u64::from(is_lost);
+        }
+    }
+    assert!(kept > 100, "{kept} groups kept, {lost} areas lost: too easy");
+}

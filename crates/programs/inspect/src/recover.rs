@@ -10,7 +10,8 @@
 //!
 //! Of a drive that is bound to a cache drive, the journal stands in its area there, and blocks are numbered on behind those of
 //! the drive. If the area is lost, so is what stood behind the root, and each block that a map names there. The same holds
-//! for the journal of an area of another time: one in which the group before the root's position is not where it was.
+//! for the journal of an area of another time: one in which neither the group before the root's position nor the next one is
+//! where it was.
 //!
 //! Whatever is not as it must be is named as damage; where a crash can have left it, that is said.
 
