@@ -314,7 +314,8 @@ impl Daemon {
         self.run_again_while("STATE_UNAVAILABLE", arguments)
     }
 
-    fn run_again_while(&self, error: &str, arguments: &[&str]) -> CommandOutput {
+    /// Runs a command again as long as it fails with this error.
+    pub fn run_again_while(&self, error: &str, arguments: &[&str]) -> CommandOutput {
         let deadline = Instant::now() + HEALING_TIME_MAX;
         loop {
             let output = self.run(arguments);

@@ -412,6 +412,11 @@ impl Servers {
         self.server(name).daemon.run_once_available(arguments)
     }
 
+    /// Runs a command on a server again as long as it fails with this error.
+    pub fn run_again_while(&self, name: &str, error: &str, arguments: &[&str]) -> CommandOutput {
+        self.server(name).daemon.run_again_while(error, arguments)
+    }
+
     /// Runs a command on a server that must succeed.
     ///
     /// # Panics

@@ -204,11 +204,15 @@ pub struct DriveRetired {
 }
 
 /// A drive that is to leave the pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveRemove {
-    /// Only say whether it can.
+    /// Only say whether it can, and what would be given up with it.
     #[serde(default)]
     pub dry_run: bool,
+    /// Of a cache drive that cannot be emptied: the names of the drives for which what stands there alone may be lost, as a dry
+    /// run has told them ([`CacheGivenUp::drives`]). Refused if it would be lost for others.
+    #[serde(default)]
+    pub give_up: Vec<String>,
 }
 
 /// What is given up with a cache drive: what it holds alone for drives that do not work without it.

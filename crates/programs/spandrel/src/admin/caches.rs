@@ -5,7 +5,8 @@
 //! to date from others.
 //!
 //! Invariants:
-//! - None is taken out as long as a drive that works is bound to it.
+//! - None is taken out as long as a drive that works is bound to it. Of a node that may run and does not answer nobody knows that.
+//! - None is given up unless whoever asks for it has named all for which something is lost.
 //! - None is given up if other nodes do not have whole copies of all that is on the drives behind it. Where nobody says which
 //!   these are, they are all drives of its node that may be.
 
@@ -116,17 +117,18 @@ impl Administration {
     /// Takes a cache drive out of the cluster. Its node has to let go of it then.
     ///
     /// Errors: `CACHE_IN_USE` if drives that work are bound to it, `LAST_COPY` if it does not work and nobody else has what the
-    /// drives behind it hold.
+    /// drives behind it hold. `CACHE_UNSURE` if its node does not say which drives those are: as long as it may run, or if it
+    /// was not agreed to give the cache drive up; `CACHE_NOT_EMPTY` if that was not agreed.
     pub(super) async fn remove_cache(
         &self,
         facts: &Facts,
         (drive, record): (DriveId, &DriveRecord),
-        request: DriveRemove,
+        request: &DriveRemove,
     ) -> Result<DriveRemoved, Error> {
         let behind = facts.behind(drive, record);
         let status = facts.cache_drive(drive, record);
+        facts.check_cache_removal(record, &behind, &status, request)?;
         let name = facts.drive_name(drive);
-        facts.check_cache_unused(&name, &behind, &status)?;
         if !request.dry_run {
             self.remove_as_seen(drive, record, &name).await?;
         }
@@ -145,13 +147,16 @@ impl Administration {
 }
 
 impl Facts {
-    /// Refuses to take a cache drive out that is to be emptied first, or behind which the last copies of something are.
-    fn check_cache_unused(
+    /// Refuses to take a cache drive out that is to be emptied first or may have to be, with which more is given up than was
+    /// agreed, or behind which the last copies of something are.
+    fn check_cache_removal(
         &self,
-        name: &str,
+        record: &DriveRecord,
         behind: &Behind,
         status: &CacheDriveStatus,
+        request: &DriveRemove,
     ) -> Result<(), Error> {
+        let CacheDriveStatus { name, node, .. } = status;
         if !behind.working.is_empty() {
             return Err(Error::new(
                 "CACHE_IN_USE",
@@ -164,7 +169,45 @@ impl Facts {
                 format!("`spandrel drive retire {name}` has it emptied; wait until no drive uses it"),
             ));
         }
-        self.check_not_last(&format!("drive {name} is not given up"), &behind.at_stake())
+        if !behind.unsure.is_empty() && self.may_run_silently(record) {
+            return Err(Error::new(
+                "CACHE_UNSURE",
+                format!("drive {name} is not removed"),
+                format!("its node {node} may run and does not answer, so nobody says whether drives use it"),
+                format!("wait until {node} answers or is known to be down; if it hangs, stop it"),
+            ));
+        }
+        let at_stake = behind.at_stake();
+        let drives = self.sorted_names(&at_stake);
+        if !request.dry_run && drives.iter().any(|drive| !request.give_up.contains(drive)) {
+            return Err(self.not_given_up(record, status, &drives));
+        }
+        self.check_not_last(&format!("drive {name} is not given up"), &at_stake)
+    }
+
+    /// What is said to who wants a cache drive removed and has not agreed that something is lost for all of these drives.
+    fn not_given_up(&self, record: &DriveRecord, status: &CacheDriveStatus, drives: &[String]) -> Error {
+        let CacheDriveStatus { name, node, .. } = status;
+        let (what, drives) = (format!("drive {name} is not removed"), drives.join(", "));
+        let give_up = format!("`spandrel drive remove {name}` says what is lost with it, and asks");
+        if self.report_of(record).is_none() {
+            return Error::new(
+                "CACHE_UNSURE",
+                what,
+                format!(
+                    "its node {node} is down, and nobody says whether something stands there alone for {drives}"
+                ),
+                format!("start {node}; if it is gone for good, {give_up}"),
+            );
+        }
+        Error::new(
+            "CACHE_NOT_EMPTY",
+            what,
+            format!(
+                "{drives} do not work and are bound to it or may be: what stands there alone for them cannot be moved"
+            ),
+            format!("have them work again; or give it up: {give_up}"),
+        )
     }
 
     /// The drives that are bound to a cache drive.
@@ -203,6 +246,12 @@ impl Facts {
     /// What the node of a drive says, if it runs.
     pub(super) fn report_of(&self, record: &DriveRecord) -> Option<&NodeReport> {
         self.nodes.iter().find(|node| node.id == record.node)?.report.as_ref()
+    }
+
+    /// Whether the node of a drive does not answer, though it may run.
+    fn may_run_silently(&self, record: &DriveRecord) -> bool {
+        let node = self.nodes.iter().find(|node| node.id == record.node);
+        node.is_some_and(|node| node.report.is_none() && self.may_run(node))
     }
 
     pub(super) fn cache_report(&self, cache: DriveId) -> Option<&CacheDriveReport> {

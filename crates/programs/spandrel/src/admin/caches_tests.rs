@@ -23,7 +23,9 @@ fn one(drive: u64) -> BTreeSet<DriveId> {
 /// Whether it may be taken out as it is.
 fn refusal(facts: &Facts) -> Option<String> {
     let status = facts.cache_drive(cache_id(), &record(facts));
-    facts.check_cache_unused("n1/c1", &behind(facts), &status).err().map(|error| error.code)
+    let request = DriveRemove { dry_run: true, ..DriveRemove::default() };
+    let checked = facts.check_cache_removal(&record(facts), &behind(facts), &status, &request);
+    checked.err().map(|error| error.code)
 }
 
 #[tokio::test]
@@ -46,7 +48,11 @@ async fn where_nobody_says_who_is_bound_to_it_all_count_that_may_be() {
     let mut facts = cached_facts().await;
     facts.nodes[0].report = None;
     assert_eq!(behind(&facts), Behind { unsure: one(1), ..Behind::default() });
-    assert_eq!(refusal(&facts), None);
+    assert_eq!(refusal(&facts).as_deref(), Some("CACHE_UNSURE"), "n1 may run, and have it in use");
+    facts.nodes[0].is_alive = false;
+    assert_eq!(refusal(&facts).as_deref(), Some("CACHE_UNSURE"), "others reach it");
+    shut_down(&mut facts);
+    assert_eq!(refusal(&facts), None, "it is down");
     let mut facts = cached_facts().await;
     facts.nodes[0].report.as_mut().unwrap().drives.clear();
     assert_eq!(behind(&facts), Behind { broken: one(1), ..Behind::default() }, "the cache drive says it");
@@ -56,6 +62,13 @@ async fn where_nobody_says_who_is_bound_to_it_all_count_that_may_be() {
     let report = facts.nodes[0].report.as_mut().unwrap();
     report.drives = vec![DriveReport { bound_to: Some(drive_id(12)), ..drive_report(1) }];
     assert_eq!(behind(&facts), Behind::default());
+}
+
+/// Everybody knows that n1 is down.
+fn shut_down(facts: &mut Facts) {
+    (facts.nodes[0].report, facts.nodes[0].is_alive) = (None, false);
+    let others = facts.nodes.iter_mut().filter_map(|node| node.report.as_mut());
+    others.for_each(|report| report.reachable.retain(|other| *other != node_id(1)));
 }
 
 fn lose_cache_alone(facts: &mut Facts) {
@@ -126,6 +139,29 @@ impl crate::admin::nodes::Nodes for NoNodes {
     }
 }
 
+/// It is agreed that the cache drive is emptied first; then its node begins anew, and says nothing for a moment.
+#[tokio::test]
+async fn one_whose_node_is_away_is_not_given_up_unless_that_was_agreed() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let cluster = administration(&folder).await;
+    let mut facts = cached_facts().await;
+    let known = record(&facts);
+    facts.nodes[0].report = None;
+    let remove = async |facts: &Facts, give_up: &[&str]| {
+        let give_up = give_up.iter().map(|name| (*name).to_owned()).collect();
+        let request = DriveRemove { dry_run: false, give_up };
+        cluster.remove_cache(facts, (cache_id(), &known), &request).await.map_err(|error| error.code)
+    };
+    assert_eq!(remove(&facts, &[]).await, Err("CACHE_UNSURE".to_owned()));
+    assert_eq!(remove(&facts, &["n1/d1"]).await, Err("CACHE_UNSURE".to_owned()), "it only does not answer");
+    shut_down(&mut facts);
+    assert_eq!(remove(&facts, &[]).await, Err("CACHE_UNSURE".to_owned()));
+    assert_eq!(state_of(&cluster).await, Some(DriveState::Active));
+    let removed = remove(&facts, &["n1/d1"]).await.expect("it was agreed");
+    assert_eq!(removed.gives_up.map(|given_up| given_up.is_known), Some(false));
+    assert_eq!(state_of(&cluster).await, None);
+}
+
 async fn state_of(cluster: &Administration) -> Option<DriveState> {
     let caches = cluster.state().cache_drives().await.expect("it can be read");
     caches.get(&cache_id()).map(|stored| stored.record.state)
@@ -149,19 +185,25 @@ async fn it_is_retired_used_again_and_removed_in_the_state_and_a_dry_run_changes
     assert_eq!(state_of(&cluster).await, Some(DriveState::Retired));
     retire(true, false).await.expect("it can be");
     assert_eq!(state_of(&cluster).await, Some(DriveState::Active));
-    let remove = async |facts: &Facts, dry_run| {
-        cluster.remove_cache(facts, (cache_id(), &known), DriveRemove { dry_run }).await
+    let remove = async |facts: &Facts, dry_run, give_up: &[&str]| {
+        let give_up = give_up.iter().map(|name| (*name).to_owned()).collect();
+        let removed =
+            cluster.remove_cache(facts, (cache_id(), &known), &DriveRemove { dry_run, give_up }).await;
+        removed.map_err(|error| error.code)
     };
-    assert_eq!(remove(&facts, false).await.map_err(|error| error.code), Err("CACHE_IN_USE".to_owned()));
+    let refused_as = |code: &str| Err(code.to_owned());
+    assert_eq!(remove(&facts, false, &["n1/d1"]).await, refused_as("CACHE_IN_USE"));
     let mut dead = cached_facts().await;
     lose_cache(&mut dead, Some("it does not answer"));
     let refused = cluster.retire_cache(&dead, (cache_id(), &known), DriveRetire::default()).await;
     assert_eq!(refused.map_err(|error| error.code), Err("CACHE_FAILED".to_owned()));
-    let would = remove(&dead, true).await.expect("others have it");
-    assert_eq!(state_of(&cluster).await, Some(DriveState::Active));
+    let would = remove(&dead, true, &[]).await.expect("others have it");
     let given_up = CacheGivenUp { drives: vec!["n1/d1".to_owned()], is_known: true, copies: 2 };
     assert_eq!(would.gives_up, Some(given_up));
-    remove(&dead, false).await.expect("others have it");
+    assert_eq!(remove(&dead, false, &[]).await, refused_as("CACHE_NOT_EMPTY"));
+    assert_eq!(remove(&dead, false, &["n1/d2"]).await, refused_as("CACHE_NOT_EMPTY"), "that is another one");
+    assert_eq!(state_of(&cluster).await, Some(DriveState::Active));
+    remove(&dead, false, &["n1/d1"]).await.expect("others have it");
     assert_eq!(state_of(&cluster).await, None);
     assert!(cluster.state().is_drive_removed(cache_id()).await.expect("it can be read"));
 }

@@ -111,7 +111,7 @@ impl Administration {
         facts.check_compared(&format!("drive {name} is not removed"))?;
         let access = self.access_to(record.node).await?;
         let mut removed = match record.role {
-            DriveRole::Cache => self.remove_cache(&facts, (drive, record), request).await?,
+            DriveRole::Cache => self.remove_cache(&facts, (drive, record), &request).await?,
             DriveRole::Capacity => {
                 unless_conflict(|| self.state().remove_drive(drive, name, unix_ms(), request.dry_run))
                     .await?;

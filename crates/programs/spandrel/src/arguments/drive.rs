@@ -30,7 +30,8 @@ pub enum DriveCommand {
     ///
     /// Refused if the other drives have no room for what it holds, with what lacks it. Interrupted, it goes on being
     /// emptied; the same command takes up the waiting again. Its node does not use it any more then; `drive clean` wipes it.
-    /// A cache drive that does not work is given up: refused unless other nodes have all that is behind it.
+    /// A cache drive that cannot be emptied, as it does not work or its node is down, is given up, if you agree to that: refused
+    /// unless other nodes have all that is behind it. One that is being emptied is not given up; its node is waited for.
     Remove(DriveRemoveArguments),
     /// Wipe a block device or a file of this server, so that `drive add` takes it
     ///

@@ -29,22 +29,22 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Takes a drive out of the pool, emptied if it is not empty yet.
 pub fn remove_drive(client: &Client, arguments: &DriveRemoveArguments) -> Outcome {
     let DriveRemoveArguments { name, dry_run, yes } = arguments;
-    let remove =
-        |dry_run| client.post::<DriveRemoved>(&path_with(api::DRIVE_REMOVE, name), &DriveRemove { dry_run });
+    let post_removal = |request| client.post::<DriveRemoved>(&path_with(api::DRIVE_REMOVE, name), &request);
+    let remove = |give_up: &[String]| post_removal(DriveRemove { dry_run: false, give_up: give_up.to_vec() });
     let retire = |dry_run| {
         client
             .post::<DriveRetired>(&path_with(api::DRIVE_RETIRE, name), &DriveRetire { undo: false, dry_run })
     };
     // Nothing is moved for a removal that is refused then.
-    match remove(true) {
+    match post_removal(DriveRemove { dry_run: true, ..DriveRemove::default() }) {
         Ok(would) if would.role == DriveRole::Cache => {
-            return take_cache_out(&would, *dry_run, *yes, || remove(false));
+            return take_cache_out(&would, *dry_run, *yes, remove);
         }
         would => unless(&["DRIVE_HOLDS_COPIES", "CACHE_IN_USE"], would)?,
     }
     let would = retire(true)?;
     if would.role == DriveRole::Cache {
-        return remove_cache(client, &would, arguments, || retire(false), || remove(false));
+        return remove_cache(client, &would, arguments, || retire(false), || remove(&[]));
     }
     let moved = moved_text(would.copies_to_move, would.slab_bytes);
     let lacking = lacking_text(would.warning.as_ref());
@@ -57,7 +57,7 @@ pub fn remove_drive(client: &Client, arguments: &DriveRemoveArguments) -> Outcom
     confirm(&format!("The drive {name} is taken out of the pool: {moved}."), name, *yes)?;
     let retired = retire(false)?;
     await_empty(client, &[retired.id], retired.copies_to_move)?;
-    say_removed(&remove(false)?, "drive");
+    say_removed(&remove(&[])?, "drive");
     Ok(EXIT_OK)
 }
 
@@ -69,10 +69,17 @@ fn say_removed(removed: &DriveRemoved, what: &str) {
         .location
         .as_ref()
         .map_or_else(String::new, |path| format!("`spandrel drive clean {path}` on its server wipes it\n"));
-    say(&format!("{what} {} was taken out of the pool\n{wipe}", removed.name));
+    say(&format!("{what} {} was {}\n{wipe}", removed.name, removed_text(removed)));
 }
 
-/// Takes a cache drive out of the pool: the drives that are bound to it leave it first.
+fn removed_text(removed: &DriveRemoved) -> String {
+    match &removed.gives_up {
+        Some(lost) => format!("given up, and is no part of the pool any more: {}", given_up_text(lost)),
+        None => "taken out of the pool".to_owned(),
+    }
+}
+
+/// Takes a cache drive out of the pool: the drives that are bound to it leave it first. It is not given up.
 fn remove_cache(
     client: &Client,
     would: &DriveRetired,
@@ -88,17 +95,19 @@ fn remove_cache(
     }
     eprint!("{warning}");
     confirm(&format!("The cache drive {name} is taken out of the pool: {left}."), name, arguments.yes)?;
-    await_left(client, &retire()?)?;
-    say_removed(&remove()?, "cache drive");
+    let look = || client.watch(api::CACHES);
+    let removed = remove_once_left(&retire()?, look, remove, || client.pause(INTERVAL))?;
+    say_removed(&removed, "cache drive");
     Ok(EXIT_OK)
 }
 
-/// Takes a cache drive out of the pool that no drive uses which works; if it does not work itself, with what stands there alone.
+/// Takes a cache drive out of the pool that no drive uses which works; if it does not work itself, with what stands there alone,
+/// for those drives of which that was said.
 fn take_cache_out(
     would: &DriveRemoved,
     is_dry: bool,
     is_confirmed: bool,
-    remove: impl Fn() -> Result<DriveRemoved, Error>,
+    remove: impl Fn(&[String]) -> Result<DriveRemoved, Error>,
 ) -> Outcome {
     let name = &would.name;
     let (done, why) = match &would.gives_up {
@@ -111,7 +120,8 @@ fn take_cache_out(
     }
     let question = format!("The cache drive {name} is {done}, and no part of the pool any more: {why}.");
     confirm(&question, name, is_confirmed)?;
-    say_removed(&remove()?, "cache drive");
+    let agreed = would.gives_up.as_ref().map_or(&[][..], |lost| &lost.drives[..]);
+    say_removed(&remove(agreed)?, "cache drive");
     Ok(EXIT_OK)
 }
 
@@ -125,26 +135,55 @@ fn given_up_text(given_up: &CacheGivenUp) -> String {
     )
 }
 
-/// Shows how drives leave a cache drive, until they have.
-fn await_left(client: &Client, retired: &DriveRetired) -> Result<(), Error> {
+/// Shows how drives leave a cache drive, and has it removed when they have. Who removes it says whether that is so: that no drive
+/// is known to use it can mean that its node does not answer at present.
+fn remove_once_left(
+    retired: &DriveRetired,
+    look: impl Fn() -> Result<Vec<CacheDriveStatus>, Error>,
+    remove: impl Fn() -> Result<DriveRemoved, Error>,
+    pause: impl Fn(),
+) -> Result<DriveRemoved, Error> {
     let bar = bytes_bar(retired.dirty_bytes);
+    let mut told = None;
     loop {
-        let caches: Vec<CacheDriveStatus> = client.watch(api::CACHES)?;
-        // Somebody else may have removed it.
-        let Some(cache) = caches.iter().find(|cache| cache.id == Some(retired.id)) else { break };
-        if cache.in_use_by.is_empty() {
-            break;
+        // It is not there if somebody else has removed it.
+        let cache = look()?.into_iter().find(|cache| cache.id == Some(retired.id));
+        if let Some(cache) = &cache {
+            check_leaves(cache)?;
         }
-        check_leaves(cache)?;
-        bar.set_position(retired.dirty_bytes.saturating_sub(cache.dirty_bytes));
-        bar.set_message(match &cache.obstacle {
-            None => String::new(),
-            Some(obstacle) => format!("({}: {})", obstacle.what, obstacle.why),
-        });
-        client.pause(INTERVAL);
+        if let Some(cache) = cache.filter(|cache| !cache.in_use_by.is_empty()) {
+            bar.set_position(retired.dirty_bytes.saturating_sub(cache.dirty_bytes));
+            bar.set_message(match &cache.obstacle {
+                None => String::new(),
+                Some(obstacle) => format!("({}: {})", obstacle.what, obstacle.why),
+            });
+            pause();
+            continue;
+        }
+        match remove() {
+            // It has begun to answer again meanwhile.
+            Err(error) if error.code == "CACHE_IN_USE" => {}
+            Err(error) if error.code == "CACHE_UNSURE" => {
+                if told.as_ref() != Some(&error) {
+                    bar.suspend(|| eprintln!("{}", waits_text(&error)));
+                    told = Some(error);
+                }
+            }
+            removed => {
+                bar.finish_and_clear();
+                return removed;
+            }
+        }
+        pause();
     }
-    bar.finish_and_clear();
-    Ok(())
+}
+
+fn waits_text(error: &Error) -> String {
+    format!(
+        "{} yet: {}. This waits for it; Ctrl-C ends the waiting, and the same command takes it up again, or gives the cache \
+         drive up if its node is gone for good",
+        error.what, error.why
+    )
 }
 
 /// Refuses to wait for drives to leave a cache drive if they do not, or cannot without a person's help.
@@ -153,12 +192,14 @@ fn check_leaves(cache: &CacheDriveStatus) -> Result<(), Error> {
         return Err(used_again(&cache.name));
     }
     match &cache.obstacle {
-        Some(obstacle) if obstacle.code == "CACHE_NOT_DRAINED" => Err(Error::new(
-            &obstacle.code,
-            format!("cache drive {} is not taken out yet: {}", cache.name, obstacle.what),
-            obstacle.why.clone(),
-            format!("{}; then `spandrel drive remove {}` goes on", obstacle.next, cache.name),
-        )),
+        Some(obstacle) if !cache.in_use_by.is_empty() && obstacle.code == "CACHE_NOT_DRAINED" => {
+            Err(Error::new(
+                &obstacle.code,
+                format!("cache drive {} is not taken out yet: {}", cache.name, obstacle.what),
+                obstacle.why.clone(),
+                format!("{}; then `spandrel drive remove {}` goes on", obstacle.next, cache.name),
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -215,7 +256,7 @@ pub fn remove_node(client: &Client, arguments: &ServerRemoveArguments) -> Outcom
     for drive in &evacuated.drives {
         let path = path_with(api::DRIVE_REMOVE, &drive.to_string());
         // Somebody else may have removed it.
-        unless(&["DRIVE_NOT_FOUND"], client.post::<DriveRemoved>(&path, &DriveRemove { dry_run: false }))?;
+        unless(&["DRIVE_NOT_FOUND"], client.post::<DriveRemoved>(&path, &DriveRemove::default()))?;
     }
     remove_server(client, name, false, false)?;
     say(&format!("node {name} was taken out of the cluster{with}\n"));

@@ -1,3 +1,5 @@
+use std::cell::Cell;
+
 use spandrel_health::{HealthStatus, Status};
 
 use super::*;
@@ -46,12 +48,84 @@ async fn drives_that_leave_a_cache_drive_are_waited_for_as_long_as_they_do_and_c
     assert!(error.next.contains("make room; then `spandrel drive remove n1/c1` goes on"), "{error}");
 }
 
+/// What is seen and what comes of a removal, step by step: what came of the first one that was not waited for, and how many
+/// steps that took.
+fn remove_in_steps(
+    steps: &[(CacheDriveStatus, Option<&str>)],
+    retired: &DriveRetired,
+) -> (Result<(), String>, usize) {
+    let step = Cell::new(0);
+    let look = || Ok(vec![steps[step.get()].0.clone()]);
+    let remove = || match steps[step.get()].1.expect("it may not be removed now") {
+        "" => Ok(DriveRemoved {
+            name: "n1/c1".to_owned(),
+            role: DriveRole::Cache,
+            gives_up: None,
+            location: None,
+            warning: None,
+        }),
+        code => Err(Error::new(code, "it stays", "as told", "nothing")),
+    };
+    let removed = remove_once_left(retired, look, remove, || step.set(step.get() + 1));
+    (removed.map(|_| ()).map_err(|error| error.code), step.get() + 1)
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_answer_is_waited_for_before_its_cache_drive_is_removed() {
+    let mut facts = cached_facts().await;
+    let retired = DriveRetired {
+        id: cache_id(),
+        name: "n1/c1".to_owned(),
+        role: DriveRole::Cache,
+        copies_to_move: 0,
+        slab_bytes: 0,
+        warning: None,
+        leaving: vec!["n1/d1".to_owned()],
+        dirty_bytes: 40960,
+    };
+    let shown = |facts: &Facts| facts.cache_drives().remove(0);
+    let used = shown(&facts);
+    facts.caches.get_mut(&cache_id()).expect("it is there").state = DriveState::Retired;
+    let leaving = shown(&facts);
+    let mut silent = cached_facts().await;
+    silent.nodes[0].report = None;
+    let used_perhaps = shown(&silent);
+    silent.caches.get_mut(&cache_id()).expect("it is there").state = DriveState::Retired;
+    let silent = shown(&silent);
+    let drive = &mut facts.nodes[0].report.as_mut().expect("it runs").drives[0];
+    (drive.cache, drive.bound_to) = (None, None);
+    let left = shown(&facts);
+    assert!(silent.in_use_by.is_empty() && left.in_use_by.is_empty() && !leaving.in_use_by.is_empty());
+    let steps = [
+        (leaving.clone(), None),
+        (silent.clone(), Some("CACHE_UNSURE")),
+        (silent.clone(), Some("CACHE_IN_USE")),
+        (leaving, None),
+        (left.clone(), Some("")),
+    ];
+    assert_eq!(remove_in_steps(&steps, &retired), (Ok(()), 5));
+    let fails = |steps: &[_]| remove_in_steps(steps, &retired);
+    assert_eq!(fails(&[(used, None)]), (Err("DRIVE_USED_AGAIN".to_owned()), 1));
+    assert_eq!(fails(&[(used_perhaps, None)]), (Err("DRIVE_USED_AGAIN".to_owned()), 1));
+    assert_eq!(fails(&[(left, Some("CACHE_NOT_EMPTY"))]), (Err("CACHE_NOT_EMPTY".to_owned()), 1));
+}
+
 #[test]
 fn it_is_said_what_is_given_up_with_a_cache_drive() {
     let mut given_up =
         CacheGivenUp { drives: vec!["n1/d1".to_owned(), "n1/d2".to_owned()], is_known: true, copies: 5 };
     let text = given_up_text(&given_up);
     assert!(text.contains("lost for n1/d1, n1/d2; 5 copies of slabs on them lack it"), "{text}");
+    let mut removed = DriveRemoved {
+        name: "n1/c1".to_owned(),
+        role: DriveRole::Cache,
+        gives_up: Some(given_up.clone()),
+        location: None,
+        warning: None,
+    };
+    assert!(removed_text(&removed).contains("given up, and is no part of the pool any more: what stands"));
+    removed.gives_up = None;
+    assert_eq!(removed_text(&removed), "taken out of the pool");
     given_up.is_known = false;
     assert!(given_up_text(&given_up).contains("is not known"));
 }
