@@ -240,7 +240,7 @@ pub struct DriveRemoved {
     /// Where it is, if its node knows.
     #[serde(default)]
     pub location: Option<String>,
-    /// What its node does not know yet, in words.
+    /// Why its node has not let go of it yet, and what to do, in words. It is not to be pulled or wiped until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }

@@ -191,8 +191,8 @@ async fn it_is_retired_used_again_and_removed_in_the_state_and_a_dry_run_changes
             cluster.remove_cache(facts, (cache_id(), &known), &DriveRemove { dry_run, give_up }).await;
         removed.map_err(|error| error.code)
     };
-    let refused = |code: &str| Err(code.to_owned());
-    assert_eq!(remove(&facts, false, &["n1/d1"]).await, refused("CACHE_IN_USE"));
+    let refused_as = |code: &str| Err(code.to_owned());
+    assert_eq!(remove(&facts, false, &["n1/d1"]).await, refused_as("CACHE_IN_USE"));
     let mut dead = cached_facts().await;
     lose_cache(&mut dead, Some("it does not answer"));
     let refused = cluster.retire_cache(&dead, (cache_id(), &known), DriveRetire::default()).await;
@@ -200,8 +200,8 @@ async fn it_is_retired_used_again_and_removed_in_the_state_and_a_dry_run_changes
     let would = remove(&dead, true, &[]).await.expect("others have it");
     let given_up = CacheGivenUp { drives: vec!["n1/d1".to_owned()], is_known: true, copies: 2 };
     assert_eq!(would.gives_up, Some(given_up));
-    assert_eq!(remove(&dead, false, &[]).await, refused("CACHE_NOT_EMPTY"));
-    assert_eq!(remove(&dead, false, &["n1/d2"]).await, refused("CACHE_NOT_EMPTY"), "that is another one");
+    assert_eq!(remove(&dead, false, &[]).await, refused_as("CACHE_NOT_EMPTY"));
+    assert_eq!(remove(&dead, false, &["n1/d2"]).await, refused_as("CACHE_NOT_EMPTY"), "that is another one");
     assert_eq!(state_of(&cluster).await, Some(DriveState::Active));
     remove(&dead, false, &["n1/d1"]).await.expect("others have it");
     assert_eq!(state_of(&cluster).await, None);

@@ -11,6 +11,7 @@ use super::administration::{Administration, unix_ms, unless_conflict};
 use super::api::{
     self, DriveRemove, DriveRemoved, DriveRetire, DriveRetired, NodeEvacuate, NodeEvacuated, NodeLetGo,
 };
+use super::client::is_passing;
 use super::named_drive::named_drive;
 use super::nodes::NodeAccess;
 use super::picture::{Facts, KnownNode};
@@ -126,16 +127,14 @@ impl Administration {
         tracing::warn!("drive {name} was taken out of the pool");
         let let_go = match access {
             Some(NodeAccess::Here(_)) => server.let_go(drive).await,
-            Some(NodeAccess::There(client)) => client.post(api::NODE_LET_GO, &NodeLetGo { drive }).await,
-            None => Err(node_away()),
+            Some(NodeAccess::There(client)) => {
+                let told = client.post(api::NODE_LET_GO, &NodeLetGo { drive }).await;
+                told.map_err(|error| if is_passing(&error) { not_told(&error.why) } else { error })
+            }
+            None => Err(not_told("it does not run")),
         };
         // It is done all the same: a node does not take up a drive that was removed.
-        removed.warning = let_go.err().map(|error| {
-            format!(
-                "its node does not know of it yet ({}): it lets go of the drive when it learns of it",
-                error.why
-            )
-        });
+        removed.warning = let_go.err().map(|Error { what, why, next, .. }| format!("{what}: {why}; {next}"));
         Ok(removed)
     }
 }
@@ -233,8 +232,13 @@ pub fn check_none_waits(what: &str, volumes: &[String]) -> Result<(), Error> {
     ))
 }
 
-fn node_away() -> Error {
-    Error::new("NODE_NOT_RUNNING", "the drive's node was not told", "it does not run", "start it")
+fn not_told(why: &str) -> Error {
+    Error::new(
+        "NODE_NOT_TOLD",
+        "the drive's node was not told",
+        why,
+        "it lets go of the drive when it learns of it: start it if it does not run",
+    )
 }
 
 /// The drive of the cluster, of either role, with this name or identity. Errors: `DRIVE_NOT_FOUND`, `DRIVE_NAME_AMBIGUOUS`.

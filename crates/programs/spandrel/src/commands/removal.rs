@@ -65,11 +65,17 @@ fn say_removed(removed: &DriveRemoved, what: &str) {
     if let Some(warning) = &removed.warning {
         eprintln!("warning: {warning}");
     }
-    let wipe = removed
-        .location
-        .as_ref()
-        .map_or_else(String::new, |path| format!("`spandrel drive clean {path}` on its server wipes it\n"));
-    say(&format!("{what} {} was {}\n{wipe}", removed.name, removed_text(removed)));
+    say(&format!("{what} {} was {}\n{}", removed.name, removed_text(removed), wipe_text(removed)));
+}
+
+/// How it is wiped; nothing as long as its node has not let go of it.
+fn wipe_text(removed: &DriveRemoved) -> String {
+    match &removed.location {
+        Some(path) if removed.warning.is_none() => {
+            format!("`spandrel drive clean {path}` on its server wipes it\n")
+        }
+        _ => String::new(),
+    }
 }
 
 fn removed_text(removed: &DriveRemoved) -> String {
@@ -120,7 +126,7 @@ fn take_cache_out(
     }
     let question = format!("The cache drive {name} is {done}, and no part of the pool any more: {why}.");
     confirm(&question, name, is_confirmed)?;
-    let agreed = would.gives_up.as_ref().map_or(&[][..], |lost| &lost.drives);
+    let agreed = would.gives_up.as_ref().map_or(&[][..], |lost| &lost.drives[..]);
     say_removed(&remove(agreed)?, "cache drive");
     Ok(EXIT_OK)
 }

@@ -129,3 +129,19 @@ fn it_is_said_what_is_given_up_with_a_cache_drive() {
     given_up.is_known = false;
     assert!(given_up_text(&given_up).contains("is not known"));
 }
+
+#[test]
+fn nobody_is_told_to_wipe_what_a_node_still_has() {
+    let mut removed = DriveRemoved {
+        name: "n1/c1".to_owned(),
+        role: DriveRole::Cache,
+        gives_up: None,
+        location: Some("/dev/fast".to_owned()),
+        warning: None,
+    };
+    assert!(wipe_text(&removed).contains("`spandrel drive clean /dev/fast`"));
+    removed.warning = Some("it is being emptied".to_owned());
+    assert_eq!(wipe_text(&removed), "");
+    (removed.warning, removed.location) = (None, None);
+    assert_eq!(wipe_text(&removed), "");
+}

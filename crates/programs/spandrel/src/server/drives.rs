@@ -124,7 +124,7 @@ pub async fn let_go(
                 "DRIVE_IN_USE",
                 format!("the node does not let go of drive {name} yet"),
                 "what stands there alone is being moved to the drives that it caches for",
-                "nothing: the node lets go of it by itself when that is done",
+                "leave it where it is: the node lets go of it by itself when that is done",
             ));
         }
         LetGo::NotThere => {}
