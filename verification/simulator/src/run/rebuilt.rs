@@ -8,8 +8,9 @@
 //! shows, meet moves under faults (see the atlas).
 
 use spandrel_cluster::DriveState;
+use spandrel_node::DriveReport;
 use spandrel_platform::Platform;
-use spandrel_shared::BLOCK_BYTES;
+use spandrel_shared::{BLOCK_BYTES, CacheMode};
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports};
 
 use super::beside_stale::HealthySlab;
@@ -26,6 +27,9 @@ const TRIED_PER_MILLE: u32 = 400;
 /// Within so many virtual milliseconds a drive is emptied, if others have room.
 const EMPTIED_MS_MAX: u64 = 20_000;
 
+/// Within so many virtual seconds caches have dropped their copies of what was read.
+const COPIES_GONE_SECONDS_MAX: u32 = 30;
+
 /// Blocks that are damaged on one copy, at most.
 const BLOCKS_DAMAGED_MAX: usize = 8;
 
@@ -36,6 +40,7 @@ impl Run<'_> {
             return Ok(());
         }
         let Some(chosen) = self.choose_healthy_slab(|_, _, _| true)? else { return Ok(()) };
+        self.stop_caching_reads()?;
         // A write that may be incomplete would be looked for on all copies when an owner takes the volume.
         self.advance(AT_REST_MS)?;
         let Some(lost) = self.damage_on_all(&chosen)? else { return Ok(()) };
@@ -54,6 +59,26 @@ impl Run<'_> {
         self.await_all_servers()?;
         self.await_replaced_copies_gone()?;
         [false, true].into_iter().try_for_each(|is_healed| self.judge_scrub(chosen.volume, is_healed))
+    }
+
+    /// A block of which a cache has a copy is read, however damaged it is where it belongs.
+    fn stop_caching_reads(&mut self) -> Result<(), Finding> {
+        self.nodes.change_settings(|settings| {
+            settings.memory_cache_bytes = 0;
+            for mode in [&mut settings.cache_mode_ssd, &mut settings.cache_mode_hdd] {
+                *mode = if mode.caches_writes() { CacheMode::WriteOnly } else { CacheMode::Off };
+            }
+        });
+        for _ in 0..COPIES_GONE_SECONDS_MAX {
+            self.advance(1000)?;
+            let reports = self.reports();
+            let mut drives = reports.iter().flat_map(|report| &report.drives);
+            let copied = |drive: &DriveReport| drive.cache.map_or(0, |cache| cache.blocks_copied);
+            if drives.all(|drive| copied(drive) + drive.memory_cached_bytes == 0) {
+                return Ok(());
+            }
+        }
+        Err(finding("rest")("caches keep copies of what is read though that was turned off".to_owned()))
     }
 
     /// Damages one block on all copies of a slab, if there is one that all have.
