@@ -263,6 +263,10 @@ fn nothing_is_told_of_a_cache_drive_that_is_used_again_while_it_is_emptied() {
     assert_eq!(nodes.run_until(is_being_emptied), RunEnd::ConditionMet);
     nodes.decide_drive(cache, DriveState::Active);
     assert_eq!(nodes.run_until(|| !nodes.is_deciding()), RunEnd::ConditionMet);
+    // What is on its way to the drive has not arrived when the node has seen that.
+    let clock = nodes.clients().platform();
+    let seen_by = clock.now() + Duration::from_secs(10);
+    assert_eq!(nodes.run_until(|| clock.now() >= seen_by), RunEnd::ConditionMet);
     nodes.drives(1)[0].revive();
     let is_used_again = || {
         write_all(&nodes, 0, 200);
