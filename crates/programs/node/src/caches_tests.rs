@@ -72,7 +72,7 @@ fn no_change_overtakes_one_that_hangs_and_those_behind_it_are_not_made() {
         control.revive();
         cache.bind(&platform, drive(3), None, 1).await.expect("it works again");
         cache.answers(&platform).await.expect("it works again");
-        let mut bound = cache.cache.as_ref().ok().expect("it is used").bound();
+        let mut bound = cache.cache.as_ref().expect("it is used").bound();
         bound.sort();
         assert_eq!(bound, [drive(1), drive(3)], "the first had begun, the second had not");
     });
