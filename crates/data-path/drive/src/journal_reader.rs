@@ -202,21 +202,6 @@ impl<'a, P: Platform> JournalReader<'a, P> {
         Ok((!is_unreadable).then_some(false))
     }
 
-    /// The latest attach of which a group stands anywhere in the ring; 0 if there is none.
-    pub async fn latest_attach(&mut self) -> Result<u64, DriveError> {
-        let (mut latest, mut sector) = (0, 0);
-        while sector < self.layout.journal_sectors() {
-            sector += match self.group_at(sector, self.position.sequence).await? {
-                Found::Group(group) => {
-                    latest = latest.max(group.header.attach_number);
-                    self.sectors_of(&group)
-                }
-                Found::Nothing | Found::Unreadable => 1,
-            };
-        }
-        Ok(latest)
-    }
-
     /// Moves on behind what shows a gap.
     pub fn skip(&mut self, behind: &Behind) {
         if behind.gap {

@@ -550,24 +550,3 @@ fn an_area_is_of_another_time_only_if_neither_the_group_before_nor_the_next_one_
         "the next one is of another chain"
     );
 }
-
-#[test]
-fn the_latest_attach_is_found_wherever_its_groups_stand() {
-    let mut ring = Ring::new();
-    for sectors in [1, 24, 3, 17] {
-        ring.push(sectors);
-    }
-    ring.next.sector = ring.layout.journal_sectors() / 2 + 1;
-    ring.attach_number = ATTACH + 4;
-    ring.push(5);
-    ring.attach_number = ATTACH + 9;
-    ring.drive = DriveId::from_bytes([9; 16]);
-    ring.push(5);
-    let (root, layout) = (ring.root(), ring.layout);
-    let latest =
-        Machine::with_image(1, drive_config(DRIVE_MIB), ring.image).run(move |platform| async move {
-            let media = capacity(&platform, &open(&platform).await, &layout);
-            JournalReader::new(&platform, &media, layout, &root).latest_attach().await.unwrap()
-        });
-    assert_eq!(latest, ATTACH + 4, "what follows is of another drive");
-}
