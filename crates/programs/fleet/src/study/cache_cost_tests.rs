@@ -48,11 +48,13 @@ fn reads_and_writes_have_bounds_of_their_own() {
         );
     }
     for outstanding in [1, 8] {
-        let write = Cell::new(State::Ripe, true, outstanding);
+        let write = Cell::new(State::Half, true, outstanding);
         assert_eq!(hold(write, 1.149, 9.0), [true]);
         assert_eq!(hold(write, 1.151, 1.0), [false]);
+        let moved = Cell::new(State::Ripe, true, outstanding);
+        assert_eq!(hold(moved, 1.499, 9.0), [true]);
+        assert_eq!(hold(moved, 1.501, 1.0), [false]);
     }
-    assert!(hold(Cell::new(State::Half, true, 8), 9.0, 9.0).is_empty(), "it is told, and not judged");
 }
 
 /// It is cheap as what it costs is yet to come.
@@ -128,8 +130,10 @@ fn both_clusters_are_measured_in_turns() {
         "CPU of reads, half of it on cache drives, 8 outstanding",
         "CPU of reads, half of it on cache drives, 1 outstanding",
         "mean latency of reads, half of it on cache drives, 1 outstanding",
-        "CPU of writes, moving included, 8 outstanding",
-        "CPU of writes, moving included, 1 outstanding",
+        "CPU of writes, none moved, 8 outstanding",
+        "CPU of writes, none moved, 1 outstanding",
+        "CPU of writes, all moved meanwhile, 8 outstanding",
+        "CPU of writes, all moved meanwhile, 1 outstanding",
     ];
     assert_eq!(shapes, expected);
     let calls = lab.calls.lock().unwrap();
