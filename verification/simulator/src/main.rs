@@ -21,6 +21,10 @@ const LOG_EVERY: u64 = 1000;
 /// How long the search for a shorter failing run may take.
 const SHORTEN_MAX: Duration = Duration::from_secs(60);
 
+/// A world takes and gives back memory all the time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "cargo xtask simulate", about = "Runs whole clusters in simulated worlds, and judges them")]
 struct Arguments {
