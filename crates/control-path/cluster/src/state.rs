@@ -391,7 +391,7 @@ impl<S: StateStore> ClusterState<S> {
             return Err(Error::new(
                 "DRIVE_IS_OLD",
                 format!("drive {drive} cannot be used"),
-                format!("it was attached {attach_number} times, but the cluster has seen {known}: its content is an old image"),
+                format!("by what stands on it this is attach {attach_number}, but the cluster has seen attach {known}: its content is an old image"),
                 "attach the drive itself, or remove it from the pool and add it again, empty",
             )
             .into());

@@ -265,7 +265,7 @@ impl<P: Platform> CacheDrive<P> {
         &self.inner.superblock
     }
 
-    /// How often the drive has been attached.
+    /// The number of this attach: above that of each one before.
     pub fn attach_number(&self) -> u64 {
         self.inner.table.borrow().attach_number
     }

@@ -40,7 +40,7 @@ const DISK_BATCH_BLOCKS: usize = 256;
 const PAGES_PER_LOOK: usize = 4096;
 
 /// The same of blocks of the area.
-const PLACES_PER_LOOK: u32 = 64 << 10;
+const PLACES_PER_LOOK: u32 = 8 << 10;
 
 /// After a look that found nothing: what else goes on has its turn.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);

@@ -50,8 +50,7 @@ pub enum AttachError {
     Newer(String),
     /// The drive is too small for one slab, or has shrunk since it was formatted.
     Size(String),
-    /// The drive was attached `found` times, and is known to have been attached `known` times: this is an
-    /// old image of it.
+    /// The drive's attach number is `found`, and `known` is known: this is an old image of it.
     Old {
         /// By what stands on it.
         found: u64,
@@ -96,8 +95,7 @@ impl fmt::Display for AttachError {
             | AttachError::Damaged(detail) => formatter.write_str(detail),
             AttachError::Old { found, known } => write!(
                 formatter,
-                "it was attached {found} times, but is known to have been attached {known} times: its content \
-                 is an old image"
+                "by what stands on it this is attach {found}, but attach {known} is known: its content is an old image"
             ),
             AttachError::Drive(error) => write!(formatter, "{error}"),
         }

@@ -183,7 +183,7 @@ impl<P: Platform> DriveStore<P> {
         &self.inner.superblock
     }
 
-    /// How often the drive has been attached.
+    /// The number of this attach: above that of each one before.
     pub fn attach_number(&self) -> u64 {
         self.inner.attach_number
     }
@@ -269,8 +269,8 @@ impl<P: Platform> DriveStore<P> {
     }
 
     /// Moves all that is in the area to the capacity drive, and lets no write go there until the drive is attached anew, or
-    /// [`Self::stop_draining`] is called. Completes when nothing is left, or what is left cannot be moved: there is no room for it,
-    /// or it does not match its checksums and has to be healed first. Returns how many blocks are left.
+    /// [`Self::stop_draining`] is called. Completes when nothing is left, or much of what is left cannot be moved: there is no room
+    /// for it, or it does not match its checksums and has to be healed first. Returns how many blocks are left.
     pub async fn drain_cache(&self) -> Result<u32, StoreError> {
         let inner = &self.inner;
         inner.cache.set_draining(true);
