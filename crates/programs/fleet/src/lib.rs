@@ -45,16 +45,16 @@ mod workload;
 pub use arguments::{ClientVolumes, FleetArguments, FleetCommand, SweepArguments, VolumeRequest};
 pub use cell::{fill, run_cell};
 pub use live::{LiveClient, LiveLoad, LiveSample};
-pub use meter::{ClusterMeter, MeterReading, NoMeter, ProcessMeter, Usage};
+pub use meter::{CacheReading, ClusterMeter, MeterReading, NoMeter, ProcessMeter, Usage};
 pub use nbd_client::{Export, NbdClient, NbdError, RequestFailure};
 pub use output::OutputFormat;
 pub use progress::{BarProgress, LineProgress, NoProgress, Progress, progress_on_standard_error};
 pub use result::{CellResult, ClientResult, GeneratorCost, Interval, Latency, LittlesLaw, Spread, Traffic};
 pub use spec::{CellSpec, Pattern};
 pub use study::{
-    CacheCostStudyArguments, CacheReading, CacheStudyArguments, CapacityMedia, Comparison, Goal, MachineUse,
-    Round, Shape, SimulatedMedia, StudyArguments, StudyCluster, StudyClusterSpec, StudyCommand, StudyLab,
-    StudyOutput, StudyReport, StudyRow, StudyTable,
+    CacheCostStudyArguments, CacheStudyArguments, CapacityMedia, Comparison, Goal, MachineUse, Round, Shape,
+    SimulatedMedia, StudyArguments, StudyCluster, StudyClusterSpec, StudyCommand, StudyLab, StudyOutput,
+    StudyReport, StudyRow, StudyTable,
 };
 pub use sweep::{SweepResult, SweepRow, SweepSpec, sweep};
 pub use tally::Failure;

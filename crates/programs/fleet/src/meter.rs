@@ -24,6 +24,46 @@ pub struct MeterReading {
     pub user_written_bytes: Option<u64>,
     /// Bytes that all drives of the cluster have written, copies and everything else included.
     pub drive_written_bytes: Option<u64>,
+    /// Its cache drives; absent if it has none.
+    pub cache: Option<CacheReading>,
+}
+
+/// What the cache drives of a cluster hold, and what they have done since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheReading {
+    /// Room for data.
+    pub room_bytes: u64,
+    /// What stands there alone.
+    pub dirty_bytes: u64,
+    /// Copies of what was read.
+    pub copied_bytes: u64,
+    /// What was read from cache drives.
+    pub hit_bytes: u64,
+    /// What was read from the drives behind them.
+    pub missed_bytes: u64,
+    /// What was copied to cache drives as it was read.
+    pub populated_bytes: u64,
+    /// What was moved from cache drives to the drives behind them.
+    pub destaged_bytes: u64,
+}
+
+impl CacheReading {
+    /// What is held now, and what was done since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            hit_bytes: self.hit_bytes.saturating_sub(before.hit_bytes),
+            missed_bytes: self.missed_bytes.saturating_sub(before.missed_bytes),
+            populated_bytes: self.populated_bytes.saturating_sub(before.populated_bytes),
+            destaged_bytes: self.destaged_bytes.saturating_sub(before.destaged_bytes),
+            ..*self
+        }
+    }
+
+    /// How much of what was read came from cache drives; none if nothing was.
+    pub fn hit_percent(&self) -> Option<f64> {
+        let read = self.hit_bytes + self.missed_bytes;
+        (read > 0).then(|| self.hit_bytes as f64 * 100.0 / read as f64)
+    }
 }
 
 /// Reads what the cluster has used. The fleet asks once when a measurement begins and once when it
@@ -116,6 +156,17 @@ pub struct Usage {
     pub drive_written_bytes: Option<u64>,
     /// The drives' bytes for each byte of the users'; absent if the users wrote nothing.
     pub write_amplification: Option<f64>,
+    /// What cache drives did meanwhile, and hold at the end; absent if there are none.
+    #[serde(default)]
+    pub cache: Option<CacheReading>,
+}
+
+impl Usage {
+    /// What was moved from cache drives for each byte that the users wrote; none if they wrote nothing, or there are none.
+    pub fn moved_ratio(&self) -> Option<f64> {
+        let cache = self.cache.filter(|_| self.user_written_bytes > 0)?;
+        Some(cache.destaged_bytes as f64 / self.user_written_bytes as f64)
+    }
 }
 
 /// A meter's reading with its time and this process's own processor time.
@@ -153,6 +204,7 @@ impl TimedReading {
             user_written_bytes,
             drive_written_bytes,
             write_amplification: drive_written_bytes.filter(|_| user_written_bytes > 0).map(amplification),
+            cache: self.reading.cache.zip(begin.reading.cache).map(|(end, begin)| end.since(&begin)),
         }
     }
 }

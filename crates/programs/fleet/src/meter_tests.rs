@@ -69,6 +69,11 @@ fn usage_is_the_difference_of_readings() {
                 cpu: Some(Duration::from_millis(cpu_ms)),
                 user_written_bytes: user,
                 drive_written_bytes: drive,
+                cache: Some(CacheReading {
+                    hit_bytes: own_ms,
+                    dirty_bytes: seconds,
+                    ..CacheReading::default()
+                }),
             },
         };
     let begin = reading(10, 100, 5000, Some(1000), Some(5000));
@@ -77,6 +82,12 @@ fn usage_is_the_difference_of_readings() {
     assert_eq!((usage.generator_cpu_seconds, usage.busy_cores), (1.0, Some(1.0)));
     assert_eq!((usage.user_written_bytes, usage.drive_written_bytes), (1000, Some(3050)));
     assert_eq!(usage.write_amplification, Some(3.05));
+    let cache = usage.cache.expect("both readings have it");
+    assert_eq!(
+        (cache.hit_bytes, cache.dirty_bytes),
+        (1000, 14),
+        "what was done meanwhile, and what is held at the end"
+    );
 
     let begin = reading(10, 100, 5000, None, Some(5000));
     let usage = reading(14, 1100, 8000, None, Some(6554)).since(&begin, 777);

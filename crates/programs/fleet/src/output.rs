@@ -76,7 +76,11 @@ impl SweepResult {
 
     /// A table for people, with notes below on what to mind.
     pub fn table(&self) -> String {
-        let shown: Vec<&Column> = COLUMNS.iter().filter(|column| column.table.is_some()).collect();
+        let is_shown = |column: &&Column| {
+            let has_some = |table: TableColumn| self.rows.iter().any(|row| (table.text)(row).is_some());
+            column.table.is_some_and(|table| !column.is_for_some || has_some(table))
+        };
+        let shown: Vec<&Column> = COLUMNS.iter().filter(is_shown).collect();
         let cells = |row: &SweepRow| -> Vec<String> {
             let text = |column: &&Column| column.table.and_then(|table| (table.text)(row));
             shown.iter().map(|column| text(column).unwrap_or_else(|| "-".to_owned())).collect()
@@ -206,6 +210,8 @@ struct Column {
     csv: fn(&SweepRow) -> Option<String>,
     /// Its form in the table; absent if it is only in the CSV.
     table: Option<TableColumn>,
+    /// Whether it is left out of the table where no row has anything of it.
+    is_for_some: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -221,11 +227,16 @@ const fn both(
     head: [&'static str; 2],
     text: fn(&SweepRow) -> Option<String>,
 ) -> Column {
-    Column { csv_name, csv, table: Some(TableColumn { head, text }) }
+    Column { csv_name, csv, table: Some(TableColumn { head, text }), is_for_some: false }
+}
+
+/// A column of what not all clusters have.
+const fn for_some(column: Column) -> Column {
+    Column { is_for_some: true, ..column }
 }
 
 const fn csv_only(csv_name: &'static str, csv: fn(&SweepRow) -> Option<String>) -> Column {
-    Column { csv_name, csv, table: None }
+    Column { csv_name, csv, table: None, is_for_some: false }
 }
 
 const COLUMNS: &[Column] = &[
@@ -313,6 +324,24 @@ const COLUMNS: &[Column] = &[
         ["write", "ampl."],
         |row| row.usage.write_amplification.map(|factor| format!("{factor:.3}")),
     ),
+    for_some(both(
+        "cache_hit_percent",
+        |row| row.usage.cache?.hit_percent().map(|percent| format!("{percent:.2}")),
+        ["cache", "hit %"],
+        |row| row.usage.cache?.hit_percent().map(|percent| format!("{percent:.0}")),
+    )),
+    for_some(both(
+        "moved_ratio",
+        |row| row.usage.moved_ratio().map(|ratio| format!("{ratio:.4}")),
+        ["moved", "ratio"],
+        |row| row.usage.moved_ratio().map(|ratio| format!("{ratio:.2}")),
+    )),
+    csv_only("cache_hit_bytes", |row| Some(row.usage.cache?.hit_bytes.to_string())),
+    csv_only("cache_missed_bytes", |row| Some(row.usage.cache?.missed_bytes.to_string())),
+    csv_only("cache_populated_bytes", |row| Some(row.usage.cache?.populated_bytes.to_string())),
+    csv_only("cache_destaged_bytes", |row| Some(row.usage.cache?.destaged_bytes.to_string())),
+    csv_only("cache_dirty_bytes", |row| Some(row.usage.cache?.dirty_bytes.to_string())),
+    csv_only("cache_copied_bytes", |row| Some(row.usage.cache?.copied_bytes.to_string())),
     csv_only("read_iops", |row| Some(format!("{:.1}", row.cell.read.iops))),
     csv_only("write_iops", |row| Some(format!("{:.1}", row.cell.write.iops))),
     csv_only("max_us", |row| us(row, |latency| latency.max_us)),

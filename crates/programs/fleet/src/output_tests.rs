@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::generator::ThreadReport;
 use crate::load_thread::ThreadOutcome;
-use crate::meter::Usage;
+use crate::meter::{CacheReading, Usage};
 use crate::result::CellResult;
 use crate::spec::CellSpec;
 use crate::sweep::SweepSpec;
@@ -36,6 +36,7 @@ fn usage(busy_cores: Option<f64>, write_amplification: Option<f64>) -> Usage {
         user_written_bytes: 1000,
         drive_written_bytes: write_amplification.map(|factor| (factor * 1000.0) as u64),
         write_amplification,
+        cache: None,
     }
 }
 
@@ -72,6 +73,35 @@ write    out-        block                      mean      p50      p99    p99.9 
 ";
     let table = result().table();
     assert_eq!(table, expected, "\n{table}");
+}
+
+#[test]
+fn what_cache_drives_did_is_told_where_there_are_some() {
+    let mut result = result();
+    result.rows[0].usage.cache = Some(CacheReading {
+        hit_bytes: 3,
+        missed_bytes: 1,
+        destaged_bytes: 2500,
+        dirty_bytes: 7,
+        ..CacheReading::default()
+    });
+    let expected = "\
+write    out-        block                      mean      p50      p99    p99.9   longest  cores  IOPS per  write  cache  moved
+    %  stand.  thr.   size     IOPS   MiB/s       us       us       us       us  pause ms   busy      core  ampl.  hit %  ratio
+   30       8     1     4K   20,480    80.0  100,000  100,000  100,000  100,000       300   1.50    13,653  3.056     75   2.50
+  100       1     1   128K  256,000  32,000    1,000    1,000    1,000    1,000       3.0      -         -      -      -      -
+";
+    let table = result.table();
+    assert!(table.ends_with(expected), "\n{table}");
+    let csv = result.csv();
+    let (names, first) = (csv.lines().next().unwrap(), csv.lines().nth(1).unwrap());
+    let value = |name: &str| {
+        let at = names.split(',').position(|column| column == name).unwrap();
+        first.split(',').nth(at).unwrap()
+    };
+    let names =
+        ["cache_hit_percent", "moved_ratio", "cache_hit_bytes", "cache_destaged_bytes", "cache_dirty_bytes"];
+    assert_eq!(names.map(value), ["75.00", "2.5000", "3", "2500", "7"]);
 }
 
 #[test]

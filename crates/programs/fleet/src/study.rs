@@ -34,9 +34,7 @@ use spandrel_shared::Error;
 
 pub use self::cache::CacheStudyArguments;
 pub use self::cache_cost::CacheCostStudyArguments;
-pub use self::cluster::{
-    CacheReading, CapacityMedia, SimulatedMedia, StudyCluster, StudyClusterSpec, StudyLab,
-};
+pub use self::cluster::{CapacityMedia, SimulatedMedia, StudyCluster, StudyClusterSpec, StudyLab};
 pub use self::comparison::{Comparison, Round};
 pub use self::machine::MachineUse;
 pub use self::report::{StudyReport, StudyRow, StudyTable};

@@ -72,6 +72,7 @@ impl ClusterMeter for Counting {
             cpu: Some(Duration::from_secs(self.0)),
             user_written_bytes: Some(self.0 * 1000),
             drive_written_bytes: Some(self.0 * 3050),
+            cache: None,
         })
     }
 }

@@ -164,17 +164,7 @@ impl StudyCluster for Cluster {
     }
 
     fn read_caches(&mut self) -> Result<CacheReading, Error> {
-        let caches = self.caches()?;
-        let sum = |bytes: fn(&DriveCacheStatus) -> u64| caches.iter().map(bytes).sum();
-        Ok(CacheReading {
-            room_bytes: sum(|cache| cache.total_bytes),
-            dirty_bytes: sum(|cache| cache.dirty_bytes),
-            copied_bytes: sum(|cache| cache.copied_bytes),
-            hit_bytes: sum(|cache| cache.hit_bytes),
-            missed_bytes: sum(|cache| cache.missed_bytes),
-            populated_bytes: sum(|cache| cache.populated_bytes),
-            destaged_bytes: sum(|cache| cache.destaged_bytes),
-        })
+        Ok(ApiMeter { client: &self.client }.read_caches()?.unwrap_or_default())
     }
 
     fn await_clean(&mut self, tick: &mut dyn FnMut(u64)) -> Result<(), Error> {

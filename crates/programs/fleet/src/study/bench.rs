@@ -7,12 +7,13 @@ use std::time::Duration;
 use spandrel_shared::size::format_size;
 use spandrel_shared::{CacheMode, Error};
 
-use super::cluster::{CacheReading, StudyCluster};
+use super::cluster::StudyCluster;
 use super::machine::{MachineReading, MachineUse};
 use super::report::StudyRow;
 use super::settle::{is_emptied_as_filled, is_steady, is_warm};
 use crate::arguments::VolumeRequest;
 use crate::cell::{fill, read_through, run_while};
+use crate::meter::CacheReading;
 use crate::progress::Progress;
 use crate::result::CellResult;
 use crate::spec::CellSpec;

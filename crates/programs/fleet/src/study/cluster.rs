@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use spandrel_shared::{CacheMode, Error};
 
 use crate::arguments::VolumeRequest;
-use crate::meter::ClusterMeter;
+use crate::meter::{CacheReading, ClusterMeter};
 use crate::target::Target;
 
 /// What the drives that hold the copies are made to be like.
@@ -110,42 +110,4 @@ pub trait StudyCluster: ClusterMeter {
     ///
     /// It does not end, or something is left over.
     fn remove(self) -> Result<(), Error>;
-}
-
-/// What cache drives hold, and what they have done since their cluster started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CacheReading {
-    /// Room for data.
-    pub room_bytes: u64,
-    /// What stands there alone.
-    pub dirty_bytes: u64,
-    /// Copies of what was read.
-    pub copied_bytes: u64,
-    /// What was read from cache drives.
-    pub hit_bytes: u64,
-    /// What was read from the drives behind them.
-    pub missed_bytes: u64,
-    /// What was copied to cache drives as it was read.
-    pub populated_bytes: u64,
-    /// What was moved from cache drives to the drives behind them.
-    pub destaged_bytes: u64,
-}
-
-impl CacheReading {
-    /// What is held now, and what was done since `before`.
-    pub fn since(&self, before: &Self) -> Self {
-        Self {
-            hit_bytes: self.hit_bytes.saturating_sub(before.hit_bytes),
-            missed_bytes: self.missed_bytes.saturating_sub(before.missed_bytes),
-            populated_bytes: self.populated_bytes.saturating_sub(before.populated_bytes),
-            destaged_bytes: self.destaged_bytes.saturating_sub(before.destaged_bytes),
-            ..*self
-        }
-    }
-
-    /// How much of what was read came from cache drives; none if nothing was.
-    pub fn hit_percent(&self) -> Option<f64> {
-        let read = self.hit_bytes + self.missed_bytes;
-        (read > 0).then(|| self.hit_bytes as f64 * 100.0 / read as f64)
-    }
 }

@@ -1,8 +1,8 @@
 use spandrel_shared::CacheMode;
 
-use super::super::cluster::CacheReading;
 use super::super::testing::row;
 use super::*;
+use crate::meter::CacheReading;
 
 /// So many microseconds of the cluster's processor for each of 1000 I/Os, on either side, round by round.
 fn comparison(cpu_us: &[(u64, u64)]) -> Comparison {

@@ -7,11 +7,11 @@ use spandrel_shared::CacheMode;
 use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
-use super::cluster::{CacheReading, StudyClusterSpec};
+use super::cluster::StudyClusterSpec;
 use super::comparison::Comparison;
 use super::machine::MachineUse;
 use super::shape::{self, Shape};
-use crate::meter::Usage;
+use crate::meter::{CacheReading, Usage};
 use crate::output::{count_text, doubts_of, short};
 use crate::result::CellResult;
 use crate::text::{aligned, counted};

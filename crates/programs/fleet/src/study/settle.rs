@@ -1,6 +1,6 @@
 //! When what is measured is steady: rates that have stopped changing, and caches that hold what they will.
 
-use super::cluster::CacheReading;
+use crate::meter::CacheReading;
 
 /// Rates that differ by less count as the same, in percent.
 const RATE_CHANGE_PERCENT_MAX: f64 = 5.0;

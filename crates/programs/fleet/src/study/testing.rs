@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use spandrel_shared::{CacheMode, Error};
 
-use super::cluster::{CacheReading, StudyCluster, StudyClusterSpec, StudyLab};
+use super::cluster::{StudyCluster, StudyClusterSpec, StudyLab};
 use super::machine::MachineUse;
 use super::report::StudyRow;
 use crate::arguments::VolumeRequest;
 use crate::generator::ThreadReport;
 use crate::load_thread::ThreadOutcome;
-use crate::meter::{ClusterMeter, MeterReading, Usage};
+use crate::meter::{CacheReading, ClusterMeter, MeterReading, Usage};
 use crate::result::CellResult;
 use crate::spec::CellSpec;
 use crate::tally::{ClientTally, ThreadTally};
@@ -43,6 +43,7 @@ pub(crate) fn row(name: &str, cache_mode: CacheMode, count: u64) -> StudyRow {
             user_written_bytes: 0,
             drive_written_bytes: None,
             write_amplification: None,
+            cache: None,
         },
         cache: CacheReading { hit_bytes: 3, missed_bytes: 1, ..CacheReading::default() },
         machine: MachineUse { cores: 2, busy_percent: Some(30.0) },

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use spandrel_fleet::{
-    ClientVolumes, ClusterMeter, FleetArguments, FleetCommand, MeterReading, SweepArguments, Target,
-    VolumeRequest, progress_on_standard_error,
+    CacheReading, ClientVolumes, ClusterMeter, FleetArguments, FleetCommand, MeterReading, SweepArguments,
+    Target, VolumeRequest, progress_on_standard_error,
 };
 use spandrel_shared::Error;
 
-use crate::admin::api::{self, NodeStatus, Usage, VolumeCreate, VolumeCreateAnswer};
+use crate::admin::api::{
+    self, DriveCacheStatus, DriveStatus, NodeStatus, Usage, VolumeCreate, VolumeCreateAnswer,
+};
 use crate::admin::client::{Client, path_with};
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome};
@@ -121,6 +123,25 @@ impl ClusterMeter for ApiMeter<'_> {
             cpu: Some(Duration::from_micros(usage.cpu_us)),
             user_written_bytes: Some(usage.user_written_bytes),
             drive_written_bytes: Some(usage.drive_written_bytes),
+            cache: self.read_caches()?,
         })
+    }
+}
+
+impl ApiMeter<'_> {
+    /// What all cache drives hold and have done; nothing if no drive is bound to one.
+    pub fn read_caches(&self) -> Result<Option<CacheReading>, Error> {
+        let drives: Vec<DriveStatus> = self.client.get(api::DRIVES)?;
+        let caches: Vec<DriveCacheStatus> = drives.into_iter().filter_map(|drive| drive.cache).collect();
+        let sum = |bytes: fn(&DriveCacheStatus) -> u64| caches.iter().map(bytes).sum();
+        Ok((!caches.is_empty()).then(|| CacheReading {
+            room_bytes: sum(|cache| cache.total_bytes),
+            dirty_bytes: sum(|cache| cache.dirty_bytes),
+            copied_bytes: sum(|cache| cache.copied_bytes),
+            hit_bytes: sum(|cache| cache.hit_bytes),
+            missed_bytes: sum(|cache| cache.missed_bytes),
+            populated_bytes: sum(|cache| cache.populated_bytes),
+            destaged_bytes: sum(|cache| cache.destaged_bytes),
+        }))
     }
 }
