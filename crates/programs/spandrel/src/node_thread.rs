@@ -22,6 +22,10 @@ use crate::node_state::NodeState;
 /// A node on Linux.
 pub type LinuxNode = Node<TlsPlatform<LinuxPlatform>, NodeState>;
 
+/// A node's stack. The future of an operation holds those of all that it waits for, and is built on the stack before it goes to
+/// where it stays; code that is not optimised builds it more than once.
+const STACK_BYTES: usize = 16 << 20;
+
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 enum Command {
@@ -54,7 +58,7 @@ impl NodeThread {
         let name = config.name.clone();
         let (commands, receiver) = mpsc::unbounded();
         let (ready, started) = oneshot::channel();
-        let builder = std::thread::Builder::new().name(name.clone());
+        let builder = std::thread::Builder::new().name(name.clone()).stack_size(STACK_BYTES);
         let running = move || run(config, runtime, store, tls, receiver, ready);
         let thread = builder.spawn(running).map_err(|error| {
             let next = "raise the limit of threads for this user, or end other processes";

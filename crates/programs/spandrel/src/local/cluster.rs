@@ -148,6 +148,7 @@ impl LocalNodes {
 
     async fn start_index(&self, index: usize) -> Result<(), Error> {
         let config = self.node_config(index);
+        self.tell_missing_drives(index);
         let media = &self.claim.settings.media;
         let medium = |place: &DrivePlace| Some((place.location.clone(), media.simulated(place.role)?));
         let simulated_media = config.drives.iter().filter_map(medium).collect();
@@ -155,6 +156,19 @@ impl LocalNodes {
         let thread = NodeThread::start(config, runtime, self.store.clone(), None).await?;
         locked(&self.nodes)[index].thread = Some(thread);
         Ok(())
+    }
+
+    /// Says once, as the node starts, which of its drives it does without.
+    fn tell_missing_drives(&self, index: usize) {
+        let (settings, present) = (&self.claim.settings, self.drive_locations(index));
+        let node = &settings.nodes[index].name;
+        for drive in settings.drives() {
+            let name = format!("{node}/{}", drive.name);
+            if !present.iter().any(|(there, _)| *there == name) {
+                let path = self.claim.directory.drive_file(node, &drive.name);
+                tracing::warn!("drive {name} is missing: there is no file {}", path.display());
+            }
+        }
     }
 
     fn node_config(&self, index: usize) -> NodeConfig {
@@ -183,9 +197,8 @@ impl LocalNodes {
                 Some(drives) => drives[number].location(),
                 None => directory.drive_file(node, &drive.name).display().to_string(),
             };
+            // A drive that was pulled out is no reason not to start: the others have its copies.
             if self.memory.is_empty() && !Path::new(&path).exists() {
-                // A drive that was pulled out is no reason not to start: the others have its copies.
-                tracing::warn!("drive {name} is missing: there is no file {path}");
                 continue;
             }
             let location = format!("{}{path}", self.options.drive_prefix);
