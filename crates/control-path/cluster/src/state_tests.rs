@@ -66,7 +66,7 @@ fn an_old_image_of_a_drive_is_refused() {
         );
         let error = refused(state.note_attach(one, DriveRole::Capacity, node(1), 4).await);
         assert_eq!(error.code, "DRIVE_IS_OLD");
-        assert!(error.why.contains("attached 4 times") && error.why.contains("seen 5"), "{error}");
+        assert!(error.why.contains("is attach 4") && error.why.contains("seen attach 5"), "{error}");
         let moved = state.note_attach(one, DriveRole::Capacity, node(2), 6).await.unwrap();
         assert_eq!(moved.record.node, node(2), "a drive may move to another node");
         assert_eq!(

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use spandrel_fleet::StudyReport;
+use spandrel_fleet::{Shape, StudyReport};
 use tempfile::TempDir;
 
 /// A study of the cache whose cluster is made in `temporary`.
@@ -63,8 +63,10 @@ fn a_study_of_costs_measures_both_clusters_in_each_state() {
     let report = StudyReport::from_json(&String::from_utf8_lossy(&ran.stdout));
     let report = report.unwrap_or_else(|error| panic!("{error}: {errors}"));
     assert_eq!(ran.status.code(), Some(if report.all_hold() { 0 } else { 1 }), "{errors}");
-    assert_eq!((report.comparisons.len(), report.shapes.len()), (7, 8));
-    assert!(report.shapes.iter().all(|shape| shape.ratio.is_some()), "{:?}", report.shapes);
+    assert_eq!((report.comparisons.len(), report.shapes.len()), (8, 10));
+    // In so short a time too little may be moved to say what that costs.
+    let is_measured = |shape: &Shape| shape.ratio.is_some() || shape.name.contains("all moved meanwhile");
+    assert!(report.shapes.iter().all(is_measured), "{:?}", report.shapes);
     for round in report.comparisons.iter().flat_map(|comparison| &comparison.rounds) {
         for row in [&round.base, &round.row] {
             assert!(row.cell.total.count > 0 && !row.cell.has_failures(), "{row:?}");
