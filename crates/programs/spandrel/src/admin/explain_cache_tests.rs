@@ -80,6 +80,15 @@ async fn a_retired_one_of_a_node_that_is_down_is_not_said_to_be_emptied() {
 }
 
 #[tokio::test]
+async fn one_of_a_node_that_is_down_is_not_to_be_pulled() {
+    let mut facts = cached_facts().await;
+    facts.nodes[0].report = None;
+    let cache = told(&facts, "n1/c1");
+    let line = "pull or wipe it before n1 answers and `spandrel drive remove n1/c1` has emptied it";
+    assert!(all(&cache.must_not).contains(line), "{cache:?}");
+}
+
+#[tokio::test]
 async fn nodes_and_the_pool_name_cache_drives_that_are_not_well() {
     let mut facts = cached_facts().await;
     lose_cache(&mut facts, Some("it does not answer"));

@@ -16,7 +16,7 @@ use crate::commands::removal::remove_drive;
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome, render, system_error};
 use crate::reach::Reach;
 use crate::table::Table;
-use crate::text::{age_text, json, percent, say};
+use crate::text::{age_text, alone_text, json, percent, say};
 
 /// Where a drive is that nobody sees.
 const MISSING: &str = "unknown while it is missing or its node is down";
@@ -87,8 +87,11 @@ fn render_cache(cache: &CacheDriveStatus) -> String {
     line("identity", cache.id.map_or("unknown".to_owned(), |id| id.to_string()));
     line("media", cache.media.map_or_else(|| "unknown".to_owned(), |media| media.to_string()));
     line("size", format_size(cache.size_bytes));
-    line("there alone", format_size(cache.dirty_bytes));
-    line("caches for", cache.bound.join(" "));
+    line("there alone", cache.dirty_bytes.map_or_else(|| "unknown".to_owned(), format_size));
+    line("caches for", bound_text(cache));
+    if !cache.perhaps_bound.is_empty() {
+        line("may cache for", cache.perhaps_bound.join(" "));
+    }
     if let Some(obstacle) = &cache.obstacle {
         line("not done yet", format!("{}: {}", obstacle.what, obstacle.why));
     }
@@ -156,8 +159,12 @@ fn render_retired(retired: &DriveRetired, request: DriveRetire) -> String {
     }
     let size = format_size(copies_to_move * slab_bytes);
     let text = match (request.undo, request.dry_run) {
+        (true, _) if !retired.was_retired => {
+            format!("drive {name} was not retired{}: nothing changes\n", works_text(retired))
+        }
         (true, true) => format!("drive {name} would be used again\n"),
-        (true, false) => format!("drive {name} is used again\n"),
+        (true, false) if retired.works => format!("drive {name} is used again\n"),
+        (true, false) => format!("drive {name} is not retired any more, and is used again once it works\n"),
         (false, true) => format!(
             "drive {name} can be retired: {copies_to_move} copies of slabs ({size} at most) would move to other drives\n"
         ),
@@ -175,7 +182,7 @@ fn render_retired_cache(retired: &DriveRetired, is_dry: bool) -> String {
     let left = left_text(retired);
     match is_dry {
         true => format!("cache drive {name} can be retired: {left}\n"),
-        false if retired.leaving.is_empty() => {
+        false if retired.leaving.is_empty() && retired.at_stake.is_empty() => {
             format!("cache drive {name} is retired, and caches for no drive\n")
         }
         false => format!(
@@ -186,14 +193,27 @@ fn render_retired_cache(retired: &DriveRetired, is_dry: bool) -> String {
 
 /// What becomes of a cache drive's drives, in words.
 pub fn left_text(retired: &DriveRetired) -> String {
-    match retired.leaving.as_slice() {
-        [] => "no drive is bound to it".to_owned(),
-        drives => format!(
-            "it is left by {}, and {} that stand there alone are moved there first",
-            drives.join(", "),
-            format_size(retired.dirty_bytes)
-        ),
+    let leaving = format!(
+        "it is left by {}, and {} moved there first",
+        retired.leaving.join(", "),
+        alone_text(retired.dirty_bytes)
+    );
+    let at_stake = format!(
+        "nobody says whether something stands there alone for {}: what does is moved to them, and they leave it, when they work \
+         again",
+        retired.at_stake.join(", ")
+    );
+    match (retired.leaving.is_empty(), retired.at_stake.is_empty()) {
+        (true, true) => "no drive is bound to it".to_owned(),
+        (false, true) => leaving,
+        (true, false) => at_stake,
+        (false, false) => format!("{leaving}; {at_stake}"),
     }
+}
+
+/// That a drive does not work, if it does not.
+fn works_text(retired: &DriveRetired) -> &'static str {
+    if retired.works { "" } else { ", and does not work or cannot be asked" }
 }
 
 /// Gives drives to the pool, one after the other. One that is refused keeps none of the others out.
@@ -250,6 +270,14 @@ fn render_locations(drives: &[DriveStatus], caches: &[CacheDriveStatus]) -> Stri
     drives.chain(caches.iter().map(|drive| (&drive.name, &drive.location))).map(line).collect()
 }
 
+/// For whom a cache drive caches, as far as that is known.
+fn bound_text(cache: &CacheDriveStatus) -> String {
+    match cache.bound.is_empty() && !cache.perhaps_bound.is_empty() {
+        true => "unknown".to_owned(),
+        false => cache.bound.join(" "),
+    }
+}
+
 /// The cache drives as a table, and below it why some are not used; nothing if there are none.
 fn render_caches(caches: &[CacheDriveStatus]) -> String {
     if caches.is_empty() {
@@ -264,8 +292,8 @@ fn render_caches(caches: &[CacheDriveStatus]) -> String {
             cache.status.operational_text(),
             cache.media.map_or_else(|| "-".to_owned(), |media| media.to_string()),
             format_size(cache.size_bytes),
-            format_size(cache.dirty_bytes),
-            cache.bound.join(" "),
+            cache.dirty_bytes.map_or_else(String::new, format_size),
+            bound_text(cache),
         ]);
     }
     let failures = caches.iter().filter_map(|cache| Some((&cache.name, cache.failure.as_ref()?)));

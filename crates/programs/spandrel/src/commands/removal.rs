@@ -149,7 +149,8 @@ fn remove_once_left(
     remove: impl Fn() -> Result<DriveRemoved, Error>,
     pause: impl Fn(),
 ) -> Result<DriveRemoved, Error> {
-    let bar = bytes_bar(retired.dirty_bytes);
+    let total_bytes = retired.dirty_bytes.unwrap_or(0);
+    let bar = bytes_bar(total_bytes);
     let mut told = None;
     loop {
         // It is not there if somebody else has removed it.
@@ -158,7 +159,9 @@ fn remove_once_left(
             check_leaves(cache)?;
         }
         if let Some(cache) = cache.filter(|cache| !cache.in_use_by.is_empty()) {
-            bar.set_position(retired.dirty_bytes.saturating_sub(cache.dirty_bytes));
+            if let Some(left_bytes) = cache.dirty_bytes {
+                bar.set_position(total_bytes.saturating_sub(left_bytes));
+            }
             bar.set_message(match &cache.obstacle {
                 None => String::new(),
                 Some(obstacle) => format!("({}: {})", obstacle.what, obstacle.why),

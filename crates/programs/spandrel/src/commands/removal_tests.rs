@@ -81,7 +81,10 @@ async fn a_node_that_does_not_answer_is_waited_for_before_its_cache_drive_is_rem
         slab_bytes: 0,
         warning: None,
         leaving: vec!["n1/d1".to_owned()],
-        dirty_bytes: 40960,
+        dirty_bytes: Some(40960),
+        at_stake: Vec::new(),
+        was_retired: false,
+        works: true,
     };
     let shown = |facts: &Facts| facts.cache_drives().remove(0);
     let used = shown(&facts);
