@@ -34,6 +34,16 @@ pub fn alone_text(bytes: Option<u64>) -> String {
     }
 }
 
+/// So many copies: `1 copy of a slab`, `3 copies of slabs`.
+pub fn slab_copies(count: u64) -> String {
+    if count == 1 { "1 copy of a slab".to_owned() } else { format!("{count} copies of slabs") }
+}
+
+/// The word that goes with so many of a thing.
+pub fn verb_for(count: u64, one: &'static str, more: &'static str) -> &'static str {
+    if count == 1 { one } else { more }
+}
+
 /// So many copies: `1 copy`, `3 copies`.
 pub fn copies_text(copies: u8) -> String {
     if copies == 1 { "1 copy".to_owned() } else { format!("{copies} copies") }
