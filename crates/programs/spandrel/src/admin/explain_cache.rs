@@ -99,6 +99,7 @@ impl Facts {
         let is_said = self.report_of(record).is_some();
         told.doing.push(match behind.working.is_empty() {
             true if !is_said => format!("nothing: its node {} does not say how it is", status.node),
+            true if behind.at_stake().is_empty() => "nothing: it is empty".to_owned(),
             true => "nothing: no drive that works is bound to it".to_owned(),
             false => format!(
                 "it is left by {}, one after the other: {} moved there first",
@@ -141,7 +142,11 @@ impl Facts {
             let unsure = self.sorted_names(&behind.unsure).join(", ");
             told.why.push(format!("missing, too, and perhaps bound to it: {unsure}"));
         }
-        told.may.push(format!("put it back or look at its cables, and {}", start_anew(node)));
+        told.may.push(format!(
+            "put it back or look at its cables; then `spandrel drive add PATH` on its server takes it up again at once, with the \
+             drives behind it; or {}",
+            start_anew(node)
+        ));
         if stakes.can_be_built() {
             told.may.push(format!(
                 "`spandrel drive remove {name}` to give it up at once: its drives go on without it, and are brought up to \
