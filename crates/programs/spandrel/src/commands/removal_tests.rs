@@ -134,6 +134,16 @@ fn it_is_said_what_is_given_up_with_a_cache_drive() {
 }
 
 #[test]
+fn who_interrupts_a_removal_is_told_that_it_goes_on() {
+    let text = interrupted_text("cache drive n1/c1", "drive remove n1/c1", "n1/c1");
+    for words in
+        ["cache drive n1/c1 goes on being emptied", "`spandrel drive remove n1/c1`", "retire --undo n1/c1`"]
+    {
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[test]
 fn nobody_is_told_to_wipe_what_a_node_still_has() {
     let mut removed = DriveRemoved {
         name: "n1/c1".to_owned(),
