@@ -59,7 +59,10 @@ fn it_is_said_who_leaves_a_cache_drive() {
     assert!(said(&retired, false, false).contains("is retired, and caches for no drive"));
     retired.at_stake.push("n1/d2".to_owned());
     let text = said(&retired, false, false);
-    assert!(text.contains("is retired: nobody says whether something stands there alone for n1/d2"), "{text}");
+    assert!(
+        text.contains("is retired: nobody says whether something stands there alone for n1/d2"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -85,4 +88,33 @@ fn only_what_was_retired_and_works_is_said_to_be_used_again() {
     assert!(said(&retired).contains("was not retired, and does not work"), "{}", said(&retired));
     retired.works = true;
     assert_eq!(said(&retired), "drive n1/c1 was not retired: nothing changes\n");
+}
+
+#[tokio::test]
+async fn a_program_is_told_of_the_drives_of_both_roles() {
+    let facts = cached_facts().await;
+    let (drives, caches) = (facts.drives(), facts.cache_drives());
+    let told: serde_json::Value = serde_json::from_str(&json(&all_named(&drives, &caches))).expect("JSON");
+    let role = |name: &str| {
+        let drive = told.as_array().expect("a list").iter().find(|drive| drive["name"] == name);
+        drive.expect("it is there")["role"].clone()
+    };
+    assert_eq!((role("n1/d1"), role("n1/c1")), ("capacity".into(), "cache".into()));
+}
+
+#[tokio::test]
+async fn why_a_drive_is_not_used_names_its_cache_drive_and_is_not_cut() {
+    let mut facts = cached_facts().await;
+    let report = facts.nodes[0].report.as_mut().expect("it runs");
+    let why = |cache: &str| {
+        format!(
+            "what it holds is only whole together with the cache drive {cache}, which is not used: {0}",
+            "why ".repeat(20)
+        )
+    };
+    report.drives[0].failure = Some(why(&cache_id().to_string()));
+    let drives = facts.drives();
+    let line = format!("n1/d1 is not used: {}\n", why("n1/c1"));
+    assert!(render_one(&drives[0]).ends_with(&line), "{}", render_one(&drives[0]));
+    assert!(render_list(&drives).contains(&line), "{}", render_list(&drives));
 }
