@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use spandrel_shared::{BLOCK_BYTES, Error};
 
-use crate::cache_drive::Area;
+use crate::cache_drive::{Area, CacheSuperblock};
 use crate::data::for_each_block;
 use crate::foreign::recognize;
 use crate::inspection::{
@@ -63,7 +63,7 @@ impl CachePaths<'_> {
 ///
 /// # Errors
 ///
-/// `DRIVE_UNREADABLE`, `DRIVE_IN_USE`, `DRIVE_NOT_SPANDREL`, `DRIVE_FORMAT_NEWER`,
+/// `DRIVE_UNREADABLE`, `DRIVE_IN_USE`, `DRIVE_NOT_SPANDREL`, `DRIVE_IS_CACHE`, `DRIVE_FORMAT_NEWER`,
 /// `DRIVE_SUPERBLOCK_DAMAGED`, `CACHE_DRIVE_MISSING`. Damage behind a superblock is no error: it is in the result.
 pub fn inspect(path: &Path) -> Result<Inspection, Error> {
     inspect_with(path, CachePaths::Among(&[]), InspectOptions::default(), &mut |_| {})
@@ -158,6 +158,10 @@ pub(crate) fn find_area<'a>(
             "CACHE_DRIVE_MISSING",
             format!("{} is only one half", path.display()),
             match caches.len() {
+                _ if caches.iter().any(|cache| is_capacity(*cache)) => format!(
+                    "it is bound to the cache drive {}, and what was named is a capacity drive: one that holds copies itself",
+                    binding.cache
+                ),
                 0 => format!(
                     "it is bound to the cache drive {}, where its journal stands and what was written last",
                     binding.cache
@@ -173,6 +177,16 @@ pub(crate) fn find_area<'a>(
     }
 }
 
+/// Whether it is a drive that caches for others.
+fn is_cache(reader: Reader<'_>) -> bool {
+    reader.block(0).is_ok_and(|block| CacheSuperblock::parse(&block).is_some())
+}
+
+/// Whether it is a drive that holds copies.
+fn is_capacity(source: &dyn Source) -> bool {
+    Reader::new(source, None).block(0).is_ok_and(|block| Superblock::parse(&block).is_ok())
+}
+
 /// Reads a drive, or says for a person why that cannot be done.
 pub(crate) fn recover_or_explain(
     reader: Reader<'_>,
@@ -181,6 +195,15 @@ pub(crate) fn recover_or_explain(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Recovered, Error> {
     recover(reader, list_structures, progress).map_err(|fault| match fault {
+        NoSuperblock::Absent if is_cache(reader) => Error::new(
+            "DRIVE_IS_CACHE",
+            format!("{} cannot be inspected by itself", path.display()),
+            "it is a cache drive: what stands there belongs to the drives that are bound to it",
+            format!(
+                "inspect one of these together with it: `spandrel drive inspect CAPACITY --cache {}`",
+                path.display()
+            ),
+        ),
         NoSuperblock::Absent => Error::new(
             "DRIVE_NOT_SPANDREL",
             format!("{} is no drive of Spandrel", path.display()),

@@ -348,6 +348,21 @@ fn the_loss_of_the_newest_root_is_found() {
     assert!(lost > 10 && unused > 0, "{lost} lost, {unused} unused");
 }
 
+/// One was named for the other.
+#[test]
+fn a_cache_drive_by_itself_and_a_capacity_drive_in_its_place_are_called_so() {
+    let Crash { images, .. } = crash_where(6000, true);
+    let mut image = images[0].clone();
+    let cache = image.cache.take().expect("it has one");
+    let alone = Image::new(cache).inspect().unwrap_err();
+    assert_eq!(alone.code, "DRIVE_IS_CACHE");
+    assert!(alone.next.contains("drive inspect CAPACITY --cache "), "{alone}");
+    image.cache = Some(image.image.clone());
+    let twice = image.inspect().unwrap_err();
+    assert_eq!(twice.code, "CACHE_DRIVE_MISSING");
+    assert!(twice.why.contains("what was named is a capacity drive"), "{twice}");
+}
+
 /// What a lost cache drive costs is what it costs the store; and one of another time.
 #[test]
 fn without_its_cache_drive_a_drive_is_read_as_the_store_does() {

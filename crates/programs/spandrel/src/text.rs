@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use spandrel_shared::size::format_size;
+
 /// Writes a result to standard output. That nobody reads it is no error.
 pub fn say(text: &str) {
     let mut output = std::io::stdout().lock();
@@ -22,6 +24,24 @@ pub fn format_us(us: f64) -> String {
 /// So many of a thing: `1 node`, `2 nodes`.
 pub fn counted(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What stands on a cache drive alone, as the subject of a sentence; none if nobody says how much that is.
+pub fn alone_text(bytes: Option<u64>) -> String {
+    match bytes {
+        Some(bytes) => format!("{} that stand there alone are", format_size(bytes)),
+        None => "what stands there alone is".to_owned(),
+    }
+}
+
+/// So many copies: `1 copy of a slab`, `3 copies of slabs`.
+pub fn slab_copies(count: u64) -> String {
+    if count == 1 { "1 copy of a slab".to_owned() } else { format!("{count} copies of slabs") }
+}
+
+/// The word that goes with so many of a thing.
+pub fn verb_for(count: u64, one: &'static str, more: &'static str) -> &'static str {
+    if count == 1 { one } else { more }
 }
 
 /// So many copies: `1 copy`, `3 copies`.

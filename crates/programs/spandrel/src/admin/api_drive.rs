@@ -126,8 +126,12 @@ pub struct CacheDriveStatus {
     pub bound: Vec<String>,
     /// Of these, the ones that work: they leave it before it is taken out.
     pub in_use_by: Vec<String>,
-    /// What stands there alone: lost for its node if the drive is.
-    pub dirty_bytes: u64,
+    /// The names of the drives that may be bound to it, as nobody is there to say whether they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub perhaps_bound: Vec<String>,
+    /// What stands there alone: lost for its node if the drive is. Absent if that is not known, as a drive that is or may be bound
+    /// to it does not work, or its node does not answer.
+    pub dirty_bytes: Option<u64>,
     /// For how many milliseconds its node has missed it, if it is there and misses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away_ms: Option<u64>,
@@ -198,9 +202,19 @@ pub struct DriveRetired {
     /// Of a cache drive: the names of the drives that leave it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaving: Vec<String>,
-    /// Of a cache drive: what stands there alone, and is moved to them first.
+    /// Of a cache drive: what stands there alone, and is moved to them first; absent if they do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty_bytes: Option<u64>,
+    /// Of a cache drive: the names of further drives that are bound to it, or may be. They do not work or nobody is there to say
+    /// how they are, so they do not leave it before they work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at_stake: Vec<String>,
+    /// Whether it was retired before.
     #[serde(default)]
-    pub dirty_bytes: u64,
+    pub was_retired: bool,
+    /// Whether it works, as far as is known.
+    #[serde(default)]
+    pub works: bool,
 }
 
 /// A drive that is to leave the pool.

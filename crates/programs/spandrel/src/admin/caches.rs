@@ -15,7 +15,6 @@ use std::collections::BTreeSet;
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, StateError};
 use spandrel_health::{DriveFacts, drive};
 use spandrel_node::{CacheDriveReport, DriveAway, DriveReport, NodeReport};
-use spandrel_shared::size::format_size;
 use spandrel_shared::{BLOCK_BYTES, DriveId, Error};
 
 use super::administration::{Administration, state_error, unix_ms, unless_conflict};
@@ -24,6 +23,7 @@ use super::api::{
     DriveRetire, DriveRetired,
 };
 use super::picture::{Facts, natural_order, trouble};
+use crate::text::alone_text;
 
 /// The drives that are bound to a cache drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,8 +89,11 @@ impl Administration {
             copies_to_move: 0,
             slab_bytes: facts.geometry.slab_bytes(),
             warning: goes_without.then_some(warning),
-            leaving: if request.undo { Vec::new() } else { facts.sorted_names(&behind.working) },
-            dirty_bytes: status.dirty_bytes,
+            leaving: if request.undo { Vec::new() } else { status.in_use_by },
+            dirty_bytes: facts.dirty_bytes(&behind.working),
+            at_stake: facts.sorted_names(&behind.at_stake()),
+            was_retired: record.state != DriveState::Active,
+            works: status.is_used,
         })
     }
 
@@ -162,9 +165,9 @@ impl Facts {
                 "CACHE_IN_USE",
                 format!("drive {name} cannot be removed"),
                 format!(
-                    "it is used by {}, and {} stand there alone",
-                    self.sorted_names(&behind.working).join(", "),
-                    format_size(status.dirty_bytes)
+                    "it is used by {}, and {} to be moved to them first",
+                    status.in_use_by.join(", "),
+                    alone_text(self.dirty_bytes(&behind.working))
                 ),
                 format!("`spandrel drive retire {name}` has it emptied; wait until no drive uses it"),
             ));
@@ -309,7 +312,6 @@ impl Facts {
         };
         let behind = self.behind(drive, record);
         let bound: BTreeSet<DriveId> = behind.working.union(&behind.broken).copied().collect();
-        let dirty = |drive: &DriveId| self.drive_report(*drive)?.cache.map(|cache| cache.blocks_dirty);
         let away = self.cache_away(drive);
         CacheDriveStatus {
             name: self.drive_name(drive),
@@ -323,11 +325,18 @@ impl Facts {
             size_bytes: record.size_bytes,
             bound: self.sorted_names(&bound),
             in_use_by: self.sorted_names(&behind.working),
-            dirty_bytes: behind.working.iter().filter_map(dirty).sum::<u64>() * BLOCK_BYTES as u64,
+            perhaps_bound: self.sorted_names(&behind.unsure),
+            dirty_bytes: if behind.at_stake().is_empty() { self.dirty_bytes(&behind.working) } else { None },
             away_ms: away.map(|away| away.away_ms),
             left_ms: away.and_then(|away| away.left_ms),
             obstacle: report.and_then(|report| report.obstacle.clone()),
         }
+    }
+
+    /// What stands on cache drives alone for these drives; none if one of them does not say it.
+    pub(super) fn dirty_bytes(&self, drives: &BTreeSet<DriveId>) -> Option<u64> {
+        let dirty = |drive: &DriveId| self.drive_report(*drive)?.cache.map(|cache| cache.blocks_dirty);
+        Some(drives.iter().map(dirty).sum::<Option<u64>>()? * BLOCK_BYTES as u64)
     }
 
     fn cache_away(&self, cache: DriveId) -> Option<DriveAway> {
@@ -355,7 +364,8 @@ fn stranger(node: &str, report: &CacheDriveReport) -> CacheDriveStatus {
         size_bytes: report.size_bytes,
         bound: Vec::new(),
         in_use_by: Vec::new(),
-        dirty_bytes: 0,
+        perhaps_bound: Vec::new(),
+        dirty_bytes: None,
         away_ms: None,
         left_ms: None,
         obstacle: report.obstacle.clone(),

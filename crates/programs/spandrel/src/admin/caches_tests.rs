@@ -82,7 +82,7 @@ async fn a_cache_drive_is_shown_as_drives_are() {
     let well = shown(&facts);
     assert!(well.is_used && well.status.is_healthy(), "{well:?}");
     assert_eq!((&well.bound, &well.in_use_by), (&vec!["n1/d1".to_owned()], &vec!["n1/d1".to_owned()]));
-    assert_eq!(well.dirty_bytes, 10 * 4096);
+    assert_eq!((well.dirty_bytes, well.perhaps_bound), (Some(10 * 4096), Vec::new()));
     facts.caches.get_mut(&cache_id()).unwrap().state = DriveState::Retired;
     assert_eq!(shown(&facts).status.operational, [OperationalStatus::RemovingFromPool]);
     facts.caches.get_mut(&cache_id()).unwrap().state = DriveState::Active;
@@ -91,8 +91,31 @@ async fn a_cache_drive_is_shown_as_drives_are() {
     assert_eq!(old.status.operational, [OperationalStatus::StaleMetadata]);
     assert_eq!((old.bound, old.in_use_by), (vec!["n1/d1".to_owned()], Vec::new()));
     assert_eq!((old.away_ms, old.left_ms), (Some(60_000), Some(840_000)));
+    assert_eq!(old.dirty_bytes, None, "nobody can read what is there alone");
     lose_cache(&mut facts, None);
-    assert_eq!(shown(&facts).status.operational, [OperationalStatus::LostCommunication]);
+    let missing = shown(&facts);
+    assert_eq!(missing.status.operational, [OperationalStatus::LostCommunication]);
+    assert_eq!(missing.dirty_bytes, None);
+    shut_down(&mut facts);
+    let silent = shown(&facts);
+    assert_eq!((silent.dirty_bytes, silent.bound), (None, Vec::new()));
+    assert_eq!(silent.perhaps_bound, ["n1/d1"]);
+}
+
+#[tokio::test]
+async fn what_is_retired_while_nobody_says_who_is_bound_to_it_is_not_called_empty() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let cluster = administration(&folder).await;
+    let mut facts = cached_facts().await;
+    let known = record(&facts);
+    shut_down(&mut facts);
+    let retire = async |undo| {
+        let request = DriveRetire { undo, dry_run: false };
+        cluster.retire_cache(&facts, (cache_id(), &known), request).await.expect("it can be")
+    };
+    let retired = retire(false).await;
+    assert_eq!((retired.leaving, retired.at_stake), (Vec::new(), vec!["n1/d1".to_owned()]));
+    assert!(!retired.works && !retired.was_retired);
 }
 
 /// An administration with the cache drive in its state, and no nodes.
@@ -179,7 +202,7 @@ async fn it_is_retired_used_again_and_removed_in_the_state_and_a_dry_run_changes
     };
     let would = retire(false, true).await.expect("it can be");
     assert_eq!(state_of(&cluster).await, Some(DriveState::Active));
-    assert_eq!((would.leaving, would.dirty_bytes), (vec!["n1/d1".to_owned()], 10 * 4096));
+    assert_eq!((would.leaving, would.dirty_bytes), (vec!["n1/d1".to_owned()], Some(10 * 4096)));
     assert!(would.warning.expect("it is the only one").contains("no other cache drive"));
     retire(false, false).await.expect("it can be");
     assert_eq!(state_of(&cluster).await, Some(DriveState::Retired));

@@ -24,7 +24,7 @@ use super::named_drive::named_drive;
 use super::picture::{Facts, KnownNode, natural_order};
 use super::pool::is_too_close;
 use super::stakes::Stakes;
-use crate::text::{copies_text, counted, percent};
+use crate::text::{copies_text, counted, percent, slab_copies, verb_for};
 
 impl Administration {
     /// Why a volume is as it is. Errors: `VOLUME_NOT_FOUND`.
@@ -180,9 +180,10 @@ impl Facts {
             OperationalStatus::Incomplete => {
                 for (drive, copies) in &troubled.away {
                     told.why.push(format!(
-                        "{} on {} cannot be reached; nothing was written to them since, so they are current",
+                        "{} on {} cannot be reached; nothing was written to {} current",
                         slab_copies(*copies),
-                        self.drive_name(*drive)
+                        self.drive_name(*drive),
+                        verb_for(*copies, "it since, so it is", "them since, so they are")
                     ));
                 }
             }
@@ -224,25 +225,29 @@ impl Facts {
     fn tell_of_stale(&self, told: &mut Explanation, troubled: &Troubled) {
         for (drive, copies) in &troubled.stale {
             let name = self.drive_name(*drive);
+            let they_are = verb_for(*copies, "it is", "they are");
             let rest_left_ms = self.slowness(*drive).map_or(0, |slow| slow.rest_left_ms);
             let back = match (self.is_reachable(*drive), rest_left_ms) {
                 (false, _) => String::new(),
-                (true, 0) => ", and are brought up to date".to_owned(),
+                (true, 0) => format!(", and {} brought up to date", verb_for(*copies, "is", "are")),
                 (true, left_ms) => format!(
-                    ", as it is slow; they are brought up to date in {}, or when they are needed",
+                    ", as it is slow; {they_are} brought up to date in {}, or when {they_are} needed",
                     time(left_ms)
                 ),
             };
             told.why.push(format!(
-                "{} on {name} lack writes that were answered without them{back}",
-                slab_copies(*copies)
+                "{} on {name} {} writes that were answered without {}{back}",
+                slab_copies(*copies),
+                verb_for(*copies, "lacks", "lack"),
+                verb_for(*copies, "it", "them")
             ));
         }
         for (drive, copies) in &troubled.lost {
             told.why.push(format!(
-                "{} on {} are lost: the drive was given up",
+                "{} on {} {} lost: the drive was given up",
                 slab_copies(*copies),
-                self.drive_name(*drive)
+                self.drive_name(*drive),
+                verb_for(*copies, "is", "are")
             ));
         }
     }
@@ -295,11 +300,13 @@ impl Facts {
         }
         let left = self.drives_left();
         if left.contains(&id) && copies > 0 {
-            let copies = slab_copies(copies);
+            let (are, copies) = (verb_for(copies, "is", "are"), slab_copies(copies));
             told.doing.push(match stakes.can_be_built() {
                 true => format!("what it holds is built elsewhere: {copies} to go"),
                 false => {
-                    format!("{copies} are to be built elsewhere; what no other drive has waits for this one")
+                    format!(
+                        "{copies} {are} to be built elsewhere; what no other drive has waits for this one"
+                    )
                 }
             });
             if stakes.are_none() {
@@ -494,8 +501,12 @@ impl Facts {
             told.doing.push(format!("others take over what it owned: {}", owned.join(", ")));
         }
         if copies > 0 {
-            let copies = slab_copies(copies);
-            told.why.push(format!("{copies} are on its {}", counted(own().count() as u64, "drive")));
+            let drives = counted(own().count() as u64, "drive");
+            told.why.push(format!(
+                "{} {} on its {drives}",
+                slab_copies(copies),
+                verb_for(copies, "is", "are")
+            ));
         }
         if let Some(away) = own().filter_map(|(drive, _)| self.away(*drive)).max_by_key(|away| away.away_ms) {
             self.tell_of_waiting(told, &away, "the node", &stakes);
@@ -690,11 +701,6 @@ fn tell_without_place(told: &mut Explanation) {
         "copies wait: no drive has room on a node that holds no other copy of the same slab".to_owned(),
     );
     told.may.push("bring back what is missing, or add drives or nodes".to_owned());
-}
-
-/// So many copies: `1 copy of a slab`, `3 copies of slabs`.
-fn slab_copies(count: u64) -> String {
-    if count == 1 { "1 copy of a slab".to_owned() } else { format!("{count} copies of slabs") }
 }
 
 pub(super) fn time(milliseconds: u64) -> String {

@@ -15,7 +15,7 @@ use super::caches::Behind;
 use super::explain::{KEEP_DRIVE, begin, start_anew, time};
 use super::picture::Facts;
 use super::stakes::Stakes;
-use crate::text::percent;
+use crate::text::{alone_text, percent};
 
 /// For so long there has been hardly room on a cache drive before that counts as trouble: bursts are what it is for.
 pub(super) const FULL_FOR_LONG_MS: u64 = 10 * 60 * 1000;
@@ -44,6 +44,7 @@ impl Facts {
         let behind = self.behind(id, record);
         let all: BTreeSet<DriveId> = behind.working.union(&behind.at_stake()).copied().collect();
         let stakes = self.stakes(&all, &self.volumes);
+        let is_said = self.report_of(record).is_some();
         for operational in &status.status.operational {
             match operational {
                 OperationalStatus::Ok => self.tell_of_working_cache(&mut told, status, &behind),
@@ -58,9 +59,12 @@ impl Facts {
             told.may.push(obstacle.next.clone());
         }
         told.must_not.extend(stakes.must_not(KEEP_DRIVE));
-        if !behind.working.is_empty() && stakes.are_none() {
+        // Of one that is lost nothing can be moved any more.
+        let may_hold_more = status.is_used || !behind.working.is_empty() || !is_said;
+        if may_hold_more && !all.is_empty() && stakes.are_none() {
+            let first = if is_said { String::new() } else { format!("{} answers and ", status.node) };
             told.must_not.push(format!(
-                "pull or wipe it before `spandrel drive remove {}` has emptied it",
+                "pull or wipe it before {first}`spandrel drive remove {}` has emptied it",
                 status.name
             ));
         }
@@ -77,9 +81,9 @@ impl Facts {
             told.why.push(format!("it caches for {drive}: {}", use_text(&cache)));
         }
         told.why.push(format!(
-            "if it dies, {} that stand there alone are lost for {}: its drives are not used before it is back or given up, \
+            "if it dies, {} lost for {}: its drives are not used before it is back or given up, \
              and are brought up to date from other nodes then",
-            format_size(status.dirty_bytes),
+            alone_text(status.dirty_bytes),
             status.node
         ));
     }
@@ -95,11 +99,12 @@ impl Facts {
         let is_said = self.report_of(record).is_some();
         told.doing.push(match behind.working.is_empty() {
             true if !is_said => format!("nothing: its node {} does not say how it is", status.node),
+            true if behind.at_stake().is_empty() => "nothing: it is empty".to_owned(),
             true => "nothing: no drive that works is bound to it".to_owned(),
             false => format!(
-                "it is left by {}, one after the other: {} that stand there alone are moved there first",
+                "it is left by {}, one after the other: {} moved there first",
                 status.in_use_by.join(", "),
-                format_size(status.dirty_bytes)
+                alone_text(self.dirty_bytes(&behind.working))
             ),
         });
         if is_said && (!behind.working.is_empty() || stakes.can_be_built()) {
@@ -137,7 +142,11 @@ impl Facts {
             let unsure = self.sorted_names(&behind.unsure).join(", ");
             told.why.push(format!("missing, too, and perhaps bound to it: {unsure}"));
         }
-        told.may.push(format!("put it back or look at its cables, and {}", start_anew(node)));
+        told.may.push(format!(
+            "put it back or look at its cables; then `spandrel drive add PATH` on its server takes it up again at once, with the \
+             drives behind it; or {}",
+            start_anew(node)
+        ));
         if stakes.can_be_built() {
             told.may.push(format!(
                 "`spandrel drive remove {name}` to give it up at once: its drives go on without it, and are brought up to \

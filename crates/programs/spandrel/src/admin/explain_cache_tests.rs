@@ -39,6 +39,10 @@ async fn a_missing_one_is_waited_for_and_not_to_be_thrown_away_while_its_drives_
     assert!(all(&cache.why).contains("not used without it: n1/d1"), "{cache:?}");
     assert!(all(&cache.doing).contains("it is given up in 14 min"), "{cache:?}");
     assert!(all(&cache.may).contains("`spandrel drive remove n1/c1` to give it up at once"), "{cache:?}");
+    assert!(
+        all(&cache.may).contains("`spandrel drive add PATH` on its server takes it up again"),
+        "{cache:?}"
+    );
     assert!(cache.must_not.is_empty(), "{cache:?}");
     let drive = told(&facts, "n1/d1");
     assert!(all(&drive.may).contains("`spandrel explain drive n1/c1`"), "{drive:?}");
@@ -69,6 +73,15 @@ async fn a_retired_one_says_what_leaves_it_and_what_is_in_the_way() {
 }
 
 #[tokio::test]
+async fn a_retired_one_without_drives_is_said_to_be_empty() {
+    let mut facts = cached_facts().await;
+    facts.caches.get_mut(&cache_id()).unwrap().state = DriveState::Retired;
+    let drive = &mut facts.nodes[0].report.as_mut().unwrap().drives[0];
+    (drive.cache, drive.bound_to) = (None, None);
+    assert_eq!(told(&facts, "n1/c1").doing, ["nothing: it is empty"]);
+}
+
+#[tokio::test]
 async fn a_retired_one_of_a_node_that_is_down_is_not_said_to_be_emptied() {
     let mut facts = cached_facts().await;
     facts.caches.get_mut(&cache_id()).unwrap().state = DriveState::Retired;
@@ -77,6 +90,15 @@ async fn a_retired_one_of_a_node_that_is_down_is_not_said_to_be_emptied() {
     let cache = told(&facts, "n1/c1");
     assert!(all(&cache.doing).contains("does not say how it is"), "{cache:?}");
     assert!(!all(&cache.may).contains("drive remove"), "{cache:?}");
+}
+
+#[tokio::test]
+async fn one_of_a_node_that_is_down_is_not_to_be_pulled() {
+    let mut facts = cached_facts().await;
+    facts.nodes[0].report = None;
+    let cache = told(&facts, "n1/c1");
+    let line = "pull or wipe it before n1 answers and `spandrel drive remove n1/c1` has emptied it";
+    assert!(all(&cache.must_not).contains(line), "{cache:?}");
 }
 
 #[tokio::test]

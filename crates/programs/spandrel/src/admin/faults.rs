@@ -15,6 +15,7 @@ use super::api::{CacheDriveStatus, DriveStatus, Explanation, Fault, Severity, St
 use super::explain::begin;
 use super::explain_cache::{FULL_FOR_LONG_MS, WITHOUT_FOR_LONG_MS, tell_of_full_cache, tell_of_no_cache};
 use super::picture::{Facts, natural_order};
+use crate::text::slab_copies;
 
 impl Administration {
     /// What is the matter, the most severe first.
@@ -145,9 +146,8 @@ impl Facts {
         }
         if details.copies_without_place > 0 {
             let reason = format!(
-                "{} copies of slabs should be built elsewhere, and no drive has room on a node that holds no other copy \
-                 of the same slab",
-                details.copies_without_place
+                "{} should be built elsewhere, and no drive has room on a node that holds no other copy of the same slab",
+                slab_copies(details.copies_without_place)
             );
             faults.push(pool(
                 "pool.place",

@@ -276,6 +276,13 @@ impl Facts {
         drives
     }
 
+    /// A node's words, with cache drives called by their names: the node knows only their identities.
+    fn with_cache_names(&self, text: String) -> String {
+        let named =
+            |text: String, cache: &DriveId| text.replace(&cache.to_string(), &self.drive_name(*cache));
+        self.caches.keys().fold(text, named)
+    }
+
     /// What is known of a drive that answers slowly, by the node that has met that most.
     pub fn slowness(&self, drive: DriveId) -> Option<DriveSlow> {
         let reports = self.nodes.iter().filter_map(|node| node.report.as_ref());
@@ -285,7 +292,7 @@ impl Facts {
 
     fn drive(&self, drive: DriveId, record: &DriveRecord) -> DriveStatus {
         let report = self.drive_report(drive);
-        let failure = report.and_then(|report| report.failure.clone());
+        let failure = report.and_then(|report| Some(self.with_cache_names(report.failure.clone()?)));
         let facts = DriveFacts {
             is_node_reachable: report.is_some(),
             trouble: failure.as_deref().map(trouble),

@@ -113,8 +113,19 @@ fn check_settings(change: &PoolSettingsChange) -> Result<(), Error> {
     change.scrub_period_s.map_or(Ok(()), check_scrub_period)
 }
 
+/// Less holds hardly a block for each drive.
+const MEMORY_CACHE_BYTES_MIN: u64 = 1 << 20;
+
 /// Four fifths of the memory of the server that is asked may hold copies of what is read.
 fn check_memory(bytes: u64, memory_bytes: u64) -> Result<(), Error> {
+    if bytes > 0 && bytes < MEMORY_CACHE_BYTES_MIN {
+        return Err(Error::new(
+            "MEMORY_CACHE_TOO_SMALL",
+            "the settings of the pool stay as they are",
+            format!("in {} there is no room for what the drives of a node read", format_size(bytes)),
+            format!("give {} or more, or 0 for none", format_size(MEMORY_CACHE_BYTES_MIN)),
+        ));
+    }
     let most = memory_bytes / 5 * 4;
     if bytes <= most {
         return Ok(());

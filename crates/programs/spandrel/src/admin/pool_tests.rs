@@ -127,5 +127,9 @@ fn memory_that_a_server_does_not_have_is_not_promised() {
     let refused = check_memory(801 << 20, 1000 << 20).unwrap_err();
     assert_eq!(refused.code, "MEMORY_TOO_SMALL");
     assert!(refused.next.contains("800 MiB"), "{}", refused.next);
+    for bytes in [1, 1024, (1 << 20) - 1] {
+        assert_eq!(check_memory(bytes, 1 << 30).unwrap_err().code, "MEMORY_CACHE_TOO_SMALL");
+    }
+    assert_eq!(check_memory(1 << 20, 1 << 30), Ok(()));
     assert!(memory_of_this_server() > 64 << 20);
 }

@@ -39,7 +39,10 @@ impl Administration {
             slab_bytes: facts.geometry.slab_bytes(),
             warning: None,
             leaving: Vec::new(),
-            dirty_bytes: 0,
+            dirty_bytes: None,
+            at_stake: Vec::new(),
+            was_retired: record.state == DriveState::Retired,
+            works: facts.is_reachable(drive),
         };
         let state = match (record.state, request.undo) {
             // It is being emptied already. That is decided once more, as a former `--undo` may still be on its way.

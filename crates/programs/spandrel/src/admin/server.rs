@@ -92,8 +92,18 @@ impl IntoResponse for Refusal {
 /// The HTTP status that suits an error's code.
 fn status_of(code: &str) -> StatusCode {
     match code {
-        "DRIVE_PATH_INVALID" | "NAME_INVALID" | "SIZE_ZERO" | "SIZE_UNALIGNED" | "SIZE_SMALLER"
-        | "COPIES_INVALID" | "VOLUME_INVALID" | "OWNER_UNKNOWN" | "REQUEST_INVALID" | "TIME_TOO_SHORT"
+        "DRIVE_PATH_INVALID"
+        | "NAME_INVALID"
+        | "SIZE_ZERO"
+        | "SIZE_UNALIGNED"
+        | "SIZE_SMALLER"
+        | "COPIES_INVALID"
+        | "VOLUME_INVALID"
+        | "OWNER_UNKNOWN"
+        | "REQUEST_INVALID"
+        | "TIME_TOO_SHORT"
+        | "MEMORY_TOO_SMALL"
+        | "MEMORY_CACHE_TOO_SMALL"
         | "TIME_TOO_LONG" => StatusCode::BAD_REQUEST,
         "TOKEN_MISSING" | "TOKEN_INVALID" | "TOKEN_REFUSED" => StatusCode::UNAUTHORIZED,
         "ACCESS_DENIED" => StatusCode::FORBIDDEN,

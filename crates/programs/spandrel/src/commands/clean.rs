@@ -394,10 +394,15 @@ fn describe(path: &Path, size_bytes: u64, parts: &[Part], known: &[String]) -> S
             None => "; ".to_owned(),
         };
         text += &match &part.content {
-            Content::Drive(DriveIdentity { cluster, node, drive, .. }) => format!(
-                "it is the drive {drive} of node {node} of the Spandrel cluster {cluster}, and holds copies of its \
-                 volumes"
-            ),
+            Content::Drive(DriveIdentity { cluster, node, drive, is_cache, .. }) => {
+                let (kind, holds) = match is_cache {
+                    true => ("cache drive", "has, or had, what was written last to the drives bound to it"),
+                    false => ("drive", "holds copies of its volumes"),
+                };
+                format!(
+                    "it is the {kind} {drive} of node {node} of the Spandrel cluster {cluster}, and {holds}"
+                )
+            }
             Content::Unclear(why) => format!("{}; {why}", part.text),
             Content::Foreign | Content::Blank | Content::Unknown => part.text.clone(),
         };

@@ -289,3 +289,18 @@ fn partitions_are_guarded_and_named_like_the_whole() {
         assert!(text.contains(&needed), "{text}");
     }
 }
+
+#[test]
+fn a_cache_drive_is_called_one_before_it_is_wiped() {
+    let told = |part: &Part| describe(Path::new("/x"), SIZE_BYTES, std::slice::from_ref(part), &[]);
+    let mut part = drive_part(cluster(2), node(2), 7);
+    assert!(
+        told(&part).contains("it is the drive ") && told(&part).contains("holds copies"),
+        "{}",
+        told(&part)
+    );
+    let Content::Drive(identity) = &mut part.content else { panic!("it is a drive") };
+    identity.is_cache = true;
+    let text = told(&part);
+    assert!(text.contains("it is the cache drive ") && !text.contains("copies"), "{text}");
+}

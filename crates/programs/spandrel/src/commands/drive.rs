@@ -1,6 +1,8 @@
 //! `spandrel drive`.
 
+use serde::Serialize;
 use spandrel_cluster::DriveRole;
+use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 
 use crate::admin::api::{
@@ -16,7 +18,7 @@ use crate::commands::removal::remove_drive;
 use crate::failure::{EXIT_DAMAGE, EXIT_OK, Outcome, render, system_error};
 use crate::reach::Reach;
 use crate::table::Table;
-use crate::text::{age_text, json, percent, say};
+use crate::text::{age_text, alone_text, json, percent, say, slab_copies, verb_for};
 
 /// Where a drive is that nobody sees.
 const MISSING: &str = "unknown while it is missing or its node is down";
@@ -40,14 +42,14 @@ pub fn drive(reach: &Reach, command: &DriveCommand) -> Outcome {
 
 fn list(client: &Client, arguments: OutputArguments) -> Outcome {
     let drives: Vec<DriveStatus> = client.get(api::DRIVES)?;
+    let caches: Vec<CacheDriveStatus> = client.get(api::CACHES)?;
     say(&match arguments.output {
         Output::Table => {
-            let caches: Vec<CacheDriveStatus> = client.get(api::CACHES)?;
             let lists =
                 [render_list(&drives), render_caches(&caches)].into_iter().filter(|list| !list.is_empty());
             format!("{}\n{}", lists.collect::<Vec<_>>().join("\n"), render_locations(&drives, &caches))
         }
-        Output::Json => json(&drives),
+        Output::Json => json(&all_named(&drives, &caches)),
     });
     Ok(EXIT_OK)
 }
@@ -60,14 +62,23 @@ fn get(client: &Client, arguments: &DriveGetArguments) -> Outcome {
     let named = named_drive(drives.chain(caches), &arguments.name)?;
     say(&match (arguments.output.output, named) {
         (Output::Table, Named::Capacity(drive)) => render_one(drive),
-        (Output::Json, Named::Capacity(drive)) => json(drive),
         (Output::Table, Named::Cache(cache)) => render_cache(cache),
-        (Output::Json, Named::Cache(cache)) => json(cache),
+        (Output::Json, named) => json(&named),
     });
     Ok(EXIT_OK)
 }
 
-/// A drive of either role.
+/// The drives of both roles, those that hold copies first.
+fn all_named<'drives>(
+    drives: &'drives [DriveStatus],
+    caches: &'drives [CacheDriveStatus],
+) -> Vec<Named<'drives>> {
+    drives.iter().map(Named::Capacity).chain(caches.iter().map(Named::Cache)).collect()
+}
+
+/// A drive of either role. As JSON it is what the API says of it, and its role.
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "kebab-case")]
 enum Named<'drives> {
     Capacity(&'drives DriveStatus),
     Cache(&'drives CacheDriveStatus),
@@ -79,20 +90,25 @@ fn render_cache(cache: &CacheDriveStatus) -> String {
     let mut line = |name: &str, value: String| table.row([name.to_owned(), value]);
     line("health", cache.status.health.to_string());
     line("status", cache.status.operational_text());
-    if let Some(failure) = &cache.failure {
-        line("not used because", failure.clone());
-    }
     line("node", cache.node.clone());
     line("location", cache.location.clone().unwrap_or_else(|| MISSING.to_owned()));
     line("identity", cache.id.map_or("unknown".to_owned(), |id| id.to_string()));
     line("media", cache.media.map_or_else(|| "unknown".to_owned(), |media| media.to_string()));
     line("size", format_size(cache.size_bytes));
-    line("there alone", format_size(cache.dirty_bytes));
-    line("caches for", cache.bound.join(" "));
-    if let Some(obstacle) = &cache.obstacle {
-        line("not done yet", format!("{}: {}", obstacle.what, obstacle.why));
+    line("there alone", cache.dirty_bytes.map_or_else(|| "unknown".to_owned(), format_size));
+    line("caches for", bound_text(cache));
+    if !cache.perhaps_bound.is_empty() {
+        line("may cache for", cache.perhaps_bound.join(" "));
     }
-    table.render()
+    let obstacle = cache.obstacle.as_ref();
+    let obstacle =
+        obstacle.map(|Error { what, why, .. }| format!("{} is not emptied yet: {what}: {why}\n", cache.name));
+    table.render() + &failure_text(&cache.name, cache.failure.as_ref()) + &obstacle.unwrap_or_default()
+}
+
+/// Why a drive is not used, if it is not: a line of its own, which no table cuts.
+fn failure_text(name: &str, failure: Option<&String>) -> String {
+    failure.map_or_else(String::new, |failure| format!("{name} is not used: {failure}\n"))
 }
 
 /// Everything about a drive, a line each.
@@ -101,9 +117,6 @@ pub fn render_one(drive: &DriveStatus) -> String {
     let mut line = |name: &str, value: String| table.row([name.to_owned(), value]);
     line("health", drive.status.health.to_string());
     line("status", drive.status.operational_text());
-    if let Some(failure) = &drive.failure {
-        line("not used because", failure.clone());
-    }
     line("node", drive.node.clone());
     line("location", drive.location.clone().unwrap_or_else(|| "unknown while its node is down".to_owned()));
     line("identity", drive.id.map_or("unknown".to_owned(), |id| id.to_string()));
@@ -133,7 +146,7 @@ pub fn render_one(drive: &DriveStatus) -> String {
     } else if let Some(cache) = &drive.bound_to {
         line("cached by", cache.clone());
     }
-    table.render()
+    table.render() + &failure_text(&drive.name, drive.failure.as_ref())
 }
 
 fn retire(client: &Client, arguments: &DriveRetireArguments) -> Outcome {
@@ -154,17 +167,22 @@ fn render_retired(retired: &DriveRetired, request: DriveRetire) -> String {
     if retired.role == DriveRole::Cache && !request.undo {
         return render_retired_cache(retired, request.dry_run) + &warning;
     }
-    let size = format_size(copies_to_move * slab_bytes);
+    let (copies, size) = (slab_copies(*copies_to_move), format_size(copies_to_move * slab_bytes));
     let text = match (request.undo, request.dry_run) {
+        (true, _) if !retired.was_retired => {
+            format!("drive {name} was not retired{}: nothing changes\n", works_text(retired))
+        }
         (true, true) => format!("drive {name} would be used again\n"),
-        (true, false) => format!("drive {name} is used again\n"),
-        (false, true) => format!(
-            "drive {name} can be retired: {copies_to_move} copies of slabs ({size} at most) would move to other drives\n"
-        ),
+        (true, false) if retired.works => format!("drive {name} is used again\n"),
+        (true, false) => format!("drive {name} is not retired any more, and is used again once it works\n"),
+        (false, true) => {
+            format!("drive {name} can be retired: {copies} ({size} at most) would move to other drives\n")
+        }
         (false, false) if *copies_to_move == 0 => format!("drive {name} is retired, and empty\n"),
         (false, false) => format!(
-            "drive {name} is retired: {copies_to_move} copies of slabs ({size} at most) move to other drives\n\
-             `spandrel drive get {name}` shows how much of it is promised yet; `spandrel volume get` what is being built\n"
+            "drive {name} is retired: {copies} ({size} at most) {} to other drives\n\
+             `spandrel drive get {name}` shows how much of it is promised yet; `spandrel volume get` what is being built\n",
+            verb_for(*copies_to_move, "moves", "move")
         ),
     };
     text + &warning
@@ -175,7 +193,7 @@ fn render_retired_cache(retired: &DriveRetired, is_dry: bool) -> String {
     let left = left_text(retired);
     match is_dry {
         true => format!("cache drive {name} can be retired: {left}\n"),
-        false if retired.leaving.is_empty() => {
+        false if retired.leaving.is_empty() && retired.at_stake.is_empty() => {
             format!("cache drive {name} is retired, and caches for no drive\n")
         }
         false => format!(
@@ -186,14 +204,27 @@ fn render_retired_cache(retired: &DriveRetired, is_dry: bool) -> String {
 
 /// What becomes of a cache drive's drives, in words.
 pub fn left_text(retired: &DriveRetired) -> String {
-    match retired.leaving.as_slice() {
-        [] => "no drive is bound to it".to_owned(),
-        drives => format!(
-            "it is left by {}, and {} that stand there alone are moved there first",
-            drives.join(", "),
-            format_size(retired.dirty_bytes)
-        ),
+    let leaving = format!(
+        "it is left by {}, and {} moved there first",
+        retired.leaving.join(", "),
+        alone_text(retired.dirty_bytes)
+    );
+    let at_stake = format!(
+        "nobody says whether something stands there alone for {}: what does is moved to them, and they leave it, when they work \
+         again",
+        retired.at_stake.join(", ")
+    );
+    match (retired.leaving.is_empty(), retired.at_stake.is_empty()) {
+        (true, true) => "no drive is bound to it".to_owned(),
+        (false, true) => leaving,
+        (true, false) => at_stake,
+        (false, false) => format!("{leaving}; {at_stake}"),
     }
+}
+
+/// That a drive does not work, if it does not.
+fn works_text(retired: &DriveRetired) -> &'static str {
+    if retired.works { "" } else { ", and does not work or cannot be asked" }
 }
 
 /// Gives drives to the pool, one after the other. One that is refused keeps none of the others out.
@@ -250,6 +281,14 @@ fn render_locations(drives: &[DriveStatus], caches: &[CacheDriveStatus]) -> Stri
     drives.chain(caches.iter().map(|drive| (&drive.name, &drive.location))).map(line).collect()
 }
 
+/// For whom a cache drive caches, as far as that is known.
+fn bound_text(cache: &CacheDriveStatus) -> String {
+    match cache.bound.is_empty() && !cache.perhaps_bound.is_empty() {
+        true => "unknown".to_owned(),
+        false => cache.bound.join(" "),
+    }
+}
+
 /// The cache drives as a table, and below it why some are not used; nothing if there are none.
 fn render_caches(caches: &[CacheDriveStatus]) -> String {
     if caches.is_empty() {
@@ -264,12 +303,11 @@ fn render_caches(caches: &[CacheDriveStatus]) -> String {
             cache.status.operational_text(),
             cache.media.map_or_else(|| "-".to_owned(), |media| media.to_string()),
             format_size(cache.size_bytes),
-            format_size(cache.dirty_bytes),
-            cache.bound.join(" "),
+            cache.dirty_bytes.map_or_else(String::new, format_size),
+            bound_text(cache),
         ]);
     }
-    let failures = caches.iter().filter_map(|cache| Some((&cache.name, cache.failure.as_ref()?)));
-    let failures = failures.map(|(name, failure)| format!("{name} is not used: {failure}\n"));
+    let failures = caches.iter().map(|cache| failure_text(&cache.name, cache.failure.as_ref()));
     table.render() + &failures.collect::<String>()
 }
 
@@ -302,13 +340,8 @@ pub fn render_list(drives: &[DriveStatus]) -> String {
             drive.blocks_healed.to_string(),
         ]);
     }
-    let mut text = table.render();
-    for drive in drives {
-        if let Some(failure) = &drive.failure {
-            text += &format!("{} is not used: {failure}\n", drive.name);
-        }
-    }
-    text
+    let failures = drives.iter().map(|drive| failure_text(&drive.name, drive.failure.as_ref()));
+    table.render() + &failures.collect::<String>()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::admin::client::Client;
 use crate::arguments::{Output, PoolCommand, PoolOptimizeArguments, PoolSetArguments, Switch};
 use crate::failure::{EXIT_OK, Outcome};
 use crate::table::Table;
-use crate::text::{counted, json, percent, say};
+use crate::text::{counted, json, percent, say, slab_copies, verb_for};
 
 /// How often it is looked how far the moves are. There is nothing to wait for but the next look.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ fn change_of(arguments: PoolSetArguments) -> PoolSettingsChange {
 fn optimize(client: &Client, arguments: PoolOptimizeArguments) -> Outcome {
     let request = Optimize { dry_run: arguments.dry_run };
     let asked: Optimized = client.post(api::POOL_OPTIMIZE, &request)?;
-    let copies = format!("{} copies of slabs", asked.copies_to_move);
+    let copies = slab_copies(asked.copies_to_move);
     let size = format_size(asked.copies_to_move * asked.slab_bytes);
     let text = match (arguments.dry_run, arguments.no_wait) {
         (true, _) => format!("about {copies} ({size} at most) would move\n"),
@@ -128,9 +128,12 @@ pub fn copies_bar(total: u64) -> ProgressBar {
     bar_of(total, "{elapsed_precise} [{bar:30}] {pos} of {len} copies moved {msg}")
 }
 
-/// A bar that shows how many bytes of all were moved; hidden where nobody looks.
+/// A bar that shows how many bytes of all were moved, or only the time where there are none; hidden where nobody looks.
 pub fn bytes_bar(total: u64) -> ProgressBar {
-    bar_of(total, "{elapsed_precise} [{bar:30}] {binary_bytes} of {binary_total_bytes} moved {msg}")
+    match total {
+        0 => bar_of(0, "{elapsed_precise} nothing to move {msg}"),
+        _ => bar_of(total, "{elapsed_precise} [{bar:30}] {binary_bytes} of {binary_total_bytes} moved {msg}"),
+    }
 }
 
 fn bar_of(total: u64, template: &str) -> ProgressBar {
@@ -166,8 +169,9 @@ fn render(details: &PoolDetails) -> String {
         let size = format_size(details.copies_to_replace * pool.slab_bytes);
         let _ = writeln!(
             text,
-            "\n{} copies of slabs ({size} at most) are yet to be built elsewhere",
-            details.copies_to_replace
+            "\n{} ({size} at most) {} yet to be built elsewhere",
+            slab_copies(details.copies_to_replace),
+            verb_for(details.copies_to_replace, "is", "are")
         );
     }
     if details.copies_without_place > 0 {
@@ -193,7 +197,7 @@ fn render_evenness(details: &PoolDetails) -> String {
         |fill: &api::DriveFill| format!("{} {:.1} %", fill.drive, f64::from(fill.promised_per_mille) / 10.0);
     let rest = match details.copies_to_spread {
         0 => "as even as it can be".to_owned(),
-        copies => format!("{copies} copies of slabs would have to move"),
+        copies => format!("{} would have to move", slab_copies(copies)),
     };
     format!("drives   promised from {} to {}: {rest}\n", share(emptiest), share(fullest))
 }
@@ -223,7 +227,7 @@ fn render_settings(settings: &PoolSettings) -> String {
     );
     if settings.memory_cache_bytes > 0 {
         let size = format_size(settings.memory_cache_bytes);
-        text += &format!("memory   {size} of each node hold copies of what is read\n");
+        text += &format!("memory   {size} of each node for copies of what is read\n");
     }
     text += &match settings.scrub_period_s {
         0 => "scrub    copies are read and compared only when asked for (`spandrel scrub`)\n".to_owned(),

@@ -21,7 +21,8 @@ use crate::commands::node::await_drained;
 use crate::commands::pool::{bytes_bar, copies_bar};
 use crate::confirm::confirm;
 use crate::failure::{EXIT_OK, Outcome};
-use crate::text::{counted, say};
+use crate::interrupt::{Guard, restore_on_interrupt};
+use crate::text::{counted, say, slab_copies, verb_for};
 
 /// How often it is looked how far drives are emptied. There is nothing to wait for but the next look.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -56,16 +57,36 @@ pub fn remove_drive(client: &Client, arguments: &DriveRemoveArguments) -> Outcom
     eprint!("{lacking}");
     confirm(&format!("The drive {name} is taken out of the pool: {moved}."), name, *yes)?;
     let retired = retire(false)?;
+    let _told = tell_on_interrupt(&format!("drive {name}"), &format!("drive remove {name}"), name);
     await_empty(client, &[retired.id], retired.copies_to_move)?;
     say_removed(&remove(&[])?, "drive");
     Ok(EXIT_OK)
+}
+
+/// Says, if this is interrupted, that what was begun goes on.
+fn tell_on_interrupt(what: &str, command: &str, drive: &str) -> Guard {
+    let text = interrupted_text(what, command, drive);
+    restore_on_interrupt(move || eprintln!("\n{text}"))
+}
+
+fn interrupted_text(what: &str, command: &str, drive: &str) -> String {
+    format!(
+        "interrupted: {what} goes on being emptied; `spandrel {command}` takes the waiting up again, and `spandrel drive retire \
+         --undo {drive}` has it used again"
+    )
 }
 
 fn say_removed(removed: &DriveRemoved, what: &str) {
     if let Some(warning) = &removed.warning {
         eprintln!("warning: {warning}");
     }
-    say(&format!("{what} {} was {}\n{}", removed.name, removed_text(removed), wipe_text(removed)));
+    let replace = match removed.gives_up {
+        Some(_) => {
+            "`spandrel drive add PATH --role cache` on its server gives the drives behind it a new one, or this one wiped\n"
+        }
+        None => "",
+    };
+    say(&format!("{what} {} was {}\n{}{replace}", removed.name, removed_text(removed), wipe_text(removed)));
 }
 
 /// How it is wiped; nothing as long as its node has not let go of it.
@@ -102,7 +123,9 @@ fn remove_cache(
     eprint!("{warning}");
     confirm(&format!("The cache drive {name} is taken out of the pool: {left}."), name, arguments.yes)?;
     let look = || client.watch(api::CACHES);
-    let removed = remove_once_left(&retire()?, look, remove, || client.pause(INTERVAL))?;
+    let retired = retire()?;
+    let _told = tell_on_interrupt(&format!("cache drive {name}"), &format!("drive remove {name}"), name);
+    let removed = remove_once_left(&retired, look, remove, || client.pause(INTERVAL))?;
     say_removed(&removed, "cache drive");
     Ok(EXIT_OK)
 }
@@ -135,9 +158,10 @@ fn given_up_text(given_up: &CacheGivenUp) -> String {
     let CacheGivenUp { drives, is_known, copies } = given_up;
     let whose = if *is_known { "" } else { " (which of these are bound to it is not known)" };
     format!(
-        "what stands there alone is lost for {}{whose}; {copies} copies of slabs on them lack it, and are \
-         brought up to date from other nodes",
-        drives.join(", ")
+        "what stands there alone is lost for {}{whose}; {} on them {} brought up to date from other nodes",
+        drives.join(", "),
+        slab_copies(*copies),
+        verb_for(*copies, "lacks it, and is", "lack it, and are")
     )
 }
 
@@ -149,7 +173,8 @@ fn remove_once_left(
     remove: impl Fn() -> Result<DriveRemoved, Error>,
     pause: impl Fn(),
 ) -> Result<DriveRemoved, Error> {
-    let bar = bytes_bar(retired.dirty_bytes);
+    let total_bytes = retired.dirty_bytes.unwrap_or(0);
+    let bar = bytes_bar(total_bytes);
     let mut told = None;
     loop {
         // It is not there if somebody else has removed it.
@@ -158,7 +183,9 @@ fn remove_once_left(
             check_leaves(cache)?;
         }
         if let Some(cache) = cache.filter(|cache| !cache.in_use_by.is_empty()) {
-            bar.set_position(retired.dirty_bytes.saturating_sub(cache.dirty_bytes));
+            if let Some(left_bytes) = cache.dirty_bytes {
+                bar.set_position(total_bytes.saturating_sub(left_bytes));
+            }
             bar.set_message(match &cache.obstacle {
                 None => String::new(),
                 Some(obstacle) => format!("({}: {})", obstacle.what, obstacle.why),
@@ -256,6 +283,7 @@ pub fn remove_node(client: &Client, arguments: &ServerRemoveArguments) -> Outcom
     eprint!("{lacking}");
     confirm(&format!("The node {name} is taken out of the cluster{with}: {moved}."), name, arguments.yes)?;
     let evacuated = evacuate(false)?;
+    let _told = tell_on_interrupt(&format!("node {name}"), &format!("node remove {name}"), "DRIVE");
     await_empty(client, &evacuated.drives, evacuated.copies_to_move)?;
     let drained: NodeDrained = client.post(&path_with(api::NODE_DRAIN, name), &NodeDrain::default())?;
     await_drained(client, &drained, None)?;
@@ -286,7 +314,8 @@ fn moved_text(copies: u64, slab_bytes: u64) -> String {
         0 => "no copies of slabs are on it".to_owned(),
         copies => {
             let size = format_size(copies * slab_bytes);
-            format!("{copies} copies of slabs ({size} at most) move to other drives first")
+            let move_first = verb_for(copies, "moves", "move");
+            format!("{} ({size} at most) {move_first} to other drives first", slab_copies(copies))
         }
     }
 }

@@ -81,7 +81,10 @@ async fn a_node_that_does_not_answer_is_waited_for_before_its_cache_drive_is_rem
         slab_bytes: 0,
         warning: None,
         leaving: vec!["n1/d1".to_owned()],
-        dirty_bytes: 40960,
+        dirty_bytes: Some(40960),
+        at_stake: Vec::new(),
+        was_retired: false,
+        works: true,
     };
     let shown = |facts: &Facts| facts.cache_drives().remove(0);
     let used = shown(&facts);
@@ -128,6 +131,16 @@ fn it_is_said_what_is_given_up_with_a_cache_drive() {
     assert_eq!(removed_text(&removed), "taken out of the pool");
     given_up.is_known = false;
     assert!(given_up_text(&given_up).contains("is not known"));
+}
+
+#[test]
+fn who_interrupts_a_removal_is_told_that_it_goes_on() {
+    let text = interrupted_text("cache drive n1/c1", "drive remove n1/c1", "n1/c1");
+    for words in
+        ["cache drive n1/c1 goes on being emptied", "`spandrel drive remove n1/c1`", "retire --undo n1/c1`"]
+    {
+        assert!(text.contains(words), "{text}");
+    }
 }
 
 #[test]

@@ -33,7 +33,8 @@ const NODES_MAX: u32 = 16;
 const DRIVES_DEFAULT: u32 = 2;
 const DRIVES_MAX: u32 = 24;
 const DRIVE_BYTES_DEFAULT: u64 = 4 << 30;
-const CACHE_DRIVE_BYTES_MIN: u64 = 64 * MIB;
+/// How large a cache drive is at least: smaller ones have room for journals and hardly anything beside them.
+pub const CACHE_DRIVE_BYTES_MIN: u64 = 64 * MIB;
 const MIB: u64 = 1 << 20;
 
 /// A node's cache drives have together this part of what they cache for, where nobody says how large they are.
@@ -314,6 +315,13 @@ fn choose_slabs(drive_size_bytes: u64, asked: Option<u64>) -> Result<SlabGeometr
     })
 }
 
+/// How large a drive is at least: so many slabs that it has room for one of them.
+pub fn drive_bytes_min(slabs: SlabGeometry) -> u64 {
+    // Whatever its sectors are, the larger ones leave the least room.
+    let fits = |bytes: &u64| Layout::for_drive(*bytes, 4096, slabs).is_some();
+    (2..64).map(|slab_count| slab_count * slabs.slab_bytes()).find(fits).unwrap_or(1 << 30)
+}
+
 fn check_drive_size(drive_size_bytes: u64, slabs: SlabGeometry) -> Result<(), Error> {
     let refuse = |why: String, next: String| {
         let what = format!("no cluster can be made with --drive-size {}", format_size(drive_size_bytes));
@@ -330,10 +338,9 @@ fn check_drive_size(drive_size_bytes: u64, slabs: SlabGeometry) -> Result<(), Er
     if fits(drive_size_bytes) {
         return Ok(());
     }
-    let least = (1..).map(|slab_count| (slab_count + 1) * slabs.slab_bytes()).find(|bytes| fits(*bytes));
     refuse(
         format!("that is too small for one slab of {} and its journal", format_size(slabs.slab_bytes())),
-        format!("make it at least {}", format_size(least.unwrap_or(1 << 30))),
+        format!("make it at least {}", format_size(drive_bytes_min(slabs))),
     )
 }
 

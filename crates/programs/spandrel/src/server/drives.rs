@@ -1,12 +1,18 @@
 //! The drives that are given to a server's node.
 
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use spandrel_cluster::{ClusterState, DriveRole, MediaClass, StateError};
+use spandrel_drive::Layout;
+use spandrel_inspect::DriveIdentity;
 use spandrel_node::{DrivePlace, LetGo};
-use spandrel_shared::{DriveId, Error, NodeId};
+use spandrel_shared::size::format_size;
+use spandrel_shared::{DriveId, Error, NodeId, SlabGeometry};
 
 use super::peers::drive_name;
 use super::settings::ServerSettings;
@@ -15,6 +21,7 @@ use crate::admin::administration::state_error;
 use crate::admin::api::{DriveAdd, DriveAdded};
 use crate::device::System;
 use crate::drive_prefix;
+use crate::local::settings::{CACHE_DRIVE_BYTES_MIN, drive_bytes_min};
 use crate::node_state::NodeState;
 use crate::node_thread::NodeHandle;
 
@@ -47,6 +54,9 @@ pub async fn add_drive(
         Some(role) => role,
         None => role_of(media, &media_of_node(state, settings.node).await.map_err(state_error)?),
     };
+    if !was_known {
+        check_new(state, &settings, path, role).await?;
+    }
     let mut checked = Ok(());
     keeper.change(|settings| {
         checked = check_name(&settings.name, &settings.drives, path);
@@ -80,6 +90,79 @@ pub async fn add_drive(
     }
     tracing::info!("drive {name} was added");
     Ok(DriveAdded { name, size_bytes: report.size_bytes, media, role: report.role })
+}
+
+/// Refuses what is new to the node and cannot be of use to it: a drive that was taken out of the pool, or one that is too small.
+async fn check_new(
+    state: &ClusterState<NodeState>,
+    settings: &ServerSettings,
+    path: &str,
+    role: DriveRole,
+) -> Result<(), Error> {
+    let Some(identity) = identify(path).await else {
+        // What cannot be opened the node refuses.
+        let Some(size_bytes) = size_of(path).await else { return Ok(()) };
+        let cluster = state.cluster().await.map_err(state_error)?;
+        return cluster.map_or(Ok(()), |known| check_room(path, size_bytes, role, known.record.slab_bytes));
+    };
+    let is_own = (identity.cluster, identity.node) == (settings.cluster, settings.node);
+    // The node would take up a cache drive all the same, to move what stands there alone; but what was given up is given up.
+    if !is_own || !state.is_drive_removed(identity.drive).await.map_err(state_error)? {
+        return Ok(());
+    }
+    Err(Error::new(
+        "DRIVE_FAILED",
+        format!("{path} cannot become a drive"),
+        format!("it is the drive {}, and that was taken out of the pool", identity.drive),
+        format!("wipe it with `spandrel drive clean {path}`; then it can be added as a new one"),
+    ))
+}
+
+/// Refuses a new drive without room for a slab, or one for journals of others with hardly anything beside them.
+fn check_room(path: &str, size_bytes: u64, role: DriveRole, slabs: SlabGeometry) -> Result<(), Error> {
+    let (fits, what_for, least_bytes) = match role {
+        DriveRole::Cache => (
+            size_bytes >= CACHE_DRIVE_BYTES_MIN,
+            "the journals of the drives that it is to cache for".to_owned(),
+            CACHE_DRIVE_BYTES_MIN,
+        ),
+        DriveRole::Capacity => (
+            // Smaller sectors leave more room; whether that is enough with its own the node says.
+            Layout::for_drive(size_bytes, 512, slabs).is_some(),
+            format!("one slab of {} and its journal", format_size(slabs.slab_bytes())),
+            drive_bytes_min(slabs),
+        ),
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Error::new(
+        "DRIVE_TOO_SMALL",
+        format!("{path} cannot become a drive"),
+        format!("it has {}, and that is too small for {what_for}", format_size(size_bytes)),
+        format!("choose one of at least {}", format_size(least_bytes)),
+    ))
+}
+
+/// How large what stands at a path is, if it can be opened.
+async fn size_of(path: &str) -> Option<u64> {
+    look_at(path, |path| File::open(path).ok()?.seek(SeekFrom::End(0)).ok()).await
+}
+
+/// Whose drive stands at a path, if it says so.
+async fn identify(path: &str) -> Option<DriveIdentity> {
+    look_at(path, |path| spandrel_inspect::identify_path(path).ok()?).await
+}
+
+/// Looks at a file or block device. One that is about to die can take its time, and what is neither may keep waiting whoever
+/// opens it.
+async fn look_at<T: Send + 'static>(path: &str, look: fn(&Path) -> Option<T>) -> Option<T> {
+    let path = PathBuf::from(path);
+    let looked = tokio::task::spawn_blocking(move || {
+        let kind = std::fs::metadata(&path).ok()?.file_type();
+        if kind.is_file() || kind.is_block_device() { look(&path) } else { None }
+    });
+    looked.await.ok()?
 }
 
 /// What the drives of a node that hold copies are made of.
@@ -146,11 +229,8 @@ async fn is_path_removed(
     settings: &ServerSettings,
     path: &str,
 ) -> Result<bool, StateError> {
-    // A drive that is about to die can take its time.
-    let path_there = PathBuf::from(path);
-    let identified = tokio::task::spawn_blocking(move || spandrel_inspect::identify_path(&path_there)).await;
-    match identified {
-        Ok(Ok(Some(identity))) if (identity.cluster, identity.node) == (settings.cluster, settings.node) => {
+    match identify(path).await {
+        Some(identity) if (identity.cluster, identity.node) == (settings.cluster, settings.node) => {
             state.is_drive_removed(identity.drive).await
         }
         _ => is_name_removed(state, settings, path).await,
