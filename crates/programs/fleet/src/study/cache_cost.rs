@@ -1,12 +1,10 @@
 //! The study of what a cache drive costs: the processor's time that it takes where media are no limit.
 //!
 //! Two clusters stand side by side, with their drives in memory and as fast as that: one without cache drives, and one with a
-//! cache drive in each node, in the mode `write-only`. The bounds:
-//! 1. A write that goes to the cache drives takes at most 1.15 times the cluster's processor time of one without them.
-//! 2. With all of it moved down at the same time it takes at most 1.5 times as much. Nothing is written again before it is
-//!    moved here, or hardly anything: each copy of each block is read, checked and written once more, and where drives are in
-//!    memory the processor itself carries it each time.
-//! 3. A read takes at most 1.03 times the processor time, and has at most 1.03 times the mean latency with one outstanding,
+//! cache drive in each node, in the mode `write-only`. The bounds were fixed before the first run:
+//! 1. A cached write takes at most 1.15 times the cluster's processor time of one without a cache, moving it down included. The
+//!    same holds where nothing is moved.
+//! 2. A read takes at most 1.03 times the processor time, and has at most 1.03 times the mean latency with one outstanding,
 //!    both while nothing stands on the cache drives and while half of what is read does.
 //!
 //! In each round each load is put on one cluster right after the other, and the order changes from round to round; see
@@ -39,7 +37,6 @@ use crate::progress::Progress;
 use crate::spec::CellSpec;
 
 const WRITE_RATIO_MAX: f64 = 1.15;
-const MOVED_WRITE_RATIO_MAX: f64 = 1.5;
 const READ_RATIO_MAX: f64 = 1.03;
 
 const NODES: u32 = 4;
@@ -177,11 +174,7 @@ impl Cell {
             (State::Half, true) => "writes, none moved",
             (State::Ripe, _) => "writes, all moved meanwhile",
         };
-        let max = Goal::AtMost(match (self.state, self.writes) {
-            (_, false) => READ_RATIO_MAX,
-            (State::Ripe, true) => MOVED_WRITE_RATIO_MAX,
-            (_, true) => WRITE_RATIO_MAX,
-        });
+        let max = Goal::AtMost(if self.writes { WRITE_RATIO_MAX } else { READ_RATIO_MAX });
         let name = |measure: &str| format!("{measure} of {what}, {} outstanding", self.outstanding);
         let cpu_us = if self.state == State::Ripe { cpu_us_with_moving } else { StudyRow::cluster_cpu_us };
         let mut shapes = vec![comparison.judge(&name("CPU"), cpu_us, max)];

@@ -48,12 +48,11 @@ fn reads_and_writes_have_bounds_of_their_own() {
         );
     }
     for outstanding in [1, 8] {
-        let write = Cell::new(State::Half, true, outstanding);
-        assert_eq!(hold(write, 1.149, 9.0), [true]);
-        assert_eq!(hold(write, 1.151, 1.0), [false]);
-        let moved = Cell::new(State::Ripe, true, outstanding);
-        assert_eq!(hold(moved, 1.499, 9.0), [true]);
-        assert_eq!(hold(moved, 1.501, 1.0), [false]);
+        for state in [State::Half, State::Ripe] {
+            let write = Cell::new(state, true, outstanding);
+            assert_eq!(hold(write, 1.149, 9.0), [true]);
+            assert_eq!(hold(write, 1.151, 1.0), [false]);
+        }
     }
 }
 
