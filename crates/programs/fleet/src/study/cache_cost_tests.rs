@@ -48,17 +48,17 @@ fn reads_and_writes_have_bounds_of_their_own() {
         );
     }
     for outstanding in [1, 8] {
-        for state in [State::Half, State::Ripe] {
-            let write = Cell::new(state, true, outstanding);
-            assert_eq!(hold(write, 1.149, 9.0), [true]);
-            assert_eq!(hold(write, 1.151, 1.0), [false]);
-        }
+        let write = Cell::new(State::Half, true, outstanding);
+        assert_eq!(hold(write, 1.149, 9.0), [true]);
+        assert_eq!(hold(write, 1.151, 1.0), [false]);
+        let moved = Cell::new(State::Ripe, true, outstanding).shapes(&comparison(1.4, 1.0));
+        assert_eq!((moved[0].goal, moved[0].holds), (Goal::Told, true), "what moving costs has no bound");
     }
 }
 
 /// It is cheap as what it costs is yet to come.
 #[test]
-fn a_write_that_was_not_moved_meanwhile_is_not_judged() {
+fn a_write_that_was_not_moved_meanwhile_does_not_count_as_measured() {
     let ripe = Cell::new(State::Ripe, true, 8);
     let judged = |comparison: &Comparison| {
         let shape = ripe.shapes(comparison).remove(0);

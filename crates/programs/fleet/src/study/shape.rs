@@ -16,6 +16,8 @@ pub enum Goal {
     AtLeast(f64),
     /// So much or less.
     AtMost(f64),
+    /// Anything: it is told beside what is judged.
+    Told,
 }
 
 impl Goal {
@@ -24,6 +26,7 @@ impl Goal {
             // Written so that what is no number meets nothing.
             Self::AtLeast(least) => ratio >= least,
             Self::AtMost(most) => ratio <= most,
+            Self::Told => true,
         }
     }
 }
@@ -33,6 +36,7 @@ impl fmt::Display for Goal {
         match self {
             Self::AtLeast(least) => write!(formatter, "at least {least:.2}"),
             Self::AtMost(most) => write!(formatter, "at most {most:.2}"),
+            Self::Told => write!(formatter, "no bound"),
         }
     }
 }
@@ -49,7 +53,7 @@ pub struct Shape {
     pub spread: Option<Spread>,
     /// What it is to be.
     pub goal: Goal,
-    /// Whether it is.
+    /// Whether it is. What was not measured is not.
     pub holds: bool,
 }
 
@@ -65,6 +69,15 @@ impl Shape {
         let ratios: Vec<f64> = ratios.iter().copied().collect::<Option<_>>().unwrap_or_default();
         let spread = (!ratios.is_empty()).then(|| Spread::of(ratios.iter().copied()));
         Self { spread, ..Self::judge(name, median(&ratios), goal) }
+    }
+
+    fn verdict(&self) -> &'static str {
+        match (self.holds, self.goal) {
+            (true, Goal::Told) => "TOLD",
+            (false, Goal::Told) => "NOT MEASURED",
+            (true, _) => "HOLDS",
+            (false, _) => "DOES NOT HOLD",
+        }
     }
 
     /// The ratio, and its spread if it has one.
@@ -99,12 +112,7 @@ pub(super) fn rise_max(points: &[Option<f64>]) -> Option<f64> {
 /// A line for each shape.
 pub(super) fn render(shapes: &[Shape]) -> String {
     let line = |shape: &Shape| {
-        vec![
-            if shape.holds { "HOLDS" } else { "DOES NOT HOLD" }.to_owned(),
-            shape.ratio_text(),
-            format!("({})", shape.goal),
-            shape.name.clone(),
-        ]
+        vec![shape.verdict().to_owned(), shape.ratio_text(), format!("({})", shape.goal), shape.name.clone()]
     };
     aligned(&shapes.iter().map(line).collect::<Vec<_>>(), &[0, 2, 3])
 }

@@ -7,8 +7,11 @@ fn a_ratio_is_judged_by_its_goal() {
     assert!(!judged(Some(1.299), Goal::AtLeast(1.3)));
     assert!(judged(Some(1.05), Goal::AtMost(1.05)));
     assert!(!judged(Some(1.051), Goal::AtMost(1.05)));
-    for goal in [Goal::AtLeast(0.0), Goal::AtMost(1000.0)] {
+    assert!(judged(Some(1000.0), Goal::Told), "it has no bound");
+    for goal in [Goal::AtLeast(0.0), Goal::AtMost(1000.0), Goal::Told] {
         assert!(!judged(None, goal), "what was not measured does not hold");
+    }
+    for goal in [Goal::AtLeast(0.0), Goal::AtMost(1000.0)] {
         assert!(!judged(Some(f64::NAN), goal));
     }
 }
@@ -36,11 +39,15 @@ fn each_shape_has_a_line() {
         Shape::judge("reads", Some(1.823), Goal::AtLeast(1.3)),
         Shape::judge("writes", Some(1.2), Goal::AtLeast(1.5)),
         Shape::judge("the curve", None, Goal::AtMost(1.05)),
+        Shape::judge("moving", Some(1.4), Goal::Told),
+        Shape::judge("moving more", None, Goal::Told),
     ]);
     let expected = "\
 HOLDS                1.82 x  (at least 1.30)  reads
 DOES NOT HOLD        1.20 x  (at least 1.50)  writes
 DOES NOT HOLD  not measured  (at most 1.05)   the curve
+TOLD                 1.40 x  (no bound)       moving
+NOT MEASURED   not measured  (no bound)       moving more
 ";
     assert_eq!(text, expected);
 }
