@@ -23,6 +23,7 @@ use crate::target::Target;
 /// How long a row is measured, and the windows in which it is looked whether it is steady yet.
 const MEASURED: Duration = Duration::from_secs(8);
 const WINDOW: Duration = Duration::from_secs(1);
+const MEASURED_MIN: Duration = Duration::from_millis(30);
 const WINDOW_MIN: Duration = Duration::from_millis(20);
 
 /// A rate that is not steady after so many windows is measured as it is.
@@ -45,20 +46,29 @@ impl StudyTimes {
         Self { scale }
     }
 
+    /// The same, for measurements of which so many take the place of one.
+    pub(super) fn shared(self, turns: u32) -> Self {
+        Self { scale: self.scale / f64::from(turns) }
+    }
+
     fn window(self) -> Duration {
         WINDOW.mul_f64(self.scale).max(WINDOW_MIN)
     }
 
+    fn measured(self) -> Duration {
+        MEASURED.mul_f64(self.scale).max(MEASURED_MIN)
+    }
+
     /// How long a row is measured, and before that, at least.
     pub(super) fn of_row(self) -> Duration {
-        self.window() + MEASURED.mul_f64(self.scale)
+        self.window() + self.measured()
     }
 }
 
 /// What all clusters of a study have in common: who hears how it gets on, how long measurements take, and their numbers.
 pub(super) struct Course<'progress> {
     progress: RefCell<&'progress mut dyn Progress>,
-    times: StudyTimes,
+    pub(super) times: StudyTimes,
     /// The number of the next row.
     row: Cell<usize>,
 }
@@ -204,21 +214,22 @@ impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
 
     /// Puts a load on the cluster, and measures it when it is steady.
     pub(super) fn measure(&mut self, name: impl Into<String>, load: &CellSpec) -> Result<StudyRow, Error> {
-        self.measure_clients(name, load, 0..self.targets.len())
+        self.measure_clients(name, load, 0..self.targets.len(), self.course.times)
     }
 
-    /// The same with some of the clients.
+    /// The same with some of the clients, for another time.
     pub(super) fn measure_clients(
         &mut self,
         name: impl Into<String>,
         load: &CellSpec,
         clients: Range<usize>,
+        times: StudyTimes,
     ) -> Result<StudyRow, Error> {
-        let is_steady = self.settle(load, clients.clone())?;
+        let is_steady = self.settle(load, clients.clone(), times)?;
         let cell = CellSpec {
             seed: self.next_seed(),
-            warmup: self.course.times.window(),
-            duration: MEASURED.mul_f64(self.course.times.scale),
+            warmup: times.window(),
+            duration: times.measured(),
             ..load.clone()
         };
         let cache_before = self.cluster.read_caches()?;
@@ -248,12 +259,12 @@ impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
     }
 
     /// Puts a load on the cluster until its rate is steady; whether it has become so.
-    fn settle(&mut self, load: &CellSpec, clients: Range<usize>) -> Result<bool, Error> {
+    fn settle(&mut self, load: &CellSpec, clients: Range<usize>, times: StudyTimes) -> Result<bool, Error> {
         let load = CellSpec { seed: self.next_seed(), ..load.clone() };
         let mut progress = self.course.progress();
         progress.step(&format!("waiting until the rate is steady ({})", self.mode));
         let mut windows = Vec::new();
-        let result = run_while(&self.targets[clients], &load, self.course.times.window(), |sample| {
+        let result = run_while(&self.targets[clients], &load, times.window(), |sample| {
             progress.step_detail(&format!("{:.0} IOPS", sample.iops));
             windows.push((sample.iops * sample.interval.as_secs_f64()).round() as u64);
             !is_steady(&windows) && windows.len() < WINDOWS_MAX

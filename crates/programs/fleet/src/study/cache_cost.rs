@@ -21,9 +21,11 @@
 //! - What writes cost where nothing is moved is measured by writing again what stands on the cache drives already. With moving
 //!   they are measured when the cache drives are emptied as fast as they are filled: what they cost later is in it. Where they
 //!   are not, or little was moved after all, nothing is judged.
-//! - One outstanding I/O is that of another client in each round: how fast two threads wake each other depends on where the
-//!   kernel has put them, and they stay there for long.
+//! - Reads, of which a few percent are judged, are measured several times in each round, for a part of the time: how fast threads
+//!   wake each other depends on where the kernel has put them, and makes one pair of measurements differ by far more.
+//! - One outstanding I/O is that of one client, of another one each time, for the same reason.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use clap::Args;
@@ -67,6 +69,9 @@ const KEPT_ROOM_SHARE: f64 = 0.25;
 
 /// How far what stands on the cache drives may be from half of what is read.
 const HALF_PERCENT: std::ops::RangeInclusive<f64> = 45.0..=55.0;
+
+/// How often reads are measured in a round, each time for so much less.
+const READ_TURNS: u32 = 2 * CLIENTS;
 
 /// A round is to be short, as the machine's speed changes; and there are many.
 const ROUND_SCALE: f64 = 0.5;
@@ -136,6 +141,16 @@ const CELLS: [Cell; 8] = [
 impl Cell {
     const fn new(state: State, writes: bool, outstanding: u32) -> Self {
         Self { state, writes, outstanding, clients: if outstanding == 1 { 1 } else { CLIENTS } }
+    }
+
+    /// The turns of a round, each with the clients that put the load on.
+    fn turns(self, round: u32) -> Vec<Range<usize>> {
+        let turns = if self.writes { 1 } else { READ_TURNS };
+        let clients = |turn: u32| match self.clients {
+            1 => ((round + turn) % CLIENTS) as usize..((round + turn) % CLIENTS) as usize + 1,
+            clients => 0..clients as usize,
+        };
+        (0..turns).map(clients).collect()
     }
 
     fn load(self, sizes: Sizes) -> CellSpec {
@@ -252,7 +267,8 @@ impl CacheCostStudyArguments {
     /// What kept it from its end.
     pub fn run<L: StudyLab>(&self, lab: &mut L, progress: &mut dyn Progress) -> Result<StudyReport, Error> {
         let begun = Instant::now();
-        let rows = self.rounds as usize * 2 * CELLS.len();
+        let pairs: usize = CELLS.iter().map(|cell| cell.turns(0).len()).sum();
+        let rows = self.rounds as usize * 2 * pairs;
         let course = Course::begin(progress, StudyTimes::new(self.time_scale * ROUND_SCALE), rows, CLIENTS);
         let specs = [cluster(None), cluster(Some(CACHE_DRIVE_BYTES))];
         course.step("starting a cluster without cache drives");
@@ -263,7 +279,7 @@ impl CacheCostStudyArguments {
             Side { bench: Bench::new(&mut without, &course), mode: CacheMode::Off, name: "no cache drive" },
             Side { bench: Bench::new(&mut with, &course), mode: CacheMode::WriteOnly, name: "write-only" },
         ];
-        let comparisons = compare(sides, self.rounds)?;
+        let comparisons = compare(sides, self.rounds, course.times)?;
         without.remove()?;
         with.remove()?;
         course.end();
@@ -308,10 +324,14 @@ impl<C: StudyCluster> Side<'_, '_, C> {
         }
     }
 
-    fn measure(&mut self, cell: Cell, sizes: Sizes, round: u32) -> Result<StudyRow, Error> {
-        let first = if cell.clients == 1 { round % CLIENTS } else { 0 };
-        let clients = first as usize..(first + cell.clients) as usize;
-        self.bench.measure_clients(self.name, &cell.load(sizes), clients)
+    fn measure(
+        &mut self,
+        cell: Cell,
+        sizes: Sizes,
+        clients: Range<usize>,
+        times: StudyTimes,
+    ) -> Result<StudyRow, Error> {
+        self.bench.measure_clients(self.name, &cell.load(sizes), clients, times)
     }
 }
 
@@ -319,6 +339,7 @@ impl<C: StudyCluster> Side<'_, '_, C> {
 fn compare<C: StudyCluster>(
     [mut base, mut cached]: [Side<'_, '_, C>; 2],
     rounds: u32,
+    times: StudyTimes,
 ) -> Result<Vec<Comparison>, Error> {
     let sizes = Sizes::of_room(cached.bench.read_caches()?.room_bytes);
     for side in [&mut base, &mut cached] {
@@ -333,14 +354,19 @@ fn compare<C: StudyCluster>(
                 base.bring_to(cell, sizes)?;
                 cached.bring_to(cell, sizes)?;
             }
-            // Whoever comes second finds the machine as the first has left it.
-            comparison.rounds.push(if round % 2 == 0 {
-                let base = base.measure(cell, sizes, round)?;
-                Round { base, row: cached.measure(cell, sizes, round)? }
-            } else {
-                let row = cached.measure(cell, sizes, round)?;
-                Round { base: base.measure(cell, sizes, round)?, row }
-            });
+            let turns = cell.turns(round);
+            let times = times.shared(turns.len() as u32);
+            for (turn, clients) in turns.into_iter().enumerate() {
+                // Whoever comes second finds the machine as the first has left it.
+                let other = clients.clone();
+                comparison.rounds.push(if (round as usize + turn).is_multiple_of(2) {
+                    let base = base.measure(cell, sizes, clients, times)?;
+                    Round { base, row: cached.measure(cell, sizes, other, times)? }
+                } else {
+                    let row = cached.measure(cell, sizes, clients, times)?;
+                    Round { base: base.measure(cell, sizes, other, times)?, row }
+                });
+            }
         }
     }
     Ok(comparisons)
