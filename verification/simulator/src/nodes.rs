@@ -102,7 +102,7 @@ pub struct NodesWorld {
     crashes: Cell<u64>,
     /// What was decided of drives, and not told yet for certain.
     decisions: Rc<RefCell<BTreeMap<DriveId, DriveState>>>,
-    /// How many things were said of servers and cache drives that the cluster's state may not have been told.
+    /// How many things were said of servers, cache drives and the pool that the cluster's state may not have been told.
     sayings: Rc<Cell<u64>>,
 }
 
@@ -453,16 +453,18 @@ impl NodesWorld {
 
     /// Sets something for the pool, as soon as the cluster's state can be told.
     pub fn change_settings(&self, change: impl Fn(&mut SettingsRecord) + 'static) {
-        let platform = self.clients.platform();
+        let (sayings, platform) = (Rc::clone(&self.sayings), self.clients.platform());
         let state = ClusterState::new(self.state.client(u64::MAX, platform.clone()));
+        sayings.set(sayings.get() + 1);
         self.clients.spawn(async move {
             while state.change_settings(&change).await.is_err() {
                 platform.sleep(DECISION_RETRY).await;
             }
+            sayings.set(sayings.get() - 1);
         });
     }
 
-    /// Whether something was decided of a drive, or said of a server, that the cluster's state may not have been told.
+    /// Whether something was decided of a drive, or said of a server or the pool, that the cluster's state may not have been told.
     pub fn is_deciding(&self) -> bool {
         !self.decisions.borrow().is_empty() || self.sayings.get() > 0
     }

@@ -1,7 +1,11 @@
 //! Serves requests from the drives of one node.
+//!
+//! A drive can come back without all that it had, while its node goes on: the cache drive that it was bound to is lost, or its
+//! journal has rotted. An owner that had asked what its copies hold counts on the answer. So nobody is served from these copies
+//! before a fence has told what they can prove now.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
@@ -42,6 +46,8 @@ struct Inner<P: Platform> {
     copies: BTreeMap<CopyPlace, LocalCopy<P>>,
     /// The highest epoch accepted for a volume: durable, or about to be.
     accepted: BTreeMap<VolumeId, Epoch>,
+    /// Drives with copies of a volume that they cannot prove whole, and that no owner has been told of since they were added.
+    untold: BTreeSet<(VolumeId, DriveId)>,
 }
 
 /// The places at which a copy is being made or removed: one at a time, in the order of the requests. Two owners may each ask
@@ -146,7 +152,12 @@ pub struct CopyDescription {
 impl<P: Platform> Replica<P> {
     /// A node without drives.
     pub fn new() -> Self {
-        let inner = Inner { drives: BTreeMap::new(), copies: BTreeMap::new(), accepted: BTreeMap::new() };
+        let inner = Inner {
+            drives: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            accepted: BTreeMap::new(),
+            untold: BTreeSet::new(),
+        };
         Self { inner: Rc::new(RefCell::new(inner)), turns: Rc::default() }
     }
 
@@ -158,6 +169,9 @@ impl<P: Platform> Replica<P> {
             *accepted = (*accepted).max(store.fence_epoch(volume));
         }
         for slab in store.slabs() {
+            if store.proven(slab.slot).is_some() {
+                inner.untold.insert((slab.volume, store.drive_id()));
+            }
             let local = LocalCopy { store: store.clone(), slot: slab.slot, copy: slab.copy };
             inner.copies.insert((slab.volume, slab.slab, store.drive_id()), local);
         }
@@ -168,6 +182,7 @@ impl<P: Platform> Replica<P> {
     pub fn remove_drive(&self, drive: DriveId) {
         let mut inner = self.inner.borrow_mut();
         inner.copies.retain(|(_, _, holder), _| *holder != drive);
+        inner.untold.retain(|(_, holder)| *holder != drive);
         inner.drives.remove(&drive);
     }
 
@@ -254,7 +269,7 @@ impl<P: Platform> Replica<P> {
             ReplicaRequest::Fence { volume, epoch, .. } => self.fence(volume, epoch).await,
             ReplicaRequest::NoteMark { volume, authority, mark } => {
                 self.check_epoch(volume, authority)?;
-                for store in self.drives() {
+                for store in self.drives().iter().filter(|store| !self.is_untold(volume, store.drive_id())) {
                     store.note_mark(volume, mark.version, &mark.exceptions);
                 }
                 done()
@@ -292,6 +307,7 @@ impl<P: Platform> Replica<P> {
             }
             ReplicaRequest::Doubt { volume, drive, authority, proven } => {
                 self.check_epoch(volume, authority)?;
+                self.check_told(volume, drive)?;
                 let store = self.inner.borrow().drives.get(&drive).cloned().ok_or(ReplicaError::NotFound)?;
                 store.doubt(volume, proven).await?;
                 done()
@@ -304,7 +320,18 @@ impl<P: Platform> Replica<P> {
     /// The copy, if the asking owner is the one that was accepted last.
     fn authorize(&self, copy: CopyAddress, authority: Authority) -> Result<LocalCopy<P>, ReplicaError> {
         self.check_epoch(copy.volume, authority)?;
-        self.find(copy)
+        let local = self.find(copy)?;
+        self.check_told(copy.volume, local.store.drive_id())?;
+        Ok(local)
+    }
+
+    fn is_untold(&self, volume: VolumeId, drive: DriveId) -> bool {
+        let inner = self.inner.borrow();
+        !inner.untold.is_empty() && inner.untold.contains(&(volume, drive))
+    }
+
+    fn check_told(&self, volume: VolumeId, drive: DriveId) -> Result<(), ReplicaError> {
+        if self.is_untold(volume, drive) { Err(ReplicaError::Untold) } else { Ok(()) }
     }
 
     fn check_epoch(&self, volume: VolumeId, authority: Authority) -> Result<(), ReplicaError> {
@@ -347,7 +374,12 @@ impl<P: Platform> Replica<P> {
         if self.accepted_epoch(volume) > epoch {
             return Err(ReplicaError::Fenced { epoch: self.accepted_epoch(volume) });
         }
-        Ok((ReplicaResponse::Gathered(self.gather(volume, &working), working), Vec::new()))
+        let gathered = self.gather(volume, &working);
+        self.inner
+            .borrow_mut()
+            .untold
+            .retain(|(untold, drive)| *untold != volume || !working.contains(drive));
+        Ok((ReplicaResponse::Gathered(gathered, working), Vec::new()))
     }
 
     fn gather(&self, volume: VolumeId, drives: &[DriveId]) -> Vec<GatheredCopy> {

@@ -552,3 +552,36 @@ fn copies_at_one_place_are_made_one_after_the_other() {
         assert_eq!(replica.copies_of(volume()).len(), 2);
     });
 }
+
+/// The owner counts on what was told before the drive went away.
+#[test]
+fn a_drive_that_comes_back_without_all_that_it_had_serves_nobody_before_it_has_told() {
+    run(|platform| async move {
+        let replica = new_replica(&platform).await;
+        fence(&replica, 1).await.expect("nobody else was accepted");
+        write(&platform, &replica, 1, 1, b'a').await.expect("there is room");
+        let store = replica.drives().remove(0);
+        replica.remove_drive(drive_id());
+        replica.add_drive(store.clone());
+        write(&platform, &replica, 1, 2, b'b').await.expect("it has all that it had");
+
+        let doubt = ReplicaRequest::Doubt {
+            volume: volume(),
+            drive: drive_id(),
+            authority: authority(1),
+            proven: Version::ZERO,
+        };
+        replica.serve(doubt.clone(), None).await.expect("there is room");
+        assert_eq!(read_byte(&replica, 1).await, Ok(b'b'), "whoever has it doubted knows it");
+        replica.remove_drive(drive_id());
+        replica.add_drive(store);
+        assert_eq!(write(&platform, &replica, 1, 3, b'c').await.unwrap_err(), ReplicaError::Untold);
+        assert_eq!(read_byte(&replica, 1).await, Err(ReplicaError::Untold));
+        assert_eq!(replica.serve(doubt, None).await.unwrap_err(), ReplicaError::Untold);
+
+        let copies = fence(&replica, 1).await.expect("the owner asks what the copies hold");
+        assert_eq!(copies[0].proven, Some(Version::ZERO));
+        write(&platform, &replica, 1, 3, b'c').await.expect("it has told");
+        assert_eq!(read_byte(&replica, 1).await, Ok(b'c'));
+    });
+}

@@ -365,6 +365,9 @@ pub enum ReplicaError {
     DriveFailed(String),
     /// The data did not match their checksums on arrival. Nothing changed.
     DamagedOnArrival,
+    /// The drive was attached anew, cannot prove that the copy has all that it had, and no owner has been told that since,
+    /// which a fence asks for. Nothing changed.
+    Untold,
 }
 
 impl fmt::Display for ReplicaError {
@@ -375,6 +378,7 @@ impl fmt::Display for ReplicaError {
             ReplicaError::NoRoom => formatter.write_str("the drive has no room"),
             ReplicaError::DriveFailed(detail) => write!(formatter, "the drive failed: {detail}"),
             ReplicaError::DamagedOnArrival => formatter.write_str("the data were damaged on the way"),
+            ReplicaError::Untold => formatter.write_str("the drive came back without all that it had"),
         }
     }
 }

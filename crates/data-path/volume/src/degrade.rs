@@ -135,18 +135,26 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// Whether a node that is there gives no promise for so long that it will not by itself: a process
-    /// that has just started promises nothing for its copies before an owner has asked what they hold. If
-    /// they cannot be marked, since a slab has no other copy in sync or the cluster's state does not answer, a
-    /// new ownership has to ask. `patience` says how long a leg's node may take.
+    /// that has just started promises nothing for its copies before an owner has asked what they hold. The same holds of
+    /// a drive that came back without all that it had. If they cannot be marked, since a slab has no other copy in sync
+    /// or the cluster's state does not answer, a new ownership has to ask. `patience` says how long a leg may take.
     fn must_begin_anew(
         &self,
         silent: &BTreeMap<NodeId, Duration>,
         patience: impl Fn(&LegId) -> Duration,
     ) -> bool {
-        let legs = self.legs.borrow();
-        legs.iter()
-            .filter(|(_, leg)| leg.state.is_needed() && self.context.is_reachable(leg.node))
-            .any(|(id, leg)| silent.get(&leg.node).is_some_and(|missing_for| *missing_for >= patience(id)))
+        let (legs, suspects) = (self.legs.borrow(), self.suspects.borrow());
+        let now = self.context.platform().now();
+        let untold_for = |id: &LegId, leg: &Leg| {
+            let has_told = self.is_accepted_by_present_process(*id, leg.node);
+            suspects.get(id).filter(|_| !has_told).map(|suspicion| now.since(suspicion.since))
+        };
+        legs.iter().filter(|(_, leg)| leg.state.is_needed() && self.context.is_reachable(leg.node)).any(
+            |(id, leg)| {
+                let waited_for = silent.get(&leg.node).copied().max(untold_for(id, leg));
+                waited_for.is_some_and(|waited_for| waited_for >= patience(id))
+            },
+        )
     }
 
     /// The needed legs that have failed, or whose node is silent.

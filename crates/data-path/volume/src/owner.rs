@@ -20,7 +20,7 @@ use std::time::Duration;
 use futures_util::future::Either;
 use futures_util::lock::Mutex;
 use spandrel_platform::sync::Signal;
-use spandrel_platform::{Buffer, Platform};
+use spandrel_platform::{Buffer, Instant, Platform};
 use spandrel_replica::{Authority, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
@@ -104,6 +104,8 @@ pub(crate) struct Suspicion {
     pub(crate) reason: String,
     /// Its drive has failed: of two legs it is the less likely one to come back by itself.
     pub(crate) drive_failed: bool,
+    /// When that was noted.
+    pub(crate) since: Instant,
 }
 
 /// What an owner does.
@@ -421,6 +423,10 @@ impl<C: OwnerContext> OwnerInner<C> {
             AskError::Unreachable(detail) => detail.clone(),
         };
         let drive_failed = matches!(error, AskError::Replica(ReplicaError::DriveFailed(_)));
+        if matches!(error, AskError::Replica(ReplicaError::Untold)) {
+            // What it told once does not hold any more: it is not asked before it has told anew.
+            self.accepted_by.borrow_mut().remove(&leg);
+        }
         match self.leg_state(leg) {
             LegState::Stale => {}
             // It missed a message: it begins anew.
@@ -430,7 +436,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                 // the change.
                 let mut suspects = self.suspects.borrow_mut();
                 if let Entry::Vacant(place) = suspects.entry(leg) {
-                    place.insert(Suspicion { reason, drive_failed });
+                    place.insert(Suspicion { reason, drive_failed, since: self.context.platform().now() });
                     drop(suspects);
                     self.changed.notify_all();
                 }

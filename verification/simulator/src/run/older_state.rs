@@ -149,9 +149,13 @@ impl Run<'_> {
         if !witness::take_completions().is_empty() || self.answered() != older.answered {
             return wrong("a client was answered".to_owned());
         }
-        match self.entries() == older.entries {
-            true => Ok(()),
-            false => wrong("the state was changed".to_owned()),
+        let entries = self.entries();
+        let is_new = |entry: &&Entry| !older.entries.contains(entry);
+        let is_gone = |entry: &&Entry| !entries.iter().any(|other| other.key == entry.key);
+        let changed = entries.iter().find(is_new).or_else(|| older.entries.iter().find(is_gone));
+        match changed {
+            None => Ok(()),
+            Some(entry) => wrong(format!("{} was changed in the state", entry.key)),
         }
     }
 }
