@@ -244,6 +244,16 @@ impl<P: Platform> Replica<P> {
                 let parts = local.store.read(local.slot, first, count).await?;
                 Ok(describe_parts(parts))
             }
+            // What is seldom asked would make the task of each write as large as it is, and each is moved to where tasks are.
+            seldom => Box::pin(self.serve_seldom(seldom, payload)).await,
+        }
+    }
+
+    async fn serve_seldom(&self, request: ReplicaRequest, payload: Option<Buffer>) -> Answer {
+        match request {
+            ReplicaRequest::Write { .. } | ReplicaRequest::Read { .. } => {
+                unreachable!("reads and writes are served before")
+            }
             ReplicaRequest::Check { copy, authority, first, count } => {
                 let local = self.authorize(copy, authority)?;
                 let parts = local.store.read_mapped(local.slot, first, count).await?;

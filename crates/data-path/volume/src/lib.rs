@@ -7,6 +7,7 @@
 mod context;
 mod degrade;
 mod device;
+mod few;
 mod hedge;
 mod lost;
 mod membership;

@@ -9,8 +9,7 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::join_all;
 use spandrel_platform::{Buffer, Platform, before};
 use spandrel_replica::{ReplicaError, ReplicaRequest};
 use spandrel_shared::checksum::BlockChecksum;
@@ -19,6 +18,7 @@ use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
+use crate::few::Few;
 use crate::membership::{LegId, LegState, Member};
 use crate::owner::{Owner, OwnerError, OwnerInner};
 use crate::pace::{DUE_TICKS, Kind};
@@ -148,26 +148,23 @@ impl<C: OwnerContext> OwnerInner<C> {
         let longest = if data.is_some() { PIECE_BLOCKS_MAX } else { u32::MAX };
         let pieces = geometry.split(blocks).flat_map(|part| cut(part, longest));
         let mut done = 0;
-        let writes: FuturesUnordered<_> = pieces
-            .map(|piece| {
-                let content = match &data {
-                    None => Content::Hole,
-                    Some(data) => {
-                        let bytes = piece.count as usize * BLOCK_BYTES;
-                        let data = data.slice(done..done + bytes);
-                        done += bytes;
-                        let checksum = BlockChecksum::new(volume, piece.slab);
-                        let checksums = (piece.first..).zip(data.chunks_exact(BLOCK_BYTES));
-                        let checksums = checksums.map(|(block, bytes)| checksum.of(block, bytes)).collect();
-                        Content::Data { data, checksums }
-                    }
-                };
-                self.write_piece(piece, content)
-            })
-            .collect();
+        let writes = pieces.map(|piece| {
+            let content = match &data {
+                None => Content::Hole,
+                Some(data) => {
+                    let bytes = piece.count as usize * BLOCK_BYTES;
+                    let data = data.slice(done..done + bytes);
+                    done += bytes;
+                    let checksum = BlockChecksum::new(volume, piece.slab);
+                    let checksums = (piece.first..).zip(data.chunks_exact(BLOCK_BYTES));
+                    let checksums = checksums.map(|(block, bytes)| checksum.of(block, bytes)).collect();
+                    Content::Data { data, checksums }
+                }
+            };
+            self.write_piece(piece, content)
+        });
         // All pieces end before the lock does, also if one fails.
-        let results: Vec<Result<(), OwnerError>> = writes.collect().await;
-        results.into_iter().collect()
+        join_all(writes).await.into_iter().collect()
     }
 
     /// One piece with one version. Afterwards the write is complete on every needed copy, or has
@@ -231,7 +228,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let mut write =
             PieceWrite { piece, content, version, begun: self.looks.get(), unawaited: Vec::new() };
         let mut awaited: Vec<Member> = Vec::with_capacity(3);
-        let asks = FuturesUnordered::new();
+        let mut asks = Few::new();
         let own_node = self.context.node();
         let mut members = self.members(piece.slab);
         members.retain(|(_, state)| state.is_written());
@@ -320,12 +317,12 @@ impl<C: OwnerContext> OwnerInner<C> {
         &'a self,
         write: &'a PieceWrite<'a>,
         mut awaited: Vec<Member>,
-        mut asks: FuturesUnordered<F>,
+        mut asks: Few<F>,
     ) -> Result<(), OwnerError>
     where
         F: Future<Output = (Member, Result<(), AskError>)>,
     {
-        let mut retries = FuturesUnordered::new();
+        let mut retries = Few::new();
         let slab = write.piece.slab;
         let mut without_room: Vec<Member> = Vec::new();
         let mut durable: Vec<Member> = Vec::new();
@@ -410,8 +407,8 @@ impl<C: OwnerContext> OwnerInner<C> {
 
 /// The next answer of either kind, or `None` when `changed` comes first.
 async fn next_of<A, B, T>(
-    asks: &mut FuturesUnordered<A>,
-    retries: &mut FuturesUnordered<B>,
+    asks: &mut Few<A>,
+    retries: &mut Few<B>,
     changed: impl Future<Output = ()>,
 ) -> Option<T>
 where
@@ -420,10 +417,10 @@ where
 {
     let mut changed = std::pin::pin!(changed);
     std::future::poll_fn(|context| {
-        if let Poll::Ready(Some(answer)) = asks.poll_next_unpin(context) {
+        if let Poll::Ready(answer) = asks.poll_next(context) {
             return Poll::Ready(Some(answer));
         }
-        if let Poll::Ready(Some(answer)) = retries.poll_next_unpin(context) {
+        if let Poll::Ready(answer) = retries.poll_next(context) {
             return Poll::Ready(Some(answer));
         }
         changed.as_mut().poll(context).map(|()| None)

@@ -37,6 +37,8 @@ pub struct Executor {
 struct Inner {
     tasks: RefCell<TaskTable>,
     ready: Arc<ReadyQueue>,
+    /// Empty but for its memory, except while what it holds is run.
+    batch: RefCell<VecDeque<(usize, u64)>>,
 }
 
 #[derive(Default)]
@@ -114,7 +116,8 @@ impl Executor {
     fn build(unpark: Option<Box<dyn Unpark>>) -> Self {
         let ready =
             ReadyQueue { tasks: Mutex::new(VecDeque::new()), sleeping: AtomicBool::new(false), unpark };
-        Self { inner: Rc::new(Inner { tasks: RefCell::default(), ready: Arc::new(ready) }) }
+        let inner = Inner { tasks: RefCell::default(), ready: Arc::new(ready), batch: RefCell::default() };
+        Self { inner: Rc::new(inner) }
     }
 
     /// Adds a task. It first runs in the next `run_ready` turn.
@@ -143,12 +146,13 @@ impl Executor {
     /// Runs every task that is ready now, each once. Tasks woken meanwhile wait for the next
     /// call. Returns whether anything ran.
     pub fn run_ready(&self) -> bool {
-        let mut batch = VecDeque::new();
+        let mut batch = self.inner.batch.take();
         self.inner.ready.take(&mut batch);
         let any = !batch.is_empty();
-        for (slot, generation) in batch {
+        for (slot, generation) in batch.drain(..) {
             self.inner.poll(slot, generation);
         }
+        self.inner.batch.replace(batch);
         any
     }
 

@@ -72,7 +72,7 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
     ) -> ReplicaAnswer {
         match request {
             ReplicaRequest::Fence { volume, epoch, settles } => {
-                self.serve_fence(from, volume, epoch, settles).await
+                Box::pin(self.serve_fence(from, volume, epoch, settles)).await
             }
             request => self.replica.serve(request, payload).await,
         }

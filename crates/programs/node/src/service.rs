@@ -47,7 +47,8 @@ impl<P: Platform, S: StateStore> BusService for NodeService<P, S> {
                 }
             }
             BusRequest::Client(epoch, request) => {
-                match self.serve_client_while_there(peer, from, epoch, request, payload).await {
+                // Large, and not to make the tasks of requests to copies as large.
+                match Box::pin(self.serve_client_while_there(peer, from, epoch, request, payload)).await {
                     Ok((response, parts)) => (BusResponse::Client(Ok(response)), parts),
                     Err(error) => (BusResponse::Client(Err(error)), Vec::new()),
                 }
@@ -57,7 +58,7 @@ impl<P: Platform, S: StateStore> BusService for NodeService<P, S> {
                 (BusResponse::Heartbeat(answer), Vec::new())
             }
             BusRequest::GivenUp(given_up) => {
-                let taken = self.node.given_up(peer, given_up).await;
+                let taken = Box::pin(self.node.given_up(peer, given_up)).await;
                 (BusResponse::GivenUp { taken }, Vec::new())
             }
         }

@@ -1,0 +1,41 @@
+//! Futures that are awaited together, few of them: the requests of one write to its copies.
+//!
+//! All that are left are polled whenever one of them may have got on. For a handful that costs less than to know which, as
+//! each would need a waker of its own, in memory of its own.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Some futures, of which each ends once.
+pub(crate) struct Few<F> {
+    left: Vec<Pin<Box<F>>>,
+}
+
+impl<F: Future> Few<F> {
+    /// None yet. Takes no memory.
+    pub(crate) fn new() -> Self {
+        Self { left: Vec::new() }
+    }
+
+    /// Adds one.
+    pub(crate) fn push(&mut self, future: F) {
+        self.left.push(Box::pin(future));
+    }
+
+    /// What one of them comes to. Pending as well if there are none.
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
+        for index in 0..self.left.len() {
+            if let Poll::Ready(output) = self.left[index].as_mut().poll(context) {
+                // It is not polled again; the others keep their order.
+                drop(self.left.remove(index));
+                return Poll::Ready(output);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+#[path = "few_tests.rs"]
+mod tests;
