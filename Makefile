@@ -1,9 +1,10 @@
 # What a newcomer needs. Everything else is cargo's, see CONTRIBUTING.md.
 
-.PHONY: help demo test
+.PHONY: help bench demo test
 
 help:
 	@echo "make demo   see it work: a cluster, a sweep, a node that dies under load (one or two minutes, no root)"
+	@echo "make bench  measure it against others on this machine, with fio (some 20 minutes; BENCH='--help' tells how)"
 	@echo "make test   run everything that a change must pass (installs Debian packages if root)"
 
 demo:
@@ -13,3 +14,8 @@ demo:
 test:
 	cargo xtask packages
 	cargo xtask ci
+
+# All that was measured is kept beside the build.
+bench:
+	@cargo build --locked --release --bin spandrel
+	@cargo run --locked --quiet --release --package spandrel-benchmarks -- --save target/benchmark.json $(BENCH)

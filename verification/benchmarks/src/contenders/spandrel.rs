@@ -1,0 +1,50 @@
+//! Spandrel itself: a cluster of four nodes on this machine, and a volume with three copies, reached on the node that owns it.
+
+use crate::cell::Medium;
+use crate::contender::{Contender, Known, Server, Setup, nbd, run};
+
+pub(super) const SPANDREL: Known =
+    Known { name: "spandrel", what: "4 nodes, 3 copies, checksums", needs: &[], start };
+
+const NODES: u64 = 4;
+const DRIVES: u64 = 2;
+const COPIES: u64 = 3;
+const VOLUME: &str = "benchmark";
+
+struct Spandrel {
+    _server: Server,
+    reach: Vec<String>,
+}
+
+impl Contender for Spandrel {
+    fn reach(&self) -> Vec<String> {
+        self.reach.clone()
+    }
+}
+
+fn start(setup: &Setup) -> Result<Box<dyn Contender>, String> {
+    // Twice what lies there on average: a write needs a free place before the former one is given back.
+    let drive_bytes = 2 * setup.size_bytes * COPIES / (NODES * DRIVES);
+    let directory = setup.folder.join("cluster");
+    let command = || {
+        let mut command = setup.mark.command(&setup.spandrel);
+        command.arg("--dir").arg(&directory);
+        command
+    };
+    let mut up = command();
+    up.args(["up", "--nodes", &NODES.to_string(), "--drives", &DRIVES.to_string(), "--sparse"]);
+    up.args(["--drive-size", &drive_bytes.to_string()]);
+    if setup.medium == Medium::Memory {
+        up.arg("--memory");
+    }
+    let mut server = Server::start(&mut up, &setup.folder, "spandrel")?;
+    server.await_that("it serves", |server| server.said().lines().any(|line| line.starts_with("ready:")))?;
+    let (size, copies) = (setup.size_bytes.to_string(), COPIES.to_string());
+    run(command().args(["volume", "create", VOLUME, "--size", &size, "--copies", &copies]))?;
+    let volume = run(command().args(["volume", "get", VOLUME, "-o", "json"]))?;
+    let volume: serde_json::Value =
+        serde_json::from_str(&volume).map_err(|error| format!("spandrel says {volume}: {error}"))?;
+    let owner = volume["owner"].as_str().ok_or_else(|| format!("the volume has no owner: {volume}"))?;
+    let reach = nbd(VOLUME, &directory.join(owner).join("nbd.sock"));
+    Ok(Box::new(Spandrel { _server: server, reach }))
+}

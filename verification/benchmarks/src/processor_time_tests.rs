@@ -1,0 +1,37 @@
+use std::process::Stdio;
+
+use super::*;
+
+#[test]
+fn what_children_use_is_counted_and_what_others_use_is_not() {
+    let (ours, others) = (Mark::new("ours"), Mark::new("others"));
+    // A shell whose child computes, and one of another contender that does so too.
+    let start = |mark: &Mark| {
+        let busy = "sh -c 'while :; do :; done'";
+        mark.command("sh").args(["-c", busy]).stdin(Stdio::null()).spawn().expect("there is a shell")
+    };
+    let mut children = [start(&ours), start(&others)];
+    let before = Reading::take(&ours);
+    let is_seen = |task: u32| Reading::take(&ours).used.contains_key(&task);
+    let (own, other) = (children[0].id(), children[1].id());
+    while Reading::take(&ours).busy_cores_since(&before) == 0.0 || !is_seen(own) {
+        std::thread::yield_now();
+    }
+    assert!(!is_seen(other), "it bears another mark");
+    for mark in [&ours, &others] {
+        for (process, _) in process_folders().filter(|(_, folder)| mark.is_borne_by(folder)) {
+            let process = rustix::process::Pid::from_raw(process as i32).expect("no process is number 0");
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+        }
+    }
+    for child in &mut children {
+        child.wait().expect("it is a child");
+    }
+}
+
+#[test]
+fn the_kernels_account_is_read() {
+    assert_eq!(used_of("1234567 890 12\n"), Some(Duration::from_nanos(1_234_567)));
+    assert_eq!(used_of(""), None);
+    assert_eq!(used_of("many 1 2"), None);
+}

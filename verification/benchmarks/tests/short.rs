@@ -1,0 +1,42 @@
+//! The whole way of a benchmark once, as short as it can be: contenders are started, loaded, measured and compared.
+
+use std::process::Command;
+
+use spandrel_process_cluster::Program;
+
+#[test]
+fn a_short_benchmark_measures_and_compares() {
+    let folder = tempfile::tempdir().expect("a directory can be made");
+    let saved = folder.path().join("results.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_spandrel-benchmarks"))
+        .arg("--spandrel")
+        .arg(Program::with_test_faults().path())
+        .args(["--rounds", "1", "--seconds", "1", "--size", "64", "--cells", "write-4k-qd32"])
+        .args(["--contenders", "spandrel,file,qemu-nbd", "--save"])
+        .arg(&saved)
+        .output()
+        .expect("it was built with this test");
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // The floor is against nbdkit, which is not asked for.
+    assert_eq!(output.status.code(), Some(1), "{said}{errors}");
+    assert!(said.contains("NOT MEASURED"), "{said}{errors}");
+    let text = std::fs::read_to_string(&saved).expect("the results were saved");
+    let results: serde_json::Value = serde_json::from_str(&text).expect("they are JSON");
+    let samples = results["samples"].as_array().expect("there are samples");
+    assert_eq!(samples.len(), 3, "{text}");
+    for sample in samples {
+        let of = |name: &str| sample["measurement"][name].as_f64().expect("it is a number");
+        assert!(of("iops") > 0.0 && of("busy_cores") > 0.0 && of("latency_mean_us") > 0.0, "{text}");
+    }
+}
+
+#[test]
+fn what_is_not_known_is_refused() {
+    let output = Command::new(env!("CARGO_BIN_EXE_spandrel-benchmarks"))
+        .args(["--contenders", "spandrel,nobody"])
+        .output()
+        .expect("it was built with this test");
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("no contender nobody") && errors.contains("nbdkit"), "{errors}");
+}
