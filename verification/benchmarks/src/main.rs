@@ -41,8 +41,8 @@ struct Arguments {
     rounds: u32,
 
     /// How long each measurement takes, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
-    seconds: f64,
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
 
     /// How much is read and written within, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(64..=65536))]
@@ -82,16 +82,13 @@ fn main() -> ExitCode {
 
 /// Whether all floors hold.
 fn run(arguments: &Arguments) -> Result<bool, String> {
-    if !(arguments.seconds >= 1.0) {
-        return Err("--seconds is to be 1 or more: what is shorter is noise".to_owned());
-    }
     let cells = chosen(&CELLS, |cell| cell.name, &arguments.cells, "load")?;
     let contenders = chosen(&CONTENDERS, |known| known.name, &arguments.contenders, "contender")?;
     let contenders: Vec<Known> = contenders.into_iter().filter(is_installed).collect();
     let mut results = Results {
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         size_bytes: arguments.size << 20,
-        measured_seconds: arguments.seconds,
+        measured_seconds: f64::from(arguments.seconds),
         samples: Vec::new(),
     };
     for (medium, folder) in [(Medium::Memory, &arguments.memory), (Medium::Disk, &arguments.disk)] {
@@ -158,7 +155,7 @@ fn measure_all(
     for known in contenders.iter().filter(wanted) {
         serving.push(start(known, arguments, medium, scratch.path(), results.size_bytes)?);
     }
-    let measured = Duration::from_secs_f64(arguments.seconds);
+    let measured = Duration::from_secs(arguments.seconds.into());
     let times = Times { warm_up: Duration::from_secs(1), measured };
     for round in 0..arguments.rounds {
         for cell in cells {

@@ -18,12 +18,7 @@ fn what_children_use_is_counted_and_what_others_use_is_not() {
         std::thread::yield_now();
     }
     assert!(!is_seen(other), "it bears another mark");
-    for mark in [&ours, &others] {
-        for (process, _) in process_folders().filter(|(_, folder)| mark.is_borne_by(folder)) {
-            let process = rustix::process::Pid::from_raw(process as i32).expect("no process is number 0");
-            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
-        }
-    }
+    [ours, others].iter().for_each(Mark::end_all);
     for child in &mut children {
         child.wait().expect("it is a child");
     }

@@ -67,6 +67,8 @@ impl Layer {
         match (self, other) {
             (PlatformInterface, _) => Some("the platform's interface is the lowest layer"),
             (Tools, _) => Some("the tools must build when nothing else does"),
+            // Each by itself is a program that proves something; what one of them can do another may use.
+            (Verification, Verification) => None,
             (_, Tools | Verification) => Some("nothing that ships names tests or tools"),
             (Program | Verification, _) | (_, PlatformInterface) => None,
             (Inspect, Shared) => None,

@@ -67,6 +67,7 @@ fn start(setup: &Setup) -> Result<Box<dyn Contender>, String> {
     for number in 0..OSDS {
         let id = number.to_string();
         let osd = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(|error| error.to_string())?;
+        fs::create_dir(folder.join(format!("osd-data-{id}"))).map_err(|error| error.to_string())?;
         run(command("ceph").args(["osd", "new", osd.trim(), &id]))?;
         run(command("ceph-osd").args(["--mkfs", "--id", &id, "--osd-uuid", osd.trim()]))?;
         let mut serve = command("ceph-osd");

@@ -5,6 +5,7 @@
 use std::fs;
 
 use crate::contender::{Contender, Known, Server, Setup, run};
+use crate::processor_time::Mark;
 
 pub(super) const GLUSTER: Known = Known {
     name: "gluster",
@@ -32,6 +33,14 @@ const OFF: [&str; 6] = [
 struct Gluster {
     _server: Server,
     host: String,
+    mark: Mark,
+}
+
+impl Drop for Gluster {
+    /// Bricks outlive their management.
+    fn drop(&mut self) {
+        self.mark.end_all();
+    }
 }
 
 impl Contender for Gluster {
@@ -83,5 +92,5 @@ end-volume
         gluster(&["volume", "set", VOLUME, option, "off"])?;
     }
     gluster(&["volume", "start", VOLUME])?;
-    Ok(Box::new(Gluster { _server: server, host }))
+    Ok(Box::new(Gluster { _server: server, host, mark: setup.mark.clone() }))
 }
