@@ -1,6 +1,8 @@
 //! fio: the load generator that all contenders get alike, and what it says.
 
-use std::process::{Command, Stdio};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,9 @@ use crate::processor_time::{Mark, Reading, now};
 /// Of a measurement's beginning and end so much is left out of the processor's time: fio and this program have clocks of
 /// their own.
 const MARGIN: Duration = Duration::from_millis(200);
+
+/// How often it is asked whether fio has begun.
+const INTERVAL: Duration = Duration::from_millis(5);
 
 /// How long a load lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +40,9 @@ pub struct Measurement {
     pub latency_p99_us: f64,
 }
 
-/// Writes all of it once, in order.
-pub fn fill(contender: &dyn Contender, mark: &Mark, size_bytes: u64) -> Result<(), String> {
-    let mut command = command(contender, mark, size_bytes);
+/// Writes all of it once, in order. Files of fio's own go to `folder`, here and when it measures.
+pub fn fill(contender: &dyn Contender, mark: &Mark, folder: &Path, size_bytes: u64) -> Result<(), String> {
+    let mut command = command(contender, mark, folder, size_bytes);
     run(command.args(["--rw=write", "--bs=1M", "--iodepth=4"])).map(|_| ())
 }
 
@@ -45,17 +50,23 @@ pub fn fill(contender: &dyn Contender, mark: &Mark, size_bytes: u64) -> Result<(
 pub fn measure(
     contender: &dyn Contender,
     mark: &Mark,
+    folder: &Path,
     size_bytes: u64,
     load: &Load,
     times: Times,
 ) -> Result<Measurement, String> {
-    let mut command = command(contender, mark, size_bytes);
+    let mut command = command(contender, mark, folder, size_bytes);
+    // Before that it connects, which takes some engines seconds.
+    let begins = folder.join("fio-begins");
+    let _ = fs::remove_file(&begins);
+    command.arg(format!("--exec_prerun=touch {}", begins.display()));
     command.args(load_arguments(load)).args(["--time_based", "--norandommap", "--output-format=json"]);
     command.arg(format!("--ramp_time={}ms", times.warm_up.as_millis()));
     command.arg(format!("--runtime={}ms", times.measured.as_millis()));
-    let begun = now();
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = child.map_err(|error| format!("fio cannot be started: {error}"))?;
+    let mut child = child.map_err(|error| format!("fio cannot be started: {error}"))?;
+    await_begin(&mut child, &begins);
+    let begun = now();
     let at = |time: Duration| {
         // tidy-allow(sleep): the processor's time is taken at two moments of a load that lasts so long.
         std::thread::sleep((begun + time).duration_since(now()));
@@ -72,8 +83,17 @@ pub fn measure(
     parse(&said, busy_cores).ok_or_else(|| format!("fio did not say what it was to say: {said}"))
 }
 
-fn command(contender: &dyn Contender, mark: &Mark, size_bytes: u64) -> Command {
+/// Waits until fio has made its mark, or has ended.
+fn await_begin(child: &mut Child, mark: &Path) {
+    while !mark.exists() && matches!(child.try_wait(), Ok(None)) {
+        // tidy-allow(sleep): the condition is another process's, which can only be asked again.
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+fn command(contender: &dyn Contender, mark: &Mark, folder: &Path, size_bytes: u64) -> Command {
     let mut command = mark.command("fio");
+    command.current_dir(folder);
     command.args(["--name=benchmark", "--randrepeat=0"]).arg(format!("--size={size_bytes}"));
     command.args(contender.reach()).envs(contender.environment());
     command

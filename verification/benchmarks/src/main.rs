@@ -131,6 +131,7 @@ fn is_installed(known: &Known) -> bool {
 struct Serving {
     known: Known,
     mark: Mark,
+    folder: PathBuf,
     contender: Box<dyn Contender>,
 }
 
@@ -162,9 +163,15 @@ fn measure_all(
             for at in 0..serving.len() {
                 // Each in another place of the order from round to round.
                 let one = &serving[(at + round as usize) % serving.len()];
-                let measurement =
-                    fio::measure(&*one.contender, &one.mark, results.size_bytes, &cell.load, times)
-                        .map_err(|error| format!("{}, {}: {error}", one.known.name, cell.name))?;
+                let measurement = fio::measure(
+                    &*one.contender,
+                    &one.mark,
+                    &one.folder,
+                    results.size_bytes,
+                    &cell.load,
+                    times,
+                )
+                .map_err(|error| format!("{}, {}: {error}", one.known.name, cell.name))?;
                 eprintln!(
                     "round {}/{}: {}, {}: {:.0} IOPS, {:.0} per core, {:.1} us",
                     round + 1,
@@ -200,10 +207,10 @@ fn start(
     std::fs::create_dir(&folder).map_err(|error| of_it(format!("no folder: {error}")))?;
     let mark = Mark::new(known.name);
     let spandrel = arguments.spandrel.clone();
-    let setup = Setup { folder, medium, size_bytes, spandrel, mark: mark.clone() };
+    let setup = Setup { folder: folder.clone(), medium, size_bytes, spandrel, mark: mark.clone() };
     let contender = (known.start)(&setup).map_err(of_it)?;
-    fio::fill(&*contender, &mark, size_bytes).map_err(of_it)?;
-    Ok(Serving { known: *known, mark, contender })
+    fio::fill(&*contender, &mark, &folder, size_bytes).map_err(of_it)?;
+    Ok(Serving { known: *known, mark, folder, contender })
 }
 
 fn save(results: &Results, path: &Path) -> Result<(), String> {
