@@ -1,5 +1,5 @@
 use spandrel_platform::BufferPool;
-use spandrel_replica::NewCopy;
+use spandrel_replica::{Heeded, NewCopy};
 use spandrel_shared::{CopyId, DriveId, Epoch, VolumeId};
 
 use super::*;
@@ -138,7 +138,12 @@ fn answers_must_be_of_the_kind_that_was_asked_for() {
         BusResponse::Client(Ok(ClientResponse::Done)),
         BusResponse::Heartbeat(HeartbeatAnswer::default()),
     ];
-    let fence = BusRequest::Replica(ReplicaRequest::Fence { volume: VOLUME, epoch: Epoch(1), settles: true });
+    let fence = BusRequest::Replica(ReplicaRequest::Fence {
+        volume: VOLUME,
+        epoch: Epoch(1),
+        settles: true,
+        heeds: Heeded::All,
+    });
     let questions = [fence, attach(1), BusRequest::Heartbeat(Heartbeat::default())];
     for (question, request) in questions.iter().enumerate() {
         for (answer, response) in answers.iter().enumerate() {
@@ -177,7 +182,7 @@ fn a_subject_holds_what_the_request_says_and_nothing_else() {
         (ReplicaRequest::RemoveCopy { copy }, of_copy),
         (ReplicaRequest::Pages { copy, authority }, owned),
         (
-            ReplicaRequest::Fence { volume: VOLUME, epoch: Epoch(9), settles: false },
+            ReplicaRequest::Fence { volume: VOLUME, epoch: Epoch(9), settles: false, heeds: Heeded::NONE },
             Subject { epoch: Epoch(9), ..volume },
         ),
         (

@@ -15,6 +15,6 @@ mod request;
 
 pub use replica::{CopyDescription, Replica};
 pub use request::{
-    Authority, BlockState, ContentDigest, CopyAddress, GatheredCopy, ListedWrite, Mark, NewCopy, PageState,
-    PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse,
+    Authority, BlockState, ContentDigest, CopyAddress, GatheredCopy, Heeded, ListedWrite, Mark, NewCopy,
+    PageState, PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse,
 };

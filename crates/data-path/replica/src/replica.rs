@@ -2,10 +2,10 @@
 //!
 //! A drive can come back without all that it had, while its node goes on: the cache drive that it was bound to is lost, or its
 //! journal has rotted. An owner that had asked what its copies hold counts on the answer. So nobody is served from these copies
-//! before a fence has told what they can prove now.
+//! before a fence has told whoever heeds it what they can prove now.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
@@ -19,8 +19,8 @@ use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
 
 use crate::request::{
-    Authority, BlockState, ContentDigest, CopyAddress, GatheredCopy, ListedWrite, Mark, NewCopy, PageState,
-    PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse,
+    Authority, BlockState, ContentDigest, CopyAddress, GatheredCopy, Heeded, ListedWrite, Mark, NewCopy,
+    PageState, PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse,
 };
 
 type Answer = Result<(ReplicaResponse, Vec<Buffer>), ReplicaError>;
@@ -46,8 +46,8 @@ struct Inner<P: Platform> {
     copies: BTreeMap<CopyPlace, LocalCopy<P>>,
     /// The highest epoch accepted for a volume: durable, or about to be.
     accepted: BTreeMap<VolumeId, Epoch>,
-    /// Drives with copies of a volume that they cannot prove whole, and that no owner has been told of since they were added.
-    untold: BTreeSet<(VolumeId, DriveId)>,
+    /// Copies that their drives cannot prove whole, and of which no owner has been told that since these were added.
+    untold: BTreeMap<CopyPlace, CopyId>,
 }
 
 /// The places at which a copy is being made or removed: one at a time, in the order of the requests. Two owners may each ask
@@ -156,7 +156,7 @@ impl<P: Platform> Replica<P> {
             drives: BTreeMap::new(),
             copies: BTreeMap::new(),
             accepted: BTreeMap::new(),
-            untold: BTreeSet::new(),
+            untold: BTreeMap::new(),
         };
         Self { inner: Rc::new(RefCell::new(inner)), turns: Rc::default() }
     }
@@ -169,11 +169,12 @@ impl<P: Platform> Replica<P> {
             *accepted = (*accepted).max(store.fence_epoch(volume));
         }
         for slab in store.slabs() {
+            let place = (slab.volume, slab.slab, store.drive_id());
             if store.proven(slab.slot).is_some() {
-                inner.untold.insert((slab.volume, store.drive_id()));
+                inner.untold.insert(place, slab.copy);
             }
             let local = LocalCopy { store: store.clone(), slot: slab.slot, copy: slab.copy };
-            inner.copies.insert((slab.volume, slab.slab, store.drive_id()), local);
+            inner.copies.insert(place, local);
         }
         inner.drives.insert(store.drive_id(), store);
     }
@@ -182,7 +183,7 @@ impl<P: Platform> Replica<P> {
     pub fn remove_drive(&self, drive: DriveId) {
         let mut inner = self.inner.borrow_mut();
         inner.copies.retain(|(_, _, holder), _| *holder != drive);
-        inner.untold.retain(|(_, holder)| *holder != drive);
+        inner.untold.retain(|(_, _, holder), _| *holder != drive);
         inner.drives.remove(&drive);
     }
 
@@ -276,10 +277,10 @@ impl<P: Platform> Replica<P> {
                 local.store.heal(local.slot, DamagedBlock::from_token(block, token), good).await?;
                 done()
             }
-            ReplicaRequest::Fence { volume, epoch, .. } => self.fence(volume, epoch).await,
+            ReplicaRequest::Fence { volume, epoch, heeds, .. } => self.fence(volume, epoch, &heeds).await,
             ReplicaRequest::NoteMark { volume, authority, mark } => {
                 self.check_epoch(volume, authority)?;
-                for store in self.drives().iter().filter(|store| !self.is_untold(volume, store.drive_id())) {
+                for store in self.drives().iter().filter(|store| !self.has_untold(volume, store.drive_id())) {
                     store.note_mark(volume, mark.version, &mark.exceptions);
                 }
                 done()
@@ -317,7 +318,6 @@ impl<P: Platform> Replica<P> {
             }
             ReplicaRequest::Doubt { volume, drive, authority, proven } => {
                 self.check_epoch(volume, authority)?;
-                self.check_told(volume, drive)?;
                 let store = self.inner.borrow().drives.get(&drive).cloned().ok_or(ReplicaError::NotFound)?;
                 store.doubt(volume, proven).await?;
                 done()
@@ -331,17 +331,13 @@ impl<P: Platform> Replica<P> {
     fn authorize(&self, copy: CopyAddress, authority: Authority) -> Result<LocalCopy<P>, ReplicaError> {
         self.check_epoch(copy.volume, authority)?;
         let local = self.find(copy)?;
-        self.check_told(copy.volume, local.store.drive_id())?;
-        Ok(local)
+        let place = (copy.volume, copy.slab, local.store.drive_id());
+        let is_untold = self.inner.borrow().untold.get(&place) == Some(&copy.copy);
+        if is_untold { Err(ReplicaError::Untold) } else { Ok(local) }
     }
 
-    fn is_untold(&self, volume: VolumeId, drive: DriveId) -> bool {
-        let inner = self.inner.borrow();
-        !inner.untold.is_empty() && inner.untold.contains(&(volume, drive))
-    }
-
-    fn check_told(&self, volume: VolumeId, drive: DriveId) -> Result<(), ReplicaError> {
-        if self.is_untold(volume, drive) { Err(ReplicaError::Untold) } else { Ok(()) }
+    fn has_untold(&self, volume: VolumeId, drive: DriveId) -> bool {
+        self.inner.borrow().untold.keys().any(|(untold, _, holder)| (*untold, *holder) == (volume, drive))
     }
 
     fn check_epoch(&self, volume: VolumeId, authority: Authority) -> Result<(), ReplicaError> {
@@ -360,7 +356,7 @@ impl<P: Platform> Replica<P> {
 
     /// Accepts an epoch and tells what the copies know. When this returns, every change that was
     /// accepted under a lower epoch is durable and listed, or refused.
-    async fn fence(&self, volume: VolumeId, epoch: Epoch) -> Answer {
+    async fn fence(&self, volume: VolumeId, epoch: Epoch, heeds: &Heeded) -> Answer {
         {
             let mut inner = self.inner.borrow_mut();
             let accepted = inner.accepted.entry(volume).or_default();
@@ -385,10 +381,8 @@ impl<P: Platform> Replica<P> {
             return Err(ReplicaError::Fenced { epoch: self.accepted_epoch(volume) });
         }
         let gathered = self.gather(volume, &working);
-        self.inner
-            .borrow_mut()
-            .untold
-            .retain(|(untold, drive)| *untold != volume || !working.contains(drive));
+        let is_told = |copy: CopyId| gathered.iter().any(|told| told.copy == copy) && heeds.includes(copy);
+        self.inner.borrow_mut().untold.retain(|(untold, ..), copy| *untold != volume || !is_told(*copy));
         Ok((ReplicaResponse::Gathered(gathered, working), Vec::new()))
     }
 
@@ -483,6 +477,9 @@ impl<P: Platform> Replica<P> {
     ) -> Result<T, StoreError> {
         let former = self.inner.borrow_mut().copies.remove(&place);
         let removed = removal.await;
+        if removed.is_ok() {
+            self.inner.borrow_mut().untold.remove(&place);
+        }
         if let (Err(StoreError::NoRoom), Some(former)) = (&removed, former)
             && !self.inner.borrow().copies.contains_key(&place)
         {

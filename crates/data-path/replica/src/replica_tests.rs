@@ -95,7 +95,15 @@ async fn read_byte(replica: &Replica<SimulatedPlatform>, epoch: u32) -> Result<u
 }
 
 async fn fence(replica: &Replica<SimulatedPlatform>, epoch: u32) -> Result<Vec<GatheredCopy>, ReplicaError> {
-    let request = ReplicaRequest::Fence { volume: volume(), epoch: Epoch(epoch), settles: true };
+    fence_heeding(replica, epoch, Heeded::All).await
+}
+
+async fn fence_heeding(
+    replica: &Replica<SimulatedPlatform>,
+    epoch: u32,
+    heeds: Heeded,
+) -> Result<Vec<GatheredCopy>, ReplicaError> {
+    let request = ReplicaRequest::Fence { volume: volume(), epoch: Epoch(epoch), settles: true, heeds };
     match replica.serve(request, None).await? {
         (ReplicaResponse::Gathered(copies, _), _) => Ok(copies),
         (other, _) => panic!("a fence was answered with {other:?}"),
@@ -571,15 +579,18 @@ fn a_drive_that_comes_back_without_all_that_it_had_serves_nobody_before_it_has_t
             authority: authority(1),
             proven: Version::ZERO,
         };
-        replica.serve(doubt.clone(), None).await.expect("there is room");
+        replica.serve(doubt, None).await.expect("there is room");
         assert_eq!(read_byte(&replica, 1).await, Ok(b'b'), "whoever has it doubted knows it");
         replica.remove_drive(drive_id());
         replica.add_drive(store);
         assert_eq!(write(&platform, &replica, 1, 3, b'c').await.unwrap_err(), ReplicaError::Untold);
         assert_eq!(read_byte(&replica, 1).await, Err(ReplicaError::Untold));
-        assert_eq!(replica.serve(doubt, None).await.unwrap_err(), ReplicaError::Untold);
 
-        let copies = fence(&replica, 1).await.expect("the owner asks what the copies hold");
+        let another = Heeded::Copies(vec![CopyId::from_random(6, 6)]);
+        fence_heeding(&replica, 1, another).await.expect("it is for another copy");
+        assert_eq!(read_byte(&replica, 1).await, Err(ReplicaError::Untold), "nobody has heeded what it told");
+        let own = Heeded::Copies(vec![copy_address().copy]);
+        let copies = fence_heeding(&replica, 1, own).await.expect("the owner asks what the copy holds");
         assert_eq!(copies[0].proven, Some(Version::ZERO));
         write(&platform, &replica, 1, 3, b'c').await.expect("it has told");
         assert_eq!(read_byte(&replica, 1).await, Ok(b'c'));

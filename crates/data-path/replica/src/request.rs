@@ -137,6 +137,8 @@ pub enum ReplicaRequest {
         /// Whether the owner compares the copies here with the others, or counts on none of them. Only then is
         /// anything promised again for copies that were attached lately.
         settles: bool,
+        /// The copies of which whoever asks takes note what they can prove. Others stay untold.
+        heeds: Heeded,
     },
     /// Tells the newest mark, as when a volume falls idle. Answered with `Done`.
     NoteMark {
@@ -349,6 +351,27 @@ pub enum BlockState {
     Lost,
 }
 
+/// The copies of which a fence's answer is heeded; see [`ReplicaError::Untold`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Heeded {
+    /// All that it tells of.
+    All,
+    /// These.
+    Copies(Vec<CopyId>),
+}
+
+impl Heeded {
+    /// None of them: the fence is for its other effects.
+    pub const NONE: Self = Self::Copies(Vec::new());
+
+    pub(crate) fn includes(&self, copy: CopyId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Copies(copies) => copies.contains(&copy),
+        }
+    }
+}
+
 /// Why a request was refused or failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReplicaError {
@@ -366,7 +389,7 @@ pub enum ReplicaError {
     /// The data did not match their checksums on arrival. Nothing changed.
     DamagedOnArrival,
     /// The drive was attached anew, cannot prove that the copy has all that it had, and no owner has been told that since,
-    /// which a fence asks for. Nothing changed.
+    /// which a fence asks for that heeds this copy. Nothing changed.
     Untold,
 }
 

@@ -372,10 +372,11 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
             MembershipChange::Promote(leg) => {
                 let standing = LegId::standing(leg.drive);
-                let _ = set(standing, LegState::InSync);
+                let beside = set(standing, LegState::InSync);
                 let mut accepted_by = self.accepted_by.borrow_mut();
-                if let Some(process) = accepted_by.get(leg).copied() {
-                    accepted_by.entry(standing).or_insert(process);
+                // What stood there already has told for itself, or has not.
+                if let (None, Some(process)) = (beside, accepted_by.get(leg).copied()) {
+                    accepted_by.insert(standing, process);
                 }
             }
             MembershipChange::Settle(stale) => {

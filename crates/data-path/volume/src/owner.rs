@@ -21,7 +21,7 @@ use futures_util::future::Either;
 use futures_util::lock::Mutex;
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Instant, Platform};
-use spandrel_replica::{Authority, ReplicaError, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{Authority, Heeded, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, NodeId, ProcessIncarnation, SlabIndex, VolumeId};
@@ -102,7 +102,7 @@ pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Suspicion {
     /// What it did, for people.
     pub(crate) reason: String,
-    /// Its drive has failed: of two legs it is the less likely one to come back by itself.
+    /// Its drive has failed, or has lost some of what it had: of two legs it is the less likely one to come back by itself.
     pub(crate) drive_failed: bool,
     /// When that was noted.
     pub(crate) since: Instant,
@@ -333,9 +333,9 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// A fence for copies that are not in sync. If others on their node are, and its process has just started,
     /// nobody has compared these: then it must not promise anything, so that they are marked stale, or a new
     /// ownership compares them.
-    pub(crate) fn fence_of_stale(&self, node: NodeId) -> ReplicaRequest {
+    pub(crate) fn fence_of_stale(&self, node: NodeId, heeds: Heeded) -> ReplicaRequest {
         let settles = !self.needed_nodes().contains(&node);
-        ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch, settles }
+        ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch, settles, heeds }
     }
 
     /// Whether every needed node's promise is live, right now.
@@ -422,11 +422,10 @@ impl<C: OwnerContext> OwnerInner<C> {
             AskError::Replica(error) => error.to_string(),
             AskError::Unreachable(detail) => detail.clone(),
         };
-        let drive_failed = matches!(error, AskError::Replica(ReplicaError::DriveFailed(_)));
-        if matches!(error, AskError::Replica(ReplicaError::Untold)) {
-            // What it told once does not hold any more: it is not asked before it has told anew.
-            self.accepted_by.borrow_mut().remove(&leg);
-        }
+        let is_untold = matches!(error, AskError::Replica(ReplicaError::Untold));
+        let drive_failed = is_untold || matches!(error, AskError::Replica(ReplicaError::DriveFailed(_)));
+        // What it told once does not hold any more: it is not asked before it has told anew.
+        let is_forgotten = is_untold && self.accepted_by.borrow_mut().remove(&leg).is_some();
         match self.leg_state(leg) {
             LegState::Stale => {}
             // It missed a message: it begins anew.
@@ -435,10 +434,15 @@ impl<C: OwnerContext> OwnerInner<C> {
                 // Told once: whoever notes the same failure whenever something changes must not be
                 // the change.
                 let mut suspects = self.suspects.borrow_mut();
-                if let Entry::Vacant(place) = suspects.entry(leg) {
-                    place.insert(Suspicion { reason, drive_failed, since: self.context.platform().now() });
-                    drop(suspects);
-                    self.changed.notify_all();
+                let suspicion = || Suspicion { reason, drive_failed, since: self.context.platform().now() };
+                match suspects.entry(leg) {
+                    Entry::Vacant(place) => {
+                        place.insert(suspicion());
+                        drop(suspects);
+                        self.changed.notify_all();
+                    }
+                    Entry::Occupied(mut known) if is_forgotten => *known.get_mut() = suspicion(),
+                    Entry::Occupied(_) => {}
                 }
             }
         }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use futures_util::future::Either;
 use spandrel_platform::{Buffer, Platform};
-use spandrel_replica::{PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{Heeded, PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::witness::{self, Rare};
@@ -248,7 +248,8 @@ impl<C: OwnerContext> OwnerInner<C> {
             if state == LegState::InSync || !self.context.is_reachable(member.node) {
                 continue;
             }
-            let fence = self.fence_of_stale(member.node);
+            // It is not found out what becomes of it as a copy.
+            let fence = self.fence_of_stale(member.node, Heeded::NONE);
             if self.in_time(self.context.ask(member.node, fence, None)).await.is_err() {
                 continue;
             }

@@ -29,8 +29,7 @@ use std::time::Duration;
 use futures_util::{TryStreamExt, stream};
 use spandrel_platform::{Instant, Platform};
 use spandrel_replica::{
-    BlockState, ContentDigest, GatheredCopy, NewCopy, PageState, ReplicaError, ReplicaRequest,
-    ReplicaResponse,
+    BlockState, ContentDigest, GatheredCopy, Heeded, NewCopy, PageState, ReplicaRequest, ReplicaResponse,
 };
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
@@ -204,11 +203,11 @@ impl<C: OwnerContext> OwnerInner<C> {
         node: NodeId,
         members: &[(SlabIndex, Member)],
     ) -> Result<(), Stopped> {
-        let (fence, process) = (self.fence_of_stale(node), self.context.process(node));
+        let own = Heeded::Copies(members.iter().map(|(_, member)| member.copy).collect());
+        let (fence, process) = (self.fence_of_stale(node, own), self.context.process(node));
         let (answer, _) = self.in_time(self.context.ask(node, fence, None)).await?;
         let ReplicaResponse::Gathered(present, _) = answer else { return Err(Stopped::FellBack) };
         self.accepted_by.borrow_mut().extend(process.map(|process| (leg, process)));
-        self.distrust_others(leg, &present);
         let of_itself = members.iter().filter_map(|(slab, member)| {
             let is_it = |copy: &&GatheredCopy| copy.slab == *slab && copy.copy == member.copy;
             present.iter().find(is_it).map_or(Some(Version::ZERO), |copy| copy.proven)
@@ -226,19 +225,6 @@ impl<C: OwnerContext> OwnerInner<C> {
             self.in_time(self.ask_copy(member, ReplicaRequest::AddCopy(new), None)).await?;
         }
         Ok(())
-    }
-
-    /// Copies of other legs on the node that count as in sync, and that their drive cannot prove whole any more, do not: nobody
-    /// else is told that.
-    fn distrust_others(&self, leg: LegId, present: &[GatheredCopy]) {
-        for copy in present.iter().filter(|copy| copy.proven.is_some()) {
-            let other = self.membership.borrow().find(copy.slab, copy.copy).map(Member::leg);
-            if let Some(other) = other.filter(|other| *other != leg)
-                && self.leg_state(other) == LegState::InSync
-            {
-                self.note_failure_of(other, &AskError::Replica(ReplicaError::Untold));
-            }
-        }
     }
 
     /// Sees to it that the leg counts as stale since `proven` at the latest.

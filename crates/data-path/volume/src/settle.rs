@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 use spandrel_replica::{
-    BlockState, CopyAddress, GatheredCopy, Mark, PageState, ReplicaRequest, ReplicaResponse,
+    BlockState, CopyAddress, GatheredCopy, Heeded, Mark, PageState, ReplicaRequest, ReplicaResponse,
 };
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::{DriveId, Epoch, NodeId, PAGE_BLOCKS, SlabIndex, Version};
@@ -176,7 +176,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         let nodes: Vec<NodeId> = kept.map(|(_, node)| *node).collect::<BTreeSet<_>>().into_iter().collect();
         let processes: Vec<_> = nodes.iter().map(|node| self.context.process(*node)).collect();
         let fences = nodes.iter().map(|node| {
-            let request = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch, settles: true };
+            let (volume, epoch, heeds) = (self.volume, self.epoch, Heeded::All);
+            let request = ReplicaRequest::Fence { volume, epoch, settles: true, heeds };
             self.in_time(self.context.ask(*node, request, None))
         });
         let mut found = Found::default();

@@ -26,7 +26,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use spandrel_platform::Platform;
-use spandrel_replica::{GatheredCopy, Mark, PageState, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{GatheredCopy, Heeded, Mark, PageState, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::witness::{self, Rare};
@@ -107,7 +107,8 @@ impl<C: OwnerContext> OwnerInner<C> {
             nodes.iter().copied().filter(|node| !self.context.is_reachable(*node)).collect();
         let processes: Vec<_> = nodes.iter().map(|node| self.context.process(*node)).collect();
         let fences = nodes.iter().map(|node| {
-            let request = ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch, settles: true };
+            let (volume, epoch, heeds) = (self.volume, self.epoch, Heeded::All);
+            let request = ReplicaRequest::Fence { volume, epoch, settles: true, heeds };
             self.in_time(self.context.ask(*node, request, None))
         });
         let mut absent = BTreeSet::new();

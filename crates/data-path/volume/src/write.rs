@@ -148,21 +148,23 @@ impl<C: OwnerContext> OwnerInner<C> {
         let longest = if data.is_some() { PIECE_BLOCKS_MAX } else { u32::MAX };
         let pieces = geometry.split(blocks).flat_map(|part| cut(part, longest));
         let mut done = 0;
-        let writes = pieces.map(|piece| {
-            let content = match &data {
-                None => Content::Hole,
-                Some(data) => {
-                    let bytes = piece.count as usize * BLOCK_BYTES;
-                    let data = data.slice(done..done + bytes);
-                    done += bytes;
-                    let checksum = BlockChecksum::new(volume, piece.slab);
-                    let checksums = (piece.first..).zip(data.chunks_exact(BLOCK_BYTES));
-                    let checksums = checksums.map(|(block, bytes)| checksum.of(block, bytes)).collect();
-                    Content::Data { data, checksums }
-                }
-            };
-            self.write_piece(piece, content)
-        });
+        let writes: Vec<_> = pieces
+            .map(|piece| {
+                let content = match &data {
+                    None => Content::Hole,
+                    Some(data) => {
+                        let bytes = piece.count as usize * BLOCK_BYTES;
+                        let data = data.slice(done..done + bytes);
+                        done += bytes;
+                        let checksum = BlockChecksum::new(volume, piece.slab);
+                        let checksums = (piece.first..).zip(data.chunks_exact(BLOCK_BYTES));
+                        let checksums = checksums.map(|(block, bytes)| checksum.of(block, bytes)).collect();
+                        Content::Data { data, checksums }
+                    }
+                };
+                self.write_piece(piece, content)
+            })
+            .collect();
         // All pieces end before the lock does, also if one fails.
         join_all(writes).await.into_iter().collect()
     }

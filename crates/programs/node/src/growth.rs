@@ -31,7 +31,7 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{CopyBatch, PoolRoom, StateError, VolumeMembership, VolumeRecord, mirror_sets_from};
 use spandrel_platform::Platform;
 use spandrel_pool::{GrowthPlan, GrowthRequest, Warning, plan_growth};
-use spandrel_replica::{Authority, NewCopy, ReplicaError, ReplicaRequest};
+use spandrel_replica::{Authority, Heeded, NewCopy, ReplicaError, ReplicaRequest};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::size::format_size;
 use spandrel_shared::witness::{self, Rare};
@@ -289,7 +289,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
         let nodes: BTreeSet<NodeId> = copies.iter().map(|(node, _)| *node).collect();
         // No promise is asked for by that: the next ownership does that.
-        let fence = ReplicaRequest::Fence { volume: seen.volume, epoch, settles: false };
+        let heeds = Heeded::NONE;
+        let fence = ReplicaRequest::Fence { volume: seen.volume, epoch, settles: false, heeds };
         let fences = nodes.into_iter().map(|node| self.ask_for_copies(seen, epoch, node, fence.clone()));
         for fenced in join_all(fences).await {
             fenced?;

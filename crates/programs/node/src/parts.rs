@@ -71,8 +71,8 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
         payload: Option<Buffer>,
     ) -> ReplicaAnswer {
         match request {
-            ReplicaRequest::Fence { volume, epoch, settles } => {
-                Box::pin(self.serve_fence(from, volume, epoch, settles)).await
+            fence @ ReplicaRequest::Fence { volume, epoch, settles, .. } => {
+                Box::pin(self.serve_fence(from, volume, epoch, settles, fence)).await
             }
             request => self.replica.serve(request, payload).await,
         }
@@ -80,10 +80,17 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
 
     /// From its first step on no former owner is promised anything for the volume, from its second
     /// on none can change a copy here, and it is answered when none counts on a promise any more.
-    async fn serve_fence(&self, from: Peer, volume: VolumeId, epoch: Epoch, settles: bool) -> ReplicaAnswer {
+    async fn serve_fence(
+        &self,
+        from: Peer,
+        volume: VolumeId,
+        epoch: Epoch,
+        settles: bool,
+        fence: ReplicaRequest,
+    ) -> ReplicaAnswer {
         let fenced = |epoch| ReplicaError::Fenced { epoch };
         self.liveness.begin_fence(from, volume, epoch).map_err(fenced)?;
-        let answer = self.replica.serve(ReplicaRequest::Fence { volume, epoch, settles }, None).await?;
+        let answer = self.replica.serve(fence, None).await?;
         self.liveness.may_answer_fence(from, volume, epoch).await.map_err(fenced)?;
         if settles {
             self.liveness.copies_settled(volume);
@@ -109,7 +116,7 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
         }
         // Whoever answers one that settles nothing may have copies that nobody has compared: that is no promise.
         let fence = match &request {
-            ReplicaRequest::Fence { volume, epoch, settles: true } => Some((*volume, *epoch)),
+            ReplicaRequest::Fence { volume, epoch, settles: true, .. } => Some((*volume, *epoch)),
             _ => None,
         };
         // Whoever answers is the process that there was a session with before.
