@@ -6,8 +6,8 @@ use spandrel_bus::{
 };
 use spandrel_platform::BLOCK_BYTES;
 use spandrel_replica::{
-    Authority, BlockState, ContentDigest, CopyAddress, GatheredCopy, ListedWrite, Mark, NewCopy, PageState,
-    PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse,
+    Authority, BlockState, ContentDigest, CopyAddress, GatheredCopy, Heeded, ListedWrite, Mark, NewCopy,
+    PageState, PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse,
 };
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{ConfigurationVersion, CopyId, DriveId, Epoch, SlabIndex, Version, VolumeId};
@@ -61,12 +61,13 @@ fn replica_requests() -> Vec<(ReplicaRequest, Vec<u8>)> {
     };
     let good = Some(checksum(20));
     let new = NewCopy { copy, drive: DRIVE, copies: 3, part: 1, epoch: Epoch(7) };
+    let heeds = Heeded::Copies(vec![copy.copy]);
     let plain = [
         ReplicaRequest::Trim { copy, authority, mark: mark(), first, count, version: version(302) },
         ReplicaRequest::Read { copy, authority, first, count },
         ReplicaRequest::Check { copy, authority, first, count },
         ReplicaRequest::Heal { copy, authority, block: 20, token: 77, checksum: None },
-        ReplicaRequest::Fence { volume: VOLUME, epoch: Epoch(8), settles: true },
+        ReplicaRequest::Fence { volume: VOLUME, epoch: Epoch(8), settles: true, heeds },
         ReplicaRequest::NoteMark { volume: VOLUME, authority, mark: mark() },
         ReplicaRequest::Pages { copy, authority },
         ReplicaRequest::BlockStates { copy, authority, first, count },
