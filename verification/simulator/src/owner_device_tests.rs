@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use spandrel_platform_simulated::Random;
+use spandrel_replica::Heeded;
 use spandrel_shared::BLOCK_BYTES;
 use spandrel_volume::{Extent, LegState, OwnerError, Phase};
 
@@ -223,7 +224,7 @@ fn an_owner_that_meets_a_higher_epoch_has_ended() {
     let rules = Rules::new(1);
     rules.write(0, 5).unwrap();
     let (volume, epoch) = (rules.owner().volume(), rules.owner().epoch().next());
-    let fenced = rules.serve(1, ReplicaRequest::Fence { volume, epoch, settles: true });
+    let fenced = rules.serve(1, ReplicaRequest::Fence { volume, epoch, settles: true, heeds: Heeded::All });
     assert!(fenced.is_ok(), "{fenced:?}");
     assert_eq!(rules.write(0, 6), Err(OwnerError::Deposed));
     assert!(rules.owners.membership().stale.is_empty(), "the copy is not to blame");
@@ -330,7 +331,7 @@ fn when_a_volume_falls_idle_its_copies_learn_that_all_is_complete() {
     for index in 0..3 {
         let replica = rules.owners.replica(index).expect("it is up");
         let listed = rules.guests.block_on(async move {
-            let fence = ReplicaRequest::Fence { volume, epoch, settles: true };
+            let fence = ReplicaRequest::Fence { volume, epoch, settles: true, heeds: Heeded::All };
             let Ok((ReplicaResponse::Gathered(copies, _), _)) = replica.serve(fence, None).await else {
                 panic!("the epoch is the present one");
             };

@@ -6,6 +6,7 @@ use spandrel_volume::{LegState, OwnerError, Phase};
 
 use super::rules::Rules;
 use super::*;
+use spandrel_replica::Heeded;
 
 /// A write that was never answered and is on some copies only: the next owner brings it to the others.
 #[test]
@@ -65,7 +66,8 @@ fn a_take_over_that_meets_a_higher_epoch_ends() {
         rules.run_for(Duration::from_millis(50));
         assert_eq!(rules.owner().phase(), Phase::TakingOver);
         let (volume, epoch) = (rules.owner().volume(), epoch.next());
-        let fenced = rules.serve(2, ReplicaRequest::Fence { volume, epoch, settles: true });
+        let fenced =
+            rules.serve(2, ReplicaRequest::Fence { volume, epoch, settles: true, heeds: Heeded::All });
         assert!(fenced.is_ok(), "{fenced:?}");
         rules.until("it ends", || rules.owner().phase() == Phase::Deposed);
         assert_eq!(rules.owners.membership().stale, BTreeMap::new());
