@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use spandrel_replica::Heeded;
 use spandrel_volume::{LegState, OwnerError, Phase};
 
 use super::rules::Rules;
 use super::*;
-use spandrel_replica::Heeded;
 
 /// A write that was never answered and is on some copies only: the next owner brings it to the others.
 #[test]
