@@ -57,7 +57,7 @@ fn each_layer_names_exactly_its_own() {
             ],
         ),
         ("crates/programs/spandrel", &FOLDERS[..10]),
-        ("verification/simulator", &FOLDERS[..10]),
+        ("verification/simulator", &FOLDERS[..11]),
         ("xtask", &[]),
     ];
     for (from, allowed) in expected {
