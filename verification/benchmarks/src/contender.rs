@@ -32,15 +32,25 @@ pub struct Setup {
     pub mark: Mark,
 }
 
-/// One that has been started, and serves.
-pub trait Contender {
-    /// What fio is told to reach it: its engine, and what that needs to know.
-    fn reach(&self) -> Vec<String>;
-
-    /// Variables of fio's environment.
-    fn environment(&self) -> Vec<(&'static str, PathBuf)> {
-        Vec::new()
+impl Setup {
+    /// Makes the file that a server of one serves: as large as it is to be, and empty.
+    pub fn make_file(&self) -> Result<PathBuf, String> {
+        let path = self.folder.join("file");
+        File::create(&path)
+            .and_then(|file| file.set_len(self.size_bytes))
+            .map_err(|error| format!("{} cannot be made: {error}", path.display()))?;
+        Ok(path)
     }
+}
+
+/// One that has been started, and serves until this is dropped.
+pub struct Contender {
+    /// What fio is told to reach it: its engine, and what that needs to know.
+    pub reach: Vec<String>,
+    /// Variables of fio's environment.
+    pub environment: Vec<(&'static str, PathBuf)>,
+    /// In the order in which they end.
+    pub servers: Vec<Server>,
 }
 
 /// One that can be started.
@@ -53,7 +63,7 @@ pub struct Known {
     /// Programs that must be there, each with Debian's package.
     pub needs: &'static [(&'static str, &'static str)],
     /// Starts it. When this returns it serves.
-    pub start: fn(&Setup) -> Result<Box<dyn Contender>, String>,
+    pub start: fn(&Setup) -> Result<Contender, String>,
 }
 
 impl Known {

@@ -41,14 +41,14 @@ pub struct Measurement {
 }
 
 /// Writes all of it once, in order. Files of fio's own go to `folder`, here and when it measures.
-pub fn fill(contender: &dyn Contender, mark: &Mark, folder: &Path, size_bytes: u64) -> Result<(), String> {
+pub fn fill(contender: &Contender, mark: &Mark, folder: &Path, size_bytes: u64) -> Result<(), String> {
     let mut command = command(contender, mark, folder, size_bytes);
     run(command.args(["--rw=write", "--bs=1M", "--iodepth=4"])).map(|_| ())
 }
 
 /// Puts a load on a contender, and measures it.
 pub fn measure(
-    contender: &dyn Contender,
+    contender: &Contender,
     mark: &Mark,
     folder: &Path,
     size_bytes: u64,
@@ -91,11 +91,11 @@ fn await_begin(child: &mut Child, mark: &Path) {
     }
 }
 
-fn command(contender: &dyn Contender, mark: &Mark, folder: &Path, size_bytes: u64) -> Command {
+fn command(contender: &Contender, mark: &Mark, folder: &Path, size_bytes: u64) -> Command {
     let mut command = mark.command("fio");
     command.current_dir(folder);
     command.args(["--name=benchmark", "--randrepeat=0"]).arg(format!("--size={size_bytes}"));
-    command.args(contender.reach()).envs(contender.environment());
+    command.args(&contender.reach).envs(contender.environment.iter().cloned());
     command
 }
 

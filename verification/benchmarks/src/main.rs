@@ -132,7 +132,15 @@ struct Serving {
     known: Known,
     mark: Mark,
     folder: PathBuf,
-    contender: Box<dyn Contender>,
+    contender: Contender,
+}
+
+impl Drop for Serving {
+    /// Some of what a contender has started outlives its servers.
+    fn drop(&mut self) {
+        self.contender.servers.clear();
+        self.mark.end_all();
+    }
 }
 
 /// Starts all contenders on one medium, and puts the loads on them in turns.
@@ -164,7 +172,7 @@ fn measure_all(
                 // Each in another place of the order from round to round.
                 let one = &serving[(at + round as usize) % serving.len()];
                 let measurement = fio::measure(
-                    &*one.contender,
+                    &one.contender,
                     &one.mark,
                     &one.folder,
                     results.size_bytes,
@@ -209,7 +217,7 @@ fn start(
     let spandrel = arguments.spandrel.clone();
     let setup = Setup { folder: folder.clone(), medium, size_bytes, spandrel, mark: mark.clone() };
     let contender = (known.start)(&setup).map_err(of_it)?;
-    fio::fill(&*contender, &mark, &folder, size_bytes).map_err(of_it)?;
+    fio::fill(&contender, &mark, &folder, size_bytes).map_err(of_it)?;
     Ok(Serving { known: *known, mark, folder, contender })
 }
 

@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::PathBuf;
 
 use crate::contender::{Contender, Known, Server, Setup, run};
 
@@ -24,25 +23,7 @@ const IMAGE: &str = "volume";
 /// What an OSD needs beside its data.
 const OSD_EXTRA_BYTES: u64 = 1 << 30;
 
-struct Ceph {
-    // The OSDs before the monitor.
-    _osds: Vec<Server>,
-    _monitor: Server,
-    configuration: PathBuf,
-}
-
-impl Contender for Ceph {
-    fn reach(&self) -> Vec<String> {
-        let names = ["--ioengine=rbd", "--clientname=admin"].map(str::to_owned);
-        names.into_iter().chain([format!("--pool={POOL}"), format!("--rbdname={IMAGE}")]).collect()
-    }
-
-    fn environment(&self) -> Vec<(&'static str, PathBuf)> {
-        vec![("CEPH_CONF", self.configuration.clone())]
-    }
-}
-
-fn start(setup: &Setup) -> Result<Box<dyn Contender>, String> {
+fn start(setup: &Setup) -> Result<Contender, String> {
     let folder = &setup.folder;
     let configuration = folder.join("ceph.conf");
     let identity = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(|error| error.to_string())?;
@@ -82,7 +63,12 @@ fn start(setup: &Setup) -> Result<Box<dyn Contender>, String> {
     run(command("rbd").args(["pool", "init", POOL]))?;
     let size = format!("{}B", setup.size_bytes);
     run(command("rbd").args(["create", "--pool", POOL, "--size", &size, IMAGE]))?;
-    Ok(Box::new(Ceph { _osds: osds, _monitor: monitor, configuration }))
+    let names = ["--ioengine=rbd", "--clientname=admin"].map(str::to_owned);
+    let place = [format!("--pool={POOL}"), format!("--rbdname={IMAGE}")];
+    let reach = names.into_iter().chain(place).collect();
+    // The OSDs end before the monitor.
+    osds.push(monitor);
+    Ok(Contender { reach, environment: vec![("CEPH_CONF", configuration)], servers: osds })
 }
 
 fn describe(setup: &Setup, identity: &str, port: u16) -> String {

@@ -5,7 +5,6 @@
 use std::fs;
 
 use crate::contender::{Contender, Known, Server, Setup, run};
-use crate::processor_time::Mark;
 
 pub(super) const GLUSTER: Known = Known {
     name: "gluster",
@@ -30,27 +29,7 @@ const OFF: [&str; 6] = [
     "performance.open-behind",
 ];
 
-struct Gluster {
-    _server: Server,
-    host: String,
-    mark: Mark,
-}
-
-impl Drop for Gluster {
-    /// Bricks outlive their management.
-    fn drop(&mut self) {
-        self.mark.end_all();
-    }
-}
-
-impl Contender for Gluster {
-    fn reach(&self) -> Vec<String> {
-        let engine = ["--ioengine=gfapi_async".to_owned(), format!("--volume={VOLUME}")];
-        engine.into_iter().chain([format!("--brick={}", self.host), "--filename=file".to_owned()]).collect()
-    }
-}
-
-fn start(setup: &Setup) -> Result<Box<dyn Contender>, String> {
+fn start(setup: &Setup) -> Result<Contender, String> {
     let folder = &setup.folder;
     let (state, socket) = (folder.join("state"), folder.join("glusterd.socket"));
     let made = fs::create_dir(&state);
@@ -92,5 +71,8 @@ end-volume
         gluster(&["volume", "set", VOLUME, option, "off"])?;
     }
     gluster(&["volume", "start", VOLUME])?;
-    Ok(Box::new(Gluster { _server: server, host, mark: setup.mark.clone() }))
+    let engine = ["--ioengine=gfapi_async".to_owned(), format!("--volume={VOLUME}")];
+    let place = [format!("--brick={host}"), "--filename=file".to_owned()];
+    let reach = engine.into_iter().chain(place).collect();
+    Ok(Contender { reach, environment: Vec::new(), servers: vec![server] })
 }

@@ -11,18 +11,7 @@ const DRIVES: u64 = 2;
 const COPIES: u64 = 3;
 const VOLUME: &str = "benchmark";
 
-struct Spandrel {
-    _server: Server,
-    reach: Vec<String>,
-}
-
-impl Contender for Spandrel {
-    fn reach(&self) -> Vec<String> {
-        self.reach.clone()
-    }
-}
-
-fn start(setup: &Setup) -> Result<Box<dyn Contender>, String> {
+fn start(setup: &Setup) -> Result<Contender, String> {
     // Twice what lies there on average: a write needs a free place before the former one is given back.
     let drive_bytes = 2 * setup.size_bytes * COPIES / (NODES * DRIVES);
     let directory = setup.folder.join("cluster");
@@ -46,5 +35,5 @@ fn start(setup: &Setup) -> Result<Box<dyn Contender>, String> {
         serde_json::from_str(&volume).map_err(|error| format!("spandrel says {volume}: {error}"))?;
     let owner = volume["owner"].as_str().ok_or_else(|| format!("the volume has no owner: {volume}"))?;
     let reach = nbd(VOLUME, &directory.join(owner).join("nbd.sock"));
-    Ok(Box::new(Spandrel { _server: server, reach }))
+    Ok(Contender { reach, environment: Vec::new(), servers: vec![server] })
 }
