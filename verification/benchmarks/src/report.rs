@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use spandrel_fleet::{aligned, count_text, short};
+
 use crate::cell::Cell;
 use crate::contender::Known;
 use crate::fio::Measurement;
@@ -11,9 +13,9 @@ use crate::results::{Median, OWN, Results};
 pub fn render(results: &Results, cells: &[Cell], contenders: &[Known]) -> String {
     let mut text = String::new();
     for cell in cells {
-        let _ = writeln!(text, "{}\n{}", title(cell), aligned(&lines(results, cell, contenders)));
+        let _ = writeln!(text, "{}\n{}", title(cell), aligned(&lines(results, cell, contenders), &[0, 6]));
     }
-    text + &aligned(&verdicts(results, cells))
+    text + &aligned(&verdicts(results, cells), &[0, 3])
 }
 
 /// Whether no floor was missed. One that was not measured is none that holds.
@@ -41,9 +43,9 @@ fn lines(results: &Results, cell: &Cell, contenders: &[Known]) -> Vec<Vec<String
         };
         lines.push(vec![
             format!("{} ({})", contender.name, contender.what),
-            count(iops.value),
+            count_text(iops.value),
             of(|measurement| measurement.busy_cores, |cores| format!("{cores:.2}")),
-            of(Measurement::iops_per_core, count),
+            of(Measurement::iops_per_core, count_text),
             of(|measurement| measurement.latency_mean_us, short),
             of(|measurement| measurement.latency_p99_us, short),
             match contender.name {
@@ -77,9 +79,13 @@ fn verdicts(results: &Results, cells: &[Cell]) -> Vec<Vec<String>> {
         }
         if let (Some(goal), Some(figure)) = (cell.goal, results.figure(cell, OWN)) {
             let verdict = if results.reaches_goal(cell) == Some(true) { "reached" } else { "missed" };
-            let range =
-                format!("{} ({} to {})", count(figure.value), count(figure.least), count(figure.most));
-            let wanted = format!("(goal {bound} {})", count(goal));
+            let range = format!(
+                "{} ({} to {})",
+                count_text(figure.value),
+                count_text(figure.least),
+                count_text(figure.most)
+            );
+            let wanted = format!("(goal {bound} {})", count_text(goal));
             lines.push(vec![
                 verdict.to_owned(),
                 range,
@@ -93,43 +99,6 @@ fn verdicts(results: &Results, cells: &[Cell]) -> Vec<Vec<String>> {
 
 fn ratio_text(ratio: Median) -> String {
     format!("{:.2} x ({:.2} to {:.2})", ratio.value, ratio.least, ratio.most)
-}
-
-/// A whole number with commas: `12,345`.
-fn count(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-fn short(value: f64) -> String {
-    if value < 100.0 { format!("{value:.1}") } else { count(value) }
-}
-
-/// Lines of cells as columns, the first and the last set to the left.
-fn aligned(lines: &[Vec<String>]) -> String {
-    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let width_of = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width_of).collect();
-    let mut text = String::new();
-    for line in lines {
-        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            if column == 0 || column + 1 == columns {
-                format!("{cell:<width$}")
-            } else {
-                format!("{cell:>width$}")
-            }
-        });
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]

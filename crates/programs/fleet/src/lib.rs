@@ -47,7 +47,7 @@ pub use cell::{fill, run_cell};
 pub use live::{LiveClient, LiveLoad, LiveSample};
 pub use meter::{CacheReading, ClusterMeter, MeterReading, NoMeter, ProcessMeter, Usage};
 pub use nbd_client::{Export, NbdClient, NbdError, RequestFailure};
-pub use output::OutputFormat;
+pub use output::{OutputFormat, count_text, short};
 pub use progress::{BarProgress, LineProgress, NoProgress, Progress, progress_on_standard_error};
 pub use result::{CellResult, ClientResult, GeneratorCost, Interval, Latency, LittlesLaw, Spread, Traffic};
 pub use spec::{CellSpec, Pattern};
@@ -59,3 +59,4 @@ pub use study::{
 pub use sweep::{SweepResult, SweepRow, SweepSpec, sweep};
 pub use tally::Failure;
 pub use target::Target;
+pub use text::aligned;

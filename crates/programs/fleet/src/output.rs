@@ -191,7 +191,7 @@ pub(crate) fn describe_cell(cell: &CellSpec) -> String {
 }
 
 /// A number in whole, its thousands set apart: `1,234,567`.
-pub(crate) fn count_text(number: f64) -> String {
+pub fn count_text(number: f64) -> String {
     let digits = format!("{number:.0}");
     let (sign, digits) = digits.strip_prefix('-').map_or(("", digits.as_str()), |digits| ("-", digits));
     let mut text = sign.to_owned();
@@ -363,7 +363,7 @@ fn short_us(row: &SweepRow, pick: fn(&crate::result::Latency) -> f64) -> Option<
 }
 
 /// A number with a digit behind the point while it is small.
-pub(crate) fn short(number: f64) -> String {
+pub fn short(number: f64) -> String {
     if number < 100.0 { format!("{number:.1}") } else { count_text(number) }
 }
 

@@ -6,7 +6,7 @@ pub(crate) fn counted(count: u64, thing: &str) -> String {
 }
 
 /// Lines of cells as columns, of which those that `left` names are set to the left and the others to the right.
-pub(crate) fn aligned(lines: &[Vec<String>], left: &[usize]) -> String {
+pub fn aligned(lines: &[Vec<String>], left: &[usize]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let length = |text: &str| text.chars().count();
     let width = |column: usize| {
