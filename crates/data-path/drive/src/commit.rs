@@ -572,7 +572,7 @@ async fn write_group<P: Platform>(
         change.finish();
     }
     if inner.layout.area_blocks > 0 {
-        inner.progress.notify_all();
+        crate::destage::area_changed(inner);
     }
     if inner.journal.borrow().is_half_full(&inner.layout, reserve_bytes) {
         crate::checkpoint::wish(inner);

@@ -107,6 +107,15 @@ pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
     }
 }
 
+/// Wakes whoever waits for what a group has made of the area: the task that empties it, and who waits until nothing is left.
+/// Most groups are of interest to neither.
+pub(crate) fn area_changed<P: Platform>(inner: &Inner<P>) {
+    let is_empty = inner.state.borrow().blocks_in_area() == 0;
+    if is_empty || batches_wanted(inner) > 0 {
+        inner.progress.notify_all();
+    }
+}
+
 fn batches_wanted<P: Platform>(inner: &Inner<P>) -> usize {
     inner.cache.destages(inner.cache_use())
 }

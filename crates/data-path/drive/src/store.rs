@@ -681,7 +681,10 @@ impl<P: Platform> DriveStore<P> {
             None => change,
         };
         if !placed.goes_ahead {
-            return self.commit(change.with_data(placed.writes)).await;
+            let durable = self.inner.submit(change.with_data(placed.writes))?;
+            // It is queued: whoever waits for its turn comes behind it.
+            drop(turn);
+            return self.await_durable(durable).await;
         }
         self.commit_ahead(turn, change.with_durable_data(), placed.writes).await
     }

@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use spandrel_platform::{Instant, Platform};
 use spandrel_shared::witness::{self, Rare};
 
@@ -100,19 +101,18 @@ impl<C: OwnerContext> OwnerInner<C> {
         self.paces.begin(member, kind, pause_ticks, || self.context.platform().now())
     }
 
-    /// The answer of a copy, whose time is taken if it is measured.
-    pub(crate) async fn measured<T>(
+    /// The answer of a copy, whose time is taken if it is measured. (An `async fn` would hold what it awaits twice.)
+    pub(crate) fn measured<T>(
         &self,
         measurement: Option<Measurement>,
         asked: impl Future<Output = Result<T, AskError>>,
-    ) -> Result<T, AskError> {
-        let answer = asked.await;
-        if let Some(measurement) = measurement {
-            match &answer {
+    ) -> impl Future<Output = Result<T, AskError>> {
+        asked.inspect(move |answer| {
+            let Some(measurement) = measurement else { return };
+            match answer {
                 Ok(_) => measurement.answered(self.context.platform().now()),
                 Err(_) => measurement.failed(),
             }
-        }
-        answer
+        })
     }
 }

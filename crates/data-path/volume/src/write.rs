@@ -165,8 +165,11 @@ impl<C: OwnerContext> OwnerInner<C> {
                 self.write_piece(piece, content)
             })
             .collect();
-        // All pieces end before the lock does, also if one fails.
-        join_all(writes).await.into_iter().collect()
+        match <[_; 1]>::try_from(writes) {
+            Ok([only]) => only.await,
+            // All pieces end before the lock does, also if one fails.
+            Err(several) => join_all(several).await.into_iter().collect(),
+        }
     }
 
     /// One piece with one version. Afterwards the write is complete on every needed copy, or has
