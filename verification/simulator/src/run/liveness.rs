@@ -116,11 +116,28 @@ impl Run<'_> {
         })
     }
 
+    /// No drive is being attached anew, with another cache drive or without one: it is used in a moment. Where stray writes
+    /// have hit, bindings may never come to rest, but each of them is made.
+    fn await_attached(&mut self) -> Result<(), Finding> {
+        self.await_nothing_lacking(|run| {
+            let is_being_attached = |place: &&DrivePlace| {
+                let report = run.nodes.node(place.node).map(|node| node.report());
+                report.is_some_and(|report| {
+                    report.drives.get(place.drive).is_some_and(|drive| drive.is_being_attached)
+                })
+            };
+            let mut sound =
+                run.drives.keys().filter(|place| !run.strayed.contains(place) && !run.lost.contains(place));
+            Ok(sound.find(is_being_attached).map(|place| format!("{place} is being attached anew")))
+        })
+    }
+
     /// Every drive that is not lost for ever is used, as the drive that it was.
     pub(super) fn judge_places(&mut self) -> Result<(), Finding> {
         if self.plan.shape.cache.is_some() && self.strayed.is_empty() && self.lost.is_empty() {
             self.await_bindings_at_rest()?;
         }
+        self.await_attached()?;
         let found = drives_by_place(&self.nodes);
         for (place, drive) in &self.drives {
             if !self.lost.contains(place) && found.get(place) != Some(drive) {
