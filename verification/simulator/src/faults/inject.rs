@@ -55,7 +55,7 @@ pub enum Undo {
     /// A drive works as it should.
     DriveWorks(DrivePlace),
     /// A drive holds again what it held.
-    TrueImage(DrivePlace, Box<DriveImage>),
+    TrueImage(DrivePlace, Box<DriveImage>, u64),
     /// A drive that was retired is used again.
     Reinstate(DriveId),
     /// A cache drive that is lost is taken out of the cluster.
@@ -424,14 +424,14 @@ impl Injector {
         let truth = drive.crash_image(&mut |_, _| self.random.chance(500));
         drive.restore(old);
         nodes.start(place.node);
-        self.later(until_ms, Undo::TrueImage(place, Box::new(truth)));
+        self.later(until_ms, Undo::TrueImage(place, Box::new(truth), known));
         true
     }
 
     /// Whether a cache drive is about to be exchanged, or another image stands in its place.
     fn is_exchanged(&self, place: DrivePlace) -> bool {
         self.undos.values().any(
-            |undo| matches!(undo, Undo::BlankCache(other) | Undo::TakeReleased(other) | Undo::TrueImage(other, _) if *other == place),
+            |undo| matches!(undo, Undo::BlankCache(other) | Undo::TakeReleased(other) | Undo::TrueImage(other, ..) if *other == place),
         )
     }
 
@@ -442,7 +442,7 @@ impl Injector {
 
     /// Whether something else than the true drive stands in a place of a server.
     pub fn has_exchanged(&self, node: usize) -> bool {
-        let exchanges = |undo: &Undo| matches!(undo, Undo::BlankCache(place) | Undo::TrueImage(place, _) if place.node == node);
+        let exchanges = |undo: &Undo| matches!(undo, Undo::BlankCache(place) | Undo::TrueImage(place, ..) if place.node == node);
         self.undos.values().any(exchanges)
     }
 
@@ -639,9 +639,15 @@ impl Injector {
                 drive.plug_in();
                 drive.revive();
             }
-            Undo::TrueImage(place, truth) => {
+            Undo::TrueImage(place, truth, known) => {
                 nodes.stop(place.node, true);
-                nodes.drive_at(place).restore(*truth);
+                // Beside its true cache drive, whose journal names a newer root, the image of a drive cannot be told from a
+                // drive whose newest root has rotted: it is attached as one of which nothing is proven. From then on the true
+                // drive is the old one.
+                let is_superseded = attach_number_known(nodes, place).is_some_and(|number| number > known);
+                if !is_superseded {
+                    nodes.drive_at(place).restore(*truth);
+                }
                 nodes.start(place.node);
             }
         }
