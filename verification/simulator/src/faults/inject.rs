@@ -54,7 +54,7 @@ pub enum Undo {
     StateLossless,
     /// A drive works as it should.
     DriveWorks(DrivePlace),
-    /// A drive holds again what it held.
+    /// A drive holds again what it held when the cluster's state had seen it attached so often.
     TrueImage(DrivePlace, Box<DriveImage>, u64),
     /// A drive that was retired is used again.
     Reinstate(DriveId),

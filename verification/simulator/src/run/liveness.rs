@@ -120,12 +120,8 @@ impl Run<'_> {
     /// have hit, bindings may never come to rest, but each of them is made.
     fn await_attached(&mut self) -> Result<(), Finding> {
         self.await_nothing_lacking(|run| {
-            let is_being_attached = |place: &&DrivePlace| {
-                let report = run.nodes.node(place.node).map(|node| node.report());
-                report.is_some_and(|report| {
-                    report.drives.get(place.drive).is_some_and(|drive| drive.is_being_attached)
-                })
-            };
+            let is_being_attached =
+                |place: &&DrivePlace| run.report_of(**place).is_some_and(|drive| drive.is_being_attached);
             let mut sound =
                 run.drives.keys().filter(|place| !run.strayed.contains(place) && !run.lost.contains(place));
             Ok(sound.find(is_being_attached).map(|place| format!("{place} is being attached anew")))
@@ -145,14 +141,15 @@ impl Run<'_> {
                     self.lost.insert(*place);
                     continue;
                 }
-                return Err(finding("drives")(format!("{place} is not used: {:?}", self.failure_of(*place))));
+                let failure = self.report_of(*place).and_then(|drive| drive.failure);
+                return Err(finding("drives")(format!("{place} is not used: {failure:?}")));
             }
         }
         Ok(())
     }
 
-    fn failure_of(&self, place: DrivePlace) -> Option<String> {
+    fn report_of(&self, place: DrivePlace) -> Option<DriveReport> {
         let report = self.nodes.node(place.node)?.report();
-        report.drives.get(place.drive)?.failure.clone()
+        report.drives.get(place.drive).cloned()
     }
 }
