@@ -54,8 +54,9 @@ pub enum Undo {
     StateLossless,
     /// A drive works as it should.
     DriveWorks(DrivePlace),
-    /// A drive holds again what it held when the cluster's state had seen it attached so often.
-    TrueImage(DrivePlace, Box<DriveImage>, u64),
+    /// A drive holds again what it held, unless the old image in its place may be attached, and the cluster's state has seen it
+    /// attached more often than given.
+    TrueImage(DrivePlace, Box<DriveImage>, Option<u64>),
     /// A drive that was retired is used again.
     Reinstate(DriveId),
     /// A cache drive that is lost is taken out of the cluster.
@@ -422,9 +423,13 @@ impl Injector {
             self.later(back, Undo::Start(other));
         }
         let truth = drive.crash_image(&mut |_, _| self.random.chance(500));
+        // Beside its true cache drive, whose journal names a newer root, the image of a bound drive cannot be told from a drive
+        // whose newest root has rotted: it is attached as one of which nothing is proven. From then on the true drive is the
+        // old one. Any other old image has to be refused.
+        let is_bound = inspect_alone(drive.name(), &old).is_ok_and(|found| found.cache.is_some());
         drive.restore(old);
         nodes.start(place.node);
-        self.later(until_ms, Undo::TrueImage(place, Box::new(truth), known));
+        self.later(until_ms, Undo::TrueImage(place, Box::new(truth), is_bound.then_some(known)));
         true
     }
 
@@ -641,10 +646,8 @@ impl Injector {
             }
             Undo::TrueImage(place, truth, known) => {
                 nodes.stop(place.node, true);
-                // Beside its true cache drive, whose journal names a newer root, the image of a drive cannot be told from a
-                // drive whose newest root has rotted: it is attached as one of which nothing is proven. From then on the true
-                // drive is the old one.
-                let is_superseded = attach_number_known(nodes, place).is_some_and(|number| number > known);
+                let is_superseded =
+                    known.is_some_and(|known| attach_number_known(nodes, place) > Some(known));
                 if !is_superseded {
                     nodes.drive_at(place).restore(*truth);
                 }
