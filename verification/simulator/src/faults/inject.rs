@@ -54,9 +54,15 @@ pub enum Undo {
     StateLossless,
     /// A drive works as it should.
     DriveWorks(DrivePlace),
-    /// A drive holds again what it held, unless the old image in its place may be attached, and the cluster's state has seen it
-    /// attached more often than given.
-    TrueImage(DrivePlace, Box<DriveImage>, Option<u64>),
+    /// A drive holds again what it held.
+    TrueImage {
+        /// The drive.
+        place: DrivePlace,
+        /// What it held.
+        truth: Box<DriveImage>,
+        /// The old image in its place may be attached, and then is the drive from then on.
+        may_stay: bool,
+    },
     /// A drive that was retired is used again.
     Reinstate(DriveId),
     /// A cache drive that is lost is taken out of the cluster.
@@ -142,7 +148,8 @@ impl Injector {
     /// another one stands, or while a drive is about to be exchanged.
     pub fn older_state(&self, nodes: &NodesWorld, now_ms: u64) -> Option<StateImage> {
         let is_in_the_way = |undo: &Undo| {
-            let exchanges = matches!(undo, Undo::TrueImage(..) | Undo::TakeReleased(_) | Undo::BlankCache(_));
+            let exchanges =
+                matches!(undo, Undo::TrueImage { .. } | Undo::TakeReleased(_) | Undo::BlankCache(_));
             exchanges || matches!(undo, Undo::StateLossless | Undo::Reinstate(_) | Undo::ForgetCache(_))
         };
         if now_ms < self.late_until_ms || nodes.is_deciding() || self.undos.values().any(is_in_the_way) {
@@ -423,20 +430,20 @@ impl Injector {
             self.later(back, Undo::Start(other));
         }
         let truth = drive.crash_image(&mut |_, _| self.random.chance(500));
-        // Beside its true cache drive, whose journal names a newer root, the image of a bound drive cannot be told from a drive
-        // whose newest root has rotted: it is attached as one of which nothing is proven. From then on the true drive is the
-        // old one. Any other old image has to be refused.
-        let is_bound = inspect_alone(drive.name(), &old).is_ok_and(|found| found.cache.is_some());
+        // An image of its time beside an old image of its cache drive is as old as both say. When the true cache drive comes back
+        // before the drive, the image beside it cannot be told from a drive whose newest root has rotted: it is attached as
+        // one of which nothing is proven. Any other old image has to be refused.
+        let may_stay = !nodes.is_cache(place) && self.has_old_cache(nodes, place.node);
         drive.restore(old);
         nodes.start(place.node);
-        self.later(until_ms, Undo::TrueImage(place, Box::new(truth), is_bound.then_some(known)));
+        self.later(until_ms, Undo::TrueImage { place, truth: Box::new(truth), may_stay });
         true
     }
 
     /// Whether a cache drive is about to be exchanged, or another image stands in its place.
     fn is_exchanged(&self, place: DrivePlace) -> bool {
         self.undos.values().any(
-            |undo| matches!(undo, Undo::BlankCache(other) | Undo::TakeReleased(other) | Undo::TrueImage(other, ..) if *other == place),
+            |undo| matches!(undo, Undo::BlankCache(other) | Undo::TakeReleased(other) | Undo::TrueImage { place: other, .. } if *other == place),
         )
     }
 
@@ -447,8 +454,14 @@ impl Injector {
 
     /// Whether something else than the true drive stands in a place of a server.
     pub fn has_exchanged(&self, node: usize) -> bool {
-        let exchanges = |undo: &Undo| matches!(undo, Undo::BlankCache(place) | Undo::TrueImage(place, ..) if place.node == node);
+        let exchanges = |undo: &Undo| matches!(undo, Undo::BlankCache(place) | Undo::TrueImage { place, .. } if place.node == node);
         self.undos.values().any(exchanges)
+    }
+
+    /// Whether an old image stands in the place of a cache drive of a server.
+    fn has_old_cache(&self, nodes: &NodesWorld, node: usize) -> bool {
+        let is_cache = |place: &DrivePlace| place.node == node && nodes.is_cache(*place);
+        self.undos.values().any(|undo| matches!(undo, Undo::TrueImage { place, .. } if is_cache(place)))
     }
 
     fn lose_cache(
@@ -644,12 +657,14 @@ impl Injector {
                 drive.plug_in();
                 drive.revive();
             }
-            Undo::TrueImage(place, truth, known) => {
+            Undo::TrueImage { place, truth, may_stay } => {
                 nodes.stop(place.node, true);
-                let is_superseded =
-                    known.is_some_and(|known| attach_number_known(nodes, place) > Some(known));
-                if !is_superseded {
-                    nodes.drive_at(place).restore(*truth);
+                let drive = nodes.drive_at(place);
+                let number = |image: &DriveImage| root_attach_number(drive.name(), image);
+                let stays = may_stay
+                    && number(&drive.durable_image()).is_some_and(|found| Some(found) >= number(&truth));
+                if !stays {
+                    drive.restore(*truth);
                 }
                 nodes.start(place.node);
             }
@@ -667,6 +682,11 @@ fn attach_number_known(nodes: &NodesWorld, place: DrivePlace) -> Option<u64> {
     let snapshot = nodes.state.inspect(&[Selection::key(&key.key())]);
     let stored: Stored<DriveRecord> = decode(snapshot.entry(0)?).ok()?;
     Some(stored.record.attach_number)
+}
+
+/// How often a drive had been attached when it wrote the newest root of an image; none if it has none.
+fn root_attach_number(name: &str, image: &DriveImage) -> Option<u64> {
+    Some(inspect_alone(name, image).ok()?.root?.attach_number)
 }
 
 /// How often a drive had been attached when it held `image`; none if it was another one then, or cannot say.
