@@ -40,10 +40,11 @@ pub struct Measurement {
     pub latency_p99_us: f64,
 }
 
-/// Writes all of it once, in order. Files of fio's own go to `folder`, here and when it measures.
+/// Writes all of it, in order, so often that whoever writes each time to another place has written to all places: memory
+/// that is touched for the first time costs a write as much again. Files of fio's own go to `folder`, here and when it measures.
 pub fn fill(contender: &Contender, mark: &Mark, folder: &Path, size_bytes: u64) -> Result<(), String> {
     let mut command = command(contender, mark, folder, size_bytes);
-    run(command.args(["--rw=write", "--bs=1M", "--iodepth=4"])).map(|_| ())
+    run(command.args(["--rw=write", "--bs=1M", "--iodepth=4", "--loops=3"])).map(|_| ())
 }
 
 /// Puts a load on a contender, and measures it.

@@ -209,7 +209,7 @@ fn start(
     scratch: &Path,
     size_bytes: u64,
 ) -> Result<Serving, String> {
-    eprintln!("{}: starting, and writing all of it once", known.name);
+    eprintln!("{}: starting, and writing all of it several times", known.name);
     let of_it = |error: String| format!("{}: {error}", known.name);
     let folder = scratch.join(known.name);
     std::fs::create_dir(&folder).map_err(|error| of_it(format!("no folder: {error}")))?;
