@@ -51,6 +51,9 @@ use crate::{drive_prefix, log, open_files};
 /// How often the state is asked at a start until it answers.
 const STATE_PAUSE: Duration = Duration::from_millis(200);
 
+/// How many times at most the state is asked at a start for the cluster, if it is put back elsewhere meanwhile.
+const ASKED_MAX: u32 = 5;
+
 /// How often the other servers are asked at a start whether this one still belongs to them, as long as the state does
 /// not answer.
 const STANDING_INTERVAL: Duration = Duration::from_secs(2);
@@ -377,12 +380,33 @@ async fn reach_state(
     keeper.follow_later(credentials).await?;
     keeper.start().await?;
     let connected = EtcdState::connect(&etcd_options(directory, &keeper.settings(), credentials)?)?;
-    let (mut etcd, mut cluster) = await_cluster(&connected, keeper, credentials).await?;
+    let mut times_asked = 0;
+    loop {
+        times_asked += 1;
+        let refused = match ask_state(&connected, keeper, credentials).await {
+            Err(error) if times_asked < ASKED_MAX => error,
+            last => return last,
+        };
+        // While it is put back elsewhere some members answer from the former state and others from the new one. What they
+        // say together is true of neither.
+        let Some(endpoints) = keeper.follow_later(credentials).await? else { return Err(refused) };
+        tracing::warn!("the state was put back elsewhere meanwhile, so it is asked again: {refused}");
+        connected.set_endpoints(&endpoints).await?;
+    }
+}
+
+/// Waits until the state answers, and asks it for the cluster and whether this server belongs to that.
+async fn ask_state(
+    connected: &EtcdState,
+    keeper: &Arc<StateMemberKeeper>,
+    credentials: &Credentials,
+) -> Result<(EtcdState, ClusterRecord), Error> {
+    let (mut etcd, mut cluster) = await_cluster(connected, keeper, credentials).await?;
     // Nothing is served before all servers were asked of which this one can know.
     keeper.learn_servers(&ClusterState::new(NodeState::Etcd(etcd.clone()))).await?;
     if let Some(endpoints) = keeper.follow_later(credentials).await? {
         connected.set_endpoints(&endpoints).await?;
-        (etcd, cluster) = await_cluster(&connected, keeper, credentials).await?;
+        (etcd, cluster) = await_cluster(connected, keeper, credentials).await?;
     }
     let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
     let settings = keeper.settings();
