@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use spandrel_platform::{Buffer, Connection, Platform};
+use spandrel_platform::{Buffer, Connection, Platform, Workers};
 
 use crate::bus::Inner;
 use crate::frame::{FrameKind, HEADER_BYTES, Header, Malformed, PAYLOAD_BYTES_MAX, Status, malformed};
@@ -35,6 +35,9 @@ const BODY_BYTES_UNCOUNTED: usize = 16 << 10;
 
 /// Likewise of an answer that is kept.
 const ANSWER_BODY_BYTES_UNCOUNTED: u64 = 1 << 10;
+
+/// So many tasks that serve requests stay while there is nothing for them to do.
+const WAITING_TASKS_MAX: usize = 256;
 
 /// How often the paths of a session that has several are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -59,6 +62,8 @@ pub(crate) struct AcceptedSession<P: Platform> {
     /// The paths on which requests have come again that are not answered yet, by their numbers: the other side waits
     /// for the answers there.
     ways: RefCell<BTreeMap<u64, Rc<Path<P::Connection>>>>,
+    /// Requests whose turn it is, and the tasks that serve them.
+    workers: Workers<Arrived<P>>,
     /// Whether nothing that it asks is begun any more.
     ending: Cell<bool>,
 }
@@ -99,6 +104,7 @@ impl<P: Platform> AcceptedSession<P> {
             watched: Cell::new(false),
             order: RefCell::new(Order::new(repeats, requests_max, config.request_bytes_max)),
             ways: RefCell::default(),
+            workers: Workers::new(WAITING_TASKS_MAX),
             ending: Cell::new(false),
         })
     }
@@ -143,6 +149,7 @@ impl<P: Platform> AcceptedSession<P> {
         self.places.close();
         self.bodies.close();
         self.paths.close_all();
+        self.workers.close();
         let unbegun = (self.order.borrow_mut().take_unbegun(), self.ways.take());
         drop(unbegun);
     }
@@ -343,12 +350,20 @@ impl<P: Platform> AcceptedSession<P> {
     }
 
     fn begin<S: BusService>(self: &Rc<Self>, inner: &Rc<Inner<P>>, service: &Rc<S>, arrived: Arrived<P>) {
-        let work = Rc::clone(self).serve(Rc::clone(inner), Rc::clone(service), arrived);
-        inner.platform.spawn(work);
+        if self.workers.give(arrived) {
+            inner.platform.spawn(Rc::clone(self).work(Rc::clone(inner), Rc::clone(service)));
+        }
+    }
+
+    /// Serves requests until the session has ended.
+    async fn work<S: BusService>(self: Rc<Self>, inner: Rc<Inner<P>>, service: Rc<S>) {
+        while let Some(arrived) = self.workers.next().await {
+            self.serve(&inner, &service, arrived).await;
+        }
     }
 
     /// Has one request served and answers it.
-    async fn serve<S: BusService>(self: Rc<Self>, inner: Rc<Inner<P>>, service: Rc<S>, arrived: Arrived<P>) {
+    async fn serve<S: BusService>(&self, inner: &Rc<Inner<P>>, service: &Rc<S>, arrived: Arrived<P>) {
         if self.ending.get() {
             return;
         }
@@ -361,8 +376,8 @@ impl<P: Platform> AcceptedSession<P> {
             self.order.borrow_mut().keep(sequence, answer.bytes(), || answer.clone());
         }
         let path = self.ways.borrow_mut().remove(&sequence).unwrap_or(path);
-        if let Some(path) = self.way_for(&inner, kind, path).await {
-            self.send_answer(&inner, &path, sequence, &answer);
+        if let Some(path) = self.way_for(inner, kind, path).await {
+            self.send_answer(inner, &path, sequence, &answer);
         }
         drop(places);
     }

@@ -16,7 +16,6 @@ mod requests;
 mod server;
 mod stop;
 mod transmission;
-mod workers;
 
 use std::time::Duration;
 

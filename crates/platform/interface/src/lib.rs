@@ -18,6 +18,7 @@ mod drive;
 mod executor;
 mod link;
 pub mod sync;
+mod workers;
 
 use std::future::Future;
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub use clock::{Instant, UnixTime};
 pub use drive::{Drive, DriveError, DriveErrorKind, DriveGeometry, DriveOperation};
 pub use executor::{Executor, TaskHandle, Unpark};
 pub use link::{Address, Connection, LinkError, Listener};
+pub use workers::Workers;
 
 /// A machine to run on: the one parameter of all logic in the data path and control path.
 ///

@@ -9,7 +9,7 @@
 
 use std::rc::Rc;
 
-use spandrel_platform::{Buffer, Connection};
+use spandrel_platform::{Buffer, Connection, Workers};
 use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Extent};
 
 use super::holes::{self, HOLE_BYTES_MIN};
@@ -18,7 +18,6 @@ use super::protocol::{
     Command, ErrorNumber, RequestHeader, STATE_HOLE, STATE_ZERO, command_flags, data_chunk, error_chunk,
     hole_chunk, none_chunk, simple_reply, status_chunk,
 };
-use super::workers::Workers;
 use crate::statistics::Counters;
 
 /// The most stretches in one answer to a block status. A client asks again for the rest.
@@ -140,15 +139,12 @@ impl<C: Connection, D: BlockDevice> Session<C, D> {
         }
     }
 
-    /// Does jobs, from `first` on, until there will be no more.
-    pub(super) async fn work(self: Rc<Self>, first: Job) {
-        let desk = Workers::desk();
-        let mut next = Some(first);
-        while let Some(job) = next {
+    /// Does jobs until there will be no more.
+    pub(super) async fn work(self: Rc<Self>) {
+        while let Some(job) = self.workers.next().await {
             self.execute(&job.header, job.data).await;
             drop(job.admission);
             self.counters.count(|statistics| statistics.requests_in_flight -= 1);
-            next = self.workers.next(&desk).await;
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use spandrel_platform::sync::Signal;
-use spandrel_platform::{Connection, LinkError, Listener, Platform};
+use spandrel_platform::{Connection, LinkError, Listener, Platform, Workers};
 use spandrel_volume::Exports;
 
 use super::NbdConfig;
@@ -16,12 +16,14 @@ use super::receiver::{Ending, Receiver};
 use super::requests::Session;
 use super::stop::StopSignal;
 use super::transmission::Transmission;
-use super::workers::Workers;
 use crate::statistics::{Counters, FrontendStatistics};
 
 /// How long to wait when a connection could not be accepted, for example for lack of file
 /// descriptors: they are lacking for a while.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// So many tasks of a connection that serve its requests stay while there is nothing for them to do.
+const WAITING_TASKS_MAX: usize = 256;
 
 /// Serves volumes to NBD clients. Cheap to clone; all clones are the same server.
 ///
@@ -162,7 +164,7 @@ impl<P: Platform, E: Exports> Inner<P, E> {
             structured: agreement.structured,
             allocation_context: agreement.allocation_context,
             request_bytes_max: agreement.request_bytes_max,
-            workers: Workers::new(),
+            workers: Workers::new(WAITING_TASKS_MAX),
             counters: self.counters.clone(),
         };
         let transmission = Transmission::new(self.platform.clone(), self.config.clone(), receiver, session);

@@ -115,8 +115,8 @@ impl<P: Platform, D: BlockDevice> Transmission<P, D> {
         };
         let data = self.take_data(&header).await?;
         self.session.counters.count(|statistics| statistics.requests_in_flight += 1);
-        if let Err(job) = self.session.workers.assign(Job { header, data, admission }) {
-            self.platform.spawn(Rc::clone(&self.session).work(job));
+        if self.session.workers.give(Job { header, data, admission }) {
+            self.platform.spawn(Rc::clone(&self.session).work());
         }
         Ok(())
     }
