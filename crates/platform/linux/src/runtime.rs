@@ -20,11 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use spandrel_platform::Instant;
 
 use crate::drive::SimulatedMedium;
 use crate::platform::LinuxPlatform;
 use crate::remote::RemoteHandle;
 use crate::shard::Shard;
+use crate::spin::Spin;
 use crate::statistics::RuntimeStatistics;
 
 /// Rounds of ready tasks in one turn. Tasks that wake each other settle within few; the bound keeps
@@ -39,9 +41,8 @@ const TURNS_WITHOUT_POLL_MAX: u32 = 3;
 pub struct RuntimeConfig {
     /// How long [`connect`](spandrel_platform::Platform::connect) waits for an answer.
     pub connect_timeout: Duration,
-    /// How long the loop asks for events before it sleeps. Zero, the default, sleeps at once. A
-    /// value of 20 to 40 saves about as much latency where one request at a time is served and
-    /// a core is to spare; elsewhere it only burns processor time.
+    /// How long the loop looks for events before it sleeps, in microseconds, when its last waits were shorter than that. Zero,
+    /// the default, sleeps at once. Between looks it gives its core away.
     pub spin_us_max: u32,
     /// Whether drives may use io_uring. Where it is false, or the kernel says no, drives are served
     /// by threads.
@@ -139,7 +140,8 @@ impl Runtime {
             let value = future.await;
             *output.borrow_mut() = Some(value);
         });
-        let mut turns = Turns { shard: &self.shard, without_poll: 0 };
+        let spin = Spin::new(Duration::from_micros(u64::from(self.shard.config.spin_us_max)));
+        let mut turns = Turns { shard: &self.shard, without_poll: 0, spin };
         loop {
             turns.work();
             if let Some(value) = slot.take() {
@@ -162,6 +164,7 @@ struct Turns<'shard> {
     shard: &'shard Rc<Shard>,
     /// Turns since the sockets were last asked.
     without_poll: u32,
+    spin: Spin,
 }
 
 impl Turns<'_> {
@@ -199,10 +202,15 @@ impl Turns<'_> {
             }
             return;
         }
-        if shard.config.spin_us_max > 0 && self.spin() {
+        if !self.spin.is_possible() {
+            self.sleep();
             return;
         }
-        self.sleep();
+        let begun = shard.now();
+        if !(self.spin.is_wanted() && self.look(begun)) {
+            self.sleep();
+        }
+        self.spin.note(shard.now().since(begun));
     }
 
     fn poll(&mut self) -> bool {
@@ -215,9 +223,9 @@ impl Turns<'_> {
         any
     }
 
-    /// Asks for events again and again for a short while. Returns whether there is work now.
-    fn spin(&mut self) -> bool {
-        let end = self.shard.now() + Duration::from_micros(u64::from(self.shard.config.spin_us_max));
+    /// Looks for events again and again. Returns whether there is work now.
+    fn look(&mut self, begun: Instant) -> bool {
+        let mut looked = begun;
         loop {
             if self.poll() || self.shard.has_work() {
                 return true;
@@ -226,10 +234,11 @@ impl Turns<'_> {
             if self.shard.timers.next_deadline().is_some_and(|deadline| deadline <= now) {
                 return true;
             }
-            if now >= end {
+            if !self.spin.goes_on(now.since(begun), now.since(looked)) {
                 return false;
             }
-            std::hint::spin_loop();
+            looked = now;
+            std::thread::yield_now();
         }
     }
 

@@ -26,6 +26,10 @@ pub type LinuxNode = Node<TlsPlatform<LinuxPlatform>, NodeState>;
 /// where it stays; code that is not optimised builds it more than once.
 const STACK_BYTES: usize = 16 << 20;
 
+/// How long a node looks for events before it sleeps, while its waits are short: about what a message takes to another node of the
+/// same machine, and back.
+const SPIN_US_MAX: u32 = 50;
+
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 enum Command {
@@ -142,7 +146,7 @@ fn run(
     ready: oneshot::Sender<Result<(), Error>>,
 ) -> Option<NodeReport> {
     let name = config.name.clone();
-    let mut runtime = match Runtime::new(runtime) {
+    let mut runtime = match Runtime::new(RuntimeConfig { spin_us_max: SPIN_US_MAX, ..runtime }) {
         Ok(runtime) => runtime,
         Err(error) => {
             let next = "raise the limit of open files (ulimit -n)";

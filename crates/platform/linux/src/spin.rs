@@ -1,0 +1,59 @@
+//! Whether the loop looks for events for a moment before it sleeps.
+//!
+//! To be woken costs a thread more than the way of a message: tens of microseconds, where the machine under this one has to
+//! begin to run a core again. Where one request at a time is served each of its steps waits for that. So a loop whose
+//! waits have been short looks for events before it sleeps, and gives its core away between looks, so that whoever else
+//! can run there does so first.
+//!
+//! Invariants:
+//! - A loop that has nothing to do sleeps: it looks only after several short waits in a row, and a long one ends that.
+//! - A core that others want is not looked from: a look that comes late, because others ran meanwhile, ends that, too.
+
+use std::time::Duration;
+
+/// So many waits in a row must have been short before the loop looks.
+const SHORT_WAITS_MIN: u32 = 3;
+
+/// Longer than this between two looks the core was others'.
+const CORE_AWAY_MAX: Duration = Duration::from_micros(200);
+
+/// What the loop's last waits were like.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    /// How long the loop looks; what lasts longer is no short wait. Zero if it never looks.
+    limit: Duration,
+    short_waits: u32,
+}
+
+impl Spin {
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { limit, short_waits: 0 }
+    }
+
+    /// Whether waits are to be told of.
+    pub(crate) fn is_possible(&self) -> bool {
+        !self.limit.is_zero()
+    }
+
+    /// Whether the next wait is expected to be short.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_possible() && self.short_waits >= SHORT_WAITS_MIN
+    }
+
+    /// Whether a look is not the last one, if the wait has lasted for `waited`, and `since_look` has passed since the look before.
+    pub(crate) fn goes_on(&mut self, waited: Duration, since_look: Duration) -> bool {
+        if since_look > CORE_AWAY_MAX {
+            self.short_waits = 0;
+        }
+        self.short_waits > 0 && waited < self.limit
+    }
+
+    /// Takes note of a wait that something has ended.
+    pub(crate) fn note(&mut self, waited: Duration) {
+        self.short_waits = if waited < self.limit { self.short_waits.saturating_add(1) } else { 0 };
+    }
+}
+
+#[cfg(test)]
+#[path = "spin_tests.rs"]
+mod tests;

@@ -1,0 +1,50 @@
+use std::time::Duration;
+
+use super::{CORE_AWAY_MAX, SHORT_WAITS_MIN, Spin};
+
+const LIMIT: Duration = Duration::from_micros(50);
+const SHORT: Duration = Duration::from_micros(20);
+
+fn after_short_waits(count: u32) -> Spin {
+    let mut spin = Spin::new(LIMIT);
+    (0..count).for_each(|_| spin.note(SHORT));
+    spin
+}
+
+#[test]
+fn a_loop_looks_after_several_short_waits() {
+    assert!(!after_short_waits(SHORT_WAITS_MIN - 1).is_wanted());
+    assert!(after_short_waits(SHORT_WAITS_MIN).is_wanted());
+}
+
+#[test]
+fn a_long_wait_ends_it() {
+    let mut spin = after_short_waits(SHORT_WAITS_MIN + 5);
+    spin.note(LIMIT);
+    assert!(!spin.is_wanted());
+    spin.note(SHORT);
+    assert!(!spin.is_wanted(), "one short wait says little");
+}
+
+#[test]
+fn it_looks_until_the_limit() {
+    let mut spin = after_short_waits(SHORT_WAITS_MIN);
+    assert!(spin.goes_on(SHORT, Duration::ZERO));
+    assert!(!spin.goes_on(LIMIT, Duration::ZERO));
+    assert!(spin.is_wanted(), "what ends the sleep that follows says whether the wait was long");
+}
+
+#[test]
+fn a_core_that_others_want_is_left_to_them() {
+    let mut spin = after_short_waits(SHORT_WAITS_MIN);
+    assert!(!spin.goes_on(SHORT, CORE_AWAY_MAX + Duration::from_nanos(1)));
+    assert!(!spin.is_wanted());
+}
+
+#[test]
+fn a_loop_that_is_not_to_look_never_does() {
+    let mut spin = Spin::new(Duration::ZERO);
+    (0..10).for_each(|_| spin.note(Duration::ZERO));
+    assert!(!spin.is_possible());
+    assert!(!spin.is_wanted());
+}
