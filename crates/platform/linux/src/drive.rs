@@ -1,9 +1,9 @@
 //! Drives: block devices, and files that serve as such.
 //!
 //! Which way an operation takes to the kernel is decided once per drive, when it is opened:
-//! - [`DrivePath::Memory`]: the file is in memory (tmpfs, ramfs, a memfd). Plain calls, at the end
-//!   of the turn, on the shard's own thread; they never wait, and the ring would send them through
-//!   kernel threads.
+//! - [`DrivePath::Memory`]: the file is in memory (tmpfs, ramfs, a memfd). It is mapped, if nobody can make it shorter,
+//!   or else plain calls; at the end of the turn, on the shard's own thread. They never wait, and the ring would send
+//!   them through kernel threads.
 //! - [`DrivePath::Ring`]: everything else, by io_uring, past the page cache where the file system
 //!   can.
 //! - [`DrivePath::Threads`]: the same without io_uring.
@@ -23,6 +23,8 @@
 mod blocking;
 mod files;
 pub(crate) mod locked_file;
+#[allow(unsafe_code)]
+mod mapped;
 mod medium;
 mod open;
 pub(crate) mod operation;
@@ -50,6 +52,7 @@ use crate::ring::Ring;
 use crate::runtime::RuntimeConfig;
 use crate::shard::Shard;
 use locked_file::LockedFile;
+use mapped::MappedMemory;
 use medium::{MediumModel, Transfer};
 use operation::{Failure, Operation, Work};
 use worker::{WorkerMailbox, WorkerTable, Workers};
@@ -57,7 +60,7 @@ use worker::{WorkerMailbox, WorkerTable, Workers};
 /// The way that a drive's operations take to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrivePath {
-    /// Plain calls: the file is in memory.
+    /// Copies, or plain calls: the file is in memory.
     Memory,
     /// io_uring.
     Ring,
@@ -87,7 +90,8 @@ struct OpenDrive {
 /// Who performs a drive's operations.
 #[derive(Clone)]
 enum Route {
-    Memory,
+    /// Through the mapping, if there is one.
+    Memory(Option<Rc<MappedMemory>>),
     Ring,
     Threads(Rc<Workers>),
 }
@@ -117,7 +121,7 @@ impl LinuxDrive {
     /// The way that this drive's operations take to the kernel.
     pub fn path(&self) -> DrivePath {
         match self.inner.route {
-            Route::Memory => DrivePath::Memory,
+            Route::Memory(_) => DrivePath::Memory,
             Route::Ring => DrivePath::Ring,
             Route::Threads(_) => DrivePath::Threads,
         }
@@ -369,7 +373,7 @@ impl DriveQueue {
 
     fn start(&self, operation: Operation, route: Route) {
         match route {
-            Route::Memory => blocking::perform_in_memory(operation),
+            Route::Memory(mapped) => blocking::perform_in_memory(operation, mapped.as_deref()),
             Route::Threads(workers) => self.workers.borrow_mut().start(operation, workers),
             Route::Ring => {
                 let mut state = self.ring.borrow_mut();

@@ -6,21 +6,37 @@ use std::io::IoSlice;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
+use crate::drive::mapped::MappedMemory;
 use crate::drive::operation::{Failure, Operation, Progress, Work};
 
 /// Parts that one call writes.
 const SLICES_PER_WRITE: usize = 128;
 
-/// Performs all of `operation` on a file in memory.
-pub(crate) fn perform_in_memory(mut operation: Operation) {
+/// Performs all of `operation` on a file in memory, through its mapping if there is one.
+pub(crate) fn perform_in_memory(mut operation: Operation, mapped: Option<&MappedMemory>) {
     let result = loop {
-        let moved = move_once(&mut operation);
+        let copied = mapped.and_then(|mapped| copy(&mut operation, mapped));
+        let moved = copied.unwrap_or_else(|| move_once(&mut operation));
         match operation.advance(moved) {
             Progress::More => {}
             Progress::Done(result) => break result,
         }
     };
     operation.finish(result);
+}
+
+/// Copies all of it, or nothing if that needs a call.
+fn copy(operation: &mut Operation, mapped: &MappedMemory) -> Option<Result<usize, Errno>> {
+    let position = operation.position();
+    let done = operation.done();
+    match &mut operation.work {
+        Work::Flush => None,
+        Work::Read(buffer) => {
+            let rest = &mut buffer[done..];
+            mapped.read(position, rest).then(|| Ok(rest.len()))
+        }
+        Work::Write(_) => Some(mapped.write(operation.file.file(), position, operation.parts_left())),
+    }
 }
 
 fn move_once(operation: &mut Operation) -> Result<usize, Errno> {

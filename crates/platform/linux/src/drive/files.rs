@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fd::{AsRawFd, OwnedFd};
-use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use spandrel_platform::{DriveError, DriveErrorKind, DriveOperation};
 
@@ -59,13 +59,18 @@ impl MemoryDrive {
     /// to. `name` shows in `/proc/PID/maps` and the like.
     pub fn new(name: &str, size_bytes: u64) -> Result<Self, DriveError> {
         check_size(name, size_bytes)?;
-        let create = |flags| rustix::fs::memfd_create(name, flags);
-        let memory = match create(MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
-            // Kernels before 6.3 do not know the second wish.
-            Err(Errno::INVAL) => create(MemfdFlags::CLOEXEC),
+        let create = |flags| rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | flags);
+        let memory = match create(MemfdFlags::NOEXEC_SEAL | MemfdFlags::ALLOW_SEALING) {
+            // Kernels before 6.3 do not know the first wish.
+            Err(Errno::INVAL) => create(MemfdFlags::ALLOW_SEALING),
             created => created,
         };
-        let sized = memory.and_then(|memory| rustix::fs::ftruncate(&memory, size_bytes).map(|()| memory));
+        let sized = memory.and_then(|memory| {
+            rustix::fs::ftruncate(&memory, size_bytes)?;
+            // Whoever maps it can count on all of it.
+            rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+            Ok(memory)
+        });
         let memory = sized.map_err(|error| file_error(Path::new(name), &error.into()))?;
         Ok(Self { memory, size_bytes })
     }

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use spandrel_platform::{DriveError, DriveErrorKind, DriveGeometry, DriveOperation};
 
 use super::locked_file::LockedFile;
+use super::mapped::MappedMemory;
 use super::medium::{MediumModel, SimulatedMedium};
 use super::{OpenDrive, Route};
 use crate::platform::Sleep;
@@ -80,7 +81,11 @@ pub(super) async fn open(
     let medium = medium.map(|medium| MediumModel::new(medium, size_bytes));
     let loses_nothing = in_memory || is_block_device && writes_through(metadata.rdev());
     let file = Arc::new(locked);
-    let route = if in_memory { Route::Memory } else { shard.drives.route(shard, &file).map_err(system)? };
+    let route = if in_memory {
+        Route::Memory(MappedMemory::map(file.file(), size_bytes).map(Rc::new))
+    } else {
+        shard.drives.route(shard, &file).map_err(system)?
+    };
     let volatile_cache = !loses_nothing || medium.as_ref().is_some_and(MediumModel::has_volatile_cache);
     Ok(OpenDrive {
         shard: Rc::clone(shard),
