@@ -7,8 +7,11 @@
 //!
 //! Invariants:
 //! - Nothing on a shard's thread waits in the kernel except the loop itself.
-//! - The only `unsafe` code is in `ring`, for memory that the kernel fills while nobody looks.
+//! - `unsafe` code is in three modules alone: `ring`, for memory that the kernel fills while nobody looks; `drive::mapped`, for
+//!   drives in memory; and `allocator`.
 
+#[allow(unsafe_code)]
+mod allocator;
 mod batch;
 mod connect;
 mod connection;
@@ -24,12 +27,14 @@ mod runtime;
 mod send_queue;
 mod shard;
 mod socket;
+mod spin;
 mod statistics;
 mod table;
 #[cfg(test)]
 mod test_support;
 mod timers;
 
+pub use allocator::Allocator;
 pub use connection::LinuxConnection;
 pub use drive::{
     DrivePath, LinuxDrive, MediumKind, MemoryDrive, SimulatedMedium, create_drive_file, preallocate,

@@ -51,7 +51,7 @@ use crate::reach::Reach;
 /// The data path takes and gives back memory with every operation, some of it in large pieces. The C library gives what
 /// lies at the heap's end back to the kernel at once, and each piece taken again costs a page fault for each of its pages.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: spandrel_platform_linux::Allocator = spandrel_platform_linux::Allocator;
 
 fn main() -> ExitCode {
     match Arguments::try_parse() {
