@@ -11,6 +11,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use rustc_hash::FxHashMap;
+
 use crate::calls::{count_of, slot_of};
 
 /// So many times the requests that may be unanswered can have come after one that is missing: heartbeats, above all, which
@@ -53,10 +55,8 @@ pub(crate) struct Order<W, A> {
     /// What has come before its turn, by count; nothing where there is nothing to begin.
     early: BTreeMap<u64, Option<W>>,
     /// What came of the last request of each slot, by slot; none where no request can come a second time.
-    slots: Option<BTreeMap<u64, Slot<A>>>,
-    /// The slots' requests that are answered, or their answers gone: by number, the oldest first.
-    answered: BTreeSet<u64>,
-    /// Those of them whose answers hold bytes.
+    slots: Option<FxHashMap<u64, Slot<A>>>,
+    /// The answered ones whose answers hold bytes: by number, the oldest first.
     holding: BTreeSet<u64>,
     kept_bytes: u64,
     kept_bytes_max: u64,
@@ -80,8 +80,7 @@ impl<W, A: Clone> Order<W, A> {
             next: 1,
             ready: VecDeque::new(),
             early: BTreeMap::new(),
-            slots: repeats.then(BTreeMap::new),
-            answered: BTreeSet::new(),
+            slots: repeats.then(FxHashMap::default),
             holding: BTreeSet::new(),
             kept_bytes: 0,
             kept_bytes_max,
@@ -144,7 +143,6 @@ impl<W, A: Clone> Order<W, A> {
             return;
         };
         (slot.state, slot.bytes) = (Repeated::Answered(answer()), bytes);
-        self.answered.insert(sequence);
         self.kept_bytes += bytes;
         if bytes > 0 {
             self.holding.insert(sequence);
@@ -162,10 +160,9 @@ impl<W, A: Clone> Order<W, A> {
     fn take_slot(&mut self, sequence: u64) {
         let Some(slots) = &mut self.slots else { return };
         let former = slots.insert(slot_of(sequence), Slot { sequence, state: Repeated::Open, bytes: 0 });
-        let oldest = if slots.len() > self.slots_max { self.answered.first() } else { None };
-        let oldest = oldest.and_then(|oldest| slots.remove(&slot_of(*oldest)));
+        let oldest = if slots.len() > self.slots_max { oldest_answered(slots) } else { None };
+        let oldest = oldest.and_then(|oldest| slots.remove(&slot_of(oldest)));
         for slot in former.into_iter().chain(oldest) {
-            self.answered.remove(&slot.sequence);
             self.holding.remove(&slot.sequence);
             self.kept_bytes -= slot.bytes;
         }
@@ -181,6 +178,12 @@ impl<W, A: Clone> Order<W, A> {
             _ => Repeated::Gone,
         }
     }
+}
+
+/// The number of the oldest request that is answered, or its answer gone. Looked for only where there are too many.
+fn oldest_answered<A>(slots: &FxHashMap<u64, Slot<A>>) -> Option<u64> {
+    let answered = slots.values().filter(|slot| !matches!(slot.state, Repeated::Open));
+    answered.map(|slot| slot.sequence).min()
 }
 
 #[cfg(test)]

@@ -132,6 +132,13 @@ impl VolumeState {
             self.exceptions.extend_from_slice(exceptions);
             self.exceptions.sort_unstable();
         }
+        if self.exceptions.is_empty() {
+            while let Some(oldest) = self.list.first_entry().filter(|oldest| oldest.key().0 <= self.mark) {
+                oldest.remove();
+                self.forgotten += 1;
+            }
+            return;
+        }
         let below = self.list.range(..=(self.mark, u32::MAX, u32::MAX));
         let complete =
             below.map(|(key, _)| *key).filter(|key| self.exceptions.binary_search(&key.0).is_err());
@@ -166,7 +173,14 @@ impl VolumeState {
     /// Lists a write, or one that was found in doubt. Returns whether it is time to record the
     /// mark again.
     pub fn list_write(&mut self, key: ListKey, value: ListValue) -> bool {
+        self.writes_since_mark += 1;
+        let is_due = self.writes_since_mark == MARK_RECORD_INTERVAL;
         let (version, slab_slot, first) = key;
+        // Most come in the order of their versions: nothing that is listed has to do with them.
+        if self.list.last_key_value().is_none_or(|(last, _)| *last < (version, slab_slot, 0)) {
+            self.list.insert(key, value);
+            return is_due;
+        }
         self.unlist(key, value.count);
         let (mut start, mut end) = (first, first + value.count);
         // Pieces of one write are one entry.
@@ -184,8 +198,7 @@ impl VolumeState {
             end += behind.count;
         }
         self.list.insert((version, slab_slot, start), ListValue { count: end - start, ..value });
-        self.writes_since_mark += 1;
-        self.writes_since_mark == MARK_RECORD_INTERVAL
+        is_due
     }
 
     /// Takes `count` blocks from the key's on off the list, as far as they are on it.

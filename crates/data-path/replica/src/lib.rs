@@ -10,6 +10,7 @@
 //!   is answered, and so is every change that was accepted before it.
 //! - A request for another incarnation of a copy than the one that is there is refused.
 
+mod copies;
 mod replica;
 mod request;
 

@@ -6,10 +6,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
+use rustc_hash::FxHashMap;
 use spandrel_drive::{
     DamagedBlock, DriveStore, PageDescription, ReadPart, SlabDescription, SlabLayout, SlabSlot, StoreError,
 };
@@ -18,6 +18,7 @@ use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
 
+use crate::copies::{Copies, CopyPlace};
 use crate::request::{
     Authority, BlockState, ContentDigest, CopyAddress, GatheredCopy, Heeded, ListedWrite, Mark, NewCopy,
     PageState, PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse,
@@ -37,15 +38,11 @@ impl<P: Platform> Clone for Replica<P> {
     }
 }
 
-/// Of which slab it is a copy, and on which drive.
-type CopyPlace = (VolumeId, SlabIndex, DriveId);
-
 struct Inner<P: Platform> {
     drives: BTreeMap<DriveId, DriveStore<P>>,
-    /// A slab has at most one copy on a drive; on a node it can have two, while one of them takes the other's place.
-    copies: BTreeMap<CopyPlace, LocalCopy<P>>,
+    copies: Copies<LocalCopy<P>>,
     /// The highest epoch accepted for a volume: durable, or about to be.
-    accepted: BTreeMap<VolumeId, Epoch>,
+    accepted: FxHashMap<VolumeId, Epoch>,
     /// Copies that their drives cannot prove whole, and of which no owner has been told that since these were added.
     untold: BTreeMap<CopyPlace, CopyId>,
 }
@@ -95,26 +92,9 @@ impl Drop for Turn {
 }
 
 impl<P: Platform> Inner<P> {
-    /// The copies of a volume, in the order of its slabs.
-    fn copies_of(&self, volume: VolumeId) -> impl Iterator<Item = (SlabIndex, &LocalCopy<P>)> {
-        self.copies_in(volume, SlabIndex(0)..=SlabIndex(u32::MAX))
-    }
-
-    /// The copies of some of its slabs.
-    fn copies_in(
-        &self,
-        volume: VolumeId,
-        slabs: RangeInclusive<SlabIndex>,
-    ) -> impl Iterator<Item = (SlabIndex, &LocalCopy<P>)> {
-        let (first, last) = (DriveId::from_bytes([0; 16]), DriveId::from_bytes([0xff; 16]));
-        let copies = self.copies.range((volume, *slabs.start(), first)..=(volume, *slabs.end(), last));
-        copies.map(|((_, slab, _), copy)| (*slab, copy))
-    }
-
     /// A copy that is here, whether anybody may be served from it or not.
     fn find_any(&self, address: CopyAddress) -> Option<LocalCopy<P>> {
-        let mut copies = self.copies_in(address.volume, address.slab..=address.slab).map(|(_, copy)| copy);
-        let offered = copies.find(|copy| copy.copy == address.copy).cloned();
+        let offered = self.copies.find(address).map(|(_, copy)| copy.clone());
         let mut stores = self.drives.values();
         offered.or_else(|| {
             stores.find_map(|store| {
@@ -154,8 +134,8 @@ impl<P: Platform> Replica<P> {
     pub fn new() -> Self {
         let inner = Inner {
             drives: BTreeMap::new(),
-            copies: BTreeMap::new(),
-            accepted: BTreeMap::new(),
+            copies: Copies::default(),
+            accepted: FxHashMap::default(),
             untold: BTreeMap::new(),
         };
         Self { inner: Rc::new(RefCell::new(inner)), turns: Rc::default() }
@@ -174,7 +154,7 @@ impl<P: Platform> Replica<P> {
                 inner.untold.insert(place, slab.copy);
             }
             let local = LocalCopy { store: store.clone(), slot: slab.slot, copy: slab.copy };
-            inner.copies.insert(place, local);
+            inner.copies.insert(place, slab.copy, local);
         }
         inner.drives.insert(store.drive_id(), store);
     }
@@ -182,7 +162,7 @@ impl<P: Platform> Replica<P> {
     /// Offers the copies of a drive no more.
     pub fn remove_drive(&self, drive: DriveId) {
         let mut inner = self.inner.borrow_mut();
-        inner.copies.retain(|(_, _, holder), _| *holder != drive);
+        inner.copies.remove_drive(drive);
         inner.untold.retain(|(_, _, holder), _| *holder != drive);
         inner.drives.remove(&drive);
     }
@@ -200,7 +180,7 @@ impl<P: Platform> Replica<P> {
     /// The node's copies of a volume, in the order of its slabs.
     pub fn copies_of(&self, volume: VolumeId) -> Vec<CopyDescription> {
         let inner = self.inner.borrow();
-        inner.copies_of(volume).filter_map(|(slab, copy)| describe(volume, slab, copy)).collect()
+        inner.copies.of_volume(volume).filter_map(|(slab, _, copy)| describe(volume, slab, copy)).collect()
     }
 
     /// The copies that are here, and from which nobody is served: who had them made went away meanwhile, or their drive had no
@@ -208,16 +188,14 @@ impl<P: Platform> Replica<P> {
     pub fn strays(&self) -> Vec<(DriveId, CopyAddress)> {
         let inner = self.inner.borrow();
         let mut offered: BTreeMap<DriveId, usize> = BTreeMap::new();
-        inner.copies.keys().for_each(|(_, _, drive)| *offered.entry(*drive).or_default() += 1);
+        inner.copies.places().for_each(|(_, _, drive)| *offered.entry(*drive).or_default() += 1);
         let mut strays = Vec::new();
         for (drive, store) in &inner.drives {
             // Mostly nothing has to be compared.
             if store.slab_count() == offered.get(drive).copied().unwrap_or(0) {
                 continue;
             }
-            let is_offered = |place: &CopyPlace, copy: CopyId| {
-                inner.copies.get(place).is_some_and(|offered| offered.copy == copy)
-            };
+            let is_offered = |place: &CopyPlace, copy: CopyId| inner.copies.at(place) == Some(copy);
             let copies = store.slab_copies().into_iter();
             let strayed = copies.filter(|(volume, slab, copy)| !is_offered(&(*volume, *slab, *drive), *copy));
             strays.extend(strayed.map(|(volume, slab, copy)| (*drive, CopyAddress { volume, slab, copy })));
@@ -330,10 +308,10 @@ impl<P: Platform> Replica<P> {
     /// The copy, if the asking owner is the one that was accepted last.
     fn authorize(&self, copy: CopyAddress, authority: Authority) -> Result<LocalCopy<P>, ReplicaError> {
         self.check_epoch(copy.volume, authority)?;
-        let local = self.find(copy)?;
-        let place = (copy.volume, copy.slab, local.store.drive_id());
-        let is_untold = self.inner.borrow().untold.get(&place) == Some(&copy.copy);
-        if is_untold { Err(ReplicaError::Untold) } else { Ok(local) }
+        let inner = self.inner.borrow();
+        let (drive, local) = inner.copies.find(copy).ok_or(ReplicaError::NotFound)?;
+        let is_untold = || inner.untold.get(&(copy.volume, copy.slab, drive)) == Some(&copy.copy);
+        if !inner.untold.is_empty() && is_untold() { Err(ReplicaError::Untold) } else { Ok(local.clone()) }
     }
 
     fn has_untold(&self, volume: VolumeId, drive: DriveId) -> bool {
@@ -348,10 +326,7 @@ impl<P: Platform> Replica<P> {
 
     fn find(&self, address: CopyAddress) -> Result<LocalCopy<P>, ReplicaError> {
         let inner = self.inner.borrow();
-        let (volume, slab) = (address.volume, address.slab);
-        let mut copies = inner.copies_in(volume, slab..=slab);
-        let found = copies.find(|(_, local)| local.copy == address.copy);
-        found.map(|(_, local)| local.clone()).ok_or(ReplicaError::NotFound)
+        inner.copies.find(address).map(|(_, local)| local.clone()).ok_or(ReplicaError::NotFound)
     }
 
     /// Accepts an epoch and tells what the copies know. When this returns, every change that was
@@ -388,10 +363,11 @@ impl<P: Platform> Replica<P> {
 
     fn gather(&self, volume: VolumeId, drives: &[DriveId]) -> Vec<GatheredCopy> {
         let inner = self.inner.borrow();
-        let answering = inner.copies_of(volume).filter(|(_, copy)| drives.contains(&copy.store.drive_id()));
+        let answering =
+            inner.copies.of_volume(volume).filter(|(.., copy)| drives.contains(&copy.store.drive_id()));
         let mut lists: BTreeMap<DriveId, Vec<spandrel_drive::ListedWrite>> = BTreeMap::new();
         answering
-            .map(|(slab, copy)| {
+            .map(|(slab, _, copy)| {
                 let drive = copy.store.drive_id();
                 let list = lists.entry(drive).or_insert_with(|| copy.store.listed(volume));
                 let pages = copy.store.pages(copy.slot).unwrap_or_default();
@@ -463,7 +439,7 @@ impl<P: Platform> Replica<P> {
         let mut inner = self.inner.borrow_mut();
         let is_here = inner.drives.contains_key(&place.2);
         if is_here {
-            inner.copies.insert(place, copy);
+            inner.copies.insert(place, copy.copy, copy);
         }
         is_here
     }
@@ -481,9 +457,9 @@ impl<P: Platform> Replica<P> {
             self.inner.borrow_mut().untold.remove(&place);
         }
         if let (Err(StoreError::NoRoom), Some(former)) = (&removed, former)
-            && !self.inner.borrow().copies.contains_key(&place)
+            && self.inner.borrow().copies.at(&place).is_none()
         {
-            self.hold(place, former);
+            self.hold(place, former.1);
         }
         removed
     }

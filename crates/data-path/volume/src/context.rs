@@ -66,6 +66,11 @@ pub trait OwnerContext: Clone + 'static {
     /// that are attached to it hold: what they have lost must be found first.
     fn is_promised(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool;
 
+    /// Whether all of these have. Every answer asks this.
+    fn are_promised(&self, nodes: &[NodeId], volume: VolumeId, epoch: Epoch) -> bool {
+        nodes.iter().all(|node| self.is_promised(*node, volume, epoch))
+    }
+
     /// Completes at the next change of what [`OwnerContext::is_reachable`] or
     /// [`OwnerContext::is_promised`] say, or a little later.
     fn surroundings_changed(&self) -> impl Future<Output = ()>;

@@ -67,6 +67,7 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                 if platform.now().since(ticked_at) >= INTERVAL {
                     ticked_at = platform.now();
                     owner.tick(ticked_at);
+                    owner.tell_idle_mark();
                 }
                 let silent = owner.silent_nodes(&mut missing_since);
                 let mut doubtful = owner.doubtful_legs(&silent);
@@ -95,7 +96,6 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                     // A change of membership is on its way and does not end.
                     return owner.depose();
                 }
-                owner.tell_idle_mark();
                 crate::resync::start_where_needed(&owner);
                 crate::lost::heal_where_needed(&owner);
             }
@@ -357,7 +357,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// Takes over which legs there are now, and how far each takes part.
     fn adopt_legs(&self, membership: &Membership, change: &MembershipChange) {
         let present = membership.legs();
-        let mut legs = self.legs.borrow_mut();
+        let mut legs = self.legs.borrow().to_map();
         let mut set = |leg: LegId, state: LegState| {
             let node = *present.get(&leg)?;
             legs.insert(leg, Leg { node, state }).map(|former| former.state)
@@ -393,6 +393,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             legs.entry(leg).or_insert(Leg { node, state: LegState::Stale });
         }
         self.missed.retain(|leg| legs.get(&leg).is_some_and(|leg| leg.state != LegState::InSync));
+        self.legs.borrow_mut().replace(legs);
     }
 
     /// From now on it is known what a leg may miss that was in sync and is marked as of this ownership's own versions. What it lacks
@@ -409,14 +410,17 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// Tells all copies the mark once the volume has fallen idle. Nobody waits for the answers: one that
+    /// Tells all copies the mark once the volume has been at rest. Nobody waits for the answers: one that
     /// is silent must not keep the guardian from marking it.
     fn tell_idle_mark(&self) {
-        let mark = self.versions.borrow().mark();
-        if self.mark_told.get() || mark.version != self.versions.borrow().newest() {
+        let is_complete = || {
+            let versions = self.versions.borrow();
+            versions.mark().version == versions.newest()
+        };
+        if !self.idle_mark.look(is_complete) {
             return;
         }
-        self.mark_told.set(true);
+        let mark = self.versions.borrow().mark();
         let (volume, authority) = (self.volume, self.authority());
         for node in self.needed_nodes() {
             let is_known = |(id, leg): (&LegId, &Leg)| {

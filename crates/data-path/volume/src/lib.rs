@@ -9,6 +9,8 @@ mod degrade;
 mod device;
 mod few;
 mod hedge;
+mod idle_mark;
+mod legs;
 mod lost;
 mod membership;
 mod missed;

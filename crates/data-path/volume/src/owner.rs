@@ -11,8 +11,8 @@
 //! - An owner that meets a higher epoch than its own is deposed and answers nothing more.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,8 @@ use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, NodeId, ProcessIncarnation
 use crate::context::{AskError, OwnerContext};
 use crate::device::{DeviceError, DeviceErrorKind};
 use crate::hedge::HedgeBudget;
+use crate::idle_mark::IdleMark;
+use crate::legs::Legs;
 use crate::lost::LostPages;
 use crate::membership::{Leg, LegId, LegState, Member, Membership};
 use crate::missed::MissedBlocks;
@@ -55,7 +57,7 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     pub(crate) volume: VolumeId,
     pub(crate) epoch: Epoch,
     pub(crate) membership: RefCell<Membership>,
-    pub(crate) legs: RefCell<BTreeMap<LegId, Leg>>,
+    pub(crate) legs: RefCell<Legs>,
     /// Legs that failed to do what a needed leg must: to be marked stale.
     pub(crate) suspects: RefCell<BTreeMap<LegId, Suspicion>>,
     pub(crate) locks: RangeLocks,
@@ -75,7 +77,7 @@ pub(crate) struct OwnerInner<C: OwnerContext> {
     /// Counts the looks of the guardian for what is overdue.
     pub(crate) looks: Cell<u64>,
     /// Whether the copies have been told the mark since the last write.
-    pub(crate) mark_told: Cell<bool>,
+    pub(crate) idle_mark: IdleMark,
     /// What was said of why the take-over waits.
     pub(crate) obstacle: ToldOnce,
     /// By leg: the process that has told this owner what the leg's copies hold.
@@ -171,7 +173,7 @@ impl<C: OwnerContext> Owner<C> {
         let inner = Rc::new_cyclic(|own| OwnerInner {
             volume: membership.volume,
             epoch: membership.epoch,
-            legs: RefCell::new(legs),
+            legs: RefCell::new(Legs::new(legs)),
             suspects: RefCell::default(),
             locks: RangeLocks::default(),
             versions: RefCell::new(VersionTracker::new(membership.epoch)),
@@ -183,7 +185,7 @@ impl<C: OwnerContext> Owner<C> {
             ticks: Cell::new(0),
             ticked: Signal::new(),
             looks: Cell::new(0),
-            mark_told: Cell::new(true),
+            idle_mark: IdleMark::new(),
             obstacle: ToldOnce::default(),
             accepted_by: RefCell::default(),
             membership_turn: Arc::default(),
@@ -236,7 +238,7 @@ impl<C: OwnerContext> Owner<C> {
 
     /// The legs and how far each takes part.
     pub fn legs(&self) -> BTreeMap<LegId, Leg> {
-        self.inner.legs.borrow().clone()
+        self.inner.legs.borrow().to_map()
     }
 
     /// How far the resyncs that are under way are.
@@ -325,9 +327,8 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// The nodes whose promise every answer needs.
-    pub(crate) fn needed_nodes(&self) -> BTreeSet<NodeId> {
-        let legs = self.legs.borrow();
-        legs.values().filter(|leg| leg.state.is_needed()).map(|leg| leg.node).collect()
+    pub(crate) fn needed_nodes(&self) -> Vec<NodeId> {
+        self.legs.borrow().needed_nodes().to_vec()
     }
 
     /// A fence for copies that are not in sync. If others on their node are, and its process has just started,
@@ -343,10 +344,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         if canary::is_planted(Bug::ServeWithoutPromises) {
             return true;
         }
-        let legs = self.legs.borrow();
-        legs.values()
-            .filter(|leg| leg.state.is_needed())
-            .all(|leg| self.context.is_promised(leg.node, self.volume, self.epoch))
+        self.context.are_promised(self.legs.borrow().needed_nodes(), self.volume, self.epoch)
     }
 
     /// Completes when every needed node's promise is live. Nothing may be awaited between this and
@@ -371,9 +369,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     pub(crate) fn set_leg_state(&self, leg: LegId, state: LegState) {
-        if let Some(leg) = self.legs.borrow_mut().get_mut(&leg) {
-            leg.state = state;
-        }
+        self.legs.borrow_mut().set_state(leg, state);
         self.changed.notify_all();
     }
 

@@ -56,7 +56,7 @@ pub(crate) async fn run<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
             Ok(()) if owner.is_deposed() => return,
             Ok(()) => {
                 owner.versions.borrow_mut().settle();
-                owner.mark_told.set(false);
+                owner.idle_mark.renew();
                 owner.phase.set(Phase::Serving);
                 tracing::info!(volume = %owner.volume, epoch = owner.epoch.0, "serving");
                 owner.changed.notify_all();
@@ -102,7 +102,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// whole: together, as neither may count on the other one being what is left.
     async fn fence_and_gather(&self) -> Result<Gathered, Interrupted> {
         let mut gathered = Gathered { copies: BTreeMap::new(), mark: Mark::default() };
-        let nodes: Vec<NodeId> = self.needed_nodes().into_iter().collect();
+        let nodes = self.needed_nodes();
         let unreachable: BTreeSet<NodeId> =
             nodes.iter().copied().filter(|node| !self.context.is_reachable(*node)).collect();
         let processes: Vec<_> = nodes.iter().map(|node| self.context.process(*node)).collect();

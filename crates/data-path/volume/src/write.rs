@@ -146,30 +146,27 @@ impl<C: OwnerContext> OwnerInner<C> {
             (membership.geometry, membership.volume)
         };
         let longest = if data.is_some() { PIECE_BLOCKS_MAX } else { u32::MAX };
-        let pieces = geometry.split(blocks).flat_map(|part| cut(part, longest));
+        let mut pieces = geometry.split(blocks).flat_map(|part| cut(part, longest)).peekable();
         let mut done = 0;
-        let writes: Vec<_> = pieces
-            .map(|piece| {
-                let content = match &data {
-                    None => Content::Hole,
-                    Some(data) => {
-                        let bytes = piece.count as usize * BLOCK_BYTES;
-                        let data = data.slice(done..done + bytes);
-                        done += bytes;
-                        let checksum = BlockChecksum::new(volume, piece.slab);
-                        let checksums = (piece.first..).zip(data.chunks_exact(BLOCK_BYTES));
-                        let checksums = checksums.map(|(block, bytes)| checksum.of(block, bytes)).collect();
-                        Content::Data { data, checksums }
-                    }
-                };
-                self.write_piece(piece, content)
-            })
-            .collect();
-        match <[_; 1]>::try_from(writes) {
-            Ok([only]) => only.await,
-            // All pieces end before the lock does, also if one fails.
-            Err(several) => join_all(several).await.into_iter().collect(),
+        let mut content_of = |piece: SlabRange| {
+            let Some(data) = &data else { return Content::Hole };
+            let bytes = piece.count as usize * BLOCK_BYTES;
+            let data = data.slice(done..done + bytes);
+            done += bytes;
+            let checksum = BlockChecksum::new(volume, piece.slab);
+            let checksums = (piece.first..).zip(data.chunks_exact(BLOCK_BYTES));
+            let checksums = checksums.map(|(block, bytes)| checksum.of(block, bytes)).collect();
+            Content::Data { data, checksums }
+        };
+        let Some(first) = pieces.next() else { return Ok(()) };
+        if pieces.peek().is_none() {
+            // The most of all: no list of tasks, which are large, is made for it.
+            return self.write_piece(first, content_of(first)).await;
         }
+        let writes = std::iter::once(first).chain(pieces);
+        let writes: Vec<_> = writes.map(|piece| self.write_piece(piece, content_of(piece))).collect();
+        // All pieces end before the lock does, also if one fails.
+        join_all(writes).await.into_iter().collect()
     }
 
     /// One piece with one version. Afterwards the write is complete on every needed copy, or has
@@ -179,7 +176,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let version = self.versions.borrow_mut().begin(piece);
         // Whoever falls out from here on finds the write under way.
         self.missed.note(piece);
-        self.mark_told.set(false);
+        self.idle_mark.renew();
         let unfinished = UnfinishedWrite { owner: self };
         let result = self.send_and_await(piece, &content, version).await;
         if result != Err(OwnerError::Deposed) {
@@ -191,13 +188,6 @@ impl<C: OwnerContext> OwnerInner<C> {
             return Err(OwnerError::Deposed);
         }
         self.versions.borrow_mut().complete(version);
-        let mark = self.versions.borrow().mark();
-        if !mark.exceptions.is_empty() {
-            witness::reached(Rare::MarkWithExceptions);
-        }
-        if mark.version == self.versions.borrow().newest() {
-            self.changed.notify_all();
-        }
         result
     }
 
@@ -230,18 +220,26 @@ impl<C: OwnerContext> OwnerInner<C> {
         content: &Content,
         version: Version,
     ) -> Result<(), OwnerError> {
-        let mut write =
-            PieceWrite { piece, content, version, begun: self.looks.get(), unawaited: Vec::new() };
-        let mut awaited: Vec<Member> = Vec::with_capacity(3);
+        let members = self.members(piece.slab);
+        let joining = members.iter().filter(|(_, state)| *state == LegState::Joining);
+        let write = PieceWrite {
+            piece,
+            content,
+            version,
+            begun: self.looks.get(),
+            leg_changes: self.legs.borrow().changes(),
+            unawaited: joining.map(|(member, _)| member.leg()).collect(),
+        };
+        let mut awaited: Vec<Member> = Vec::with_capacity(members.len());
         let mut asks = Few::new();
         let own_node = self.context.node();
-        let mut members = self.members(piece.slab);
-        members.retain(|(_, state)| state.is_written());
         // The other nodes first: the message is on its way while the own drive is written.
-        members.sort_by_key(|(member, _)| member.node == own_node);
-        let joining = members.iter().filter(|(_, state)| *state == LegState::Joining);
-        write.unawaited.extend(joining.map(|(member, _)| member.leg()));
-        for (member, state) in members {
+        let on_own =
+            |is_own: bool| members.iter().filter(move |(member, _)| (member.node == own_node) == is_own);
+        for (member, state) in on_own(false).chain(on_own(true)).copied() {
+            if !state.is_written() {
+                continue;
+            }
             if state == LegState::Joining {
                 let (request, payload) = self.write_request(piece, content, version, &member);
                 self.send_unawaited(&member, request, payload);
@@ -301,6 +299,9 @@ impl<C: OwnerContext> OwnerInner<C> {
     ) -> (ReplicaRequest, Option<Buffer>) {
         let copy = self.membership.borrow().address(piece.slab, member);
         let (authority, mark) = (self.authority(), self.versions.borrow().mark());
+        if !mark.exceptions.is_empty() {
+            witness::reached(Rare::MarkWithExceptions);
+        }
         match content {
             Content::Data { data, checksums } => {
                 let checksums = checksums.clone();
@@ -336,7 +337,9 @@ impl<C: OwnerContext> OwnerInner<C> {
             if self.is_deposed() {
                 return Err(OwnerError::Deposed);
             }
-            let needed = |member: &Member| self.state_of(slab, member).is_needed();
+            // All that are awaited were needed when they were asked.
+            let are_as_before = || self.legs.borrow().changes() == write.leg_changes;
+            let needed = |member: &Member| are_as_before() || self.state_of(slab, member).is_needed();
             // A leg that has it but does not count any more makes no difference: it gets what the
             // others hold when it comes back.
             let any_durable = durable.iter().any(needed);
@@ -364,7 +367,8 @@ impl<C: OwnerContext> OwnerInner<C> {
             match answer {
                 Ok(()) => {
                     awaited.retain(|other| other.copy != member.copy);
-                    if let Some(leg) = self.leg_of(slab, &member) {
+                    let leg = if are_as_before() { Some(member.leg()) } else { self.leg_of(slab, &member) };
+                    if let Some(leg) = leg {
                         if leg != member.leg() {
                             witness::reached(Rare::WriteMetPromotion);
                         }
@@ -440,6 +444,8 @@ struct PieceWrite<'a> {
     version: Version,
     /// For [`OwnerInner::is_overdue`].
     begun: u64,
+    /// How often legs had changed when the copies were looked up.
+    leg_changes: u64,
     /// The legs that were joining when it was sent to them.
     unawaited: Vec<LegId>,
 }

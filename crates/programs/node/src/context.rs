@@ -240,6 +240,10 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
         self.parts.liveness.is_promised(node, volume, epoch)
     }
 
+    fn are_promised(&self, nodes: &[NodeId], volume: VolumeId, epoch: Epoch) -> bool {
+        self.parts.liveness.are_promised(nodes, volume, epoch)
+    }
+
     async fn surroundings_changed(&self) {
         let changed = std::pin::pin!(self.parts.liveness.changed().notified());
         let later = std::pin::pin!(self.parts.platform.sleep(LOOK_AGAIN));

@@ -168,6 +168,17 @@ impl<P: Platform> Liveness<P> {
         self.inner.holder.borrow().is_promised(now, node, volume, epoch)
     }
 
+    /// Whether all of these have, with one look at the clock.
+    pub fn are_promised(&self, nodes: &[NodeId], volume: VolumeId, epoch: Epoch) -> bool {
+        let own = self.inner.own.node;
+        if nodes.contains(&own) && self.inner.giver.borrow().epoch(volume) > epoch {
+            return false;
+        }
+        let others = nodes.iter().copied().filter(|node| *node != own);
+        let until = self.inner.holder.borrow().all_promised_until(others, volume, epoch);
+        until.is_some_and(|until| self.inner.platform.now() < until)
+    }
+
     /// This node serves a volume from now on, or does not any more: the next heartbeats say so.
     pub fn set_owned(&self, volume: VolumeId, epoch: Option<Epoch>) {
         match epoch {

@@ -120,7 +120,7 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
             _ => None,
         };
         // Whoever answers is the process that there was a session with before.
-        let peer = self.liveness.peer(node);
+        let peer = fence.and_then(|_| self.liveness.peer(node));
         let payload = payload.into_iter().collect();
         match self.bus.call(node, BusRequest::Replica(request), payload).await {
             Ok((BusResponse::Replica(Ok(response)), parts)) => {

@@ -1,0 +1,85 @@
+//! The copies that a node offers: in the order of their places, and by their identities, by which they are asked for.
+//!
+//! Invariant: both say the same; no identity stands at two places.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use rustc_hash::FxHashMap;
+use spandrel_shared::{CopyId, DriveId, SlabIndex, VolumeId};
+
+use crate::request::CopyAddress;
+
+/// Of which slab it is a copy, and on which drive.
+pub(crate) type CopyPlace = (VolumeId, SlabIndex, DriveId);
+
+/// The copies, with what is known of each.
+pub(crate) struct Copies<T> {
+    /// A slab has at most one copy on a drive; on a node it can have two, while one of them takes the other's place.
+    by_place: BTreeMap<CopyPlace, CopyId>,
+    by_copy: FxHashMap<CopyId, (CopyPlace, T)>,
+}
+
+impl<T> Default for Copies<T> {
+    fn default() -> Self {
+        Self { by_place: BTreeMap::new(), by_copy: FxHashMap::default() }
+    }
+}
+
+impl<T> Copies<T> {
+    /// The copy of this address.
+    pub(crate) fn find(&self, address: CopyAddress) -> Option<(DriveId, &T)> {
+        let ((volume, slab, drive), copy) = self.by_copy.get(&address.copy)?;
+        ((*volume, *slab) == (address.volume, address.slab)).then_some((*drive, copy))
+    }
+
+    /// Which copy stands at a place.
+    pub(crate) fn at(&self, place: &CopyPlace) -> Option<CopyId> {
+        self.by_place.get(place).copied()
+    }
+
+    /// The places of all copies, in order.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &CopyPlace> {
+        self.by_place.keys()
+    }
+
+    /// The copies of a volume, in the order of its slabs.
+    pub(crate) fn of_volume(&self, volume: VolumeId) -> impl Iterator<Item = (SlabIndex, CopyId, &T)> {
+        self.of_slabs(volume, SlabIndex(0)..=SlabIndex(u32::MAX))
+    }
+
+    /// Puts a copy at its place, instead of any that stands there.
+    pub(crate) fn insert(&mut self, place: CopyPlace, id: CopyId, copy: T) {
+        self.remove(&place);
+        if let Some((elsewhere, _)) = self.by_copy.insert(id, (place, copy)) {
+            self.by_place.remove(&elsewhere);
+        }
+        self.by_place.insert(place, id);
+    }
+
+    /// Takes the copy at a place away.
+    pub(crate) fn remove(&mut self, place: &CopyPlace) -> Option<(CopyId, T)> {
+        let id = self.by_place.remove(place)?;
+        self.by_copy.remove(&id).map(|(_, copy)| (id, copy))
+    }
+
+    /// Takes all copies of a drive away.
+    pub(crate) fn remove_drive(&mut self, drive: DriveId) {
+        self.by_place.retain(|(_, _, holder), _| *holder != drive);
+        self.by_copy.retain(|_, ((_, _, holder), _)| *holder != drive);
+    }
+
+    fn of_slabs(
+        &self,
+        volume: VolumeId,
+        slabs: RangeInclusive<SlabIndex>,
+    ) -> impl Iterator<Item = (SlabIndex, CopyId, &T)> {
+        let (first, last) = (DriveId::from_bytes([0; 16]), DriveId::from_bytes([0xff; 16]));
+        let places = self.by_place.range((volume, *slabs.start(), first)..=(volume, *slabs.end(), last));
+        places.filter_map(|((_, slab, _), id)| Some((*slab, *id, &self.by_copy.get(id)?.1)))
+    }
+}
+
+#[cfg(test)]
+#[path = "copies_tests.rs"]
+mod tests;
