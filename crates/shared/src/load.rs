@@ -9,6 +9,7 @@
 //! Invariant: what was begun is under way until it is done or dropped, whatever happens to the task that does it.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -51,21 +52,22 @@ pub struct FlowCounts {
     pub in_flight_us: u64,
 }
 
-/// An operation that is under way, until it is done or dropped.
+/// An operation that is under way, until it is done or dropped. `L` borrows the load, or holds it.
 #[derive(Debug)]
-pub struct Operation<'load> {
-    flow: &'load Flow,
+pub struct Operation<L: Deref<Target = Load>> {
+    load: L,
+    is_write: bool,
 }
 
 impl Load {
     /// A read begins.
-    pub fn begin_read(&self) -> Operation<'_> {
-        self.reads.begin()
+    pub fn begin_read(&self) -> Operation<&Self> {
+        Operation::read(self)
     }
 
     /// Something that changes something begins.
-    pub fn begin_write(&self) -> Operation<'_> {
-        self.writes.begin()
+    pub fn begin_write(&self) -> Operation<&Self> {
+        Operation::write(self)
     }
 
     /// So much time has passed since this was called last: whatever is under way now was so meanwhile, as far as anybody
@@ -95,11 +97,6 @@ impl LoadCounts {
 }
 
 impl Flow {
-    fn begin(&self) -> Operation<'_> {
-        self.in_flight.set(self.in_flight.get() + 1);
-        Operation { flow: self }
-    }
-
     fn pass(&self, time_us: u64) {
         let passed_us = self.in_flight.get().saturating_mul(time_us);
         self.in_flight_us.set(self.in_flight_us.get().saturating_add(passed_us));
@@ -115,17 +112,40 @@ impl Flow {
     }
 }
 
-impl Operation<'_> {
+impl<L: Deref<Target = Load>> Operation<L> {
+    /// A read begins.
+    pub fn read(load: L) -> Self {
+        Self::begin(load, false)
+    }
+
+    /// Something that changes something begins.
+    pub fn write(load: L) -> Self {
+        Self::begin(load, true)
+    }
+
     /// It was answered, and has brought or taken along so many bytes.
     pub fn done(self, bytes: u64) {
-        self.flow.done.set(self.flow.done.get() + 1);
-        self.flow.bytes.set(self.flow.bytes.get() + bytes);
+        let flow = self.flow();
+        flow.done.set(flow.done.get() + 1);
+        flow.bytes.set(flow.bytes.get() + bytes);
+    }
+
+    fn begin(load: L, is_write: bool) -> Self {
+        let operation = Self { load, is_write };
+        let in_flight = &operation.flow().in_flight;
+        in_flight.set(in_flight.get() + 1);
+        operation
+    }
+
+    fn flow(&self) -> &Flow {
+        if self.is_write { &self.load.writes } else { &self.load.reads }
     }
 }
 
-impl Drop for Operation<'_> {
+impl<L: Deref<Target = Load>> Drop for Operation<L> {
     fn drop(&mut self) {
-        self.flow.in_flight.set(self.flow.in_flight.get() - 1);
+        let in_flight = &self.flow().in_flight;
+        in_flight.set(in_flight.get() - 1);
     }
 }
 

@@ -8,6 +8,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -388,6 +390,12 @@ impl Context {
 
 impl OwnerContext for Context {
     type Platform = SimulatedPlatform;
+    type Write = Pin<Box<dyn Future<Output = Result<(ReplicaResponse, Vec<Buffer>), AskError>>>>;
+
+    fn begin_write(&self, node: NodeId, request: ReplicaRequest, payload: Option<Buffer>) -> Self::Write {
+        let context = self.clone();
+        Box::pin(async move { context.ask(node, request, payload).await })
+    }
 
     fn platform(&self) -> &SimulatedPlatform {
         &self.platform

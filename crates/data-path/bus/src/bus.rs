@@ -12,13 +12,12 @@ use spandrel_platform::{Address, Buffer, Connection, Instant, Platform};
 use spandrel_shared::{Load, NodeId, ProcessIncarnation};
 
 use crate::acceptor::{AcceptedNode, Hellos};
+use crate::call::Call;
 use crate::dialled_session::DialledSession;
 use crate::dialler::DialledNode;
-use crate::frame::{FrameScratch, Header, PAYLOAD_BYTES_MAX, TooLarge, payload_bytes};
-use crate::payload::{Expected, answer_bytes};
-use crate::places::Closed;
+use crate::frame::{FrameScratch, Header, TooLarge};
 use crate::receiver::Ending;
-use crate::statistics::{BusStatistics, Counters, begin};
+use crate::statistics::{BusStatistics, Counters};
 use crate::{BusConfig, BusError, BusIdentity, BusRequest, BusResponse, BusService};
 
 /// A session that this node dialled: it asks, the peer answers.
@@ -48,7 +47,7 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) config: BusConfig,
     pub(crate) counters: Counters,
     /// What other nodes are asked for: reads and writes of copies and volumes.
-    load: Load,
+    pub(crate) load: Rc<Load>,
     pub(crate) dialled: RefCell<BTreeMap<NodeId, Rc<DialledNode<P>>>>,
     pub(crate) accepted: RefCell<BTreeMap<NodeId, Rc<AcceptedNode<P>>>>,
     /// When anything was last received from a node, in either direction's session.
@@ -73,7 +72,7 @@ impl<P: Platform> Bus<P> {
             identity,
             config,
             counters: Counters::default(),
-            load: Load::default(),
+            load: Rc::default(),
             dialled: RefCell::default(),
             accepted: RefCell::default(),
             last_received: RefCell::default(),
@@ -156,8 +155,13 @@ impl<P: Platform> Bus<P> {
         request: BusRequest,
         payload: Vec<Buffer>,
     ) -> impl Future<Output = Result<(BusResponse, Vec<Buffer>), BusError>> + use<P> {
-        let inner = Rc::clone(&self.inner);
-        async move { inner.call(peer, request, payload).await }
+        let bus = self.clone();
+        async move { bus.begin_call(peer, request, payload).await }
+    }
+
+    /// The same, sent when this returns, or in line for it behind those that were asked before.
+    pub fn begin_call(&self, peer: NodeId, request: BusRequest, payload: Vec<Buffer>) -> Call<P> {
+        Call::begin(&self.inner, peer, request, payload)
     }
 
     /// The present session with `peer`.
@@ -230,48 +234,8 @@ impl<P: Platform> Bus<P> {
 }
 
 impl<P: Platform> Inner<P> {
-    fn session(&self, peer: NodeId) -> Option<Rc<DialledSession<P>>> {
+    pub(crate) fn session(&self, peer: NodeId) -> Option<Rc<DialledSession<P>>> {
         self.dialled.borrow().get(&peer)?.session()
-    }
-
-    async fn call(
-        &self,
-        peer: NodeId,
-        request: BusRequest,
-        payload: Vec<Buffer>,
-    ) -> Result<(BusResponse, Vec<Buffer>), BusError> {
-        let session = self.session(peer).ok_or(BusError::NotConnected)?;
-        let asked_bytes = answer_bytes(&request);
-        let sent_bytes = payload_bytes(&payload).map_err(|TooLarge| BusError::TooLarge)?;
-        if asked_bytes > PAYLOAD_BYTES_MAX as u64 {
-            return Err(BusError::TooLarge);
-        }
-        let operation = begin(&self.load, &request);
-        let expected = Expected::of(&request);
-        let answer = if matches!(request, BusRequest::Heartbeat(_)) {
-            session.ask(self, request, payload, None)?
-        } else {
-            let _turn = session.turn.take(0).await.map_err(|Closed| BusError::NotConnected)?;
-            let place = session.place(self, sent_bytes as u64 + asked_bytes).await?;
-            session.ask(self, request, payload, Some(place))?
-        };
-        let (response, payload) = match answer.await {
-            Err(BusError::DamagedOnArrival) => (expected.damaged_on_arrival()?, None),
-            outcome => outcome?,
-        };
-        match expected.judge(&response, payload) {
-            Ok(parts) => {
-                if let Some(operation) = operation {
-                    let received_bytes: usize = parts.iter().map(|part| part.len()).sum();
-                    operation.done((sent_bytes + received_bytes) as u64);
-                }
-                Ok((response, parts))
-            }
-            Err(error) => {
-                self.counters.payloads_damaged.add(u64::from(error == BusError::AnswerDamaged));
-                Err(error)
-            }
-        }
     }
 
     /// The number of a new session.

@@ -7,6 +7,7 @@ use spandrel_replica::{BlockState, PartDescription, ReplicaRequest, ReplicaRespo
 use spandrel_shared::{BLOCK_BYTES, LoadCounts};
 
 use super::*;
+use crate::frame::PAYLOAD_BYTES_MAX;
 use crate::statistics::RequestKind;
 use crate::test_support::*;
 use crate::{ClientResponse, Heartbeat};

@@ -262,6 +262,13 @@ impl<P: Platform> DialledSession<P> {
         }
     }
 
+    /// The same if that is so now, and no other call is about to be sent.
+    pub(crate) fn try_place(&self, inner: &Inner<P>, bytes: u64) -> Option<Place> {
+        let path = self.paths.pick()?;
+        let is_free = self.turn.is_idle() && path.connection.queued_bytes() < inner.config.queued_bytes_max;
+        if is_free { self.places.try_take(bytes) } else { None }
+    }
+
     /// Sends a request.
     pub(crate) fn ask(
         &self,

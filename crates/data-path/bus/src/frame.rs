@@ -331,7 +331,11 @@ impl postcard::ser_flavors::Flavor for BoundedBytes<'_> {
     type Output = ();
 
     fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
-        self.try_extend(&[byte])
+        if self.bytes.len() == self.bytes_max {
+            return Err(postcard::Error::SerializeBufferFull);
+        }
+        self.bytes.push(byte);
+        Ok(())
     }
 
     fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {

@@ -17,6 +17,7 @@
 mod accepted_session;
 mod acceptor;
 mod bus;
+mod call;
 mod calls;
 mod config;
 mod dialled_session;
@@ -36,6 +37,7 @@ mod statistics;
 mod test_support;
 
 pub use bus::{Bus, SessionInfo};
+pub use call::Call;
 pub use config::{BusConfig, BusIdentity};
 pub use error::BusError;
 pub use message::{

@@ -57,6 +57,21 @@ impl Places {
         Take { places: self, bytes, ticket: None }
     }
 
+    /// The same if there is room now, and nobody waits for any.
+    pub(crate) fn try_take(self: &Rc<Self>, bytes: u64) -> Option<Place> {
+        if self.closed.get() || !self.waiting.borrow().queue.is_empty() || !self.fits(bytes) {
+            return None;
+        }
+        self.requests.set(self.requests.get() + 1);
+        self.bytes.set(self.bytes.get() + bytes);
+        Some(Place { places: Rc::clone(self), bytes })
+    }
+
+    /// Whether no place is taken and nobody waits for one.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.requests.get() == 0 && self.waiting.borrow().queue.is_empty()
+    }
+
     /// Gives no place any more, also to those who wait.
     pub(crate) fn close(&self) {
         self.closed.set(true);

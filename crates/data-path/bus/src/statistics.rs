@@ -1,6 +1,7 @@
 //! What a bus has done, in numbers.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use spandrel_replica::ReplicaRequest;
 use spandrel_shared::Load;
@@ -106,15 +107,17 @@ impl RequestKind {
 }
 
 /// Counts a request as under way, if it is one that reads or writes what volumes hold.
-pub(crate) fn begin<'load>(load: &'load Load, request: &BusRequest) -> Option<Operation<'load>> {
+pub(crate) fn begin(load: &Rc<Load>, request: &BusRequest) -> Option<Operation<Rc<Load>>> {
     match RequestKind::of(request) {
-        RequestKind::CopyRead | RequestKind::CopyCheck | RequestKind::Read => Some(load.begin_read()),
+        RequestKind::CopyRead | RequestKind::CopyCheck | RequestKind::Read => {
+            Some(Operation::read(Rc::clone(load)))
+        }
         RequestKind::CopyWrite
         | RequestKind::CopyTrim
         | RequestKind::CopyHeal
         | RequestKind::Write
         | RequestKind::WriteZeroes
-        | RequestKind::Trim => Some(load.begin_write()),
+        | RequestKind::Trim => Some(Operation::write(Rc::clone(load))),
         RequestKind::Fence
         | RequestKind::NoteMark
         | RequestKind::Pages

@@ -41,6 +41,7 @@ mod store;
 #[allow(dead_code, clippy::unwrap_or_default)]
 mod test_support;
 mod volume_state;
+mod write_under_way;
 
 pub use cache_drive::{CacheArea, CacheDrive, CacheFormatOptions};
 pub use cache_policy::CacheUse;
@@ -56,3 +57,4 @@ pub use statistics::StoreStatistics;
 pub use store::{
     BlockState, DamagedBlock, DriveStore, PageDescription, SlabDescription, SlabSlot, WRITE_BLOCKS_MAX,
 };
+pub use write_under_way::WriteUnderWay;

@@ -43,6 +43,7 @@ use crate::media::{Flushed, Media};
 use crate::read_cache::Arriving;
 use crate::state::{ListedWrite, State};
 use crate::statistics::StoreStatistics;
+use crate::write_under_way::WriteUnderWay;
 
 /// Copies of a volume whose doubt is recorded in one change: a group holds several of these.
 const DOUBTED_AT_ONCE: usize = 1024;
@@ -452,9 +453,33 @@ impl<P: Platform> DriveStore<P> {
         data: Buffer,
         checksums: Vec<u32>,
     ) -> Result<(), StoreError> {
+        self.begin_write(slot, first, version, data, checksums).await
+    }
+
+    /// The same; when this returns, the write stands in line for the journal, or is refused. On a drive that is bound to a cache
+    /// drive it begins when what this returns is awaited.
+    pub fn begin_write(
+        &self,
+        slot: SlabSlot,
+        first: u32,
+        version: Version,
+        data: Buffer,
+        checksums: Vec<u32>,
+    ) -> WriteUnderWay<P> {
         assert_eq!(data.len(), checksums.len() * BLOCK_BYTES, "one checksum a block");
         assert!(version.counter > 0, "versions count from one");
-        self.write_blocks(slot, first, Some(version), data, checksums).await
+        let is_in_turns = self.inner.layout.area_blocks > 0;
+        if is_in_turns || canary::is_planted(Bug::AnswerBeforeDurable) {
+            let store = self.clone();
+            return WriteUnderWay::in_turn(async move {
+                store.write_blocks(slot, first, Some(version), data, checksums).await
+            });
+        }
+        match self.queue_write(slot, first, Some(version), data, checksums) {
+            Ok(Queued::InLine(durable)) => WriteUnderWay::in_line(durable, self.clone()),
+            Ok(Queued::Ahead(..)) => unreachable!("nothing is written ahead without a cache drive"),
+            Err(error) => WriteUnderWay::refused(error),
+        }
     }
 
     /// Replaces one block that was found damaged: `damaged` is what a read or scrub reported. The
@@ -667,6 +692,25 @@ impl<P: Platform> DriveStore<P> {
         data: Buffer,
         checksums: Vec<u32>,
     ) -> Result<(), StoreError> {
+        match self.queue_write(slot, first, version, data, checksums)? {
+            Queued::InLine(durable) => {
+                // Whoever waits for its turn comes behind it.
+                drop(turn);
+                self.await_durable(durable).await
+            }
+            Queued::Ahead(change, writes) => self.commit_ahead(turn, change, writes).await,
+        }
+    }
+
+    /// Takes blocks for a write, and puts it in line for the journal if its data go there with its group.
+    fn queue_write(
+        &self,
+        slot: SlabSlot,
+        first: u32,
+        version: Option<Version>,
+        data: Buffer,
+        checksums: Vec<u32>,
+    ) -> Result<Queued, StoreError> {
         assert!(checksums.len() <= WRITE_BLOCKS_MAX as usize, "{} blocks in one write", checksums.len());
         let count = checksums.len() as u32;
         let volume_slot = self.inner.volume_of(slot, first, count)?;
@@ -680,13 +724,10 @@ impl<P: Platform> DriveStore<P> {
             Some(version) => change.in_epoch(volume_slot, version.epoch),
             None => change,
         };
-        if !placed.goes_ahead {
-            let durable = self.inner.submit(change.with_data(placed.writes))?;
-            // It is queued: whoever waits for its turn comes behind it.
-            drop(turn);
-            return self.await_durable(durable).await;
+        if placed.goes_ahead {
+            return Ok(Queued::Ahead(change.with_durable_data(), placed.writes));
         }
-        self.commit_ahead(turn, change.with_durable_data(), placed.writes).await
+        self.inner.submit(change.with_data(placed.writes)).map(Queued::InLine)
     }
 
     /// Waits for whoever changes these blocks already; see `ahead`.
@@ -812,9 +853,17 @@ impl<P: Platform> DriveStore<P> {
     }
 
     /// What is told of a change that ended without an answer.
-    fn stopped(&self) -> StoreError {
+    pub(crate) fn stopped(&self) -> StoreError {
         self.failure().unwrap_or_else(|| StoreError::Failed("the store has stopped".to_owned()))
     }
+}
+
+/// How far a write has come.
+enum Queued {
+    /// It is in line for the journal, with its data.
+    InLine(OneshotReceiver<Result<(), StoreError>>),
+    /// Its data are to be written first.
+    Ahead(Change, Vec<DataRun>),
 }
 
 /// Where data go, and what is said of them.

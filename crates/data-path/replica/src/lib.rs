@@ -14,7 +14,7 @@ mod copies;
 mod replica;
 mod request;
 
-pub use replica::{CopyDescription, Replica};
+pub use replica::{CopyDescription, CopyWrite, Replica};
 pub use request::{
     Authority, BlockState, ContentDigest, CopyAddress, GatheredCopy, Heeded, ListedWrite, Mark, NewCopy,
     PageState, PartDescription, ReplicaError, ReplicaRequest, ReplicaResponse,

@@ -6,12 +6,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
 use futures_util::future::join_all;
 use rustc_hash::FxHashMap;
 use spandrel_drive::{
     DamagedBlock, DriveStore, PageDescription, ReadPart, SlabDescription, SlabLayout, SlabSlot, StoreError,
+    WriteUnderWay,
 };
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Platform};
@@ -103,6 +107,29 @@ impl<P: Platform> Inner<P> {
                 (found.copy == address.copy).then_some(local)
             })
         })
+    }
+}
+
+/// A write of a copy that was begun: gives its answer.
+pub enum CopyWrite<P: Platform> {
+    /// Its drive answers.
+    Begun(WriteUnderWay<P>),
+    /// It is what a resync copies.
+    Fill(Pin<Box<dyn Future<Output = Result<(), StoreError>>>>),
+    /// It was refused.
+    Refused(ReplicaError),
+}
+
+impl<P: Platform> Future for CopyWrite<P> {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let written = match &mut *self {
+            Self::Begun(write) => ready!(Pin::new(write).poll(context)),
+            Self::Fill(fill) => ready!(fill.as_mut().poll(context)),
+            Self::Refused(error) => return Poll::Ready(Err(error.clone())),
+        };
+        Poll::Ready(written.map_err(ReplicaError::from).and_then(|()| done()))
     }
 }
 
@@ -211,13 +238,7 @@ impl<P: Platform> Replica<P> {
     /// Serves one request. `payload` is the data that come with it.
     pub async fn serve(&self, request: ReplicaRequest, payload: Option<Buffer>) -> Answer {
         match request {
-            ReplicaRequest::Write { copy, authority, mark, first, version, checksums } => {
-                let local = self.authorize(copy, authority)?;
-                local.note_mark(copy.volume, &mark);
-                let data = payload.ok_or(ReplicaError::DamagedOnArrival)?;
-                local.write(first, version, data, checksums).await?;
-                done()
-            }
+            write @ ReplicaRequest::Write { .. } => self.begin_write(write, payload).await,
             ReplicaRequest::Read { copy, authority, first, count } => {
                 let local = self.authorize(copy, authority)?;
                 let parts = local.store.read(local.slot, first, count).await?;
@@ -226,6 +247,28 @@ impl<P: Platform> Replica<P> {
             // What is seldom asked would make the task of each write as large as it is, and each is moved to where tasks are.
             seldom => Box::pin(self.serve_seldom(seldom, payload)).await,
         }
+    }
+
+    /// Begins to serve a write. When this returns it is refused, or it stands in line at its drive, or at a cached one before that.
+    ///
+    /// # Panics
+    ///
+    /// It is another request.
+    pub fn begin_write(&self, request: ReplicaRequest, payload: Option<Buffer>) -> CopyWrite<P> {
+        let ReplicaRequest::Write { copy, authority, mark, first, version, checksums } = request else {
+            unreachable!("only writes are begun like this")
+        };
+        let local = match self.authorize(copy, authority) {
+            Ok(local) => local,
+            Err(error) => return CopyWrite::Refused(error),
+        };
+        local.note_mark(copy.volume, &mark);
+        let Some(data) = payload else { return CopyWrite::Refused(ReplicaError::DamagedOnArrival) };
+        if version == Version::ZERO {
+            let fill = async move { local.fill(first, data, checksums).await };
+            return CopyWrite::Fill(Box::pin(fill));
+        }
+        CopyWrite::Begun(local.store.begin_write(local.slot, first, version, data, checksums))
     }
 
     async fn serve_seldom(&self, request: ReplicaRequest, payload: Option<Buffer>) -> Answer {
@@ -482,21 +525,13 @@ impl<P: Platform> LocalCopy<P> {
         self.store.note_mark(volume, mark.version, &mark.exceptions);
     }
 
-    /// Without a version, it is what a resync copies.
-    async fn write(
-        &self,
-        first: u32,
-        version: Version,
-        data: Buffer,
-        checksums: Vec<u32>,
-    ) -> Result<(), StoreError> {
-        if version == Version::ZERO {
-            let count = checksums.len() as u32;
-            return self.store.fill(self.slot, first, count, Some((data, checksums))).await;
-        }
-        self.store.write(self.slot, first, version, data, checksums).await
+    /// Writes what a resync copies.
+    async fn fill(&self, first: u32, data: Buffer, checksums: Vec<u32>) -> Result<(), StoreError> {
+        let count = checksums.len() as u32;
+        self.store.fill(self.slot, first, count, Some((data, checksums))).await
     }
 
+    /// Without a version, it is what a resync copies.
     async fn trim(&self, first: u32, count: u32, version: Version) -> Result<(), StoreError> {
         if version == Version::ZERO {
             return self.store.fill(self.slot, first, count, None).await;

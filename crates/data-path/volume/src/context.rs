@@ -49,6 +49,12 @@ pub trait OwnerContext: Clone + 'static {
     /// The process that a request to the node would reach now; `None` if there is no session.
     fn process(&self, node: NodeId) -> Option<ProcessIncarnation>;
 
+    /// A write of a copy that was begun: gives the answer. A volume's write holds one for each copy.
+    type Write: Future<Output = Result<(ReplicaResponse, Vec<Buffer>), AskError>> + Unpin;
+
+    /// Asks a node's copy to write. Behind what was asked of that node before, and before what is asked later.
+    fn begin_write(&self, node: NodeId, request: ReplicaRequest, payload: Option<Buffer>) -> Self::Write;
+
     /// Asks the copies of a node. A request to the owner's own node does not leave it. Requests
     /// to one node arrive in the order in which they are asked.
     fn ask(

@@ -9,24 +9,29 @@ use std::task::{Context, Poll};
 
 /// Some futures, of which each ends once.
 pub(crate) struct Few<F> {
-    left: Vec<Pin<Box<F>>>,
+    left: Vec<F>,
 }
 
-impl<F: Future> Few<F> {
+impl<F: Future + Unpin> Few<F> {
     /// None yet. Takes no memory.
     pub(crate) fn new() -> Self {
         Self { left: Vec::new() }
     }
 
+    /// None yet, and memory for so many.
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Self { left: Vec::with_capacity(count) }
+    }
+
     /// Adds one.
     pub(crate) fn push(&mut self, future: F) {
-        self.left.push(Box::pin(future));
+        self.left.push(future);
     }
 
     /// What one of them comes to. Pending as well if there are none.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
         for index in 0..self.left.len() {
-            if let Poll::Ready(output) = self.left[index].as_mut().poll(context) {
+            if let Poll::Ready(output) = Pin::new(&mut self.left[index]).poll(context) {
                 // It is not polled again; the others keep their order.
                 drop(self.left.remove(index));
                 return Poll::Ready(output);

@@ -4,14 +4,14 @@ use std::task::Waker;
 use super::*;
 
 /// Comes to `number` when it was polled so many times in vain, and must not be polled again then.
-fn ready_after(number: u32, mut polls: u32) -> impl Future<Output = u32> {
+fn ready_after(number: u32, mut polls: u32) -> Pin<Box<impl Future<Output = u32>>> {
     let mut has_ended = false;
-    poll_fn(move |_| {
+    Box::pin(poll_fn(move |_| {
         assert!(!has_ended, "it is polled again");
         has_ended = polls == 0;
         polls = polls.saturating_sub(1);
         if has_ended { Poll::Ready(number) } else { Poll::Pending }
-    })
+    }))
 }
 
 #[test]

@@ -278,14 +278,19 @@ impl<C: OwnerContext> OwnerInner<C> {
         request: ReplicaRequest,
         payload: Option<Buffer>,
     ) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
-        if !self.is_accepted_by_present_process(member.leg(), member.node) {
-            let what = match self.context.process(member.node) {
-                None => "there is no session with its node",
-                Some(_) => "its node has started anew, and has not told yet what its copies hold",
-            };
-            return Err(AskError::Unreachable(what.to_owned()));
-        }
+        self.check_accepted(member)?;
         self.context.ask(member.node, request, payload).await
+    }
+
+    pub(crate) fn check_accepted(&self, member: &Member) -> Result<(), AskError> {
+        if self.is_accepted_by_present_process(member.leg(), member.node) {
+            return Ok(());
+        }
+        let what = match self.context.process(member.node) {
+            None => "there is no session with its node",
+            Some(_) => "its node has started anew, and has not told yet what its copies hold",
+        };
+        Err(AskError::Unreachable(what.to_owned()))
     }
 
     pub(crate) fn is_accepted_by_present_process(&self, leg: LegId, node: NodeId) -> bool {

@@ -24,6 +24,8 @@ struct Inner {
     next_ticket: u64,
     /// Granted and waiting requests, in the order of arrival.
     requests: VecDeque<Request>,
+    /// How many of them wait: mostly none, and then nothing has to be looked for.
+    waiting: usize,
 }
 
 struct Request {
@@ -79,6 +81,7 @@ impl RangeLocks {
                 let (sender, receiver) = oneshot();
                 request.waiter = Some(sender);
                 wait = Some(receiver);
+                inner.waiting += 1;
             }
             inner.requests.push_back(request);
             // From here on a dropped future gives its place back.
@@ -98,6 +101,10 @@ impl Drop for RangeGuard {
             return;
         };
         let Some(ended) = inner.requests.remove(place) else { return };
+        inner.waiting -= usize::from(ended.waiter.is_some());
+        if inner.waiting == 0 {
+            return;
+        }
         let mut granted = Vec::new();
         for later in place..inner.requests.len() {
             let request = &inner.requests[later];
@@ -109,6 +116,7 @@ impl Drop for RangeGuard {
                 granted.extend(inner.requests[later].waiter.take());
             }
         }
+        inner.waiting -= granted.len();
         drop(inner);
         for waiter in granted {
             waiter.send(());

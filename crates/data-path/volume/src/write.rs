@@ -6,12 +6,14 @@
 //! A copy that does not answer while another one has, for long, is suspected: a drive can hang while its
 //! node lives.
 
-use std::task::Poll;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use spandrel_platform::{Buffer, Platform, before};
-use spandrel_replica::{ReplicaError, ReplicaRequest};
+use spandrel_replica::{ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::witness::{self, Rare};
@@ -21,7 +23,7 @@ use crate::context::{AskError, OwnerContext};
 use crate::few::Few;
 use crate::membership::{LegId, LegState, Member};
 use crate::owner::{Owner, OwnerError, OwnerInner};
-use crate::pace::{DUE_TICKS, Kind};
+use crate::pace::{DUE_TICKS, Kind, Measurement};
 
 /// How long a copy that failed is left alone before it is asked again.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -231,7 +233,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             unawaited: joining.map(|(member, _)| member.leg()).collect(),
         };
         let mut awaited: Vec<Member> = Vec::with_capacity(members.len());
-        let mut asks = Few::new();
+        let mut asks = Few::with_capacity(members.len());
         let own_node = self.context.node();
         // The other nodes first: the message is on its way while the own drive is written.
         let on_own =
@@ -245,31 +247,35 @@ impl<C: OwnerContext> OwnerInner<C> {
                 self.send_unawaited(&member, request, payload);
             } else {
                 awaited.push(member);
-                asks.push(self.ask_write(&write, member, Duration::ZERO));
+                asks.push(self.begin_write(&write, member));
             }
         }
         self.await_needed(&write, awaited, asks).await
     }
 
-    /// Asks one copy to write, after `delay`. A leg that has fallen out meanwhile is not asked again: its resync
-    /// begins to copy when this write has ended, and a request that is still under way then would be carried out
-    /// over what was copied.
-    async fn ask_write(
-        &self,
-        write: &PieceWrite<'_>,
-        member: Member,
-        delay: Duration,
-    ) -> (Member, Result<(), AskError>) {
-        if delay > Duration::ZERO {
-            self.context.platform().sleep(delay).await;
-            if !self.state_of(write.piece.slab, &member).is_needed() {
-                return (member, Err(AskError::Unreachable("its leg has fallen out".to_owned())));
+    /// Asks one copy to write.
+    fn begin_write(&self, write: &PieceWrite<'_>, member: Member) -> AskedWrite<'_, C> {
+        let (request, payload) = self.write_request(write.piece, write.content, write.version, &member);
+        let measurement = self.begin_measurement(&member, Kind::Write, DUE_TICKS);
+        let asked = match self.check_accepted(&member) {
+            Ok(()) if matches!(request, ReplicaRequest::Write { .. }) => {
+                Asked::Write(self.context.begin_write(member.node, request, payload))
             }
+            Ok(()) => Asked::Trim(Box::pin(self.context.ask(member.node, request, payload))),
+            Err(error) => Asked::Refused(error),
+        };
+        AskedWrite { owner: self, member, measurement, asked }
+    }
+
+    /// Asks one copy again, after a while. A leg that has fallen out meanwhile is not asked: its resync begins to copy when this
+    /// write has ended, and a request that is still under way then would be carried out over what was copied.
+    async fn write_again(&self, write: &PieceWrite<'_>, member: Member) -> (Member, Result<(), AskError>) {
+        self.context.platform().sleep(RETRY_DELAY).await;
+        if !self.state_of(write.piece.slab, &member).is_needed() {
+            return (member, Err(AskError::Unreachable("its leg has fallen out".to_owned())));
         }
         let (request, payload) = self.write_request(write.piece, write.content, write.version, &member);
-        let is_first = delay == Duration::ZERO;
-        let measurement = is_first.then(|| self.begin_measurement(&member, Kind::Write, DUE_TICKS)).flatten();
-        let answer = self.measured(measurement, self.ask_copy(&member, request, payload)).await;
+        let answer = self.ask_copy(&member, request, payload).await;
         (member, answer.map(|_| ()))
     }
 
@@ -326,14 +332,14 @@ impl<C: OwnerContext> OwnerInner<C> {
         mut asks: Few<F>,
     ) -> Result<(), OwnerError>
     where
-        F: Future<Output = (Member, Result<(), AskError>)>,
+        F: Future<Output = (Member, Result<(), AskError>)> + Unpin,
     {
         let mut retries = Few::new();
+        let mut changed = self.changed.notified();
         let slab = write.piece.slab;
         let mut without_room: Vec<Member> = Vec::new();
         let mut durable: Vec<Member> = Vec::new();
         loop {
-            let changed = self.changed.notified();
             if self.is_deposed() {
                 return Err(OwnerError::Deposed);
             }
@@ -356,14 +362,18 @@ impl<C: OwnerContext> OwnerInner<C> {
                 for member in without_room.drain(..) {
                     self.note_failure(slab, &member, &AskError::Replica(ReplicaError::NoRoom));
                     awaited.push(member);
-                    retries.push(self.ask_write(write, member, RETRY_DELAY));
+                    retries.push(Box::pin(self.write_again(write, member)));
                 }
                 continue;
             }
             if any_durable && self.is_overdue(write.begun) {
                 self.suspect_silent(slab, &awaited);
             }
-            let Some((member, answer)) = next_of(&mut asks, &mut retries, changed).await else { continue };
+            let Some((member, answer)) = next_of(&mut asks, &mut retries, &mut changed).await else {
+                // Before the next look, so that no further change is missed.
+                changed = self.changed.notified();
+                continue;
+            };
             match answer {
                 Ok(()) => {
                     awaited.retain(|other| other.copy != member.copy);
@@ -385,7 +395,7 @@ impl<C: OwnerContext> OwnerInner<C> {
                 Err(_) if !needed(&member) => {}
                 Err(error) => {
                     self.note_failure(slab, &member, &error);
-                    retries.push(self.ask_write(write, member, RETRY_DELAY));
+                    retries.push(Box::pin(self.write_again(write, member)));
                 }
             }
         }
@@ -418,13 +428,12 @@ impl<C: OwnerContext> OwnerInner<C> {
 async fn next_of<A, B, T>(
     asks: &mut Few<A>,
     retries: &mut Few<B>,
-    changed: impl Future<Output = ()>,
+    changed: &mut (impl Future<Output = ()> + Unpin),
 ) -> Option<T>
 where
-    A: Future<Output = T>,
-    B: Future<Output = T>,
+    A: Future<Output = T> + Unpin,
+    B: Future<Output = T> + Unpin,
 {
-    let mut changed = std::pin::pin!(changed);
     std::future::poll_fn(|context| {
         if let Poll::Ready(answer) = asks.poll_next(context) {
             return Poll::Ready(Some(answer));
@@ -432,7 +441,7 @@ where
         if let Poll::Ready(answer) = retries.poll_next(context) {
             return Poll::Ready(Some(answer));
         }
-        changed.as_mut().poll(context).map(|()| None)
+        Pin::new(&mut *changed).poll(context).map(|()| None)
     })
     .await
 }
@@ -448,6 +457,39 @@ struct PieceWrite<'a> {
     leg_changes: u64,
     /// The legs that were joining when it was sent to them.
     unawaited: Vec<LegId>,
+}
+
+/// One copy that was asked to write: gives the copy and what it answered.
+struct AskedWrite<'a, C: OwnerContext> {
+    owner: &'a OwnerInner<C>,
+    member: Member,
+    measurement: Option<Measurement>,
+    asked: Asked<'a, C>,
+}
+
+enum Asked<'a, C: OwnerContext> {
+    Write(C::Write),
+    Trim(Pin<Box<dyn Future<Output = Result<(ReplicaResponse, Vec<Buffer>), AskError>> + 'a>>),
+    /// It was not asked.
+    Refused(AskError),
+}
+
+impl<C: OwnerContext> Future for AskedWrite<'_, C> {
+    type Output = (Member, Result<(), AskError>);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = match &mut self.asked {
+            Asked::Write(write) => ready!(Pin::new(write).poll(context)),
+            Asked::Trim(trim) => ready!(trim.as_mut().poll(context)),
+            Asked::Refused(error) => Err(error.clone()),
+        };
+        match (self.measurement.take(), &answer) {
+            (Some(measurement), Ok(_)) => measurement.answered(self.owner.context.platform().now()),
+            (Some(measurement), Err(_)) => measurement.failed(),
+            (None, _) => {}
+        }
+        Poll::Ready((self.member, answer.map(|_| ())))
+    }
 }
 
 /// A write that is under way. If its future is dropped before its end, nobody knows which copies

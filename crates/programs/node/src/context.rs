@@ -17,7 +17,7 @@ use spandrel_volume::{
     Unsettled,
 };
 
-use crate::parts::NodeParts;
+use crate::parts::{NodeParts, NodeWrite};
 
 /// Promises run out without a message that would tell: an owner that waits looks again so often.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -210,6 +210,11 @@ fn adopt(
 
 impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
     type Platform = P;
+    type Write = NodeWrite<P>;
+
+    fn begin_write(&self, node: NodeId, request: ReplicaRequest, payload: Option<Buffer>) -> NodeWrite<P> {
+        self.parts.begin_write(node, request, payload)
+    }
 
     fn platform(&self) -> &P {
         &self.parts.platform

@@ -156,7 +156,7 @@ impl NodeLoads {
 /// A request that is under way.
 pub(crate) struct Passing<'load> {
     /// None if it is not counted.
-    operation: Option<Operation<'load>>,
+    operation: Option<Operation<&'load Load>>,
     bytes: u64,
 }
 

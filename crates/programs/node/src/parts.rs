@@ -4,14 +4,17 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
-use spandrel_bus::{Bus, BusRequest, BusResponse};
+use spandrel_bus::{Bus, BusError, BusRequest, BusResponse, Call};
 use spandrel_cluster::promises::Peer;
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{ClusterRecord, ClusterState, CountedStore, VolumeOwner, VolumeWriter};
 use spandrel_platform::{Buffer, Instant, Platform};
-use spandrel_replica::{Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
+use spandrel_replica::{CopyWrite, Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
 use spandrel_volume::{AskError, RepairTurns, SlowDrives};
 
@@ -59,6 +62,35 @@ impl<P: Platform, S: StateStore> Clone for NodeParts<P, S> {
             slow_drives: self.slow_drives.clone(),
             started: self.started,
         }
+    }
+}
+
+/// A write of a copy that was begun, here or on another node.
+pub enum NodeWrite<P: Platform> {
+    Here(CopyWrite<P>),
+    There(Call<P>),
+}
+
+impl<P: Platform> Future for NodeWrite<P> {
+    type Output = Result<(ReplicaResponse, Vec<Buffer>), AskError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Here(write) => Pin::new(write).poll(context).map_err(AskError::Replica),
+            Self::There(call) => Pin::new(call).poll(context).map(copies_answer),
+        }
+    }
+}
+
+/// What the copies of another node have answered.
+fn copies_answer(
+    answer: Result<(BusResponse, Vec<Buffer>), BusError>,
+) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
+    match answer {
+        Ok((BusResponse::Replica(Ok(response)), parts)) => Ok((response, parts)),
+        Ok((BusResponse::Replica(Err(error)), _)) => Err(AskError::Replica(error)),
+        Ok(_) => Err(AskError::Unreachable("the answer is to another question".to_owned())),
+        Err(error) => Err(AskError::Unreachable(error.to_string())),
     }
 }
 
@@ -122,17 +154,25 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
         // Whoever answers is the process that there was a session with before.
         let peer = fence.and_then(|_| self.liveness.peer(node));
         let payload = payload.into_iter().collect();
-        match self.bus.call(node, BusRequest::Replica(request), payload).await {
-            Ok((BusResponse::Replica(Ok(response)), parts)) => {
-                if let (Some((volume, epoch)), Some(peer)) = (fence, peer) {
-                    self.liveness.fence_answered(peer, volume, epoch);
-                }
-                Ok((response, parts))
-            }
-            Ok((BusResponse::Replica(Err(error)), _)) => Err(AskError::Replica(error)),
-            Ok(_) => Err(AskError::Unreachable("the answer is to another question".to_owned())),
-            Err(error) => Err(AskError::Unreachable(error.to_string())),
+        let answer = copies_answer(self.bus.call(node, BusRequest::Replica(request), payload).await)?;
+        if let (Some((volume, epoch)), Some(peer)) = (fence, peer) {
+            self.liveness.fence_answered(peer, volume, epoch);
         }
+        Ok(answer)
+    }
+
+    /// Asks a copy on any node to write: it is sent, or in line at its drive, when this returns.
+    pub(crate) fn begin_write(
+        &self,
+        node: NodeId,
+        request: ReplicaRequest,
+        payload: Option<Buffer>,
+    ) -> NodeWrite<P> {
+        if node == self.own.node {
+            return NodeWrite::Here(self.replica.begin_write(request, payload));
+        }
+        let payload = payload.into_iter().collect();
+        NodeWrite::There(self.bus.begin_call(node, BusRequest::Replica(request), payload))
     }
 
     /// This process, as nodes make promises to it.
