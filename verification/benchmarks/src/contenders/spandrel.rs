@@ -7,7 +7,7 @@ pub(super) const SPANDREL: Known =
     Known { name: "spandrel", what: "4 nodes, 3 copies, checksums", needs: &[], start };
 
 const NODES: u64 = 4;
-/// One of them stays free: it is the pool's reserve, without which the owner may lack a copy of its own to read.
+/// The room of one of them stays free: it is the pool's reserve, without which the owner may lack a copy of its own to read.
 const DRIVES: u64 = 3;
 const COPIES: u64 = 3;
 const VOLUME: &str = "benchmark";

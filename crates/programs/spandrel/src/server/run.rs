@@ -54,6 +54,9 @@ const STATE_PAUSE: Duration = Duration::from_millis(200);
 /// How many times at most the state is asked at a start for the cluster, if it is put back elsewhere meanwhile.
 const ASKED_MAX: u32 = 5;
 
+/// How long it waits before, if nothing tells yet that it is put back.
+const ASK_AGAIN_PAUSE: Duration = Duration::from_secs(1);
+
 /// How often the other servers are asked at a start whether this one still belongs to them, as long as the state does
 /// not answer.
 const STANDING_INTERVAL: Duration = Duration::from_secs(2);
@@ -388,10 +391,13 @@ async fn reach_state(
             last => return last,
         };
         // While it is put back elsewhere some members answer from the former state and others from the new one. What they
-        // say together is true of neither.
-        let Some(endpoints) = keeper.follow_later(credentials).await? else { return Err(refused) };
-        tracing::warn!("the state was put back elsewhere meanwhile, so it is asked again: {refused}");
-        connected.set_endpoints(&endpoints).await?;
+        // say together is true of neither; and the new one answers before it says that it counts.
+        match keeper.follow_later(credentials).await? {
+            Some(endpoints) => connected.set_endpoints(&endpoints).await?,
+            None if refused.code == "CLUSTER_UNKNOWN" => tokio::time::sleep(ASK_AGAIN_PAUSE).await,
+            None => return Err(refused),
+        }
+        tracing::warn!("the state may be put back elsewhere at this moment, so it is asked again: {refused}");
     }
 }
 
