@@ -26,9 +26,10 @@ pub type LinuxNode = Node<TlsPlatform<LinuxPlatform>, NodeState>;
 /// where it stays; code that is not optimised builds it more than once.
 const STACK_BYTES: usize = 16 << 20;
 
-/// How long a node looks for events before it sleeps, while its waits are short: about what a message takes to another node of the
-/// same machine, and back.
-const SPIN_US_MAX: u32 = 50;
+/// How long a node looks for events before it sleeps, while its waits are short. A node that holds a copy waits for a whole round of a
+/// client's single writes: of nodes that sleep it takes some 100 us, of nodes that look half as long. So they must look for longer than
+/// the former, or they would never come to the latter.
+const SPIN_US_MAX: u32 = 120;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
