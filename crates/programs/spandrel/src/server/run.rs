@@ -392,13 +392,25 @@ async fn reach_state(
         };
         // While it is put back elsewhere some members answer from the former state and others from the new one. What they
         // say together is true of neither; and the new one answers before it says that it counts.
-        match keeper.follow_later(credentials).await? {
-            Some(endpoints) => connected.set_endpoints(&endpoints).await?,
-            None if refused.code == "CLUSTER_UNKNOWN" => tokio::time::sleep(ASK_AGAIN_PAUSE).await,
-            None => return Err(refused),
+        if !follow_later(&connected, keeper, credentials).await? {
+            if refused.code != "CLUSTER_UNKNOWN" {
+                return Err(refused);
+            }
+            tokio::time::sleep(ASK_AGAIN_PAUSE).await;
         }
         tracing::warn!("the state may be put back elsewhere at this moment, so it is asked again: {refused}");
     }
+}
+
+/// Asks where a later state is kept, if one was put back elsewhere, from now on. Whether there is one.
+async fn follow_later(
+    etcd: &EtcdState,
+    keeper: &StateMemberKeeper,
+    credentials: &Credentials,
+) -> Result<bool, Error> {
+    let Some(endpoints) = keeper.follow_later(credentials).await? else { return Ok(false) };
+    etcd.set_endpoints(&endpoints).await?;
+    Ok(true)
 }
 
 /// Waits until the state answers, and asks it for the cluster and whether this server belongs to that.
@@ -410,8 +422,7 @@ async fn ask_state(
     let (mut etcd, mut cluster) = await_cluster(connected, keeper, credentials).await?;
     // Nothing is served before all servers were asked of which this one can know.
     keeper.learn_servers(&ClusterState::new(NodeState::Etcd(etcd.clone()))).await?;
-    if let Some(endpoints) = keeper.follow_later(credentials).await? {
-        connected.set_endpoints(&endpoints).await?;
+    if follow_later(connected, keeper, credentials).await? {
         (etcd, cluster) = await_cluster(connected, keeper, credentials).await?;
     }
     let state = ClusterState::new(NodeState::Etcd(etcd.clone()));
@@ -435,9 +446,7 @@ async fn await_cluster(
             // It was put back after this server had looked.
             Ok((_, Some(record))) if record.generation > settings.generation && !followed => {
                 followed = true;
-                if let Some(endpoints) = keeper.follow_later(credentials).await? {
-                    etcd.set_endpoints(&endpoints).await?;
-                }
+                follow_later(etcd, keeper, credentials).await?;
             }
             Ok((etcd, Some(record))) => {
                 check_not_displaced(&settings, record.generation)?;
@@ -461,9 +470,7 @@ async fn await_cluster(
                 }
                 if asked.elapsed() >= STANDING_INTERVAL {
                     check_others_know(&settings, credentials).await?;
-                    if let Some(endpoints) = keeper.follow_later(credentials).await? {
-                        etcd.set_endpoints(&endpoints).await?;
-                    }
+                    follow_later(etcd, keeper, credentials).await?;
                     asked = Instant::now();
                 }
                 tokio::time::sleep(STATE_PAUSE).await;
