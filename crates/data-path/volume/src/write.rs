@@ -467,9 +467,12 @@ struct AskedWrite<'a, C: OwnerContext> {
     asked: Asked<'a, C>,
 }
 
+/// What a copy has answered.
+type CopyAnswer = Result<(ReplicaResponse, Vec<Buffer>), AskError>;
+
 enum Asked<'a, C: OwnerContext> {
     Write(C::Write),
-    Trim(Pin<Box<dyn Future<Output = Result<(ReplicaResponse, Vec<Buffer>), AskError>> + 'a>>),
+    Trim(Pin<Box<dyn Future<Output = CopyAnswer> + 'a>>),
     /// It was not asked.
     Refused(AskError),
 }

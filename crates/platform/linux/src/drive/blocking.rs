@@ -33,7 +33,7 @@ fn copy(operation: &mut Operation, mapped: &MappedMemory) -> Option<Result<usize
         Work::Flush => None,
         Work::Read(buffer) => {
             let rest = &mut buffer[done..];
-            mapped.read(position, rest).then(|| Ok(rest.len()))
+            mapped.read(position, rest).then_some(Ok(rest.len()))
         }
         Work::Write(_) => Some(mapped.write(operation.file.file(), position, operation.parts_left())),
     }
