@@ -86,9 +86,16 @@ fn process_folders() -> impl Iterator<Item = (u32, std::path::PathBuf)> {
     entries.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
 }
 
-/// A kernel thread is the only process that was started from nothing.
 fn is_kernel_thread(folder: &Path) -> bool {
-    fs::read(folder.join("cmdline")).is_ok_and(|line| line.is_empty())
+    fs::read_to_string(folder.join("stat")).is_ok_and(|line| is_of_kernel_thread(&line))
+}
+
+/// Whether `/proc/PID/stat` says so, among the flags, which are the seventh word behind the name. That a process has no command line
+/// says less: one that is just being started has none either.
+fn is_of_kernel_thread(stat: &str) -> bool {
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    let flags = stat.rsplit_once(')').and_then(|(_, words)| words.split_ascii_whitespace().nth(6));
+    flags.and_then(|flags| flags.parse().ok()).is_some_and(|flags: u32| flags & PF_KTHREAD != 0)
 }
 
 fn tasks_of(folder: &Path) -> Vec<(u32, Duration)> {

@@ -25,6 +25,17 @@ fn what_children_use_is_counted_and_what_others_use_is_not() {
 }
 
 #[test]
+fn only_threads_of_the_kernel_are_taken_for_such() {
+    assert!(!is_kernel_thread(Path::new("/proc/self")));
+    assert!(is_of_kernel_thread("9 (a) b) I 2 0 0 0 -1 69238880 0 0 0 0 0 0 0"), "a name may hold anything");
+    assert!(
+        !is_of_kernel_thread("9 (sh) R 1 9 9 0 -1 4194304 0 0 0 0 0 0 0"),
+        "even if it has no command line yet"
+    );
+    assert!(!is_of_kernel_thread(""));
+}
+
+#[test]
 fn the_kernels_account_is_read() {
     assert_eq!(used_of("1234567 890 12\n"), Some(Duration::from_nanos(1_234_567)));
     assert_eq!(used_of(""), None);

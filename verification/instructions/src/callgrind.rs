@@ -6,15 +6,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-/// Functions with this in their name, or in the name of their file, are of the made-up world and of whoever loads it.
-const OF_THE_WORLD: [&str; 6] = [
-    "spandrel_platform_simulated",
-    "spandrel_simulator",
-    "spandrel_instructions",
-    "platform/simulated",
-    "verification/simulator",
-    "verification/instructions",
-];
+/// The made-up world and whoever loads it: their crates.
+const WORLD_CRATES: [&str; 3] =
+    ["spandrel_platform_simulated", "spandrel_simulator", "spandrel_instructions"];
+
+/// Their folders.
+const WORLD_FOLDERS: [&str; 3] =
+    ["platform/simulated/", "verification/simulator/", "verification/instructions/"];
 
 /// The instructions of each function, by the function's name.
 #[derive(Debug, Default)]
@@ -48,9 +46,7 @@ impl Profile {
     }
 
     fn own(&self) -> impl Iterator<Item = (&String, &Function)> {
-        self.functions.iter().filter(|(name, function)| {
-            !OF_THE_WORLD.iter().any(|world| name.contains(world) || function.file.contains(world))
-        })
+        self.functions.iter().filter(|(name, function)| !is_of_the_world(name, &function.file))
     }
 
     /// The functions that take the most, for one of `operations`.
@@ -64,6 +60,17 @@ impl Profile {
         }
         text
     }
+}
+
+/// Whether a function is the made-up world's. What is generic names the world in its parameters, and is not for that.
+fn is_of_the_world(name: &str, file: &str) -> bool {
+    let dropped = name.strip_prefix("core::ptr::drop_in_place<");
+    let path = dropped.unwrap_or(name).trim_start_matches(['<', '&', '(']);
+    let path = path.strip_prefix("mut ").unwrap_or(path);
+    // Legacy names of symbols write a path as it stands, those of today put a number behind the crate.
+    let crate_name = path.split(|end: char| !(end.is_alphanumeric() || end == '_')).next();
+    crate_name.is_some_and(|name| WORLD_CRATES.contains(&name))
+        || WORLD_FOLDERS.iter().any(|folder| file.contains(folder))
 }
 
 /// What has been read so far.

@@ -52,6 +52,28 @@ fn the_made_up_world_is_left_out() {
 }
 
 #[test]
+fn what_the_world_is_a_parameter_of_is_counted() {
+    let of_the_world = |name| is_of_the_world(name, "/rustc/library/core/src/ptr/mod.rs");
+    for ours in [
+        "core::ptr::drop_in_place<spandrel_volume::write::AskedWrite<NodeContext<spandrel_platform_simulated::Platform>>>",
+        "<spandrel_bus::call::Call<spandrel_platform_simulated::Platform> as core::future::Future>::poll",
+        "spandrel_drive::store::DriveStore<spandrel_platform_simulated::Platform>::begin_write",
+        "mi_malloc",
+    ] {
+        assert!(!of_the_world(ours), "{ours}");
+    }
+    for its in [
+        "core::ptr::drop_in_place<spandrel_platform_simulated::world::Event>",
+        "<spandrel_platform_simulated::Platform as spandrel_platform::Platform>::now",
+        "<&mut spandrel_simulator::World as core::future::Future>::poll",
+        "spandrel_instructions[0123456789abcdef]::load::counted",
+    ] {
+        assert!(of_the_world(its), "{its}");
+    }
+    assert!(is_of_the_world("poll", "/work/crates/platform/simulated/src/world.rs"));
+}
+
+#[test]
 fn other_events_and_nonsense_are_refused() {
     assert!(Profile::parse("events: Cycles\n").is_err());
     assert!(Profile::parse("events: Ir\nfn=(1) f\n12 many\n").is_err());

@@ -1,6 +1,6 @@
 //! The figures that are kept, and how those of today compare.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -24,6 +24,15 @@ pub enum Verdict {
     Fallen { kept: u64, now: u64 },
     /// It was not kept.
     New { now: u64 },
+    /// It was kept, and there is no such load any more.
+    Gone { kept: u64 },
+}
+
+impl Verdict {
+    /// Whether what is kept can stay as it is. A gain must be kept: else it could be lost again unsaid.
+    pub fn is_same(self) -> bool {
+        matches!(self, Self::Same { .. })
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -38,12 +47,16 @@ impl fmt::Display for Verdict {
             ),
             Self::Fallen { kept, now } => write!(
                 formatter,
-                "{now} ({:+.1} % of {kept}): keep that with `make instructions INSTRUCTIONS=--update`",
+                "{now} ({:+.1} % of {kept}): FALLEN; keep that with `make instructions INSTRUCTIONS=--update`",
                 percent(kept, now)
             ),
             Self::New { now } => {
-                write!(formatter, "{now}: keep that with `make instructions INSTRUCTIONS=--update`")
+                write!(formatter, "{now}: NEW; keep that with `make instructions INSTRUCTIONS=--update`")
             }
+            Self::Gone { kept } => write!(
+                formatter,
+                "was {kept}: GONE; if that is meant, run `make instructions INSTRUCTIONS=--update`"
+            ),
         }
     }
 }
@@ -56,9 +69,9 @@ impl Figures {
 
     /// Those of `now` against these.
     pub fn compare(&self, now: &Self) -> Vec<(String, Verdict)> {
-        let judge =
-            |(load, now): (&String, &u64)| (load.clone(), judge(self.by_load.get(load).copied(), *now));
-        now.by_load.iter().map(judge).collect()
+        let loads: BTreeSet<&String> = self.by_load.keys().chain(now.by_load.keys()).collect();
+        let of = |load| judge(self.by_load.get(load).copied(), now.by_load.get(load).copied());
+        loads.into_iter().map(|load| (load.clone(), of(load))).collect()
     }
 
     /// Reads what is kept.
@@ -84,8 +97,12 @@ impl Figures {
     }
 }
 
-fn judge(kept: Option<u64>, now: u64) -> Verdict {
-    let Some(kept) = kept else { return Verdict::New { now } };
+fn judge(kept: Option<u64>, now: Option<u64>) -> Verdict {
+    let (kept, now) = match (kept, now) {
+        (Some(kept), Some(now)) => (kept, now),
+        (None, now) => return Verdict::New { now: now.unwrap_or_default() },
+        (Some(kept), None) => return Verdict::Gone { kept },
+    };
     let tolerance = kept * TOLERANCE_PER_MILLE / 1000;
     if now > kept + tolerance {
         Verdict::Grown { kept, now }

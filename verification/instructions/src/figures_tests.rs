@@ -8,7 +8,7 @@ fn figures(of: &[(&str, u64)]) -> Figures {
 
 #[test]
 fn what_has_grown_by_more_than_two_percent_is_told() {
-    let kept = figures(&[("a", 1000), ("b", 1000), ("c", 1000)]);
+    let kept = figures(&[("a", 1000), ("b", 1000), ("c", 1000), ("e", 7)]);
     let compared = kept.compare(&figures(&[("a", 1020), ("b", 1021), ("c", 979), ("d", 5)]));
     let verdicts: Vec<Verdict> = compared.into_iter().map(|(_, verdict)| verdict).collect();
     let expected = [
@@ -16,8 +16,14 @@ fn what_has_grown_by_more_than_two_percent_is_told() {
         Verdict::Grown { kept: 1000, now: 1021 },
         Verdict::Fallen { kept: 1000, now: 979 },
         Verdict::New { now: 5 },
+        Verdict::Gone { kept: 7 },
     ];
     assert_eq!(verdicts, expected);
+    assert_eq!(
+        verdicts.iter().filter(|verdict| verdict.is_same()).count(),
+        1,
+        "all others ask for something"
+    );
 }
 
 #[test]

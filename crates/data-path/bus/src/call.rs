@@ -24,6 +24,9 @@ use crate::statistics::begin;
 use crate::{BusError, BusRequest, BusResponse};
 
 /// A request that was asked: gives its answer, as [`Bus::call`](crate::Bus::call) does. Who drops it waits no longer.
+///
+/// It is to be awaited at once, or dropped: one that still stands in line has all later requests to the node stand behind it.
+#[must_use = "what is asked later waits behind it"]
 pub struct Call<P: Platform> {
     stage: Stage<P>,
 }

@@ -3,7 +3,6 @@
 //! Invariant: both say the same; no identity stands at two places.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use rustc_hash::FxHashMap;
 use spandrel_shared::{CopyId, DriveId, SlabIndex, VolumeId};
@@ -45,7 +44,10 @@ impl<T> Copies<T> {
 
     /// The copies of a volume, in the order of its slabs.
     pub(crate) fn of_volume(&self, volume: VolumeId) -> impl Iterator<Item = (SlabIndex, CopyId, &T)> {
-        self.of_slabs(volume, SlabIndex(0)..=SlabIndex(u32::MAX))
+        let first = (volume, SlabIndex(0), DriveId::from_bytes([0; 16]));
+        let last = (volume, SlabIndex(u32::MAX), DriveId::from_bytes([0xff; 16]));
+        let places = self.by_place.range(first..=last);
+        places.filter_map(|((_, slab, _), id)| Some((*slab, *id, &self.by_copy.get(id)?.1)))
     }
 
     /// Puts a copy at its place, instead of any that stands there.
@@ -67,16 +69,6 @@ impl<T> Copies<T> {
     pub(crate) fn remove_drive(&mut self, drive: DriveId) {
         self.by_place.retain(|(_, _, holder), _| *holder != drive);
         self.by_copy.retain(|_, ((_, _, holder), _)| *holder != drive);
-    }
-
-    fn of_slabs(
-        &self,
-        volume: VolumeId,
-        slabs: RangeInclusive<SlabIndex>,
-    ) -> impl Iterator<Item = (SlabIndex, CopyId, &T)> {
-        let (first, last) = (DriveId::from_bytes([0; 16]), DriveId::from_bytes([0xff; 16]));
-        let places = self.by_place.range((volume, *slabs.start(), first)..=(volume, *slabs.end(), last));
-        places.filter_map(|((_, slab, _), id)| Some((*slab, *id, &self.by_copy.get(id)?.1)))
     }
 }
 

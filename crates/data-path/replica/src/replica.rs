@@ -249,7 +249,7 @@ impl<P: Platform> Replica<P> {
         }
     }
 
-    /// Begins to serve a write. When this returns it is refused, or it stands in line at its drive, or at a cached one before that.
+    /// Begins to serve a write. With the first look at what this returns, at the latest, it is refused or stands in line at its drive.
     ///
     /// # Panics
     ///

@@ -52,7 +52,8 @@ pub trait OwnerContext: Clone + 'static {
     /// A write of a copy that was begun: gives the answer. A volume's write holds one for each copy.
     type Write: Future<Output = Result<(ReplicaResponse, Vec<Buffer>), AskError>> + Unpin;
 
-    /// Asks a node's copy to write. Behind what was asked of that node before, and before what is asked later.
+    /// Asks a node's copy to write. It stands behind what was asked of that node before; before what is asked later only from the first
+    /// look at it on, so nothing else is awaited before that.
     fn begin_write(&self, node: NodeId, request: ReplicaRequest, payload: Option<Buffer>) -> Self::Write;
 
     /// Asks the copies of a node. A request to the owner's own node does not leave it. Requests

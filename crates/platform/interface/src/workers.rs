@@ -49,7 +49,8 @@ impl<T> Workers<T> {
         }
     }
 
-    /// The next job, once there is one; `None` when the task is to end.
+    /// The next job, once there is one; `None` when the task is to end. A task that waits here may end only together with all
+    /// others: a job may have woken it.
     pub async fn next(&self) -> Option<T> {
         let mut ticket = None;
         poll_fn(|context| {

@@ -225,7 +225,6 @@ impl Turns<'_> {
 
     /// Looks for events again and again. Returns whether there is work now.
     fn look(&mut self, begun: Instant) -> bool {
-        let mut looked = begun;
         loop {
             if self.poll() || self.shard.has_work() {
                 return true;
@@ -234,10 +233,9 @@ impl Turns<'_> {
             if self.shard.timers.next_deadline().is_some_and(|deadline| deadline <= now) {
                 return true;
             }
-            if !self.spin.goes_on(now.since(begun), now.since(looked)) {
+            if !self.spin.goes_on(now.since(begun)) {
                 return false;
             }
-            looked = now;
             std::thread::yield_now();
         }
     }

@@ -80,24 +80,31 @@ fn what_takes_too_long_is_dropped_at_its_deadline() {
 
 #[test]
 fn an_idle_loop_sleeps() {
-    run(|platform| async move {
-        let before = platform.statistics();
-        platform.sleep(Duration::from_millis(200)).await;
-        let after = platform.statistics();
-        assert!(after.turns - before.turns <= 4, "{before:?} {after:?}");
-        assert!(after.sleeps > before.sleeps);
-    });
+    for spin_us_max in [0, 100] {
+        let config = RuntimeConfig { spin_us_max, ..RuntimeConfig::default() };
+        run_with(config, |platform| async move {
+            let before = platform.statistics();
+            for _ in 0..10 {
+                platform.sleep(Duration::from_millis(20)).await;
+            }
+            let after = platform.statistics();
+            assert!(after.turns - before.turns <= 40, "{before:?} {after:?}");
+            assert!(after.polls - before.polls <= 40, "it looks for what never comes: {before:?} {after:?}");
+            assert!(after.sleeps > before.sleeps);
+        });
+    }
 }
 
 #[test]
 fn a_loop_whose_waits_are_short_looks_for_events_instead_of_sleeping() {
-    const LOOKS: u64 = 1000;
     let config = RuntimeConfig { spin_us_max: 60_000_000, ..RuntimeConfig::default() };
     run_with(config, |platform| async move {
-        // However often the core is taken from it.
-        while platform.statistics().polls - platform.statistics().sleeps < LOOKS {
+        let waits = 20;
+        for _ in 0..waits {
             platform.sleep(Duration::from_millis(1)).await;
         }
+        let RuntimeStatistics { polls, sleeps, .. } = platform.statistics();
+        assert!(sleeps < waits && polls > sleeps + waits, "{polls} looks, {sleeps} sleeps");
     });
 }
 
@@ -112,6 +119,8 @@ fn a_loop_that_looks_finds_what_other_threads_leave() {
             gate.passed().await;
             assert!(thread.join().unwrap());
         }
+        let RuntimeStatistics { polls, sleeps, .. } = platform.statistics();
+        assert!(sleeps < 100 && polls > sleeps + 100, "{polls} looks, {sleeps} sleeps");
     });
 }
 

@@ -5,17 +5,13 @@
 //! waits have been short looks for events before it sleeps, and gives its core away between looks, so that whoever else
 //! can run there does so first.
 //!
-//! Invariants:
-//! - A loop that has nothing to do sleeps: it looks only after several short waits in a row, and a long one ends that.
-//! - A core that others want is not looked from: a look that comes late, because others ran meanwhile, ends that, too.
+//! Invariant: a loop that has nothing to do sleeps. It looks only after several short waits in a row, and a long one ends that:
+//! also one that was long because others had the core between two looks.
 
 use std::time::Duration;
 
 /// So many waits in a row must have been short before the loop looks.
 const SHORT_WAITS_MIN: u32 = 3;
-
-/// Longer than this between two looks the core was others'.
-const CORE_AWAY_MAX: Duration = Duration::from_micros(200);
 
 /// What the loop's last waits were like.
 #[derive(Debug)]
@@ -40,12 +36,9 @@ impl Spin {
         self.is_possible() && self.short_waits >= SHORT_WAITS_MIN
     }
 
-    /// Whether a look is not the last one, if the wait has lasted for `waited`, and `since_look` has passed since the look before.
-    pub(crate) fn goes_on(&mut self, waited: Duration, since_look: Duration) -> bool {
-        if since_look > CORE_AWAY_MAX {
-            self.short_waits = 0;
-        }
-        self.short_waits > 0 && waited < self.limit
+    /// Whether a look is not the last one, if the wait has lasted for `waited`.
+    pub(crate) fn goes_on(&self, waited: Duration) -> bool {
+        waited < self.limit
     }
 
     /// Takes note of a wait that something has ended.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{CORE_AWAY_MAX, SHORT_WAITS_MIN, Spin};
+use super::{SHORT_WAITS_MIN, Spin};
 
 const LIMIT: Duration = Duration::from_micros(50);
 const SHORT: Duration = Duration::from_micros(20);
@@ -28,17 +28,10 @@ fn a_long_wait_ends_it() {
 
 #[test]
 fn it_looks_until_the_limit() {
-    let mut spin = after_short_waits(SHORT_WAITS_MIN);
-    assert!(spin.goes_on(SHORT, Duration::ZERO));
-    assert!(!spin.goes_on(LIMIT, Duration::ZERO));
+    let spin = after_short_waits(SHORT_WAITS_MIN);
+    assert!(spin.goes_on(SHORT));
+    assert!(!spin.goes_on(LIMIT));
     assert!(spin.is_wanted(), "what ends the sleep that follows says whether the wait was long");
-}
-
-#[test]
-fn a_core_that_others_want_is_left_to_them() {
-    let mut spin = after_short_waits(SHORT_WAITS_MIN);
-    assert!(!spin.goes_on(SHORT, CORE_AWAY_MAX + Duration::from_nanos(1)));
-    assert!(!spin.is_wanted());
 }
 
 #[test]

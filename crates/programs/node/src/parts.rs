@@ -161,7 +161,8 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
         Ok(answer)
     }
 
-    /// Asks a copy on any node to write: it is sent, or in line at its drive, when this returns.
+    /// Asks a copy on any node to write. With the first look at what this returns, at the latest, it is in line: for its drive, or
+    /// for the other node.
     pub(crate) fn begin_write(
         &self,
         node: NodeId,

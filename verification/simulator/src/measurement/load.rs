@@ -95,7 +95,7 @@ impl Laboratory {
         counted.push(plain("changes of the cluster's state", self.state_revision() - revision));
         counted.push(plain("groups that a write waits for", self.groups_within(longest, place, load)));
         for (before, now) in before.iter().zip(&now) {
-            counted.extend(self.of_drive(before, now, place, load));
+            counted.extend(self.of_drive(before, now, place, load, seconds));
         }
         Ok(counted)
     }
@@ -145,7 +145,14 @@ impl Laboratory {
     }
 
     /// What the load has cost one drive and its node.
-    fn of_drive(&self, before: &NodeCounts, now: &NodeCounts, place: &Place, load: Load) -> Vec<Counted> {
+    fn of_drive(
+        &self,
+        before: &NodeCounts,
+        now: &NodeCounts,
+        place: &Place,
+        load: Load,
+        seconds: u64,
+    ) -> Vec<Counted> {
         let groups = now.store.groups - before.store.groups;
         let checkpoints = now.store.checkpoints - before.store.checkpoints;
         let journal_bytes = now.store.journal_bytes - before.store.journal_bytes;
@@ -156,6 +163,7 @@ impl Laboratory {
         let listed_max = 64 + 4 * load.writers;
         let between_checkpoints = JOURNAL_BYTES / 2 - 264 * KIB - 64 * listed_max;
         let letters = Letters::from([
+            ('s', seconds),
             ('w', load.writers * load.writes_each),
             ('b', load.writes_each),
             ('g', groups),
@@ -185,7 +193,6 @@ impl Laboratory {
         // Where all messages take the same time, writers that do not pause go on together.
         if self.times.one_way.min == self.times.one_way.max && load.pause_max == Duration::ZERO {
             all.push(counted("groups of a drive, writers in step", groups));
-            all.push(counted("NoteMark that a node is sent, writers in step", served(RequestKind::NoteMark)));
         }
         all
     }

@@ -1,12 +1,13 @@
 //! The content of a drive in memory, mapped into this process: what is read and written is copied, without a call.
 //!
-//! Memory is set aside piece by piece before it is touched for the first time: a lack of it is an error of the write then, and
-//! not the end of the process. A piece that was not set aside through this mapping is read by a call, since whoever reads a hole
+//! Memory is set aside piece by piece before it is touched for the first time: where the system says that it has no more, that is an
+//! error of the write then, and not the end of the process. A piece that was not set aside through this mapping is read by a call, since whoever reads a hole
 //! through a mapping takes memory for it.
 //!
 //! Invariants, on which the `unsafe` below rests:
 //! - Only memory that is sealed against becoming shorter is mapped, so each address within the mapping stays valid while it lasts.
-//! - No reference to mapped memory is ever made: it is only copied from and to, as others may change it at the same time.
+//! - No reference to mapped memory is ever made: it is only copied from and to. That nobody else changes it meanwhile is for the
+//!   drive's lock to see to.
 
 use std::cell::RefCell;
 use std::ffi::c_void;

@@ -13,7 +13,7 @@ fn drive() -> (MemoryDrive, File) {
     (drive, file)
 }
 
-/// Kilobytes that the file takes of the machine's memory.
+/// Bytes that the file takes of the machine's memory.
 fn taken_bytes(file: &File) -> u64 {
     file.metadata().unwrap().blocks() * 512
 }
