@@ -141,7 +141,7 @@ impl Runtime {
             *output.borrow_mut() = Some(value);
         });
         let spin = Spin::new(Duration::from_micros(u64::from(self.shard.config.spin_us_max)));
-        let mut turns = Turns { shard: &self.shard, without_poll: 0, spin };
+        let mut turns = Turns { shard: &self.shard, without_poll: 0, spin, worked_from: self.shard.now() };
         loop {
             turns.work();
             if let Some(value) = slot.take() {
@@ -165,6 +165,8 @@ struct Turns<'shard> {
     /// Turns since the sockets were last asked.
     without_poll: u32,
     spin: Spin,
+    /// When the last wait ended, if waits are noted.
+    worked_from: Instant,
 }
 
 impl Turns<'_> {
@@ -210,7 +212,9 @@ impl Turns<'_> {
         if !(self.spin.is_wanted() && self.look(begun)) {
             self.sleep();
         }
-        self.spin.note(shard.now().since(begun));
+        let worked = begun.since(self.worked_from);
+        self.worked_from = shard.now();
+        self.spin.note(worked, self.worked_from.since(begun));
     }
 
     fn poll(&mut self) -> bool {

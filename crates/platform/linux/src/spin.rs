@@ -5,12 +5,18 @@
 //! waits have been short looks for events before it sleeps, and gives its core away between looks, so that whoever else
 //! can run there does so first.
 //!
+//! Where many requests are under way nobody waits for a single step: what comes while the loop sleeps is served together then, and
+//! looking would only cost. Such a loop is known by the time that its work takes from one wait to the next.
+//!
 //! Invariant: a loop that has nothing to do sleeps. It looks only after several short waits in a row, and a long one ends that:
 //! also one that was long because others had the core between two looks.
 
 use std::time::Duration;
 
-/// So many waits in a row must have been short before the loop looks.
+/// Work that takes longer than this, from one wait to the next, is of many requests.
+const LIGHT_WORK_MAX: Duration = Duration::from_micros(60);
+
+/// So many waits in a row must have been short, with little work before each, before the loop looks.
 const SHORT_WAITS_MIN: u32 = 3;
 
 /// What the loop's last waits were like.
@@ -41,9 +47,10 @@ impl Spin {
         waited < self.limit
     }
 
-    /// Takes note of a wait that something has ended.
-    pub(crate) fn note(&mut self, waited: Duration) {
-        self.short_waits = if waited < self.limit { self.short_waits.saturating_add(1) } else { 0 };
+    /// Takes note of a wait that something has ended, and of the work before it.
+    pub(crate) fn note(&mut self, worked: Duration, waited: Duration) {
+        let is_short = waited < self.limit && worked < LIGHT_WORK_MAX;
+        self.short_waits = if is_short { self.short_waits.saturating_add(1) } else { 0 };
     }
 }
 

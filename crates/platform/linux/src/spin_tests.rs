@@ -1,13 +1,14 @@
 use std::time::Duration;
 
-use super::{SHORT_WAITS_MIN, Spin};
+use super::{LIGHT_WORK_MAX, SHORT_WAITS_MIN, Spin};
 
 const LIMIT: Duration = Duration::from_micros(50);
 const SHORT: Duration = Duration::from_micros(20);
+const LIGHT: Duration = Duration::from_micros(10);
 
 fn after_short_waits(count: u32) -> Spin {
     let mut spin = Spin::new(LIMIT);
-    (0..count).for_each(|_| spin.note(SHORT));
+    (0..count).for_each(|_| spin.note(LIGHT, SHORT));
     spin
 }
 
@@ -20,10 +21,17 @@ fn a_loop_looks_after_several_short_waits() {
 #[test]
 fn a_long_wait_ends_it() {
     let mut spin = after_short_waits(SHORT_WAITS_MIN + 5);
-    spin.note(LIMIT);
+    spin.note(LIGHT, LIMIT);
     assert!(!spin.is_wanted());
-    spin.note(SHORT);
+    spin.note(LIGHT, SHORT);
     assert!(!spin.is_wanted(), "one short wait says little");
+}
+
+#[test]
+fn much_work_between_two_waits_ends_it() {
+    let mut spin = after_short_waits(SHORT_WAITS_MIN + 5);
+    spin.note(LIGHT_WORK_MAX, SHORT);
+    assert!(!spin.is_wanted());
 }
 
 #[test]
@@ -37,7 +45,7 @@ fn it_looks_until_the_limit() {
 #[test]
 fn a_loop_that_is_not_to_look_never_does() {
     let mut spin = Spin::new(Duration::ZERO);
-    (0..10).for_each(|_| spin.note(Duration::ZERO));
+    (0..10).for_each(|_| spin.note(LIGHT, Duration::ZERO));
     assert!(!spin.is_possible());
     assert!(!spin.is_wanted());
 }

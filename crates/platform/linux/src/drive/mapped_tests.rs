@@ -60,6 +60,23 @@ fn memory_is_taken_only_where_something_is_written() {
 }
 
 #[test]
+fn long_and_short_parts_at_any_place_are_all_stored() {
+    let (_drive, file) = drive();
+    let mapped = MappedMemory::map(&file, SIZE_BYTES).unwrap();
+    let bytes: Vec<u8> = (0..3 * 4096).map(|index| (index % 251) as u8 + 1).collect();
+    for (offset, length) in
+        [(0, 4096), (4096, 8192), (512, 4096), (520, 4096), (64, 4160), (64, 4100), (128, 4095)]
+    {
+        mapped.write(&file, 0, [&[0; 4 * 4096][..]].into_iter()).unwrap();
+        mapped.write(&file, offset as u64, [&bytes[..length]].into_iter()).unwrap();
+        let mut read = vec![0; 4 * 4096];
+        assert!(mapped.read(0, &mut read));
+        assert_eq!(read[offset..offset + length], bytes[..length], "{length} bytes at {offset}");
+        assert!(read[..offset].iter().chain(&read[offset + length..]).all(|byte| *byte == 0));
+    }
+}
+
+#[test]
 fn a_file_that_may_become_shorter_is_not_mapped() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("drive");
