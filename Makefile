@@ -1,11 +1,12 @@
 # What a newcomer needs. Everything else is cargo's, see CONTRIBUTING.md.
 
-.PHONY: help bench demo instructions test
+.PHONY: help bench demo instructions parts test
 
 help:
 	@echo "make demo   see it work: a cluster, a sweep, a node that dies under load (one or two minutes, no root)"
 	@echo "make bench  measure it against others on this machine, with fio (some 20 minutes; BENCH='--help' tells how)"
 	@echo "make instructions  count the instructions of a write and a read, and compare (a few minutes, needs valgrind)"
+	@echo "make parts  time single parts: checksums, journal, map, bus, NBD (PARTS='NAME' those with NAME in theirs)"
 	@echo "make test   run everything that a change must pass (installs Debian packages if root)"
 
 demo:
@@ -20,6 +21,9 @@ test:
 bench:
 	@cargo build --locked --release --bin spandrel
 	@cargo run --locked --quiet --release --package spandrel-benchmarks -- --save target/benchmark.json $(BENCH)
+
+parts:
+	@cargo run --locked --quiet --release --package spandrel-parts -- $(PARTS)
 
 instructions:
 	@cargo run --locked --quiet --release --package spandrel-instructions -- $(INSTRUCTIONS)
