@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use spandrel_platform::Buffer;
+use spandrel_platform::sync::wake_later;
 
 use crate::places::Place;
 use crate::{BusError, BusRequest, BusResponse};
@@ -231,7 +232,7 @@ impl Future for Answer {
         let Some(slot) = inner.slot(self.sequence) else { return Poll::Pending };
         match &mut slot.state {
             State::Waiting(waker) => {
-                *waker = Some(context.waker().clone());
+                wake_later(waker, context);
                 return Poll::Pending;
             }
             State::Settled(_) => {}

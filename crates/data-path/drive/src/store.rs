@@ -717,7 +717,7 @@ impl<P: Platform> DriveStore<P> {
         if version.is_some() {
             self.inner.check_list()?;
         }
-        let placed = self.place(slot, first, version, &data, &checksums)?;
+        let placed = self.place(slot, first, version, &data, checksums)?;
         self.inner.statistics.borrow_mut().blocks_written += u64::from(count);
         let change = Change::records(placed.records);
         let change = match version {
@@ -775,7 +775,7 @@ impl<P: Platform> DriveStore<P> {
         first: u32,
         version: Option<Version>,
         data: &Buffer,
-        checksums: &[u32],
+        mut checksums: Vec<u32>,
     ) -> Result<Placed, StoreError> {
         let keep = self.inner.layout.checkpoint_reserve_blocks();
         let count = checksums.len() as u32;
@@ -803,13 +803,18 @@ impl<P: Platform> DriveStore<P> {
             let mut within = 0;
             while within < run.count {
                 let length = (run.count - within).min(RECORD_BLOCKS_MAX);
+                let of_record = if length == count {
+                    std::mem::take(&mut checksums)
+                } else {
+                    checksums[done as usize..(done + length) as usize].to_vec()
+                };
                 let record = MappingRecord {
                     slab_slot: slot.0,
                     first: first + done,
                     counter: version.map_or(0, |version| version.counter),
                     block: run.first + within,
                     former_block: slab.mapping(first + done).physical().unwrap_or(0),
-                    checksums: checksums[done as usize..(done + length) as usize].to_vec(),
+                    checksums: of_record,
                 };
                 placed.records.push(if version.is_some() {
                     Record::Write(record)

@@ -30,7 +30,9 @@ struct Inner {
 
 struct Request {
     ticket: u64,
-    range: BlockRange,
+    first: u64,
+    /// The block behind the last one.
+    end: u64,
     shared: bool,
     /// Who waits; `None` once granted.
     waiter: Option<OneshotSender<()>>,
@@ -38,7 +40,7 @@ struct Request {
 
 impl Request {
     fn conflicts_with(&self, other: &Request) -> bool {
-        self.range.overlaps(other.range) && !(self.shared && other.shared)
+        self.first < other.end && other.first < self.end && !(self.shared && other.shared)
     }
 }
 
@@ -69,7 +71,7 @@ impl RangeLocks {
             let mut inner = self.inner.borrow_mut();
             let ticket = inner.next_ticket;
             inner.next_ticket += 1;
-            let mut request = Request { ticket, range, shared, waiter: None };
+            let mut request = Request { ticket, first: range.first, end: range.end(), shared, waiter: None };
             let mut wait = None;
             let earlier = inner.requests.iter().find(|earlier| earlier.conflicts_with(&request));
             if let Some(earlier) = earlier {

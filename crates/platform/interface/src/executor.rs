@@ -51,8 +51,14 @@ struct TaskTable {
 struct Slot {
     generation: u64,
     /// `None` while the task runs and after its end.
-    future: Option<TaskFuture>,
-    waker: Option<Arc<TaskWaker>>,
+    task: Option<Task>,
+}
+
+struct Task {
+    future: TaskFuture,
+    state: Arc<TaskWaker>,
+    /// The same, as futures are given it: not made anew each time that the task runs.
+    waker: Waker,
 }
 
 struct ReadyQueue {
@@ -124,20 +130,20 @@ impl Executor {
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskHandle {
         let mut tasks = self.inner.tasks.borrow_mut();
         let slot = tasks.free.pop().unwrap_or_else(|| {
-            tasks.slots.push(Slot { generation: 0, future: None, waker: None });
+            tasks.slots.push(Slot { generation: 0, task: None });
             tasks.slots.len() - 1
         });
         tasks.live += 1;
         let entry = &mut tasks.slots[slot];
         let generation = entry.generation;
-        let waker = TaskWaker {
+        let state = Arc::new(TaskWaker {
             slot,
             generation,
             queued: AtomicBool::new(true),
             ready: Arc::clone(&self.inner.ready),
-        };
-        entry.future = Some(Box::pin(future));
-        entry.waker = Some(Arc::new(waker));
+        });
+        let waker = Waker::from(Arc::clone(&state));
+        entry.task = Some(Task { future: Box::pin(future), state, waker });
         drop(tasks);
         self.inner.ready.push(slot, generation);
         TaskHandle { executor: Rc::downgrade(&self.inner), slot, generation }
@@ -186,11 +192,11 @@ impl Executor {
     pub fn drop_all_tasks(&self) {
         // A task's drop may spawn or wake others, so nothing is borrowed while it runs.
         loop {
-            let futures = self.inner.take_all();
-            if futures.is_empty() {
+            let tasks = self.inner.take_all();
+            if tasks.is_empty() {
                 return;
             }
-            drop(futures);
+            drop(tasks);
         }
     }
 }
@@ -203,42 +209,41 @@ impl Default for Executor {
 
 impl Inner {
     fn poll(&self, slot: usize, generation: u64) {
-        let (mut future, waker) = {
+        let mut task = {
             let mut tasks = self.tasks.borrow_mut();
             let entry = &mut tasks.slots[slot];
             if entry.generation != generation {
                 return;
             }
-            let (Some(future), Some(waker)) = (entry.future.take(), entry.waker.clone()) else { return };
-            (future, waker)
+            let Some(task) = entry.task.take() else { return };
+            task
         };
         // From here on a wake-up queues the task again.
-        waker.queued.store(false, Ordering::Release);
-        let waker = Waker::from(waker);
-        let done = future.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Ready(());
+        task.state.queued.store(false, Ordering::Release);
+        let done = task.future.as_mut().poll(&mut Context::from_waker(&task.waker)) == Poll::Ready(());
         let mut tasks = self.tasks.borrow_mut();
         let aborted = tasks.slots[slot].generation != generation;
         if !done && !aborted {
-            tasks.slots[slot].future = Some(future);
+            tasks.slots[slot].task = Some(task);
             return;
         }
         if done && !aborted {
             tasks.retire(slot);
         }
         drop(tasks);
-        drop(future);
+        drop(task);
     }
 
-    fn take_all(&self) -> Vec<TaskFuture> {
+    fn take_all(&self) -> Vec<Task> {
         let mut tasks = self.tasks.borrow_mut();
-        let mut futures = Vec::new();
+        let mut taken = Vec::new();
         for slot in 0..tasks.slots.len() {
-            if let Some(future) = tasks.slots[slot].future.take() {
-                futures.push(future);
+            if let Some(task) = tasks.slots[slot].task.take() {
+                taken.push(task);
                 tasks.retire(slot);
             }
         }
-        futures
+        taken
     }
 }
 
@@ -246,7 +251,6 @@ impl TaskTable {
     fn retire(&mut self, slot: usize) {
         let entry = &mut self.slots[slot];
         entry.generation += 1;
-        entry.waker = None;
         self.free.push(slot);
         self.live -= 1;
     }
@@ -264,17 +268,17 @@ impl TaskHandle {
     /// Drops the task where it stands; if it is running right now, at its next await.
     pub fn abort(&self) {
         let Some(inner) = self.executor.upgrade() else { return };
-        let future = {
+        let task = {
             let mut tasks = inner.tasks.borrow_mut();
             let entry = &mut tasks.slots[self.slot];
             if entry.generation != self.generation {
                 return;
             }
-            let future = entry.future.take();
+            let task = entry.task.take();
             tasks.retire(self.slot);
-            future
+            task
         };
-        drop(future);
+        drop(task);
     }
 
     /// Whether the task has ended.

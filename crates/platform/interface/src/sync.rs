@@ -70,13 +70,21 @@ impl<T> Future for OneshotReceiver<T> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = self.shared.state.borrow_mut();
         if let OneshotState::Empty(waker) = &mut *state {
-            *waker = Some(context.waker().clone());
+            wake_later(waker, context);
             return Poll::Pending;
         }
         match std::mem::replace(&mut *state, OneshotState::Taken) {
             OneshotState::Full(value) => Poll::Ready(Some(value)),
             _ => Poll::Ready(None),
         }
+    }
+}
+
+/// Has whoever polls be woken later, instead of whoever was to be before: mostly the same.
+pub fn wake_later(waker: &mut Option<Waker>, context: &Context<'_>) {
+    match waker {
+        Some(waker) => waker.clone_from(context.waker()),
+        None => *waker = Some(context.waker().clone()),
     }
 }
 
