@@ -124,12 +124,13 @@ fn a_stale_copy_costs_nothing_and_a_joining_one_keeps_nobody_waiting() {
     assert_eq!(model.check(name, &situation, &cost), Ok(()));
 
     // So far away that it joins for long, and that whoever waited for it would show.
-    let far_away = DelayRange { min: 100 * ONE_WAY, max: 100 * ONE_WAY };
+    let far_away = DelayRange { min: 200 * ONE_WAY, max: 200 * ONE_WAY };
     nodes.world.set_link_delay(nodes.host(owner), nodes.host(absent), far_away);
     nodes.world.set_link_delay(nodes.host(absent), nodes.host(owner), far_away);
     nodes.start(absent);
     assert_eq!(nodes.run_until(|| leg_is("joining")), RunEnd::ConditionMet);
-    let settle = 120 * ONE_WAY;
+    // The mark is told at most 200 ms after the write.
+    let settle = 220 * ONE_WAY;
     let cost = laboratory.measure_amid(client, &device, &place, step_named(name), settle);
     assert_eq!(model.check(WHILE_JOINING, &situation, &cost.expect("it can be measured")), Ok(()));
     assert!(leg_is("joining"), "nothing was copied meanwhile");

@@ -35,6 +35,16 @@ fn a_copy_is_found_by_its_whole_address() {
 }
 
 #[test]
+fn copies_of_two_slabs_may_have_the_same_identity() {
+    let mut copies = copies();
+    copies.insert((volume(1), SlabIndex(2), drive(2)), copy(11), 31);
+    assert_eq!(copies.find(address(1, 0, 11)), Some((drive(2), &11)));
+    assert_eq!(copies.find(address(1, 2, 11)), Some((drive(2), &31)));
+    copies.remove(&(volume(1), SlabIndex(2), drive(2)));
+    assert_eq!(copies.find(address(1, 0, 11)), Some((drive(2), &11)));
+}
+
+#[test]
 fn the_copies_of_a_volume_are_in_the_order_of_its_slabs() {
     let of_volume: Vec<_> =
         copies().of_volume(volume(1)).map(|(slab, id, copy)| (slab.0, id, *copy)).collect();
