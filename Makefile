@@ -23,7 +23,7 @@ bench:
 	@cargo run --locked --quiet --release --package spandrel-benchmarks -- --save target/benchmark.json $(BENCH)
 
 parts:
-	@cargo run --locked --quiet --release --package spandrel-parts -- $(PARTS)
+	@cargo run --locked --quiet --release --package spandrel-parts -- --bench $(PARTS)
 
 instructions:
 	@cargo run --locked --quiet --release --package spandrel-instructions -- $(INSTRUCTIONS)
