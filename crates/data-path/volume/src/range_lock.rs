@@ -30,9 +30,7 @@ struct Inner {
 
 struct Request {
     ticket: u64,
-    first: u64,
-    /// The block behind the last one.
-    end: u64,
+    range: BlockRange,
     shared: bool,
     /// Who waits; `None` once granted.
     waiter: Option<OneshotSender<()>>,
@@ -40,7 +38,7 @@ struct Request {
 
 impl Request {
     fn conflicts_with(&self, other: &Request) -> bool {
-        self.first < other.end && other.first < self.end && !(self.shared && other.shared)
+        self.range.overlaps(other.range) && !(self.shared && other.shared)
     }
 }
 
@@ -71,7 +69,7 @@ impl RangeLocks {
             let mut inner = self.inner.borrow_mut();
             let ticket = inner.next_ticket;
             inner.next_ticket += 1;
-            let mut request = Request { ticket, first: range.first, end: range.end(), shared, waiter: None };
+            let mut request = Request { ticket, range, shared, waiter: None };
             let mut wait = None;
             let earlier = inner.requests.iter().find(|earlier| earlier.conflicts_with(&request));
             if let Some(earlier) = earlier {
