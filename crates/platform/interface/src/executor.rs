@@ -11,7 +11,7 @@
 //!   that equal inputs give equal orders.
 //! - A waker may be used from any thread. If the driver sleeps, it is unparked.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -39,6 +39,8 @@ struct Inner {
     ready: Arc<ReadyQueue>,
     /// Empty but for its memory, except while what it holds is run.
     batch: RefCell<VecDeque<(usize, u64)>>,
+    /// How often tasks were run.
+    runs: Cell<u64>,
 }
 
 #[derive(Default)]
@@ -122,8 +124,14 @@ impl Executor {
     fn build(unpark: Option<Box<dyn Unpark>>) -> Self {
         let ready =
             ReadyQueue { tasks: Mutex::new(VecDeque::new()), sleeping: AtomicBool::new(false), unpark };
-        let inner = Inner { tasks: RefCell::default(), ready: Arc::new(ready), batch: RefCell::default() };
-        Self { inner: Rc::new(inner) }
+        Self {
+            inner: Rc::new(Inner {
+                tasks: RefCell::default(),
+                ready: Arc::new(ready),
+                batch: RefCell::default(),
+                runs: Cell::default(),
+            }),
+        }
     }
 
     /// Adds a task. It first runs in the next `run_ready` turn.
@@ -155,6 +163,7 @@ impl Executor {
         let mut batch = self.inner.batch.take();
         self.inner.ready.take(&mut batch);
         let any = !batch.is_empty();
+        self.inner.runs.set(self.inner.runs.get() + batch.len() as u64);
         for (slot, generation) in batch.drain(..) {
             self.inner.poll(slot, generation);
         }
@@ -181,6 +190,11 @@ impl Executor {
     /// Announces that the driver is awake again.
     pub fn end_sleep(&self) {
         self.inner.ready.sleeping.store(false, Ordering::SeqCst);
+    }
+
+    /// How often tasks were run so far, all together.
+    pub fn runs(&self) -> u64 {
+        self.inner.runs.get()
     }
 
     /// Tasks that have not ended.
@@ -218,8 +232,9 @@ impl Inner {
             let Some(task) = entry.task.take() else { return };
             task
         };
-        // From here on a wake-up queues the task again.
-        task.state.queued.store(false, Ordering::Release);
+        // From here on a wake-up queues the task again. Swapped, not stored: whoever woke the task before this, and found it queued,
+        // has left something that the run has to see, and a store might take effect only after the run has looked for it.
+        task.state.queued.swap(false, Ordering::AcqRel);
         let done = task.future.as_mut().poll(&mut Context::from_waker(&task.waker)) == Poll::Ready(());
         let mut tasks = self.tasks.borrow_mut();
         let aborted = tasks.slots[slot].generation != generation;

@@ -1,5 +1,6 @@
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::sync::atomic::AtomicU64;
 
 use super::*;
 
@@ -145,4 +146,46 @@ async fn yield_once() {
         Poll::Pending
     })
     .await;
+}
+
+#[test]
+fn what_another_thread_left_before_a_wake_up_is_seen_by_the_run_that_follows() {
+    const ROUNDS: u64 = 1_000_000;
+    let executor = Executor::new();
+    let (left, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (stored, to_see, told) = (Arc::new(Mutex::new(None)), Arc::clone(&left), Arc::clone(&seen));
+    let slot = Arc::clone(&stored);
+    executor.spawn(async move {
+        poll_fn(|context| Poll::Ready(*slot.lock().expect("nobody panics") = Some(context.waker().clone())))
+            .await;
+        poll_fn(|_| {
+            told.store(to_see.load(Ordering::Relaxed), Ordering::Relaxed);
+            Poll::Pending
+        })
+        .await
+    });
+    run_until_idle(&executor);
+    let waker: Waker = stored.lock().expect("nobody panics").take().expect("the task has run");
+    let other = std::thread::spawn(move || {
+        for round in 1..=ROUNDS {
+            // The task is about to run, or runs, when the second wake-up comes.
+            left.store(2 * round - 1, Ordering::Relaxed);
+            waker.wake_by_ref();
+            (0..round % 256).for_each(|_| std::hint::spin_loop());
+            left.store(2 * round, Ordering::Relaxed);
+            waker.wake_by_ref();
+            let mut looks = 0_u64;
+            while seen.load(Ordering::Relaxed) != 2 * round {
+                looks += 1;
+                if looks > 2_000_000_000 {
+                    return Err(round);
+                }
+            }
+        }
+        Ok(())
+    });
+    while !other.is_finished() {
+        executor.run_ready();
+    }
+    assert_eq!(other.join().expect("it does not panic"), Ok(()), "this round was woken for, and not seen");
 }
