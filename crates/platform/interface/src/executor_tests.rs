@@ -156,8 +156,11 @@ fn what_another_thread_left_before_a_wake_up_is_seen_by_the_run_that_follows() {
     let (stored, to_see, told) = (Arc::new(Mutex::new(None)), Arc::clone(&left), Arc::clone(&seen));
     let slot = Arc::clone(&stored);
     executor.spawn(async move {
-        poll_fn(|context| Poll::Ready(*slot.lock().expect("nobody panics") = Some(context.waker().clone())))
-            .await;
+        poll_fn(|context| {
+            *slot.lock().expect("nobody panics") = Some(context.waker().clone());
+            Poll::Ready(())
+        })
+        .await;
         poll_fn(|_| {
             told.store(to_see.load(Ordering::Relaxed), Ordering::Relaxed);
             Poll::Pending

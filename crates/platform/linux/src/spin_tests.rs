@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use super::{LIGHT_WORK_MAX, SHORT_WAITS_MIN, Spin};
+use super::{LIGHT_RUNS_MAX, SHORT_WAITS_MIN, Spin};
 
 const LIMIT: Duration = Duration::from_micros(50);
 const SHORT: Duration = Duration::from_micros(20);
-const LIGHT: Duration = Duration::from_micros(10);
+const LIGHT: u64 = 3;
 
 fn after_short_waits(count: u32) -> Spin {
     let mut spin = Spin::new(LIMIT);
@@ -28,9 +28,9 @@ fn a_long_wait_ends_it() {
 }
 
 #[test]
-fn much_work_between_two_waits_ends_it() {
+fn many_runs_between_two_waits_ends_it() {
     let mut spin = after_short_waits(SHORT_WAITS_MIN + 5);
-    spin.note(LIGHT_WORK_MAX, SHORT);
+    spin.note(LIGHT_RUNS_MAX + 1, SHORT);
     assert!(!spin.is_wanted());
 }
 
