@@ -73,7 +73,7 @@ const STEPS: [Step; 9] = [
     ("format", Work::Run(check_format)),
     ("lints", Work::Run(check_lints)),
     ("tidy", Work::Run(check_rules)),
-    ("release build", Work::Run(build_release)),
+    ("program", Work::Run(build_program)),
     ("tests of processes", Work::Begin(begin_tests_of_processes)),
     ("build of tests", Work::Run(build_tests)),
     ("third-party crates", Work::Run(check_third_party)),
@@ -169,10 +169,9 @@ impl Context<'_> {
         self.target().join("tools")
     }
 
-    /// The program that the tests of processes start: what ships, on drives that lose what was not
-    /// flushed.
+    /// The program that tests start: what ships, on drives that lose what was not flushed.
     fn program_with_test_faults(&self) -> PathBuf {
-        self.target().join("release").join("spandrel-with-test-faults")
+        self.target().join(PROFILE_TESTED).join("spandrel-with-test-faults")
     }
 }
 
@@ -232,12 +231,15 @@ fn cargo_deny(context: &Context<'_>) -> Result<Option<PathBuf>, String> {
     Ok(Some(find().ok_or_else(|| format!("{} does not hold cargo-deny", tools.display()))?))
 }
 
-/// Builds what ships as it ships: other optimisation, other panics; with the feature that the tests of processes need,
+/// The profile in which the program is built that tests start.
+const PROFILE_TESTED: &str = "tested";
+
+/// Builds what ships about as it ships: other optimisation, other panics than tests have; with the feature that the tests of processes need,
 /// which two crates know, and kept under a name of its own. That it compiles without the feature is checked, too.
-fn build_release(context: &Context<'_>) -> Result<Outcome, String> {
+fn build_program(context: &Context<'_>) -> Result<Outcome, String> {
     let package = ["--package", "spandrel"];
     let mut build = context.cargo("build");
-    build.args(package).args(["--release", "--features", "test-faults"]);
+    build.args(package).args(["--profile", PROFILE_TESTED, "--features", "test-faults"]);
     if !commands::run(&mut build)? {
         return Ok(Outcome::Failed);
     }
@@ -262,10 +264,15 @@ fn build_tests(context: &Context<'_>) -> Result<Outcome, String> {
 /// The package whose tests start programs that wait for each other.
 const TESTS_OF_PROCESSES: &str = "spandrel-process-cluster";
 
-fn begin_tests_of_processes(context: &Context<'_>) -> Result<Begun, String> {
+/// Runs tests. Those that start the program would build one of their own, with every crate that it needs once more.
+fn cargo_test(context: &Context<'_>) -> Command {
     let mut tests = context.cargo("test");
-    // They would build a program of their own, with every crate that it needs once more.
     tests.env("SPANDREL_TEST_PROGRAM", context.program_with_test_faults());
+    tests
+}
+
+fn begin_tests_of_processes(context: &Context<'_>) -> Result<Begun, String> {
+    let mut tests = cargo_test(context);
     tests.args(["--package", TESTS_OF_PROCESSES]);
     let log = context.target().join("tests-of-processes.log");
     let program = commands::begin(&mut tests, &log)?;
@@ -274,7 +281,7 @@ fn begin_tests_of_processes(context: &Context<'_>) -> Result<Begun, String> {
 }
 
 fn run_tests(context: &Context<'_>) -> Result<Outcome, String> {
-    let mut tests = context.cargo("test");
+    let mut tests = cargo_test(context);
     tests.args(["--workspace", "--exclude", TESTS_OF_PROCESSES]);
     Ok(commands::run(&mut tests)?.into())
 }
