@@ -15,6 +15,7 @@ mod allocator;
 mod batch;
 mod connect;
 mod connection;
+mod cores;
 mod drive;
 mod listener;
 mod mailbox;
@@ -36,6 +37,7 @@ mod timers;
 
 pub use allocator::Allocator;
 pub use connection::LinuxConnection;
+pub use cores::Cores;
 pub use drive::{
     DrivePath, LinuxDrive, MediumKind, MemoryDrive, SimulatedMedium, create_drive_file, preallocate,
 };

@@ -22,6 +22,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use spandrel_platform::Instant;
 
+use crate::cores::Cores;
 use crate::drive::SimulatedMedium;
 use crate::platform::LinuxPlatform;
 use crate::remote::RemoteHandle;
@@ -44,6 +45,8 @@ pub struct RuntimeConfig {
     /// How long the loop looks for events before it sleeps, in microseconds, when its last waits were shorter than that. Zero,
     /// the default, sleeps at once. Between looks it gives its core away.
     pub spin_us_max: u32,
+    /// The cores on which the runtime's thread, and those that serve drives for it, stay; anywhere if there are none.
+    pub cores: Option<Cores>,
     /// Whether drives may use io_uring. Where it is false, or the kernel says no, drives are served
     /// by threads.
     pub use_io_uring: bool,
@@ -60,6 +63,7 @@ impl Default for RuntimeConfig {
         Self {
             connect_timeout: Duration::from_secs(3),
             spin_us_max: 0,
+            cores: None,
             use_io_uring: true,
             ring_entries: 256,
             idle_buffer_bytes_max: 64 << 20,
@@ -71,13 +75,13 @@ impl Default for RuntimeConfig {
 /// Why no runtime could be made.
 #[derive(Debug)]
 pub struct RuntimeError {
-    step: &'static str,
+    step: String,
     source: std::io::Error,
 }
 
 impl RuntimeError {
-    pub(crate) fn new(step: &'static str, error: Errno) -> Self {
-        Self { step, source: error.into() }
+    pub(crate) fn new(step: impl Into<String>, error: Errno) -> Self {
+        Self { step: step.into(), source: error.into() }
     }
 }
 
@@ -107,8 +111,14 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A runtime without tasks. Fails if the process may open no more files.
+    /// A runtime without tasks, on the calling thread. Fails if the process may open no more files, or may not run on
+    /// the cores.
     pub fn new(config: RuntimeConfig) -> Result<Self, RuntimeError> {
+        if let Some(cores) = &config.cores {
+            cores
+                .keep_thread()
+                .map_err(|error| RuntimeError::new(format!("stay on cores {cores}"), error))?;
+        }
         Ok(Self { shard: Shard::new(config)? })
     }
 
@@ -141,7 +151,8 @@ impl Runtime {
             *output.borrow_mut() = Some(value);
         });
         let spin = Spin::new(Duration::from_micros(u64::from(self.shard.config.spin_us_max)));
-        let mut turns = Turns { shard: &self.shard, without_poll: 0, spin, worked_from: self.shard.now() };
+        let mut turns =
+            Turns { shard: &self.shard, without_poll: 0, spin, runs_noted: self.shard.executor.runs() };
         loop {
             turns.work();
             if let Some(value) = slot.take() {
@@ -165,8 +176,8 @@ struct Turns<'shard> {
     /// Turns since the sockets were last asked.
     without_poll: u32,
     spin: Spin,
-    /// When the last wait ended, if waits are noted.
-    worked_from: Instant,
+    /// How often tasks had been run when a wait was noted last.
+    runs_noted: u64,
 }
 
 impl Turns<'_> {
@@ -212,9 +223,9 @@ impl Turns<'_> {
         if !(self.spin.is_wanted() && self.look(begun)) {
             self.sleep();
         }
-        let worked = begun.since(self.worked_from);
-        self.worked_from = shard.now();
-        self.spin.note(worked, self.worked_from.since(begun));
+        let runs = shard.executor.runs();
+        self.spin.note(runs - self.runs_noted, shard.now().since(begun));
+        self.runs_noted = runs;
     }
 
     fn poll(&mut self) -> bool {

@@ -15,6 +15,7 @@ mod admin;
 mod arguments;
 mod commands;
 mod confirm;
+mod cores;
 mod demo;
 mod device;
 mod directory;

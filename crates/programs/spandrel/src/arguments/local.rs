@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use clap::Args;
+use spandrel_platform_linux::Cores;
 
 use super::LogArguments;
 use super::drive::Media;
@@ -67,6 +68,11 @@ pub struct UpArguments {
     /// Serve NBD on TCP too: the first node on this port, the others on those behind it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub nbd_port: Option<u16>,
+
+    /// The cores that serve data, each node on one of them in turn, like 0 or 0,2-3. On few cores an operation takes less
+    /// processor time, and the others are left to whoever else runs here [default: wherever the kernel puts it]
+    #[arg(long, value_name = "LIST")]
+    pub cores: Option<Cores>,
 
     /// How to log.
     #[command(flatten)]

@@ -1,8 +1,9 @@
 //! `spandrel node`.
 
 use clap::{Args, Subcommand};
+use spandrel_platform_linux::Cores;
 
-use super::{JoinArguments, OutputArguments, RunArguments, ServerRemoveArguments, ServerRestartArguments};
+use super::{JoinArguments, LogArguments, OutputArguments, ServerRemoveArguments, ServerRestartArguments};
 
 /// `spandrel node`.
 #[derive(Clone, Debug, Subcommand)]
@@ -12,7 +13,7 @@ pub enum NodeCommand {
     /// Run the node, in the foreground, until Ctrl-C or SIGTERM
     ///
     /// Other nodes take its volumes over when it ends. Tells systemd when it is ready (Type=notify).
-    Run(RunArguments),
+    Run(NodeRunArguments),
     /// List the nodes
     #[command(alias = "ls")]
     List(OutputArguments),
@@ -53,6 +54,19 @@ pub enum NodeCommand {
     /// drives go on being emptied; the same command takes up the waiting again, `spandrel drive retire --undo` of each drive
     /// and `spandrel node resume` end it.
     Remove(ServerRemoveArguments),
+}
+
+/// `spandrel node run`.
+#[derive(Clone, Debug, Args)]
+pub struct NodeRunArguments {
+    /// The cores that serve data, like 0 or 0,2-3; the others are left to virtual machines and whoever else runs here
+    /// [default: wherever the kernel puts it]
+    #[arg(long, value_name = "LIST")]
+    pub cores: Option<Cores>,
+
+    /// How to log.
+    #[command(flatten)]
+    pub log: LogArguments,
 }
 
 /// `spandrel node stop`.

@@ -76,7 +76,7 @@ pub struct JoinArguments {
     pub server: ServerArguments,
 }
 
-/// `spandrel node run` and `spandrel witness run`.
+/// `spandrel witness run`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct RunArguments {
     /// How to log.

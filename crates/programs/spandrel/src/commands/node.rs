@@ -36,7 +36,9 @@ pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
     let client = || reach.client();
     match command {
         NodeCommand::Join(arguments) => return join(&reach.directory()?, arguments, false),
-        NodeCommand::Run(arguments) => return run::run(reach.directory()?, false, arguments.log),
+        NodeCommand::Run(arguments) => {
+            return run::run(reach.directory()?, false, arguments.cores.as_ref(), arguments.log);
+        }
         NodeCommand::Remove(arguments) => return remove_node(&client()?, arguments),
         NodeCommand::List(arguments) => {
             let nodes: Vec<NodeStatus> = client()?.get(api::NODES)?;

@@ -14,6 +14,6 @@ pub fn witness(reach: &Reach, command: &WitnessCommand) -> Outcome {
         WitnessCommand::Join(arguments) => join(&reach.directory()?, arguments, true),
         WitnessCommand::Remove(arguments) => remove_witness(&reach.client()?, arguments),
         WitnessCommand::Restart(arguments) => restart_server(&reach.client()?, arguments, true),
-        WitnessCommand::Run(arguments) => run::run(reach.directory()?, true, arguments.log),
+        WitnessCommand::Run(arguments) => run::run(reach.directory()?, true, None, arguments.log),
     }
 }

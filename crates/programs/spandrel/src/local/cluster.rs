@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, join_all, ready};
 use spandrel_cluster::{ClusterRecord, ClusterState};
 use spandrel_node::{DrivePlace, NodeConfig, NodeReport};
 use spandrel_platform::Address;
-use spandrel_platform_linux::{MemoryDrive, RuntimeConfig};
+use spandrel_platform_linux::{Cores, MemoryDrive, RuntimeConfig};
 use spandrel_shared::{Error, NodeId};
 use spandrel_state_redb::RedbState;
 
@@ -27,6 +27,8 @@ pub struct RunOptions {
     pub listen: IpAddr,
     /// The first node's TCP port for NBD, if any.
     pub nbd_port: Option<u16>,
+    /// The cores that serve data; anywhere if there are none.
+    pub cores: Option<Cores>,
     /// What stands before the location of each drive; for tests.
     pub drive_prefix: String,
 }
@@ -152,7 +154,9 @@ impl LocalNodes {
         let media = &self.claim.settings.media;
         let medium = |place: &DrivePlace| Some((place.location.clone(), media.simulated(place.role)?));
         let simulated_media = config.drives.iter().filter_map(medium).collect();
-        let runtime = RuntimeConfig { simulated_media, ..RuntimeConfig::default() };
+        let nodes = self.claim.settings.nodes.len();
+        let cores = self.options.cores.as_ref().map(|cores| cores.share(index, nodes));
+        let runtime = RuntimeConfig { simulated_media, cores, ..RuntimeConfig::default() };
         let thread = NodeThread::start(config, runtime, self.store.clone(), None).await?;
         locked(&self.nodes)[index].thread = Some(thread);
         Ok(())

@@ -16,6 +16,7 @@ use crate::admin::api::ClusterStatus;
 use crate::admin::events::tell_faults;
 use crate::admin::server::{self, Caller};
 use crate::arguments::UpArguments;
+use crate::cores::check_cores;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::table::Table;
@@ -34,6 +35,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs a cluster until it is told to end.
 pub fn run(directory: Directory, arguments: &UpArguments) -> Outcome {
+    check_cores(arguments.cores.as_ref())?;
     let claim = claim(directory, arguments)?;
     let names = claim.settings.nodes.iter().map(|node| node.name.clone()).collect();
     log::start(&claim.directory, arguments.log, names)?;
@@ -47,8 +49,12 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     let mut interrupted = Interruption::new()?;
     let flush_us = if claim.settings.memory { None } else { flush::measure(claim.directory.path()).ok() };
     let (is_new, media) = (claim.is_new, claim.settings.media);
-    let options =
-        RunOptions { listen: arguments.listen, nbd_port: arguments.nbd_port, drive_prefix: drive_prefix() };
+    let options = RunOptions {
+        listen: arguments.listen,
+        nbd_port: arguments.nbd_port,
+        cores: arguments.cores.clone(),
+        drive_prefix: drive_prefix(),
+    };
     let cluster = Arc::new(LocalCluster::open(claim, options, flush_us).await?);
     let listener = listen(&cluster.nodes.claim().directory)?;
     cluster.nodes.start_all().await?;

@@ -14,7 +14,7 @@ use spandrel_cluster::store::{Expected, StateStore as _};
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
 use spandrel_node::{DrivePlace, NodeConfig};
 use spandrel_platform::Address;
-use spandrel_platform_linux::RuntimeConfig;
+use spandrel_platform_linux::{Cores, RuntimeConfig};
 use spandrel_shared::Error;
 use spandrel_state_etcd::{EtcdIdentity, EtcdOptions, EtcdState};
 use spandrel_trust::{Credentials, common_name};
@@ -39,6 +39,7 @@ use crate::admin::events::tell_faults;
 use crate::admin::nodes::Nodes;
 use crate::admin::server::{self, Caller};
 use crate::arguments::LogArguments;
+use crate::cores::check_cores;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::node_state::NodeState;
@@ -75,7 +76,13 @@ const FORMER_ENDS_WITHIN: Duration = Duration::from_secs(5);
 const LOCK_RETRY: Duration = Duration::from_millis(50);
 
 /// Runs the server in `directory` until it is told to end. `witness` says which kind the command is for.
-pub fn run(directory: Directory, witness: bool, log_arguments: LogArguments) -> Outcome {
+pub fn run(
+    directory: Directory,
+    witness: bool,
+    cores: Option<&Cores>,
+    log_arguments: LogArguments,
+) -> Outcome {
+    check_cores(cores)?;
     directory.check_socket_lengths("n")?;
     // Nothing is touched in a directory that is no server's; what counts is what stands there once it is locked.
     ServerSettings::read(&directory)?;
@@ -87,7 +94,8 @@ pub fn run(directory: Directory, witness: bool, log_arguments: LogArguments) -> 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
     let program = Arc::new(Program::of_this_process());
-    let ended = match runtime.block_on(serve(directory, settings, Arc::clone(&program))) {
+    let of_node = RuntimeConfig { cores: cores.cloned(), ..RuntimeConfig::default() };
+    let ended = match runtime.block_on(serve(directory, settings, of_node, Arc::clone(&program))) {
         Ok(End::Asked(status)) => Ok(status),
         Ok(End::BeginAnew) => program.begin_anew().map(|never| match never {}),
         Err(error) => Err(error),
@@ -136,7 +144,12 @@ fn check_kind(settings: &ServerSettings, witness: bool) -> Result<(), Error> {
     ))
 }
 
-async fn serve(directory: Directory, settings: ServerSettings, program: Arc<Program>) -> Result<End, Error> {
+async fn serve(
+    directory: Directory,
+    settings: ServerSettings,
+    of_node: RuntimeConfig,
+    program: Arc<Program>,
+) -> Result<End, Error> {
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate()].into_iter().map(signal);
     let mut ending = Ending {
         interrupt: signals.next().expect("there are two").map_err(no_signals)?,
@@ -145,7 +158,7 @@ async fn serve(directory: Directory, settings: ServerSettings, program: Arc<Prog
     let keeper = StateMemberKeeper::new(directory.clone(), settings.clone());
     let orders = Arc::new(Orders { program, begin_anew: Notify::new(), end: Notify::new() });
     tokio::select! {
-        running = Running::start(directory, settings, Arc::clone(&keeper), Arc::clone(&orders)) => {
+        running = Running::start(directory, settings, Arc::clone(&keeper), Arc::clone(&orders), of_node) => {
             let running = running?;
             running.tell_ready();
             let end = tokio::select! {
@@ -251,6 +264,7 @@ impl Running {
         settings: ServerSettings,
         keeper: Arc<StateMemberKeeper>,
         orders: Arc<Orders>,
+        of_node: RuntimeConfig,
     ) -> Result<Self, Error> {
         let pki = Pki(&directory);
         let credentials = pki.credentials(settings.cluster)?;
@@ -259,7 +273,7 @@ impl Running {
         let settings = keeper.settings();
         let node = match settings.witness {
             true => None,
-            false => Some(start_node(&directory, &settings, &credentials, &etcd).await?),
+            false => Some(start_node(&directory, &settings, &credentials, &etcd, of_node).await?),
         };
         let peers = Arc::new(Peers {
             state: state.clone(),
@@ -574,6 +588,7 @@ async fn start_node(
     settings: &ServerSettings,
     credentials: &Credentials,
     etcd: &EtcdState,
+    runtime: RuntimeConfig,
 ) -> Result<NodeThread, Error> {
     let bus_addresses: Vec<Address> = settings.addresses(Port::Bus).into_iter().map(Address::Tcp).collect();
     let socket = directory.join("nbd.sock");
@@ -587,7 +602,7 @@ async fn start_node(
         leaves_unfit_drives_out: true,
     };
     let tls = credentials.platform(bus_addresses.into_iter().collect())?;
-    NodeThread::start(config, RuntimeConfig::default(), NodeState::Etcd(etcd.clone()), Some(tls)).await
+    NodeThread::start(config, runtime, NodeState::Etcd(etcd.clone()), Some(tls)).await
 }
 
 /// Where a drive is, for the node.

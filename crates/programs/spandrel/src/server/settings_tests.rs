@@ -106,7 +106,9 @@ fn a_servers_directory_is_closed_to_others_and_a_foreign_one_stays_as_it_is() {
     std::fs::write(foreign.join("letters"), "dear").expect("it can be written");
     found(&foreign, new_cluster()).expect_err("it holds letters");
     assert_eq!(
-        crate::server::run::run(foreign.clone(), false, LogArguments::default()).expect_err("no server").code,
+        crate::server::run::run(foreign.clone(), false, None, LogArguments::default())
+            .expect_err("no server")
+            .code,
         "SERVER_UNKNOWN"
     );
     assert_eq!((mode(&foreign), foreign.join("lock").exists()), (0o755, false));

@@ -1,0 +1,83 @@
+//! Which cores a thread runs on.
+//!
+//! Left to itself the kernel gives each thread that wakes a core with nothing to do, and a message to it then costs the waking of that
+//! core, and the way of its data from one core's caches to another's: more than the work. Threads that are kept on few cores are
+//! cheaper for each operation, and leave the other cores alone.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Some cores, by the numbers that the kernel gives them: at least one. As text it is what `taskset --cpu-list` takes: `0,2-3`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cores(BTreeSet<usize>);
+
+impl Cores {
+    /// Those that the calling thread may run on. Fails where the kernel cannot say it.
+    pub fn available() -> io::Result<Self> {
+        let set = sched_getaffinity(None)?;
+        Ok(Self((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()))
+    }
+
+    /// Whether all of them are among `others`.
+    pub fn are_among(&self, others: &Self) -> bool {
+        self.0.is_subset(&others.0)
+    }
+
+    /// What the thread with number `index` of `threads` is to have: each an equal part, or one core with others if there
+    /// are more threads than cores.
+    pub fn share(&self, index: usize, threads: usize) -> Self {
+        let parts = threads.min(self.0.len());
+        let mine = self.0.iter().enumerate().filter(|(number, _)| number % parts == index % parts);
+        Self(mine.map(|(_, core)| *core).collect())
+    }
+
+    /// Keeps the calling thread, and the threads that it will start, on them.
+    pub(crate) fn keep_thread(&self) -> rustix::io::Result<()> {
+        let mut set = CpuSet::new();
+        self.0.iter().for_each(|core| set.set(*core));
+        sched_setaffinity(None, &set)
+    }
+}
+
+impl FromStr for Cores {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().ok().filter(|core| *core < CpuSet::MAX_CPU);
+        let range = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            number(first).zip(number(last)).filter(|(first, last)| first <= last)
+        };
+        let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
+        let last = CpuSet::MAX_CPU - 1;
+        let ranges = ranges.ok_or_else(|| {
+            format!("{text:?} are no cores: write for example 0 or 0,2-3; the last is {last}")
+        })?;
+        Ok(Self(ranges.into_iter().flat_map(|(first, last)| first..=last).collect()))
+    }
+}
+
+impl fmt::Display for Cores {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ranges: Vec<(usize, usize)> = Vec::new();
+        for core in &self.0 {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == *core => *last = *core,
+                _ => ranges.push((*core, *core)),
+            }
+        }
+        let text = |(first, last): &(usize, usize)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        };
+        formatter.write_str(&ranges.iter().map(text).collect::<Vec<_>>().join(","))
+    }
+}
+
+#[cfg(test)]
+#[path = "cores_tests.rs"]
+mod tests;
