@@ -10,5 +10,12 @@ mod spandrel;
 use crate::contender::Known;
 
 /// Spandrel first, then what keeps one copy, which is the limit of the way to it, then peers.
-pub const CONTENDERS: [Known; 6] =
-    [spandrel::SPANDREL, file::FILE, nbdkit::NBDKIT, qemu_nbd::QEMU_NBD, ceph::CEPH, gluster::GLUSTER];
+pub const CONTENDERS: [Known; 7] = [
+    spandrel::SPANDREL,
+    spandrel::ON_ONE_CORE,
+    file::FILE,
+    nbdkit::NBDKIT,
+    qemu_nbd::QEMU_NBD,
+    ceph::CEPH,
+    gluster::GLUSTER,
+];

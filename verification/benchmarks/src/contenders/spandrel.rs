@@ -3,8 +3,20 @@
 use crate::cell::Medium;
 use crate::contender::{Contender, Known, Server, Setup, nbd, run};
 
-pub(super) const SPANDREL: Known =
-    Known { name: "spandrel", what: "4 nodes, 3 copies, checksums", needs: &[], start };
+pub(super) const SPANDREL: Known = Known {
+    name: "spandrel",
+    what: "4 nodes, 3 copies, checksums",
+    needs: &[],
+    start: |setup| start(setup, &[]),
+};
+
+/// What it takes where the nodes leave the other cores to whoever else runs there.
+pub(super) const ON_ONE_CORE: Known = Known {
+    name: "spandrel-one-core",
+    what: "the same, all nodes on core 0",
+    needs: &[],
+    start: |setup| start(setup, &["--cores", "0"]),
+};
 
 const NODES: u64 = 4;
 /// The room of one of them stays free: it is the pool's reserve, without which the owner may lack a copy of its own to read.
@@ -12,7 +24,7 @@ const DRIVES: u64 = 3;
 const COPIES: u64 = 3;
 const VOLUME: &str = "benchmark";
 
-fn start(setup: &Setup) -> Result<Contender, String> {
+fn start(setup: &Setup, more: &[&str]) -> Result<Contender, String> {
     // Beside the reserve half as much again as lies there: a write needs a free place before the former one is given back.
     let drive_bytes = 3 * setup.size_bytes * COPIES / (2 * NODES * (DRIVES - 1));
     let directory = setup.folder.join("cluster");
@@ -23,7 +35,7 @@ fn start(setup: &Setup) -> Result<Contender, String> {
     };
     let mut up = command();
     up.args(["up", "--nodes", &NODES.to_string(), "--drives", &DRIVES.to_string(), "--sparse"]);
-    up.args(["--drive-size", &drive_bytes.to_string()]);
+    up.args(["--drive-size", &drive_bytes.to_string()]).args(more);
     if setup.medium == Medium::Memory {
         up.arg("--memory");
     }
