@@ -169,7 +169,7 @@ impl Context<'_> {
         self.target().join("tools")
     }
 
-    /// The program that tests start: what ships, on drives that lose what was not flushed.
+    /// The program that tests start: it has drives that lose what was not flushed.
     fn program_with_test_faults(&self) -> PathBuf {
         self.target().join(PROFILE_TESTED).join("spandrel-with-test-faults")
     }

@@ -11,7 +11,8 @@ use std::str::FromStr;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Some cores, by the numbers that the kernel gives them: at least one. As text it is what `taskset --cpu-list` takes: `0,2-3`.
+/// Some cores, by the numbers that the kernel gives them: at least one. As text it is a list as `taskset` takes it, without
+/// strides: `0,2-3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(BTreeSet<usize>);
 
@@ -27,12 +28,23 @@ impl Cores {
         self.0.is_subset(&others.0)
     }
 
-    /// What the thread with number `index` of `threads` is to have: each an equal part, or one core with others if there
-    /// are more threads than cores.
+    /// The first of them.
+    pub fn first(&self) -> Self {
+        self.share(0, self.0.len())
+    }
+
+    /// What the thread with number `index` of `threads`, at least one, is to have: cores that follow each other, as many as any
+    /// other thread has or one more or less; or one core with other threads if there are more of them than cores.
     pub fn share(&self, index: usize, threads: usize) -> Self {
         let parts = threads.min(self.0.len());
-        let mine = self.0.iter().enumerate().filter(|(number, _)| number % parts == index % parts);
-        Self(mine.map(|(_, core)| *core).collect())
+        let part = index % parts;
+        let (first, end) = (part * self.0.len() / parts, (part + 1) * self.0.len() / parts);
+        Self(self.0.iter().copied().skip(first).take(end - first).collect())
+    }
+
+    /// Their numbers, each below [`CpuSet::MAX_CPU`].
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().copied()
     }
 
     /// Keeps the calling thread, and the threads that it will start, on them.
@@ -47,7 +59,9 @@ impl FromStr for Cores {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.parse().ok().filter(|core| *core < CpuSet::MAX_CPU);
+        let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let number =
+            |text: &str| Some(text).filter(is_number)?.parse().ok().filter(|core| *core < CpuSet::MAX_CPU);
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             number(first).zip(number(last)).filter(|(first, last)| first <= last)
@@ -55,7 +69,7 @@ impl FromStr for Cores {
         let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
         let last = CpuSet::MAX_CPU - 1;
         let ranges = ranges.ok_or_else(|| {
-            format!("{text:?} are no cores: write for example 0 or 0,2-3; the last is {last}")
+            format!("{text:?} are no cores: write for example 0 or 0,2-3; numbers go up to {last}")
         })?;
         Ok(Self(ranges.into_iter().flat_map(|(first, last)| first..=last).collect()))
     }

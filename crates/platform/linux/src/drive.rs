@@ -353,7 +353,7 @@ impl DriveQueue {
     }
 
     fn new_ring(&self, shard: &Shard) -> std::io::Result<Ring> {
-        let ring = Ring::new(self.ring_entries)?;
+        let ring = Ring::new(self.ring_entries, shard.config.cores.as_ref())?;
         shard.reactor.add_ring(ring.as_fd())?;
         Ok(ring)
     }

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::test_support::{Numbers, run, run_with};
-use crate::{LinuxPlatform, Runtime};
+use crate::{Cores, LinuxPlatform, Runtime};
 
 pub(super) const DRIVE_BYTES: usize = 2 << 20;
 
@@ -233,7 +233,7 @@ fn sector_of(drive: &LinuxDrive) -> usize {
 
 /// Whether this machine lets us use io_uring at all.
 pub(super) fn ring_path() -> DrivePath {
-    match Ring::new(8) {
+    match Ring::new(8, None) {
         Ok(_) => DrivePath::Ring,
         Err(_) => DrivePath::Threads,
     }
@@ -250,6 +250,43 @@ fn a_file_on_disk() {
         let file = rustix::fs::fcntl_getfl(drive.inner.file.as_fd()).unwrap();
         assert_eq!(file.contains(OFlags::DIRECT), drive.is_direct());
     });
+}
+
+#[test]
+fn the_kernels_threads_that_serve_a_drive_stay_on_the_runtimes_cores() {
+    let folder = disk_folder();
+    let location = location_in(&folder);
+    // On a thread of its own, which no other test's runtime follows.
+    let tested = std::thread::spawn(move || {
+        let first = Cores::available().unwrap().first();
+        let own = rustix::thread::gettid().as_raw_nonzero();
+        let config = RuntimeConfig { cores: Some(first.clone()), ..RuntimeConfig::default() };
+        run_with(config, move |platform| async move {
+            let drive = platform.open_drive(&location).await.unwrap();
+            drive.flush().await.unwrap();
+            if drive.path() == DrivePath::Ring {
+                let workers = cores_of_threads(&format!("iou-wrk-{own}"));
+                assert!(
+                    !workers.is_empty() && workers.iter().all(|cores| *cores == first.to_string()),
+                    "{workers:?}"
+                );
+            }
+        });
+    });
+    tested.join().unwrap();
+}
+
+/// The cores of this process's threads of a name.
+fn cores_of_threads(name: &str) -> Vec<String> {
+    let of = |status: &str, field: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        line.unwrap_or_default().trim().to_owned()
+    };
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let told = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+    told.filter(|status| of(status, "Name:") == name)
+        .map(|status| of(&status, "Cpus_allowed_list:"))
+        .collect()
 }
 
 #[test]
@@ -295,7 +332,7 @@ fn a_system_that_forbids_io_uring() {
         let filter = seccompiler::SeccompFilter::new(rules, allow, eperm, machine).unwrap();
         let program: seccompiler::BpfProgram = filter.try_into().unwrap();
         seccompiler::apply_filter(&program).unwrap();
-        let refusal = Ring::new(8).err().expect("the filter forbids it");
+        let refusal = Ring::new(8, None).err().expect("the filter forbids it");
         assert_eq!(refusal.raw_os_error(), Some(libc::EPERM));
         let folder = disk_folder();
         check_drive(&RuntimeConfig::default(), &location_in(&folder), DrivePath::Threads);

@@ -15,6 +15,7 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::io::Errno;
 
+use crate::cores::Cores;
 use crate::drive::operation::{Failure, Operation, Progress, Work};
 use crate::table::Table;
 
@@ -44,9 +45,13 @@ struct UnderWay {
 
 impl Ring {
     /// A ring that takes `entries` operations in one call. Fails where io_uring is missing,
-    /// forbidden, or too old.
-    pub(crate) fn new(entries: u32) -> io::Result<Self> {
+    /// forbidden, or too old. What the kernel cannot do at once its own threads do, which stay on `cores`: not every
+    /// kernel has them follow the thread that makes the ring.
+    pub(crate) fn new(entries: u32, cores: Option<&Cores>) -> io::Result<Self> {
         let mut ring = build(entries)?;
+        if let Some(cores) = cores {
+            ring.submitter().register_iowq_aff(&cpu_set(cores))?;
+        }
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Writev::CODE, opcode::Fsync::CODE];
@@ -189,6 +194,17 @@ impl UnderWay {
         let count = u32::try_from(self.vectors.len()).expect("at most the parts of one write");
         opcode::Writev::new(file, self.vectors.as_ptr(), count).offset(position).build()
     }
+}
+
+/// Cores in the kernel's form.
+fn cpu_set(cores: &Cores) -> libc::cpu_set_t {
+    // SAFETY: it is a field of bits, for which zero says that no core is in it.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for core in cores.numbers() {
+        // SAFETY: the numbers of cores are below those that the field has room for.
+        unsafe { libc::CPU_SET(core, &mut set) };
+    }
+    set
 }
 
 fn entry_length(length: usize) -> u32 {

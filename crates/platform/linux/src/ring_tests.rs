@@ -14,7 +14,7 @@ use crate::reactor::Reactor;
 /// A completion that came while the loop was awake ends its next sleep.
 #[test]
 fn completions_are_events_until_they_are_taken() {
-    let Ok(mut ring) = Ring::new(4) else { return };
+    let Ok(mut ring) = Ring::new(4, None) else { return };
     let reactor = Reactor::new(WakeFd::new().unwrap().as_fd()).unwrap();
     reactor.add_ring(ring.as_fd()).unwrap();
     assert!(!reactor.poll());
@@ -43,7 +43,7 @@ fn completions_are_events_until_they_are_taken() {
 /// Memory that the kernel still uses is not let go.
 #[test]
 fn dropping_waits_for_what_is_under_way() {
-    let Ok(mut ring) = Ring::new(4) else { return };
+    let Ok(mut ring) = Ring::new(4, None) else { return };
     // A read of a pipe that has nothing to give, until it is written to.
     let (reader, mut writer) = std::io::pipe().unwrap();
     let file = Arc::new(LockedFile::lock(OwnedFd::from(reader).into()).unwrap());

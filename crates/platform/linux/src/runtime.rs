@@ -45,7 +45,8 @@ pub struct RuntimeConfig {
     /// How long the loop looks for events before it sleeps, in microseconds, when its last waits were shorter than that. Zero,
     /// the default, sleeps at once. Between looks it gives its core away.
     pub spin_us_max: u32,
-    /// The cores on which the runtime's thread, and those that serve drives for it, stay; anywhere if there are none.
+    /// The cores on which the runtime's thread, and those that serve drives for it, the kernel's too, stay; anywhere if there
+    /// are none.
     pub cores: Option<Cores>,
     /// Whether drives may use io_uring. Where it is false, or the kernel says no, drives are served
     /// by threads.
@@ -111,8 +112,8 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A runtime without tasks, on the calling thread. Fails if the process may open no more files, or may not run on
-    /// the cores.
+    /// A runtime without tasks, on the calling thread, which stays on the configured cores from then on. Fails if the
+    /// process may open no more files, or may not run on these cores.
     pub fn new(config: RuntimeConfig) -> Result<Self, RuntimeError> {
         if let Some(cores) = &config.cores {
             cores

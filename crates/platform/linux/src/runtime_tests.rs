@@ -109,6 +109,22 @@ fn a_loop_whose_waits_are_short_looks_for_events_instead_of_sleeping() {
 }
 
 #[test]
+fn a_loop_that_runs_many_tasks_sleeps_at_once_though_its_waits_are_short() {
+    let config = RuntimeConfig { spin_us_max: 60_000_000, ..RuntimeConfig::default() };
+    run_with(config, |platform| async move {
+        let waits = 40;
+        for _ in 0..waits {
+            for _ in 0..30 {
+                platform.spawn(std::future::ready(()));
+            }
+            platform.sleep(Duration::from_millis(1)).await;
+        }
+        let RuntimeStatistics { polls, sleeps, .. } = platform.statistics();
+        assert!(sleeps >= waits && polls <= 4 * waits, "{polls} looks, {sleeps} sleeps");
+    });
+}
+
+#[test]
 fn a_loop_that_looks_finds_what_other_threads_leave() {
     let config = RuntimeConfig { spin_us_max: 60_000_000, ..RuntimeConfig::default() };
     run_with(config, |platform| async move {

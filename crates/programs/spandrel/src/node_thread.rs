@@ -150,7 +150,7 @@ fn run(
     let mut runtime = match Runtime::new(RuntimeConfig { spin_us_max: SPIN_US_MAX, ..runtime }) {
         Ok(runtime) => runtime,
         Err(error) => {
-            let next = "raise the limit of open files (ulimit -n)";
+            let next = "raise the limit of open files (ulimit -n), or name cores that this process may use (--cores)";
             let what = format!("node {name} cannot be started");
             let _ = ready.send(Err(Error::new("NODE_NOT_STARTED", what, error.to_string(), next)));
             return None;

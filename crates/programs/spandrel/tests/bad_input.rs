@@ -37,6 +37,8 @@ fn no_cluster_to_ask() {
     let long = format!("/tmp/{}", "x".repeat(100));
     lab.run(&["status", "--dir", &long]).refused("DIR_PATH_TOO_LONG");
     lab.run(&["up", "--dir", &long]).refused("DIR_PATH_TOO_LONG");
+    lab.run(&["up", "--cores", "1023"]).refused("CORES_UNUSABLE");
+    assert_eq!(lab.run(&["up", "--cores", "two"]).status, Some(64));
     assert!(!PathBuf::from(long).exists());
 }
 

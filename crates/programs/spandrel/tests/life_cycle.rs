@@ -11,7 +11,7 @@ use process::{Cluster, Lab, SMALL};
 use rustix::process::{Pid, Signal, kill_process};
 use spandrel_fleet::NbdClient;
 use spandrel_platform::{Address, Buffer, Platform};
-use spandrel_platform_linux::{Runtime, RuntimeConfig};
+use spandrel_platform_linux::{Cores, Runtime, RuntimeConfig};
 
 const BLOCK: usize = 4096;
 
@@ -81,6 +81,28 @@ fn data_outlive_nodes_and_the_process() {
     cluster.run(&["volume", "delete", "v1", "--yes"]).good();
     cluster.run(&["volume", "get", "v1"]).refused("VOLUME_NOT_FOUND");
     assert_eq!(cluster.stop(Signal::INT).status, Some(0));
+}
+
+#[test]
+fn nodes_stay_on_the_cores_that_they_are_given() {
+    let all = Cores::available().expect("the kernel says it");
+    let (all, first) = (all.to_string(), all.first().to_string());
+    let lab = Lab::new();
+    let cluster = lab.up(&[&SMALL[..], &["--cores", &first]].concat());
+    cluster.run(&["volume", "create", "v1", "--size", "16M"]).good();
+    cluster.run(&["node", "stop", "n1"]).good();
+    cluster.run(&["node", "start", "n1"]).good();
+    // Flushes of files are the kernel's own threads' work.
+    write(&cluster, "n2", "v1", 3, 7);
+    let threads = cluster.threads();
+    for node in ["n1", "n2", "n3"] {
+        assert!(threads.contains(&(node.to_owned(), first.clone())), "{threads:?}");
+    }
+    for (name, cores) in &threads {
+        assert!(!name.starts_with("iou-wrk") || *cores == first, "{threads:?}");
+    }
+    let others = threads.iter().filter(|(name, _)| name.starts_with("spandrel"));
+    assert!(others.clone().count() > 0 && others.clone().all(|(_, cores)| *cores == all), "{threads:?}");
 }
 
 /// Waits until a volume is healthy. The bound is far above what that ever takes.

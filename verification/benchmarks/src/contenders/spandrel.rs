@@ -1,5 +1,7 @@
 //! Spandrel itself: a cluster of four nodes on this machine, and a volume with three copies, reached on the node that owns it.
 
+use spandrel_platform_linux::Cores;
+
 use crate::cell::Medium;
 use crate::contender::{Contender, Known, Server, Setup, nbd, run};
 
@@ -13,9 +15,13 @@ pub(super) const SPANDREL: Known = Known {
 /// What it takes where the nodes leave the other cores to whoever else runs there.
 pub(super) const ON_ONE_CORE: Known = Known {
     name: "spandrel-one-core",
-    what: "the same, all nodes on core 0",
+    what: "the same, all nodes on one core",
     needs: &[],
-    start: |setup| start(setup, &["--cores", "0"]),
+    start: |setup| {
+        let cores =
+            Cores::available().map_err(|error| format!("the cores of this machine are unknown: {error}"))?;
+        start(setup, &["--cores", &cores.first().to_string()])
+    },
 };
 
 const NODES: u64 = 4;

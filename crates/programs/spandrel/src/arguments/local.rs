@@ -69,8 +69,8 @@ pub struct UpArguments {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub nbd_port: Option<u16>,
 
-    /// The cores that serve data, each node on one of them in turn, like 0 or 0,2-3. On few cores an operation takes less
-    /// processor time, and the others are left to whoever else runs here [default: wherever the kernel puts it]
+    /// The cores that serve data, like 0 or 0,2-3, shared out among the nodes. On few cores an operation takes less processor
+    /// time, and the others are left to whoever else runs here [default: wherever the kernel puts it]
     #[arg(long, value_name = "LIST")]
     pub cores: Option<Cores>,
 

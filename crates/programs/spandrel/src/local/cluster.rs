@@ -17,6 +17,7 @@ use super::claim::Claim;
 use super::settings::NodeSettings;
 use crate::admin::administration::{Administration, ProcessFacts, node_not_found, state_error, unix_ms};
 use crate::admin::nodes::{NodeAccess, NodeEntry, Nodes};
+use crate::cores::check_cores;
 use crate::node_state::NodeState;
 use crate::node_thread::NodeThread;
 
@@ -149,6 +150,7 @@ impl LocalNodes {
     }
 
     async fn start_index(&self, index: usize) -> Result<(), Error> {
+        check_cores(self.options.cores.as_ref())?;
         let config = self.node_config(index);
         self.tell_missing_drives(index);
         let media = &self.claim.settings.media;

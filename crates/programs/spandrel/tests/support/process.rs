@@ -83,6 +83,22 @@ impl Cluster<'_> {
         self.lab.directory().join(node).join("nbd.sock").display().to_string()
     }
 
+    /// Its threads: their names, and the cores that they may run on.
+    #[allow(dead_code)] // Each test program uses its part.
+    pub fn threads(&self) -> Vec<(String, String)> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("it runs");
+        let told = |task: std::io::Result<std::fs::DirEntry>| {
+            // One that ends meanwhile is no thread of it.
+            let status = std::fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+            let of = |name: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name));
+                line.map(|value| value.trim().to_owned())
+            };
+            of("Name:").zip(of("Cpus_allowed_list:"))
+        };
+        tasks.filter_map(told).collect()
+    }
+
     /// Tells it to end and waits for that.
     pub fn stop(mut self, signal: Signal) -> Ran {
         let pid = Pid::from_raw(self.process.id() as i32).expect("a process has a number");
