@@ -160,7 +160,6 @@ impl<P: Platform> DialledSession<P> {
     /// Gives up the paths that are silent while others are not, until the session is over.
     pub(crate) async fn watch_paths(&self, inner: &Inner<P>, node: NodeId) {
         loop {
-            self.paths.are_several().await;
             inner.platform.sleep(PING_INTERVAL).await;
             for path in self.paths.silent(SILENCES_MAX) {
                 tracing::warn!(%node, to = path.connection.peer(), "a path is silent: the others go on without it");

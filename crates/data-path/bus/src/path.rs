@@ -9,7 +9,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use spandrel_platform::Connection;
-use spandrel_platform::sync::Signal;
 
 /// So much is sent on one path before it is the next one's turn, and so much more than elsewhere may be queued on it.
 const SPREAD_BYTES: u64 = 256 << 10;
@@ -122,26 +121,18 @@ impl<C: Connection> Path<C> {
 /// The paths of a session that are open.
 pub(crate) struct Paths<C> {
     open: RefCell<Vec<Rc<Path<C>>>>,
-    added: Signal,
     /// The path in use, and what it had carried when its turn began.
     turn: Cell<(usize, u64)>,
 }
 
 impl<C: Connection> Paths<C> {
     pub(crate) fn new(first: Rc<Path<C>>) -> Self {
-        Self { open: RefCell::new(vec![first]), added: Signal::new(), turn: Cell::default() }
+        Self { open: RefCell::new(vec![first]), turn: Cell::default() }
     }
 
     pub(crate) fn add(&self, path: Rc<Path<C>>) {
         self.open.borrow_mut().push(path);
         self.turn.set((0, 0));
-        self.added.notify_all();
-    }
-
-    /// Completes when there is more than one. Before that there is nothing to compare a path with, and nobody who looks at it
-    /// need wake.
-    pub(crate) async fn are_several(&self) {
-        self.added.wait_until(|| self.open.borrow().len() > 1).await;
     }
 
     /// Closes a path. Returns false if it was closed before.

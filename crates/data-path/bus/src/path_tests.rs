@@ -1,7 +1,3 @@
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Waker};
-
 use spandrel_platform::{Buffer, LinkError};
 
 use super::*;
@@ -56,20 +52,6 @@ fn all_paths_carry_and_what_is_sent_together_stays_together() {
     let paths = paths(3);
     assert_eq!(load(&paths, 100), [100, 0, 0]);
     assert_eq!(load(&paths, 3 * 256 - 100), [256, 256, 256]);
-}
-
-#[test]
-fn nobody_wakes_to_compare_a_single_path() {
-    let paths = paths(1);
-    let is_over = |compared: &mut Pin<&mut dyn Future<Output = ()>>| {
-        compared.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
-    };
-    let mut compared: Pin<&mut dyn Future<Output = ()>> = std::pin::pin!(paths.are_several());
-    assert!(!is_over(&mut compared));
-    paths.add(Path::new(1, TestConnection::default()));
-    assert!(is_over(&mut compared));
-    paths.close(&paths.all()[0]);
-    assert!(!is_over(&mut (std::pin::pin!(paths.are_several()) as Pin<&mut dyn Future<Output = ()>>)));
 }
 
 #[test]
