@@ -234,8 +234,9 @@ fn cargo_deny(context: &Context<'_>) -> Result<Option<PathBuf>, String> {
 /// The profile in which the program is built that tests start.
 const PROFILE_TESTED: &str = "tested";
 
-/// Builds what ships about as it ships: other optimisation, other panics than tests have; with the feature that the tests of processes need,
-/// which two crates know, and kept under a name of its own. That it compiles without the feature is checked, too.
+/// Builds what ships about as it ships: other optimisation, other panics than tests have; with the feature that the tests
+/// of processes need, which two crates know, and kept under a name of its own. That it compiles without the feature is
+/// checked, too.
 fn build_program(context: &Context<'_>) -> Result<Outcome, String> {
     let package = ["--package", "spandrel"];
     let mut build = context.cargo("build");

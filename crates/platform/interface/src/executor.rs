@@ -124,14 +124,8 @@ impl Executor {
     fn build(unpark: Option<Box<dyn Unpark>>) -> Self {
         let ready =
             ReadyQueue { tasks: Mutex::new(VecDeque::new()), sleeping: AtomicBool::new(false), unpark };
-        Self {
-            inner: Rc::new(Inner {
-                tasks: RefCell::default(),
-                ready: Arc::new(ready),
-                batch: RefCell::default(),
-                runs: Cell::default(),
-            }),
-        }
+        let (tasks, batch, runs) = (RefCell::default(), RefCell::default(), Cell::default());
+        Self { inner: Rc::new(Inner { tasks, ready: Arc::new(ready), batch, runs }) }
     }
 
     /// Adds a task. It first runs in the next `run_ready` turn.
