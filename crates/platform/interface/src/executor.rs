@@ -11,14 +11,18 @@
 //!   that equal inputs give equal orders.
 //! - A waker may be used from any thread. If the driver sleeps, it is unparked.
 
+#[allow(unsafe_code)]
+mod wakers;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::Arc;
+use std::task::Context;
+
+use wakers::{RemoteWakes, SLOTS_MAX, WokenTask};
 
 type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -35,78 +39,39 @@ pub struct Executor {
 }
 
 struct Inner {
+    /// By which wakers name it.
+    number: u32,
     tasks: RefCell<TaskTable>,
-    ready: Arc<ReadyQueue>,
+    /// The tasks to run, in order.
+    ready: RefCell<VecDeque<TaskName>>,
     /// Empty but for its memory, except while what it holds is run.
-    batch: RefCell<VecDeque<(usize, u64)>>,
+    batch: RefCell<VecDeque<TaskName>>,
+    remote: Arc<RemoteWakes>,
     /// How often tasks were run.
     runs: Cell<u64>,
+}
+
+/// One task of an executor.
+#[derive(Clone, Copy)]
+struct TaskName {
+    slot: u32,
+    /// How many tasks were in the slot before.
+    generation: u64,
 }
 
 #[derive(Default)]
 struct TaskTable {
     slots: Vec<Slot>,
-    free: Vec<usize>,
+    free: Vec<u32>,
     live: usize,
 }
 
 struct Slot {
     generation: u64,
+    /// Whether the task stands in the queue, so that many wake-ups are one.
+    queued: bool,
     /// `None` while the task runs and after its end.
-    task: Option<Task>,
-}
-
-struct Task {
-    future: TaskFuture,
-    state: Arc<TaskWaker>,
-    /// The same, as futures are given it: not made anew each time that the task runs.
-    waker: Waker,
-}
-
-struct ReadyQueue {
-    /// Slot and generation of the tasks to run, in order.
-    tasks: Mutex<VecDeque<(usize, u64)>>,
-    sleeping: AtomicBool,
-    unpark: Option<Box<dyn Unpark>>,
-}
-
-impl ReadyQueue {
-    fn push(&self, slot: usize, generation: u64) {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).push_back((slot, generation));
-        if self.sleeping.load(Ordering::SeqCst)
-            && let Some(unpark) = &self.unpark
-        {
-            unpark.unpark();
-        }
-    }
-
-    fn take(&self, into: &mut VecDeque<(usize, u64)>) {
-        std::mem::swap(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner), into);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-}
-
-struct TaskWaker {
-    slot: usize,
-    generation: u64,
-    /// Set while the task stands in the queue, so that many wake-ups are one.
-    queued: AtomicBool,
-    ready: Arc<ReadyQueue>,
-}
-
-impl Wake for TaskWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.queued.swap(true, Ordering::AcqRel) {
-            self.ready.push(self.slot, self.generation);
-        }
-    }
+    task: Option<TaskFuture>,
 }
 
 impl Executor {
@@ -122,44 +87,38 @@ impl Executor {
     }
 
     fn build(unpark: Option<Box<dyn Unpark>>) -> Self {
-        let ready =
-            ReadyQueue { tasks: Mutex::new(VecDeque::new()), sleeping: AtomicBool::new(false), unpark };
-        let (tasks, batch, runs) = (RefCell::default(), RefCell::default(), Cell::default());
-        Self { inner: Rc::new(Inner { tasks, ready: Arc::new(ready), batch, runs }) }
+        let remote = Arc::new(RemoteWakes::new(unpark));
+        let inner = wakers::register(|number| {
+            let inner = Inner {
+                number,
+                tasks: RefCell::default(),
+                ready: RefCell::default(),
+                batch: RefCell::default(),
+                remote: Arc::clone(&remote),
+                runs: Cell::default(),
+            };
+            (Rc::new(inner), remote)
+        });
+        Self { inner }
     }
 
-    /// Adds a task. It first runs in the next `run_ready` turn.
+    /// Adds a task. It first runs in the next `run_ready` turn. Panics if there are a million already.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskHandle {
-        let mut tasks = self.inner.tasks.borrow_mut();
-        let slot = tasks.free.pop().unwrap_or_else(|| {
-            tasks.slots.push(Slot { generation: 0, task: None });
-            tasks.slots.len() - 1
-        });
-        tasks.live += 1;
-        let entry = &mut tasks.slots[slot];
-        let generation = entry.generation;
-        let state = Arc::new(TaskWaker {
-            slot,
-            generation,
-            queued: AtomicBool::new(true),
-            ready: Arc::clone(&self.inner.ready),
-        });
-        let waker = Waker::from(Arc::clone(&state));
-        entry.task = Some(Task { future: Box::pin(future), state, waker });
-        drop(tasks);
-        self.inner.ready.push(slot, generation);
-        TaskHandle { executor: Rc::downgrade(&self.inner), slot, generation }
+        let task = self.inner.tasks.borrow_mut().add(Box::pin(future));
+        self.inner.ready.borrow_mut().push_back(task);
+        TaskHandle { executor: Rc::downgrade(&self.inner), task }
     }
 
     /// Runs every task that is ready now, each once. Tasks woken meanwhile wait for the next
     /// call. Returns whether anything ran.
     pub fn run_ready(&self) -> bool {
+        self.inner.take_remote();
         let mut batch = self.inner.batch.take();
-        self.inner.ready.take(&mut batch);
+        std::mem::swap(&mut *self.inner.ready.borrow_mut(), &mut batch);
         let any = !batch.is_empty();
         self.inner.runs.set(self.inner.runs.get() + batch.len() as u64);
-        for (slot, generation) in batch.drain(..) {
-            self.inner.poll(slot, generation);
+        for task in batch.drain(..) {
+            self.inner.poll(task);
         }
         self.inner.batch.replace(batch);
         any
@@ -167,14 +126,14 @@ impl Executor {
 
     /// Whether a task waits to run.
     pub fn has_ready(&self) -> bool {
-        !self.inner.ready.is_empty()
+        !self.inner.ready.borrow().is_empty() || self.inner.remote.any()
     }
 
     /// Announces that the driver is about to sleep. If this returns false, a task is ready and the
     /// driver must not sleep.
     pub fn prepare_sleep(&self) -> bool {
-        self.inner.ready.sleeping.store(true, Ordering::SeqCst);
-        if self.inner.ready.is_empty() {
+        self.inner.remote.set_sleeping(true);
+        if !self.has_ready() {
             return true;
         }
         self.end_sleep();
@@ -183,7 +142,7 @@ impl Executor {
 
     /// Announces that the driver is awake again.
     pub fn end_sleep(&self) {
-        self.inner.ready.sleeping.store(false, Ordering::SeqCst);
+        self.inner.remote.set_sleeping(false);
     }
 
     /// How often tasks were run so far, all together.
@@ -216,49 +175,86 @@ impl Default for Executor {
 }
 
 impl Inner {
-    fn poll(&self, slot: usize, generation: u64) {
-        let mut task = {
-            let mut tasks = self.tasks.borrow_mut();
-            let entry = &mut tasks.slots[slot];
-            if entry.generation != generation {
-                return;
-            }
-            let Some(task) = entry.task.take() else { return };
-            task
-        };
-        // From here on a wake-up queues the task again. Swapped, not stored: whoever woke the task before this, and found it queued,
-        // has left something that the run has to see, and a store might take effect only after the run has looked for it.
-        task.state.queued.swap(false, Ordering::AcqRel);
-        let done = task.future.as_mut().poll(&mut Context::from_waker(&task.waker)) == Poll::Ready(());
-        let mut tasks = self.tasks.borrow_mut();
-        let aborted = tasks.slots[slot].generation != generation;
-        if !done && !aborted {
-            tasks.slots[slot].task = Some(task);
-            return;
+    /// Queues what other threads have woken.
+    fn take_remote(&self) {
+        for task in self.remote.take() {
+            self.wake(task);
         }
-        if done && !aborted {
-            tasks.retire(slot);
-        }
-        drop(tasks);
-        drop(task);
     }
 
-    fn take_all(&self) -> Vec<Task> {
+    /// Queues a task, unless it stands in the queue or has ended.
+    fn wake(&self, woken: WokenTask) {
+        let mut tasks = self.tasks.borrow_mut();
+        if let Some(entry) = tasks.slots.get_mut(woken.slot as usize)
+            && woken.may_be(entry.generation)
+            && !std::mem::replace(&mut entry.queued, true)
+        {
+            self.ready.borrow_mut().push_back(TaskName { slot: woken.slot, generation: entry.generation });
+        }
+    }
+
+    fn poll(&self, task: TaskName) {
+        let future = self.tasks.borrow_mut().entry(task).and_then(|entry| {
+            // From here on a wake-up queues the task again.
+            entry.queued = false;
+            entry.task.take()
+        });
+        let Some(mut future) = future else { return };
+        let waker = wakers::waker(self.number, task);
+        let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        let mut tasks = self.tasks.borrow_mut();
+        match tasks.entry(task) {
+            Some(entry) if !done => {
+                entry.task = Some(future);
+                return;
+            }
+            Some(_) => tasks.retire(task.slot),
+            // It was aborted.
+            None => {}
+        }
+        drop(tasks);
+        drop(future);
+    }
+
+    fn take_all(&self) -> Vec<TaskFuture> {
         let mut tasks = self.tasks.borrow_mut();
         let mut taken = Vec::new();
         for slot in 0..tasks.slots.len() {
             if let Some(task) = tasks.slots[slot].task.take() {
                 taken.push(task);
-                tasks.retire(slot);
+                tasks.retire(slot as u32);
             }
         }
         taken
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        wakers::unregister(self.number);
+    }
+}
+
 impl TaskTable {
-    fn retire(&mut self, slot: usize) {
-        let entry = &mut self.slots[slot];
+    fn add(&mut self, future: TaskFuture) -> TaskName {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            assert!(self.slots.len() < SLOTS_MAX, "no more than {SLOTS_MAX} tasks at the same time");
+            self.slots.push(Slot { generation: 0, queued: false, task: None });
+            (self.slots.len() - 1) as u32
+        });
+        self.live += 1;
+        let entry = &mut self.slots[slot as usize];
+        (entry.queued, entry.task) = (true, Some(future));
+        TaskName { slot, generation: entry.generation }
+    }
+
+    /// The slot of a task that has not ended.
+    fn entry(&mut self, task: TaskName) -> Option<&mut Slot> {
+        self.slots.get_mut(task.slot as usize).filter(|entry| entry.generation == task.generation)
+    }
+
+    fn retire(&mut self, slot: u32) {
+        let entry = &mut self.slots[slot as usize];
         entry.generation += 1;
         self.free.push(slot);
         self.live -= 1;
@@ -269,31 +265,27 @@ impl TaskTable {
 #[derive(Clone)]
 pub struct TaskHandle {
     executor: Weak<Inner>,
-    slot: usize,
-    generation: u64,
+    task: TaskName,
 }
 
 impl TaskHandle {
     /// Drops the task where it stands; if it is running right now, at its next await.
     pub fn abort(&self) {
         let Some(inner) = self.executor.upgrade() else { return };
-        let task = {
+        let future = {
             let mut tasks = inner.tasks.borrow_mut();
-            let entry = &mut tasks.slots[self.slot];
-            if entry.generation != self.generation {
-                return;
-            }
-            let task = entry.task.take();
-            tasks.retire(self.slot);
-            task
+            let Some(entry) = tasks.entry(self.task) else { return };
+            let future = entry.task.take();
+            tasks.retire(self.task.slot);
+            future
         };
-        drop(task);
+        drop(future);
     }
 
     /// Whether the task has ended.
     pub fn is_finished(&self) -> bool {
         let Some(inner) = self.executor.upgrade() else { return true };
-        inner.tasks.borrow().slots[self.slot].generation != self.generation
+        inner.tasks.borrow_mut().entry(self.task).is_none()
     }
 }
 

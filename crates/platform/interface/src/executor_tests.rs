@@ -1,6 +1,8 @@
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::sync::atomic::AtomicU64;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -128,13 +130,77 @@ fn a_wake_up_from_another_thread_unparks_a_sleeping_driver() {
     run_until_idle(&executor);
     assert!(executor.prepare_sleep());
     let waker = stored.borrow().clone().expect("the task has run");
-    // The wake-up may come from any thread, so a waker is Send.
-    fn assert_send(_: &(impl Send + Sync)) {}
-    assert_send(&waker);
-    waker.wake();
+    std::thread::spawn(move || waker.wake()).join().expect("it does not panic");
     assert!(unparked.load(Ordering::SeqCst));
     executor.end_sleep();
     assert!(executor.run_ready());
+}
+
+/// A task that counts its runs and never ends, and its waker once it has run.
+fn counting(executor: &Executor) -> (TaskHandle, Rc<Cell<u32>>, Rc<RefCell<Option<Waker>>>) {
+    let (runs, stored) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(None)));
+    let (seen, slot) = (Rc::clone(&runs), Rc::clone(&stored));
+    let handle = executor.spawn(poll_fn(move |context| {
+        seen.set(seen.get() + 1);
+        *slot.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    }));
+    run_until_idle(executor);
+    (handle, runs, stored)
+}
+
+#[test]
+fn a_waker_wakes_its_own_task_among_those_of_several_executors() {
+    let executors = [Executor::new(), Executor::new(), Executor::new()];
+    let tasks = executors.each_ref().map(|executor| [counting(executor), counting(executor)]);
+    let [_, (_, runs, stored)] = &tasks[1];
+    stored.borrow().as_ref().expect("it has run").wake_by_ref();
+    executors.iter().for_each(run_until_idle);
+    assert_eq!(runs.replace(0), 2);
+    let others: Vec<u32> = tasks.iter().flatten().map(|(_, runs, _)| runs.get()).collect();
+    assert_eq!(others, [1, 1, 1, 0, 1, 1]);
+}
+
+#[test]
+fn a_waker_that_outlives_its_task_or_its_executor_wakes_nobody() {
+    let executor = Executor::new();
+    let (handle, _, stored) = counting(&executor);
+    let late = stored.take().expect("it has run");
+    handle.abort();
+    let (_, runs, _) = counting(&executor);
+    late.wake_by_ref();
+    assert!(!executor.has_ready(), "the slot's next task was not meant");
+    let remote = late.clone();
+    std::thread::spawn(move || remote.wake()).join().expect("it does not panic");
+    run_until_idle(&executor);
+    assert_eq!(runs.get(), 1);
+
+    drop(executor);
+    let successor = Executor::new();
+    let (_, runs, _) = counting(&successor);
+    late.wake_by_ref();
+    std::thread::spawn(move || late.wake()).join().expect("it does not panic");
+    run_until_idle(&successor);
+    assert_eq!(runs.get(), 1);
+}
+
+#[test]
+fn tasks_that_are_dropped_with_their_executor_may_wake_each_other() {
+    struct WakeOnDrop(Rc<RefCell<Option<Waker>>>);
+    impl Drop for WakeOnDrop {
+        fn drop(&mut self) {
+            self.0.take().expect("it has run").wake();
+        }
+    }
+    let executor = Executor::new();
+    let (_, _, stored) = counting(&executor);
+    let guard = WakeOnDrop(stored);
+    executor.spawn(async move {
+        let _guard = guard;
+        std::future::pending::<()>().await;
+    });
+    run_until_idle(&executor);
+    drop(executor);
 }
 
 /// Where both threads have one core, the other one gets on.

@@ -54,7 +54,7 @@ use crate::shard::Shard;
 use locked_file::LockedFile;
 use mapped::MappedMemory;
 use medium::{MediumModel, Transfer};
-use operation::{Failure, Operation, Work};
+use operation::{Failure, Operation, SharedFile, Work};
 use worker::{WorkerMailbox, WorkerTable, Workers};
 
 /// The way that a drive's operations take to the kernel.
@@ -78,7 +78,7 @@ pub struct LinuxDrive {
 
 struct OpenDrive {
     shard: Rc<Shard>,
-    file: Arc<LockedFile>,
+    file: SharedFile,
     geometry: DriveGeometry,
     /// What direct I/O demands of memory, in bytes; none where the page cache serves the file.
     memory_alignment: Option<usize>,
@@ -274,7 +274,7 @@ impl OpenDrive {
     async fn perform(&self, offset: u64, work: Work) -> operation::Answer {
         let kind = work.operation();
         let (reply, answer) = oneshot();
-        let operation = Operation::new(Arc::clone(&self.file), offset, work, reply);
+        let operation = Operation::new(Rc::clone(&self.file), offset, work, reply);
         self.shard.drives.queue(operation, self.route.clone());
         match answer.await {
             Some(answer) => answer,

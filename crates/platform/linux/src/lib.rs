@@ -7,8 +7,8 @@
 //!
 //! Invariants:
 //! - Nothing on a shard's thread waits in the kernel except the loop itself.
-//! - `unsafe` code is in three modules alone: `ring`, for memory that the kernel fills while nobody looks; `drive::mapped`, for
-//!   drives in memory; and `allocator`.
+//! - `unsafe` code is in four modules alone: `ring`, for memory that the kernel fills while nobody looks; `drive::mapped`, for
+//!   drives in memory; `allocator`; and `scheduling`, for a call that no library wraps.
 
 #[allow(unsafe_code)]
 mod allocator;
@@ -25,6 +25,8 @@ mod remote;
 #[allow(unsafe_code)]
 mod ring;
 mod runtime;
+#[allow(unsafe_code)]
+mod scheduling;
 mod send_queue;
 mod shard;
 mod socket;

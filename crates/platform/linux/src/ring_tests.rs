@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -24,7 +25,7 @@ fn completions_are_events_until_they_are_taken() {
     let (reply, answer) = oneshot();
     let file = Arc::new(LockedFile::lock(file).unwrap());
     let work = Work::Read(BufferPool::default().copy_of(&[1; 8192]));
-    ring.start(Operation::new(file, 0, work, reply));
+    ring.start(Operation::new(Rc::new(file), 0, work, reply));
     assert_eq!(ring.submit(), 1);
     while !ring.has_completions() {
         std::thread::yield_now();
@@ -49,7 +50,7 @@ fn dropping_waits_for_what_is_under_way() {
     let file = Arc::new(LockedFile::lock(OwnedFd::from(reader).into()).unwrap());
     let held = Arc::downgrade(&file);
     let (reply, answer) = oneshot();
-    ring.start(Operation::new(file, 0, Work::Read(BufferPool::default().take(4096)), reply));
+    ring.start(Operation::new(Rc::new(file), 0, Work::Read(BufferPool::default().take(4096)), reply));
     assert_eq!(ring.submit(), 1);
 
     let (begins, begun) = std::sync::mpsc::channel();

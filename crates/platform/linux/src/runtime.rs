@@ -26,6 +26,7 @@ use crate::cores::Cores;
 use crate::drive::SimulatedMedium;
 use crate::platform::LinuxPlatform;
 use crate::remote::RemoteHandle;
+use crate::scheduling;
 use crate::shard::Shard;
 use crate::spin::Spin;
 use crate::statistics::RuntimeStatistics;
@@ -48,6 +49,10 @@ pub struct RuntimeConfig {
     /// The cores on which the runtime's thread, and those that serve drives for it, the kernel's too, stay; anywhere if there
     /// are none.
     pub cores: Option<Cores>,
+    /// Whether the runtime's thread gives way: when it wakes, and a core is busy with another thread, it waits for its turn
+    /// instead of taking the core at once (the kernel's `SCHED_BATCH`). Threads that wake each other all the time then do more
+    /// at once and change places less often. The threads that it starts do the same.
+    pub gives_way: bool,
     /// Whether drives may use io_uring. Where it is false, or the kernel says no, drives are served
     /// by threads.
     pub use_io_uring: bool,
@@ -65,6 +70,7 @@ impl Default for RuntimeConfig {
             connect_timeout: Duration::from_secs(3),
             spin_us_max: 0,
             cores: None,
+            gives_way: false,
             use_io_uring: true,
             ring_entries: 256,
             idle_buffer_bytes_max: 64 << 20,
@@ -119,6 +125,9 @@ impl Runtime {
             cores
                 .keep_thread()
                 .map_err(|error| RuntimeError::new(format!("stay on cores {cores}"), error))?;
+        }
+        if config.gives_way {
+            scheduling::give_way().map_err(|error| RuntimeError::new("give way to others", error))?;
         }
         Ok(Self { shard: Shard::new(config)? })
     }

@@ -89,7 +89,7 @@ pub(super) async fn open(
     let volatile_cache = !loses_nothing || medium.as_ref().is_some_and(MediumModel::has_volatile_cache);
     Ok(OpenDrive {
         shard: Rc::clone(shard),
-        file,
+        file: Rc::new(file),
         geometry: DriveGeometry { size_bytes, sector_bytes, volatile_cache },
         memory_alignment: direct.map(|limits| limits.memory_alignment),
         route,

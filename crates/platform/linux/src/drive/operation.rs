@@ -4,6 +4,7 @@
 //! until it is finished, whether or not anybody still waits for the answer: a future that is
 //! dropped leaves its operation alone.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -11,6 +12,10 @@ use spandrel_platform::sync::OneshotSender;
 use spandrel_platform::{Buffer, BufferMut, DriveError, DriveErrorKind, DriveOperation};
 
 use super::locked_file::LockedFile;
+
+/// The file of an open drive. Threads that serve it count it for themselves; on the shard's own thread it is counted for each
+/// operation, and without an atomic one.
+pub(crate) type SharedFile = Rc<Arc<LockedFile>>;
 
 /// What a drive is asked to do, with the memory for it.
 pub(crate) enum Work {
@@ -42,7 +47,7 @@ pub(crate) enum Progress {
 
 /// An operation on its way.
 pub(crate) struct Operation {
-    pub(crate) file: Arc<LockedFile>,
+    pub(crate) file: SharedFile,
     pub(crate) work: Work,
     /// Where on the drive it starts, in bytes.
     start: u64,
@@ -54,7 +59,7 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    pub(crate) fn new(file: Arc<LockedFile>, start: u64, work: Work, reply: OneshotSender<Answer>) -> Self {
+    pub(crate) fn new(file: SharedFile, start: u64, work: Work, reply: OneshotSender<Answer>) -> Self {
         let length = work.length();
         Self { file, work, start, length, done: 0, reply }
     }

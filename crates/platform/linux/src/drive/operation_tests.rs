@@ -6,7 +6,7 @@ use super::*;
 fn operation(start: u64, work: Work) -> (Operation, OneshotReceiver<Answer>) {
     let file = tempfile::tempfile().unwrap();
     let (reply, answer) = oneshot();
-    (Operation::new(Arc::new(LockedFile::lock(file).unwrap()), start, work, reply), answer)
+    (Operation::new(Rc::new(Arc::new(LockedFile::lock(file).unwrap())), start, work, reply), answer)
 }
 
 fn answer_of(answer: OneshotReceiver<Answer>) -> Answer {

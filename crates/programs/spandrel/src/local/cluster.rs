@@ -158,7 +158,13 @@ impl LocalNodes {
         let simulated_media = config.drives.iter().filter_map(medium).collect();
         let nodes = self.claim.settings.nodes.len();
         let cores = self.options.cores.as_ref().map(|cores| cores.share(index, nodes));
-        let runtime = RuntimeConfig { simulated_media, cores, ..RuntimeConfig::default() };
+        let runtime = RuntimeConfig {
+            simulated_media,
+            cores,
+            // The nodes of one machine stand in for servers of their own: they take turns instead of pushing each other aside.
+            gives_way: true,
+            ..RuntimeConfig::default()
+        };
         let thread = NodeThread::start(config, runtime, self.store.clone(), None).await?;
         locked(&self.nodes)[index].thread = Some(thread);
         Ok(())

@@ -1,0 +1,19 @@
+//! How a thread comes to its turn on a core.
+
+use rustix::io::Errno;
+
+/// Has the calling thread, and the threads that it will start, wait for their turn when they wake.
+pub(crate) fn give_way() -> Result<(), Errno> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameters are read during the call alone; zero means the calling thread.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) } {
+        0 => Ok(()),
+        _ => {
+            Err(std::io::Error::last_os_error().raw_os_error().map_or(Errno::INVAL, Errno::from_raw_os_error))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "scheduling_tests.rs"]
+mod tests;

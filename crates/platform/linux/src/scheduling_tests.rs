@@ -1,0 +1,30 @@
+use std::sync::mpsc;
+
+use crate::{Runtime, RuntimeConfig};
+
+/// The scheduling policy of the calling thread: the 41st word of its `stat`, the 39th behind its name.
+fn policy() -> String {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let (_, behind_name) = stat.rsplit_once(')').unwrap();
+    behind_name.split_whitespace().nth(38).unwrap().to_owned()
+}
+
+#[test]
+fn a_runtime_and_the_threads_that_it_starts_give_way_if_they_are_to() {
+    let (sender, receiver) = mpsc::channel();
+    for gives_way in [false, true] {
+        let sender = sender.clone();
+        let thread = std::thread::spawn(move || {
+            let config = RuntimeConfig { gives_way, ..RuntimeConfig::default() };
+            Runtime::new(config).unwrap().block_on(async move {
+                let inner = sender.clone();
+                std::thread::spawn(move || inner.send(policy()).unwrap()).join().unwrap();
+                sender.send(policy()).unwrap();
+            });
+        });
+        thread.join().unwrap();
+    }
+    let (normal, batch) = (libc::SCHED_OTHER.to_string(), libc::SCHED_BATCH.to_string());
+    drop(sender);
+    assert_eq!(receiver.iter().collect::<Vec<_>>(), [&normal, &normal, &batch, &batch].map(String::clone));
+}
