@@ -15,7 +15,6 @@ fn records(count: u32) -> Vec<Record> {
             first: number * 37,
             counter: 1000 + u64::from(number),
             block: 5000 + number,
-            former_block: 4000 + number,
             checksums: vec![number ^ 0x5a5a_5a5a],
         })
     };

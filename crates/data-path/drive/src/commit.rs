@@ -133,7 +133,6 @@ impl MovedRun {
                     first: self.first + at,
                     counter: 0,
                     block: run.first,
-                    former_block: former[0].block,
                     checksums: former.iter().map(|mapping| mapping.checksum).collect(),
                 }));
             } else {
@@ -771,7 +770,6 @@ fn undo_records(state: &State, mapping: &MappingRecord, epoch: Option<Epoch>) ->
             first: block,
             counter: 0,
             block: former.block,
-            former_block: 0,
             checksums: vec![former.checksum],
         }),
     };

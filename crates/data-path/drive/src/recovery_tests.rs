@@ -747,7 +747,6 @@ fn a_journal_that_contradicts_the_maps_is_refused() {
         first: 9,
         counter: 5000,
         block: owned.block,
-        former_block: 0,
         checksums: vec![owned.checksum],
     });
     let whole = machine.drive.snapshot();

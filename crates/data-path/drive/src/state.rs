@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::FxHashMap;
+use spandrel_shared::prefetch::prefetch;
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{CopyId, Epoch, PAGE_BLOCKS, SlabGeometry, SlabIndex, Version, VolumeId};
 
@@ -67,6 +68,13 @@ impl SlabCopy {
     pub fn mapping(&self, block: u32) -> Mapping {
         let page = &self.pages[(block / PAGE_BLOCKS) as usize];
         page.leaf.as_ref().map_or(Mapping::NONE, |leaf| leaf[(block % PAGE_BLOCKS) as usize])
+    }
+
+    /// The mapping of `block` is changed soon.
+    pub(crate) fn prefetch_mapping(&self, block: u32) {
+        if let Some(leaf) = &self.pages[(block / PAGE_BLOCKS) as usize].leaf {
+            prefetch(&leaf[(block % PAGE_BLOCKS) as usize]);
+        }
     }
 
     /// Sets the mapping of `block` and returns the former one.

@@ -18,7 +18,7 @@ fn slab_add(slab_slot: u32) -> Record {
 
 fn mapping(slab_slot: u32, first: u32, count: u32, counter: u64) -> MappingRecord {
     let block = 1000 + counter as u32 * 100;
-    MappingRecord { slab_slot, first, counter, block, former_block: 0, checksums: (0..count).collect() }
+    MappingRecord { slab_slot, first, counter, block, checksums: (0..count).collect() }
 }
 
 /// A state with slabs in slots 0 and 1.

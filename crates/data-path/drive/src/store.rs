@@ -548,7 +548,6 @@ impl<P: Platform> DriveStore<P> {
             first: block,
             counter: 0,
             block: physical,
-            former_block: 0,
             checksums: vec![checksum],
         };
         self.commit_records(vec![Record::Heal(lost)]).await
@@ -784,6 +783,7 @@ impl<P: Platform> DriveStore<P> {
         let State { slabs, allocator, .. } = &mut *state;
         // Before blocks are taken: from here on nothing fails, so they belong to the change.
         let slab = slabs.get(slot.0).ok_or(StoreError::NotFound)?;
+        slab.prefetch_mapping(first);
         let allocator = allocator.as_mut().expect("an attached store has its free blocks counted");
         // What repairs a copy is not what clients will ask for next.
         let may_cache = version.is_some() && self.inner.cache.takes_write(count, area);
@@ -813,7 +813,6 @@ impl<P: Platform> DriveStore<P> {
                     first: first + done,
                     counter: version.map_or(0, |version| version.counter),
                     block: run.first + within,
-                    former_block: slab.mapping(first + done).physical().unwrap_or(0),
                     checksums: of_record,
                 };
                 placed.records.push(if version.is_some() {
@@ -825,8 +824,8 @@ impl<P: Platform> DriveStore<P> {
                 done += length;
             }
         }
-        if let Some(block) = slab.mapping(first).physical()
-            && canary::is_planted(Bug::ReuseBeforeDurable)
+        if canary::is_planted(Bug::ReuseBeforeDurable)
+            && let Some(block) = slab.mapping(first).physical()
         {
             placed.writes.push(DataRun { block, data: slice_blocks(data, 0, 1) });
         }

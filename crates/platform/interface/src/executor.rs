@@ -26,7 +26,7 @@ use wakers::{RemoteWakes, SLOTS_MAX, WokenTask};
 
 type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// How another thread's wake-up gets the driver out of its sleep.
+/// How a wake-up gets the driver out of its sleep.
 pub trait Unpark: Send + Sync + 'static {
     /// Makes the driver return from its wait.
     fn unpark(&self);
@@ -81,7 +81,7 @@ impl Executor {
     }
 
     /// An executor whose driver sleeps between [`Executor::prepare_sleep`] and
-    /// [`Executor::end_sleep`]; `unpark` ends that sleep from another thread.
+    /// [`Executor::end_sleep`]; `unpark` ends that sleep.
     pub fn with_unpark(unpark: impl Unpark) -> Self {
         Self::build(Some(Box::new(unpark)))
     }
@@ -105,7 +105,7 @@ impl Executor {
     /// Adds a task. It first runs in the next `run_ready` turn. Panics if there are a million already.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskHandle {
         let task = self.inner.tasks.borrow_mut().add(Box::pin(future));
-        self.inner.ready.borrow_mut().push_back(task);
+        self.inner.queue(task);
         TaskHandle { executor: Rc::downgrade(&self.inner), task }
     }
 
@@ -189,8 +189,16 @@ impl Inner {
             && woken.may_be(entry.generation)
             && !std::mem::replace(&mut entry.queued, true)
         {
-            self.ready.borrow_mut().push_back(TaskName { slot: woken.slot, generation: entry.generation });
+            let task = TaskName { slot: woken.slot, generation: entry.generation };
+            drop(tasks);
+            self.queue(task);
         }
+    }
+
+    fn queue(&self, task: TaskName) {
+        self.ready.borrow_mut().push_back(task);
+        // A driver may let others of its thread run while it sleeps, as the simulator does.
+        self.remote.end_any_sleep();
     }
 
     fn poll(&self, task: TaskName) {

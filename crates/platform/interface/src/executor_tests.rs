@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
+type StoredWaker = Rc<RefCell<Option<Waker>>>;
+
 fn run_until_idle(executor: &Executor) {
     while executor.run_ready() {}
 }
@@ -34,7 +36,7 @@ fn tasks_run_in_the_order_of_their_wake_ups() {
 fn many_wake_ups_before_a_run_are_one_run() {
     let executor = Executor::new();
     let runs = Rc::new(Cell::new(0));
-    let stored: Rc<RefCell<Option<Waker>>> = Rc::default();
+    let stored = StoredWaker::default();
     let (seen, slot) = (Rc::clone(&runs), Rc::clone(&stored));
     executor.spawn(poll_fn(move |context| {
         seen.set(seen.get() + 1);
@@ -111,7 +113,7 @@ fn dropping_all_tasks_includes_those_that_drops_spawn() {
 }
 
 #[test]
-fn a_wake_up_from_another_thread_unparks_a_sleeping_driver() {
+fn a_wake_up_unparks_a_sleeping_driver_wherever_it_comes_from() {
     struct Flag(Arc<AtomicBool>);
     impl Unpark for Flag {
         fn unpark(&self) {
@@ -120,7 +122,7 @@ fn a_wake_up_from_another_thread_unparks_a_sleeping_driver() {
     }
     let unparked = Arc::new(AtomicBool::new(false));
     let executor = Executor::with_unpark(Flag(Arc::clone(&unparked)));
-    let stored: Rc<RefCell<Option<Waker>>> = Rc::default();
+    let stored = StoredWaker::default();
     let slot = Rc::clone(&stored);
     executor.spawn(poll_fn(move |context| {
         *slot.borrow_mut() = Some(context.waker().clone());
@@ -130,14 +132,20 @@ fn a_wake_up_from_another_thread_unparks_a_sleeping_driver() {
     run_until_idle(&executor);
     assert!(executor.prepare_sleep());
     let waker = stored.borrow().clone().expect("the task has run");
-    std::thread::spawn(move || waker.wake()).join().expect("it does not panic");
+    let remote = waker.clone();
+    std::thread::spawn(move || remote.wake()).join().expect("it does not panic");
+    assert!(unparked.swap(false, Ordering::SeqCst));
+    executor.end_sleep();
+    run_until_idle(&executor);
+    assert!(executor.prepare_sleep());
+    waker.wake();
     assert!(unparked.load(Ordering::SeqCst));
     executor.end_sleep();
     assert!(executor.run_ready());
 }
 
 /// A task that counts its runs and never ends, and its waker once it has run.
-fn counting(executor: &Executor) -> (TaskHandle, Rc<Cell<u32>>, Rc<RefCell<Option<Waker>>>) {
+fn counting(executor: &Executor) -> (TaskHandle, Rc<Cell<u32>>, StoredWaker) {
     let (runs, stored) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(None)));
     let (seen, slot) = (Rc::clone(&runs), Rc::clone(&stored));
     let handle = executor.spawn(poll_fn(move |context| {
@@ -186,7 +194,7 @@ fn a_waker_that_outlives_its_task_or_its_executor_wakes_nobody() {
 
 #[test]
 fn tasks_that_are_dropped_with_their_executor_may_wake_each_other() {
-    struct WakeOnDrop(Rc<RefCell<Option<Waker>>>);
+    struct WakeOnDrop(StoredWaker);
     impl Drop for WakeOnDrop {
         fn drop(&mut self) {
             self.0.take().expect("it has run").wake();

@@ -224,14 +224,7 @@ fn example_root() -> Root {
 
 fn example_group() -> Vec<u8> {
     let (slab_slot, volume_slot, first, count) = (1, 0, PAGE_BLOCKS - 1, 3);
-    let mapping = MappingRecord {
-        slab_slot,
-        first,
-        counter: 9,
-        block: 1200,
-        former_block: 0,
-        checksums: vec![1, 2, 3],
-    };
+    let mapping = MappingRecord { slab_slot, first, counter: 9, block: 1200, checksums: vec![1, 2, 3] };
     let records = [
         Record::Write(mapping.clone()),
         Record::Heal(MappingRecord { checksums: vec![4], ..mapping }),

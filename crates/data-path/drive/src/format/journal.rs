@@ -215,8 +215,6 @@ pub struct MappingRecord {
     pub counter: u64,
     /// The first physical block.
     pub block: u32,
-    /// The physical block that the first block was mapped to before, or zero.
-    pub former_block: u32,
     /// The address-mixed checksum of each block.
     pub checksums: Vec<u32>,
 }
@@ -446,7 +444,8 @@ impl GroupWriter {
             count: count.into(),
             counter: mapping.counter.into(),
             block: mapping.block.into(),
-            former_block: mapping.former_block.into(),
+            // For layouts that will roll back to it. Nobody reads it yet, and to look it up would cost each write a way to memory.
+            former_block: 0.into(),
             checksum: mapping.checksums[0].into(),
         };
         self.bytes.extend_from_slice(bytes.as_bytes());
@@ -632,7 +631,6 @@ fn decode_mapping(bytes: &[u8]) -> Option<MappingRecord> {
         first: fixed.first.get().into(),
         counter: fixed.counter.get(),
         block: fixed.block.get(),
-        former_block: fixed.former_block.get(),
         checksums: checksums.collect(),
     })
 }

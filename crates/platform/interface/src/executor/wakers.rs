@@ -87,6 +87,11 @@ impl RemoteWakes {
         self.any.store(true, Ordering::SeqCst);
         drop(tasks);
         // Either this sees that the driver sleeps, or the driver has seen that there are some.
+        self.end_any_sleep();
+    }
+
+    /// Unparks the driver if it sleeps.
+    pub(super) fn end_any_sleep(&self) {
         if self.sleeping.load(Ordering::SeqCst)
             && let Some(unpark) = &self.unpark
         {
