@@ -79,24 +79,17 @@ impl OwnerWatch {
         }
     }
 
-    /// Whether the owner that the state shows has been silent for so long that its volume may be
-    /// taken. `shown_since` is when this node first saw that owner in the state: nobody is silent
-    /// before there was time to hear of it.
-    pub fn is_silent(
-        &self,
-        now: Instant,
-        volume: VolumeId,
-        owner: Peer,
-        epoch: Epoch,
-        shown_since: Instant,
-    ) -> bool {
+    /// When the owner that the state shows will have been silent for so long that its volume may be
+    /// taken, if nothing more is heard of it. `shown_since` is when this node first saw that owner in the
+    /// state: nobody is silent before there was time to hear of it.
+    pub fn silent_at(&self, volume: VolumeId, owner: Peer, epoch: Epoch, shown_since: Instant) -> Instant {
         let last = match self.heard.get(&volume) {
             Some((from, heard_epoch, at)) if *from == owner && *heard_epoch == epoch => {
                 (*at).max(shown_since)
             }
             _ => shown_since,
         };
-        now.since(last) >= OWNER_SILENCE_MAX
+        last + OWNER_SILENCE_MAX
     }
 
     /// Forgets a volume that was deleted.

@@ -33,7 +33,7 @@ fn an_owner_is_silent_when_its_ownership_is_not_named() {
     let (volume, other) = (VolumeId::from_bytes([1; 16]), VolumeId::from_bytes([2; 16]));
     let (owner, epoch) = (peer(1, 1), Epoch(3));
     let mut watch = OwnerWatch::new();
-    let silent = |watch: &OwnerWatch, now| watch.is_silent(at(now), volume, owner, epoch, at(1000));
+    let silent = |watch: &OwnerWatch, now| at(now) >= watch.silent_at(volume, owner, epoch, at(1000));
     assert!(!silent(&watch, 2499));
     assert!(silent(&watch, 2500), "never heard, and shown for long enough");
     watch.heartbeat(at(2600), owner, &[(volume, epoch)]);

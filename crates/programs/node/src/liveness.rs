@@ -145,18 +145,17 @@ impl<P: Platform> Liveness<P> {
         self.inner.bus.peers().into_iter().filter(|node| self.is_reachable(*node)).collect()
     }
 
-    /// Whether the owner that the cluster's state has shown since `shown_since` has been silent
-    /// for so long that its volume may be taken.
-    pub fn is_owner_silent(
+    /// When the owner that the cluster's state has shown since `shown_since` will have been silent
+    /// for so long that its volume may be taken, if nothing more is heard of it.
+    pub fn owner_silent_at(
         &self,
         volume: VolumeId,
         owner: VolumeOwner,
         epoch: Epoch,
         shown_since: Instant,
-    ) -> bool {
+    ) -> Instant {
         let owner = Peer { node: owner.node, incarnation: owner.incarnation };
-        let now = self.inner.platform.now();
-        self.inner.owners.borrow().is_silent(now, volume, owner, epoch, shown_since)
+        self.inner.owners.borrow().silent_at(volume, owner, epoch, shown_since)
     }
 
     /// Whether `node` has promised, right now, to answer no fence against this ownership.

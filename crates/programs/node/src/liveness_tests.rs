@@ -102,7 +102,8 @@ fn a_promise_comes_with_heartbeats_and_ends_with_silence() {
     assert!(!owner.liveness.is_promised(node_id(1), volume, Epoch(4)), "for no other epoch");
     let shown_since = spandrel_platform::Instant::default();
     let shown = VolumeOwner { node: from.node, incarnation: from.incarnation };
-    let silent = |epoch| copy.liveness.is_owner_silent(volume, shown, epoch, shown_since);
+    let now = || spandrel_platform::Instant::default() + world.now();
+    let silent = |epoch| now() >= copy.liveness.owner_silent_at(volume, shown, epoch, shown_since);
     assert!(!silent(epoch), "its heartbeats name the volume");
     assert!(silent(Epoch(4)), "under that epoch alone");
 

@@ -12,15 +12,17 @@
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use futures_util::lock::Mutex;
 use spandrel_cluster::liveness::OWNER_SILENCE_MAX;
 use spandrel_cluster::promises::Peer;
 use spandrel_cluster::store::{Revision, StateStore};
 use spandrel_cluster::{Member, Stored, VolumeMembership, VolumeRecord, VolumeState, VolumeWriter};
-use spandrel_platform::{Buffer, Platform, before};
+use spandrel_platform::{Buffer, Instant, Platform, before};
 use spandrel_replica::CopyAddress;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
@@ -36,7 +38,9 @@ use crate::node::NodeInner;
 use crate::scrub::Scrubbing;
 use crate::writers::Writers;
 
-/// How often all volumes are looked at. One whose record changes is looked at at once.
+/// How often volumes are looked at while something is the matter with one of them, or is being done about it. One whose record
+/// changes is looked at at once. As long as all have owners that are heard of, nothing has to be looked at before the first of
+/// these could have been silent for too long.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Nodes that see an owner fall silent do not all try at the same moment.
@@ -294,20 +298,72 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Takes volumes, and gives up those that the state shows overtaken, as long as the node runs.
     pub(crate) async fn keep_ownerships(self: Rc<Self>) {
         let parts = &self.parts;
-        let mut look_at_all_at = parts.platform.now();
+        let mut look_at_all_at = Some(parts.platform.now());
         loop {
             let seen = parts.view.changed.notified();
+            let ended = self.ownerships_changed.notified();
             self.drop_deleted();
             let mut to_look_at = parts.view.take_changed_volumes();
-            if parts.platform.now() >= look_at_all_at {
+            if look_at_all_at.is_some_and(|at| parts.platform.now() >= at) {
                 to_look_at = parts.view.volumes.borrow().keys().copied().collect();
-                look_at_all_at = parts.platform.now() + INTERVAL;
+                look_at_all_at = None;
             }
             for (volume, delay) in self.volumes_to_take(&to_look_at) {
                 parts.platform.spawn(Rc::clone(&self).take(volume, delay));
             }
-            let _ = before(&parts.platform, look_at_all_at, seen).await;
+            look_at_all_at = look_at_all_at.into_iter().chain(self.look_again_at(&to_look_at)).min();
+            let changed = pin!(select(seen, ended));
+            let changed = match look_at_all_at {
+                Some(at) => before(&parts.platform, at, changed).await,
+                None => Some(changed.await),
+            };
+            if let Some(Either::Right(_)) = changed {
+                // An ownership that has just ended is not taken up again on the spot.
+                let soon = parts.platform.now() + INTERVAL;
+                look_at_all_at = Some(look_at_all_at.map_or(soon, |at| at.min(soon)));
+            }
         }
+    }
+
+    /// When volumes have to be looked at again that were looked at now, if nothing changes.
+    fn look_again_at(&self, looked_at: &BTreeSet<VolumeId>) -> Option<Instant> {
+        let soon = self.parts.platform.now() + INTERVAL;
+        let is_unsettled = !self.being_taken.borrow().is_empty()
+            || !self.held_back.borrow().is_empty()
+            || !self.parts.view.knows_nodes();
+        if is_unsettled {
+            return Some(soon);
+        }
+        let volumes = self.parts.view.volumes.borrow();
+        let known = looked_at.iter().filter_map(|volume| Some((*volume, &volumes.get(volume)?.record)));
+        let ready = known.filter(|(_, record)| record.state == VolumeState::Ready);
+        // This node's own are looked at when they end.
+        let of_others = ready.filter(|(volume, _)| self.ownership(*volume).is_none());
+        let due = of_others.map(|(volume, record)| match self.is_first_to_take(record) {
+            true => soon,
+            false => self.may_be_taken_at(volume, record).map_or(soon, |at| at.max(soon)),
+        });
+        due.min()
+    }
+
+    /// Whether this node takes a volume that it does not serve without waiting for others.
+    fn is_first_to_take(&self, record: &VolumeRecord) -> bool {
+        let own = self.parts.own.node;
+        match record.owner {
+            // A former process of this node, or this one after an ownership that ended.
+            Some(owner) => owner.node == own,
+            None => record.preferred_owner == Some(own),
+        }
+    }
+
+    /// From when on this node may take a volume that it does not own because its owner is silent, or because it has none, for long.
+    /// None if it is not known yet since when it is shown so.
+    fn may_be_taken_at(&self, volume: VolumeId, record: &VolumeRecord) -> Option<Instant> {
+        let shown_since = self.parts.view.shown_since(volume, record.epoch)?;
+        Some(match record.owner {
+            Some(owner) => self.parts.liveness.owner_silent_at(volume, owner, record.epoch, shown_since),
+            None => shown_since + OWNER_SILENCE_MAX,
+        })
     }
 
     /// Ends the ownerships of volumes that are gone or being deleted.
@@ -372,23 +428,12 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     /// After which delay this node takes a volume that it does not own, if it should: as if it were not in maintenance.
     fn delay_of_claim(&self, volume: VolumeId, record: &VolumeRecord) -> Option<Duration> {
-        let own = self.parts.own;
-        match record.owner {
-            // A former process of this node, or this one after an ownership that ended.
-            Some(owner) if owner.node == own.node => Some(Duration::ZERO),
-            None if record.preferred_owner == Some(own.node) => Some(Duration::ZERO),
-            owner => {
-                let shown_since = self.parts.view.shown_since(volume, record.epoch)?;
-                let silent = match owner {
-                    Some(owner) => {
-                        self.parts.liveness.is_owner_silent(volume, owner, record.epoch, shown_since)
-                    }
-                    None => self.parts.platform.now().since(shown_since) >= OWNER_SILENCE_MAX,
-                };
-                let stagger = || Duration::from_millis(self.parts.platform.random_u64() % STAGGER_MAX_MS);
-                silent.then(stagger)
-            }
+        if self.is_first_to_take(record) {
+            return Some(Duration::ZERO);
         }
+        let is_due = self.parts.platform.now() >= self.may_be_taken_at(volume, record)?;
+        let stagger = || Duration::from_millis(self.parts.platform.random_u64() % STAGGER_MAX_MS);
+        is_due.then(stagger)
     }
 
     fn take(self: Rc<Self>, volume: VolumeId, delay: Duration) -> impl Future<Output = ()> {
