@@ -14,8 +14,6 @@ pub mod load;
 pub mod moves;
 pub mod name;
 pub mod place;
-#[allow(unsafe_code)]
-pub mod prefetch;
 pub mod repair_share;
 pub mod size;
 pub mod version;

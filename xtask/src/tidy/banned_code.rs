@@ -20,8 +20,8 @@ enum Where {
     Simulated,
     /// In every source, tests included.
     Everywhere,
-    /// As `Everywhere`, except the Linux platform.
-    OutsideLinux,
+    /// As `Everywhere`, except the platform as it is asked for and the Linux one.
+    OutsidePlatform,
 }
 
 struct Ban {
@@ -129,8 +129,8 @@ const BANS: &[Ban] = &[
     Ban {
         rule: "unsafe",
         names: &["unsafe"],
-        holds: Where::OutsideLinux,
-        why: "all unsafe code stands in crates/platform/linux, where it is reviewed as such",
+        holds: Where::OutsidePlatform,
+        why: "all unsafe code stands in crates/platform/interface and crates/platform/linux, where it is reviewed as such",
         fix: "use a safe crate, or move it there behind a safe function",
     },
 ];
@@ -206,7 +206,7 @@ impl Ban {
     fn holds_in(&self, layer: Option<Layer>, for_tests: bool) -> bool {
         match self.holds {
             Where::Everywhere => true,
-            Where::OutsideLinux => layer != Some(Layer::PlatformLinux),
+            Where::OutsidePlatform => !matches!(layer, Some(Layer::PlatformInterface | Layer::PlatformLinux)),
             Where::Simulated => !for_tests && layer.is_some_and(Layer::runs_simulated),
         }
     }

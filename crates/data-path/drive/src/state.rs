@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::FxHashMap;
-use spandrel_shared::prefetch::prefetch;
+use spandrel_platform::prefetch;
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{CopyId, Epoch, PAGE_BLOCKS, SlabGeometry, SlabIndex, Version, VolumeId};
 

@@ -11,12 +11,15 @@
 //! - A future that is dropped may leave its operation running (a drive write that was
 //!   submitted stays submitted); it never leaves memory that the operation still uses.
 //! - No method blocks the thread. What takes time returns a future.
+//! - `unsafe` code is in two modules alone: `executor::wakers`, whose pointers are numbers that nobody follows, and `prefetch`.
 
 mod buffer;
 mod clock;
 mod drive;
 mod executor;
 mod link;
+#[allow(unsafe_code)]
+mod prefetch;
 pub mod sync;
 mod workers;
 
@@ -28,6 +31,7 @@ pub use clock::{Instant, UnixTime};
 pub use drive::{Drive, DriveError, DriveErrorKind, DriveGeometry, DriveOperation};
 pub use executor::{Executor, TaskHandle, Unpark};
 pub use link::{Address, Connection, LinkError, Listener};
+pub use prefetch::prefetch;
 pub use workers::Workers;
 
 /// A machine to run on: the one parameter of all logic in the data path and control path.
