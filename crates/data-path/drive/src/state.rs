@@ -70,7 +70,7 @@ impl SlabCopy {
         page.leaf.as_ref().map_or(Mapping::NONE, |leaf| leaf[(block % PAGE_BLOCKS) as usize])
     }
 
-    /// The mapping of `block` is changed soon.
+    /// Brings the mapping of `block` into the caches, as it is changed soon.
     pub(crate) fn prefetch_mapping(&self, block: u32) {
         if let Some(leaf) = &self.pages[(block / PAGE_BLOCKS) as usize].leaf {
             prefetch(&leaf[(block % PAGE_BLOCKS) as usize]);

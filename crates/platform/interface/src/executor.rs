@@ -8,7 +8,8 @@
 //! Invariants:
 //! - A task runs only inside `run_ready`, never nested in another task.
 //! - Tasks that are ready run in the order of their wake-ups, each at most once per wake-up, so
-//!   that equal inputs give equal orders.
+//!   that equal inputs give equal orders. Wake-ups from other threads count as of the moment at which they are
+//!   taken, before a round.
 //! - A waker may be used from any thread. If the driver sleeps, it is unparked.
 
 #[allow(unsafe_code)]
@@ -26,7 +27,7 @@ use wakers::{RemoteWakes, SLOTS_MAX, WokenTask};
 
 type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// How a wake-up gets the driver out of its sleep.
+/// How a wake-up wakes the driver.
 pub trait Unpark: Send + Sync + 'static {
     /// Makes the driver return from its wait.
     fn unpark(&self);

@@ -193,22 +193,47 @@ fn a_waker_that_outlives_its_task_or_its_executor_wakes_nobody() {
 }
 
 #[test]
+fn a_waker_that_is_old_enough_is_a_spurious_wake_up_at_most() {
+    /// As many as a waker can tell apart.
+    const GENERATIONS: u32 = 1 << 18;
+    let executor = Executor::new();
+    let (handle, _, stored) = counting(&executor);
+    let late = stored.take().expect("it has run");
+    handle.abort();
+    for _ in 1..GENERATIONS {
+        executor.spawn(async {});
+        run_until_idle(&executor);
+    }
+    // Nobody is in the slot now.
+    late.wake_by_ref();
+    run_until_idle(&executor);
+    let (handle, runs, _) = counting(&executor);
+    late.wake_by_ref();
+    run_until_idle(&executor);
+    assert!(!handle.is_finished() && (1..=2).contains(&runs.get()), "{} runs", runs.get());
+}
+
+#[test]
 fn tasks_that_are_dropped_with_their_executor_may_wake_each_other() {
     struct WakeOnDrop(StoredWaker);
     impl Drop for WakeOnDrop {
         fn drop(&mut self) {
-            self.0.take().expect("it has run").wake();
+            self.0.borrow().clone().expect("it has run").wake();
         }
     }
     let executor = Executor::new();
     let (_, _, stored) = counting(&executor);
+    let guard_of = Rc::clone(&stored);
     let guard = WakeOnDrop(stored);
     executor.spawn(async move {
         let _guard = guard;
         std::future::pending::<()>().await;
     });
     run_until_idle(&executor);
+    let waker = guard_of.borrow().clone().expect("it has run");
     drop(executor);
+    // Nobody is there any more, and nothing was left half done by which this would panic.
+    waker.wake();
 }
 
 /// Where both threads have one core, the other one gets on.

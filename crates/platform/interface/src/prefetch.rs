@@ -1,7 +1,7 @@
 //! Memory that is wanted soon.
 
-/// Has the processor bring what is at `place` into its caches, while it goes on: for what is looked at some hundred instructions
-/// later, and is too much to be there by chance. Does nothing where there is no such instruction.
+/// Lets the processor bring what is at `place` into its caches while it goes on: for what is looked at some hundred instructions
+/// later and is unlikely to be cached already. Does nothing where there is no such instruction.
 #[inline]
 pub fn prefetch<T>(place: &T) {
     #[cfg(target_arch = "x86_64")]

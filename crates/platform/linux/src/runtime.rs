@@ -51,7 +51,8 @@ pub struct RuntimeConfig {
     pub cores: Option<Cores>,
     /// Whether the runtime's thread gives way: when it wakes, and a core is busy with another thread, it waits for its turn
     /// instead of taking the core at once (the kernel's `SCHED_BATCH`). Threads that wake each other all the time then do more
-    /// at once and change places less often. The threads that it starts do the same.
+    /// at once and change places less often. The threads that it starts do the same. Where the system forbids it, or somebody has
+    /// chosen another policy for the thread, nothing changes.
     pub gives_way: bool,
     /// Whether drives may use io_uring. Where it is false, or the kernel says no, drives are served
     /// by threads.
@@ -126,8 +127,10 @@ impl Runtime {
                 .keep_thread()
                 .map_err(|error| RuntimeError::new(format!("stay on cores {cores}"), error))?;
         }
-        if config.gives_way {
-            scheduling::give_way().map_err(|error| RuntimeError::new("give way to others", error))?;
+        if config.gives_way
+            && let Err(error) = scheduling::give_way()
+        {
+            tracing::info!(%error, "the system does not let threads wait for their turn: they cost more");
         }
         Ok(Self { shard: Shard::new(config)? })
     }

@@ -10,7 +10,12 @@ fn policy() -> String {
 }
 
 #[test]
-fn a_runtime_and_the_threads_that_it_starts_give_way_if_they_are_to() {
+fn a_runtime_and_the_threads_that_are_started_on_its_thread_give_way_if_they_are_to() {
+    let usual = policy();
+    if usual != libc::SCHED_OTHER.to_string() {
+        eprintln!("left out: somebody has chosen another policy for this process, and it stays");
+        return;
+    }
     let (sender, receiver) = mpsc::channel();
     for gives_way in [false, true] {
         let sender = sender.clone();
@@ -24,7 +29,7 @@ fn a_runtime_and_the_threads_that_it_starts_give_way_if_they_are_to() {
         });
         thread.join().unwrap();
     }
-    let (normal, batch) = (libc::SCHED_OTHER.to_string(), libc::SCHED_BATCH.to_string());
+    let batch = libc::SCHED_BATCH.to_string();
     drop(sender);
-    assert_eq!(receiver.iter().collect::<Vec<_>>(), [&normal, &normal, &batch, &batch].map(String::clone));
+    assert_eq!(receiver.iter().collect::<Vec<_>>(), [&usual, &usual, &batch, &batch].map(String::clone));
 }

@@ -138,6 +138,8 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) being_taken: RefCell<BTreeSet<VolumeId>>,
     /// Since when volumes could be taken that a node in maintenance leaves to others.
     pub(crate) held_back: RefCell<BTreeMap<VolumeId, Instant>>,
+    /// Whether an ownership of this process has ended since volumes were looked at.
+    pub(crate) ownership_ended: Cell<bool>,
     /// How long volumes stay that were refused where this client of theirs is: each attempt ends an ownership.
     pub(crate) follow_pauses: RefCell<BTreeMap<VolumeId, (VolumeWriter, Duration)>>,
     /// The attachments of this node's own clients.
@@ -197,6 +199,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             ownerships_changed: Signal::new(),
             being_taken: RefCell::default(),
             held_back: RefCell::default(),
+            ownership_ended: Cell::default(),
             follow_pauses: RefCell::default(),
             attachments: RefCell::default(),
             stopping: Cell::new(false),

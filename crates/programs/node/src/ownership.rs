@@ -16,7 +16,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
+use futures_util::future::select;
 use futures_util::lock::Mutex;
 use spandrel_cluster::liveness::OWNER_SILENCE_MAX;
 use spandrel_cluster::promises::Peer;
@@ -38,9 +38,9 @@ use crate::node::NodeInner;
 use crate::scrub::Scrubbing;
 use crate::writers::Writers;
 
-/// How often volumes are looked at while something is the matter with one of them, or is being done about it. One whose record
-/// changes is looked at at once. As long as all have owners that are heard of, nothing has to be looked at before the first of
-/// these could have been silent for too long.
+/// How often volumes are looked at while one of them needs a new owner or is being taken. One whose record changes is looked at at
+/// once. As long as all have owners that are heard of, nothing has to be looked at before the first of these could have been silent
+/// for too long.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Nodes that see an owner fall silent do not all try at the same moment.
@@ -303,6 +303,11 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let seen = parts.view.changed.notified();
             let ended = self.ownerships_changed.notified();
             self.drop_deleted();
+            if self.ownership_ended.take() {
+                // It is not taken up again on the spot.
+                let soon = parts.platform.now() + INTERVAL;
+                look_at_all_at = Some(look_at_all_at.map_or(soon, |at| at.min(soon)));
+            }
             let mut to_look_at = parts.view.take_changed_volumes();
             if look_at_all_at.is_some_and(|at| parts.platform.now() >= at) {
                 to_look_at = parts.view.volumes.borrow().keys().copied().collect();
@@ -313,14 +318,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             }
             look_at_all_at = look_at_all_at.into_iter().chain(self.look_again_at(&to_look_at)).min();
             let changed = pin!(select(seen, ended));
-            let changed = match look_at_all_at {
-                Some(at) => before(&parts.platform, at, changed).await,
-                None => Some(changed.await),
-            };
-            if let Some(Either::Right(_)) = changed {
-                // An ownership that has just ended is not taken up again on the spot.
-                let soon = parts.platform.now() + INTERVAL;
-                look_at_all_at = Some(look_at_all_at.map_or(soon, |at| at.min(soon)));
+            match look_at_all_at {
+                Some(at) => drop(before(&parts.platform, at, changed).await),
+                None => drop(changed.await),
             }
         }
     }
@@ -356,8 +356,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
-    /// From when on this node may take a volume that it does not own because its owner is silent, or because it has none, for long.
-    /// None if it is not known yet since when it is shown so.
+    /// The earliest time at which this node may take another one's volume: its owner, or the lack of one, has then been silent for
+    /// [`OWNER_SILENCE_MAX`]. None if it is not known since when the state shows it so.
     fn may_be_taken_at(&self, volume: VolumeId, record: &VolumeRecord) -> Option<Instant> {
         let shown_since = self.parts.view.shown_since(volume, record.epoch)?;
         Some(match record.owner {
@@ -404,6 +404,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let epoch = ownership.owner.epoch();
             let overtaken = record.epoch > epoch || (record.epoch == epoch && record.owner != Some(own));
             if !overtaken {
+                self.held_back.borrow_mut().remove(&volume);
                 return None;
             }
             ownership.owner.depose();
@@ -561,6 +562,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         if ownerships.get(&volume).is_some_and(|present| Rc::ptr_eq(present, ownership)) {
             ownerships.remove(&volume);
             self.parts.liveness.set_owned(volume, None);
+            self.ownership_ended.set(true);
         }
         drop(ownerships);
         self.ownerships_changed.notify_all();

@@ -285,7 +285,8 @@ struct MappingBytes {
     count: U16,
     counter: U64,
     block: U32,
-    former_block: U32,
+    /// Written as zero and not read. Earlier programs wrote the physical block that the first block was mapped to before.
+    reserved: U32,
     checksum: U32,
 }
 
@@ -444,8 +445,8 @@ impl GroupWriter {
             count: count.into(),
             counter: mapping.counter.into(),
             block: mapping.block.into(),
-            // For layouts that will roll back to it. Nobody reads it yet, and to look it up would cost each write a way to memory.
-            former_block: 0.into(),
+            // To look the former block up would cost each write a cache miss, and nobody reads it.
+            reserved: 0.into(),
             checksum: mapping.checksums[0].into(),
         };
         self.bytes.extend_from_slice(bytes.as_bytes());

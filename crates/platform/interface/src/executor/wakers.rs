@@ -1,12 +1,14 @@
 //! Wakers that are numbers.
 //!
 //! A waker names its executor, and the slot and the generation of its task, in the 64 bits of its pointer. Nothing is counted: to
-//! clone it, to drop it and, on its executor's thread, to wake with it takes no atomic operation. That is worth more than the few
-//! instructions: an atomic one waits until all is in memory that the processor has stored past its caches, as it does with blocks.
+//! clone it, to drop it and, on its executor's thread, to wake with it takes no atomic read-modify-write. That is worth more than the
+//! few instructions: such a one waits for all stores before it, also those past the caches, by which blocks go to drives in memory.
 //!
 //! Invariants:
-//! - What a waker names may be gone. Then it wakes nobody, or, after a quarter of a million tasks in one slot, one that did not ask
-//!   for it, which futures bear.
+//! - What a waker names may be gone. Then it wakes nobody; after a quarter of a million tasks in one slot it may be a spurious
+//!   wake-up of another one, which futures tolerate.
+//! - Wake-ups from other threads are kept until the driver takes them, each of them: who wakes wakes once for each time that the
+//!   task has asked for it.
 //! - The number of an executor that lives is no other one's.
 
 use std::cell::RefCell;

@@ -13,8 +13,8 @@ use spandrel_platform::{Buffer, BufferMut, DriveError, DriveErrorKind, DriveOper
 
 use super::locked_file::LockedFile;
 
-/// The file of an open drive. Threads that serve it count it for themselves; on the shard's own thread it is counted for each
-/// operation, and without an atomic one.
+/// The file of an open drive. Threads that serve it share the `Arc`; the shard's own thread clones the `Rc` for each operation,
+/// which takes no atomic instruction.
 pub(crate) type SharedFile = Rc<Arc<LockedFile>>;
 
 /// What a drive is asked to do, with the memory for it.
