@@ -5,7 +5,12 @@
 //! fails its check; and a copy at another address (a clone) gets its checksum from the old one
 //! without the data being read.
 
+use smallvec::SmallVec;
+
 use crate::{SlabIndex, VolumeId};
+
+/// The checksums of blocks that lie one behind the other. Those of a short write take no memory of their own.
+pub type Checksums = SmallVec<[u32; 4]>;
 
 /// The CRC-32C (Castagnoli, as in iSCSI) of `bytes`.
 pub fn crc32c(bytes: &[u8]) -> u32 {

@@ -30,7 +30,7 @@ fn write() -> BusRequest {
     let authority = Authority { epoch: Epoch(7), configuration: ConfigurationVersion(5) };
     let version = |counter| Version::new(Epoch(7), counter);
     let mark = Mark { version: version(300), exceptions: vec![version(290), version(299)] };
-    let checksums = vec![checksum];
+    let checksums = vec![checksum].into();
     BusRequest::Replica(ReplicaRequest::Write {
         copy,
         authority,

@@ -15,7 +15,7 @@ fn records(count: u32) -> Vec<Record> {
             first: number * 37,
             counter: 1000 + u64::from(number),
             block: 5000 + number,
-            checksums: vec![number ^ 0x5a5a_5a5a],
+            checksums: vec![number ^ 0x5a5a_5a5a].into(),
         })
     };
     (0..count).map(write).collect()

@@ -78,7 +78,7 @@ impl Written {
                 let block = self.next_block();
                 let version = Version::new(EPOCH, self.next.get());
                 let checksums = vec![checksum.of(block, &self.data)];
-                self.store.begin_write(self.slot, block, version, self.data.clone(), checksums)
+                self.store.begin_write(self.slot, block, version, self.data.clone(), checksums.into())
             })
             .collect();
         let done = run(&self.process, join_all(writes));

@@ -27,7 +27,14 @@ impl Rules {
         let data = content(self.guests.platform().buffers(), value, BLOCK_SECTORS);
         let checksums = vec![BlockChecksum::new(copy.volume, copy.slab).of(block, &data)];
         let (mark, version) = (Mark::default(), Version::ZERO);
-        let fill = ReplicaRequest::Write { copy, authority, mark, first: block, version, checksums };
+        let fill = ReplicaRequest::Write {
+            copy,
+            authority,
+            mark,
+            first: block,
+            version,
+            checksums: checksums.into(),
+        };
         let replica = self.owners.replica(index).expect("it is up");
         let filled = self.guests.block_on(async move { replica.serve(fill, Some(data)).await.map(|_| ()) });
         assert_eq!(filled, Ok(Ok(())));

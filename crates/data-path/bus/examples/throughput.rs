@@ -65,7 +65,7 @@ fn write(first: u32, checksums: &[u32]) -> BusRequest {
         mark: Mark { version, exceptions: vec![version, version] },
         first,
         version,
-        checksums: checksums.to_vec(),
+        checksums: checksums.into(),
     })
 }
 

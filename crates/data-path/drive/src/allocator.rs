@@ -15,11 +15,15 @@
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
 
 use crate::memory_cache::MemoryCache;
 use crate::read_index::ReadIndex;
+
+/// What was taken for one write: as a rule one run.
+pub type Runs = SmallVec<[Run; 2]>;
 
 /// Consecutive physical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,12 +107,12 @@ impl Allocator {
 
     /// Takes `count` blocks of the capacity drive in as few runs as is cheap to find, leaving at least `keep` free.
     /// `None`, and nothing changes, if there are too few.
-    pub fn allocate(&mut self, count: u32, keep: u32) -> Option<Vec<Run>> {
+    pub fn allocate(&mut self, count: u32, keep: u32) -> Option<Runs> {
         self.capacity.allocate(count, keep)
     }
 
     /// The same of the area. Copies give way.
-    pub fn allocate_in_area(&mut self, count: u32, keep: u32) -> Option<Vec<Run>> {
+    pub fn allocate_in_area(&mut self, count: u32, keep: u32) -> Option<Runs> {
         self.evict_copies(count.saturating_add(keep));
         self.area.as_mut()?.allocate(count, keep)
     }
@@ -358,11 +362,11 @@ impl Region {
         is_free
     }
 
-    fn allocate(&mut self, count: u32, keep: u32) -> Option<Vec<Run>> {
+    fn allocate(&mut self, count: u32, keep: u32) -> Option<Runs> {
         if self.free_blocks < count.saturating_add(keep) {
             return None;
         }
-        let mut runs = Vec::with_capacity(1);
+        let mut runs = Runs::new();
         let mut missing = count;
         if missing > 1
             && let Some(start) = self.find_whole_run(missing)

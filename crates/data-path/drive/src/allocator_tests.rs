@@ -7,10 +7,10 @@ use super::*;
 #[test]
 fn requests_get_consecutive_blocks_while_there_are() {
     let mut allocator = Allocator::new(10, 400);
-    assert_eq!(allocator.allocate(3, 0).unwrap(), [Run { first: 10, count: 3 }]);
-    assert_eq!(allocator.allocate(100, 0).unwrap(), [Run { first: 13, count: 100 }]);
+    assert_eq!(allocator.allocate(3, 0).unwrap().to_vec(), [Run { first: 10, count: 3 }]);
+    assert_eq!(allocator.allocate(100, 0).unwrap().to_vec(), [Run { first: 13, count: 100 }]);
     assert_eq!(allocator.allocate(1, 287), None, "some must stay free");
-    assert_eq!(allocator.allocate(1, 286).unwrap(), [Run { first: 113, count: 1 }]);
+    assert_eq!(allocator.allocate(1, 286).unwrap().to_vec(), [Run { first: 113, count: 1 }]);
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn a_long_request_prefers_one_run_to_many_holes() {
         allocator.free_now(Run { first: block, count: 1 });
     }
     allocator.free_now(Run { first: 300, count: 32 });
-    assert_eq!(allocator.allocate(32, 0).unwrap(), [Run { first: 300, count: 32 }]);
+    assert_eq!(allocator.allocate(32, 0).unwrap().to_vec(), [Run { first: 300, count: 32 }]);
     assert_eq!(allocator.allocate(3, 0).unwrap().len(), 3);
 }
 
@@ -49,13 +49,13 @@ fn a_certain_block_is_taken_once_and_only_within_the_range() {
 #[test]
 fn a_request_that_does_not_fit_before_the_last_block_goes_on_at_the_first() {
     let mut allocator = Allocator::new(10, 138);
-    assert_eq!(allocator.allocate(100, 0).unwrap(), [Run { first: 10, count: 100 }]);
+    assert_eq!(allocator.allocate(100, 0).unwrap().to_vec(), [Run { first: 10, count: 100 }]);
     allocator.free_now(Run { first: 10, count: 20 });
     assert_eq!(
-        allocator.allocate(40, 0).unwrap(),
+        allocator.allocate(40, 0).unwrap().to_vec(),
         [Run { first: 110, count: 28 }, Run { first: 10, count: 12 }]
     );
-    assert_eq!(allocator.allocate(8, 0).unwrap(), [Run { first: 22, count: 8 }]);
+    assert_eq!(allocator.allocate(8, 0).unwrap().to_vec(), [Run { first: 22, count: 8 }]);
     assert_eq!(allocator.allocate(1, 0), None);
 }
 
@@ -64,16 +64,20 @@ fn a_request_that_does_not_fit_before_the_last_block_goes_on_at_the_first() {
 fn the_next_free_block_is_found_however_far_behind_it_is() {
     let (first, count) = (5, 5 * 64 * 64);
     let mut allocator = Allocator::new(first, first + count);
-    assert_eq!(allocator.allocate(count, 0).unwrap(), [Run { first, count }]);
+    assert_eq!(allocator.allocate(count, 0).unwrap().to_vec(), [Run { first, count }]);
     let single = |index: u32| Run { first: first + index, count: 1 };
     allocator.free_now(single(0));
-    assert_eq!(allocator.allocate(1, 0).unwrap(), [single(0)]);
+    assert_eq!(allocator.allocate(1, 0).unwrap().to_vec(), [single(0)]);
     // Each time the search begins behind the first block, which is free too.
     for index in [4096, 1, 63, 64, 4095, 8191, 8192 + 65, count - 1] {
         allocator.free_now(single(0));
         allocator.free_now(single(index));
-        assert_eq!(allocator.allocate(1, 0).unwrap(), [single(index)], "index {index}");
-        assert_eq!(allocator.allocate(1, 0).unwrap(), [single(0)], "behind the last one comes the first");
+        assert_eq!(allocator.allocate(1, 0).unwrap().to_vec(), [single(index)], "index {index}");
+        assert_eq!(
+            allocator.allocate(1, 0).unwrap().to_vec(),
+            [single(0)],
+            "behind the last one comes the first"
+        );
     }
 }
 

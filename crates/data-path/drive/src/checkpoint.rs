@@ -25,7 +25,7 @@ use spandrel_platform::{BufferMut, DriveError, Platform};
 use spandrel_shared::BLOCK_BYTES;
 use spandrel_shared::canary::{self, Bug};
 
-use crate::allocator::Run;
+use crate::allocator::{Run, Runs};
 use crate::cache_drive::CacheArea;
 use crate::commit::{Change, Waiter};
 use crate::error::StoreError;
@@ -372,7 +372,7 @@ async fn flush<P: Platform>(inner: &Inner<P>) -> Result<(), StoreError> {
 
 /// Map pages on their way to freshly allocated places.
 struct PageBatch {
-    runs: Vec<Run>,
+    runs: Runs,
     buffers: Vec<BufferMut>,
     used: usize,
 }

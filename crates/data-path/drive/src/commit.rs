@@ -25,6 +25,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use smallvec::smallvec;
 use spandrel_platform::sync::{OneshotReceiver, OneshotSender, Queue, oneshot};
 use spandrel_platform::{Buffer, DriveError, DriveErrorKind, DriveOperation, Platform};
 use spandrel_shared::canary::{self, Bug};
@@ -770,7 +771,7 @@ fn undo_records(state: &State, mapping: &MappingRecord, epoch: Option<Epoch>) ->
             first: block,
             counter: 0,
             block: former.block,
-            checksums: vec![former.checksum],
+            checksums: smallvec![former.checksum],
         }),
     };
     let (first, end) = (mapping.first, mapping.first + mapping.count());

@@ -119,7 +119,7 @@ fn a_group_takes_no_more_than_fits() {
 fn writes(count: usize, blocks: &[u32], is_write: bool) -> Vec<Change> {
     let mapping = |blocks: u32| {
         let checksums = vec![0; blocks as usize];
-        MappingRecord { slab_slot: 0, first: 0, counter: 1, block: 900, checksums }
+        MappingRecord { slab_slot: 0, first: 0, counter: 1, block: 900, checksums: checksums.into() }
     };
     let record =
         |blocks| if is_write { Record::Write(mapping(blocks)) } else { Record::Heal(mapping(blocks)) };

@@ -249,7 +249,7 @@ fn place<P: Platform>(
     let keep = inner.layout.checkpoint_reserve_blocks();
     let places = match inner.cache.spins() {
         true => places_in_slabs(&mut state, &blocks, keep)?,
-        false => allocator_of(&mut state).allocate(blocks.len() as u32, keep)?,
+        false => allocator_of(&mut state).allocate(blocks.len() as u32, keep)?.into_vec(),
     };
     let places = places.into_iter().flat_map(|run| run.first..run.first + run.count);
     let (mut runs, mut data): (Vec<MovedRun>, _) = (Vec::new(), Vec::with_capacity(blocks.len()));

@@ -968,7 +968,7 @@ fn parts_of(mapping: &MappingRecord, matches: &[bool]) -> Vec<RecordPart> {
         let record = MappingRecord {
             first: mapping.first + offset,
             block: mapping.block + offset,
-            checksums: mapping.checksums[start..start + length].to_vec(),
+            checksums: mapping.checksums[start..start + length].into(),
             ..mapping.clone()
         };
         parts.push(RecordPart { record, matches: matches[start] });

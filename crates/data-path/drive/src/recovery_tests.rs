@@ -747,7 +747,7 @@ fn a_journal_that_contradicts_the_maps_is_refused() {
         first: 9,
         counter: 5000,
         block: owned.block,
-        checksums: vec![owned.checksum],
+        checksums: vec![owned.checksum].into(),
     });
     let whole = machine.drive.snapshot();
     for (what, groups) in [

@@ -20,9 +20,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use smallvec::smallvec;
 use spandrel_platform::sync::{OneshotReceiver, Queue, Signal, oneshot};
 use spandrel_platform::{Buffer, Platform, before};
 use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::checksum::Checksums;
 use spandrel_shared::{
     BLOCK_BYTES, CacheMode, CopyId, DriveId, Epoch, Load, PAGE_BLOCKS, SlabIndex, Version, VolumeId,
 };
@@ -451,7 +453,7 @@ impl<P: Platform> DriveStore<P> {
         first: u32,
         version: Version,
         data: Buffer,
-        checksums: Vec<u32>,
+        checksums: Checksums,
     ) -> Result<(), StoreError> {
         self.begin_write(slot, first, version, data, checksums).await
     }
@@ -464,7 +466,7 @@ impl<P: Platform> DriveStore<P> {
         first: u32,
         version: Version,
         data: Buffer,
-        checksums: Vec<u32>,
+        checksums: Checksums,
     ) -> WriteUnderWay<P> {
         assert_eq!(data.len(), checksums.len() * BLOCK_BYTES, "one checksum a block");
         assert!(version.counter > 0, "versions count from one");
@@ -505,7 +507,7 @@ impl<P: Platform> DriveStore<P> {
         }
         match good {
             Some((data, checksum)) => {
-                self.write_in_turn(turn, slot, damaged.block, None, data, vec![checksum]).await?;
+                self.write_in_turn(turn, slot, damaged.block, None, data, smallvec![checksum]).await?;
             }
             None => {
                 let trim = Record::Trim { slab_slot: slot.0, first: damaged.block, count: 1, counter: 0 };
@@ -524,7 +526,7 @@ impl<P: Platform> DriveStore<P> {
         slot: SlabSlot,
         first: u32,
         count: u32,
-        data: Option<(Buffer, Vec<u32>)>,
+        data: Option<(Buffer, Checksums)>,
     ) -> Result<(), StoreError> {
         let Some((data, checksums)) = data else {
             let _turn = self.turn(slot, first, count).await;
@@ -548,7 +550,7 @@ impl<P: Platform> DriveStore<P> {
             first: block,
             counter: 0,
             block: physical,
-            checksums: vec![checksum],
+            checksums: smallvec![checksum],
         };
         self.commit_records(vec![Record::Heal(lost)]).await
     }
@@ -676,7 +678,7 @@ impl<P: Platform> DriveStore<P> {
         first: u32,
         version: Option<Version>,
         data: Buffer,
-        checksums: Vec<u32>,
+        checksums: Checksums,
     ) -> Result<(), StoreError> {
         let turn = self.turn(slot, first, checksums.len() as u32).await;
         self.write_in_turn(turn, slot, first, version, data, checksums).await
@@ -689,7 +691,7 @@ impl<P: Platform> DriveStore<P> {
         first: u32,
         version: Option<Version>,
         data: Buffer,
-        checksums: Vec<u32>,
+        checksums: Checksums,
     ) -> Result<(), StoreError> {
         match self.queue_write(slot, first, version, data, checksums)? {
             Queued::InLine(durable) => {
@@ -708,7 +710,7 @@ impl<P: Platform> DriveStore<P> {
         first: u32,
         version: Option<Version>,
         data: Buffer,
-        checksums: Vec<u32>,
+        checksums: Checksums,
     ) -> Result<Queued, StoreError> {
         assert!(checksums.len() <= WRITE_BLOCKS_MAX as usize, "{} blocks in one write", checksums.len());
         let count = checksums.len() as u32;
@@ -774,7 +776,7 @@ impl<P: Platform> DriveStore<P> {
         first: u32,
         version: Option<Version>,
         data: &Buffer,
-        mut checksums: Vec<u32>,
+        mut checksums: Checksums,
     ) -> Result<Placed, StoreError> {
         let keep = self.inner.layout.checkpoint_reserve_blocks();
         let count = checksums.len() as u32;
@@ -806,7 +808,7 @@ impl<P: Platform> DriveStore<P> {
                 let of_record = if length == count {
                     std::mem::take(&mut checksums)
                 } else {
-                    checksums[done as usize..(done + length) as usize].to_vec()
+                    checksums[done as usize..(done + length) as usize].into()
                 };
                 let record = MappingRecord {
                     slab_slot: slot.0,

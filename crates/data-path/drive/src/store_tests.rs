@@ -68,7 +68,7 @@ fn what_is_not_there_is_not_found() {
         for (slot, first, count) in [(elsewhere, 0, 1), (slot, 1024, 1), (slot, 0, 0), (slot, u32::MAX, 2)] {
             let checksums = vec![0; count.min(1) as usize];
             let write = data.slice(0..BLOCK_BYTES * checksums.len());
-            let written = store.write(slot, first, version(1, 1), write, checksums).await;
+            let written = store.write(slot, first, version(1, 1), write, checksums.into()).await;
             assert_eq!(written, Err(StoreError::NotFound));
             assert_eq!(store.trim(slot, first, count, version(1, 1)).await, Err(StoreError::NotFound));
             assert!(matches!(store.read(slot, first, count).await, Err(StoreError::NotFound)));
@@ -130,7 +130,7 @@ fn what_a_resync_brings_is_no_write_of_the_volume() {
         let mut data = platform.buffers().take(BLOCK_BYTES);
         crate::test_support::observation::fill(50, &mut data);
         let checksums = crate::test_support::script::checksums(slab, 0, &data);
-        filled.fill(slot, 0, 1, Some((data.freeze(), checksums))).await.unwrap();
+        filled.fill(slot, 0, 1, Some((data.freeze(), checksums.into()))).await.unwrap();
         filled.fill(slot, 1, 1, None).await.unwrap();
         filled.lose(slot, 2).await.unwrap();
         assert_eq!(filled.lose(slot, 1024).await, Err(StoreError::NotFound));

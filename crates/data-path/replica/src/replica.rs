@@ -20,6 +20,7 @@ use spandrel_drive::{
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::canary::{self, Bug};
+use spandrel_shared::checksum::Checksums;
 use spandrel_shared::{BLOCK_BYTES, CopyId, DriveId, Epoch, PAGE_BLOCKS, SlabIndex, Version, VolumeId};
 
 use crate::copies::{Copies, CopyPlace};
@@ -526,7 +527,7 @@ impl<P: Platform> LocalCopy<P> {
     }
 
     /// Writes what a resync copies.
-    async fn fill(&self, first: u32, data: Buffer, checksums: Vec<u32>) -> Result<(), StoreError> {
+    async fn fill(&self, first: u32, data: Buffer, checksums: Checksums) -> Result<(), StoreError> {
         let count = checksums.len() as u32;
         self.store.fill(self.slot, first, count, Some((data, checksums))).await
     }

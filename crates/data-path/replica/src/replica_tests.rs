@@ -82,7 +82,7 @@ async fn write(
         mark: Mark::default(),
         first: 7,
         version: Version::new(Epoch(epoch), counter),
-        checksums: vec![BlockChecksum::new(volume(), SLAB).of(7, &data)],
+        checksums: vec![BlockChecksum::new(volume(), SLAB).of(7, &data)].into(),
     };
     replica.serve(request, Some(data)).await
 }
@@ -504,7 +504,7 @@ fn what_a_resync_brings_has_no_version_and_is_not_listed() {
             mark: Mark::default(),
             first: 7,
             version: Version::ZERO,
-            checksums: vec![BlockChecksum::new(volume(), SLAB).of(7, &data)],
+            checksums: vec![BlockChecksum::new(volume(), SLAB).of(7, &data)].into(),
         };
         replica.serve(fill, Some(data)).await.expect("there is room");
         assert_eq!(read_byte(&replica, 1).await, Ok(9));

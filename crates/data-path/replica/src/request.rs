@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use spandrel_shared::checksum::Checksums;
 use spandrel_shared::{ConfigurationVersion, CopyId, DriveId, Epoch, SlabIndex, Version, VolumeId};
 
 /// Names one copy of one slab.
@@ -74,7 +75,7 @@ pub enum ReplicaRequest {
         /// resync copies, which is no write of the volume.
         version: Version,
         /// The address-mixed checksum of each block.
-        checksums: Vec<u32>,
+        checksums: Checksums,
     },
     /// Unmaps blocks. Answered with `Done` when durable.
     Trim {

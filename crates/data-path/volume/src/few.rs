@@ -9,31 +9,33 @@ use std::task::{Context, Poll};
 
 /// Some futures, of which each ends once.
 pub(crate) struct Few<F> {
-    left: Vec<F>,
+    /// None where one has ended: so the others stay where they are.
+    futures: Vec<Option<F>>,
 }
 
 impl<F: Future + Unpin> Few<F> {
     /// None yet. Takes no memory.
     pub(crate) fn new() -> Self {
-        Self { left: Vec::new() }
+        Self { futures: Vec::new() }
     }
 
     /// None yet, and memory for so many.
     pub(crate) fn with_capacity(count: usize) -> Self {
-        Self { left: Vec::with_capacity(count) }
+        Self { futures: Vec::with_capacity(count) }
     }
 
     /// Adds one.
     pub(crate) fn push(&mut self, future: F) {
-        self.left.push(future);
+        self.futures.push(Some(future));
     }
 
     /// What one of them comes to. Pending as well if there are none.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
-        for index in 0..self.left.len() {
-            if let Poll::Ready(output) = Pin::new(&mut self.left[index]).poll(context) {
-                // It is not polled again; the others keep their order.
-                drop(self.left.remove(index));
+        for future in &mut self.futures {
+            let Some(left) = future else { continue };
+            if let Poll::Ready(output) = Pin::new(left).poll(context) {
+                // It is not polled again.
+                *future = None;
                 return Poll::Ready(output);
             }
         }

@@ -17,6 +17,9 @@ use spandrel_shared::{
     ConfigurationVersion, CopyId, DriveId, Epoch, Move, NodeId, SlabGeometry, SlabIndex, Version, VolumeId,
 };
 
+/// Copies that a slab has as a rule, and one that is being built.
+pub(crate) const MEMBERS_USUAL: usize = 4;
+
 /// One copy of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use futures_util::future::Either;
 use futures_util::lock::Mutex;
+use smallvec::SmallVec;
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Instant, Platform};
 use spandrel_replica::{Authority, Heeded, ReplicaError, ReplicaRequest, ReplicaResponse};
@@ -32,7 +33,7 @@ use crate::hedge::HedgeBudget;
 use crate::idle_mark::IdleMark;
 use crate::legs::Legs;
 use crate::lost::LostPages;
-use crate::membership::{Leg, LegId, LegState, Member, Membership};
+use crate::membership::{Leg, LegId, LegState, MEMBERS_USUAL, Member, Membership};
 use crate::missed::MissedBlocks;
 use crate::pace::Paces;
 use crate::range_lock::RangeLocks;
@@ -390,7 +391,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// The copies of a slab, with how far each takes part.
-    pub(crate) fn members(&self, slab: SlabIndex) -> Vec<(Member, LegState)> {
+    pub(crate) fn members(&self, slab: SlabIndex) -> SmallVec<[(Member, LegState); MEMBERS_USUAL]> {
         let membership = self.membership.borrow();
         let legs = self.legs.borrow();
         let members = membership.slabs.get(slab.0 as usize);

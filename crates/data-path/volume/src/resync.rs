@@ -453,7 +453,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let content = match part {
             BlockPart::Hole(_) if canary::is_planted(Bug::ForgetTrims) => return Ok(()),
             BlockPart::Hole(_) => Some(Content::Hole),
-            BlockPart::Data { data, checksums } => Some(Content::Data { data, checksums }),
+            BlockPart::Data { data, checksums } => Some(Content::Data { data, checksums: checksums.into() }),
             BlockPart::Lost if canary::is_planted(Bug::ZeroLost) => Some(Content::Hole),
             // The leg shall not show what it held before as if it were the newest.
             BlockPart::Lost => None,

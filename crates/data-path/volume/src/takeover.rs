@@ -319,7 +319,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             match self.in_time(self.ask_read(&member, piece)).await {
                 Ok(mut parts) => match parts.pop() {
                     Some(CopyPart::Data { data, checksums }) => {
-                        return Ok(Some(Content::Data { data, checksums }));
+                        return Ok(Some(Content::Data { data, checksums: checksums.into() }));
                     }
                     Some(CopyPart::Hole(_)) => return Ok(Some(Content::Hole)),
                     Some(CopyPart::Damaged { .. }) | None => {}

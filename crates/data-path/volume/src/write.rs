@@ -12,16 +12,17 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use smallvec::SmallVec;
 use spandrel_platform::{Buffer, Platform, before};
 use spandrel_replica::{ReplicaError, ReplicaRequest, ReplicaResponse};
-use spandrel_shared::checksum::BlockChecksum;
+use spandrel_shared::checksum::{BlockChecksum, Checksums};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
 use crate::few::Few;
-use crate::membership::{LegId, LegState, Member};
+use crate::membership::{LegId, LegState, MEMBERS_USUAL, Member};
 use crate::owner::{Owner, OwnerError, OwnerInner};
 use crate::pace::{DUE_TICKS, Kind, Measurement};
 
@@ -39,11 +40,14 @@ const PIECE_BLOCKS_MAX: u32 = 256;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// Some copies of a slab.
+type Members = SmallVec<[Member; MEMBERS_USUAL]>;
+
 /// What a piece does to its blocks.
 #[derive(Clone)]
 pub(crate) enum Content {
     /// They get these data, as many blocks.
-    Data { data: Buffer, checksums: Vec<u32> },
+    Data { data: Buffer, checksums: Checksums },
     /// They are unmapped.
     Hole,
 }
@@ -232,7 +236,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             leg_changes: self.legs.borrow().changes(),
             unawaited: joining.map(|(member, _)| member.leg()).collect(),
         };
-        let mut awaited: Vec<Member> = Vec::with_capacity(members.len());
+        let mut awaited = Members::new();
         let mut asks = Few::with_capacity(members.len());
         let own_node = self.context.node();
         // The other nodes first: the message is on its way while the own drive is written.
@@ -328,7 +332,7 @@ impl<C: OwnerContext> OwnerInner<C> {
     async fn await_needed<'a, F>(
         &'a self,
         write: &'a PieceWrite<'a>,
-        mut awaited: Vec<Member>,
+        mut awaited: Members,
         mut asks: Few<F>,
     ) -> Result<(), OwnerError>
     where
@@ -337,8 +341,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         let mut retries = Few::new();
         let mut changed = self.changed.notified();
         let slab = write.piece.slab;
-        let mut without_room: Vec<Member> = Vec::new();
-        let mut durable: Vec<Member> = Vec::new();
+        let mut without_room = Members::new();
+        let mut durable = Members::new();
         loop {
             if self.is_deposed() {
                 return Err(OwnerError::Deposed);

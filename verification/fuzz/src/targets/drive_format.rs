@@ -224,10 +224,11 @@ fn example_root() -> Root {
 
 fn example_group() -> Vec<u8> {
     let (slab_slot, volume_slot, first, count) = (1, 0, PAGE_BLOCKS - 1, 3);
-    let mapping = MappingRecord { slab_slot, first, counter: 9, block: 1200, checksums: vec![1, 2, 3] };
+    let mapping =
+        MappingRecord { slab_slot, first, counter: 9, block: 1200, checksums: vec![1, 2, 3].into() };
     let records = [
         Record::Write(mapping.clone()),
-        Record::Heal(MappingRecord { checksums: vec![4], ..mapping }),
+        Record::Heal(MappingRecord { checksums: vec![4].into(), ..mapping }),
         Record::Trim { slab_slot, first, count, counter: 10 },
         Record::Listed { slab_slot, first, count, version: version(9), in_doubt: true },
         Record::Unlisted { slab_slot, first, count, version: version(9) },

@@ -60,7 +60,7 @@ fn used(caches: usize) -> Images {
         for counter in 1..=4 {
             let data = platform.buffers().copy_of(&[counter as u8; BLOCK_BYTES]).freeze();
             let checksums = vec![BlockChecksum::new(volume, slab).of(7, &data)];
-            let written = store.write(slot, 7, Version::new(Epoch(1), counter), data, checksums);
+            let written = store.write(slot, 7, Version::new(Epoch(1), counter), data, checksums.into());
             written.await.expect("there is room");
         }
     };

@@ -119,7 +119,9 @@ impl Run<'_> {
         let member = member.ok_or_else(|| failed("the copy is gone"))?;
         let copy = CopyAddress { volume: volume.volume, slab: block.slab, copy: member.copy };
         let authority = Authority { epoch: volume.record.epoch, configuration: volume.record.configuration };
-        let checksums = vec![BlockChecksum::new(volume.volume, block.slab).of(block.block, &content)];
+        let checksums =
+            std::iter::once(BlockChecksum::new(volume.volume, block.slab).of(block.block, &content))
+                .collect();
         let (mark, version) = (Mark::default(), Version::ZERO);
         let request = ReplicaRequest::Write { copy, authority, mark, first: block.block, version, checksums };
         let node = chosen.place.node;

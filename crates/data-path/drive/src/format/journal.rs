@@ -19,6 +19,7 @@
 //! - A group never straddles the end of the ring. Where the next one does not fit, it begins at
 //!   the ring's start, one lap later.
 
+use spandrel_shared::checksum::Checksums;
 use spandrel_shared::{CopyId, DriveId, Epoch, SlabIndex, Version, VolumeId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -216,7 +217,7 @@ pub struct MappingRecord {
     /// The first physical block.
     pub block: u32,
     /// The address-mixed checksum of each block.
-    pub checksums: Vec<u32>,
+    pub checksums: Checksums,
 }
 
 impl MappingRecord {

@@ -126,7 +126,13 @@ fn a_group_that_cannot_be_gone_on_from_is_refused() {
         let (slab_slot, first, counter) = (0, 0, 1);
         let checksums = vec![1, 2];
         let mut writer = GroupWriter::new(header.lap);
-        writer.push(&Record::Write(MappingRecord { slab_slot, first, counter, block, checksums }));
+        writer.push(&Record::Write(MappingRecord {
+            slab_slot,
+            first,
+            counter,
+            block,
+            checksums: checksums.into(),
+        }));
         decode_group(&writer.finish(&header, DRIVE).0, DRIVE).map(drop)
     };
     let header = example_header();

@@ -154,7 +154,7 @@ pub async fn write_blocks(
     }
     let checksums = checksums(key, first, &data);
     let slot = store.find_slab(key.0, key.1).expect("a slab that is there").slot;
-    store.write(slot, first, version, data.freeze(), checksums).await
+    store.write(slot, first, version, data.freeze(), checksums.into()).await
 }
 
 /// Adds a slab's copy.

@@ -262,7 +262,7 @@ impl Runner {
             Operation::Write { slab, first, version, .. } => {
                 let checksums = checksums(*slab, *first, &data);
                 let data = self.buffer(&data);
-                store.write(slot(slab), *first, *version, data, checksums).await
+                store.write(slot(slab), *first, *version, data, checksums.into()).await
             }
             Operation::Trim { slab, first, count, version } => {
                 store.trim(slot(slab), *first, *count, *version).await

@@ -57,7 +57,7 @@ fn replica_requests() -> Vec<(ReplicaRequest, Vec<u8>)> {
         mark: mark(),
         first,
         version: version(301),
-        checksums: vec![checksum(20), checksum(21)],
+        checksums: vec![checksum(20), checksum(21)].into(),
     };
     let good = Some(checksum(20));
     let new = NewCopy { copy, drive: DRIVE, copies: 3, part: 1, epoch: Epoch(7) };

@@ -245,6 +245,6 @@ impl Writer {
         }
         let buffer = self.platform.buffers().copy_of(&data).freeze();
         let slot = self.slot((volume, slab));
-        self.store.write(slot, first, version, buffer, checksums).await.expect("the drive works");
+        self.store.write(slot, first, version, buffer, checksums.into()).await.expect("the drive works");
     }
 }
