@@ -13,10 +13,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_platform::{Buffer, Connection, Platform, Workers};
+use spandrel_replica::ReplicaResponse;
 
 use crate::bus::Inner;
+use crate::frame::{DONE_MAX, TooLarge, body_bytes, done_body, payload_bytes};
 use crate::frame::{FrameKind, HEADER_BYTES, Header, Malformed, PAYLOAD_BYTES_MAX, Status, malformed};
-use crate::frame::{TooLarge, body_bytes, payload_bytes};
 use crate::order::{Order, Repeated, Standing};
 use crate::path::{Path, Paths};
 use crate::payload::{answer_bytes, request_is_whole, response_checksum, subject_of};
@@ -363,7 +364,12 @@ impl<P: Platform> AcceptedSession<P> {
     }
 
     /// Has one request served and answers it.
-    async fn serve<S: BusService>(&self, inner: &Rc<Inner<P>>, service: &Rc<S>, arrived: Arrived<P>) {
+    async fn serve<S: BusService>(
+        self: &Rc<Self>,
+        inner: &Rc<Inner<P>>,
+        service: &Rc<S>,
+        arrived: Arrived<P>,
+    ) {
         if self.ending.get() {
             return;
         }
@@ -377,9 +383,31 @@ impl<P: Platform> AcceptedSession<P> {
         }
         let path = self.ways.borrow_mut().remove(&sequence).unwrap_or(path);
         if let Some(path) = self.way_for(inner, kind, path).await {
-            self.send_answer(inner, &path, sequence, &answer);
+            match &answer {
+                Answer::Served(BusResponse::Replica(Ok(ReplicaResponse::Done)), _) => {
+                    self.tell_done(inner, &path, sequence);
+                }
+                _ => self.send_answer(inner, &path, sequence, &answer),
+            }
         }
         drop(places);
+    }
+
+    /// Tells that a request is done. What else is done by the tasks that are ready now is told with it: a group of writes that
+    /// has become durable is one frame, and not one for each write.
+    fn tell_done(self: &Rc<Self>, inner: &Rc<Inner<P>>, path: &Rc<Path<P::Connection>>, sequence: u64) {
+        if !path.is_done(sequence) {
+            return;
+        }
+        let (session, sender, path) = (Rc::clone(self), Rc::clone(inner), Rc::clone(path));
+        inner.platform.spawn(async move {
+            let header = Header::new(FrameKind::Done, session.version, session.peer.session, 0);
+            for sequences in path.take_done().chunks(DONE_MAX) {
+                let body = done_body(sequences);
+                sender.send_raw(&path.connection, header, &body);
+                path.sends((HEADER_BYTES + body.len()) as u64);
+            }
+        });
     }
 
     /// The path for an answer, once it has room: the one that its request came on, if it is open.

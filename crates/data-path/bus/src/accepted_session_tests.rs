@@ -9,6 +9,7 @@ use spandrel_shared::{Epoch, Version};
 use super::*;
 use crate::Heartbeat;
 use crate::calls::sequence_of;
+use crate::frame::read_done;
 use crate::hello::{Hello, RefusalStatus};
 use crate::test_support::raw::*;
 use crate::test_support::{Event, *};
@@ -213,9 +214,64 @@ fn long_requests_are_bounded_by_their_bytes() {
     run(&world, Duration::from_secs(1));
     assert_eq!(node.service.began(), 1);
     node.service.release();
-    for _ in 1..=5 {
-        assert_eq!(first.receive().expect("an answer").0.kind, FrameKind::Answer);
+    let mut done = 0;
+    while done < 5 {
+        done += receive_done(&first).len();
     }
+}
+
+/// What the next frame says is done.
+fn receive_done(peer: &RawPeer) -> Vec<u64> {
+    let (header, body, payload) = peer.receive().expect("an answer");
+    assert_eq!((header.kind, header.sequence, payload.len()), (FrameKind::Done, 0, 0));
+    read_done(&body).expect("sequence numbers").collect()
+}
+
+#[test]
+fn what_is_done_together_is_answered_together() {
+    const WRITES: u64 = 20;
+    let world = World::new(14);
+    let (node, first) = first_path(&world, BusConfig::default());
+    node.service.held.set(true);
+    let (write, payload) = copy_write(5, 1);
+    for number in 1..=WRITES {
+        first.send(&request_frame(1, number, &write, &payload));
+    }
+    run_until(&world, || node.service.began() == WRITES as usize);
+    node.service.release();
+    let (mut done, mut frames) = (Vec::new(), 0);
+    while done.len() < WRITES as usize {
+        done.extend(receive_done(&first));
+        frames += 1;
+    }
+    // Tasks run in any order here: some of them behind the one that tells.
+    assert!(frames <= WRITES / 4, "{frames} frames");
+    done.sort_unstable();
+    let expected: Vec<u64> = (1..=WRITES).map(|number| sequence_of(number, number)).collect();
+    assert_eq!(done, expected, "each is answered once");
+    assert!(first.receive_soon().is_none());
+}
+
+#[test]
+fn what_was_done_on_a_path_that_is_lost_is_answered_on_another() {
+    let world = World::new(15);
+    let (node, first) = first_path(&world, BusConfig::default());
+    let (second, _) = join(&world, path(1), 1);
+    node.service.held.set(true);
+    let (write, payload) = copy_write(5, 1);
+    let request = request_frame(1, 1, &write, &payload);
+    first.send(&request);
+    run_until(&world, || node.service.began() == 1);
+    second.send(&lost(0));
+    run(&world, Duration::from_millis(10));
+    node.service.release();
+    assert_eq!(receive_done(&second), [sequence_of(1, 1)]);
+    // If that had been lost, too: it is asked for again.
+    second.send(&request);
+    let (again, body, _) = second.receive().expect("an answer");
+    assert_eq!((again.kind, again.sequence), (FrameKind::Answer, sequence_of(1, 1)));
+    assert_eq!(postcard::from_bytes(&body), Ok(BusResponse::Replica(Ok(ReplicaResponse::Done))));
+    assert_eq!(node.service.began(), 1);
 }
 
 #[test]

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Connection, Platform};
+use spandrel_replica::ReplicaResponse;
 use spandrel_shared::NodeId;
 
 use crate::bus::{Inner, SessionInfo};
 use crate::calls::{Answer, Calls, Outcome, Sent};
 use crate::dialler::DialledNode;
-use crate::frame::{FrameKind, HEADER_BYTES, Header, Malformed, Status, TooLarge, malformed};
+use crate::frame::{FrameKind, HEADER_BYTES, Header, Malformed, Status, TooLarge, malformed, read_done};
 use crate::path::{Path, Paths};
 use crate::payload::{answer_bytes, request_checksum, response_is_whole, subject_of};
 use crate::places::{Closed, Place, Places};
@@ -210,6 +211,10 @@ impl<P: Platform> DialledSession<P> {
                 Err(malformed("a sign of life that was not asked for").into())
             };
         }
+        if header.kind == FrameKind::Done {
+            inner.counters.received(frame_bytes);
+            return Ok(self.settle_done(body)?);
+        }
         if !self.calls.is_open(header.sequence) {
             // It has come before.
             frames.skip_payload(&header).await?;
@@ -228,19 +233,29 @@ impl<P: Platform> DialledSession<P> {
     }
 
     fn check(&self, header: &Header) -> Result<(), Malformed> {
-        if !matches!(header.kind, FrameKind::Answer | FrameKind::Pong) {
+        if !matches!(header.kind, FrameKind::Answer | FrameKind::Done | FrameKind::Pong) {
             return Err(malformed("a frame that is no answer where this side asks"));
         }
         if header.version != self.version || header.session != self.info.session {
             return Err(malformed("an answer of another session or version"));
         }
+        if header.kind == FrameKind::Answer { self.check_asked(header.sequence) } else { Ok(()) }
+    }
+
+    fn check_asked(&self, sequence: u64) -> Result<(), Malformed> {
         // An answer may come a second time when its request was sent a second time.
-        let is_known = |sequence| match self.repeats {
+        let was_asked = match self.repeats {
             true => self.calls.was_begun(sequence),
             false => self.calls.is_open(sequence),
         };
-        if header.kind == FrameKind::Answer && !is_known(header.sequence) {
-            return Err(malformed("an answer to a question that was not asked"));
+        if was_asked { Ok(()) } else { Err(malformed("an answer to a question that was not asked")) }
+    }
+
+    /// Brings the calls their answer of which a body says that they are done.
+    fn settle_done(&self, body: &[u8]) -> Result<(), Malformed> {
+        for sequence in read_done(body)? {
+            self.check_asked(sequence)?;
+            self.calls.settle(sequence, Ok((BusResponse::Replica(Ok(ReplicaResponse::Done)), None)));
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use spandrel_platform_simulated::{Random, World, WorldConfig};
 use spandrel_shared::ClusterId;
 
 use super::*;
+use crate::frame::done_body;
 use crate::test_support::raw::*;
 use crate::test_support::warnings::warnings_of;
 use crate::test_support::{Outcome, *};
@@ -405,15 +406,22 @@ fn a_welcome_from_the_holder_of_another_certificate_counts_for_nothing() {
 fn answers_that_nobody_asked_for_end_the_session() {
     let answer = |session, sequence, kind| frame_of(Header::new(kind, 1, session, sequence), &[]);
     type Answer = Box<dyn Fn(&Header) -> Vec<u8>>;
-    let cases: [(Answer, bool); 7] = [
+    let done = |session, sequences: &[u64]| {
+        frame_of(Header::new(FrameKind::Done, 1, session, 0), &done_body(sequences))
+    };
+    let cases: [(Answer, bool); 10] = [
         (Box::new(|_| vec![0x55; 500]), true),
         (Box::new(move |header| answer(header.session, header.sequence + 1, FrameKind::Answer)), true),
         (Box::new(move |header| answer(header.session + 1, header.sequence, FrameKind::Answer)), true),
         (Box::new(move |header| answer(header.session, header.sequence, FrameKind::Request)), true),
         (Box::new(move |header| answer(header.session, header.sequence, FrameKind::Hello)), true),
         (Box::new(move |header| answer(header.session, 0, FrameKind::Pong)), true),
+        (Box::new(move |header| answer(header.session, 0, FrameKind::Done)), true),
+        (Box::new(move |header| done(header.session, &[header.sequence + 1])), true),
         // An answer that is not understood costs only its call.
         (Box::new(move |header| answer(header.session, header.sequence, FrameKind::Answer)), false),
+        // So does one that a copy may give, where an owner was asked.
+        (Box::new(move |header| done(header.session, &[header.sequence])), false),
     ];
     for (number, (answer, ends)) in cases.into_iter().enumerate() {
         let world = World::new(12);

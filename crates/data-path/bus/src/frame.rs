@@ -36,6 +36,9 @@ pub(crate) const REQUEST_BODY_BYTES_MAX: usize = 1 << 20;
 /// The longest body of an answer: what a node knows of all its copies of a large volume.
 pub(crate) const ANSWER_BODY_BYTES_MAX: usize = 32 << 20;
 
+/// Requests that one frame says are done, at most.
+pub(crate) const DONE_MAX: usize = 4096;
+
 /// The longest payload: a front-end's longest write, widened to whole blocks, and some room.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = (32 << 20) + (1 << 20);
 
@@ -83,6 +86,8 @@ pub(crate) enum FrameKind {
     /// The dialler has given a path up, whose number stands in the place of the sequence number: what was sent there
     /// comes again.
     PathLost = 8,
+    /// Answers requests that were done, each of which is answered with nothing else than that.
+    Done = 9,
 }
 
 impl FrameKind {
@@ -96,6 +101,7 @@ impl FrameKind {
             Self::Ping,
             Self::Pong,
             Self::PathLost,
+            Self::Done,
         ];
         all.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -105,6 +111,7 @@ impl FrameKind {
             Self::Hello | Self::Welcome | Self::Refusal => HELLO_BODY_BYTES_MAX,
             Self::Request => REQUEST_BODY_BYTES_MAX,
             Self::Answer => ANSWER_BODY_BYTES_MAX,
+            Self::Done => DONE_MAX * size_of::<U64>(),
             Self::Ping | Self::Pong | Self::PathLost => 0,
         }
     }
@@ -253,6 +260,20 @@ impl Header {
     pub(crate) fn matches(&self, body: &[u8]) -> bool {
         crc32c(body) == self.body_checksum
     }
+}
+
+/// The body that says that these requests are done.
+pub(crate) fn done_body(sequences: &[u64]) -> Vec<u8> {
+    sequences.iter().flat_map(|sequence| sequence.to_le_bytes()).collect()
+}
+
+/// The requests that a body says are done.
+pub(crate) fn read_done(body: &[u8]) -> Result<impl Iterator<Item = u64>, Malformed> {
+    let (sequences, rest) = body.as_chunks();
+    if sequences.is_empty() || !rest.is_empty() {
+        return Err(malformed("it does not say which requests are done"));
+    }
+    Ok(sequences.iter().map(|sequence| u64::from_le_bytes(*sequence)))
 }
 
 fn bounded(length: U32, max: usize, what: &str) -> Result<usize, Malformed> {

@@ -99,6 +99,7 @@ fn lengths_beyond_the_bounds_of_a_kind_are_refused() {
         (FrameKind::Refusal, HELLO_BODY_BYTES_MAX, 0),
         (FrameKind::Request, 1 << 20, 33 << 20),
         (FrameKind::Answer, 32 << 20, 33 << 20),
+        (FrameKind::Done, 32 << 10, 0),
     ] {
         let with_lengths = |body_bytes, payload_bytes| {
             let mut bytes = [0; HEADER_BYTES];
@@ -120,8 +121,18 @@ fn unknown_kinds_are_refused() {
         bytes[6] = kind;
         let checksum = crc32c(&bytes[..92]);
         bytes[92..].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Header::decode(&bytes).is_ok(), (1..=8).contains(&kind), "kind {kind}");
+        assert_eq!(Header::decode(&bytes).is_ok(), (1..=9).contains(&kind), "kind {kind}");
     }
+}
+
+#[test]
+fn what_is_done_is_said_by_its_numbers_alone() {
+    let read = |body: &[u8]| read_done(body).map(Iterator::collect::<Vec<u64>>).ok();
+    let body = done_body(&[1 << 20 | 1, u64::MAX]);
+    assert_eq!(body, [1, 0, 0x10, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
+    assert_eq!(read(&body), Some(vec![1 << 20 | 1, u64::MAX]));
+    assert_eq!((read(&body[1..]), read(&[])), (None, None));
+    assert!(done_body(&vec![0; DONE_MAX]).len() <= FrameKind::Done.body_bytes_max());
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(crate) struct Path<C> {
     busy: Cell<u32>,
     /// Signs of life that were asked for and not given.
     pings: Cell<u32>,
+    /// Requests that are done, and of which the other side is to be told here.
+    done: RefCell<Vec<u64>>,
 }
 
 /// Says that this side does not read from a path at the moment.
@@ -62,6 +64,7 @@ impl<C: Connection> Path<C> {
             looked_at: Cell::default(),
             busy: Cell::new(0),
             pings: Cell::new(0),
+            done: RefCell::default(),
         })
     }
 
@@ -102,6 +105,18 @@ impl<C: Connection> Path<C> {
         let asked = self.pings.get();
         self.pings.set(asked.saturating_sub(1));
         asked > 0
+    }
+
+    /// A request is done. Returns whether it is the first one since those were taken that are.
+    pub(crate) fn is_done(&self, sequence: u64) -> bool {
+        let mut done = self.done.borrow_mut();
+        done.push(sequence);
+        done.len() == 1
+    }
+
+    /// Takes the requests that are done.
+    pub(crate) fn take_done(&self) -> Vec<u64> {
+        self.done.take()
     }
 
     /// Whether the other side has taken something of a long queue since the last look. While it does, what would have

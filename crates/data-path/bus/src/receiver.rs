@@ -1,14 +1,13 @@
 //! What a connection brings, frame by frame.
 //!
-//! Bytes are received into one pooled buffer, many small frames at a time. Headers and bodies are
-//! read there; a payload is copied into a block-aligned buffer of its own, except that the missing
-//! part of a long one is received right where it belongs. After such a one only little is received
-//! at first, because another one is likely to follow.
+//! Bytes are received into pooled memory, many small frames at a time. Headers and bodies are read there, and a short payload
+//! stays there. A long one gets a buffer of its own, and what is missing of it is received right where it belongs. After such a
+//! one only little is received at first, because another one is likely to follow.
 
 use std::cell::Cell;
 use std::rc::Rc;
 
-use spandrel_platform::{Buffer, BufferMut, Connection, Instant, LinkError, Platform};
+use spandrel_platform::{Buffer, Connection, Instant, LinkError, Platform, ReceiveBuffer};
 
 use crate::frame::{HEADER_BYTES, Header, Malformed, malformed};
 
@@ -16,10 +15,7 @@ use crate::frame::{HEADER_BYTES, Header, Malformed, malformed};
 const HELLO_BUFFER_BYTES: usize = 4 << 10;
 
 /// The room for frames in a session. Grows for as long as a longer body is in it.
-const BUFFER_BYTES: usize = 256 << 10;
-
-/// So much room is made before the connection is asked, if less is left.
-const ROOM_BYTES_MIN: usize = 64 << 10;
+const BUFFER_BYTES: usize = 128 << 10;
 
 /// A missing part of a payload at least this long is received where it belongs.
 const DIRECT_BYTES_MIN: usize = 32 << 10;
@@ -67,12 +63,7 @@ impl From<Malformed> for Ending {
 pub(crate) struct FrameReceiver<P: Platform> {
     platform: P,
     connection: P::Connection,
-    memory: BufferMut,
-    /// Received and not consumed: `memory[start..end]`.
-    start: usize,
-    end: usize,
-    /// The usual size of the memory.
-    usual_bytes: usize,
+    memory: ReceiveBuffer,
     /// Whether a long payload was received last.
     after_direct: bool,
     received_at: Instant,
@@ -83,11 +74,8 @@ pub(crate) struct FrameReceiver<P: Platform> {
 impl<P: Platform> FrameReceiver<P> {
     pub(crate) fn new(platform: &P, connection: P::Connection) -> Self {
         Self {
-            memory: platform.buffers().take(HELLO_BUFFER_BYTES),
+            memory: ReceiveBuffer::new(platform.buffers(), HELLO_BUFFER_BYTES),
             connection,
-            start: 0,
-            end: 0,
-            usual_bytes: HELLO_BUFFER_BYTES,
             after_direct: false,
             received_at: platform.now(),
             heard: None,
@@ -97,7 +85,7 @@ impl<P: Platform> FrameReceiver<P> {
 
     /// Makes room for a session's traffic.
     pub(crate) fn widen(&mut self) {
-        self.usual_bytes = BUFFER_BYTES;
+        self.memory.resize(BUFFER_BYTES);
     }
 
     /// From now on `heard` is set whenever anything comes.
@@ -113,35 +101,36 @@ impl<P: Platform> FrameReceiver<P> {
     /// The next frame's header. Body and payload must be taken before the next one.
     pub(crate) async fn header(&mut self) -> Result<Header, Ending> {
         self.fill(HEADER_BYTES).await?;
-        let bytes = self.memory[self.start..].first_chunk().expect("so much was just received");
-        let header = Header::decode(bytes)?;
-        self.start += HEADER_BYTES;
-        Ok(header)
+        let bytes = self.memory.consume(HEADER_BYTES).first_chunk().expect("it is so long");
+        Ok(Header::decode(bytes)?)
     }
 
     /// The body of the frame whose header was taken last.
     pub(crate) async fn body(&mut self, header: &Header) -> Result<&[u8], Ending> {
         self.fill(header.body_bytes).await?;
-        let range = self.start..self.start + header.body_bytes;
-        self.start = range.end;
-        let body = &self.memory[range];
+        let body = self.memory.consume(header.body_bytes);
         if !header.matches(body) {
             return Err(malformed("a body does not match its checksum").into());
         }
         Ok(body)
     }
 
-    /// The payload of the frame whose body was taken last, in a block-aligned buffer of its own.
+    /// The payload of the frame whose body was taken last.
     pub(crate) async fn payload(&mut self, header: &Header) -> Result<Option<Buffer>, Ending> {
-        if header.payload_bytes == 0 {
+        let length = header.payload_bytes;
+        if length == 0 {
             return Ok(None);
         }
-        let mut payload = self.platform.buffers().take(header.payload_bytes);
-        let mut filled = self.move_into(&mut payload);
+        if length <= DIRECT_BYTES_MIN {
+            self.fill(length).await?;
+            return Ok(Some(self.memory.take(length)));
+        }
+        let mut payload = self.platform.buffers().take(length);
+        let mut filled = self.memory.move_into(&mut payload);
         while filled < payload.len() {
             if payload.len() - filled < DIRECT_BYTES_MIN {
                 self.fill(1).await?;
-                filled += self.move_into(&mut payload[filled..]);
+                filled += self.memory.move_into(&mut payload[filled..]);
                 continue;
             }
             let received = self.connection.receive(&mut payload[filled..]).await;
@@ -156,53 +145,28 @@ impl<P: Platform> FrameReceiver<P> {
         let mut left = header.payload_bytes;
         while left > 0 {
             self.fill(1).await?;
-            let count = left.min(self.end - self.start);
-            self.start += count;
+            let count = left.min(self.memory.held().len());
+            self.memory.consume(count);
             left -= count;
         }
         Ok(())
     }
 
-    fn move_into(&mut self, into: &mut [u8]) -> usize {
-        let count = into.len().min(self.end - self.start);
-        into[..count].copy_from_slice(&self.memory[self.start..self.start + count]);
-        self.start += count;
-        count
-    }
-
     /// Completes when at least `count` bytes are there.
     async fn fill(&mut self, count: usize) -> Result<(), Ending> {
-        while self.end - self.start < count {
-            self.make_room(count);
-            let mut until = self.memory.len();
+        while self.memory.held().len() < count {
+            let mut room = self.memory.room(count);
             if self.after_direct {
                 // Behind a payload nothing else is there, so this is room.
-                until = until.min(self.start + BYTES_AFTER_DIRECT);
+                let length = room.len().min(BYTES_AFTER_DIRECT);
+                room = &mut room[..length];
             }
-            let received = self.connection.receive(&mut self.memory[self.end..until]).await;
-            self.end += self.note(received)?;
+            let received = self.connection.receive(room).await;
+            let received = self.note(received)?;
+            self.memory.received(received);
             self.after_direct = false;
         }
         Ok(())
-    }
-
-    /// Makes room behind what is there, so that `count` bytes fit in all.
-    fn make_room(&mut self, count: usize) {
-        let held = self.end - self.start;
-        let needed = count.max(self.usual_bytes);
-        if self.memory.len() < count || (self.memory.len() != needed && held <= needed) {
-            let mut memory = self.platform.buffers().take(needed);
-            memory[..held].copy_from_slice(&self.memory[self.start..self.end]);
-            self.memory = memory;
-        } else {
-            let tight =
-                self.start + count > self.memory.len() || self.memory.len() - self.end < ROOM_BYTES_MIN;
-            if held != 0 && !(tight && self.start != 0) {
-                return;
-            }
-            self.memory.copy_within(self.start..self.end, 0);
-        }
-        (self.start, self.end) = (0, held);
     }
 
     fn note(&mut self, received: Result<usize, LinkError>) -> Result<usize, Ending> {

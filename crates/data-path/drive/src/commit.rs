@@ -202,8 +202,8 @@ impl Change {
         Self { data, names_new_blocks: true, brings_data: true, ..self }
     }
 
-    /// What the blocks that its records name will hold is durable already.
-    pub(crate) fn with_durable_data(self) -> Self {
+    /// What the blocks that its records name will hold is written already, and as durable as its group when that is.
+    pub(crate) fn with_written_data(self) -> Self {
         Self { names_new_blocks: true, ..self }
     }
 

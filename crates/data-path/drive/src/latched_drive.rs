@@ -53,6 +53,10 @@ impl<D: Drive> Drive for LatchedDrive<D> {
         self.drive.write(offset, parts).await
     }
 
+    fn write_at_once(&self, offset: u64, part: &Buffer) -> bool {
+        self.failure.borrow().is_none() && self.drive.write_at_once(offset, part)
+    }
+
     async fn flush(&self) -> Result<(), DriveError> {
         self.check(DriveOperation::Flush, 0)?;
         if let Err(error) = self.drive.flush().await {

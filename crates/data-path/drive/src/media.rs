@@ -131,9 +131,21 @@ impl<D: Drive> Media<D> {
             }
         };
         let written = self.progress(offset);
-        written.completed.set(written.completed.get() + 1);
+        written.completed();
         written.note(&outcome);
         outcome
+    }
+
+    /// Writes `part` at `offset` before it returns, if that is at one place of a drive that takes it so.
+    pub(crate) fn write_at_once(&self, offset: u64, part: &Buffer) -> bool {
+        let is_written = match self.place(offset, part.len()) {
+            Place::Whole(drive, offset) => drive.write_at_once(offset, part),
+            Place::Split(..) => false,
+        };
+        if is_written {
+            self.progress(offset).completed();
+        }
+        is_written
     }
 
     /// Whether there is a write to these media that has completed, and that a power cut may take back.
@@ -175,6 +187,11 @@ impl<D: Drive> Media<D> {
 impl Progress {
     fn needs_flush<D: Drive>(&self, drive: &D) -> bool {
         drive.geometry().volatile_cache && self.completed.get() != self.durable.get()
+    }
+
+    /// A write has ended.
+    fn completed(&self) {
+        self.completed.set(self.completed.get() + 1);
     }
 
     fn note<T>(&self, outcome: &Result<T, DriveError>) {

@@ -718,7 +718,7 @@ impl<P: Platform> DriveStore<P> {
         if version.is_some() {
             self.inner.check_list()?;
         }
-        let placed = self.place(slot, first, version, &data, checksums)?;
+        let mut placed = self.place(slot, first, version, &data, checksums)?;
         self.inner.statistics.borrow_mut().blocks_written += u64::from(count);
         let change = Change::records(placed.records);
         let change = match version {
@@ -726,9 +726,15 @@ impl<P: Platform> DriveStore<P> {
             None => change,
         };
         if placed.goes_ahead {
-            return Ok(Queued::Ahead(change.with_durable_data(), placed.writes));
+            return Ok(Queued::Ahead(change.with_written_data(), placed.writes));
         }
-        self.inner.submit(change.with_data(placed.writes)).map(Queued::InLine)
+        // What is on the drive before its group is written is as good as what goes there with it.
+        placed.writes.retain(|run| !self.inner.write_at_once(run));
+        let change = match placed.writes.is_empty() {
+            true => change.with_written_data(),
+            false => change.with_data(placed.writes),
+        };
+        self.inner.submit(change).map(Queued::InLine)
     }
 
     /// Waits for whoever changes these blocks already; see `ahead`.
@@ -987,6 +993,22 @@ impl<P: Platform> Inner<P> {
             return Err(StoreError::NotFound);
         }
         Ok(slab.volume_slot)
+    }
+
+    /// Writes data before their group, if their drive takes them without any waiting. Returns whether it did.
+    fn write_at_once(&self, run: &DataRun) -> bool {
+        // A drive that has failed may be another process's by now.
+        if self.failure.borrow().is_some()
+            || !self.media.write_at_once(Layout::offset_of(run.block), &run.data)
+        {
+            return false;
+        }
+        let bytes = run.data.len() as u64;
+        self.load.begin_write().done(bytes);
+        let mut statistics = self.statistics.borrow_mut();
+        statistics.writes += 1;
+        statistics.data_bytes += bytes;
+        true
     }
 
     pub(crate) async fn write_drive(

@@ -163,6 +163,12 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// The part `range` of memory that nobody writes to for as long as this holds it.
+    pub(crate) fn within(memory: &Rc<BufferMut>, range: Range<usize>) -> Buffer {
+        assert!(range.start <= range.end && range.end <= memory.length, "{range:?} of {}", memory.length);
+        Buffer { memory: Rc::clone(memory), start: range.start, length: range.end - range.start }
+    }
+
     /// The part `range` of this buffer, sharing its memory.
     pub fn slice(&self, range: Range<usize>) -> Buffer {
         assert!(range.start <= range.end && range.end <= self.length, "slice {range:?} of {}", self.length);
@@ -171,11 +177,6 @@ impl Buffer {
             start: self.start + range.start,
             length: range.end - range.start,
         }
-    }
-
-    /// Whether the first byte is aligned to [`BLOCK_BYTES`] and the length a multiple of it.
-    pub fn is_block_aligned(&self) -> bool {
-        self.start.is_multiple_of(BLOCK_BYTES) && self.length.is_multiple_of(BLOCK_BYTES)
     }
 
     /// The memory for writing again, if this is its only holder; a pooled copy if not.

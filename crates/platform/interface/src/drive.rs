@@ -36,6 +36,11 @@ pub trait Drive: Clone + 'static {
     /// sector size.
     fn write(&self, offset: u64, parts: Vec<Buffer>) -> impl Future<Output = Result<(), DriveError>>;
 
+    /// Writes `part` at `offset` before it returns, if the drive takes it without any waiting, as memory does. Returns whether it
+    /// did: such a write has completed. If not, any of it may have been written, and it is for [`Drive::write`] to write it, or to
+    /// say why it fails.
+    fn write_at_once(&self, offset: u64, part: &Buffer) -> bool;
+
     /// Makes every write that completed before this call durable.
     fn flush(&self) -> impl Future<Output = Result<(), DriveError>>;
 }

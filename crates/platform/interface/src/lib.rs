@@ -20,6 +20,7 @@ mod executor;
 mod link;
 #[allow(unsafe_code)]
 mod prefetch;
+mod receive_buffer;
 pub mod sync;
 mod workers;
 
@@ -32,6 +33,7 @@ pub use drive::{Drive, DriveError, DriveErrorKind, DriveGeometry, DriveOperation
 pub use executor::{Executor, TaskHandle, Unpark};
 pub use link::{Address, Connection, LinkError, Listener};
 pub use prefetch::prefetch;
+pub use receive_buffer::ReceiveBuffer;
 pub use workers::Workers;
 
 /// A machine to run on: the one parameter of all logic in the data path and control path.

@@ -165,6 +165,21 @@ impl Drive for LinuxDrive {
         written
     }
 
+    fn write_at_once(&self, offset: u64, part: &Buffer) -> bool {
+        #[cfg(feature = "test-faults")]
+        if self.volatile.is_some() {
+            return false;
+        }
+        let OpenDrive { route, medium, file, shard, .. } = &*self.inner;
+        let Route::Memory(Some(mapped)) = route else { return false };
+        if medium.is_some() || self.inner.check(DriveOperation::Write, offset, [part.len()]).is_err() {
+            return false;
+        }
+        let is_written = mapped.write(file.file(), offset, std::iter::once(&part[..])).is_ok();
+        shard.counters.drive_writes.add(u64::from(is_written));
+        is_written
+    }
+
     async fn flush(&self) -> Result<(), DriveError> {
         self.inner.shard.counters.drive_flushes.add(1);
         let due = self.inner.due(MediumModel::flush);
@@ -243,8 +258,8 @@ impl OpenDrive {
         if parts.is_empty() {
             return Ok(());
         }
-        if self.memory_alignment.is_some_and(|alignment| !is_aligned(&parts, alignment)) {
-            parts = vec![self.gather(&parts)];
+        if let Some(alignment) = self.memory_alignment {
+            self.align(&mut parts, alignment);
         }
         self.perform(offset, Work::Write(parts)).await.map(drop)
     }
@@ -253,16 +268,11 @@ impl OpenDrive {
         self.perform(0, Work::Flush).await.map(drop)
     }
 
-    /// A copy of `parts` in one aligned buffer, for direct I/O.
-    fn gather(&self, parts: &[Buffer]) -> Buffer {
-        let mut whole = self.shard.buffers.take(parts.iter().map(|part| part.len()).sum());
-        let mut rest = &mut whole[..];
-        for part in parts {
-            let (front, back) = rest.split_at_mut(part.len());
-            front.copy_from_slice(part);
-            rest = back;
+    /// Puts copies in the place of those `parts` that direct I/O would not take, as what was received among other things.
+    fn align(&self, parts: &mut [Buffer], alignment: usize) {
+        for part in parts.iter_mut().filter(|part| !part.as_ptr().addr().is_multiple_of(alignment)) {
+            *part = self.shard.buffers.copy_of(part).freeze();
         }
-        whole.freeze()
     }
 
     /// When the medium whose time this drive takes would be done with what comes now.
@@ -286,10 +296,6 @@ impl OpenDrive {
             }),
         }
     }
-}
-
-fn is_aligned(parts: &[Buffer], alignment: usize) -> bool {
-    parts.iter().all(|part| part.as_ptr().addr().is_multiple_of(alignment))
 }
 
 /// All drive operations of one shard that wait or are under way.
@@ -366,6 +372,7 @@ impl DriveQueue {
     /// Starts what the turn has queued. What is in memory is done on return.
     pub(crate) fn submit(&self, shard: &Shard) {
         self.queued.for_each(|(operation, route)| self.start(operation, route));
+        mapped::order_stores();
         if let Some(ring) = self.ring.borrow_mut().ready() {
             shard.counters.ring_submits.add(ring.submit());
         }

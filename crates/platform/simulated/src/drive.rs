@@ -47,6 +47,8 @@ pub struct SimulatedDriveConfig {
     pub flush_latency: DelayRange,
     /// What an operation moves in a second, beside its latency; unlimited if absent.
     pub bandwidth_bytes_per_second: Option<u64>,
+    /// Whether writes that come alone are done at once, as by memory.
+    pub takes_writes_at_once: bool,
 }
 
 impl Default for SimulatedDriveConfig {
@@ -60,6 +62,7 @@ impl Default for SimulatedDriveConfig {
             write_latency: DelayRange::microseconds(15, 80),
             flush_latency: DelayRange::microseconds(100, 1000),
             bandwidth_bytes_per_second: Some(2_000_000_000),
+            takes_writes_at_once: false,
         }
     }
 }
@@ -264,6 +267,41 @@ impl DriveState {
         drop(inner);
         self.trace_submission(kind, number, &extent, parts);
         if let Some((CrashMoment::AfterSubmission, scope)) = crash {
+            self.crash(process, scope);
+        }
+        true
+    }
+
+    /// Writes before it returns, if the drive is of that kind and nothing is wrong with it; returns whether it did. A planned crash
+    /// strikes all the same.
+    fn write_at_once(&self, handle: &Handle, extent: Extent, part: &Buffer) -> bool {
+        let process = &handle.process;
+        let is_ready = self.config.takes_writes_at_once && !process.is_stopped() && self.is_within(&extent);
+        if !is_ready || !self.inner.borrow().writes_at_once(handle.attachment, &extent) {
+            return false;
+        }
+        let crash = self.strike(DriveOperation::Write);
+        if let Some((CrashMoment::BeforeSubmission, scope)) = crash {
+            self.crash(process, scope);
+            return false;
+        }
+        let parts = std::slice::from_ref(part);
+        let mut inner = self.inner.borrow_mut();
+        let number = inner.submitted;
+        inner.submitted += 1;
+        inner.count(DriveOperation::Write, number, &extent);
+        inner.overlaps.end(number, extent.start);
+        let write = inner.stray_or(self, &extent, parts);
+        inner.storage.begin_write(number, write);
+        if let Some((CrashMoment::AfterSubmission, _)) = crash {
+            inner.storage.interrupt_write(number);
+        } else {
+            inner.storage.complete_write(number);
+            inner.faults.written(&extent);
+        }
+        drop(inner);
+        self.trace_submission(DriveOperation::Write, number, &extent, parts);
+        if let Some((_, scope)) = crash {
             self.crash(process, scope);
         }
         true
@@ -535,6 +573,15 @@ impl DriveInner {
         self.health != Health::Dead && self.attachment == attachment
     }
 
+    /// Whether a write can be done at once. Where one would fail or wait, the ordinary one does.
+    fn writes_at_once(&self, attachment: u64, extent: &Extent) -> bool {
+        self.health == Health::Working
+            && self.is_reachable(attachment)
+            && self.latency_factor == 1
+            && matches!(self.room, Room::Enough)
+            && !self.faults.would_fail_write(extent)
+    }
+
     /// Whether any operation is in flight.
     pub(crate) fn is_busy(&self) -> bool {
         !self.operations.is_empty()
@@ -701,6 +748,11 @@ impl Drive for OpenDrive {
 
     fn write(&self, offset: u64, parts: Vec<Buffer>) -> impl Future<Output = Result<(), DriveError>> {
         self.start_write(offset, &parts)
+    }
+
+    fn write_at_once(&self, offset: u64, part: &Buffer) -> bool {
+        let extent = Extent { start: offset, end: offset.saturating_add(part.len() as u64) };
+        self.handle.state.write_at_once(&self.handle, extent, part)
     }
 
     fn flush(&self) -> impl Future<Output = Result<(), DriveError>> {

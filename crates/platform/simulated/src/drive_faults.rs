@@ -158,6 +158,11 @@ impl Faults {
         strikes(&mut self.write_errors, extent)
     }
 
+    /// Whether a write of `extent` would fail.
+    pub(crate) fn would_fail_write(&self, extent: &Extent) -> bool {
+        self.write_errors.iter().any(|(armed, _)| armed.overlaps(extent))
+    }
+
     pub(crate) fn flush_fails(&mut self) -> bool {
         match self.flush_errors {
             Some(Repeat::Once) => self.flush_errors.take().is_some(),

@@ -1,22 +1,21 @@
 //! What a client sends, as whole messages.
 //!
-//! Bytes are received into one buffer per connection, many small messages at a time. The data of
-//! a long write go straight into the write's own block-aligned buffer, except for what came with
-//! its header; afterwards only a little is received at first, because another long write is
-//! likely to follow and what lands in the buffer must be copied.
+//! Bytes are received into pooled memory, many small messages at a time, and the data of short writes stay there. Those of a
+//! long write go straight into a buffer of their own, except for what came with its header; afterwards only a little is received
+//! at first, because another long write is likely to follow and what comes before it is asked for must be copied.
 //!
-//! Receiving may be given up at any await: what was received stays in the buffer.
+//! Receiving may be given up at any await while a message is awaited: what was received stays.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use spandrel_platform::{Buffer, BufferMut, BufferPool, Connection, LinkError};
+use spandrel_platform::{Buffer, BufferPool, Connection, LinkError, ReceiveBuffer};
 
 use super::stop::StopListener;
 
 /// The room for messages. The longest one that must be whole in it is an option.
-const BUFFER_BYTES: usize = 256 << 10;
+const BUFFER_BYTES: usize = 128 << 10;
 
 /// Missing data of a write of at least this many bytes are received where they belong.
 const DIRECT_BYTES_MIN: usize = 32 << 10;
@@ -43,53 +42,55 @@ pub(super) enum Ending {
 pub(super) struct Receiver<C> {
     connection: C,
     stop: StopListener,
-    memory: BufferMut,
-    /// Received and not yet consumed: `memory[start..end]`.
-    start: usize,
-    end: usize,
-    /// How far `memory` is used.
-    limit: usize,
+    memory: ReceiveBuffer,
+    /// Whether long data were received last.
+    after_direct: bool,
 }
 
 impl<C: Connection> Receiver<C> {
     pub(super) fn new(connection: C, stop: StopListener, pool: &BufferPool) -> Self {
-        let memory = pool.take(BUFFER_BYTES);
-        Self { connection, stop, memory, start: 0, end: 0, limit: BUFFER_BYTES }
+        let memory = ReceiveBuffer::new(pool, BUFFER_BYTES);
+        Self { connection, stop, memory, after_direct: false }
     }
 
     /// What is received and not consumed.
     pub(super) fn received(&self) -> &[u8] {
-        &self.memory[self.start..self.end]
+        self.memory.held()
     }
 
     /// Goes on behind the first `count` bytes of what is received.
     pub(super) fn consume(&mut self, count: usize) {
-        assert!(count <= self.end - self.start, "consumed more than was received");
-        self.start += count;
+        self.memory.consume(count);
     }
 
     /// Completes when at least `count` bytes are received. Ends when the server stops before they are there.
     pub(super) async fn fill(&mut self, count: usize) -> Result<(), Ending> {
         assert!(count <= BUFFER_BYTES, "a message of {count} bytes is never received whole");
         while self.received().len() < count {
-            self.receive(true).await?;
+            self.receive(count, true).await?;
         }
         Ok(())
     }
 
-    /// The next `length` bytes, in a block-aligned buffer of their own.
+    /// The next `length` bytes.
     pub(super) async fn take(&mut self, length: usize, pool: &BufferPool) -> Result<Buffer, Ending> {
+        if length <= DIRECT_BYTES_MIN {
+            while self.received().len() < length {
+                self.receive(length, false).await?;
+            }
+            return Ok(self.memory.take(length));
+        }
         let mut data = pool.take(length);
-        let mut filled = self.move_into(&mut data);
+        let mut filled = self.memory.move_into(&mut data);
         while filled < length {
             if length - filled < DIRECT_BYTES_MIN {
-                self.receive(false).await?;
-                filled += self.move_into(&mut data[filled..]);
+                self.receive(1, false).await?;
+                filled += self.memory.move_into(&mut data[filled..]);
                 continue;
             }
             let rest = &mut data[filled..];
             filled += receive_some(&self.connection, None, rest).await?;
-            self.limit = BUFFER_BYTES_AFTER_DIRECT;
+            self.after_direct = true;
         }
         Ok(data.freeze())
     }
@@ -104,30 +105,21 @@ impl<C: Connection> Receiver<C> {
             if left == 0 {
                 return Ok(());
             }
-            self.receive(false).await?;
+            self.receive(1, false).await?;
         }
     }
 
-    fn move_into(&mut self, into: &mut [u8]) -> usize {
-        let count = into.len().min(self.end - self.start);
-        into[..count].copy_from_slice(&self.received()[..count]);
-        self.consume(count);
-        count
-    }
-
-    /// Receives something behind what is held.
-    async fn receive(&mut self, heed_stop: bool) -> Result<(), Ending> {
-        let held = self.end - self.start;
-        if self.start != 0 {
-            self.memory.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, held);
-        }
+    /// Receives something behind what is held, which is to become `count` bytes at least.
+    async fn receive(&mut self, count: usize, heed_stop: bool) -> Result<(), Ending> {
         let stop = heed_stop.then_some(&self.stop);
-        // Never empty: the limit is lowered only when nothing is held.
-        let into = &mut self.memory[held..self.limit];
-        let received = receive_some(&self.connection, stop, into).await?;
-        self.end += received;
-        self.limit = BUFFER_BYTES;
+        let mut room = self.memory.room(count);
+        if self.after_direct {
+            // Behind such data nothing is held, so this is room.
+            room = &mut room[..BUFFER_BYTES_AFTER_DIRECT];
+        }
+        let received = receive_some(&self.connection, stop, room).await?;
+        self.memory.received(received);
+        self.after_direct = false;
         Ok(())
     }
 }

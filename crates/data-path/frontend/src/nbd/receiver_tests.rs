@@ -62,7 +62,6 @@ proptest! {
                     Action::Take(length) => {
                         let data = receiver.take(length, &pool).await.unwrap();
                         assert!(data[..] == all[position..position + length]);
-                        assert!(data.as_ptr().addr().is_multiple_of(4096));
                         position += length;
                     }
                     Action::Discard(length) => {
@@ -103,10 +102,10 @@ fn long_data_are_received_where_they_belong() {
     let pool = platform.buffers().clone();
     platform.run(async move {
         receiver.take(1 << 20, &pool).await.unwrap();
-        assert_eq!(receiver.limit, BUFFER_BYTES_AFTER_DIRECT);
+        assert!(receiver.after_direct);
         client.send(&pattern(1 << 20), &[]);
         receiver.fill(28).await.unwrap();
         assert!(receiver.received().len() <= BUFFER_BYTES_AFTER_DIRECT, "little is left to copy");
-        assert_eq!(receiver.limit, BUFFER_BYTES);
+        assert!(!receiver.after_direct);
     });
 }

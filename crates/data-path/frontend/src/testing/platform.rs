@@ -402,6 +402,10 @@ impl Drive for NoDrive {
         match self.0 {}
     }
 
+    fn write_at_once(&self, _offset: u64, _part: &Buffer) -> bool {
+        match self.0 {}
+    }
+
     async fn flush(&self) -> Result<(), DriveError> {
         match self.0 {}
     }

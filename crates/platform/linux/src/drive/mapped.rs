@@ -156,7 +156,7 @@ unsafe fn store(part: &[u8], to: *mut u8) {
 /// As for `store`.
 #[cfg(target_arch = "x86_64")]
 unsafe fn stream(part: &[u8], to: *mut u8) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
 
     for (line, from) in part.chunks_exact(STREAMED_LINE_BYTES).enumerate() {
         let (from, to) =
@@ -166,8 +166,16 @@ unsafe fn stream(part: &[u8], to: *mut u8) {
             unsafe { _mm_stream_si128(to.add(word), _mm_loadu_si128(from.add(word))) };
         }
     }
-    // SAFETY: all processors of this kind have it. Others see these stores before any that follow.
-    unsafe { _mm_sfence() };
+}
+
+/// Has other processors see what was stored before any store that follows. Whoever tells others of what was stored calls it once;
+/// to wait for each block would cost as much as to store it.
+pub(crate) fn order_stores() {
+    // SAFETY: all processors of this kind have it.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
 }
 
 fn pieces(range: &std::ops::Range<usize>) -> std::ops::Range<usize> {
