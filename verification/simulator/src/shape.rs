@@ -99,9 +99,9 @@ pub struct DriveShape {
     pub volatile_cache: bool,
     /// A write takes up to this many microseconds.
     pub write_us_max: u64,
-    /// Whether data are written as they come, as to memory.
+    /// Whether they do at once what is asked alone, as memory does.
     #[serde(default)]
-    pub takes_writes_at_once: bool,
+    pub works_at_once: bool,
 }
 
 /// The cache drives of a world.
@@ -286,7 +286,7 @@ impl Shape {
             sector_bytes: if random.chance(200) { 4096 } else { 512 },
             volatile_cache: random.chance(800),
             write_us_max: one_of(&[20, 80, 1000, 20_000]),
-            takes_writes_at_once: takes_writes_at_once(seed),
+            works_at_once: works_at_once(seed),
         };
         let faults = random.between(16, 48) as u32;
         let fault_interval_ms_max = one_of(&[200, 1000, 1500, 3000]);
@@ -416,7 +416,7 @@ impl Shape {
             sector_bytes: self.drive.sector_bytes,
             volatile_cache: self.drive.volatile_cache,
             write_latency: DelayRange::microseconds(15, self.drive.write_us_max.max(15)),
-            takes_writes_at_once: self.drive.takes_writes_at_once,
+            works_at_once: self.drive.works_at_once,
             ..SimulatedDriveConfig::default()
         }
     }
@@ -479,9 +479,9 @@ fn memory_cache_bytes(seed: u64) -> u64 {
     if random.chance(250) { (64 << 10) << random.below(5) } else { 0 }
 }
 
-/// Whether drives take data as they come.
-fn takes_writes_at_once(seed: u64) -> bool {
-    Random::stream(seed, "writes at once", 0).chance(250)
+/// Whether drives do at once what is asked alone.
+fn works_at_once(seed: u64) -> bool {
+    Random::stream(seed, "works at once", 0).chance(250)
 }
 
 /// How soon what a drive held that is away is built anew elsewhere.

@@ -164,6 +164,10 @@ impl Drive for Nothing {
         match self.0 {}
     }
 
+    fn read_at_once(&self, _offset: u64, _into: &mut [u8]) -> bool {
+        match self.0 {}
+    }
+
     fn write_at_once(&self, _offset: u64, _part: &Buffer) -> bool {
         match self.0 {}
     }

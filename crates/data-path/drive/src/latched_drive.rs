@@ -53,6 +53,10 @@ impl<D: Drive> Drive for LatchedDrive<D> {
         self.drive.write(offset, parts).await
     }
 
+    fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
+        self.drive.read_at_once(offset, into)
+    }
+
     fn write_at_once(&self, offset: u64, part: &Buffer) -> bool {
         self.failure.borrow().is_none() && self.drive.write_at_once(offset, part)
     }

@@ -99,6 +99,14 @@ impl<D: Drive> Media<D> {
         outcome
     }
 
+    /// Fills `into` from `offset` on before it returns, if that is at one place of a drive that can.
+    pub(crate) fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
+        match self.place(offset, into.len()) {
+            Place::Whole(drive, offset) => drive.read_at_once(offset, into),
+            Place::Split(..) => false,
+        }
+    }
+
     async fn read_places(&self, offset: u64, mut into: BufferMut) -> Result<BufferMut, DriveError> {
         match self.place(offset, into.len()) {
             Place::Whole(drive, offset) => drive.read(offset, into).await,

@@ -128,9 +128,14 @@ impl<P: Platform> Inner<P> {
         source: Source,
     ) -> Result<Vec<ReadPart>, StoreError> {
         self.check()?;
-        let (stretches, checksum) = self.look_up(slot, first, count)?;
-        let _read = OpenRead::begin(self);
+        let (mut stretches, checksum) = self.look_up(slot, first, count)?;
         let mut parts = Vec::with_capacity(stretches.len());
+        let done = self.read_at_once(&stretches, checksum, &mut parts);
+        if done == stretches.len() {
+            return Ok(parts);
+        }
+        stretches.drain(..done);
+        let _read = OpenRead::begin(self);
         if let [_] = stretches[..] {
             for stretch in stretches {
                 self.read_stretch(stretch, checksum, source, &mut parts).await?;
@@ -149,13 +154,33 @@ impl<P: Platform> Inner<P> {
         Ok(parts)
     }
 
-    async fn read_stretch(
+    /// Reads the first stretches, as many as take no waiting and have no copies elsewhere. Returns how many that are.
+    fn read_at_once(
         &self,
-        stretch: Stretch,
+        stretches: &[Stretch],
         checksum: BlockChecksum,
-        source: Source,
         parts: &mut Vec<ReadPart>,
-    ) -> Result<(), StoreError> {
+    ) -> usize {
+        let has_copies =
+            self.layout.area_blocks > 0 || self.with_allocator(|allocator| allocator.in_memory().is_some());
+        if has_copies {
+            return 0;
+        }
+        let is_done = |stretch: &&Stretch| {
+            if !self.is_on_drive(stretch, parts) {
+                return true;
+            }
+            let data = self.read_blocks_at_once(stretch.start.block, stretch.count);
+            data.is_some_and(|data| {
+                self.check_blocks(stretch, &data, checksum, parts);
+                true
+            })
+        };
+        stretches.iter().take_while(is_done).count()
+    }
+
+    /// Whether a stretch is to be read. If it is not, what is said of it are its parts.
+    fn is_on_drive(&self, stretch: &Stretch, parts: &mut Vec<ReadPart>) -> bool {
         match stretch.start {
             Mapping::NONE => parts.push(ReadPart::Hole { count: stretch.count }),
             Mapping::UNKNOWN => {
@@ -164,12 +189,23 @@ impl<P: Platform> Inner<P> {
                     .map(|block| ReadPart::Damaged(DamagedBlock { block, mapping: Mapping::UNKNOWN }));
                 parts.extend(lost);
             }
-            _ => match source {
-                Source::Mapped => self.read_media(&stretch, checksum, source, parts).await?,
-                Source::Nearest => self.read_nearest(&stretch, checksum, parts).await?,
-            },
+            _ => return true,
         }
-        Ok(())
+        false
+    }
+
+    async fn read_stretch(
+        &self,
+        stretch: Stretch,
+        checksum: BlockChecksum,
+        source: Source,
+        parts: &mut Vec<ReadPart>,
+    ) -> Result<(), StoreError> {
+        match source {
+            _ if !self.is_on_drive(&stretch, parts) => Ok(()),
+            Source::Mapped => self.read_media(&stretch, checksum, source, parts).await,
+            Source::Nearest => self.read_nearest(&stretch, checksum, parts).await,
+        }
     }
 
     /// Reads consecutive physical blocks from memory, as far as there are copies, and the others where they are.
@@ -423,6 +459,16 @@ impl<P: Platform> Inner<P> {
                 None
             }
         }
+    }
+
+    fn read_blocks_at_once(&self, block: u32, count: u32) -> Option<Buffer> {
+        let mut buffer = self.platform.buffers().take(count as usize * BLOCK_BYTES);
+        if !self.media.read_at_once(Layout::offset_of(block), &mut buffer) {
+            return None;
+        }
+        self.statistics.borrow_mut().reads += 1;
+        self.load.begin_read().done(buffer.len() as u64);
+        Some(buffer.freeze())
     }
 
     /// A block, or none if it cannot be read although the drive works.

@@ -139,15 +139,21 @@ fn basic_script() -> Vec<Step> {
     ]
 }
 
-/// Drives with and without a cache that needs flushes, in sectors of both sizes.
+/// Drives with and without a cache that needs flushes, in sectors of both sizes, and such that work at once.
 fn all_kinds_of_drives() -> impl Iterator<Item = SimulatedDriveConfig> {
-    [(512, true), (4096, true), (512, false), (4096, false)].into_iter().map(
-        |(sector_bytes, volatile_cache)| SimulatedDriveConfig {
-            sector_bytes,
-            volatile_cache,
-            ..drive_config(24)
-        },
-    )
+    let kinds = [
+        (512, true, false),
+        (4096, true, false),
+        (512, false, false),
+        (4096, false, false),
+        (512, true, true),
+    ];
+    kinds.into_iter().map(|(sector_bytes, volatile_cache, works_at_once)| SimulatedDriveConfig {
+        sector_bytes,
+        volatile_cache,
+        works_at_once,
+        ..drive_config(24)
+    })
 }
 
 #[test]

@@ -36,6 +36,11 @@ pub trait Drive: Clone + 'static {
     /// sector size.
     fn write(&self, offset: u64, parts: Vec<Buffer>) -> impl Future<Output = Result<(), DriveError>>;
 
+    /// Fills `into` from `offset` on before it returns, if the drive can do that without any waiting, as memory can, and has not done
+    /// much of it in this turn already. Returns whether it did. If not, `into` may hold anything, and [`Drive::read`] reads it, or
+    /// says why that fails.
+    fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool;
+
     /// Writes `part` at `offset` before it returns, if the drive takes it without any waiting, as memory does. Returns whether it
     /// did: such a write has completed. If not, any of it may have been written, and it is for [`Drive::write`] to write it, or to
     /// say why it fails.

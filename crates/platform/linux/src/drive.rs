@@ -32,7 +32,7 @@ pub(crate) mod operation;
 mod volatile;
 mod worker;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -56,6 +56,10 @@ use mapped::MappedMemory;
 use medium::{MediumModel, Transfer};
 use operation::{Failure, Operation, SharedFile, Work};
 use worker::{WorkerMailbox, WorkerTable, Workers};
+
+/// Bytes that are read at once in one turn at most, about a tenth of a millisecond's work: whoever reads on and on would never give
+/// way to others.
+const BYTES_READ_AT_ONCE_MAX: usize = 1 << 20;
 
 /// The way that a drive's operations take to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,18 +169,18 @@ impl Drive for LinuxDrive {
         written
     }
 
+    fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
+        let length = into.len();
+        let Some(mapped) = self.mapped(DriveOperation::Read, offset, length) else { return false };
+        let is_read = self.inner.shard.drives.may_read_at_once(length) && mapped.read(offset, into);
+        self.inner.shard.counters.drive_reads.add(u64::from(is_read));
+        is_read
+    }
+
     fn write_at_once(&self, offset: u64, part: &Buffer) -> bool {
-        #[cfg(feature = "test-faults")]
-        if self.volatile.is_some() {
-            return false;
-        }
-        let OpenDrive { route, medium, file, shard, .. } = &*self.inner;
-        let Route::Memory(Some(mapped)) = route else { return false };
-        if medium.is_some() || self.inner.check(DriveOperation::Write, offset, [part.len()]).is_err() {
-            return false;
-        }
-        let is_written = mapped.write(file.file(), offset, std::iter::once(&part[..])).is_ok();
-        shard.counters.drive_writes.add(u64::from(is_written));
+        let Some(mapped) = self.mapped(DriveOperation::Write, offset, part.len()) else { return false };
+        let is_written = mapped.write(self.inner.file.file(), offset, std::iter::once(&part[..])).is_ok();
+        self.inner.shard.counters.drive_writes.add(u64::from(is_written));
         is_written
     }
 
@@ -193,6 +197,18 @@ impl Drive for LinuxDrive {
 
 /// The operations as this machine does them.
 impl LinuxDrive {
+    /// The memory that this is, if an operation on it takes no time and lies within it.
+    fn mapped(&self, operation: DriveOperation, offset: u64, length: usize) -> Option<&MappedMemory> {
+        #[cfg(feature = "test-faults")]
+        if self.volatile.is_some() {
+            return None;
+        }
+        let Route::Memory(Some(mapped)) = &self.inner.route else { return None };
+        let is_possible =
+            self.inner.medium.is_none() && self.inner.check(operation, offset, [length]).is_ok();
+        is_possible.then_some(mapped)
+    }
+
     async fn read_now(&self, offset: u64, into: BufferMut) -> Result<BufferMut, DriveError> {
         #[cfg(feature = "test-faults")]
         if let Some(volatile) = &self.volatile {
@@ -302,6 +318,8 @@ impl OpenDrive {
 pub(crate) struct DriveQueue {
     /// Those of the present turn.
     queued: Batch<(Operation, Route)>,
+    /// What was read at once in the present turn.
+    bytes_read_at_once: Cell<usize>,
     ring: RefCell<RingState>,
     ring_entries: u32,
     workers: RefCell<WorkerTable>,
@@ -332,6 +350,7 @@ impl DriveQueue {
         let ring = if config.use_io_uring { RingState::NotTried } else { RingState::Refused };
         Self {
             queued: Batch::default(),
+            bytes_read_at_once: Cell::new(0),
             ring: RefCell::new(ring),
             ring_entries: config.ring_entries,
             workers: RefCell::default(),
@@ -364,6 +383,16 @@ impl DriveQueue {
         Ok(ring)
     }
 
+    /// Whether so much more may be read at once in this turn; counts it then.
+    fn may_read_at_once(&self, bytes: usize) -> bool {
+        let all = self.bytes_read_at_once.get() + bytes;
+        let may = all <= BYTES_READ_AT_ONCE_MAX;
+        if may {
+            self.bytes_read_at_once.set(all);
+        }
+        may
+    }
+
     /// Has `operation` start at the end of this turn.
     fn queue(&self, operation: Operation, route: Route) {
         self.queued.push((operation, route));
@@ -371,6 +400,7 @@ impl DriveQueue {
 
     /// Starts what the turn has queued. What is in memory is done on return.
     pub(crate) fn submit(&self, shard: &Shard) {
+        self.bytes_read_at_once.set(0);
         self.queued.for_each(|(operation, route)| self.start(operation, route));
         mapped::order_stores();
         if let Some(ring) = self.ring.borrow_mut().ready() {

@@ -659,3 +659,58 @@ fn what_a_simulated_drive_refuses_it_refuses_at_once() {
         assert!(write.now_or_never().is_none());
     });
 }
+
+#[test]
+fn whoever_reads_memory_on_and_on_lets_others_run() {
+    const READ_BYTES: usize = 256 << 10;
+    const READS: usize = 64;
+    let memory = MemoryDrive::new("test", DRIVE_BYTES as u64).unwrap();
+    let location = memory.location();
+    run(|platform| async move {
+        let drive = platform.open_drive(&location).await.unwrap();
+        let mut buffer = platform.buffers().take(READ_BYTES);
+        assert!(!drive.read_at_once(0, &mut buffer), "what was never written is read by a call");
+        assert!(drive.write_at_once(0, &platform.buffers().take_zeroed(READ_BYTES).freeze()));
+        let others = Rc::new(Cell::new(0));
+        let (seen, same, mut block) = (Rc::clone(&others), drive.clone(), platform.buffers().take(4096));
+        platform.spawn(async move {
+            // In its turn: once in each.
+            loop {
+                block = same.read(0, block).await.unwrap();
+                seen.set(seen.get() + 1);
+            }
+        });
+        let mut at_once = 0;
+        for _ in 0..READS {
+            match drive.read_at_once(0, &mut buffer) {
+                true => at_once += 1,
+                false => buffer = drive.read(0, buffer).await.unwrap(),
+            }
+        }
+        assert!(at_once > READS / 2, "{at_once} of {READS}");
+        let turns_min = READS * READ_BYTES / BYTES_READ_AT_ONCE_MAX / 2;
+        assert!(others.get() >= turns_min, "{} times", others.get());
+    });
+}
+
+#[test]
+fn what_is_written_at_once_is_read_back_either_way() {
+    let memory = MemoryDrive::new("test", DRIVE_BYTES as u64).unwrap();
+    let location = memory.location();
+    run(|platform| async move {
+        let drive = platform.open_drive(&location).await.unwrap();
+        let content: Vec<u8> = (0..8192_u32).map(|index| (index % 251) as u8).collect();
+        assert!(drive.write_at_once(4096, &platform.buffers().copy_of(&content).freeze()));
+        let mut at_once = platform.buffers().take(8192);
+        assert!(drive.read_at_once(4096, &mut at_once));
+        let in_turn = drive.read(4096, platform.buffers().take(8192)).await.unwrap();
+        assert!(at_once[..] == content[..] && in_turn[..] == content[..]);
+        assert!(
+            !drive.read_at_once(DRIVE_BYTES as u64 - 4096, &mut at_once),
+            "it would end behind the drive"
+        );
+        let part = platform.buffers().take(8192).freeze();
+        assert!(!drive.write_at_once(DRIVE_BYTES as u64 - 4096, &part));
+        assert!(!drive.write_at_once(100, &part), "it is not aligned");
+    });
+}

@@ -47,8 +47,8 @@ pub struct SimulatedDriveConfig {
     pub flush_latency: DelayRange,
     /// What an operation moves in a second, beside its latency; unlimited if absent.
     pub bandwidth_bytes_per_second: Option<u64>,
-    /// Whether writes that come alone are done at once, as by memory.
-    pub takes_writes_at_once: bool,
+    /// Whether reads and writes of one part are done at once if that is asked, as by memory; now and then they are not.
+    pub works_at_once: bool,
 }
 
 impl Default for SimulatedDriveConfig {
@@ -62,10 +62,13 @@ impl Default for SimulatedDriveConfig {
             write_latency: DelayRange::microseconds(15, 80),
             flush_latency: DelayRange::microseconds(100, 1000),
             bandwidth_bytes_per_second: Some(2_000_000_000),
-            takes_writes_at_once: false,
+            works_at_once: false,
         }
     }
 }
+
+/// Of 1000 operations that could be done at once, how many are not.
+const NOT_AT_ONCE_PER_MILLE: u32 = 100;
 
 /// What has become of the drive as a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,12 +275,36 @@ impl DriveState {
         true
     }
 
+    fn is_ready_at_once(&self, process: &ProcessState, extent: &Extent) -> bool {
+        self.config.works_at_once
+            && !process.is_stopped()
+            && self.is_within(extent)
+            && !self.random.chance(NOT_AT_ONCE_PER_MILLE)
+    }
+
+    /// Reads before it returns, if the drive is of that kind and nothing is wrong with it; returns whether it did.
+    fn read_at_once(&self, handle: &Handle, extent: Extent, into: &mut [u8]) -> bool {
+        let is_ready = self.is_ready_at_once(&handle.process, &extent);
+        let mut inner = self.inner.borrow_mut();
+        if !is_ready || !inner.works_at_once(handle.attachment, &extent) {
+            return false;
+        }
+        let number = inner.submitted;
+        inner.submitted += 1;
+        inner.count(DriveOperation::Read, number, &extent);
+        inner.overlaps.end(number, extent.start);
+        inner.storage.current().read(extent.start, into);
+        drop(inner);
+        self.trace_submission(DriveOperation::Read, number, &extent, &[]);
+        true
+    }
+
     /// Writes before it returns, if the drive is of that kind and nothing is wrong with it; returns whether it did. A planned crash
     /// strikes all the same.
     fn write_at_once(&self, handle: &Handle, extent: Extent, part: &Buffer) -> bool {
         let process = &handle.process;
-        let is_ready = self.config.takes_writes_at_once && !process.is_stopped() && self.is_within(&extent);
-        if !is_ready || !self.inner.borrow().writes_at_once(handle.attachment, &extent) {
+        let is_ready = self.is_ready_at_once(process, &extent);
+        if !is_ready || !self.inner.borrow().works_at_once(handle.attachment, &extent) {
             return false;
         }
         let crash = self.strike(DriveOperation::Write);
@@ -573,13 +600,13 @@ impl DriveInner {
         self.health != Health::Dead && self.attachment == attachment
     }
 
-    /// Whether a write can be done at once. Where one would fail or wait, the ordinary one does.
-    fn writes_at_once(&self, attachment: u64, extent: &Extent) -> bool {
+    /// Whether something can be done at once. Where it would fail or wait, the ordinary operation does.
+    fn works_at_once(&self, attachment: u64, extent: &Extent) -> bool {
         self.health == Health::Working
             && self.is_reachable(attachment)
             && self.latency_factor == 1
             && matches!(self.room, Room::Enough)
-            && !self.faults.would_fail_write(extent)
+            && !self.faults.would_fail(extent)
     }
 
     /// Whether any operation is in flight.
@@ -748,6 +775,11 @@ impl Drive for OpenDrive {
 
     fn write(&self, offset: u64, parts: Vec<Buffer>) -> impl Future<Output = Result<(), DriveError>> {
         self.start_write(offset, &parts)
+    }
+
+    fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
+        let extent = Extent { start: offset, end: offset.saturating_add(into.len() as u64) };
+        self.handle.state.read_at_once(&self.handle, extent, into)
     }
 
     fn write_at_once(&self, offset: u64, part: &Buffer) -> bool {

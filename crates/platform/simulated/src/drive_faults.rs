@@ -158,9 +158,9 @@ impl Faults {
         strikes(&mut self.write_errors, extent)
     }
 
-    /// Whether a write of `extent` would fail.
-    pub(crate) fn would_fail_write(&self, extent: &Extent) -> bool {
-        self.write_errors.iter().any(|(armed, _)| armed.overlaps(extent))
+    /// Whether a read or a write of `extent` would fail.
+    pub(crate) fn would_fail(&self, extent: &Extent) -> bool {
+        self.read_errors.iter().chain(&self.write_errors).any(|(armed, _)| armed.overlaps(extent))
     }
 
     pub(crate) fn flush_fails(&mut self) -> bool {
