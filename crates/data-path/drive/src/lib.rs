@@ -14,6 +14,7 @@
 
 mod ahead;
 mod allocator;
+mod attach;
 mod cache_drive;
 mod cache_policy;
 mod checkpoint;
@@ -36,6 +37,7 @@ mod slot_table;
 mod state;
 mod statistics;
 mod store;
+mod superblock_copies;
 #[cfg(test)]
 // Shared by the tests of several modules, which come one after the other.
 #[allow(dead_code, clippy::unwrap_or_default)]
@@ -43,6 +45,7 @@ mod test_support;
 mod volume_state;
 mod write_under_way;
 
+pub use attach::{AttachReport, CacheChoice, DriveIdentity, FormatOptions, UnprovenCopy};
 pub use cache_drive::{CacheArea, CacheDrive, CacheFormatOptions};
 pub use cache_policy::CacheUse;
 pub use error::{AttachError, StoreError};
@@ -51,7 +54,6 @@ pub use format::root::SlabLayout;
 pub use format::superblock::Superblock;
 pub use layout::Layout;
 pub use read::ReadPart;
-pub use recovery::{AttachReport, CacheChoice, DriveIdentity, FormatOptions, UnprovenCopy};
 pub use state::ListedWrite;
 pub use statistics::StoreStatistics;
 pub use store::{

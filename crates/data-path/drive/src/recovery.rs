@@ -28,27 +28,19 @@
 //! What a copy is proven for stands in the root from then on: the next recovery finds
 //! nothing damaged any more, and the copy still lacks what was lost, until a resync has made it whole.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
-
 use futures_util::future::join_all;
-use spandrel_platform::sync::{Queue, Signal};
-use spandrel_platform::{BufferMut, Drive, DriveError, Platform};
+use spandrel_platform::{BufferMut, DriveError, Platform};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, Load, NodeId, PAGE_BLOCKS, SlabGeometry, Version};
+use spandrel_shared::{BLOCK_BYTES, PAGE_BLOCKS, Version};
 
-use crate::ahead::AheadWrites;
 use crate::allocator::Allocator;
+use crate::attach::{AttachReport, UnprovenCopy};
 use crate::cache_drive::CacheArea;
-use crate::cache_policy::CachePolicy;
-use crate::commit::JournalState;
 use crate::drive_check::read_place;
-use crate::error::{AttachError, StoreError};
-use crate::foreign;
+use crate::error::AttachError;
 use crate::format::FormatError;
-use crate::format::cache::Binding;
 use crate::format::journal::{Group, MappingRecord, Record, SlabAdd};
 use crate::format::map::{Leaf, Mapping, PageEntry, PagePointer, decode_leaf, decode_slab_root};
 use crate::format::root::{JournalPosition, Root, RootSlab};
@@ -57,426 +49,24 @@ use crate::journal_reader::JournalReader;
 use crate::layout::{Layout, ROOT_SLOTS};
 use crate::media::{Flushed, Media};
 use crate::state::{Page, State};
-use crate::statistics::StoreStatistics;
-use crate::store::{DriveStore, Inner, SlabSlot};
+use crate::store::SlabSlot;
 use crate::volume_state::VolumeState;
-
-/// No drive is attached so often without a root that tells. An attach that gives a journal up takes a number so far above the
-/// root's: groups of others may stand anywhere where it goes on, and to look for them would be to read all of that.
-const ATTACHES_UNSEEN_MAX: u64 = 1 << 20;
 
 /// Map pages that are read at the same time.
 const PAGES_AT_ONCE: usize = 256;
 
-/// Who a new drive is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FormatOptions {
-    /// The cluster.
-    pub cluster: ClusterId,
-    /// The node that the drive is given to.
-    pub node: NodeId,
-    /// The drive's new identity.
-    pub drive: DriveId,
-    /// The pool's slab size.
-    pub slab_geometry: SlabGeometry,
-}
-
-/// Who a drive is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriveIdentity {
-    /// Its unchanging facts.
-    pub superblock: Superblock,
-    /// The newest revision of the cluster state that it has seen; zero if no root of it can be read.
-    pub state_revision: u64,
-    /// The area of a cache drive that it is bound to. The error says that no root can be read, so that it is not known.
-    pub binding: Result<Option<Binding>, String>,
-}
-
-/// The cache drive with which a drive is attached.
-#[derive(Clone)]
-pub enum CacheChoice<D> {
-    /// None. A drive that is bound to one is refused.
-    None,
-    /// This area: the one that the drive is bound to or, if it is bound to none, a new one.
-    Bound(CacheArea<D>),
-    /// The area that the drive is bound to, for the last time: nothing of it is named any more.
-    Unbind(CacheArea<D>),
-    /// The same, and a new one that it goes on with.
-    Move(CacheArea<D>, CacheArea<D>),
-    /// The area that the drive is bound to is lost: the drive goes on with what it holds itself, and with a new area if there
-    /// is one. A drive that is bound to none is attached all the same.
-    Lost(Option<CacheArea<D>>),
-}
-
-/// What an attach found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AttachReport {
-    /// Whether the drive was attached without the area that it was bound to.
-    pub area_lost: bool,
-    /// Journal groups that were replayed.
-    pub groups_replayed: u64,
-    /// Blocks whose last write is in doubt: their former content was kept.
-    pub blocks_in_doubt: u64,
-    /// Superblock copies, root copies, groups and map pages that were damaged.
-    pub structures_damaged: u64,
-    /// Blocks whose mapping was lost with a leaf or a slab root.
-    pub blocks_lost: u64,
-    /// Copies that the drive cannot prove whole, with the version up to which it can: by what this
-    /// attach found, or an earlier one that no resync has followed.
-    pub unproven: Vec<UnprovenCopy>,
-}
-
-/// A copy that may lack writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnprovenCopy {
-    /// The copy.
-    pub slot: SlabSlot,
-    /// Everything at or below this version is there.
-    pub proven: Version,
-}
-
-impl<P: Platform> DriveStore<P> {
-    /// Makes an empty store on a drive that carries nothing. Refuses a drive on which anything
-    /// is recognised, or on which the places that the store uses first are not all zeros.
-    pub async fn format(
-        platform: &P,
-        drive: &P::Drive,
-        options: FormatOptions,
-    ) -> Result<Superblock, AttachError> {
-        let geometry = drive.geometry();
-        let layout = Layout::for_drive(geometry.size_bytes, geometry.sector_bytes, options.slab_geometry)
-            .ok_or_else(|| too_small(geometry.size_bytes, options.slab_geometry))?;
-        if let Some(what) = foreign::recognize(platform, drive, &layout).await? {
-            return Err(AttachError::Foreign(what));
-        }
-        let superblock = Superblock {
-            cluster: options.cluster,
-            node: options.node,
-            drive: options.drive,
-            layout,
-            created_unix_ms: platform.unix_time().0,
-        };
-        let root = Root {
-            drive: options.drive,
-            generation: 1,
-            attach_number: 0,
-            state_revision: 0,
-            journal: JournalPosition {
-                sequence: 1,
-                sector: 0,
-                lap: 0,
-                previous_checksum: 0,
-                previous_sector: None,
-            },
-            binding: None,
-            volumes: Vec::new(),
-            slabs: Vec::new(),
-        };
-        let root = platform.buffers().copy_of(&root.encode()).freeze();
-        for slot in Layout::root_slots_of(1) {
-            drive.write(Layout::offset_of(layout.root_slot(slot)), vec![root.clone()]).await?;
-        }
-        // The superblock comes last: without it the drive is still empty.
-        drive.flush().await?;
-        for block in [layout.data_end_block(), 0] {
-            write_superblock(platform, drive, &superblock, block).await?;
-        }
-        drive.flush().await?;
-        Ok(superblock)
-    }
-
-    /// Reads who a drive is and what it has seen, without changing anything.
-    pub async fn identify(platform: &P, drive: &P::Drive) -> Result<DriveIdentity, AttachError> {
-        let superblock = find_superblock(platform, drive).await?.superblock;
-        let media = Media::new(drive.clone(), None, &superblock.layout, platform.buffers().clone());
-        let (state_revision, binding) = match Recovery::new(platform, media, &superblock).find_root().await {
-            Ok((root, _)) => (root.state_revision, Ok(root.binding)),
-            Err(error @ (AttachError::Newer(_) | AttachError::Drive(_))) => return Err(error),
-            Err(error) => (0, Err(error.to_string())),
-        };
-        Ok(DriveIdentity { superblock, state_revision, binding })
-    }
-
-    /// Attaches a drive that was formatted: recovers its state and makes it ready for requests.
-    ///
-    /// `attach_number_known` is the highest attach number that anybody has seen of the drive, zero if
-    /// nobody has: one that was attached less often is an old image, and refused unchanged. Its number must
-    /// not rise, or it would pass for the drive itself after a few attempts.
-    pub async fn attach(
-        platform: &P,
-        drive: P::Drive,
-        attach_number_known: u64,
-    ) -> Result<(Self, AttachReport), AttachError> {
-        Self::attach_with(platform, drive, attach_number_known, CacheChoice::None).await
-    }
-
-    /// The same with a cache drive.
-    pub async fn attach_with(
-        platform: &P,
-        drive: P::Drive,
-        attach_number_known: u64,
-        cache: CacheChoice<P::Drive>,
-    ) -> Result<(Self, AttachReport), AttachError> {
-        let found = find_superblock(platform, &drive).await?;
-        // What a crashed process had written may not be durable yet, and is judged below.
-        drive.flush().await?;
-        if let CacheChoice::Bound(area) | CacheChoice::Unbind(area) | CacheChoice::Move(area, _) = &cache {
-            area.drive().flush().await?;
-        }
-
-        let media = Media::new(drive.clone(), None, &found.superblock.layout, platform.buffers().clone());
-        let mut recovery = Recovery::new(platform, media, &found.superblock);
-        recovery.report.structures_damaged = found.damaged_blocks.len() as u64;
-        let (root, lacks_twin) = recovery.find_root().await?;
-        if recovery.torn_root_slots.len() > 1 || lacks_twin {
-            witness::reached(Rare::RootTorn);
-        }
-        let stand = Stand::choose(root.binding, cache)?;
-        recovery.stand_on(&drive, stand.found)?;
-        recovery.check_position(&root)?;
-        recovery.load_maps(&root).await?;
-        let is_continued = !stand.is_lost && recovery.is_area_of(&root).await?;
-        let mut replay = match is_continued {
-            true => recovery.replay(&root, lacks_twin).await?,
-            false => recovery.replay_nothing(&root, stand.is_lost),
-        };
-        let attach_number_found = replay.attach_number - 1;
-        if attach_number_found < attach_number_known && !canary::is_planted(Bug::TrustOldImage) {
-            return Err(AttachError::Old { found: attach_number_found, known: attach_number_known });
-        }
-        if stand.moves {
-            recovery.leave_area()?;
-            if stand.next.is_some() {
-                witness::reached(Rare::DriveBound);
-            }
-            recovery.stand_on(&drive, stand.next)?;
-            replay.move_journal();
-        }
-        if !is_continued {
-            replay.attach_number += ATTACHES_UNSEEN_MAX;
-        }
-        for block in &found.damaged_blocks {
-            write_superblock(platform, &drive, &found.superblock, *block).await?;
-        }
-        recovery.clear_torn_roots(root.generation + 1).await?;
-        recovery.state.end_replay();
-        recovery.count_free_blocks()?;
-        recovery.report_unproven();
-        let Recovery { state, report, media, layout, .. } = recovery;
-        let statistics =
-            StoreStatistics { structures_damaged: report.structures_damaged, ..StoreStatistics::default() };
-        let inner = Inner {
-            platform: platform.clone(),
-            media,
-            layout,
-            superblock: found.superblock,
-            state: RefCell::new(state),
-            journal: RefCell::new(JournalState::new(replay.next, replay.used_sectors, root.generation)),
-            queue: Queue::new(),
-            adding: RefCell::default(),
-            moves: Queue::new(),
-            ahead: AheadWrites::default(),
-            arriving: Queue::new(),
-            progress: Signal::new(),
-            checkpoint: RefCell::default(),
-            cache: CachePolicy::default(),
-            looks_in_vain: Cell::new(0),
-            failure: RefCell::new(None),
-            tasks: Cell::new(0),
-            statistics: RefCell::new(statistics),
-            load: Load::default(),
-            attach_number: replay.attach_number,
-            state_revision: Cell::new(root.state_revision),
-        };
-        let store = Self::start(Rc::new(inner));
-        if let Err(error) = store.checkpoint_attach(&replay.next).await {
-            store.stop("it could not be attached").await;
-            return Err(error.into());
-        }
-        store.spawn(crate::commit::close_at_rest(Rc::clone(&store.inner)));
-        if store.inner.layout.area_blocks > 0 {
-            store.spawn(crate::destage::run(Rc::clone(&store.inner)));
-            store.spawn(crate::read_cache::run(Rc::clone(&store.inner)));
-        }
-        Ok((store, report))
-    }
-}
-
-impl<P: Platform> DriveStore<P> {
-    /// Makes the root of this attach durable. If it has an area, it names a group there, which tells this area from an image of
-    /// another time: before the first answer, not only from the next checkpoint on.
-    async fn checkpoint_attach(&self, begun_at: &JournalPosition) -> Result<(), StoreError> {
-        self.checkpoint().await?;
-        if self.inner.layout.area_blocks > 0 && begun_at.previous_sector.is_none() {
-            crate::commit::write_empty(&self.inner).await?;
-            self.checkpoint().await?;
-        }
-        Ok(())
-    }
-}
-
-/// On which area a drive is found, and on which one it goes on.
-struct Stand<D> {
-    found: Option<CacheArea<D>>,
-    next: Option<CacheArea<D>>,
-    /// Whether these differ.
-    moves: bool,
-    is_lost: bool,
-}
-
-impl<D: Drive> Stand<D> {
-    fn choose(bound: Option<Binding>, choice: CacheChoice<D>) -> Result<Self, AttachError> {
-        let is_bound_to = |area: &CacheArea<D>| bound == Some(area.binding());
-        let same = |area: CacheArea<D>| Self {
-            found: Some(area.clone()),
-            next: Some(area),
-            moves: false,
-            is_lost: false,
-        };
-        let from = |found, next| Self { found, next, moves: true, is_lost: false };
-        Ok(match (bound, choice) {
-            (None, CacheChoice::None | CacheChoice::Lost(None)) => {
-                Self { found: None, next: None, moves: false, is_lost: false }
-            }
-            (None, CacheChoice::Bound(area) | CacheChoice::Lost(Some(area))) => from(None, Some(area)),
-            (Some(_), CacheChoice::Bound(area)) if is_bound_to(&area) => same(area),
-            (Some(_), CacheChoice::Unbind(area)) if is_bound_to(&area) => from(Some(area), None),
-            (Some(_), CacheChoice::Move(area, next)) if is_bound_to(&area) => from(Some(area), Some(next)),
-            (Some(_), CacheChoice::Lost(next)) => Self { is_lost: true, ..from(None, next) },
-            (Some(binding), _) => {
-                return Err(AttachError::Cache(format!(
-                    "the drive is bound to the cache drive {}, which is not there: what it holds is only whole with that one",
-                    binding.cache
-                )));
-            }
-            (None, CacheChoice::Unbind(_) | CacheChoice::Move(..)) => {
-                return Err(AttachError::Cache("the drive is bound to no cache drive".to_owned()));
-            }
-        })
-    }
-}
-
-fn too_small(size_bytes: u64, geometry: SlabGeometry) -> AttachError {
-    AttachError::Size(format!(
-        "the drive has {size_bytes} bytes, too few for one slab of {} bytes with its journal and 4 % kept free",
-        geometry.slab_bytes()
-    ))
-}
-
-async fn write_superblock<P: Platform>(
-    platform: &P,
-    drive: &P::Drive,
-    superblock: &Superblock,
-    block: u32,
-) -> Result<(), DriveError> {
-    let mut buffer = platform.buffers().take(BLOCK_BYTES);
-    superblock.encode(&mut buffer);
-    drive.write(Layout::offset_of(block), vec![buffer.freeze()]).await
-}
-
-struct FoundSuperblock {
-    superblock: Superblock,
-    damaged_blocks: Vec<u32>,
-}
-
-/// The superblock from its first copy, or from the second at the drive's end.
-async fn find_superblock<P: Platform>(
-    platform: &P,
-    drive: &P::Drive,
-) -> Result<FoundSuperblock, AttachError> {
-    let geometry = drive.geometry();
-    let last_block = (geometry.size_bytes / BLOCK_BYTES as u64).saturating_sub(1);
-    let first = read_superblock(platform, drive, 0).await;
-    // A drive that has grown holds the second copy where its end was.
-    let second_block = first.as_ref().map_or(last_block, |first| u64::from(first.layout.data_end_block()));
-    let second = read_superblock(platform, drive, second_block).await;
-    // Where the drive reads the other one, it may have answered nothing for a moment.
-    let (first, second) = match (first, second) {
-        (Err(SuperblockFault::Drive(_)), second @ Ok(_)) => {
-            (read_superblock(platform, drive, 0).await, second)
-        }
-        (first @ Ok(_), Err(SuperblockFault::Drive(_))) => {
-            (first, read_superblock(platform, drive, second_block).await)
-        }
-        both => both,
-    };
-    let (superblock, damaged_blocks) = match (first, second) {
-        (Ok(first), Ok(second)) if first == second => (first, Vec::new()),
-        (Ok(first), _) => {
-            let block = first.layout.data_end_block();
-            (first, vec![block])
-        }
-        (Err(_), Ok(second)) => (second, vec![0]),
-        (Err(first), Err(second)) => return Err(no_superblock(platform, drive, first, second).await?),
-    };
-    if !superblock.layout.fits(geometry) {
-        let needed = u64::from(superblock.layout.size_blocks) * BLOCK_BYTES as u64;
-        return Err(AttachError::Size(format!(
-            "the drive has {} bytes in sectors of {}; it was formatted with {needed} in sectors of {}",
-            geometry.size_bytes, geometry.sector_bytes, superblock.layout.sector_bytes
-        )));
-    }
-    Ok(FoundSuperblock { superblock, damaged_blocks })
-}
-
-/// Why a copy of the superblock could not be had.
-enum SuperblockFault {
-    Format(FormatError),
-    Drive(DriveError),
-}
-
-async fn read_superblock<P: Platform>(
-    platform: &P,
-    drive: &P::Drive,
-    block: u64,
-) -> Result<Superblock, SuperblockFault> {
-    let offset = block * BLOCK_BYTES as u64;
-    if offset + BLOCK_BYTES as u64 > drive.geometry().size_bytes {
-        return Err(SuperblockFault::Format(FormatError::Inconsistent));
-    }
-    let buffer = drive.read(offset, platform.buffers().take(BLOCK_BYTES)).await;
-    let superblock = Superblock::decode(&buffer.map_err(SuperblockFault::Drive)?);
-    superblock.map_err(SuperblockFault::Format)
-}
-
-async fn no_superblock<P: Platform>(
-    platform: &P,
-    drive: &P::Drive,
-    first: SuperblockFault,
-    second: SuperblockFault,
-) -> Result<AttachError, DriveError> {
-    use SuperblockFault::{Drive, Format};
-    for fault in [&first, &second] {
-        if let Format(FormatError::Newer { version, unknown_features }) = fault {
-            return Ok(AttachError::Newer(format!(
-                "the drive's format is version {version} with unknown features {unknown_features:#x}; \
-                 this program knows version {}",
-                crate::format::superblock::FORMAT_VERSION
-            )));
-        }
-    }
-    match (first, second) {
-        (Format(FormatError::Magic), Format(FormatError::Magic | FormatError::Inconsistent)) => {
-            let what = foreign::recognize_content(platform, drive).await?;
-            Ok(what.map_or(AttachError::Empty, AttachError::Foreign))
-        }
-        (Drive(error), _) | (_, Drive(error)) => Err(error),
-        _ => Ok(AttachError::Damaged("both copies of the superblock are damaged".to_owned())),
-    }
-}
-
 /// What the replay leaves for the store to go on with.
-struct Replay {
-    next: JournalPosition,
-    used_sectors: u64,
+pub(crate) struct Replay {
+    pub(crate) next: JournalPosition,
+    pub(crate) used_sectors: u64,
     /// Above that of every attach that has left its mark in the journal that it goes on in, so that its groups are never
     /// taken for this one's.
-    attach_number: u64,
+    pub(crate) attach_number: u64,
 }
 
 impl Replay {
     /// The journal goes on at the beginning of another one.
-    fn move_journal(&mut self) {
+    pub(crate) fn move_journal(&mut self) {
         let JournalPosition { sequence, lap, previous_checksum, .. } = self.next;
         self.next =
             JournalPosition { sequence, sector: 0, lap: lap + 1, previous_checksum, previous_sector: None };
@@ -484,23 +74,23 @@ impl Replay {
     }
 }
 
-struct Recovery<'a, P: Platform> {
+pub(crate) struct Recovery<'a, P: Platform> {
     platform: &'a P,
-    media: Media<P::Drive>,
+    pub(crate) media: Media<P::Drive>,
     superblock: &'a Superblock,
-    layout: Layout,
-    state: State,
+    pub(crate) layout: Layout,
+    pub(crate) state: State,
     /// Root slots that hold neither a root nor zeros.
-    torn_root_slots: Vec<u32>,
+    pub(crate) torn_root_slots: Vec<u32>,
     /// Slabs whose root page is lost.
     lost_slab_roots: Vec<u32>,
     /// Whether a mapping can be older than the reuse of its block.
     may_be_older: bool,
-    report: AttachReport,
+    pub(crate) report: AttachReport,
 }
 
 impl<'a, P: Platform> Recovery<'a, P> {
-    fn new(platform: &'a P, media: Media<P::Drive>, superblock: &'a Superblock) -> Self {
+    pub(crate) fn new(platform: &'a P, media: Media<P::Drive>, superblock: &'a Superblock) -> Self {
         let layout = superblock.layout;
         let state = State::new(layout.slab_geometry);
         let report = AttachReport::default();
@@ -528,7 +118,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
     }
 
     /// The newest whole root, and whether its twin is not whole.
-    async fn find_root(&mut self) -> Result<(Root, bool), AttachError> {
+    pub(crate) async fn find_root(&mut self) -> Result<(Root, bool), AttachError> {
         let slot_bytes = self.layout.root_slot_blocks as usize * BLOCK_BYTES;
         let mut roots = Vec::new();
         let mut failure = None;
@@ -566,7 +156,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
     /// that did not come to its end may have begun to write a root there that differs from the next
     /// one in few sectors. If that were torn as well, the pieces of both could add up to the older
     /// one, whose pages and groups are overwritten by then.
-    async fn clear_torn_roots(&self, generation: u64) -> Result<(), DriveError> {
+    pub(crate) async fn clear_torn_roots(&self, generation: u64) -> Result<(), DriveError> {
         let pair = Layout::root_slots_of(generation);
         let torn: Vec<u32> =
             self.torn_root_slots.iter().copied().filter(|slot| pair.contains(slot)).collect();
@@ -582,7 +172,11 @@ impl<'a, P: Platform> Recovery<'a, P> {
     }
 
     /// Reads and writes with this area from now on, or without one.
-    fn stand_on(&mut self, drive: &P::Drive, area: Option<CacheArea<P::Drive>>) -> Result<(), AttachError> {
+    pub(crate) fn stand_on(
+        &mut self,
+        drive: &P::Drive,
+        area: Option<CacheArea<P::Drive>>,
+    ) -> Result<(), AttachError> {
         let layout = self.superblock.layout;
         self.layout = match &area {
             None => layout,
@@ -599,7 +193,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
 
     /// Whether the area that the drive is bound to is the one that the root was written with. Refused if that cannot be said:
     /// all that it holds would be given up.
-    async fn is_area_of(&self, root: &Root) -> Result<bool, AttachError> {
+    pub(crate) async fn is_area_of(&self, root: &Root) -> Result<bool, AttachError> {
         if root.binding.is_none() || canary::is_planted(Bug::TrustOldCache) {
             return Ok(true);
         }
@@ -614,7 +208,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
 
     /// Goes on without what was written behind the root, and without what the maps name in the area if that is lost. In an area
     /// of another time some blocks are still what their checksums say, and the others show.
-    fn replay_nothing(&mut self, root: &Root, is_lost: bool) -> Replay {
+    pub(crate) fn replay_nothing(&mut self, root: &Root, is_lost: bool) -> Replay {
         tracing::error!(
             drive = %self.superblock.drive,
             "the cache drive that the drive was bound to is {}: what it held is missing",
@@ -640,7 +234,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
     }
 
     /// Refuses to leave an area of which blocks are named.
-    fn leave_area(&self) -> Result<(), AttachError> {
+    pub(crate) fn leave_area(&self) -> Result<(), AttachError> {
         let first = self.superblock.layout.size_blocks;
         let mut slabs = self.state.slabs.iter();
         let is_named =
@@ -653,7 +247,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
         }
     }
 
-    async fn load_maps(&mut self, root: &Root) -> Result<(), AttachError> {
+    pub(crate) async fn load_maps(&mut self, root: &Root) -> Result<(), AttachError> {
         for volume in &root.volumes {
             self.check_slot(volume.slot)?;
             self.state.add_volume(volume.slot, volume.volume);
@@ -677,7 +271,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
     }
 
     /// Refuses a root that lets the journal go on behind its end.
-    fn check_position(&self, root: &Root) -> Result<(), AttachError> {
+    pub(crate) fn check_position(&self, root: &Root) -> Result<(), AttachError> {
         let (sector, end) = (root.journal.sector, self.layout.journal_sectors());
         if sector <= end {
             return Ok(());
@@ -771,7 +365,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
     }
 
     /// Applies the journal from the root's position on.
-    async fn replay(&mut self, root: &Root, lacks_twin: bool) -> Result<Replay, AttachError> {
+    pub(crate) async fn replay(&mut self, root: &Root, lacks_twin: bool) -> Result<Replay, AttachError> {
         let media = self.media.clone();
         let mut reader = JournalReader::new(self.platform, &media, self.layout, root);
         let mut last: Option<Group> = None;
@@ -910,7 +504,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
         }
     }
 
-    fn report_unproven(&mut self) {
+    pub(crate) fn report_unproven(&mut self) {
         let unproven = self.state.slabs.iter().filter_map(|(slot, slab)| {
             slab.proven.map(|proven| UnprovenCopy { slot: SlabSlot(slot), proven })
         });
@@ -919,7 +513,7 @@ impl<'a, P: Platform> Recovery<'a, P> {
 
     /// Takes every block that a map or a page names; the rest is free. Where the journal is
     /// damaged, a mapping can be older than another one's reuse of its block: it is lost then.
-    fn count_free_blocks(&mut self) -> Result<(), AttachError> {
+    pub(crate) fn count_free_blocks(&mut self) -> Result<(), AttachError> {
         let mut allocator = Allocator::new(self.layout.data_first_block, self.layout.data_end_block());
         if self.layout.area_blocks > 0 {
             allocator = allocator.with_area(self.layout.area_first_block(), self.layout.area_end_block());
