@@ -424,7 +424,7 @@ impl Laboratory {
                 }
                 let heartbeat = RequestKind::Heartbeat;
                 let heartbeats = bus.requests_sent.of(heartbeat) + bus.requests_served.of(heartbeat);
-                counts.messages += bus.frames_sent - heartbeats;
+                counts.messages += bus.frames_sent + bus.answers_joined - heartbeats;
                 counts.bytes_said += bus.bytes_sent;
             }
             let drive = self.nodes.drive(index).counters();

@@ -405,6 +405,7 @@ impl<P: Platform> AcceptedSession<P> {
             for sequences in path.take_done().chunks(DONE_MAX) {
                 let body = done_body(sequences);
                 sender.send_raw(&path.connection, header, &body);
+                sender.counters.answers_joined.add(sequences.len() as u64 - 1);
                 path.sends((HEADER_BYTES + body.len()) as u64);
             }
         });

@@ -246,6 +246,7 @@ fn what_is_done_together_is_answered_together() {
     }
     // Tasks run in any order here: some of them behind the one that tells.
     assert!(frames <= WRITES / 4, "{frames} frames");
+    assert_eq!(node.bus.statistics().answers_joined, WRITES - frames);
     done.sort_unstable();
     let expected: Vec<u64> = (1..=WRITES).map(|number| sequence_of(number, number)).collect();
     assert_eq!(done, expected, "each is answered once");

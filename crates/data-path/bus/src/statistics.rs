@@ -156,6 +156,8 @@ pub struct BusStatistics {
     pub frames_sent: u64,
     /// Their bytes.
     pub bytes_sent: u64,
+    /// Answers that were sent in the frame of another one.
+    pub answers_joined: u64,
     /// Frames received whole.
     pub frames_received: u64,
     /// Their bytes.
@@ -205,6 +207,7 @@ macro_rules! counters {
 counters!(
     frames_sent,
     bytes_sent,
+    answers_joined,
     frames_received,
     bytes_received,
     sessions_dialled,

@@ -2,7 +2,8 @@
 //!
 //! One task per drive takes all changes that wait, writes their data blocks and one journal group
 //! at the same time, flushes once when all of that has completed, applies the records to the
-//! state, and tells the waiters. Meanwhile the next changes gather. So a busy drive pays one
+//! state, and tells the waiters. (A drive that takes data without any waiting, as memory does, has got them before, when the
+//! change was queued.) Meanwhile the next changes gather. So a busy drive pays one
 //! journal write and one flush for many changes, and an idle one answers after one of each.
 //!
 //! Room. A checkpoint writes to the journal before it gives any of it back, and after a crash the

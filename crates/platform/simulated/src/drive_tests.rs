@@ -618,3 +618,76 @@ fn a_host_that_is_down_keeps_its_drives_from_being_used_elsewhere_until_they_are
     bench.control.attach_to(&other);
     assert!(open_in(&process).is_ok());
 }
+
+fn at_once(volatile_cache: bool) -> SimulatedDriveConfig {
+    SimulatedDriveConfig { works_at_once: true, ..fixed(volatile_cache) }
+}
+
+/// Asks until it is done at once; now and then it is not.
+fn ask_again(mut ask: impl FnMut() -> bool) -> bool {
+    (0..100).any(|_| ask())
+}
+
+#[test]
+fn a_drive_that_works_at_once_writes_and_reads_before_it_returns() {
+    let bench = Bench::new(1, at_once(true));
+    let block = bench.block(7, 4096);
+    assert!(ask_again(|| bench.drive.write_at_once(4096, &block)));
+    let mut into = vec![0; 4096];
+    assert!(ask_again(|| bench.drive.read_at_once(4096, &mut into)));
+    assert!(into[..] == block[..]);
+    let counters = bench.control.counters();
+    assert_eq!((counters.reads, counters.writes, counters.overlaps), (1, 1, 0));
+    // It is in the cache as any other.
+    let open: Vec<bool> = bench.control.unflushed_writes().iter().map(|write| write.completed).collect();
+    assert_eq!(open, [true]);
+    assert_eq!(bench.flush(), Ok(()));
+    assert!(bench.control.unflushed_writes().is_empty());
+    let beyond = (1 << 20) - 512;
+    assert!(!ask_again(
+        || bench.drive.write_at_once(beyond, &block) || bench.drive.write_at_once(100, &block)
+    ));
+    let other = Bench::new(1, fixed(true));
+    assert!(!ask_again(|| other.drive.write_at_once(0, &block) || other.drive.read_at_once(0, &mut into)));
+}
+
+#[test]
+fn where_something_is_wrong_nothing_is_done_at_once() {
+    let wrongs: [fn(&Bench); 7] = [
+        |bench| bench.control.fail_writes(4096..4608, Repeat::Once),
+        |bench| bench.control.fail_reads(4096..4608, Repeat::Once),
+        |bench| bench.control.fall_silent(),
+        |bench| bench.control.die(),
+        |bench| bench.control.set_latency_factor(5),
+        |bench| bench.control.set_room(Room::None),
+        |bench| bench.control.pull_out(),
+    ];
+    for (number, wrong) in wrongs.iter().enumerate() {
+        let bench = Bench::new(1, at_once(true));
+        wrong(&bench);
+        let block = bench.block(7, 4096);
+        let mut into = vec![0; 4096];
+        let is_done = ask_again(|| {
+            bench.drive.write_at_once(4096, &block) || bench.drive.read_at_once(4096, &mut into)
+        });
+        assert!(!is_done, "case {number}");
+        assert_eq!(bench.control.counters().writes, 0, "case {number}");
+    }
+}
+
+#[test]
+fn a_planned_crash_strikes_at_a_write_at_once() {
+    for (moment, expected) in [
+        (CrashMoment::BeforeSubmission, &[][..]),
+        (CrashMoment::AfterSubmission, &[false][..]),
+        (CrashMoment::AfterCompletion, &[true][..]),
+    ] {
+        let bench = Bench::new(1, at_once(true));
+        bench.control.crash_at(CrashPlan { operation: 1, moment, scope: CrashScope::Process });
+        let (drive, block) = (bench.drive.clone(), bench.block(7, 4096));
+        bench.process.spawn(async move { _ = ask_again(|| drive.write_at_once(0, &block)) });
+        assert_eq!(bench.world.run_until(|| false), RunEnd::CrashPoint("drive".to_owned()));
+        let open: Vec<bool> = bench.control.unflushed_writes().iter().map(|write| write.completed).collect();
+        assert_eq!(open, expected, "{moment:?}");
+    }
+}
