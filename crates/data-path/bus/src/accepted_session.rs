@@ -176,6 +176,7 @@ impl<P: Platform> AcceptedSession<P> {
     ) -> Ending {
         let receipts = inner.receipts_of(self.peer.node);
         frames.tell(path.heard());
+        frames.share_payloads();
         loop {
             let received = self.receive_frame(inner, service, path, frames).await;
             match received {
@@ -402,7 +403,9 @@ impl<P: Platform> AcceptedSession<P> {
         let (session, sender, path) = (Rc::clone(self), Rc::clone(inner), Rc::clone(path));
         inner.platform.spawn(async move {
             let header = Header::new(FrameKind::Done, session.version, session.peer.session, 0);
-            for sequences in path.take_done().chunks(DONE_MAX) {
+            let done = path.take_done();
+            // Whoever gave the path up asks again elsewhere, and is given the answer that is kept.
+            for sequences in done.chunks(DONE_MAX).filter(|_| path.is_open()) {
                 let body = done_body(sequences);
                 sender.send_raw(&path.connection, header, &body);
                 sender.counters.answers_joined.add(sequences.len() as u64 - 1);

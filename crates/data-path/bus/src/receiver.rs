@@ -1,7 +1,7 @@
 //! What a connection brings, frame by frame.
 //!
 //! Bytes are received into pooled memory, many small frames at a time. Headers and bodies are read there, and a short payload
-//! stays there. A long one gets a buffer of its own, and what is missing of it is received right where it belongs. After such a
+//! of a request stays there. (That of an answer is copied: it can wait for long until a client takes it.) A long one gets a buffer of its own, and what is missing of it is received right where it belongs. After such a
 //! one only little is received at first, because another one is likely to follow.
 
 use std::cell::Cell;
@@ -64,6 +64,8 @@ pub(crate) struct FrameReceiver<P: Platform> {
     platform: P,
     connection: P::Connection,
     memory: ReceiveBuffer,
+    /// Whether short payloads stay where they were received.
+    shares_payloads: bool,
     /// Whether a long payload was received last.
     after_direct: bool,
     received_at: Instant,
@@ -76,6 +78,7 @@ impl<P: Platform> FrameReceiver<P> {
         Self {
             memory: ReceiveBuffer::new(platform.buffers(), HELLO_BUFFER_BYTES),
             connection,
+            shares_payloads: false,
             after_direct: false,
             received_at: platform.now(),
             heard: None,
@@ -86,6 +89,11 @@ impl<P: Platform> FrameReceiver<P> {
     /// Makes room for a session's traffic.
     pub(crate) fn widen(&mut self) {
         self.memory.resize(BUFFER_BYTES);
+    }
+
+    /// From now on short payloads stay where they were received: for those that are let go soon.
+    pub(crate) fn share_payloads(&mut self) {
+        self.shares_payloads = true;
     }
 
     /// From now on `heard` is set whenever anything comes.
@@ -123,7 +131,11 @@ impl<P: Platform> FrameReceiver<P> {
         }
         if length <= DIRECT_BYTES_MIN {
             self.fill(length).await?;
-            return Ok(Some(self.memory.take(length)));
+            let payload = match self.shares_payloads {
+                true => self.memory.take(length),
+                false => self.memory.copy(length),
+            };
+            return Ok(Some(payload));
         }
         let mut payload = self.platform.buffers().take(length);
         let mut filled = self.memory.move_into(&mut payload);

@@ -47,6 +47,9 @@ fn frames_of_all_sizes_come_out_as_they_went_in() {
         if seed % 2 == 0 {
             frames.widen();
         }
+        if seed % 4 < 2 {
+            frames.share_payloads();
+        }
         let random = Random::stream(seed, "frames", 0);
         let sizes: Vec<(usize, usize)> = (0..60)
             .map(|_| {

@@ -50,6 +50,9 @@ use crate::write_under_way::WriteUnderWay;
 /// Copies of a volume whose doubt is recorded in one change: a group holds several of these.
 const DOUBTED_AT_ONCE: usize = 1024;
 
+/// Longer data are written with their group, where they could be written when they come.
+const AT_ONCE_BYTES_MAX: usize = 32 << 10;
+
 /// How long a store with the planted bug [`Bug::AnswerBeforeDurable`] waits: less than a drive takes.
 const CANARY_PATIENCE: Duration = Duration::from_micros(10);
 
@@ -997,6 +1000,10 @@ impl<P: Platform> Inner<P> {
 
     /// Writes data before their group, if their drive takes them without any waiting. Returns whether it did.
     fn write_at_once(&self, run: &DataRun) -> bool {
+        // What is long would hold up what other nodes are sent in this turn.
+        if run.data.len() > AT_ONCE_BYTES_MAX {
+            return false;
+        }
         // A drive that has failed may be another process's by now.
         if self.failure.borrow().is_some()
             || !self.media.write_at_once(Layout::offset_of(run.block), &run.data)

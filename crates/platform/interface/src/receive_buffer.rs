@@ -2,11 +2,12 @@
 //!
 //! What is to be kept of them, as the data of a write, is mostly not copied: the memory is shared with it, and what comes next is
 //! received into other memory. Where little was received that would hold more memory than it saves copying, so that little is copied.
+//! Of what came together a single part that is kept holds all of it: this is for what is let go soon, and about at the same time.
 //!
 //! Invariants:
 //! - What was received stays, in order, until it is consumed.
 //! - Memory that is shared is not written to any more.
-//! - What is kept of few messages holds no more than [`HELD_TIMES_MAX`] times the memory that was received with it.
+//! - Memory that is shared is no more than [`HELD_TIMES_MAX`] times what was received into it.
 
 use std::rc::Rc;
 
@@ -66,14 +67,17 @@ impl ReceiveBuffer {
     /// Consumes `count` bytes of what is held, to be kept.
     pub fn take(&mut self, count: usize) -> Buffer {
         let length = self.memory.len();
-        let is_much =
-            count >= BLOCK_BYTES && self.end * HELD_TIMES_MAX >= length && length <= self.usual_bytes;
-        let is_shared = Rc::strong_count(&self.memory) > 1;
-        if is_much || is_shared {
-            let first = self.start;
-            self.consume(count);
-            return Buffer::within(&self.memory, first..first + count);
+        let is_much = self.end * HELD_TIMES_MAX >= length && length <= self.usual_bytes;
+        if count < BLOCK_BYTES || !is_much {
+            return self.copy(count);
         }
+        let first = self.start;
+        self.consume(count);
+        Buffer::within(&self.memory, first..first + count)
+    }
+
+    /// The same, in memory of its own: for what may be kept long after all that came with it.
+    pub fn copy(&mut self, count: usize) -> Buffer {
         let mut copy = self.pool.take(count);
         copy.copy_from_slice(self.consume(count));
         copy.freeze()
@@ -94,7 +98,7 @@ impl ReceiveBuffer {
         let memory = Rc::get_mut(&mut self.memory).expect("nobody else holds it");
         // Moved to the front only when that is nothing, or the room behind gets short.
         let is_short = length - self.end < length / HELD_TIMES_MAX || self.start + count > length;
-        if held == 0 || is_short {
+        if self.start != 0 && (held == 0 || is_short) {
             memory.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, held);
         }

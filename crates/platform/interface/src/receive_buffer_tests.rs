@@ -54,7 +54,11 @@ proptest! {
                 }
                 Action::Take(part, most) => {
                     let count = (held.len() * part / 1000).min(most);
-                    kept.push_back((buffer.take(count), held.drain(..count).collect()));
+                    let (first, filled) = (buffer.held().as_ptr(), buffer.end);
+                    let taken = buffer.take(count);
+                    let is_shared = count > 0 && taken.as_ptr() == first;
+                    prop_assert!(!is_shared || filled * HELD_TIMES_MAX >= buffer.memory_bytes());
+                    kept.push_back((taken, held.drain(..count).collect()));
                 }
                 Action::Consume(part) => {
                     let count = held.len() * part / 1000;

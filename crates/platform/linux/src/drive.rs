@@ -2,8 +2,8 @@
 //!
 //! Which way an operation takes to the kernel is decided once per drive, when it is opened:
 //! - [`DrivePath::Memory`]: the file is in memory (tmpfs, ramfs, a memfd). It is mapped, if nobody can make it shorter,
-//!   or else plain calls; at the end of the turn, on the shard's own thread. They never wait, and the ring would send
-//!   them through kernel threads.
+//!   or else plain calls; at the end of the turn, or at once where that is asked and it is mapped, on the shard's own
+//!   thread. They never wait, and the ring would send them through kernel threads.
 //! - [`DrivePath::Ring`]: everything else, by io_uring, past the page cache where the file system
 //!   can.
 //! - [`DrivePath::Threads`]: the same without io_uring.
@@ -17,8 +17,7 @@
 //! Invariants:
 //! - A drive is open once: a lock on its file keeps other processes, and a second opening in this
 //!   one, away until the last operation is done.
-//! - An operation starts when its future is first polled and runs to its end, even if the future is
-//!   dropped.
+//! - An operation that is a future starts when that is first polled and runs to its end, even if it is dropped.
 
 mod blocking;
 mod files;
@@ -172,8 +171,12 @@ impl Drive for LinuxDrive {
     fn read_at_once(&self, offset: u64, into: &mut [u8]) -> bool {
         let length = into.len();
         let Some(mapped) = self.mapped(DriveOperation::Read, offset, length) else { return false };
-        let is_read = self.inner.shard.drives.may_read_at_once(length) && mapped.read(offset, into);
-        self.inner.shard.counters.drive_reads.add(u64::from(is_read));
+        let shard = &self.inner.shard;
+        let is_read = shard.drives.may_read_at_once(length) && mapped.read(offset, into);
+        if is_read {
+            shard.drives.note_read_at_once(length);
+            shard.counters.drive_reads.add(1);
+        }
         is_read
     }
 
@@ -383,14 +386,13 @@ impl DriveQueue {
         Ok(ring)
     }
 
-    /// Whether so much more may be read at once in this turn; counts it then.
+    /// Whether so much more may be read at once in this turn.
     fn may_read_at_once(&self, bytes: usize) -> bool {
-        let all = self.bytes_read_at_once.get() + bytes;
-        let may = all <= BYTES_READ_AT_ONCE_MAX;
-        if may {
-            self.bytes_read_at_once.set(all);
-        }
-        may
+        self.bytes_read_at_once.get() + bytes <= BYTES_READ_AT_ONCE_MAX
+    }
+
+    fn note_read_at_once(&self, bytes: usize) {
+        self.bytes_read_at_once.set(self.bytes_read_at_once.get() + bytes);
     }
 
     /// Has `operation` start at the end of this turn.

@@ -233,7 +233,11 @@ impl Turns<'_> {
             return;
         }
         let begun = shard.now();
-        if !(self.spin.is_wanted() && self.look(begun)) {
+        let is_found = match self.spin.is_wanted() {
+            true => self.look(begun),
+            false => self.spin.was_short() && self.give_way(),
+        };
+        if !is_found {
             self.sleep();
         }
         let runs = shard.executor.runs();
@@ -266,6 +270,13 @@ impl Turns<'_> {
             }
             std::thread::yield_now();
         }
+    }
+
+    /// Lets whoever else can run on this core go first, and looks once. Returns whether there is work now: whoever has sent it has
+    /// not had to wake this thread then.
+    fn give_way(&mut self) -> bool {
+        std::thread::yield_now();
+        self.poll() || self.shard.has_work()
     }
 
     fn sleep(&mut self) {

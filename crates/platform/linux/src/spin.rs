@@ -6,7 +6,8 @@
 //! can run there does so first.
 //!
 //! Where many requests are under way nobody waits for a single step: what comes while the loop sleeps is served together then, and
-//! looking would only cost. Such a loop is known by how often it runs tasks from one wait to the next. (Not by the time that they
+//! looking would only cost. It gives its core away once before it sleeps: others that wait for the core do their work, and what they
+//! send to this loop, or another core meanwhile, need not wake it. Such a loop is known by how often it runs tasks from one wait to the next. (Not by the time that they
 //! take: a quick machine does much in little.)
 //!
 //! Invariant: a loop that has nothing to do sleeps. It looks only after several short waits in a row, and a long one ends that:
@@ -27,11 +28,13 @@ pub(crate) struct Spin {
     /// How long the loop looks; what lasts longer is no short wait. Zero if it never looks.
     limit: Duration,
     short_waits: u32,
+    /// Whether the last wait was short, however much was done before it.
+    was_short: bool,
 }
 
 impl Spin {
     pub(crate) fn new(limit: Duration) -> Self {
-        Self { limit, short_waits: 0 }
+        Self { limit, short_waits: 0, was_short: false }
     }
 
     /// Whether waits are to be told of.
@@ -44,6 +47,11 @@ impl Spin {
         self.is_possible() && self.short_waits >= SHORT_WAITS_MIN
     }
 
+    /// Whether the last wait was short: then it is worth while to give the core away once before the next sleep.
+    pub(crate) fn was_short(&self) -> bool {
+        self.was_short
+    }
+
     /// Whether a look is not the last one, if the wait has lasted for `waited`.
     pub(crate) fn goes_on(&self, waited: Duration) -> bool {
         waited < self.limit
@@ -51,7 +59,8 @@ impl Spin {
 
     /// Takes note of a wait that something has ended, and of how often tasks were run before it.
     pub(crate) fn note(&mut self, runs: u64, waited: Duration) {
-        let is_short = waited < self.limit && runs <= LIGHT_RUNS_MAX;
+        self.was_short = waited < self.limit;
+        let is_short = self.was_short && runs <= LIGHT_RUNS_MAX;
         self.short_waits = if is_short { self.short_waits.saturating_add(1) } else { 0 };
     }
 }

@@ -32,6 +32,9 @@ fn many_runs_between_two_waits_ends_it() {
     let mut spin = after_short_waits(SHORT_WAITS_MIN + 5);
     spin.note(LIGHT_RUNS_MAX + 1, SHORT);
     assert!(!spin.is_wanted());
+    assert!(spin.was_short(), "the core is given away once");
+    spin.note(LIGHT_RUNS_MAX + 1, LIMIT);
+    assert!(!spin.was_short());
 }
 
 #[test]
