@@ -51,7 +51,7 @@ pub struct RuntimeConfig {
     pub cores: Option<Cores>,
     /// Whether the runtime's thread gives way: when it wakes, and a core is busy with another thread, it waits for its turn
     /// instead of taking the core at once (the kernel's `SCHED_BATCH`). Threads that wake each other all the time then do more
-    /// at once and change places less often. The threads that it starts do the same. Where the system forbids it, or somebody has
+    /// at once and change places less often. After a short wait it also lets others go first once before it sleeps. The threads that it starts do the same. Where the system forbids it, or somebody has
     /// chosen another policy for the thread, nothing changes.
     pub gives_way: bool,
     /// Whether drives may use io_uring. Where it is false, or the kernel says no, drives are served
@@ -235,7 +235,7 @@ impl Turns<'_> {
         let begun = shard.now();
         let is_found = match self.spin.is_wanted() {
             true => self.look(begun),
-            false => self.spin.was_short() && self.give_way(),
+            false => shard.config.gives_way && self.spin.was_short() && self.give_way(),
         };
         if !is_found {
             self.sleep();
