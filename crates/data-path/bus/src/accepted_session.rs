@@ -397,7 +397,7 @@ impl<P: Platform> AcceptedSession<P> {
     /// Tells that a request is done. What else is done by the tasks that are ready now is told with it: a group of writes that
     /// has become durable is one frame, and not one for each write.
     fn tell_done(self: &Rc<Self>, inner: &Rc<Inner<P>>, path: &Rc<Path<P::Connection>>, sequence: u64) {
-        if !path.is_done(sequence) {
+        if !path.note_done(sequence) {
             return;
         }
         let (session, sender, path) = (Rc::clone(self), Rc::clone(inner), Rc::clone(path));

@@ -107,8 +107,8 @@ impl<C: Connection> Path<C> {
         asked > 0
     }
 
-    /// A request is done. Returns whether it is the first one since those were taken that are.
-    pub(crate) fn is_done(&self, sequence: u64) -> bool {
+    /// Takes note of a request that is done. Returns whether it is the first one since those were taken that are.
+    pub(crate) fn note_done(&self, sequence: u64) -> bool {
         let mut done = self.done.borrow_mut();
         done.push(sequence);
         done.len() == 1

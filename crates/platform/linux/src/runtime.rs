@@ -51,8 +51,9 @@ pub struct RuntimeConfig {
     pub cores: Option<Cores>,
     /// Whether the runtime's thread gives way: when it wakes, and a core is busy with another thread, it waits for its turn
     /// instead of taking the core at once (the kernel's `SCHED_BATCH`). Threads that wake each other all the time then do more
-    /// at once and change places less often. After a short wait it also lets others go first once before it sleeps. The threads that it starts do the same. Where the system forbids it, or somebody has
-    /// chosen another policy for the thread, nothing changes.
+    /// at once and change places less often. The threads that it starts do the same. Where the system forbids it, or somebody has
+    /// chosen another policy for the thread, that stays as it is. After a short wait the runtime's thread also lets others go
+    /// first once before it sleeps, if it may look for events.
     pub gives_way: bool,
     /// Whether drives may use io_uring. Where it is false, or the kernel says no, drives are served
     /// by threads.

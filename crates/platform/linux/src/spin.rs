@@ -7,8 +7,8 @@
 //!
 //! Where many requests are under way nobody waits for a single step: what comes while the loop sleeps is served together then, and
 //! looking would only cost. (Where loops take turns it gives its core away once before it sleeps: others that wait for the core do
-//! their work, and whoever sends to this loop meanwhile need not wake it.) Such a loop is known by how often it runs tasks from one wait to the next. (Not by the time that they
-//! take: a quick machine does much in little.)
+//! their work, and whoever sends to this loop meanwhile need not wake it.) Such a loop is known by how often it runs tasks from one
+//! wait to the next. (Not by the time that they take: a quick machine does much in little.)
 //!
 //! Invariant: a loop that has nothing to do sleeps. It looks only after several short waits in a row, and a long one ends that:
 //! also one that was long because others had the core between two looks.

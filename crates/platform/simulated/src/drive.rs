@@ -275,20 +275,21 @@ impl DriveState {
         true
     }
 
-    fn is_ready_at_once(&self, process: &ProcessState, extent: &Extent) -> bool {
+    /// Whether what is asked can be done at once.
+    fn is_ready_at_once(&self, handle: &Handle, extent: &Extent) -> bool {
         self.config.works_at_once
-            && !process.is_stopped()
+            && !handle.process.is_stopped()
             && self.is_within(extent)
             && !self.random.chance(NOT_AT_ONCE_PER_MILLE)
+            && self.inner.borrow().works_at_once(handle.attachment, extent)
     }
 
     /// Reads before it returns, if the drive is of that kind and nothing is wrong with it; returns whether it did.
     fn read_at_once(&self, handle: &Handle, extent: Extent, into: &mut [u8]) -> bool {
-        let is_ready = self.is_ready_at_once(&handle.process, &extent);
-        let mut inner = self.inner.borrow_mut();
-        if !is_ready || !inner.works_at_once(handle.attachment, &extent) {
+        if !self.is_ready_at_once(handle, &extent) {
             return false;
         }
+        let mut inner = self.inner.borrow_mut();
         let number = inner.submitted;
         inner.submitted += 1;
         inner.count(DriveOperation::Read, number, &extent);
@@ -302,11 +303,10 @@ impl DriveState {
     /// Writes before it returns, if the drive is of that kind and nothing is wrong with it; returns whether it did. A planned crash
     /// strikes all the same.
     fn write_at_once(&self, handle: &Handle, extent: Extent, part: &Buffer) -> bool {
-        let process = &handle.process;
-        let is_ready = self.is_ready_at_once(process, &extent);
-        if !is_ready || !self.inner.borrow().works_at_once(handle.attachment, &extent) {
+        if !self.is_ready_at_once(handle, &extent) {
             return false;
         }
+        let process = &handle.process;
         let crash = self.strike(DriveOperation::Write);
         if let Some((CrashMoment::BeforeSubmission, scope)) = crash {
             self.crash(process, scope);
