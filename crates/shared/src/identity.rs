@@ -84,3 +84,7 @@ identity!(
     /// on the same drive gets a new one, so that messages for the old one are refused.
     CopyId
 );
+identity!(
+    /// A request that a volume grow. Whoever asks again, since the answer was lost, asks by the same one.
+    GrowthId
+);

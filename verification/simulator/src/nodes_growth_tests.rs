@@ -8,7 +8,7 @@ use spandrel_cluster::VolumeMembership;
 use spandrel_node::{VolumeGrown, VolumeGrowth};
 use spandrel_platform::Platform;
 use spandrel_platform_simulated::{RunEnd, SimulatedPlatform};
-use spandrel_shared::{Error, VolumeId};
+use spandrel_shared::{Error, GrowthId, VolumeId};
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports};
 
 use crate::history::{BLOCK_SECTORS, content, value_of};
@@ -60,7 +60,7 @@ fn grow(nodes: &NodesWorld, index: usize, volume: VolumeId, size_bytes: u64) -> 
             volume,
             size_bytes,
             former_bytes: None,
-            is_repeated: false,
+            growth: GrowthId::from_random(0, size_bytes),
             dry_run: false,
         })
         .await
@@ -170,7 +170,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
             volume,
             size_bytes: 2 * VOLUME_BYTES,
             former_bytes: None,
-            is_repeated: false,
+            growth: GrowthId::from_random(0, 0),
             dry_run: true,
         })
         .await
@@ -191,7 +191,7 @@ fn an_owner_that_dies_while_a_volume_grows_leaves_nothing_half_done() {
             volume,
             size_bytes: 2 * VOLUME_BYTES,
             former_bytes: None,
-            is_repeated: false,
+            growth: GrowthId::from_random(0, 0),
             dry_run: false,
         };
         nodes.process(owner).expect("up").spawn(async move { drop(node.grow_volume(&growth).await) });
@@ -243,13 +243,48 @@ fn a_volume_that_was_moved_stays_where_it_is_when_it_grows() {
 #[test]
 fn what_is_added_is_added_to_the_size_from_which_it_was_reckoned() {
     let (nodes, volume, owner) = with_volume(4, 3);
-    let size_bytes = VOLUME_BYTES + SLAB_BYTES;
-    let add = |is_repeated| {
-        let former_bytes = Some(VOLUME_BYTES);
-        let growth = VolumeGrowth { volume, size_bytes, former_bytes, is_repeated, dry_run: false };
+    let add = |operator| {
+        let growth = added(volume, operator);
         on(&nodes, owner, async move |node, _| node.grow_volume(&growth).await)
     };
-    add(false).expect("there is room");
-    assert_eq!(add(false).expect_err("it has grown since").code, "SIZE_CHANGED");
-    assert_eq!(add(true).expect("it is as large as was asked for"), VolumeGrown::default());
+    add(1).expect("there is room");
+    assert_eq!(add(2).expect_err("it has grown since").code, "SIZE_CHANGED");
+    assert_eq!(add(1).expect("it is as large as was asked for"), VolumeGrown::default());
+}
+
+/// One who is told in the midst of another's growth that the ownership has ended, and asks again, has not been given
+/// what the other one asked for.
+#[test]
+fn of_two_who_add_at_once_and_ask_until_they_are_answered_one_gets_it() {
+    for apart_us in (0..2000).step_by(40) {
+        let (nodes, volume, owner) = with_volume(apart_us, 3);
+        let outcomes = on(&nodes, owner, async move |node, platform| {
+            let ask = async |operator| loop {
+                match node.grow_volume(&added(volume, operator)).await {
+                    Err(error) if error.code == "NOT_OWNER" => platform.sleep(Duration::from_millis(1)).await,
+                    outcome => return outcome.map_err(|error| error.code),
+                }
+            };
+            let later = async {
+                platform.sleep(Duration::from_micros(apart_us)).await;
+                ask(2).await
+            };
+            futures_util::future::join(ask(1), later).await
+        });
+        let (one, other) = &outcomes;
+        let got = [one, other].into_iter().filter(|outcome| outcome.is_ok()).count();
+        let told = [one, other].into_iter().filter(|outcome| **outcome == Err("SIZE_CHANGED".into())).count();
+        assert_eq!((got, told), (1, 1), "{apart_us} us apart: {outcomes:?}");
+    }
+}
+
+/// What an operator asks for who adds a slab to the size that a volume has at first.
+fn added(volume: VolumeId, operator: u64) -> VolumeGrowth {
+    VolumeGrowth {
+        volume,
+        size_bytes: VOLUME_BYTES + SLAB_BYTES,
+        former_bytes: Some(VOLUME_BYTES),
+        growth: GrowthId::from_random(0, operator),
+        dry_run: false,
+    }
 }

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use spandrel_shared::{BLOCK_BYTES, DriveId, Error, SlabIndex};
+use spandrel_shared::{BLOCK_BYTES, DriveId, Error, GrowthId, SlabIndex};
 
 use crate::changes::{change_record, check_owner, put_chunk, put_room, raised};
 use crate::copy_sets::{CopySet, SLABS_MAX, SLABS_PER_CHUNK};
@@ -32,7 +32,7 @@ use crate::volumes::check_new_sets;
 pub const SLABS_TO_COME_MAX: u32 = 29 * SLABS_PER_CHUNK;
 
 impl<S: StateStore> ClusterState<S> {
-    /// Writes down that a volume grows to `size_bytes`, with copies as in `to_come` for its further slabs, for which
+    /// Writes down that a volume grows to `size_bytes`, as `growth` asks for, with copies as in `to_come` for its further slabs, for which
     /// `room` must have room.
     ///
     /// Refused with `VOLUME_GROWING`, `SIZE_NOT_LARGER`, `VOLUME_INVALID`, `VOLUME_DEGRADED` if a slab would have no
@@ -41,7 +41,7 @@ impl<S: StateStore> ClusterState<S> {
         &self,
         owner: VolumeOwner,
         seen: &VolumeMembership,
-        size_bytes: u64,
+        (size_bytes, growth): (u64, GrowthId),
         to_come: &[CopySet],
         room: &PoolRoom,
     ) -> Result<VolumeMembership, StateError> {
@@ -50,6 +50,7 @@ impl<S: StateStore> ClusterState<S> {
         let record = &seen.record;
         let mut after = raised(seen);
         after.record.grows_to_bytes = Some(size_bytes);
+        after.record.growth = Some(growth);
         let more = after.record.slab_count_grown() - record.slab_count();
         assert_eq!(to_come.len(), more as usize, "a plan has a copy set for each slab");
         assert!(more <= SLABS_TO_COME_MAX, "more slabs come in several steps");

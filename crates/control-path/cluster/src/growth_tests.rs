@@ -34,6 +34,10 @@ fn more(first: u32, slabs: u32, batch: u64) -> Vec<CopySet> {
     mirror_sets_from(first, slabs, CopyBatch::from_random(batch, batch), 3)
 }
 
+fn growth(number: u64) -> GrowthId {
+    GrowthId::from_random(1, number)
+}
+
 async fn begin(
     state: &TestState,
     seen: &VolumeMembership,
@@ -42,7 +46,15 @@ async fn begin(
 ) -> Result<VolumeMembership, StateError> {
     let room = state.pool_room().await.expect("no faults");
     let first = seen.record.slab_count();
-    state.begin_growth(owner(1), seen, bytes(first + slabs), &more(first, slabs, batch), &room).await
+    state
+        .begin_growth(
+            owner(1),
+            seen,
+            (bytes(first + slabs), growth(batch)),
+            &more(first, slabs, batch),
+            &room,
+        )
+        .await
 }
 
 #[test]
@@ -54,6 +66,7 @@ fn slabs_that_are_to_come_count_when_the_growth_is_finished() {
         let begun = begin(&state, &seen, 2, 7).await.expect("there is room");
         assert_eq!(read(&state).await, begun, "what is returned is what the state says");
         assert_eq!((begun.record.size_bytes, begun.record.grows_to_bytes), (bytes(3), Some(bytes(5))));
+        assert_eq!(begun.record.growth, Some(growth(7)));
         assert_eq!((&begun.sets, begun.to_come.len()), (&seen.sets, 2));
         assert_eq!((begun.record.epoch, begun.record.configuration.0), (Epoch(1), 2));
         assert_eq!((begun.room.slabs[&drive(5, 0)], begun.room.slabs[&drive(3, 0)]), (2, 5));
@@ -61,6 +74,7 @@ fn slabs_that_are_to_come_count_when_the_growth_is_finished() {
         let finished = state.finish_growth(owner(1), &begun).await.expect("it can be");
         assert_eq!(read(&state).await, finished);
         assert_eq!((finished.record.size_bytes, finished.record.grows_to_bytes), (bytes(5), None));
+        assert_eq!(finished.record.growth, Some(growth(7)), "who asks again is told that it was done");
         assert_eq!((finished.record.epoch, finished.record.owner), (Epoch(2), Some(owner(1))));
         assert_eq!(finished.sets.len(), 5);
         assert_eq!(finished.sets[3..], begun.to_come[..]);
@@ -121,7 +135,10 @@ fn a_growth_within_the_last_slab_takes_no_room() {
         state.take_volume(volume(1), &ready, owner(1)).await.expect("nobody else is there");
         let seen = read(&state).await;
         let room = state.pool_room().await.expect("no faults");
-        let begun = state.begin_growth(owner(1), &seen, SLAB_BYTES, &[], &room).await.expect("it can be");
+        let begun = state
+            .begin_growth(owner(1), &seen, (SLAB_BYTES, growth(7)), &[], &room)
+            .await
+            .expect("it can be");
         assert_eq!((begun.to_come.len(), &begun.room), (0, &seen.room));
         let finished = state.finish_growth(owner(1), &begun).await.expect("it can be");
         assert_eq!((finished.record.size_bytes, &finished.sets), (SLAB_BYTES, &seen.sets));
@@ -185,12 +202,12 @@ fn what_cannot_grow_is_refused_and_nothing_changes() {
         let seen = owned(&state, 3).await;
         let room = state.pool_room().await.expect("no faults");
         for size_bytes in [bytes(3), bytes(2)] {
-            let refused = state.begin_growth(owner(1), &seen, size_bytes, &[], &room).await;
+            let refused = state.begin_growth(owner(1), &seen, (size_bytes, growth(7)), &[], &room).await;
             assert_eq!(code(refused), "SIZE_NOT_LARGER");
         }
-        let uneven = state.begin_growth(owner(1), &seen, bytes(3) + 5, &[], &room).await;
+        let uneven = state.begin_growth(owner(1), &seen, (bytes(3) + 5, growth(7)), &[], &room).await;
         assert_eq!(code(uneven), "VOLUME_INVALID");
-        let foreign = state.begin_growth(owner(2), &seen, bytes(4), &more(3, 1, 7), &room).await;
+        let foreign = state.begin_growth(owner(2), &seen, (bytes(4), growth(7)), &more(3, 1, 7), &room).await;
         assert_eq!(code(foreign), "NOT_OWNER");
         assert_eq!(code(begin(&state, &seen, 21, 7).await), "POOL_CHANGED", "nodes 4 and 5 hold 20");
         assert_eq!(read(&state).await, seen);
@@ -209,7 +226,7 @@ fn room_that_was_promised_meanwhile_is_not_promised_again() {
         let room = state.pool_room().await.expect("no faults");
         let other = state.create_volume(&new_volume(2, 1, 3), &plan(1, 3, 3, 1, 2), &room).await;
         other.expect("there is room");
-        let begun = state.begin_growth(owner(1), &seen, bytes(4), &more(3, 1, 7), &room).await;
+        let begun = state.begin_growth(owner(1), &seen, (bytes(4), growth(7)), &more(3, 1, 7), &room).await;
         assert_eq!(begun, Err(StateError::Conflict));
     });
 }
@@ -228,7 +245,7 @@ fn a_slab_never_begins_without_a_copy_in_sync() {
         let stale: BTreeMap<_, _> = [2, 3].into_iter().map(|node| (drive(node, 0), since)).collect();
         let marked = state.mark_stale(owner(1), &seen, &stale).await.expect("node 1 is in sync");
         let room = state.pool_room().await.expect("no faults");
-        let begun = state.begin_growth(owner(1), &marked, bytes(4), &on([2, 3, 4]), &room).await;
+        let begun = state.begin_growth(owner(1), &marked, (bytes(4), growth(7)), &on([2, 3, 4]), &room).await;
         let begun = begun.expect("node 4 lacks nothing");
         // Node 4 takes another copy, which becomes stale, before the slab counts.
         let drives: BTreeSet<DriveId> = begun.to_come[0].members.iter().map(|member| member.drive).collect();

@@ -44,6 +44,7 @@ fn membership(sets: Vec<CopySet>, marked: &[u8]) -> VolumeMembership {
             configuration: ConfigurationVersion(1),
             state: VolumeState::Ready,
             generation: 0,
+            growth: None,
             is_growth_given_up: false,
             created_unix_ms: 0,
         },

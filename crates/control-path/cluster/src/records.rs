@@ -9,8 +9,8 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use spandrel_shared::{
-    ClusterId, ConfigurationVersion, DriveId, Epoch, Error, NodeId, Place, ProcessIncarnation, SlabGeometry,
-    Version, VolumeId,
+    ClusterId, ConfigurationVersion, DriveId, Epoch, Error, GrowthId, NodeId, Place, ProcessIncarnation,
+    SlabGeometry, Version, VolumeId,
 };
 
 use crate::copy_sets::{ChunkBody, SLABS_MAX, SlabChunk};
@@ -408,6 +408,10 @@ pub struct VolumeRecord {
     /// The size to which it is growing. The slabs that are to come have their places, and do not count yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grows_to_bytes: Option<u64>,
+    /// The request by which it grows, or was last to grow: who asks again, as the answer was lost, is told apart by it from
+    /// others who ask for the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<GrowthId>,
     /// Copies of each slab.
     pub copies: u8,
     /// In-sync copies that a write needs.

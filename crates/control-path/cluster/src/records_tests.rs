@@ -97,6 +97,7 @@ fn the_stored_forms_never_change() {
         configuration: ConfigurationVersion(7),
         state: VolumeState::Ready,
         generation: 0,
+        growth: None,
         is_growth_given_up: false,
         created_unix_ms: 8,
     };
@@ -105,9 +106,10 @@ fn the_stored_forms_never_change() {
         r#"{"format":1,"name":"vm","size_bytes":1073741824,"copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}"#,
     );
     volume_record.grows_to_bytes = Some(2 << 30);
+    volume_record.growth = Some(GrowthId::from_bytes([5; 16]));
     check(
         &volume_record,
-        r#"{"format":2,"name":"vm","size_bytes":1073741824,"grows_to_bytes":2147483648,"copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}"#,
+        r#"{"format":2,"name":"vm","size_bytes":1073741824,"grows_to_bytes":2147483648,"growth":"05050505-0505-0505-0505-050505050505","copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}"#,
     );
     check(&VolumeNameRecord { volume }, r#"{"format":1,"volume":"04040404-0404-0404-0404-040404040404"}"#);
     check(

@@ -69,6 +69,7 @@ impl NewVolume {
             epoch: Epoch::ZERO,
             configuration: ConfigurationVersion(0),
             state: VolumeState::Creating,
+            growth: None,
             is_growth_given_up: false,
             generation: self.generation,
             created_unix_ms: self.created_unix_ms,

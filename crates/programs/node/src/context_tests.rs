@@ -23,6 +23,7 @@ fn membership(revision: u64, stale: &[DriveId]) -> VolumeMembership {
         configuration: ConfigurationVersion(revision),
         state: VolumeState::Ready,
         generation: 0,
+        growth: None,
         is_growth_given_up: false,
         created_unix_ms: 0,
     };

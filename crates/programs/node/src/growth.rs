@@ -35,7 +35,7 @@ use spandrel_replica::{Authority, Heeded, NewCopy, ReplicaError, ReplicaRequest}
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::size::format_size;
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{DriveId, Epoch, Error, NodeId, SlabIndex, VolumeId};
+use spandrel_shared::{DriveId, Epoch, Error, GrowthId, NodeId, SlabIndex, VolumeId};
 use spandrel_volume::{AskError, MembershipError};
 
 use crate::drives::{retry_store, state_error};
@@ -63,9 +63,8 @@ pub struct VolumeGrowth {
     /// The size from which that one was reckoned, if it was: nothing is done if the volume has another one by now.
     #[serde(default)]
     pub former_bytes: Option<u64>,
-    /// Whether it was asked for before, and may have been done: that the volume has the size is no reason to refuse then.
-    #[serde(default)]
-    pub is_repeated: bool,
+    /// Who asks again, since an answer was lost, asks by the same: what was begun by it is no reason to refuse it.
+    pub growth: GrowthId,
     /// Whether it is only said what would be done.
     #[serde(default)]
     pub dry_run: bool,
@@ -75,7 +74,7 @@ impl VolumeGrowth {
     /// Refuses to add to another size than the one from which the new one was reckoned.
     fn check_former(&self, record: &VolumeRecord) -> Result<(), Error> {
         let (size_bytes, former_bytes) = (record.size_bytes, self.former_bytes.unwrap_or(record.size_bytes));
-        if size_bytes == former_bytes || (self.is_repeated && size_bytes == self.size_bytes) {
+        if size_bytes == former_bytes || record.growth == Some(self.growth) {
             return Ok(());
         }
         Err(Error::new(
@@ -141,7 +140,6 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         let not_owner = || node.does_not_own(growth.volume);
         let mut grown = VolumeGrown::default();
         let deadline = platform.now() + PLANNING_TIME_MAX;
-        let mut is_begun = false;
         loop {
             let ownership = node.ownership(growth.volume).ok_or_else(not_owner)?;
             ownership.owner.serving().await.map_err(|_| not_owner())?;
@@ -157,21 +155,16 @@ impl<P: Platform, S: StateStore> Node<P, S> {
                 node.end_growth(&ownership).await?;
                 continue;
             }
-            if !is_begun {
-                growth.check_former(&ownership.seen().record)?;
-            }
+            growth.check_former(&ownership.seen().record)?;
             if ownership.seen().record.size_bytes == growth.size_bytes {
                 return Ok(grown);
             }
-            match node.grow_by_a_step(&ownership, growth.size_bytes, &mut grown).await {
+            match node.grow_by_a_step(&ownership, growth, &mut grown).await {
                 Err(StateError::Conflict) if platform.now() < deadline => {
                     let pause_ms = platform.random_u64() % PLANNING_PAUSE_MAX_MS;
                     platform.sleep(Duration::from_millis(pause_ms)).await;
                 }
-                outcome => {
-                    outcome.map_err(state_error)?;
-                    is_begun = true;
-                }
+                outcome => outcome.map_err(state_error)?,
             }
         }
     }
@@ -194,26 +187,26 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
-    /// Grows a volume to a size, or towards it by as much as fits into one change of the state.
+    /// Grows a volume as far as is asked for, or towards it by as much as fits into one change of the state.
     async fn grow_by_a_step(
         self: &Rc<Self>,
         ownership: &Rc<Ownership<P, S>>,
-        size_bytes: u64,
+        growth: &VolumeGrowth,
         grown: &mut VolumeGrown,
     ) -> Result<(), StateError> {
         let seen = ownership.seen().clone();
-        let (room, plan) = self.plan_growth(&seen, size_bytes).await?;
+        let (room, plan) = self.plan_growth(&seen, growth.size_bytes).await?;
         let slabs = plan.slabs.len().min(SLABS_TO_COME_MAX as usize);
         let (first, geometry) = (seen.record.slab_count(), seen.record.slab_bytes);
         let step_bytes = match slabs < plan.slabs.len() {
             true => (u64::from(first) + slabs as u64) * geometry.slab_bytes(),
-            false => size_bytes,
+            false => growth.size_bytes,
         };
         let platform = &self.parts.platform;
         let batch = CopyBatch::from_random(platform.random_u64(), platform.random_u64());
         let drives = plan.slabs[..slabs].iter().map(Vec::as_slice);
         let to_come = mirror_sets_from(first, drives, batch, seen.record.copies);
-        ownership.context.begin_growth(step_bytes, &to_come, &room).await?;
+        ownership.context.begin_growth((step_bytes, growth.growth), &to_come, &room).await?;
         tracing::info!(volume = seen.record.name, step_bytes, slabs, "growing");
         self.end_growth(ownership).await?;
         grown.note(&plan, slabs);

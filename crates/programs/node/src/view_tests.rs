@@ -20,6 +20,7 @@ fn shown(epoch: Epoch) -> Changes<VolumeId, VolumeRecord> {
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
         generation: 0,
+        growth: None,
         is_growth_given_up: false,
         created_unix_ms: 0,
     };

@@ -182,6 +182,7 @@ fn example_volume() -> VolumeRecord {
         configuration: ConfigurationVersion(7),
         state: VolumeState::Ready,
         generation: 0,
+        growth: None,
         is_growth_given_up: false,
         created_unix_ms: 1,
     }

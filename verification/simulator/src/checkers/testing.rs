@@ -60,6 +60,7 @@ pub(crate) fn volume(slabs: &[&[usize]]) -> VolumeMembership {
             configuration: ConfigurationVersion(1),
             state: VolumeState::Ready,
             generation: 0,
+            growth: None,
             is_growth_given_up: false,
             created_unix_ms: 0,
         },

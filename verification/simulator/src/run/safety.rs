@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use spandrel_node::VolumeGrowth;
-use spandrel_shared::{BLOCK_BYTES, DriveId};
+use spandrel_shared::{BLOCK_BYTES, DriveId, GrowthId};
 
 use super::{Finding, Run, RunVolume, finding, judge_difference};
 use crate::checkers::recovery::{self, Configs};
@@ -164,7 +164,7 @@ impl Run<'_> {
                     volume: id,
                     size_bytes,
                     former_bytes: None,
-                    is_repeated: false,
+                    growth: GrowthId::from_random(0, size_bytes),
                     dry_run: false,
                 })
                 .await;

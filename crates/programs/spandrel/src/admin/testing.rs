@@ -170,6 +170,7 @@ pub async fn facts() -> Facts {
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
         generation: 0,
+        growth: None,
         is_growth_given_up: false,
         created_unix_ms: 0,
     };

@@ -1,10 +1,9 @@
 //! Making, moving, growing and deleting volumes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use spandrel_node::{VolumeCreation, VolumeGrowth};
-use spandrel_shared::{DriveId, Error, VolumeId};
+use spandrel_shared::{DriveId, Error, GrowthId, VolumeId};
 
 use super::administration::{Administration, state_error, volume_not_found};
 use super::api::{
@@ -12,6 +11,7 @@ use super::api::{
     VolumeStatus,
 };
 use super::nodes::NodeAccess;
+use crate::random::random;
 
 /// How often, and with what pause, a volume's owner is looked for.
 pub(super) const OWNER_TRIES: u32 = 100;
@@ -41,17 +41,14 @@ impl Administration {
             NewSize::SizeBytes(size_bytes) => (size_bytes, None),
             NewSize::AddBytes(more) => (former_bytes.saturating_add(more), Some(former_bytes)),
         };
-        let was_asked = AtomicBool::new(false);
-        let grow = |owner: NodeAccess| {
-            let growth = VolumeGrowth {
-                volume: id,
-                size_bytes,
-                former_bytes: reckoned_from,
-                is_repeated: was_asked.swap(true, Ordering::Relaxed),
-                dry_run: resize.dry_run,
-            };
-            async move { owner.grow_volume(growth).await }
+        let growth = VolumeGrowth {
+            volume: id,
+            size_bytes,
+            former_bytes: reckoned_from,
+            growth: GrowthId::from_random(random(), random()),
+            dry_run: resize.dry_run,
         };
+        let grow = |owner: NodeAccess| async move { owner.grow_volume(growth).await };
         let grown = self.by_owner((name, id), "made larger", grow).await?;
         let facts = self.facts().await?;
         let on =
