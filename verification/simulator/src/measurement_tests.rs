@@ -160,7 +160,7 @@ fn what_many_operations_share_is_bounded_as_the_model_says() {
     let checkpoints = all.iter().filter(|counted| counted.what == "checkpoints of a drive");
     assert!(
         checkpoints.map(|counted| counted.count).min() > Some(0),
-        "the journal was filled half everywhere"
+        "the journal was filled far enough everywhere"
     );
 }
 

@@ -82,13 +82,13 @@ fn a_group_needs_twice_its_room_and_leaves_the_reserve() {
 }
 
 #[test]
-fn half_of_what_ordinary_groups_may_use_makes_it_time_for_a_checkpoint() {
+fn two_thirds_of_what_ordinary_groups_may_use_make_it_time_for_a_checkpoint() {
     let layout = layout();
     let reserve_bytes = 100 * u64::from(SECTOR_BYTES);
     let kept = 2 * (GROUP_BYTES_MAX as u64) / u64::from(SECTOR_BYTES) + 100;
     let ordinary = u64::from(layout.journal_sectors()) - kept;
-    assert!(!journal_at(0, ordinary.div_ceil(2) - 1).is_half_full(&layout, reserve_bytes));
-    assert!(journal_at(0, ordinary.div_ceil(2)).is_half_full(&layout, reserve_bytes));
+    assert!(!journal_at(0, (2 * ordinary).div_ceil(3) - 1).is_filling_up(&layout, reserve_bytes));
+    assert!(journal_at(0, (2 * ordinary).div_ceil(3)).is_filling_up(&layout, reserve_bytes));
 }
 
 /// How many of these changes a group takes.

@@ -4,6 +4,9 @@
 //! error of the write then, and not the end of the process. A piece that was not set aside through this mapping is read by a call, since whoever reads a hole
 //! through a mapping takes memory for it.
 //!
+//! A piece is as large as a huge page, and becomes one where the system can. What a drive holds is read and written at random
+//! places, and of pages of 4 KiB the processor would have to look up nearly each anew: that took longer than to store a block.
+//!
 //! Invariants, on which the `unsafe` below rests:
 //! - Only memory that is sealed against becoming shorter is mapped, so each address within the mapping stays valid while it lasts.
 //! - No reference to mapped memory is ever made: it is only copied from and to. That nobody else changes it meanwhile is for the
@@ -18,8 +21,8 @@ use rustix::fs::{FallocateFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Memory is set aside in pieces of this size.
-const PIECE_BYTES: usize = 64 << 10;
+/// Memory is set aside in pieces of this size: that of a huge page (on processors that have pages of 4 KiB).
+const PIECE_BYTES: usize = 2 << 20;
 
 /// What is shorter is stored like anything else.
 #[cfg(target_arch = "x86_64")]
@@ -33,6 +36,8 @@ const STREAMED_LINE_BYTES: usize = 64;
 pub(crate) struct MappedMemory {
     start: NonNull<u8>,
     length: usize,
+    /// The addresses that were taken for it. It begins at the first multiple of a piece in them.
+    reserved: (NonNull<c_void>, usize),
     /// A bit for each piece that was set aside through this mapping.
     set_aside: RefCell<Vec<u64>>,
 }
@@ -45,13 +50,22 @@ impl MappedMemory {
         if !seals.contains(SealFlags::SHRINK) || length as u64 > file.metadata().ok()?.len() {
             return None;
         }
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let reserved_bytes = length.checked_add(PIECE_BYTES)?;
         // SAFETY: a mapping at a place that the kernel chooses is nobody else's memory.
-        let start =
-            unsafe { rustix::mm::mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0) };
-        let start = NonNull::new(start.ok()?.cast())?;
-        let pieces = length.div_ceil(PIECE_BYTES);
-        Some(Self { start, length, set_aside: RefCell::new(vec![0; pieces.div_ceil(64)]) })
+        let reserved = unsafe {
+            rustix::mm::mmap_anonymous(ptr::null_mut(), reserved_bytes, ProtFlags::empty(), MapFlags::PRIVATE)
+        };
+        let reserved = NonNull::new(reserved.ok()?)?;
+        let start = reserved.cast::<u8>();
+        // SAFETY: that many bytes more than the length were reserved.
+        let start = unsafe { start.add(start.align_offset(PIECE_BYTES)) };
+        let set_aside = RefCell::new(vec![0; length.div_ceil(PIECE_BYTES).div_ceil(64)]);
+        let mapped = Self { start, length, reserved: (reserved, reserved_bytes), set_aside };
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: all of that was reserved just now, and nothing refers to it.
+        let placed = unsafe { rustix::mm::mmap(start.as_ptr().cast(), length, protection, flags, file, 0) };
+        placed.ok().map(|_| mapped)
     }
 
     /// Copies what is at `offset` to `into`. Returns false, and copies nothing, if not all of it is known to be there.
@@ -104,12 +118,13 @@ impl MappedMemory {
         let start = piece * PIECE_BYTES;
         let length = PIECE_BYTES.min(self.length - start);
         rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, start as u64, length as u64)?;
+        // SAFETY: the piece lies within the mapping.
+        let address = unsafe { self.start.add(start) }.as_ptr().cast::<c_void>();
+        if length == PIECE_BYTES && become_huge(address) {
+            return Ok(());
+        }
         // SAFETY: the piece lies within the mapping, and this changes nothing of what is there.
-        let populated = unsafe {
-            let address = self.start.add(start).as_ptr().cast::<c_void>();
-            rustix::mm::madvise(address, length, Advice::LinuxPopulateWrite)
-        };
-        match populated {
+        match unsafe { rustix::mm::madvise(address, length, Advice::LinuxPopulateWrite) } {
             // Kernels before 5.14 do not know it: each page costs a fault then.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(error) => Err(error),
@@ -124,10 +139,18 @@ impl MappedMemory {
 
 impl Drop for MappedMemory {
     fn drop(&mut self) {
+        let (reserved, length) = self.reserved;
         // SAFETY: nothing refers to the mapping, which ends with `self`.
-        let ended = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
-        ended.expect("what was mapped as a whole is unmapped as a whole");
+        let ended = unsafe { rustix::mm::munmap(reserved.as_ptr(), length) };
+        ended.expect("what was reserved as a whole is unmapped as a whole");
     }
+}
+
+/// Has the memory of a piece become one huge page, with what it holds. Returns whether it is one: where not (kernels before 6.1,
+/// no such page is free), it stays as it was.
+fn become_huge(piece: *mut c_void) -> bool {
+    // SAFETY: the piece is mapped by whoever calls, and this changes nothing of what is there.
+    unsafe { libc::madvise(piece, PIECE_BYTES, libc::MADV_COLLAPSE) == 0 }
 }
 
 /// Copies `part` to `to`. What is long goes past the processor's caches: it is seldom read soon, and its place need not be read

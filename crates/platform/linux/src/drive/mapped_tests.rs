@@ -1,10 +1,10 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use super::{MappedMemory, PIECE_BYTES};
+use super::{MappedMemory, PIECE_BYTES, become_huge};
 use crate::MemoryDrive;
 
-const SIZE_BYTES: u64 = 4 << 20;
+const SIZE_BYTES: u64 = 16 << 20;
 const PIECE: u64 = PIECE_BYTES as u64;
 
 fn drive() -> (MemoryDrive, File) {
@@ -90,4 +90,22 @@ fn nobody_makes_a_memory_drive_shorter() {
     let (_drive, file) = drive();
     assert!(file.set_len(SIZE_BYTES - 4096).is_err());
     assert!(MappedMemory::map(&file, SIZE_BYTES + 4096).is_none());
+}
+
+/// Where the system can, a block is found without a walk through tables of small pages.
+#[test]
+fn a_piece_that_was_set_aside_is_one_huge_page() {
+    let (_drive, file) = drive();
+    let mapped = MappedMemory::map(&file, SIZE_BYTES).unwrap();
+    mapped.write(&file, PIECE + 4096, [&[1_u8; 4096][..]].into_iter()).unwrap();
+    let address = mapped.start.as_ptr().addr();
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut of_drive = maps.lines().skip_while(|line| !line.starts_with(&format!("{address:x}-")));
+    let huge =
+        of_drive.find(|line| line.starts_with("ShmemPmdMapped:")).expect("it is in memory that is shared");
+    // SAFETY: two pieces lie within the mapping.
+    let piece = unsafe { mapped.start.add(2 * PIECE_BYTES) }.as_ptr();
+    mapped.write(&file, 2 * PIECE, [&[1_u8; 512][..]].into_iter()).unwrap();
+    let can_be = become_huge(piece.cast());
+    assert_eq!(huge.split_whitespace().nth(1) == Some("2048"), can_be, "{huge}");
 }
