@@ -60,7 +60,7 @@ fn grow(nodes: &NodesWorld, index: usize, volume: VolumeId, size_bytes: u64) -> 
             volume,
             size_bytes,
             former_bytes: None,
-            growth: GrowthId::from_random(0, size_bytes),
+            id: GrowthId::from_random(0, size_bytes),
             dry_run: false,
         })
         .await
@@ -170,7 +170,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
             volume,
             size_bytes: 2 * VOLUME_BYTES,
             former_bytes: None,
-            growth: GrowthId::from_random(0, 0),
+            id: GrowthId::from_random(0, 0),
             dry_run: true,
         })
         .await
@@ -191,7 +191,7 @@ fn an_owner_that_dies_while_a_volume_grows_leaves_nothing_half_done() {
             volume,
             size_bytes: 2 * VOLUME_BYTES,
             former_bytes: None,
-            growth: GrowthId::from_random(0, 0),
+            id: GrowthId::from_random(0, 0),
             dry_run: false,
         };
         nodes.process(owner).expect("up").spawn(async move { drop(node.grow_volume(&growth).await) });
@@ -284,7 +284,7 @@ fn added(volume: VolumeId, operator: u64) -> VolumeGrowth {
         volume,
         size_bytes: VOLUME_BYTES + SLAB_BYTES,
         former_bytes: Some(VOLUME_BYTES),
-        growth: GrowthId::from_random(0, operator),
+        id: GrowthId::from_random(0, operator),
         dry_run: false,
     }
 }

@@ -32,8 +32,8 @@ use crate::volumes::check_new_sets;
 pub const SLABS_TO_COME_MAX: u32 = 29 * SLABS_PER_CHUNK;
 
 impl<S: StateStore> ClusterState<S> {
-    /// Writes down that a volume grows to `size_bytes`, as `growth` asks for, with copies as in `to_come` for its further slabs, for which
-    /// `room` must have room.
+    /// Writes down that a volume grows to `size_bytes`, as `growth` asks for, with copies as in `to_come` for its further
+    /// slabs, for which `room` must have room.
     ///
     /// Refused with `VOLUME_GROWING`, `SIZE_NOT_LARGER`, `VOLUME_INVALID`, `VOLUME_DEGRADED` if a slab would have no
     /// in-sync copy, `NOT_OWNER` or `POOL_CHANGED`.

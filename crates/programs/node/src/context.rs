@@ -118,23 +118,25 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
         Ok(now.record.writer)
     }
 
-    /// Writes down that the volume grows `to` a size, by a request, with copies of its further slabs as in `to_come`, for which `room` has room.
+    /// Writes down that the volume grows to a size, by a request, with copies of its further slabs as in `to_come`, for which
+    /// `room` has room.
     /// A conflict if the state has changed since it was read: plan anew.
     pub(crate) async fn begin_growth(
         &self,
-        to: (u64, GrowthId),
+        (size_bytes, growth): (u64, GrowthId),
         to_come: &[CopySet],
         room: &PoolRoom,
     ) -> Result<(), StateError> {
         let mut seen = self.seen.borrow().clone();
         // Drives may have come to the pool since the volume was read.
         seen.nodes.extend(room.drives.iter().map(|(drive, record)| (*drive, record.node)));
-        let attempt = self.parts.state.begin_growth(self.parts.own, &seen, to, to_come, room).await;
+        let attempt =
+            self.parts.state.begin_growth(self.parts.own, &seen, (size_bytes, growth), to_come, room).await;
         if let Err(StateError::Refused(error)) = attempt {
             return Err(error.into());
         }
         match self.settle(&seen, attempt).await {
-            Ok(now) if now.to_come == to_come && now.record.grows_to_bytes == Some(to.0) => Ok(()),
+            Ok(now) if now.to_come == to_come && now.record.grows_to_bytes == Some(size_bytes) => Ok(()),
             Ok(_) | Err(MembershipError::Unavailable(_)) => Err(StateError::Conflict),
             Err(MembershipError::NotOwner | MembershipError::Refused(_)) => Err(Error::new(
                 "NOT_OWNER",

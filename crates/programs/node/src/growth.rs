@@ -64,7 +64,7 @@ pub struct VolumeGrowth {
     #[serde(default)]
     pub former_bytes: Option<u64>,
     /// Who asks again, since an answer was lost, asks by the same: what was begun by it is no reason to refuse it.
-    pub growth: GrowthId,
+    pub id: GrowthId,
     /// Whether it is only said what would be done.
     #[serde(default)]
     pub dry_run: bool,
@@ -74,7 +74,7 @@ impl VolumeGrowth {
     /// Refuses to add to another size than the one from which the new one was reckoned.
     fn check_former(&self, record: &VolumeRecord) -> Result<(), Error> {
         let (size_bytes, former_bytes) = (record.size_bytes, self.former_bytes.unwrap_or(record.size_bytes));
-        if size_bytes == former_bytes || record.growth == Some(self.growth) {
+        if size_bytes == former_bytes || record.growth == Some(self.id) {
             return Ok(());
         }
         Err(Error::new(
@@ -206,7 +206,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let batch = CopyBatch::from_random(platform.random_u64(), platform.random_u64());
         let drives = plan.slabs[..slabs].iter().map(Vec::as_slice);
         let to_come = mirror_sets_from(first, drives, batch, seen.record.copies);
-        ownership.context.begin_growth((step_bytes, growth.growth), &to_come, &room).await?;
+        ownership.context.begin_growth((step_bytes, growth.id), &to_come, &room).await?;
         tracing::info!(volume = seen.record.name, step_bytes, slabs, "growing");
         self.end_growth(ownership).await?;
         grown.note(&plan, slabs);

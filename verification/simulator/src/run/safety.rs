@@ -164,7 +164,7 @@ impl Run<'_> {
                     volume: id,
                     size_bytes,
                     former_bytes: None,
-                    growth: GrowthId::from_random(0, size_bytes),
+                    id: GrowthId::from_random(0, size_bytes),
                     dry_run: false,
                 })
                 .await;

@@ -45,7 +45,7 @@ impl Administration {
             volume: id,
             size_bytes,
             former_bytes: reckoned_from,
-            growth: GrowthId::from_random(random(), random()),
+            id: GrowthId::from_random(random(), random()),
             dry_run: resize.dry_run,
         };
         let grow = |owner: NodeAccess| async move { owner.grow_volume(growth).await };
