@@ -195,7 +195,3 @@ impl History {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "history_tests.rs"]
-mod tests;

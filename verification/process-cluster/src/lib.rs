@@ -37,7 +37,7 @@ pub use network::{Network, Networks};
 pub use program::Program;
 pub use random::Random;
 pub use servers::{PowerSwitch, Server, Servers, ServersOptions};
-pub use stamp::{Content, Stamp};
+pub use stamp::{Content, Part, Stamp};
 pub use wait::await_that;
 
 /// Whether tests run at full length, as `SPANDREL_TEST_FULL=1` asks. Else at that of continuous integration.

@@ -117,7 +117,3 @@ impl Content {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "stamp_tests.rs"]
-mod tests;

@@ -1,4 +1,4 @@
-//! Tests of the real program as processes.
+//! Tests of the real program as processes, and of what judges these.
 //!
 //! All are one program: so two of them run beside each other from the first to the last, and it is linked once. A name in
 //! front of `::` picks a module, as in `cargo test -p spandrel-process-cluster --test process -- servers::`.
@@ -9,6 +9,7 @@ mod crash;
 mod damage;
 mod external_state;
 mod growth;
+mod history;
 mod membership;
 mod moves;
 mod operations;
@@ -20,6 +21,7 @@ mod repair;
 mod restart;
 mod scrub;
 mod servers;
+mod stamp;
 mod state_requests;
 mod strangers;
 mod top;

@@ -1,4 +1,7 @@
-use super::*;
+//! Blocks say themselves what they hold.
+
+use spandrel_process_cluster::{Content, Part, Stamp};
+use spandrel_shared::BLOCK_BYTES;
 
 fn stamp(block: u64, sequence: u64) -> Stamp {
     Stamp { seed: 7, block, sequence }

@@ -1,6 +1,7 @@
-use spandrel_shared::BLOCK_BYTES;
+//! What judges the contents of volumes can fail.
 
-use super::*;
+use spandrel_process_cluster::{Content, History, Stamp, ViolationKind};
+use spandrel_shared::BLOCK_BYTES;
 
 const SEED: u64 = 11;
 
@@ -27,7 +28,7 @@ fn history() -> History {
 }
 
 fn kind_of(mut history: History, block: u64, content: Content) -> ViolationKind {
-    history.judge(block, content).unwrap_err().kind
+    history.judge(block, content).expect_err("it breaks a promise").kind
 }
 
 #[test]
