@@ -96,13 +96,15 @@ pub enum Bug {
     CopyOutlivesBlock,
     /// A drive trusts the area of its cache drive, whatever stands in it.
     TrustOldCache,
+    /// What a leaf that is evicted from memory maps is taken for holes.
+    EvictedIsHole,
     /// A root says that the group of the journal before it stands elsewhere.
     MisplaceGroupBefore,
 }
 
 impl Bug {
     /// All of them, in order.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::AnswerBeforeDurable,
         Self::SkipFlush,
         Self::SkipFence,
@@ -147,6 +149,7 @@ impl Bug {
         Self::DestageUnflushed,
         Self::CopyOutlivesBlock,
         Self::TrustOldCache,
+        Self::EvictedIsHole,
         Self::MisplaceGroupBefore,
     ];
 }

@@ -96,6 +96,10 @@ pub enum Rare {
     ReadFromCache,
     /// A read was answered by a copy in memory.
     ReadFromMemory,
+    /// A leaf of a drive's maps was evicted from memory.
+    LeafEvicted,
+    /// A leaf that had been evicted was read back.
+    LeafReadBack,
     /// A drive was bound to a cache drive, or to another one.
     DriveBound,
     /// A drive went on without the cache drive that it was bound to.
@@ -106,7 +110,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 48] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
@@ -150,6 +154,8 @@ impl Rare {
         Self::DestageMetNewer,
         Self::ReadFromCache,
         Self::ReadFromMemory,
+        Self::LeafEvicted,
+        Self::LeafReadBack,
         Self::DriveBound,
         Self::CacheLost,
         Self::CacheOfAnotherTime,

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use spandrel_drive::{DriveStore, FormatOptions, SlabLayout, SlabSlot};
 use spandrel_platform::{BLOCK_BYTES, Buffer, Platform};
@@ -93,7 +94,8 @@ fn look_up(bencher: Bencher<'_, '_>, count: u32) {
     let written = Written::new();
     bencher.counter(ItemsCount::new(count)).bench_local(|| {
         let first = written.next_block().min(SLAB_BLOCKS - count);
-        written.store.block_states(written.slot, first, count).expect("the slab is there").len()
+        let states = written.store.block_states(written.slot, first, count).now_or_never();
+        states.expect("all of the map is in memory").expect("the slab is there").len()
     });
 }
 

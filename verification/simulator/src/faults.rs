@@ -132,6 +132,8 @@ pub enum Fault {
     RetireCache { place: DrivePlace, for_ms: u64 },
     /// No fault: caches are used otherwise from now on.
     CacheMode { mode: CacheMode },
+    /// No fault: maps take so much memory of each server from now on; as much as they need if zero.
+    MapMemory { bytes: u64 },
     /// No fault: an operator retires a drive, and uses it again after a time.
     Retire { place: DrivePlace, for_ms: u64 },
     /// No fault: somebody says where a server stands.
@@ -193,6 +195,7 @@ impl Fault {
             Fault::ReleaseCache { .. } => "cache drive taken out",
             Fault::RetireCache { .. } => "retired cache drive",
             Fault::CacheMode { .. } => "other mode of the caches",
+            Fault::MapMemory { .. } => "other memory for maps",
             Fault::Retire { .. } => "retired drive",
             Fault::Label { .. } => "other labels of a server",
             Fault::Scrub { .. } => "scrub",

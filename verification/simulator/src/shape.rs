@@ -49,6 +49,9 @@ pub struct Shape {
     /// How much memory of each server holds copies of what is read; nothing if zero.
     #[serde(default)]
     pub memory_cache_bytes: u64,
+    /// How much of it the maps of drives take; as much as they need if zero.
+    #[serde(default)]
+    pub map_memory_bytes: u64,
     /// The network and the clocks.
     pub network: NetworkShape,
     /// The volumes, which are made when the run begins.
@@ -261,6 +264,9 @@ pub struct Weights {
     /// Caches are used otherwise.
     #[serde(default)]
     pub cache_mode: u32,
+    /// Maps have more or less memory.
+    #[serde(default)]
+    pub map_memory: u32,
     /// Drives are retired, and used again.
     #[serde(default)]
     pub retire: u32,
@@ -310,6 +316,8 @@ impl Shape {
             cut_path,
             ..Weights::draw(&random)
         };
+        let (map_memory_bytes, map_memory) = map_memory(seed);
+        weights.map_memory = map_memory;
         let cache = CacheShape::of_seed(seed, &drives);
         if cache.is_some() {
             weights = weights.with_caches(seed);
@@ -322,6 +330,7 @@ impl Shape {
             drive,
             cache,
             memory_cache_bytes: memory_cache_bytes(seed),
+            map_memory_bytes,
             network,
             volumes,
             load,
@@ -349,7 +358,7 @@ impl Shape {
         let (repair_share, scrub_period_s) = (self.repair_share, self.scrub_period_s.unwrap_or(0));
         let mode = self.cache.map_or_else(CacheMode::default, |cache| cache.mode);
         let (cache_mode_ssd, cache_mode_hdd) = (mode, mode);
-        let memory_cache_bytes = self.memory_cache_bytes;
+        let (memory_cache_bytes, map_memory_bytes) = (self.memory_cache_bytes, self.map_memory_bytes);
         match self.rebuild_after_s {
             None => SettingsRecord {
                 repair_share,
@@ -357,6 +366,7 @@ impl Shape {
                 cache_mode_ssd,
                 cache_mode_hdd,
                 memory_cache_bytes,
+                map_memory_bytes,
                 ..Self::settings_at_rest()
             },
             Some(seconds) => SettingsRecord {
@@ -368,6 +378,7 @@ impl Shape {
                 cache_mode_ssd,
                 cache_mode_hdd,
                 memory_cache_bytes,
+                map_memory_bytes,
                 ..SettingsRecord::default()
             },
         }
@@ -477,6 +488,21 @@ impl CacheShape {
 fn memory_cache_bytes(seed: u64) -> u64 {
     let random = Random::stream(seed, "memory cache", 0);
     if random.chance(250) { (64 << 10) << random.below(5) } else { 0 }
+}
+
+/// How much memory the maps of a node's drives may take at first, and how often that changes: in a third of the worlds it is
+/// bounded, and in some of these there is another bound now and then.
+fn map_memory(seed: u64) -> (u64, u32) {
+    let random = Random::stream(seed, "map memory", 0);
+    match random.chance(333) {
+        true => (map_memory_bytes(&random), if random.chance(500) { 4 } else { 0 }),
+        false => (0, 0),
+    }
+}
+
+/// How much memory the maps of a node's drives may take where it is bounded: a few leaves, or as much as they need after all.
+pub fn map_memory_bytes(random: &Random) -> u64 {
+    if random.chance(800) { 4096 << random.below(5) } else { 0 }
 }
 
 /// Whether drives do at once what is asked alone.
@@ -666,6 +692,7 @@ impl Weights {
             release_cache: 0,
             retire_cache: 0,
             cache_mode: 0,
+            map_memory: 0,
             retire: 0,
             grow: 0,
             label: 0,
@@ -706,6 +733,7 @@ impl Weights {
             retire: 16,
             scrub: 16,
             cache_mode: self.cache_mode,
+            map_memory: self.map_memory,
             state_outage: self.state_outage,
             clock: self.clock,
             hand_over: self.hand_over,

@@ -107,6 +107,16 @@ fn pools_are_scrubbed_by_themselves_in_some_runs() {
     assert_eq!(Shape::settings_at_rest().scrub_period_s, 0);
 }
 
+/// In a third of the worlds maps have few leaves in memory, and in half of these the bound changes.
+#[test]
+fn maps_are_bounded_in_some_runs_and_otherwise_now_and_then() {
+    let bounded = shapes().filter(|(_, shape)| shape.map_memory_bytes > 0).count();
+    assert!((450..620).contains(&bounded), "{bounded}");
+    let changed = shapes().filter(|(_, shape)| shape.weights.map_memory > 0).count();
+    assert!((280..390).contains(&changed), "{changed}");
+    assert_eq!(Shape::settings_at_rest().map_memory_bytes, 0);
+}
+
 /// In about half of the worlds somebody says where servers stand, in some of them again and again.
 #[test]
 fn servers_have_labels_in_some_runs() {
@@ -183,6 +193,7 @@ fn all(weights: &Weights) -> Vec<u32> {
         release_cache: _,
         retire_cache: _,
         cache_mode: _,
+        map_memory: _,
         retire,
         grow,
         label: _,

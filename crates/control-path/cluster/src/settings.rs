@@ -31,6 +31,8 @@ pub struct SettingsRecord {
     pub cache_mode_hdd: CacheMode,
     /// How much memory of each node holds copies of what is read, in bytes; 0 if none.
     pub memory_cache_bytes: u64,
+    /// How much memory of each node the maps of its drives take at most, about, in bytes; 0 if as much as they need.
+    pub map_memory_bytes: u64,
     /// When it was asked for last that copies be spread as evenly as they can, whatever [`Self::balance`] says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimize_since_unix_ms: Option<u64>,
@@ -45,9 +47,12 @@ const SETTINGS_OF_UPKEEP: u32 = 2;
 /// The format with what cache drives, and memory, are used for.
 const SETTINGS_OF_CACHES: u32 = 3;
 
+/// The format with how much memory maps take.
+const SETTINGS_OF_MAPS: u32 = 4;
+
 impl Record for SettingsRecord {
     const KIND: &'static str = "settings of the pool";
-    const FORMAT: u32 = SETTINGS_OF_CACHES;
+    const FORMAT: u32 = SETTINGS_OF_MAPS;
     type Body = Self;
 
     fn to_body(&self) -> Self {
@@ -65,6 +70,7 @@ impl Record for SettingsRecord {
         let caches = |of: &Self| (of.cache_mode_ssd, of.cache_mode_hdd, of.memory_cache_bytes);
         let upkeep = |of: &Self| (of.repair_share, of.retire_slow, of.scrub_period_s);
         match () {
+            () if self.map_memory_bytes != default.map_memory_bytes => SETTINGS_OF_MAPS,
             () if caches(self) != caches(&default) => SETTINGS_OF_CACHES,
             () if upkeep(self) != upkeep(&default) => SETTINGS_OF_UPKEEP,
             () => SETTINGS_FIRST,
@@ -84,6 +90,7 @@ impl Default for SettingsRecord {
             cache_mode_ssd: CacheMode::WriteOnly,
             cache_mode_hdd: CacheMode::ReadWrite,
             memory_cache_bytes: 0,
+            map_memory_bytes: 0,
             optimize_since_unix_ms: None,
         }
     }

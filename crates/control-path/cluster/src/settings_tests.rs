@@ -45,7 +45,7 @@ fn the_repair_share_is_written_as_people_write_it() {
 fn settings_that_an_older_version_would_drop_are_of_a_newer_format() {
     let format = |settings: SettingsRecord| {
         let text = String::from_utf8(encode(&settings).to_vec()).unwrap();
-        let formats = [1, 2, 3].into_iter();
+        let formats = [1, 2, 3, 4].into_iter();
         formats.filter(|format| text.starts_with(&format!(r#"{{"format":{format},"#))).sum::<u32>()
     };
     let default = SettingsRecord::default;
@@ -58,4 +58,5 @@ fn settings_that_an_older_version_would_drop_are_of_a_newer_format() {
     assert_eq!(format(SettingsRecord { memory_cache_bytes: 1 << 30, ..default() }), 3);
     let both = SettingsRecord { retire_slow: true, cache_mode_hdd: CacheMode::ReadOnly, ..default() };
     assert_eq!(format(both), 3);
+    assert_eq!(format(SettingsRecord { map_memory_bytes: 1 << 30, ..default() }), 4);
 }

@@ -73,6 +73,26 @@ pub enum CacheChoice<D> {
     Lost(Option<CacheArea<D>>),
 }
 
+/// How a drive is attached.
+pub struct AttachOptions<D> {
+    /// The highest attach number that anybody has seen of the drive, zero if nobody has: one that was attached less often is
+    /// an old image, and refused unchanged. Its number must not rise, or it would pass for the drive itself after a few
+    /// attempts.
+    pub attach_number_known: u64,
+    /// The cache drive.
+    pub cache: CacheChoice<D>,
+    /// How many bytes of the drive's maps are in memory at most, about; all of them if none. A drive with a cache drive needs
+    /// all of them until it is attached.
+    pub map_memory_bytes_max: Option<u64>,
+}
+
+impl<D> AttachOptions<D> {
+    /// With this cache drive, or none; nobody has seen the drive, and all of its maps are in memory.
+    pub fn with_cache(cache: CacheChoice<D>) -> Self {
+        Self { attach_number_known: 0, cache, map_memory_bytes_max: None }
+    }
+}
+
 /// What an attach found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttachReport {
@@ -162,26 +182,24 @@ impl<P: Platform> DriveStore<P> {
         Ok(DriveIdentity { superblock, state_revision, binding })
     }
 
-    /// Attaches a drive that was formatted: recovers its state and makes it ready for requests.
-    ///
-    /// `attach_number_known` is the highest attach number that anybody has seen of the drive, zero if
-    /// nobody has: one that was attached less often is an old image, and refused unchanged. Its number must
-    /// not rise, or it would pass for the drive itself after a few attempts.
+    /// Attaches a drive that was formatted: recovers its state and makes it ready for requests. It has no cache drive, and all
+    /// of its maps are in memory.
     pub async fn attach(
         platform: &P,
         drive: P::Drive,
         attach_number_known: u64,
     ) -> Result<(Self, AttachReport), AttachError> {
-        Self::attach_with(platform, drive, attach_number_known, CacheChoice::None).await
+        let options = AttachOptions { attach_number_known, ..AttachOptions::with_cache(CacheChoice::None) };
+        Self::attach_with(platform, drive, options).await
     }
 
-    /// The same with a cache drive.
+    /// The same with more to choose.
     pub async fn attach_with(
         platform: &P,
         drive: P::Drive,
-        attach_number_known: u64,
-        cache: CacheChoice<P::Drive>,
+        options: AttachOptions<P::Drive>,
     ) -> Result<(Self, AttachReport), AttachError> {
+        let AttachOptions { attach_number_known, cache, map_memory_bytes_max } = options;
         let found = find_superblock(platform, &drive).await?;
         // What a crashed process had written may not be durable yet, and is judged below.
         drive.flush().await?;
@@ -199,6 +217,10 @@ impl<P: Platform> DriveStore<P> {
         let stand = Stand::choose(root.binding, cache)?;
         recovery.stand_on(&drive, stand.found)?;
         recovery.check_position(&root)?;
+        // What leads to an area is found in the leaves, and counted.
+        if root.binding.is_none() && stand.next.is_none() {
+            recovery.state.bound_map_memory(map_memory_bytes_max);
+        }
         recovery.load_maps(&root).await?;
         let is_continued = !stand.is_lost && recovery.is_area_of(&root).await?;
         let mut replay = match is_continued {
@@ -225,7 +247,9 @@ impl<P: Platform> DriveStore<P> {
         }
         recovery.clear_torn_roots(root.generation + 1).await?;
         recovery.state.end_replay();
-        recovery.count_free_blocks()?;
+        recovery.count_free_blocks().await?;
+        // What is in an area is counted by now: its leaves stay.
+        recovery.state.map_memory.wish_for(map_memory_bytes_max);
         recovery.report_unproven();
         let Recovery { state, report, media, layout, .. } = recovery;
         let statistics =
@@ -259,6 +283,8 @@ impl<P: Platform> DriveStore<P> {
             return Err(error.into());
         }
         store.spawn(crate::commit::close_at_rest(Rc::clone(&store.inner)));
+        store.spawn(crate::map_memory::free_given_up(Rc::clone(&store.inner)));
+        store.spawn(crate::map_memory::keep_bound(Rc::clone(&store.inner)));
         if store.inner.layout.area_blocks > 0 {
             store.spawn(crate::destage::run(Rc::clone(&store.inner)));
             store.spawn(crate::read_cache::run(Rc::clone(&store.inner)));

@@ -33,12 +33,17 @@ use crate::format::journal::{GROUP_BYTES_MAX, Record, record_bytes};
 use crate::format::map::{PageEntry, PagePointer, encode_leaf, encode_slab_root};
 use crate::format::root::{JournalPosition, Root, RootSlab, RootVolume};
 use crate::layout::Layout;
+use crate::map_memory::STEP_INTERVAL;
 use crate::media::Flushed;
-use crate::state::{SlabCopy, State};
+use crate::slab_copy::SlabCopy;
+use crate::state::State;
 use crate::store::{Inner, PendingChanges};
 
 /// Pages that are written before other work gets a turn.
 const PAGES_PER_STEP: usize = 256;
+
+/// Pages that are seen to when a root is durable before other work gets a turn.
+const PAGES_SETTLED_PER_STEP: usize = if cfg!(test) { 2 } else { 4096 };
 
 /// Bytes of records in one change: a group holds some of them.
 const CHANGE_BYTES: usize = GROUP_BYTES_MAX / 4;
@@ -62,6 +67,12 @@ pub(crate) struct CheckpointState {
 impl CheckpointState {
     pub(crate) fn is_requested(&self) -> bool {
         self.requested
+    }
+
+    /// Whether none is under way, and nobody wants one.
+    #[cfg(test)]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.wanted == self.ended
     }
 
     /// How many have ended.
@@ -219,7 +230,20 @@ async fn write_maps<P: Platform>(inner: &Inner<P>, beginning: &mut Beginning) ->
     }
     write_leaves(inner).await?;
     write_slab_roots(inner).await?;
-    write_root(inner, beginning).await
+    write_root(inner, beginning).await?;
+    settle_pages(inner).await;
+    Ok(())
+}
+
+/// What was written before the root may be evicted from now on. Step by step: after writes at random places it is nearly all.
+async fn settle_pages<P: Platform>(inner: &Inner<P>) {
+    loop {
+        inner.state.borrow_mut().settle_pages(PAGES_SETTLED_PER_STEP);
+        if inner.state.borrow().pages_written.is_empty() {
+            return;
+        }
+        inner.platform.sleep(STEP_INTERVAL).await;
+    }
 }
 
 /// Writes every dirty leaf to a new place.
@@ -241,13 +265,18 @@ async fn write_leaves<P: Platform>(inner: &Inner<P>) -> Result<(), StoreError> {
             let mut state = inner.state.borrow_mut();
             let Some(slab) = state.slabs.get_mut(*slot) else { continue };
             let page = &mut slab.pages[*index as usize];
-            if std::mem::take(&mut page.dirty) {
-                let pointer = match &page.leaf {
-                    Some(leaf) => batch.add(|block| encode_leaf(leaf, block)),
-                    None => PagePointer::NONE,
-                };
-                written.push((*slot, *index, pointer));
+            if !page.is_leaf_dirty() {
+                // If its entry has changed, that is for the slab's root page to say.
+                page.dirty = false;
+                continue;
             }
+            assert!(!page.is_evicted(), "what is evicted has not changed");
+            let pointer = match page.leaf() {
+                Some(leaf) => batch.add(|block| encode_leaf(leaf, block)),
+                None => PagePointer::NONE,
+            };
+            page.begin_write();
+            written.push((*slot, *index, pointer));
         }
         let result = batch.write(inner).await;
         let mut state = inner.state.borrow_mut();
@@ -288,7 +317,7 @@ async fn write_slab_roots<P: Platform>(inner: &Inner<P>) -> Result<(), StoreErro
 
 /// Writes the root and, when it is durable, frees what only the former one needed.
 async fn write_root<P: Platform>(inner: &Inner<P>, beginning: &Beginning) -> Result<(), StoreError> {
-    let (bytes, generation, retired) = {
+    let (bytes, generation, mut retired) = {
         let mut state = inner.state.borrow_mut();
         let generation = inner.journal.borrow().root_generation + 1;
         let root = Root {
@@ -315,6 +344,8 @@ async fn write_root<P: Platform>(inner: &Inner<P>, beginning: &Beginning) -> Res
     for volume in &beginning.volumes {
         state.change_volume(volume.slot, |state| state.root_is_durable(volume));
     }
+    let unread = state.given_up.take_unread(&mut retired);
+    state.retired_pages.extend(unread);
     drop(state);
     inner.with_allocator(|allocator| {
         for block in retired {

@@ -6,10 +6,10 @@ use spandrel_shared::BLOCK_BYTES;
 use super::*;
 use crate::test_support::explorer::{Budget, crash_images, explore};
 use crate::test_support::machine::{Machine, add_slab, write_block};
-use crate::test_support::observation::{check_ownership, observe};
+use crate::test_support::observation::{check_ownership, check_ownership_of_all, observe};
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
-use crate::test_support::{Store, copy, drive_config, factor, key, version, volume};
+use crate::test_support::{Store, copy, drive_config, factor, key, vary_map_memory, version, volume};
 
 /// The journal has 1 MiB, of which ordinary groups use a quarter before a checkpoint begins.
 const DRIVE_MIB: u64 = 24;
@@ -127,6 +127,7 @@ fn a_checkpoint_begins_when_the_journal_is_about_two_thirds_full() {
 /// several laps of the journal.
 #[test]
 fn what_was_answered_stays_over_many_lives_of_a_drive_and_laps_of_its_journal() {
+    vary_map_memory();
     for seed in 0..4 * factor() as u64 {
         let random = Random::new(seed);
         let sector_bytes = if seed % 4 == 3 { 4096 } else { 512 };
@@ -160,9 +161,11 @@ fn what_was_answered_stays_over_many_lives_of_a_drive_and_laps_of_its_journal() 
             lives += 1;
             let (next, report) = machine.attach().unwrap();
             assert_eq!((report.unproven.len(), report.structures_damaged), (0, 0), "seed {seed}");
-            check_ownership(&next);
             let observed = next.clone();
-            let observation = machine.run(|_| async move { observe(&observed).await });
+            let observation = machine.run(|_| async move {
+                check_ownership_of_all(&observed).await;
+                observe(&observed).await
+            });
             oracle = life.oracle.borrow().settle(&observation);
             store = next;
         }

@@ -9,7 +9,8 @@
 //! Room. A checkpoint writes to the journal before it gives any of it back, and after a crash the
 //! recovery does so once more. So ordinary groups stop while there is still room for both. Where a
 //! drive is a file, its file system can be full: changes that it has no room for are refused, and
-//! what their group has said of them already is taken back by the very next one.
+//! what their group has said of them already is taken back by the very next one. Groups that change leaves wait for a checkpoint, too, when
+//! as many have changed since the last one as may be in memory (see `map_memory`).
 //!
 //! Closing. A last group that has rotted looks like one that a crash has cut off, and so does not count as
 //! damage. So when a drive has come to rest, an empty group closes its journal: what rots before it is
@@ -42,6 +43,7 @@ use crate::format::journal::{
 use crate::format::map::Mapping;
 use crate::format::root::JournalPosition;
 use crate::layout::Layout;
+use crate::map_memory::{PagePlace, pages_changed_in_part};
 use crate::media::Flushed;
 use crate::state::State;
 use crate::store::{Inner, PendingChanges};
@@ -117,7 +119,8 @@ impl MovedRun {
     fn still_there(&self, state: &State) -> (Vec<Record>, Vec<Run>) {
         let slab = state.slabs.get(self.slab_slot).filter(|slab| slab.copy == self.copy);
         let is_there = |(block, former): (u32, &Mapping)| {
-            let is_same = slab.is_some_and(|slab| slab.mapping(block) == *former);
+            // What is mapped to the area is in memory.
+            let is_same = slab.is_some_and(|slab| slab.mapping_in_memory(block) == Some(*former));
             if !is_same {
                 witness::reached(Rare::DestageMetNewer);
             }
@@ -254,6 +257,11 @@ impl Change {
     fn journal_bytes(&self) -> usize {
         self.records.iter().map(record_bytes).sum()
     }
+
+    /// Leaves that must be in memory for it, at most.
+    fn leaves_max(&self) -> usize {
+        self.records.iter().map(|record| pages_changed_in_part(record).len()).sum()
+    }
 }
 
 /// Where the journal stands. Positions are counted in sectors since the drive was attached, skipped
@@ -341,6 +349,7 @@ pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
             std::iter::from_fn(|| inner.moves.try_pop()).for_each(|change| change.fail(failure.clone()));
             return;
         }
+        crate::map_memory::adopt_bound(&inner);
         // What undoes a group must follow it directly.
         let undoing = pending.front().is_some_and(|change| change.urgency == Urgency::Undo);
         if inner.checkpoint.borrow().is_requested() && !undoing {
@@ -360,10 +369,10 @@ pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
     }
 }
 
-/// Completes when a change is queued, a checkpoint is asked for, or the store fails.
+/// Completes when a change is queued, or something else is to be done between two groups.
 async fn wait_for_work<P: Platform>(inner: &Inner<P>) {
     let notified = inner.progress.notified();
-    if inner.checkpoint.borrow().is_requested() || inner.failure.borrow().is_some() {
+    if is_called(inner) {
         return;
     }
     let queued = std::pin::pin!(inner.queue.wait_not_empty());
@@ -372,12 +381,21 @@ async fn wait_for_work<P: Platform>(inner: &Inner<P>) {
     futures_util::future::select(queued, std::pin::pin!(notified)).await;
 }
 
+/// Whether the commit task has something to do that is no change.
+fn is_called<P: Platform>(inner: &Inner<P>) -> bool {
+    inner.checkpoint.borrow().is_requested()
+        || !inner.state.borrow().map_memory.is_bound_adopted()
+        || inner.failure.borrow().is_some()
+}
+
 /// A group on its way to the drive.
 struct OutgoingGroup {
     journal: Buffer,
     sector: u32,
     sequence: u64,
     changes: Vec<Change>,
+    /// The pages that its records change: their leaves stay in memory. None where all do.
+    pages: Vec<PagePlace>,
     /// Where the journal stood before.
     before: JournalState,
 }
@@ -423,15 +441,34 @@ fn build_group<P: Platform>(inner: &Inner<P>, pending: &mut PendingChanges) -> O
     let mut buffer = inner.platform.buffers().take(padded);
     buffer[..bytes.len()].copy_from_slice(&bytes);
     buffer[bytes.len()..].fill(0);
-    Some(OutgoingGroup { journal: buffer.freeze(), sector, sequence: header.sequence, changes, before })
+    let mut state = inner.state.borrow_mut();
+    let pages = state.pages_of_all(changes.iter().flat_map(|change| &change.records));
+    state.hold_leaves(&pages);
+    Some(OutgoingGroup {
+        journal: buffer.freeze(),
+        sector,
+        sequence: header.sequence,
+        changes,
+        pages,
+        before,
+    })
 }
 
-/// Whether the next group finds room in the journal.
+/// Whether the next group finds room in the journal, and what its first change changes in memory.
 fn has_room_for<P: Platform>(inner: &Inner<P>, pending: &PendingChanges) -> bool {
     let mut urgent = pending.iter().take_while(|change| change.urgency != Urgency::Ordinary).peekable();
     // What undoes a change can be without records, if its slab has gone.
     let (bytes, reserve_bytes) = match urgent.peek() {
-        None => (GROUP_BYTES_MAX, reserve_bytes(&inner.state.borrow())),
+        None => {
+            let state = inner.state.borrow();
+            // Moves come first.
+            let changes_leaves =
+                || !inner.moves.is_empty() || pending.front().is_some_and(|change| change.leaves_max() > 0);
+            if state.map_memory.group_leaves_max() == 0 && changes_leaves() {
+                return false;
+            }
+            (GROUP_BYTES_MAX, reserve_bytes(&state))
+        }
         Some(_) => {
             let bytes: usize = urgent.map(Change::journal_bytes).sum();
             (GROUP_BYTES_MAX.min(GROUP_HEADER_BYTES + bytes), 0)
@@ -459,13 +496,19 @@ fn take_changes(state: &mut State, pending: &mut PendingChanges, moves: &Queue<C
     }
     let mut bytes = GROUP_HEADER_BYTES + changes.iter().map(Change::journal_bytes).sum::<usize>();
     let mut undo_bytes = 0;
+    // What takes a group back changes the same leaves as that one.
+    let leaves_max = if urgent { usize::MAX } else { state.map_memory.group_leaves_max() };
+    let mut leaves = 0;
     let mut epochs: Vec<(u32, Epoch)> = Vec::new();
     while let Some(change) = pending.front().filter(|change| is_urgent(change) == urgent) {
         let epoch_record =
             change.epoch.and_then(|(slot, epoch)| switch_epoch(state, &mut epochs, slot, epoch));
         let more = change.journal_bytes() + epoch_record.as_ref().map_or(0, record_bytes);
         undo_bytes += change.undo_bytes_max();
-        if bytes + more > GROUP_BYTES_MAX || undo_bytes > UNDO_BYTES_MAX {
+        let leaves_before = leaves;
+        leaves += if leaves_max < usize::MAX { change.leaves_max() } else { 0 };
+        let are_too_many_leaves = leaves > leaves_max && (leaves_before > 0 || leaves_max == 0);
+        if bytes + more > GROUP_BYTES_MAX || undo_bytes > UNDO_BYTES_MAX || are_too_many_leaves {
             // A switch that is not recorded now is found to be missing again in the next group.
             break;
         }
@@ -544,15 +587,26 @@ enum Arrival {
     Refused,
 }
 
-/// Writes a group and its data, flushes, applies the records and tells the waiters.
+/// Writes a group and its data, flushes, applies the records and tells the waiters. The leaves that these change are read back
+/// meanwhile, as far as they are evicted.
 async fn write_group<P: Platform>(
     inner: &Inner<P>,
     mut group: OutgoingGroup,
     pending: &mut PendingChanges,
 ) -> Result<(), DriveError> {
     let is_closing = group.is_closing();
-    let undone = match send_group(inner, &mut group).await? {
-        Arrival::Refused => return refuse_group(inner, group),
+    let pages = std::mem::take(&mut group.pages);
+    let (arrival, loaded) =
+        futures_util::future::join(send_group(inner, &mut group), inner.load_held(&pages)).await;
+    if let Err(error) = loaded {
+        inner.fail(error);
+        return Ok(());
+    }
+    let undone = match arrival? {
+        Arrival::Refused => {
+            inner.state.borrow_mut().let_go_of_leaves(&pages);
+            return refuse_group(inner, group);
+        }
         Arrival::Whole => Vec::new(),
         Arrival::WithoutData => {
             let brings_data = |change: &mut Change| change.brings_data;
@@ -570,14 +624,21 @@ async fn write_group<P: Platform>(
     for change in undone.into_iter().rev() {
         pending.push_front(undo(&mut state, change));
     }
+    state.let_go_of_leaves(&pages);
+    state.evict_leaves(0);
+    let is_map_filling_up = state.map_memory.is_filling_up();
+    let has_given_up = !state.given_up.is_empty();
     drop(state);
+    if has_given_up {
+        inner.progress.notify_all();
+    }
     for change in group.changes {
         change.finish();
     }
     if inner.layout.area_blocks > 0 {
         crate::destage::area_changed(inner);
     }
-    if inner.journal.borrow().is_filling_up(&inner.layout, reserve_bytes) {
+    if is_map_filling_up || inner.journal.borrow().is_filling_up(&inner.layout, reserve_bytes) {
         crate::checkpoint::wish(inner);
     }
     Ok(())
@@ -790,14 +851,13 @@ fn undo_records(state: &State, mapping: &MappingRecord, epoch: Option<Epoch>) ->
     records
 }
 
-/// Completes when the next change's group has room in the journal, or a checkpoint must begin. If a
-/// checkpoint finds no room on the drive, the changes that wait are refused.
+/// Completes when the next change's group has room in the journal and may change leaves, or something else is to be done first. If
+/// a checkpoint finds no room on the drive, the changes that wait are refused.
 async fn wait_for_room<P: Platform>(inner: &Inner<P>, pending: &mut PendingChanges) {
     let ended_before = inner.checkpoint.borrow().ended();
     loop {
         let notified = inner.progress.notified();
-        let requested = inner.checkpoint.borrow().is_requested();
-        if has_room_for(inner, pending) || requested || inner.failure.borrow().is_some() {
+        if has_room_for(inner, pending) || is_called(inner) {
             return;
         }
         if inner.checkpoint.borrow().lacked_room_since(ended_before) {

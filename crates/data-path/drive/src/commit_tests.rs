@@ -2,17 +2,19 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use spandrel_platform_simulated::{DriveImage, Random, Repeat, Room, SimulatedDriveConfig};
+use spandrel_platform_simulated::{Random, Repeat, Room, SimulatedDriveConfig};
 use spandrel_shared::{SlabGeometry, SlabIndex};
 
 use super::*;
 use crate::store::WRITE_BLOCKS_MAX;
 use crate::test_support::explorer::{Budget, crash_images, explore};
-use crate::test_support::machine::{Machine, add_slab, write_block};
-use crate::test_support::observation::{check_ownership, observe};
+use crate::test_support::machine::{Machine, add_slab, preallocated, write_block};
+use crate::test_support::observation::{check_ownership, check_ownership_of_all, observe};
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
-use crate::test_support::{SlabKey, Store, copy, drive_config, factor, key, small_slabs, version, volume};
+use crate::test_support::{
+    SlabKey, Store, copy, drive_config, factor, key, small_slabs, vary_map_memory, version, volume,
+};
 
 fn runner(machine: &Machine, store: &Store) -> Runner {
     Runner::new(machine.platform(), store.clone(), machine.drive.clone(), Oracle::default())
@@ -368,15 +370,6 @@ fn when_too_many_writes_are_above_the_mark_further_ones_are_refused() {
     assert_eq!((again.slabs, again.volumes), (image.slabs, image.volumes));
 }
 
-/// A file on a full file system, as the drive under a store: the journal and the roots have their
-/// room, and what was written once has it, too.
-fn preallocated(config: SimulatedDriveConfig) -> DriveImage {
-    let layout = Layout::for_drive(config.size_bytes, config.sector_bytes, small_slabs()).unwrap();
-    let mut image = DriveImage::new(config.size_bytes);
-    image.write(0, &vec![0; layout.data_first_block as usize * BLOCK_BYTES]);
-    image
-}
-
 fn without_room(room: Room) -> Vec<Step> {
     let (a, b) = (key(1, 0), key(2, 0));
     let mut steps = vec![Step::Add(a), Step::Add(b), Step::Join];
@@ -395,6 +388,7 @@ fn without_room(room: Room) -> Vec<Step> {
 /// What lacked room did not happen, whenever the power fails.
 #[test]
 fn a_change_without_room_is_refused_and_leaves_nothing_behind() {
+    vary_map_memory();
     let mut refusals = 0;
     for (seed, room) in [(1, Room::OnlyOverwrites), (2, Room::None), (3, Room::OnlyOverwrites)] {
         let sector_bytes = if seed == 3 { 4096 } else { 512 };
@@ -418,16 +412,20 @@ fn a_change_without_room_is_refused_and_leaves_nothing_behind() {
                 let machine = Machine::with_image(seed, config, image);
                 let (store, report) = machine.attach().unwrap();
                 assert_eq!(report.unproven, []);
-                check_ownership(&store);
-                let observation = machine.run(|_| async move { observe(&store).await });
+                let observation = machine.run(|_| async move {
+                    check_ownership_of_all(&store).await;
+                    observe(&store).await
+                });
                 oracle.borrow().settle(&observation);
             }
         });
         assert_eq!(runner.failure(), None);
         assert!(runner.refusals() >= 4, "{} refusals", runner.refusals());
         refusals += machine.drive.counters().writes_without_room;
-        check_ownership(&store);
-        let observation = machine.run(move |_| async move { observe(&store).await });
+        let observation = machine.run(move |_| async move {
+            check_ownership_of_all(&store).await;
+            observe(&store).await
+        });
         oracle.borrow().check(&observation);
     }
     assert!(refusals > 10);

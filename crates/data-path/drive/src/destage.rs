@@ -27,7 +27,9 @@ use crate::allocator::{Allocator, Run};
 use crate::commit::{Change, DataRun, MovedRun};
 use crate::error::StoreError;
 use crate::format::map::Mapping;
-use crate::state::{Page, State};
+use crate::map_memory::PagePlace;
+use crate::slab_copy::Page;
+use crate::state::State;
 use crate::store::Inner;
 
 /// Blocks of a batch: 256 KiB, which the processor's own caches hold from the read to the write.
@@ -55,13 +57,6 @@ struct Candidate {
     block: u32,
     /// Where it is, in the area.
     from: Mapping,
-}
-
-/// A page of a slab.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct PagePlace {
-    slab_slot: u32,
-    page: u32,
 }
 
 /// Where the next look begins, in either order.
@@ -148,7 +143,7 @@ fn choose_by_slab(state: &State, cursor: &mut PagePlace, blocks_max: usize) -> V
             *cursor = at;
             break;
         }
-        let Some(leaf) = page.leaf.as_ref().filter(|_| page.in_area > 0) else { continue };
+        let Some(leaf) = page.leaf().filter(|_| page.in_area > 0) else { continue };
         let blocks = (at.page * PAGE_BLOCKS..).zip(leaf.iter());
         let in_area = blocks.filter(|(_, mapping)| state.area.holds(**mapping));
         chosen.extend(in_area.map(|(block, from)| Candidate { slab_slot: at.slab_slot, block, from: *from }));
@@ -279,7 +274,7 @@ fn places_in_slabs(state: &mut State, blocks: &[(Candidate, Buffer)], keep: u32)
     for stretch in blocks.chunk_by(is_next) {
         let (first, count) = (stretch[0].0, stretch.len() as u32);
         let slab = state.slabs.get(first.slab_slot)?;
-        let before = first.block.checked_sub(1).map(|before| slab.mapping(before));
+        let before = first.block.checked_sub(1).and_then(|before| slab.mapping_in_memory(before));
         let behind = before.filter(|before| !state.area.holds(*before)).and_then(|before| before.physical());
         let wanted = behind.map(|behind| Run { first: behind + 1, count });
         let allocator = allocator_of(state);

@@ -7,10 +7,12 @@ use crate::layout::Layout;
 use crate::test_support::cached::{CHUNKS, CachedMachine, Images, attach_bound, open_cache};
 use crate::test_support::explorer::{Budget, explore_drives};
 use crate::test_support::machine::{Machine, add_slab, write_block, write_blocks};
-use crate::test_support::observation::{Seen, check_ownership, observe, read_all};
+use crate::test_support::observation::{Seen, check_ownership_of_all, observe, read_all};
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
-use crate::test_support::{copy, drive_config, factor, format_options, key, version, volume};
+use crate::test_support::{
+    copy, drive_config, factor, format_options, key, vary_map_memory, version, volume,
+};
 use crate::{CacheChoice, CacheDrive, CacheUse};
 
 /// Capacity drives and cache drives of all kinds.
@@ -30,8 +32,10 @@ fn recover(
     let (store, report) = cached.attach().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(report.unproven, [], "a mere crash leaves nothing unproven");
     assert_eq!((report.structures_damaged, report.area_lost), (0, false), "a mere crash damages nothing");
-    check_ownership(&store);
-    let observation = cached.run(|_| async move { observe(&store).await });
+    let observation = cached.run(|_| async move {
+        check_ownership_of_all(&store).await;
+        observe(&store).await
+    });
     (cached, oracle.settle(&observation))
 }
 
@@ -131,6 +135,7 @@ fn script(spins: bool) -> Vec<Step> {
 
 #[test]
 fn every_crash_of_a_cached_drive_is_survived() {
+    vary_map_memory();
     let mut recoveries = 0;
     for (seed, config) in (1..).zip(all_kinds_of_drives()) {
         crash_everywhere(seed, config, Budget::SMALL.times(factor()), script(seed == 2), |images, oracle| {
@@ -143,6 +148,7 @@ fn every_crash_of_a_cached_drive_is_survived() {
 
 #[test]
 fn every_crash_of_the_recovery_of_a_cached_drive_is_survived() {
+    vary_map_memory();
     let random = Random::new(7);
     let mut recoveries = 0;
     for (seed, config) in (1..).zip(all_kinds_of_drives()) {
@@ -158,6 +164,7 @@ fn every_crash_of_the_recovery_of_a_cached_drive_is_survived() {
 /// Random writes, many more than the area holds, and what the drives hold in the end.
 #[test]
 fn what_is_written_over_and_over_is_what_is_read() {
+    vary_map_memory();
     for seed in 1..=4 * factor() as u64 {
         let random = Random::new(seed);
         let (a, b) = (key(1, 0), key(1, 1));
@@ -193,8 +200,10 @@ fn what_is_written_over_and_over_is_what_is_read() {
         let seen = cached.run(|_| async move { observe(&observing).await });
         oracle.borrow().check(&seen);
         let draining = store.clone();
-        cached.run(|_| async move { draining.drain_cache().await.unwrap() });
-        check_ownership(&store);
+        cached.run(|_| async move {
+            draining.drain_cache().await.unwrap();
+            check_ownership_of_all(&draining).await;
+        });
         cached.machine.power_cycle();
         let (store, _) = cached.attach().unwrap();
         assert_eq!(store.cache_use().blocks_dirty, 0);

@@ -10,7 +10,7 @@
 //!
 //! Reading order: `format` (what stands on the drive), `layout` (where),
 //! `state` (what is held in memory and how a record changes it), `store` (requests), `commit`
-//! (how they become durable), `read`, `checkpoint`, `recovery`.
+//! (how they become durable), `read`, `checkpoint`, `recovery`; `map_memory` (what of the maps is in memory).
 
 mod ahead;
 mod allocator;
@@ -27,12 +27,14 @@ pub mod format;
 mod journal_reader;
 mod latched_drive;
 pub mod layout;
+mod map_memory;
 mod media;
 mod memory_cache;
 mod read;
 mod read_cache;
 mod read_index;
 mod recovery;
+mod slab_copy;
 mod slot_table;
 mod state;
 mod statistics;
@@ -45,7 +47,7 @@ mod test_support;
 mod volume_state;
 mod write_under_way;
 
-pub use attach::{AttachReport, CacheChoice, DriveIdentity, FormatOptions, UnprovenCopy};
+pub use attach::{AttachOptions, AttachReport, CacheChoice, DriveIdentity, FormatOptions, UnprovenCopy};
 pub use cache_drive::{CacheArea, CacheDrive, CacheFormatOptions};
 pub use cache_policy::CacheUse;
 pub use error::{AttachError, StoreError};

@@ -30,7 +30,7 @@ const READ_BLOCKS_MAX: u32 = 256;
 enum Source {
     /// Where the map says.
     Mapped,
-    /// From a copy in memory or on the cache drive, if there is one; if not, some are made.
+    /// From a copy in memory or on the cache drive, if there is one; if not, some are made. Who asks so will ask again.
     Nearest,
 }
 
@@ -128,7 +128,8 @@ impl<P: Platform> Inner<P> {
         source: Source,
     ) -> Result<Vec<ReadPart>, StoreError> {
         self.check()?;
-        let (mut stretches, checksum) = self.look_up(slot, first, count)?;
+        self.load_blocks(slot, first, count).await?;
+        let (mut stretches, checksum) = self.look_up(slot, first, count, source)?;
         let mut parts = Vec::with_capacity(stretches.len());
         let done = self.read_at_once(&stretches, checksum, &mut parts);
         if done == stretches.len() {
@@ -329,12 +330,16 @@ impl<P: Platform> Inner<P> {
         slot: SlabSlot,
         first: u32,
         count: u32,
+        source: Source,
     ) -> Result<(Vec<Stretch>, BlockChecksum), StoreError> {
         let state = self.state.borrow();
         let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
         let volume = state.volumes.get(slab.volume_slot).ok_or(StoreError::NotFound)?;
         if !slab.contains(first, count) {
             return Err(StoreError::NotFound);
+        }
+        if source == Source::Nearest {
+            slab.note_use(first, count);
         }
         let mut stretches: Vec<Stretch> = Vec::with_capacity(1);
         for block in first..first + count {
@@ -413,7 +418,7 @@ impl<P: Platform> Inner<P> {
         let state = self.state.borrow();
         let is_there = |index| {
             let slab = state.slabs.get(stretch.slab_slot)?;
-            Some(slab.mapping(stretch.first + index) == stretch.mapping(index))
+            Some(slab.mapping_in_memory(stretch.first + index)? == stretch.mapping(index))
         };
         (0..stretch.count).all(|index| is_there(index) == Some(true))
     }
@@ -472,7 +477,7 @@ impl<P: Platform> Inner<P> {
     }
 
     /// A block, or none if it cannot be read although the drive works.
-    async fn read_block(&self, block: u32) -> Result<Option<Buffer>, StoreError> {
+    pub(crate) async fn read_block(&self, block: u32) -> Result<Option<Buffer>, StoreError> {
         self.check()?;
         self.statistics.borrow_mut().reads += 1;
         let offset = Layout::offset_of(block);

@@ -42,18 +42,23 @@ use crate::drive_check::read_place;
 use crate::error::AttachError;
 use crate::format::FormatError;
 use crate::format::journal::{Group, MappingRecord, Record, SlabAdd};
-use crate::format::map::{Leaf, Mapping, PageEntry, PagePointer, decode_leaf, decode_slab_root};
+use crate::format::map::{Leaf, PageEntry, PagePointer, decode_leaf, decode_slab_root};
 use crate::format::root::{JournalPosition, Root, RootSlab};
 use crate::format::superblock::Superblock;
 use crate::journal_reader::JournalReader;
 use crate::layout::{Layout, ROOT_SLOTS};
+use crate::map_memory::PagePlace;
 use crate::media::{Flushed, Media};
-use crate::state::{Page, State};
+use crate::slab_copy::{Page, physical_blocks};
+use crate::state::State;
 use crate::store::SlabSlot;
 use crate::volume_state::VolumeState;
 
 /// Map pages that are read at the same time.
 const PAGES_AT_ONCE: usize = 256;
+
+/// Groups of the journal that are applied at the same time, so that the leaves that they change are read at the same time.
+const GROUPS_AT_ONCE: usize = 64;
 
 /// What the replay leaves for the store to go on with.
 pub(crate) struct Replay {
@@ -307,10 +312,11 @@ impl<'a, P: Platform> Recovery<'a, P> {
             .unwrap_or_default()
         };
         let lost_root = entries.len() != page_count as usize;
-        let mut pages = if lost_root {
+        let pages = if lost_root {
             self.report.structures_damaged += 1;
+            self.report.blocks_lost += u64::from(page_count) * u64::from(PAGE_BLOCKS);
             self.lost_slab_roots.push(root.slot);
-            (0..page_count).map(|_| self.lost_page(PageEntry::default())).collect()
+            (0..page_count).map(|_| Page::lost(PageEntry::default())).collect()
         } else {
             self.load_leaves(entries).await?
         };
@@ -320,7 +326,11 @@ impl<'a, P: Platform> Recovery<'a, P> {
         slab.map = root.map;
         slab.proven = root.proven;
         slab.dirty = root.map.is_none() || pages.iter().any(|page: &Page| page.dirty);
-        std::mem::swap(&mut slab.pages, &mut pages);
+        slab.put_pages(pages);
+        for page in 0..page_count {
+            self.state.list_evictable(PagePlace { slab_slot: root.slot, page });
+        }
+        self.state.evict_leaves(page_count as usize);
         Ok(())
     }
 
@@ -328,20 +338,17 @@ impl<'a, P: Platform> Recovery<'a, P> {
         let mut pages = Vec::with_capacity(entries.len());
         for step in entries.chunks(PAGES_AT_ONCE) {
             let reads = step.iter().map(|entry| async {
-                if entry.leaf.is_none() { Ok(None) } else { self.read_page(entry.leaf).await }
+                if entry.leaf.is_none() { Ok(None) } else { self.read_leaf(entry.leaf).await }
             });
-            let blocks: Result<Vec<Option<BufferMut>>, DriveError> =
+            let leaves: Result<Vec<Option<Box<Leaf>>>, DriveError> =
                 join_all(reads).await.into_iter().collect();
-            for (entry, block) in step.iter().zip(blocks?) {
-                pages.push(if entry.leaf.is_none() {
-                    Page { entry: *entry, ..Page::default() }
-                } else {
-                    match block.and_then(|block| decode_leaf(&block, entry.leaf.checksum)) {
-                        Some(leaf) => page_of(leaf, *entry, false),
-                        None => {
-                            self.report.structures_damaged += 1;
-                            self.lost_page(*entry)
-                        }
+            for (entry, leaf) in step.iter().zip(leaves?) {
+                pages.push(match leaf {
+                    _ if entry.leaf.is_none() => Page::empty(*entry),
+                    Some(leaf) => Page::found(leaf, *entry),
+                    None => {
+                        self.count_lost_page();
+                        Page::lost(*entry)
                     }
                 });
             }
@@ -349,11 +356,15 @@ impl<'a, P: Platform> Recovery<'a, P> {
         Ok(pages)
     }
 
-    /// A page of which only the parent's entry is known.
-    fn lost_page(&mut self, entry: PageEntry) -> Page {
+    /// A leaf is damaged: of its page only what the parent says is known.
+    fn count_lost_page(&mut self) {
+        self.report.structures_damaged += 1;
         self.report.blocks_lost += u64::from(PAGE_BLOCKS);
-        let entry = PageEntry { leaf: PagePointer::NONE, ..entry };
-        page_of(Box::new([Mapping::UNKNOWN; PAGE_BLOCKS as usize]), entry, true)
+    }
+
+    /// A leaf, or none if there is none where it should be.
+    async fn read_leaf(&self, pointer: PagePointer) -> Result<Option<Box<Leaf>>, DriveError> {
+        Ok(self.read_page(pointer).await?.and_then(|block| decode_leaf(&block, pointer.checksum)))
     }
 
     /// The block of a map page, or `None` if it cannot be read or lies outside the data blocks.
@@ -368,18 +379,22 @@ impl<'a, P: Platform> Recovery<'a, P> {
     pub(crate) async fn replay(&mut self, root: &Root, lacks_twin: bool) -> Result<Replay, AttachError> {
         let media = self.media.clone();
         let mut reader = JournalReader::new(self.platform, &media, self.layout, root);
-        let mut last: Option<Group> = None;
+        let (mut confirmed, mut last): (Vec<Group>, Option<Group>) = (Vec::new(), None);
         let mut newest_generation = 0;
         while let Some(group) = reader.next().await? {
             self.check_slots(&group)?;
             newest_generation = newest_generation.max(group.header.root_generation);
-            let Some(confirmed) = last.replace(group) else { continue };
+            let Some(group) = last.replace(group) else { continue };
             if canary::is_planted(Bug::RollDamageBack) {
-                self.judge(&confirmed).await?;
+                self.judge(&group).await?;
                 continue;
             }
-            self.apply_confirmed(&confirmed);
+            confirmed.push(group);
+            if confirmed.len() == GROUPS_AT_ONCE {
+                self.apply_confirmed(&std::mem::take(&mut confirmed)).await?;
+            }
         }
+        self.apply_confirmed(&confirmed).await?;
         if let Some(group) = last.filter(|_| !canary::is_planted(Bug::RollLastGroupBack)) {
             self.report.groups_replayed += 1;
             self.judge(&group).await?;
@@ -408,15 +423,33 @@ impl<'a, P: Platform> Recovery<'a, P> {
         })
     }
 
-    fn apply_confirmed(&mut self, group: &Group) {
-        self.report.groups_replayed += 1;
-        for record in &group.records {
-            self.state.apply(record);
+    async fn apply_confirmed(&mut self, groups: &[Group]) -> Result<(), DriveError> {
+        self.report.groups_replayed += groups.len() as u64;
+        let records = || groups.iter().flat_map(|group| &group.records);
+        self.read_back(records()).await?;
+        records().for_each(|record| self.state.apply(record));
+        Ok(())
+    }
+
+    /// Has the leaves in memory that records change. What has changed stays there (see `map_memory`).
+    async fn read_back<'r>(&mut self, records: impl Iterator<Item = &'r Record>) -> Result<(), DriveError> {
+        let places = self.state.pages_of_all(records);
+        self.state.evict_leaves(places.len());
+        let evicted = self.state.evicted(&places);
+        for step in evicted.chunks(PAGES_AT_ONCE) {
+            let leaves = join_all(step.iter().map(|(_, pointer)| self.read_leaf(*pointer))).await;
+            for ((place, pointer), leaf) in step.iter().zip(leaves) {
+                if !self.state.take_leaf(*place, *pointer, leaf?) {
+                    self.count_lost_page();
+                }
+            }
         }
+        Ok(())
     }
 
     /// Applies the last group block by block, as far as its data are there.
     async fn judge(&mut self, group: &Group) -> Result<(), DriveError> {
+        self.read_back(group.records.iter()).await?;
         for record in &group.records {
             let (Record::Write(mapping) | Record::Heal(mapping)) = record else {
                 self.state.apply(record);
@@ -511,9 +544,36 @@ impl<'a, P: Platform> Recovery<'a, P> {
         self.report.unproven = unproven.collect();
     }
 
+    /// Every block of a slab copy that has a physical one, as (block within the slab, physical block). Leaves that are evicted are
+    /// read for that, and not kept.
+    async fn blocks_of(&mut self, slot: u32) -> Result<Vec<(u32, u32)>, AttachError> {
+        let pages = self.layout.slab_geometry.slab_pages();
+        let places: Vec<PagePlace> = (0..pages).map(|page| PagePlace { slab_slot: slot, page }).collect();
+        let evicted = self.state.evicted(&places);
+        let mut blocks = Vec::new();
+        for step in evicted.chunks(PAGES_AT_ONCE) {
+            let leaves = join_all(step.iter().map(|(_, pointer)| self.read_leaf(*pointer))).await;
+            for ((place, pointer), leaf) in step.iter().zip(leaves) {
+                match leaf? {
+                    Some(leaf) => blocks.extend(physical_blocks(place.page, &leaf)),
+                    // It was whole when the maps were loaded.
+                    None => {
+                        self.state.take_leaf(*place, *pointer, None);
+                        self.count_lost_page();
+                    }
+                }
+            }
+        }
+        let Some(slab) = self.state.slabs.get(slot) else { return Ok(blocks) };
+        let in_memory = (0..pages).filter(|page| !slab.pages[*page as usize].is_evicted());
+        blocks.extend(in_memory.flat_map(|page| slab.mapped_blocks_of(page)));
+        blocks.sort_unstable();
+        Ok(blocks)
+    }
+
     /// Takes every block that a map or a page names; the rest is free. Where the journal is
     /// damaged, a mapping can be older than another one's reuse of its block: it is lost then.
-    pub(crate) fn count_free_blocks(&mut self) -> Result<(), AttachError> {
+    pub(crate) async fn count_free_blocks(&mut self) -> Result<(), AttachError> {
         let mut allocator = Allocator::new(self.layout.data_first_block, self.layout.data_end_block());
         if self.layout.area_blocks > 0 {
             allocator = allocator.with_area(self.layout.area_first_block(), self.layout.area_end_block());
@@ -528,15 +588,18 @@ impl<'a, P: Platform> Recovery<'a, P> {
                 return Err(AttachError::Damaged(format!("two map pages name physical block {page}")));
             }
         }
-        for (_, slab) in self.state.slabs.iter_mut() {
-            for (block, physical) in slab.mapped_blocks() {
+        let slots: Vec<u32> = self.state.slabs.iter().map(|(slot, _)| slot).collect();
+        for slot in slots {
+            for (block, physical) in self.blocks_of(slot).await? {
                 if allocator.take(physical) {
                     continue;
                 }
                 if !self.may_be_older {
                     return Err(AttachError::Damaged(format!("physical block {physical} has two owners")));
                 }
-                slab.lose(block);
+                let lost = [Record::Heal(MappingRecord::lost(slot, block))];
+                self.read_back(lost.iter()).await?;
+                lost.iter().for_each(|record| self.state.apply(record));
                 self.report.blocks_lost += 1;
             }
         }
@@ -569,13 +632,6 @@ fn parts_of(mapping: &MappingRecord, matches: &[bool]) -> Vec<RecordPart> {
         start += length;
     }
     parts
-}
-
-fn page_of(leaf: Box<Leaf>, entry: PageEntry, dirty: bool) -> Page {
-    let count = |counts: fn(&Mapping) -> bool| leaf.iter().filter(|mapping| counts(mapping)).count() as u16;
-    let mapped = count(|mapping| *mapping != Mapping::NONE);
-    let lost = count(|mapping| *mapping == Mapping::UNKNOWN);
-    Page { leaf: (mapped > 0).then_some(leaf), mapped, lost, in_area: 0, entry, dirty }
 }
 
 #[cfg(test)]

@@ -17,10 +17,12 @@ use crate::journal_reader::JournalReader;
 use crate::layout::{Layout, ROOT_SLOTS};
 use crate::test_support::explorer::{Budget, crash_images, explore};
 use crate::test_support::machine::{Machine, add_slab, attach, capacity, open, write_block, write_blocks};
-use crate::test_support::observation::{Seen, check_ownership, observe, read_all};
+use crate::test_support::observation::{Seen, check_ownership, check_ownership_of_all, observe, read_all};
 use crate::test_support::oracle::Oracle;
 use crate::test_support::script::{Runner, Step};
-use crate::test_support::{Store, copy, drive_config, factor, format_options, key, version, volume};
+use crate::test_support::{
+    Store, copy, drive_config, factor, format_options, key, vary_map_memory, version, volume,
+};
 
 /// Recovers what a crash has left and judges it.
 fn recover(seed: u64, config: SimulatedDriveConfig, image: DriveImage, oracle: &Oracle) -> (Machine, Oracle) {
@@ -28,8 +30,10 @@ fn recover(seed: u64, config: SimulatedDriveConfig, image: DriveImage, oracle: &
     let (store, report) = machine.attach().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(report.unproven, [], "a mere crash leaves nothing unproven");
     assert_eq!(report.structures_damaged, 0, "a mere crash damages nothing");
-    check_ownership(&store);
-    let observation = machine.run(|_| async move { observe(&store).await });
+    let observation = machine.run(|_| async move {
+        check_ownership_of_all(&store).await;
+        observe(&store).await
+    });
     (machine, oracle.settle(&observation))
 }
 
@@ -158,6 +162,7 @@ fn all_kinds_of_drives() -> impl Iterator<Item = SimulatedDriveConfig> {
 
 #[test]
 fn every_crash_of_a_scripted_workload_is_survived() {
+    vary_map_memory();
     let mut recoveries = 0;
     for (seed, config) in (1..).zip(all_kinds_of_drives()) {
         let budget = Budget::LARGE.times(factor());
@@ -171,6 +176,7 @@ fn every_crash_of_a_scripted_workload_is_survived() {
 
 #[test]
 fn every_crash_of_a_recovery_is_survived() {
+    vary_map_memory();
     let random = Random::new(5);
     let mut recoveries = 0;
     for (seed, config) in (1..).zip(all_kinds_of_drives()) {

@@ -57,6 +57,11 @@ impl<T> SlotTable<T> {
         (0..).zip(&mut self.slots).filter_map(|(slot, entry)| Some((slot, entry.as_mut()?)))
     }
 
+    /// All slots lie below this one.
+    pub fn end(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     /// Entries that are there.
     pub fn len(&self) -> usize {
         self.occupied

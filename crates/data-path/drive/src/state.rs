@@ -9,154 +9,19 @@
 //! - A physical block belongs to one mapping or one map page, or is free.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
-use spandrel_platform::prefetch;
-use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{CopyId, Epoch, PAGE_BLOCKS, SlabGeometry, SlabIndex, Version, VolumeId};
+use spandrel_shared::{Epoch, PAGE_BLOCKS, SlabGeometry, SlabIndex, Version, VolumeId};
 
 use crate::allocator::{Allocator, Run};
 use crate::format::journal::{MappingRecord, Record, SlabAdd};
-use crate::format::map::{Leaf, Mapping, PageEntry, PagePointer};
-use crate::format::root::SlabLayout;
+use crate::format::map::{Mapping, PagePointer};
 use crate::layout::Layout;
+use crate::map_memory::{GivenUp, MapMemory, PagePlace, is_page_within, pages_within};
+use crate::slab_copy::{Page, SlabCopy};
 use crate::slot_table::SlotTable;
 use crate::volume_state::{ListKey, ListValue, VolumeState};
-
-/// A page of a slab copy.
-#[derive(Default)]
-pub struct Page {
-    /// The mappings; `None` while nothing is mapped.
-    pub leaf: Option<Box<Leaf>>,
-    /// Blocks of the page that are not unmapped.
-    pub mapped: u16,
-    /// Of these, blocks of which it is not known what they were mapped to.
-    pub lost: u16,
-    /// Blocks that are mapped to the area on a cache drive.
-    pub in_area: u16,
-    /// What the slab's root page says, or will say, of this page.
-    pub entry: PageEntry,
-    /// Whether the page differs from what stands on the drive.
-    pub dirty: bool,
-}
-
-/// A copy of a slab.
-pub struct SlabCopy {
-    /// Its volume's slot.
-    pub volume_slot: u32,
-    /// Which slab of the volume.
-    pub slab: SlabIndex,
-    /// How the slab's parts are laid out.
-    pub layout: SlabLayout,
-    /// The identity of this copy.
-    pub copy: CopyId,
-    /// The version at which this copy began.
-    pub birth: Version,
-    /// The slab's root page on the drive.
-    pub map: PagePointer,
-    /// The pages, in order.
-    pub pages: Vec<Page>,
-    /// Whether any page is dirty, or the root page is not on the drive yet.
-    pub dirty: bool,
-    /// If a recovery found that the copy may lack writes: the version up to which it lacks none, until a
-    /// resync has made it whole.
-    pub proven: Option<Version>,
-}
-
-impl SlabCopy {
-    /// The mapping of `block`.
-    pub fn mapping(&self, block: u32) -> Mapping {
-        let page = &self.pages[(block / PAGE_BLOCKS) as usize];
-        page.leaf.as_ref().map_or(Mapping::NONE, |leaf| leaf[(block % PAGE_BLOCKS) as usize])
-    }
-
-    /// Brings the mapping of `block` into the caches, as it is changed soon.
-    pub(crate) fn prefetch_mapping(&self, block: u32) {
-        if let Some(leaf) = &self.pages[(block / PAGE_BLOCKS) as usize].leaf {
-            prefetch(&leaf[(block % PAGE_BLOCKS) as usize]);
-        }
-    }
-
-    /// Sets the mapping of `block` and returns the former one.
-    fn set_mapping(&mut self, block: u32, mapping: Mapping, area: AreaBlocks) -> Mapping {
-        let page = &mut self.pages[(block / PAGE_BLOCKS) as usize];
-        if page.leaf.is_none() && mapping == Mapping::NONE {
-            return Mapping::NONE;
-        }
-        if page.leaf.is_none() && page.entry.version > Version::ZERO {
-            witness::reached(Rare::PageReusedAfterTrim);
-        }
-        let leaf = page.leaf.get_or_insert_with(|| Box::new([Mapping::NONE; PAGE_BLOCKS as usize]));
-        let former = std::mem::replace(&mut leaf[(block % PAGE_BLOCKS) as usize], mapping);
-        page.mapped += u16::from(mapping != Mapping::NONE);
-        page.mapped -= u16::from(former != Mapping::NONE);
-        page.lost += u16::from(mapping == Mapping::UNKNOWN);
-        page.lost -= u16::from(former == Mapping::UNKNOWN);
-        page.in_area += u16::from(area.holds(mapping));
-        page.in_area -= u16::from(area.holds(former));
-        if page.mapped == 0 {
-            page.leaf = None;
-        }
-        page.dirty = true;
-        self.dirty = true;
-        former
-    }
-
-    fn raise_versions(&mut self, first: u32, count: u32, version: Version) {
-        for page in first / PAGE_BLOCKS..=(first + count - 1) / PAGE_BLOCKS {
-            let page = &mut self.pages[page as usize];
-            if page.entry.version < version {
-                page.entry.version = version;
-                page.dirty = true;
-                self.dirty = true;
-            }
-        }
-    }
-
-    /// Starts anew: empty, with no version. The pages on the drive are given up without being
-    /// freed, as a recovery counts free blocks afterwards.
-    pub fn forget(&mut self) {
-        self.map = PagePointer::NONE;
-        self.pages.iter_mut().for_each(|page| *page = Page { dirty: true, ..Page::default() });
-        self.dirty = true;
-    }
-
-    /// Lets the copy count as whole up to `version` at most.
-    pub fn prove_only(&mut self, version: Version) {
-        self.proven = Some(self.proven.map_or(version, |proven| proven.min(version)));
-    }
-
-    /// Takes no page for whole any more.
-    pub fn doubt_whole_pages(&mut self) {
-        for page in self.pages.iter_mut().filter(|page| page.entry.whole) {
-            page.entry.whole = false;
-            page.dirty = true;
-            self.dirty = true;
-        }
-    }
-
-    /// Every block that has a physical one, as (block within the slab, physical block).
-    pub fn mapped_blocks(&self) -> Vec<(u32, u32)> {
-        let leaves = (0..).zip(&self.pages).filter_map(|(page, entry)| Some((page, entry.leaf.as_ref()?)));
-        leaves
-            .flat_map(|(page, leaf)| {
-                let blocks = (page * PAGE_BLOCKS..).zip(leaf.iter());
-                blocks.filter_map(|(block, mapping)| Some((block, mapping.physical()?)))
-            })
-            .collect()
-    }
-
-    /// Forgets what `block` was mapped to: it reads as damaged. Only while what is in the area is not counted yet.
-    pub fn lose(&mut self, block: u32) {
-        self.set_mapping(block, Mapping::UNKNOWN, AreaBlocks::NONE);
-    }
-
-    /// Whether `count` blocks from `first` on lie within the slab.
-    pub fn contains(&self, first: u32, count: u32) -> bool {
-        let blocks = self.pages.len() as u64 * u64::from(PAGE_BLOCKS);
-        count > 0 && u64::from(first) + u64::from(count) <= blocks
-    }
-}
 
 /// The physical blocks that are data blocks of the area on a cache drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,6 +71,8 @@ pub struct State {
     geometry: SlabGeometry,
     /// The slab copies.
     pub slabs: SlotTable<SlabCopy>,
+    /// How much of their maps is in memory.
+    pub map_memory: Rc<MapMemory>,
     /// The volumes.
     pub volumes: SlotTable<VolumeState>,
     /// Where each slab's copy is. Looked up, never iterated.
@@ -215,6 +82,11 @@ pub struct State {
     pub allocator: Option<Allocator>,
     /// Map pages that the newest root on the drive may name, but the state does not any more.
     pub retired_pages: Vec<u32>,
+    /// Pages whose leaves were written since the newest durable root.
+    pub pages_written: Vec<PagePlace>,
+    /// Leaves that were evicted when all that they map was given up, and are still to be read for what that was. These blocks, and
+    /// their own, are not free until then.
+    pub given_up: GivenUp,
     /// Volumes whose mark should be recorded again, for the commit task.
     pub marks_due: VecDeque<u32>,
     /// Writes that the lists of all volumes may hold after a crash.
@@ -234,11 +106,14 @@ impl State {
         Self {
             geometry,
             slabs: SlotTable::default(),
+            map_memory: Rc::default(),
             volumes: SlotTable::default(),
             slab_index: FxHashMap::default(),
             volume_index: BTreeMap::new(),
             allocator: None,
             retired_pages: Vec::new(),
+            pages_written: Vec::new(),
+            given_up: GivenUp::default(),
             marks_due: VecDeque::new(),
             listed_writes_max: 0,
             area: AreaBlocks::NONE,
@@ -257,13 +132,15 @@ impl State {
         self.area_users = vec![(0, 0); area.count() as usize];
         for (slab_slot, slab) in self.slabs.iter_mut() {
             for (first, page) in (0..).step_by(PAGE_BLOCKS as usize).zip(&mut slab.pages) {
-                page.in_area = 0;
-                for (block, mapping) in (first..).zip(page.leaf.iter().flat_map(|leaf| leaf.iter())) {
+                assert!(!page.is_evicted(), "what leads to an area is counted while all is in memory");
+                let mut in_area = 0;
+                for (block, mapping) in (first..).zip(page.leaf().into_iter().flatten()) {
                     if let Some(place) = area.place(*mapping) {
-                        page.in_area += 1;
+                        in_area += 1;
                         self.area_users[place as usize] = (slab_slot, block);
                     }
                 }
+                page.in_area = in_area;
                 self.blocks_in_area += u32::from(page.in_area);
             }
         }
@@ -273,7 +150,8 @@ impl State {
     pub fn user_of_area(&self, place: u32) -> Option<(u32, u32, Mapping)> {
         let (slab_slot, block) = self.area_users[place as usize];
         let slab = self.slabs.get(slab_slot).filter(|slab| slab.contains(block, 1))?;
-        let mapping = slab.mapping(block);
+        // What is mapped to the area is in memory.
+        let mapping = slab.mapping_in_memory(block)?;
         (self.area.place(mapping) == Some(place)).then_some((slab_slot, block, mapping))
     }
 
@@ -364,7 +242,11 @@ impl State {
             pages,
             dirty: true,
             proven: None,
+            map_memory: Rc::clone(&self.map_memory),
         };
+        if let Some(former) = self.slabs.get(add.slab_slot) {
+            former.leave();
+        }
         self.slabs.insert(add.slab_slot, slab);
         self.slab_index.insert((add.volume_slot, add.slab), add.slab_slot);
     }
@@ -470,10 +352,18 @@ impl State {
         if !slab.contains(first, count) {
             return;
         }
-        for block in first..first + count {
-            let former = slab.set_mapping(block, Mapping::NONE, self.area);
-            self.blocks_in_area -= u32::from(self.area.holds(former));
-            release(&mut self.allocator, former, Mapping::NONE);
+        let mut given_up = Vec::new();
+        for page in pages_within(first, count) {
+            if slab.pages[page as usize].is_evicted() && is_page_within(page, first, count) {
+                given_up.push(slab.give_up(page));
+                continue;
+            }
+            let of_page = page * PAGE_BLOCKS..(page + 1) * PAGE_BLOCKS;
+            for block in of_page.start.max(first)..of_page.end.min(first + count) {
+                let former = slab.set_mapping(block, Mapping::NONE, self.area);
+                self.blocks_in_area -= u32::from(self.area.holds(former));
+                release(&mut self.allocator, former, Mapping::NONE);
+            }
         }
         // Counter zero undoes a write that found no room: it is no write of the volume.
         if counter > 0 {
@@ -482,6 +372,7 @@ impl State {
             slab.raise_versions(first, count, version);
             self.list_write(slab_slot, first, count, version, false);
         }
+        given_up.into_iter().for_each(|leaf| self.give_up(leaf));
     }
 
     fn list_write(&mut self, slab_slot: u32, first: u32, count: u32, version: Version, in_doubt: bool) {
@@ -504,14 +395,18 @@ impl State {
     }
 
     fn remove_slab(&mut self, slab_slot: u32) {
-        let Some(mut slab) = self.slabs.remove(slab_slot) else { return };
+        let Some(slab) = self.slabs.remove(slab_slot) else { return };
         let place = (slab.volume_slot, slab.slab);
         if self.slab_index.get(&place) == Some(&slab_slot) {
             self.slab_index.remove(&place);
         }
-        for page in &mut slab.pages {
+        slab.leave();
+        for page in &slab.pages {
+            if page.is_evicted() {
+                self.give_up(page.entry.leaf);
+            }
             self.blocks_in_area -= u32::from(page.in_area);
-            for mapping in page.leaf.iter().flat_map(|leaf| leaf.iter()) {
+            for mapping in page.leaf().into_iter().flatten() {
                 release(&mut self.allocator, *mapping, Mapping::NONE);
             }
             if !page.entry.leaf.is_none() {
@@ -535,7 +430,10 @@ impl State {
             let place = match index {
                 Some(index) => {
                     let page = &mut slab.pages[index as usize];
-                    page.dirty |= !written;
+                    match written {
+                        true => self.pages_written.push(PagePlace { slab_slot: slot, page: index }),
+                        false => page.refuse_write(),
+                    }
                     &mut page.entry.leaf
                 }
                 None => &mut slab.map,
@@ -550,6 +448,18 @@ impl State {
         // Not even the next root will name it.
         if let (Some(allocator), false) = (&mut self.allocator, unneeded.is_none()) {
             allocator.free_now(Run { first: unneeded.block, count: 1 });
+        }
+    }
+
+    /// A root is durable that names all pages that were written before: so many of them are seen to.
+    pub fn settle_pages(&mut self, count: usize) {
+        let memory = Rc::clone(&self.map_memory);
+        let left = self.pages_written.len().saturating_sub(count);
+        for place in self.pages_written.split_off(left) {
+            if let Some(page) = self.page_mut(place) {
+                page.settle(&memory);
+                self.list_evictable(place);
+            }
         }
     }
 
@@ -591,7 +501,7 @@ impl State {
     }
 }
 
-fn release(allocator: &mut Option<Allocator>, former: Mapping, new: Mapping) {
+pub(crate) fn release(allocator: &mut Option<Allocator>, former: Mapping, new: Mapping) {
     if let (Some(allocator), Some(block)) = (allocator, former.physical())
         && former.block != new.block
     {

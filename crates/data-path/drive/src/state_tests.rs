@@ -1,6 +1,9 @@
 use proptest::prelude::*;
+use spandrel_shared::CopyId;
 
 use super::*;
+use crate::SlabLayout;
+use crate::format::map::PageEntry;
 use crate::test_support::{copy, small_slabs, version, volume};
 
 const VOLUME_SLOT: u32 = 3;
@@ -48,7 +51,7 @@ fn a_write_maps_raises_its_pages_and_is_listed() {
     let slab = state.slabs.get(0).unwrap();
     assert_eq!((slab.pages[0].mapped, slab.pages[1].mapped), (1, 0));
     assert_eq!(slab.pages[1].entry.version, version(2, 10), "an empty page keeps its version");
-    assert!(slab.pages[1].leaf.is_none());
+    assert!(slab.pages[1].leaf().is_none());
     assert_eq!(state.listed(volume(1)).len(), 2, "a heal is no write");
 }
 
@@ -213,19 +216,15 @@ proptest! {
             let Record::SlabAdd(add) = slab_add(slot) else { unreachable!() };
             recovered.add_slab(&SlabAdd { copy: slab.copy, slab: slab.slab, ..add });
             let slab_moment = moment(begin, root_moment);
+            let mut pages = Vec::new();
             for page in 0..2 {
                 let leaf_moment = moment(begin, slab_moment);
-                let (mut leaf_state, root_state) = (at(leaf_moment), at(slab_moment));
-                let target = &mut recovered.slabs.get_mut(slot).unwrap().pages[page];
-                if let Some(slab) = leaf_state.slabs.get_mut(slot) {
-                    target.mapped = slab.pages[page].mapped;
-                    target.lost = slab.pages[page].lost;
-                    target.leaf = slab.pages[page].leaf.take();
-                }
-                if let Some(slab) = root_state.slabs.get(slot) {
-                    target.entry = slab.pages[page].entry;
-                }
+                let (leaf_state, root_state) = (at(leaf_moment), at(slab_moment));
+                let leaf = leaf_state.slabs.get(slot).and_then(|slab| slab.pages[page].leaf().copied());
+                let entry = root_state.slabs.get(slot).map(|slab| slab.pages[page].entry).unwrap_or_default();
+                pages.push(leaf.map_or_else(|| Page::empty(entry), |leaf| Page::found(Box::new(leaf), entry)));
             }
+            recovered.slabs.get_mut(slot).unwrap().put_pages(pages);
         }
         records[begin..].iter().flatten().for_each(|record| recovered.apply(record));
         prop_assert_eq!(content(&recovered), content(&live));
@@ -345,6 +344,9 @@ fn a_written_page_replaces_the_former_one_and_one_that_was_not_is_written_later(
             state.allocator = Some(allocator);
             let slab = state.slabs.get_mut(0).unwrap();
             slab.dirty = dirty;
+            if index.is_some() {
+                slab.pages[1].begin_write();
+            }
             slab.pages[1].dirty = dirty;
             slab.pages[1].entry.leaf = former;
             slab.map = former;

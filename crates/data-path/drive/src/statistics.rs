@@ -24,7 +24,7 @@ pub struct StoreStatistics {
     pub memory_hits: u64,
     /// Blocks that were not, though there are such copies.
     pub memory_misses: u64,
-    /// Superblocks, roots, journal groups and map pages that were found damaged at the attach.
+    /// Superblocks, roots, journal groups and map pages that were found damaged, nearly all at the attach.
     pub structures_damaged: u64,
     /// Bytes of data blocks written.
     pub data_bytes: u64,
@@ -40,6 +40,8 @@ pub struct StoreStatistics {
     pub writes: u64,
     /// Reads sent to the drive.
     pub reads: u64,
+    /// Leaves of the maps that were evicted from memory, and read back.
+    pub leaves_read: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
     /// How often the journal has wrapped around.

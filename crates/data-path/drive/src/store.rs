@@ -94,8 +94,8 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) cache: CachePolicy,
     /// How often in a row blocks were found in the area of which none could be moved.
     pub(crate) looks_in_vain: Cell<u32>,
-    /// Notified when a checkpoint is asked for, begins or ends, when the journal is not closed any more, and
-    /// when the store fails.
+    /// Notified when a checkpoint is asked for, begins or ends, when the journal is not closed any more, when another bound for the map is
+    /// wished for, holds or is kept, when something is given up or free for it, and when the store fails.
     pub(crate) progress: Signal,
     pub(crate) checkpoint: RefCell<crate::checkpoint::CheckpointState>,
     pub(crate) failure: RefCell<Option<StoreError>>,
@@ -497,6 +497,7 @@ impl<P: Platform> DriveStore<P> {
         good: Option<(Buffer, u32)>,
     ) -> Result<bool, StoreError> {
         let turn = self.turn(slot, damaged.block, 1).await;
+        self.inner.load_blocks(slot, damaged.block, 1).await?;
         {
             let state = self.inner.state.borrow();
             let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
@@ -547,15 +548,7 @@ impl<P: Platform> DriveStore<P> {
     pub async fn lose(&self, slot: SlabSlot, block: u32) -> Result<(), StoreError> {
         let _turn = self.turn(slot, block, 1).await;
         self.inner.volume_of(slot, block, 1)?;
-        let Mapping { block: physical, checksum } = Mapping::UNKNOWN;
-        let lost = MappingRecord {
-            slab_slot: slot.0,
-            first: block,
-            counter: 0,
-            block: physical,
-            checksums: smallvec![checksum],
-        };
-        self.commit_records(vec![Record::Heal(lost)]).await
+        self.commit_records(vec![Record::Heal(MappingRecord::lost(slot.0, block))]).await
     }
 
     /// Unmaps `count` blocks from `first` on under `version`: they read as zeros.
@@ -627,7 +620,7 @@ impl<P: Platform> DriveStore<P> {
     pub fn pages(&self, slot: SlabSlot) -> Result<Vec<PageDescription>, StoreError> {
         let state = self.inner.state.borrow();
         let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
-        let describe = |page: &crate::state::Page| PageDescription {
+        let describe = |page: &crate::slab_copy::Page| PageDescription {
             version: page.entry.version,
             whole: page.entry.whole,
             mapped_blocks: page.mapped,
@@ -636,13 +629,25 @@ impl<P: Platform> DriveStore<P> {
         Ok(slab.pages.iter().map(describe).collect())
     }
 
-    /// What the map says of `count` blocks from `first` on. Nothing is read from the drive.
-    pub fn block_states(
+    /// From now on so many bytes of the drive's maps are in memory at most, about, or all of them: see `map_memory`.
+    pub fn allow_map_memory(&self, bytes_max: Option<u64>) {
+        self.inner.state.borrow().map_memory.wish_for(bytes_max);
+        self.inner.progress.notify_all();
+    }
+
+    /// Bytes of the drive's maps that are in memory.
+    pub fn map_memory_bytes(&self) -> u64 {
+        self.inner.state.borrow().map_memory.leaves() as u64 * BLOCK_BYTES as u64
+    }
+
+    /// What the map says of `count` blocks from `first` on. None of them is read.
+    pub async fn block_states(
         &self,
         slot: SlabSlot,
         first: u32,
         count: u32,
     ) -> Result<Vec<BlockState>, StoreError> {
+        self.inner.load_blocks(slot, first, count).await?;
         let state = self.inner.state.borrow();
         let slab = state.slabs.get(slot.0).ok_or(StoreError::NotFound)?;
         if !slab.contains(first, count) {
@@ -836,7 +841,7 @@ impl<P: Platform> DriveStore<P> {
             }
         }
         if canary::is_planted(Bug::ReuseBeforeDurable)
-            && let Some(block) = slab.mapping(first).physical()
+            && let Some(block) = slab.mapping_in_memory(first).and_then(Mapping::physical)
         {
             placed.writes.push(DataRun { block, data: slice_blocks(data, 0, 1) });
         }

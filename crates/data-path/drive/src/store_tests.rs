@@ -73,7 +73,7 @@ fn what_is_not_there_is_not_found() {
             assert_eq!(store.trim(slot, first, count, version(1, 1)).await, Err(StoreError::NotFound));
             assert!(matches!(store.read(slot, first, count).await, Err(StoreError::NotFound)));
             assert_eq!(store.scrub(slot, first, count).await, Err(StoreError::NotFound));
-            assert_eq!(store.block_states(slot, first, count), Err(StoreError::NotFound));
+            assert_eq!(store.block_states(slot, first, count).await, Err(StoreError::NotFound));
         }
         assert_eq!(store.remove_slab(elsewhere).await, Err(StoreError::NotFound));
         assert_eq!(store.pages(elsewhere), Err(StoreError::NotFound));
@@ -144,7 +144,7 @@ fn what_a_resync_brings_is_no_write_of_the_volume() {
             assert_eq!(seen[..2], [Seen::Content(50), Seen::Hole]);
             assert!(seen[2].is_damaged());
             assert_eq!(seen[3], Seen::Content(8));
-            assert_eq!(store.block_states(slot, 2, 1), Ok(vec![BlockState::Lost]));
+            assert_eq!(store.block_states(slot, 2, 1).await, Ok(vec![BlockState::Lost]));
             assert_eq!(store.listed(slab.0), [], "nothing is above the mark");
             assert_eq!(store.pages(slot).unwrap()[0].version, version(1, 9));
             check_ownership(&store);

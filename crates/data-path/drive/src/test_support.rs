@@ -8,12 +8,14 @@ pub mod observation;
 pub mod oracle;
 pub mod script;
 
+use std::cell::Cell;
+
 use spandrel_platform_simulated::{SimulatedDriveConfig, SimulatedPlatform};
 use spandrel_shared::{
-    ClusterId, CopyId, DriveId, Epoch, NodeId, SlabGeometry, SlabIndex, Version, VolumeId,
+    BLOCK_BYTES, ClusterId, CopyId, DriveId, Epoch, NodeId, SlabGeometry, SlabIndex, Version, VolumeId,
 };
 
-use crate::{DriveStore, FormatOptions};
+use crate::{AttachOptions, CacheChoice, DriveStore, FormatOptions};
 
 /// The store under test.
 pub type Store = DriveStore<SimulatedPlatform>;
@@ -59,6 +61,29 @@ pub fn version(epoch: u32, counter: u64) -> Version {
 /// A drive of `size_mib` with a cache that needs flushes.
 pub fn drive_config(size_mib: u64) -> SimulatedDriveConfig {
     SimulatedDriveConfig { size_bytes: size_mib << 20, ..SimulatedDriveConfig::default() }
+}
+
+/// How the drive under test is attached: nobody knows its number, and all of its maps are in memory unless
+/// [`vary_map_memory`] was called.
+pub fn attach_options<D>(cache: CacheChoice<D>) -> AttachOptions<D> {
+    AttachOptions { map_memory_bytes_max: next_map_memory().flatten(), ..AttachOptions::with_cache(cache) }
+}
+
+thread_local! {
+    static TURNS: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// From now on each drive that this test attaches has all of its maps in memory, or few leaves of them, in turns; and so has
+/// one on which steps are carried out, one time after the other.
+pub fn vary_map_memory() {
+    TURNS.set(Some(0));
+}
+
+/// How much of the maps is in memory from the next turn on, if the test varies that.
+pub fn next_map_memory() -> Option<Option<u64>> {
+    let turn = TURNS.get()?;
+    TURNS.set(Some(turn + 1));
+    Some([None, Some(BLOCK_BYTES as u64), Some(3 * BLOCK_BYTES as u64)][turn % 3])
 }
 
 /// How much more than usual the random tests do: `SPANDREL_TEST_FACTOR`, one if absent.

@@ -314,7 +314,7 @@ impl<P: Platform> Replica<P> {
             }
             ReplicaRequest::BlockStates { copy, authority, first, count } => {
                 let local = self.authorize(copy, authority)?;
-                let states = local.store.block_states(local.slot, first, count)?;
+                let states = local.store.block_states(local.slot, first, count).await?;
                 let states = states.into_iter().map(BlockState::from).collect();
                 Ok((ReplicaResponse::BlockStates(states), Vec::new()))
             }

@@ -15,6 +15,7 @@ const SETTINGS: SettingsRecord = SettingsRecord {
     cache_mode_ssd: CacheMode::WriteOnly,
     cache_mode_hdd: CacheMode::ReadWrite,
     memory_cache_bytes: 0,
+    map_memory_bytes: 0,
     optimize_since_unix_ms: None,
 };
 

@@ -168,6 +168,30 @@ impl<P: Platform> NodeCache<P> {
     }
 }
 
+/// The same as [`map_bytes_max`] before anything is attached, when what is set may not have been seen yet. What cannot be read
+/// keeps no drive from being used.
+pub(crate) async fn map_bytes_max_at_attach<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    drives: usize,
+) -> Option<u64> {
+    if let Some(settings) = parts.view.settings() {
+        return map_bytes_max(&settings, drives);
+    }
+    match retry(parts, || parts.state.settings()).await {
+        Ok(stored) => stored.and_then(|stored| map_bytes_max(&stored.record, drives)),
+        Err(error) => {
+            tracing::warn!("{error}; until that is known, all maps are in memory");
+            None
+        }
+    }
+}
+
+/// How many bytes of its maps each of so many drives of a node may have in memory; all of them if none.
+fn map_bytes_max(settings: &SettingsRecord, drives: usize) -> Option<u64> {
+    let bytes = settings.map_memory_bytes / drives.max(1) as u64;
+    (settings.map_memory_bytes > 0).then_some(bytes)
+}
+
 /// Has the cache drives do what is set for the drives that are bound to them, and keeps copies of what is read in as much
 /// memory as is set: each drive has the same part of it.
 pub(crate) fn follow_settings<P: Platform, S: StateStore>(parts: &NodeParts<P, S>) {
@@ -176,8 +200,13 @@ pub(crate) fn follow_settings<P: Platform, S: StateStore>(parts: &NodeParts<P, S
     // Those that are away for a moment keep their part.
     let own =
         parts.view.drives.borrow().values().filter(|stored| stored.record.node == parts.own.node).count();
-    let memory_bytes = settings.memory_cache_bytes / own.max(stores.len()).max(1) as u64;
-    stores.iter().for_each(|store| store.set_memory_cache(memory_bytes));
+    let own = own.max(stores.len());
+    let memory_bytes = settings.memory_cache_bytes / own.max(1) as u64;
+    let map_bytes_max = map_bytes_max(&settings, own);
+    for store in &stores {
+        store.set_memory_cache(memory_bytes);
+        store.allow_map_memory(map_bytes_max);
+    }
     for store in parts.replica.drives().into_iter().filter(|store| store.binding().is_some()) {
         let media = parts.view.drives.borrow().get(&store.drive_id()).and_then(|stored| stored.record.media);
         store.set_spinning(media == Some(MediaClass::Hdd));

@@ -21,8 +21,8 @@ use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::{Expected, StateStore};
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, MediaClass, StateError, StateKey, StateStamp};
 use spandrel_drive::{
-    AttachError, AttachReport, Binding, CacheDrive, CacheSuperblock, DriveIdentity, DriveStore,
-    FormatOptions, Superblock,
+    AttachError, AttachOptions, AttachReport, Binding, CacheDrive, CacheSuperblock, DriveIdentity,
+    DriveStore, FormatOptions, Superblock,
 };
 use spandrel_platform::{Drive, DriveErrorKind, Platform, before};
 use spandrel_shared::witness::{self, Rare};
@@ -591,7 +591,12 @@ async fn join<P: Platform, S: StateStore>(
         Ok(choice) => choice,
         Err(why) => return Ok(unused(why)),
     };
-    let attached = DriveStore::attach_with(&parts.platform, drive, known.attach_number, choice).await;
+    let options = AttachOptions {
+        attach_number_known: known.attach_number,
+        cache: choice,
+        map_memory_bytes_max: caches::map_bytes_max_at_attach(parts, capacity_drives).await,
+    };
+    let attached = DriveStore::attach_with(&parts.platform, drive, options).await;
     let (store, report) = match attached {
         Ok(attached) => attached,
         // It stays as it is, for a person to look at.

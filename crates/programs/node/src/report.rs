@@ -141,6 +141,12 @@ pub struct DriveReport {
     pub checkpoints: u64,
     /// How often the journal has wrapped around.
     pub journal_laps: u64,
+    /// Bytes of its maps that are in memory.
+    #[serde(default)]
+    pub map_memory_bytes: u64,
+    /// Map pages that had been evicted from memory and were read back.
+    #[serde(default)]
+    pub map_pages_read: u64,
     /// Blocks that were found damaged.
     pub blocks_damaged: u64,
     /// Damaged blocks that were replaced.
@@ -448,6 +454,8 @@ fn report_drive<P: Platform>(drive: &NodeDrive<P>) -> DriveReport {
     report.flushes = counted.flushes;
     report.checkpoints = counted.checkpoints;
     report.journal_laps = counted.journal_laps;
+    report.map_memory_bytes = store.map_memory_bytes();
+    report.map_pages_read = counted.leaves_read;
     report.blocks_damaged = counted.blocks_damaged;
     report.blocks_healed = counted.blocks_healed;
     report.structures_damaged = counted.structures_damaged;

@@ -55,6 +55,7 @@ impl StudyLab for Lab {
             scrub_period_s: Some(0),
             // Nor is memory to answer in the place of drives.
             memory_cache_bytes: Some(0),
+            map_memory_bytes: Some(0),
             ..PoolSettingsChange::default()
         };
         let _: PoolSettings = client.post(api::POOL_SETTINGS, &quiet)?;

@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 
 use spandrel_drive::{
-    AttachError, AttachReport, CacheArea, CacheChoice, CacheDrive, DriveStore, ListedWrite, PageDescription,
-    SlabDescription,
+    AttachError, AttachOptions, AttachReport, CacheArea, CacheChoice, CacheDrive, DriveStore, ListedWrite,
+    PageDescription, SlabDescription,
 };
 use spandrel_inspect::DamageKind;
 use spandrel_platform::Platform;
@@ -35,6 +35,8 @@ pub struct Configs {
     pub drive: SimulatedDriveConfig,
     /// The cache drives.
     pub cache: SimulatedDriveConfig,
+    /// How much memory the maps of one may take; as much as they need if none.
+    pub map_memory_bytes_max: Option<u64>,
 }
 
 /// Recovers what stands on a drive, and judges the result. Only where `may_lack` says that some of it may be gone, a cache
@@ -90,7 +92,7 @@ pub fn attach_number(name: &str, configs: Configs, images: &Images) -> Option<u6
 
 /// The same of a cache drive.
 pub fn cache_attach_number(name: &str, config: SimulatedDriveConfig, image: &DriveImage) -> Option<u64> {
-    let configs = Configs { drive: config, cache: config };
+    let configs = Configs { drive: config, cache: config, map_memory_bytes_max: None };
     let bench = Bench::new(name, configs, &Images::alone(image.clone()));
     let process = bench.world.start_process_on(&bench.host, PROCESS);
     let (platform, name) = (process.platform(), name.to_owned());
@@ -111,6 +113,7 @@ struct Bench {
     host: Host,
     drive: SimulatedDrive,
     caches: Vec<SimulatedDrive>,
+    map_memory_bytes_max: Option<u64>,
 }
 
 impl Bench {
@@ -125,7 +128,8 @@ impl Bench {
         let caches = images.caches.iter().zip(1..);
         let caches =
             caches.map(|(image, number)| add(&format!("cache {number} of {name}"), configs.cache, image));
-        Self { drive, caches: caches.collect(), host, world }
+        let map_memory_bytes_max = configs.map_memory_bytes_max;
+        Self { drive, caches: caches.collect(), host, world, map_memory_bytes_max }
     }
 
     /// Starts a new process, which attaches the drive. Where it `gives_up` it does so also without its cache drive.
@@ -133,6 +137,7 @@ impl Bench {
         let process = self.world.start_process_on(&self.host, PROCESS);
         let (platform, name) = (process.platform(), self.drive.name().to_owned());
         let caches: Vec<String> = self.caches.iter().map(|cache| cache.name().to_owned()).collect();
+        let map_memory_bytes_max = self.map_memory_bytes_max;
         let attaching = async move {
             let drive = platform.open_drive(&name).await.map_err(AttachError::Drive)?;
             let choice = match find_area(&platform, &drive, &caches).await? {
@@ -140,7 +145,8 @@ impl Bench {
                 None if gives_up => CacheChoice::Lost(None),
                 None => CacheChoice::None,
             };
-            DriveStore::attach_with(&platform, drive, attach_number_known, choice).await
+            let options = AttachOptions { attach_number_known, cache: choice, map_memory_bytes_max };
+            DriveStore::attach_with(&platform, drive, options).await
         };
         process.block_on(attaching).expect("an attach comes to its end")
     }

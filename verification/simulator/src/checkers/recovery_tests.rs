@@ -1,4 +1,4 @@
-use spandrel_drive::{CacheFormatOptions, FormatOptions, SlabLayout};
+use spandrel_drive::{AttachOptions, CacheFormatOptions, FormatOptions, SlabLayout};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{BLOCK_BYTES, ClusterId, CopyId, DriveId, NodeId, SlabGeometry, SlabIndex};
@@ -15,7 +15,7 @@ fn config() -> SimulatedDriveConfig {
 }
 
 fn configs() -> Configs {
-    Configs { drive: config(), cache: config() }
+    Configs { drive: config(), cache: config(), map_memory_bytes_max: None }
 }
 
 /// A drive that a store has used: four writes since its last checkpoint.
@@ -50,8 +50,9 @@ fn used(caches: usize) -> Images {
             true => CacheChoice::Bound(new_area(&platform).await),
             false => CacheChoice::None,
         };
-        let (store, _) =
-            DriveStore::attach_with(&platform, opened, 0, choice).await.expect("it was formatted");
+        let (store, _) = DriveStore::attach_with(&platform, opened, AttachOptions::with_cache(choice))
+            .await
+            .expect("it was formatted");
         let (volume, slab) = (VolumeId::from_random(4, 4), SlabIndex(0));
         let layout = SlabLayout::mirror(2, 0);
         let copy = CopyId::from_random(5, 5);

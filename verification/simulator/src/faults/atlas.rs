@@ -298,6 +298,7 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         // Where copies move by themselves, they do at any time.
         | Fault::Label { .. }
         | Fault::CacheMode { .. }
+        | Fault::MapMemory { .. }
         | Fault::Scrub { .. }
         | Fault::HandOver { .. } => Effect::default(),
     }

@@ -290,6 +290,7 @@ impl Injector {
             | Fault::Grow { .. }
             | Fault::Label { .. }
             | Fault::CacheMode { .. }
+            | Fault::MapMemory { .. }
             | Fault::OlderState { .. }
             | Fault::Retire { .. } => {}
             _ => return self.disturb_drive(nodes, fault, newest_value, now_ms),
@@ -706,7 +707,8 @@ fn attach_number_of(nodes: &NodesWorld, place: DrivePlace, image: &DriveImage) -
     }
     let images = Images { drive: image.clone(), ..nodes.media(place).snapshot() };
     let cache = nodes.caches(place.node).first().map_or_else(SimulatedDriveConfig::default, config_of);
-    recovery::attach_number(drive.name(), Configs { drive: config_of(drive), cache }, &images)
+    let configs = Configs { drive: config_of(drive), cache, map_memory_bytes_max: None };
+    recovery::attach_number(drive.name(), configs, &images)
 }
 
 /// What is live on a drive and will be after a power cut, but for the journal's last group with its data: if

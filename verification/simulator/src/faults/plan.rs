@@ -6,7 +6,7 @@ use spandrel_shared::{BLOCK_BYTES, CacheMode};
 
 use super::{DriveFailure, DrivePlace, Fault};
 use crate::nodes::SLAB_BYTES;
-use crate::shape::{Shape, Weights};
+use crate::shape::{self, Shape, Weights};
 
 /// Faults that strike together do so within so many virtual milliseconds.
 const TOGETHER_MS: u64 = 30;
@@ -123,6 +123,7 @@ impl<'a> Draw<'a> {
             (weights.cache_mode, |draw| Fault::CacheMode {
                 mode: CacheMode::ALL[draw.random.index(CacheMode::ALL.len())],
             }),
+            (weights.map_memory, |draw| Fault::MapMemory { bytes: shape::map_memory_bytes(draw.random) }),
             (weights.retire, |draw| Fault::Retire {
                 place: draw.place(),
                 for_ms: draw.between(1000, 20_000),

@@ -39,6 +39,7 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         Fault::PowerCutAll { .. }
         | Fault::OlderState { .. }
         | Fault::CacheMode { .. }
+        | Fault::MapMemory { .. }
         | Fault::StateOutage { .. }
         | Fault::StateLosses { .. } => (Vec::new(), None, None),
     }
@@ -101,7 +102,7 @@ fn every_kind_is_drawn_and_those_without_weight_are_not() {
         }
         kinds.extend(of_plan);
     }
-    assert_eq!(kinds.len(), 37, "{kinds:?}");
+    assert_eq!(kinds.len(), 38, "{kinds:?}");
 }
 
 #[test]

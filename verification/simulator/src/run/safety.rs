@@ -51,6 +51,10 @@ impl Run<'_> {
                     .change_settings(move |set| (set.cache_mode_ssd, set.cache_mode_hdd) = (mode, mode));
                 Some(fault.kind())
             }
+            Fault::MapMemory { bytes } => {
+                self.nodes.change_settings(move |set| set.map_memory_bytes = bytes);
+                Some(fault.kind())
+            }
             Fault::Retire { place, for_ms } => {
                 self.injector.retire(&self.nodes, self.drives[&place], now_ms + for_ms);
                 Some(fault.kind())
@@ -85,7 +89,11 @@ impl Run<'_> {
     /// What servers that are down will make of their drives when they come back.
     fn judge_recoveries(&mut self) -> Result<(), Finding> {
         let shape = &self.plan.shape;
-        let configs = Configs { drive: shape.drive_config(), cache: shape.cache_config() };
+        let configs = Configs {
+            drive: shape.drive_config(),
+            cache: shape.cache_config(),
+            map_memory_bytes_max: (shape.map_memory_bytes > 0).then_some(shape.map_memory_bytes),
+        };
         for node in (0..self.nodes.count()).filter(|node| !self.nodes.is_started(*node)) {
             let may_lack = self.may_lack(node);
             for drive in 0..self.nodes.drives(node).len() {

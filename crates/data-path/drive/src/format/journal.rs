@@ -19,6 +19,7 @@
 //! - A group never straddles the end of the ring. Where the next one does not fit, it begins at
 //!   the ring's start, one lap later.
 
+use smallvec::smallvec;
 use spandrel_shared::checksum::Checksums;
 use spandrel_shared::{CopyId, DriveId, Epoch, SlabIndex, Version, VolumeId};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -221,6 +222,12 @@ pub struct MappingRecord {
 }
 
 impl MappingRecord {
+    /// What one block is mapped to is not known any more.
+    pub fn lost(slab_slot: u32, block: u32) -> Self {
+        let Mapping { block: physical, checksum } = Mapping::UNKNOWN;
+        Self { slab_slot, first: block, counter: 0, block: physical, checksums: smallvec![checksum] }
+    }
+
     /// How many blocks.
     pub fn count(&self) -> u32 {
         self.checksums.len() as u32

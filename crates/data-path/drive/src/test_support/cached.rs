@@ -8,7 +8,7 @@ use spandrel_shared::DriveId;
 
 use super::explorer::{Budget, crash_images};
 use super::machine::{Machine, open};
-use super::{Store, drive_config, format_options};
+use super::{Store, attach_options, drive_config, format_options};
 use crate::{
     AttachError, AttachReport, CacheArea, CacheChoice, CacheDrive, CacheFormatOptions, CacheSuperblock,
     DriveStore,
@@ -90,7 +90,7 @@ impl CachedMachine {
         self.run(|platform| async move {
             let area = bound_area(&platform).await?;
             let drive = open(&platform).await;
-            DriveStore::attach_with(&platform, drive, 0, choose(area)).await
+            DriveStore::attach_with(&platform, drive, attach_options(choose(area))).await
         })
     }
 
@@ -136,5 +136,5 @@ async fn bound_area(platform: &SimulatedPlatform) -> Result<CacheArea<OpenDrive>
 pub async fn attach_bound(platform: SimulatedPlatform) -> Result<(Store, AttachReport), AttachError> {
     let area = bound_area(&platform).await?;
     let drive = open(&platform).await;
-    DriveStore::attach_with(&platform, drive, 0, CacheChoice::Bound(area)).await
+    DriveStore::attach_with(&platform, drive, attach_options(CacheChoice::Bound(area))).await
 }

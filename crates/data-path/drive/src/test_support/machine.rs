@@ -10,10 +10,12 @@ use spandrel_shared::{BLOCK_BYTES, CopyId, SlabGeometry, Version};
 
 use super::observation::{Content, fill};
 use super::script::checksums;
-use super::{SlabKey, Store, format_options, small_slabs};
+use super::{SlabKey, Store, attach_options, format_options, small_slabs};
 use crate::layout::Layout;
 use crate::media::Media;
-use crate::{AttachError, AttachReport, DriveStore, FormatOptions, SlabLayout, SlabSlot, StoreError};
+use crate::{
+    AttachError, AttachReport, CacheChoice, DriveStore, FormatOptions, SlabLayout, SlabSlot, StoreError,
+};
 
 const DRIVE: &str = "drive";
 const PROCESS: &str = "process";
@@ -121,10 +123,19 @@ pub fn capacity(platform: &SimulatedPlatform, drive: &OpenDrive, layout: &Layout
     Media::new(drive.clone(), None, layout, platform.buffers().clone())
 }
 
+/// A file on a full file system, as the drive under a store: the journal and the roots have their
+/// room, and what was written once has it, too.
+pub fn preallocated(config: SimulatedDriveConfig) -> DriveImage {
+    let layout = Layout::for_drive(config.size_bytes, config.sector_bytes, small_slabs()).unwrap();
+    let mut image = DriveImage::new(config.size_bytes);
+    image.write(0, &vec![0; layout.data_first_block as usize * BLOCK_BYTES]);
+    image
+}
+
 /// Opens and attaches the drive.
 pub async fn attach(platform: SimulatedPlatform) -> Result<(Store, AttachReport), AttachError> {
     let drive = open(&platform).await;
-    DriveStore::attach(&platform, drive, 0).await
+    DriveStore::attach_with(&platform, drive, attach_options(CacheChoice::None)).await
 }
 
 /// Writes one block.

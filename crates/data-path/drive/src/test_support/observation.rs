@@ -7,6 +7,7 @@ use spandrel_shared::{BLOCK_BYTES, CopyId, Epoch, Version, VolumeId};
 
 use super::{SlabKey, Store};
 use crate::format::map::Mapping;
+use crate::map_memory::PageTally;
 use crate::{BlockState, DamagedBlock, ListedWrite, PageDescription, ReadPart, SlabSlot};
 
 /// The content of a block, named by a number that all of its bytes follow from.
@@ -109,7 +110,7 @@ pub async fn observe(store: &Store) -> Observation {
 
 /// Reads `count` blocks from the first on.
 pub async fn read_all(store: &Store, slot: SlabSlot, count: u32) -> Vec<Seen> {
-    let states = store.block_states(slot, 0, count).unwrap();
+    let states = store.block_states(slot, 0, count).await.unwrap();
     let mut seen = Vec::with_capacity(count as usize);
     for part in store.read(slot, 0, count).await.unwrap() {
         match part {
@@ -135,8 +136,42 @@ pub async fn read_all(store: &Store, slot: SlabSlot, count: u32) -> Vec<Seen> {
     seen
 }
 
+/// As [`check_ownership`], also where leaves of the maps are evicted: they are read back for it.
+pub async fn check_ownership_of_all(store: &Store) {
+    let bytes_max = store.inner.state.borrow().map_memory.bytes_max();
+    bound(store, None).await;
+    let is_at_rest =
+        || store.inner.checkpoint.borrow().is_at_rest() && store.inner.state.borrow().given_up.is_empty();
+    store.inner.progress.wait_until(is_at_rest).await;
+    for slab in store.slabs() {
+        let blocks = store.pages(slab.slot).unwrap().len() as u32 * spandrel_shared::PAGE_BLOCKS;
+        store.inner.load_blocks(slab.slot, 0, blocks).await.unwrap();
+    }
+    check_ownership(store);
+    check_map_memory(store);
+    bound(store, bytes_max).await;
+}
+
+/// Completes when so much of the maps is in memory at most.
+pub async fn bound(store: &Store, bytes_max: Option<u64>) {
+    store.allow_map_memory(bytes_max);
+    let is_done = || store.inner.state.borrow().map_memory.is_bound_adopted();
+    store.inner.progress.wait_until(is_done).await;
+}
+
+/// Counts what is in memory of the maps, and compares.
+pub fn check_map_memory(store: &Store) {
+    let state = store.inner.state.borrow();
+    let tallies: Vec<PageTally> =
+        state.slabs.iter().flat_map(|(_, slab)| &slab.pages).map(|page| page.tally()).collect();
+    let count = |counts: fn(&PageTally) -> bool| tallies.iter().filter(|tally| counts(tally)).count();
+    let counted =
+        [count(|tally| tally.in_memory), count(|tally| tally.unsettled), count(|tally| tally.evicted)];
+    assert_eq!(state.map_memory.counted(), counted, "leaves in memory, unsettled, evicted");
+}
+
 /// Checks that every block of the drive has one owner or is free, and none is lost. The store
-/// must be at rest.
+/// must be at rest, and all of its maps in memory.
 pub fn check_ownership(store: &Store) {
     let state = store.inner.state.borrow();
     let layout = store.inner.layout;

@@ -1,6 +1,6 @@
 //! Workloads: a list of steps, and who carries them out on a store while an oracle looks on.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 
@@ -10,9 +10,9 @@ use spandrel_platform_simulated::{Room, SimulatedDrive, SimulatedPlatform};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{BLOCK_BYTES, CacheMode, VolumeId};
 
-use super::observation::{content_of, fill};
+use super::observation::{check_map_memory, content_of, fill};
 use super::oracle::{Operation, Oracle};
-use super::{SlabKey, Store};
+use super::{SlabKey, Store, next_map_memory};
 use crate::layout::Layout;
 use crate::{ReadPart, SlabLayout, StoreError};
 
@@ -46,6 +46,9 @@ pub enum Step {
     Join,
 }
 
+/// Where it is varied how much of the maps is in memory, that changes after so many steps.
+const STEPS_OF_MAP_MEMORY: u32 = 5;
+
 /// Carries out steps on a store. Cheap to clone.
 #[derive(Clone)]
 pub struct Runner {
@@ -61,6 +64,7 @@ struct Shared {
     /// Notified when something has ended.
     ended: Signal,
     tasks: RefCell<usize>,
+    steps: Cell<u32>,
     /// What went wrong. The first of it is what a test wants to know.
     failure: RefCell<Option<StoreError>>,
     refusals: RefCell<usize>,
@@ -98,6 +102,13 @@ impl Runner {
     }
 
     async fn take(&self, step: &Step) {
+        check_map_memory(&self.store);
+        self.shared.steps.set(self.shared.steps.get() + 1);
+        if self.shared.steps.get().is_multiple_of(STEPS_OF_MAP_MEMORY)
+            && let Some(bytes_max) = next_map_memory()
+        {
+            self.store.allow_map_memory(bytes_max);
+        }
         match step.clone() {
             Step::Join => self.join().await,
             Step::Mark(volume, behind) => {
@@ -294,6 +305,7 @@ impl Runner {
     async fn damage_and_heal(&self, key: SlabKey, block: u32) {
         let Some(slab) = self.store.find_slab(key.0, key.1) else { return };
         let Some(content) = self.oracle.borrow().content(key, block) else { return };
+        self.store.inner.load_blocks(slab.slot, block, 1).await.unwrap();
         let mapping = self.store.inner.state.borrow().slabs.get(slab.slot.0).unwrap().mapping(block);
         let Some(physical) = mapping.physical() else { return };
         self.oracle.borrow_mut().damage(key, block);

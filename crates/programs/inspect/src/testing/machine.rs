@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::future::Future;
 
 use spandrel_drive::{
-    AttachError, AttachReport, BlockState, CacheChoice, CacheDrive, CacheFormatOptions, DriveStore,
-    FormatOptions, ReadPart,
+    AttachError, AttachOptions, AttachReport, BlockState, CacheChoice, CacheDrive, CacheFormatOptions,
+    DriveStore, FormatOptions, ReadPart,
 };
 use spandrel_platform::Platform;
 use spandrel_platform_simulated::{
@@ -143,7 +143,7 @@ pub async fn attach(platform: &SimulatedPlatform) -> Result<(Store, AttachReport
         Some(area) => area,
         None => cache.bind(id, CHUNKS).await?,
     };
-    DriveStore::attach_with(platform, drive, 0, CacheChoice::Bound(area)).await
+    DriveStore::attach_with(platform, drive, AttachOptions::with_cache(CacheChoice::Bound(area))).await
 }
 
 /// What is known of a block.
@@ -263,7 +263,7 @@ impl View {
 }
 
 async fn blocks_of(store: &Store, slot: spandrel_drive::SlabSlot, count: u32) -> BTreeMap<u32, Seen> {
-    let states = store.block_states(slot, 0, count).unwrap();
+    let states = store.block_states(slot, 0, count).await.unwrap();
     let mut blocks = BTreeMap::new();
     let mut next = 0;
     for part in store.read(slot, 0, count).await.unwrap() {
@@ -286,5 +286,5 @@ async fn blocks_of(store: &Store, slot: spandrel_drive::SlabSlot, count: u32) ->
 /// Attaches the drive as one whose cache drive is lost.
 pub async fn attach_lost(platform: &SimulatedPlatform) -> Result<(Store, AttachReport), AttachError> {
     let drive = platform.open_drive(DRIVE).await.unwrap();
-    DriveStore::attach_with(platform, drive, 0, CacheChoice::Lost(None)).await
+    DriveStore::attach_with(platform, drive, AttachOptions::with_cache(CacheChoice::Lost(None))).await
 }

@@ -39,6 +39,12 @@ pub struct DriveStatus {
     pub flushes: u64,
     /// How often its journal has wrapped around.
     pub journal_laps: u64,
+    /// Bytes of its maps that are in its node's memory.
+    #[serde(default)]
+    pub map_memory_bytes: u64,
+    /// Map pages that had been evicted from memory (see `pool set --map-memory`) and were read back.
+    #[serde(default)]
+    pub map_pages_read: u64,
     /// Blocks that were found damaged.
     pub blocks_damaged: u64,
     /// Of these, blocks that were healed.

@@ -74,6 +74,9 @@ pub struct PoolSettings {
     /// How much memory of each node holds copies of what is read, in bytes; 0 if none.
     #[serde(default)]
     pub memory_cache_bytes: u64,
+    /// How much memory of each node the maps of its drives take at most, about, in bytes; 0 if as much as they need.
+    #[serde(default)]
+    pub map_memory_bytes: u64,
 }
 
 /// What is to be set; what is absent stays as it is.
@@ -98,6 +101,8 @@ pub struct PoolSettingsChange {
     pub cache_mode_hdd: Option<CacheMode>,
     /// See [`PoolSettings::memory_cache_bytes`]: at most four fifths of the memory of the server that is asked.
     pub memory_cache_bytes: Option<u64>,
+    /// See [`PoolSettings::map_memory_bytes`]: 0, or 16 MiB and more.
+    pub map_memory_bytes: Option<u64>,
 }
 
 /// What a change of the settings would do.

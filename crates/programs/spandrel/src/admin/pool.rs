@@ -110,11 +110,27 @@ fn check_settings(change: &PoolSettingsChange) -> Result<(), Error> {
         ));
     }
     change.memory_cache_bytes.map_or(Ok(()), |bytes| check_memory(bytes, memory_of_this_server()))?;
+    change.map_memory_bytes.map_or(Ok(()), check_map_memory)?;
     change.scrub_period_s.map_or(Ok(()), check_scrub_period)
 }
 
 /// Less holds hardly a block for each drive.
 const MEMORY_CACHE_BYTES_MIN: u64 = 1 << 20;
+
+/// With less, drives would read their maps back all the time.
+const MAP_MEMORY_BYTES_MIN: u64 = 16 << 20;
+
+fn check_map_memory(bytes: u64) -> Result<(), Error> {
+    if bytes == 0 || bytes >= MAP_MEMORY_BYTES_MIN {
+        return Ok(());
+    }
+    Err(Error::new(
+        "MAP_MEMORY_TOO_SMALL",
+        "the settings of the pool stay as they are",
+        format!("in {} the drives of a node could hardly keep a map page in memory", format_size(bytes)),
+        format!("give {} or more, or 0 for as much as they need", format_size(MAP_MEMORY_BYTES_MIN)),
+    ))
+}
 
 /// Four fifths of the memory of the server that is asked may hold copies of what is read.
 fn check_memory(bytes: u64, memory_bytes: u64) -> Result<(), Error> {
@@ -158,7 +174,9 @@ fn apply(change: &PoolSettingsChange, settings: &mut SettingsRecord) {
         cache_mode_ssd,
         cache_mode_hdd,
         memory_cache_bytes,
+        map_memory_bytes,
     } = *change;
+    settings.map_memory_bytes = map_memory_bytes.unwrap_or(settings.map_memory_bytes);
     settings.memory_cache_bytes = memory_cache_bytes.unwrap_or(settings.memory_cache_bytes);
     settings.cache_mode_ssd = cache_mode_ssd.unwrap_or(settings.cache_mode_ssd);
     settings.cache_mode_hdd = cache_mode_hdd.unwrap_or(settings.cache_mode_hdd);
@@ -203,6 +221,7 @@ fn pool_settings(record: &SettingsRecord) -> PoolSettings {
         cache_mode_ssd: record.cache_mode_ssd,
         cache_mode_hdd: record.cache_mode_hdd,
         memory_cache_bytes: record.memory_cache_bytes,
+        map_memory_bytes: record.map_memory_bytes,
     }
 }
 

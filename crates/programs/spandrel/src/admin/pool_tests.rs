@@ -133,3 +133,15 @@ fn memory_that_a_server_does_not_have_is_not_promised() {
     assert_eq!(check_memory(1 << 20, 1 << 30), Ok(()));
     assert!(memory_of_this_server() > 64 << 20);
 }
+
+#[test]
+fn maps_have_all_the_memory_that_they_need_or_enough_to_work_with() {
+    for bytes in [0, 16 << 20, 1 << 40] {
+        assert_eq!(check_map_memory(bytes), Ok(()));
+    }
+    for bytes in [1, 4096, (16 << 20) - 1] {
+        let refused = check_map_memory(bytes).unwrap_err();
+        assert_eq!(refused.code, "MAP_MEMORY_TOO_SMALL");
+        assert!(refused.next.contains("16 MiB"), "{}", refused.next);
+    }
+}

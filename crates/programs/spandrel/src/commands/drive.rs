@@ -129,6 +129,8 @@ pub fn render_one(drive: &DriveStatus) -> String {
     line("of these blocks", format_size(drive.data_bytes));
     line("flushes", drive.flushes.to_string());
     line("laps of the journal", drive.journal_laps.to_string());
+    line("maps in memory", format_size(drive.map_memory_bytes));
+    line("map pages read back", drive.map_pages_read.to_string());
     line("damage found", drive.damage_found.to_string());
     line("blocks damaged now", drive.blocks_damaged.saturating_sub(drive.blocks_healed).to_string());
     if let Some(cache) = &drive.cache {

@@ -71,6 +71,7 @@ fn change_of(arguments: PoolSetArguments) -> PoolSettingsChange {
         cache_mode_ssd: arguments.cache_mode_ssd,
         cache_mode_hdd: arguments.cache_mode_hdd,
         memory_cache_bytes: arguments.memory_cache,
+        map_memory_bytes: arguments.map_memory,
     }
 }
 
@@ -228,6 +229,10 @@ fn render_settings(settings: &PoolSettings) -> String {
     if settings.memory_cache_bytes > 0 {
         let size = format_size(settings.memory_cache_bytes);
         text += &format!("memory   {size} of each node for copies of what is read\n");
+    }
+    if settings.map_memory_bytes > 0 {
+        let size = format_size(settings.map_memory_bytes);
+        text += &format!("maps     about {size} of each node's memory for the maps of its drives\n");
     }
     text += &match settings.scrub_period_s {
         0 => "scrub    copies are read and compared only when asked for (`spandrel scrub`)\n".to_owned(),

@@ -29,6 +29,7 @@ fn details() -> PoolDetails {
             cache_mode_ssd: CacheMode::WriteOnly,
             cache_mode_hdd: CacheMode::ReadWrite,
             memory_cache_bytes: 0,
+            map_memory_bytes: 0,
         },
         fullest: fill("n1-d2", 612),
         emptiest: fill("n4-d1", 15),

@@ -47,6 +47,8 @@ fn drive(number: u32) -> DriveStatus {
         data_bytes: 0,
         flushes: 1_000_000_000,
         journal_laps: 3,
+        map_memory_bytes: 1 << 30,
+        map_pages_read: 1_000_000,
         blocks_damaged: 1_000_000,
         damage_found: 1_000_000,
         blocks_healed: 1_000_000,

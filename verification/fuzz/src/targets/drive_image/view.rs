@@ -147,7 +147,7 @@ impl View {
 }
 
 async fn blocks_of(store: &DriveStore<SimulatedPlatform>, slot: SlabSlot, count: u32) -> BTreeMap<u32, Seen> {
-    let states = store.block_states(slot, 0, count).expect("the slab has so many blocks");
+    let states = store.block_states(slot, 0, count).await.expect("the slab has so many blocks");
     let mut blocks = BTreeMap::new();
     let mut next = 0;
     for part in store.read(slot, 0, count).await.expect("the drive works") {
