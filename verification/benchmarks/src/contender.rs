@@ -45,8 +45,8 @@ impl Setup {
 
 /// One that has been started, and serves until this is dropped.
 pub struct Contender {
-    /// What fio is told to reach it: its engine, and what that needs to know.
-    pub reach: Vec<String>,
+    /// What fio is told to reach each of what it offers, as a rule one: the engine, and what that needs to know.
+    pub reach: Vec<Vec<String>>,
     /// Variables of fio's environment.
     pub environment: Vec<(&'static str, PathBuf)>,
     /// In the order in which they end.
@@ -97,6 +97,11 @@ impl Server {
         let started = command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn();
         let child = started.map_err(|error| format!("{name} cannot be started: {error}"))?;
         Ok(Self { child, log })
+    }
+
+    /// Its process.
+    pub fn process_number(&self) -> u32 {
+        self.child.id()
     }
 
     /// All that it has said so far.

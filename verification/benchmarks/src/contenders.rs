@@ -9,6 +9,8 @@ mod spandrel;
 
 use crate::contender::Known;
 
+pub use spandrel::Cluster;
+
 /// Spandrel first, then what keeps one copy, which is the limit of the way to it, then peers.
 pub const CONTENDERS: [Known; 7] = [
     spandrel::SPANDREL,

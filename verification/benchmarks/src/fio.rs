@@ -43,8 +43,8 @@ pub struct Measurement {
 /// Writes all of it, in order, so often that whoever writes each time to another place has written to all places: memory
 /// that is touched for the first time costs a write as much again. Files of fio's own go to `folder`, here and when it measures.
 pub fn fill(contender: &Contender, mark: &Mark, folder: &Path, size_bytes: u64) -> Result<(), String> {
-    let mut command = command(contender, mark, folder, size_bytes);
-    run(command.args(["--rw=write", "--bs=1M", "--iodepth=4", "--loops=3"])).map(|_| ())
+    let arguments = ["--rw=write", "--bs=1M", "--iodepth=4", "--loops=3"].map(str::to_owned);
+    run(&mut command(contender, mark, folder, size_bytes, &arguments)).map(|_| ())
 }
 
 /// Puts a load on a contender, and measures it.
@@ -56,14 +56,15 @@ pub fn measure(
     load: &Load,
     times: Times,
 ) -> Result<Measurement, String> {
-    let mut command = command(contender, mark, folder, size_bytes);
     // Before that it connects, which takes some engines seconds.
     let begins = folder.join("fio-begins");
     let _ = fs::remove_file(&begins);
-    command.arg(format!("--exec_prerun=touch {}", begins.display()));
-    command.args(load_arguments(load)).args(["--time_based", "--norandommap", "--output-format=json"]);
-    command.arg(format!("--ramp_time={}ms", times.warm_up.as_millis()));
-    command.arg(format!("--runtime={}ms", times.measured.as_millis()));
+    let mut arguments = load_arguments(load);
+    arguments.extend(["--time_based", "--norandommap", "--output-format=json"].map(str::to_owned));
+    arguments.push(format!("--exec_prerun=touch {}", begins.display()));
+    arguments.push(format!("--ramp_time={}ms", times.warm_up.as_millis()));
+    arguments.push(format!("--runtime={}ms", times.measured.as_millis()));
+    let mut command = command(contender, mark, folder, size_bytes, &arguments);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.map_err(|error| format!("fio cannot be started: {error}"))?;
     await_begin(&mut child, &begins);
@@ -92,11 +93,20 @@ fn await_begin(child: &mut Child, mark: &Path) {
     }
 }
 
-fn command(contender: &Contender, mark: &Mark, folder: &Path, size_bytes: u64) -> Command {
+/// A job of these arguments for each of what is offered, all of which are reported as one.
+fn command(
+    contender: &Contender,
+    mark: &Mark,
+    folder: &Path,
+    size_bytes: u64,
+    arguments: &[String],
+) -> Command {
     let mut command = mark.command("fio");
-    command.current_dir(folder);
-    command.args(["--name=benchmark", "--randrepeat=0"]).arg(format!("--size={size_bytes}"));
-    command.args(&contender.reach).envs(contender.environment.iter().cloned());
+    command.current_dir(folder).envs(contender.environment.iter().cloned());
+    command.args(["--randrepeat=0", "--group_reporting"]).arg(format!("--size={size_bytes}")).args(arguments);
+    for (number, reach) in contender.reach.iter().enumerate() {
+        command.arg(format!("--name=benchmark-{number}")).args(reach);
+    }
     command
 }
 

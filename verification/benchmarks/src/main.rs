@@ -7,7 +7,9 @@
 mod cell;
 mod contender;
 mod contenders;
+mod curves;
 mod fio;
+mod mapped;
 mod processor_time;
 mod report;
 mod results;
@@ -16,11 +18,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::cell::{CELLS, Cell, Medium};
 use crate::contender::{Contender, Known, Setup};
 use crate::contenders::CONTENDERS;
+use crate::curves::CurvesArguments;
 use crate::fio::Times;
 use crate::processor_time::Mark;
 use crate::results::{OWN, Results, Sample};
@@ -30,8 +33,11 @@ use crate::results::{OWN, Results, Sample};
 /// Those that are not installed are left out, and it is said with which package they come. The exit status is 1 if a floor
 /// does not hold.
 #[derive(Parser)]
-#[command(name = "spandrel-benchmarks")]
+#[command(name = "spandrel-benchmarks", args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
+
     /// The program `spandrel`, as built for release
     #[arg(long, value_name = "FILE", default_value = "target/release/spandrel")]
     spandrel: PathBuf,
@@ -69,8 +75,19 @@ struct Arguments {
     memory: PathBuf,
 }
 
+/// What else can be measured.
+#[derive(Subcommand)]
+enum Other {
+    Curves(CurvesArguments),
+}
+
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let arguments = Arguments::parse();
+    let outcome = match &arguments.other {
+        Some(Other::Curves(arguments)) => curves::run_all(arguments).map(|()| true),
+        None => run(&arguments),
+    };
+    match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -30,6 +30,34 @@ fn a_short_benchmark_measures_and_compares() {
     }
 }
 
+/// A cluster whose drives are full of zeros that nobody has written starts, and is read and written.
+#[test]
+fn a_short_curve_of_what_is_mapped_is_measured() {
+    let folder = tempfile::tempdir().expect("a directory can be made");
+    let saved = folder.path().join("curves.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_spandrel-benchmarks"))
+        .args(["curves", "--curves", "mapped", "--mapped", "1", "--seconds", "1", "--spandrel"])
+        .arg(Program::with_test_faults().path())
+        .arg("--disk")
+        .arg(folder.path())
+        .arg("--save")
+        .arg(&saved)
+        .output()
+        .expect("it was built with this test");
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{said}{errors}");
+    let text = std::fs::read_to_string(&saved).expect("the results were saved");
+    let curves: serde_json::Value = serde_json::from_str(&text).expect("they are JSON");
+    let start = &curves["starts"][0];
+    assert_eq!(start["mapped_bytes"].as_u64(), Some(3 << 29), "{text}");
+    assert!(start["resident_bytes"].as_u64() > Some(10 << 20), "{text}");
+    for (point, write_percent) in [(0, 0), (1, 100)] {
+        let point = &curves["points"][point];
+        assert_eq!(point["load"]["write_percent"].as_u64(), Some(write_percent), "{text}");
+        assert!(point["measurement"]["iops"].as_f64() > Some(0.0), "{text}");
+    }
+}
+
 #[test]
 fn what_is_not_known_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_spandrel-benchmarks"))

@@ -68,7 +68,7 @@ fn start(setup: &Setup) -> Result<Contender, String> {
     let reach = names.into_iter().chain(place).collect();
     // The OSDs end before the monitor.
     osds.push(monitor);
-    Ok(Contender { reach, environment: vec![("CEPH_CONF", configuration)], servers: osds })
+    Ok(Contender { reach: vec![reach], environment: vec![("CEPH_CONF", configuration)], servers: osds })
 }
 
 fn describe(setup: &Setup, identity: &str, port: u16) -> String {

@@ -13,5 +13,5 @@ fn start(setup: &Setup) -> Result<Contender, String> {
         let group = ["--direct=1", "--iodepth_batch=32", "--iodepth_batch_complete_min=32", "--fdatasync=32"];
         reach.extend(group.map(str::to_owned));
     }
-    Ok(Contender { reach, environment: Vec::new(), servers: Vec::new() })
+    Ok(Contender { reach: vec![reach], environment: Vec::new(), servers: Vec::new() })
 }

@@ -74,5 +74,5 @@ end-volume
     let engine = ["--ioengine=gfapi_async".to_owned(), format!("--volume={VOLUME}")];
     let place = [format!("--brick={host}"), "--filename=file".to_owned()];
     let reach = engine.into_iter().chain(place).collect();
-    Ok(Contender { reach, environment: Vec::new(), servers: vec![server] })
+    Ok(Contender { reach: vec![reach], environment: Vec::new(), servers: vec![server] })
 }

@@ -11,5 +11,5 @@ fn start(setup: &Setup) -> Result<Contender, String> {
     command.args(["--foreground", "--unix"]).arg(&socket).arg("file").arg(&file);
     let mut server = Server::start(&mut command, &setup.folder, "nbdkit")?;
     server.await_that("it serves", |_| accepts(&socket))?;
-    Ok(Contender { reach: nbd("", &socket), environment: Vec::new(), servers: vec![server] })
+    Ok(Contender { reach: vec![nbd("", &socket)], environment: Vec::new(), servers: vec![server] })
 }

@@ -12,5 +12,5 @@ fn start(setup: &Setup) -> Result<Contender, String> {
     let mut server = Server::start(&mut command, &setup.folder, "qemu-nbd")?;
     // Not by a connection: it would be one of those that it takes.
     server.await_that("it serves", |_| socket.exists())?;
-    Ok(Contender { reach: nbd("", &socket), environment: Vec::new(), servers: vec![server] })
+    Ok(Contender { reach: vec![nbd("", &socket)], environment: Vec::new(), servers: vec![server] })
 }
