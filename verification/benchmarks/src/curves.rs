@@ -78,7 +78,7 @@ struct Amplification {
     used_percent: u64,
     /// Bytes written to all drives for each byte that clients wrote.
     bytes: f64,
-    /// Flushes of a drive for each write that was answered.
+    /// Flushes of a drive for each write that was answered, to whichever drives.
     flushes: f64,
     /// Turns of the journal of the drive that has made fewest.
     journal_laps: u64,
@@ -96,6 +96,10 @@ const NAMES: [&str; 4] = ["sizes", "volumes", "mapped", "amplification"];
 
 /// What is read and written within, where that is not what is varied.
 const SIZE_BYTES: u64 = 1 << 30;
+
+/// How large drives in memory are: so small that what fills the volumes goes to all places of them (see [`fio::fill`]), as the first
+/// write to a place in memory costs more than all others.
+const MEMORY_DRIVE_BYTES: u64 = 576 << 20;
 
 /// Sizes of operations, in KiB.
 const SIZES_KIB: [u32; 5] = [4, 16, 64, 256, 1024];
@@ -203,11 +207,12 @@ fn measure_both(
 
 fn measure_sizes(arguments: &CurvesArguments, curves: &mut Curves) -> Result<(), String> {
     let place = place(arguments, Medium::Memory)?;
-    let (cluster, server) = Cluster::start(&place.setup, 3, SIZE_BYTES, &[])?;
+    let (cluster, server) = Cluster::start(&place.setup, 3, MEMORY_DRIVE_BYTES, &[])?;
     let reach = vec![cluster.create_volume("v", SIZE_BYTES)?];
     let contender = Contender { reach, environment: Vec::new(), servers: vec![server] };
-    fio::fill(&contender, &place.setup.mark, &place.setup.folder, SIZE_BYTES)?;
     for kib in SIZES_KIB {
+        // Each is measured on blocks that lie in a row, as the writes of the one before leave none.
+        fio::fill(&contender, &place.setup.mark, &place.setup.folder, SIZE_BYTES)?;
         let at = (kib * 1024, 8);
         measure_both(
             arguments,
@@ -224,7 +229,7 @@ fn measure_sizes(arguments: &CurvesArguments, curves: &mut Curves) -> Result<(),
 
 fn measure_volumes(arguments: &CurvesArguments, volumes: u64, curves: &mut Curves) -> Result<(), String> {
     let place = place(arguments, Medium::Memory)?;
-    let (cluster, server) = Cluster::start(&place.setup, 3, 4 * SIZE_BYTES, &[])?;
+    let (cluster, server) = Cluster::start(&place.setup, 3, MEMORY_DRIVE_BYTES, &[])?;
     let size_bytes = SIZE_BYTES / volumes;
     let reach: Result<Vec<_>, _> =
         (0..volumes).map(|number| cluster.create_volume(&format!("v{number}"), size_bytes)).collect();
@@ -287,6 +292,9 @@ const AMPLIFIED_DRIVE_BYTES: u64 = 768 << 20;
 /// So many turns each drive's journal is to make.
 const LAPS_MIN: u64 = 3;
 
+/// How long that may take.
+const LAPS_TIME_MAX: Duration = Duration::from_secs(600);
+
 /// What drives have done since they were attached.
 #[derive(Clone, Copy, Default)]
 struct Written {
@@ -327,7 +335,14 @@ fn measure_amplification(
     let before = written(&cluster)?;
     let measured = Duration::from_secs(arguments.seconds.into());
     let times = Times { warm_up: Duration::from_secs(1), measured };
+    let deadline = now() + LAPS_TIME_MAX;
     let after = loop {
+        if now() >= deadline {
+            return Err(format!(
+                "the journals have not made {LAPS_MIN} turns in {} s",
+                LAPS_TIME_MAX.as_secs()
+            ));
+        }
         fio::measure(&contender, mark, folder, size_bytes, &load(100, 4096, CLIENT_OUTSTANDING), times)?;
         let after = written(&cluster)?;
         if after.journal_laps >= before.journal_laps + LAPS_MIN {

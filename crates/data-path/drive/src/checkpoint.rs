@@ -146,8 +146,13 @@ pub(crate) async fn run<P: Platform>(inner: Rc<Inner<P>>) {
         let mut checkpoint = inner.checkpoint.borrow_mut();
         checkpoint.running = false;
         checkpoint.ended += 1;
+        let has_room = outcome.is_none();
         checkpoint.outcome = outcome;
         drop(checkpoint);
+        // What has changed meanwhile can be more than a bound allows that was set meanwhile.
+        if has_room && inner.state.borrow().map_memory.is_filling_up() {
+            wish(&inner);
+        }
         inner.progress.notify_all();
     }
 }
@@ -231,6 +236,8 @@ async fn write_maps<P: Platform>(inner: &Inner<P>, beginning: &mut Beginning) ->
     write_leaves(inner).await?;
     write_slab_roots(inner).await?;
     write_root(inner, beginning).await?;
+    // There is room in the journal again.
+    inner.progress.notify_all();
     settle_pages(inner).await;
     Ok(())
 }
@@ -242,6 +249,7 @@ async fn settle_pages<P: Platform>(inner: &Inner<P>) {
         if inner.state.borrow().pages_written.is_empty() {
             return;
         }
+        inner.progress.notify_all();
         inner.platform.sleep(STEP_INTERVAL).await;
     }
 }

@@ -627,9 +627,10 @@ async fn write_group<P: Platform>(
     state.let_go_of_leaves(&pages);
     state.evict_leaves(0);
     let is_map_filling_up = state.map_memory.is_filling_up();
-    let has_given_up = !state.given_up.is_empty();
+    // Others see to what is left.
+    let is_left = !state.given_up.is_empty() || state.map_memory.is_to_shrink();
     drop(state);
-    if has_given_up {
+    if is_left {
         inner.progress.notify_all();
     }
     for change in group.changes {

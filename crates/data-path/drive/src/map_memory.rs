@@ -201,7 +201,7 @@ impl MapMemory {
     }
 
     /// Whether there is something to be done towards the bound.
-    fn is_to_shrink(&self) -> bool {
+    pub fn is_to_shrink(&self) -> bool {
         self.is_full(0) || self.unlisted_from.get().is_some()
     }
 
