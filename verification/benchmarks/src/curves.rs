@@ -5,7 +5,7 @@
 //! Costs are processor time of everything for one operation, load generator and kernel included.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -16,21 +16,17 @@ use spandrel_shared::size::format_size;
 use crate::cell::{Load, Medium};
 use crate::contender::{Contender, Server, Setup, run};
 use crate::contenders::Cluster;
-use crate::fio::{self, Measurement, Times};
+use crate::fio::{self, Measurement};
 use crate::mapped::map_all;
 use crate::processor_time::{Mark, now};
+use crate::{Common, chosen};
 
 /// Measures how Spandrel's costs go with the size of operations, the number of volumes, what is mapped, and what of the map is
 /// in memory, and how much drives write. Some ten minutes; the drives on a disk take 10 GiB at a time.
 #[derive(Args)]
 pub struct CurvesArguments {
-    /// The program `spandrel`, as built for release
-    #[arg(long, value_name = "FILE", default_value = "target/release/spandrel")]
-    spandrel: PathBuf,
-
-    /// How long each measurement takes, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
-    seconds: u32,
+    #[command(flatten)]
+    common: Common,
 
     /// Measure these curves alone: sizes, volumes, mapped, amplification
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -39,18 +35,6 @@ pub struct CurvesArguments {
     /// How much is mapped on all drives together, in GiB, at each point of the curve `mapped`
     #[arg(long, value_name = "GIB", value_delimiter = ',', default_values_t = [10, 100, 1024])]
     mapped: Vec<u64>,
-
-    /// Keep all that was measured in this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    save: Option<PathBuf>,
-
-    /// The folder on a disk, for drives that hold much
-    #[arg(long, value_name = "FOLDER", default_value = "/var/tmp")]
-    disk: PathBuf,
-
-    /// The folder in memory, for all other drives
-    #[arg(long, value_name = "FOLDER", default_value = "/dev/shm")]
-    memory: PathBuf,
 }
 
 /// What was measured at one point.
@@ -115,11 +99,8 @@ const RESIDENT_PERCENT: [u64; 2] = [50, 10];
 
 /// Measures, and prints what came of it.
 pub fn run_all(arguments: &CurvesArguments) -> Result<(), String> {
-    if let Some(unknown) = arguments.curves.iter().find(|name| !NAMES.contains(&name.as_str())) {
-        return Err(format!("there is no curve {unknown}; there are {}", NAMES.join(", ")));
-    }
-    let is_wanted =
-        |name: &str| arguments.curves.is_empty() || arguments.curves.iter().any(|one| one == name);
+    let wanted = chosen(&NAMES, |name| *name, &arguments.curves, "curve")?;
+    let is_wanted = |name: &str| wanted.contains(&name);
     let mut curves = Curves::default();
     if is_wanted("sizes") {
         measure_sizes(arguments, &mut curves)?;
@@ -139,10 +120,7 @@ pub fn run_all(arguments: &CurvesArguments) -> Result<(), String> {
             measure_amplification(arguments, size_bytes, &mut curves)?;
         }
     }
-    if let Some(path) = &arguments.save {
-        let text = serde_json::to_string_pretty(&curves).expect("numbers and names, which JSON has");
-        fs::write(path, text).map_err(|error| format!("{} cannot be written: {error}", path.display()))?;
-    }
+    arguments.common.save(&curves)?;
     print!("{}", render(&curves));
     Ok(())
 }
@@ -160,14 +138,12 @@ impl Drop for Place {
 }
 
 fn place(arguments: &CurvesArguments, medium: Medium) -> Result<Place, String> {
-    let parent = if medium == Medium::Memory { &arguments.memory } else { &arguments.disk };
-    let folder = tempfile::Builder::new().prefix("spandrel-curves-").tempdir_in(parent);
-    let folder = folder.map_err(|error| format!("no folder can be made in {}: {error}", parent.display()))?;
+    let folder = arguments.common.scratch(medium)?;
     let setup = Setup {
         folder: folder.path().to_owned(),
         medium,
         size_bytes: SIZE_BYTES,
-        spandrel: arguments.spandrel.clone(),
+        spandrel: arguments.common.spandrel.clone(),
         mark: Mark::new("curves"),
     };
     Ok(Place { setup, _folder: folder })
@@ -187,8 +163,7 @@ fn measure_both(
     (curve, at): (&'static str, &str),
     curves: &mut Curves,
 ) -> Result<(), String> {
-    let measured = Duration::from_secs(arguments.seconds.into());
-    let times = Times { warm_up: Duration::from_secs(1), measured };
+    let times = arguments.common.times();
     for write_percent in [0, 100] {
         let load = load(write_percent, block_bytes, outstanding);
         let Setup { mark, folder, .. } = &place.setup;
@@ -333,8 +308,7 @@ fn measure_amplification(
     let Setup { mark, folder, .. } = &place.setup;
     fio::fill(&contender, mark, folder, size_bytes)?;
     let before = written(&cluster)?;
-    let measured = Duration::from_secs(arguments.seconds.into());
-    let times = Times { warm_up: Duration::from_secs(1), measured };
+    let times = arguments.common.times();
     let deadline = now() + LAPS_TIME_MAX;
     let after = loop {
         if now() >= deadline {

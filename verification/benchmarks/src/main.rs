@@ -18,7 +18,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+use tempfile::TempDir;
 
 use crate::cell::{CELLS, Cell, Medium};
 use crate::contender::{Contender, Known, Setup};
@@ -38,17 +40,12 @@ struct Arguments {
     #[command(subcommand)]
     other: Option<Other>,
 
-    /// The program `spandrel`, as built for release
-    #[arg(long, value_name = "FILE", default_value = "target/release/spandrel")]
-    spandrel: PathBuf,
+    #[command(flatten)]
+    common: Common,
 
     /// How often each load is put on each contender
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-
-    /// How long each measurement takes, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
-    seconds: u32,
 
     /// How much is read and written within, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(64..=65536))]
@@ -61,18 +58,55 @@ struct Arguments {
     /// Measure these contenders alone
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     contenders: Vec<String>,
+}
+
+/// What all that can be measured needs to be told.
+#[derive(Args)]
+struct Common {
+    /// The program `spandrel`, as built for release
+    #[arg(long, value_name = "FILE", default_value = "target/release/spandrel")]
+    spandrel: PathBuf,
+
+    /// How long each measurement takes, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
 
     /// Keep all that was measured in this file, as JSON
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
 
-    /// The folder on a disk for those loads that need one
+    /// The folder on a disk for what needs one
     #[arg(long, value_name = "FOLDER", default_value = "/var/tmp")]
     disk: PathBuf,
 
     /// The folder in memory
     #[arg(long, value_name = "FOLDER", default_value = "/dev/shm")]
     memory: PathBuf,
+}
+
+impl Common {
+    fn times(&self) -> Times {
+        Times { warm_up: Duration::from_secs(1), measured: Duration::from_secs(self.seconds.into()) }
+    }
+
+    /// A folder on a medium that is gone when it is dropped.
+    fn scratch(&self, medium: Medium) -> Result<TempDir, String> {
+        let parent = if medium == Medium::Memory { &self.memory } else { &self.disk };
+        let scratch = tempfile::Builder::new().prefix("spandrel-benchmark-").tempdir_in(parent);
+        scratch.map_err(|error| format!("no folder can be made in {}: {error}", parent.display()))
+    }
+
+    /// Keeps what was measured, if that is wished for.
+    fn save(&self, results: &impl Serialize) -> Result<(), String> {
+        let Some(path) = &self.save else { return Ok(()) };
+        let text =
+            serde_json::to_string_pretty(results).expect("results are numbers and names, which JSON has");
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
+        std::fs::write(path, text + "\n")
+            .map_err(|error| format!("{} cannot be written: {error}", path.display()))
+    }
 }
 
 /// What else can be measured.
@@ -105,18 +139,16 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     let mut results = Results {
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         size_bytes: arguments.size << 20,
-        measured_seconds: f64::from(arguments.seconds),
+        measured_seconds: f64::from(arguments.common.seconds),
         samples: Vec::new(),
     };
-    for (medium, folder) in [(Medium::Memory, &arguments.memory), (Medium::Disk, &arguments.disk)] {
+    for medium in [Medium::Memory, Medium::Disk] {
         let cells: Vec<Cell> = cells.iter().copied().filter(|cell| cell.medium == medium).collect();
         if !cells.is_empty() {
-            measure_all(arguments, medium, folder, &cells, &contenders, &mut results)?;
+            measure_all(arguments, medium, &cells, &contenders, &mut results)?;
         }
     }
-    if let Some(path) = &arguments.save {
-        save(&results, path)?;
-    }
+    arguments.common.save(&results)?;
     print!("{}", report::render(&results, &cells, &contenders));
     Ok(report::all_hold(&results, &cells))
 }
@@ -164,14 +196,11 @@ impl Drop for Serving {
 fn measure_all(
     arguments: &Arguments,
     medium: Medium,
-    folder: &Path,
     cells: &[Cell],
     contenders: &[Known],
     results: &mut Results,
 ) -> Result<(), String> {
-    let scratch = tempfile::Builder::new().prefix("spandrel-benchmark-").tempdir_in(folder);
-    let scratch =
-        scratch.map_err(|error| format!("no folder can be made in {}: {error}", folder.display()))?;
+    let scratch = arguments.common.scratch(medium)?;
     let wanted = |known: &&Known| {
         medium == Medium::Memory
             || known.name == OWN
@@ -181,8 +210,7 @@ fn measure_all(
     for known in contenders.iter().filter(wanted) {
         serving.push(start(known, arguments, medium, scratch.path(), results.size_bytes)?);
     }
-    let measured = Duration::from_secs(arguments.seconds.into());
-    let times = Times { warm_up: Duration::from_secs(1), measured };
+    let times = arguments.common.times();
     for round in 0..arguments.rounds {
         for cell in cells {
             for at in 0..serving.len() {
@@ -231,18 +259,9 @@ fn start(
     let folder = scratch.join(known.name);
     std::fs::create_dir(&folder).map_err(|error| of_it(format!("no folder: {error}")))?;
     let mark = Mark::new(known.name);
-    let spandrel = arguments.spandrel.clone();
+    let spandrel = arguments.common.spandrel.clone();
     let setup = Setup { folder: folder.clone(), medium, size_bytes, spandrel, mark: mark.clone() };
     let contender = (known.start)(&setup).map_err(of_it)?;
     fio::fill(&contender, &mark, &folder, size_bytes).map_err(of_it)?;
     Ok(Serving { known: *known, mark, folder, contender })
-}
-
-fn save(results: &Results, path: &Path) -> Result<(), String> {
-    let text = serde_json::to_string_pretty(results).expect("results are numbers and names, which JSON has");
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    }
-    std::fs::write(path, text + "\n")
-        .map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
