@@ -46,7 +46,7 @@ const LOOKS_PER_LEAF: usize = 8;
 /// Leaves that are looked at in one step towards a new bound, and pages that are listed in one.
 const LOOKS_PER_STEP: usize = if cfg!(test) { 3 } else { 1024 };
 
-/// Between two steps others get a turn.
+/// Between two steps of long work others get a turn.
 pub(crate) const STEP_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Leaves that are read at once.

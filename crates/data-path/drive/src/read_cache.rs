@@ -11,7 +11,6 @@
 //!   is.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use futures_util::future::{join_all, select};
 use spandrel_platform::{Buffer, Platform};
@@ -20,6 +19,7 @@ use spandrel_shared::BLOCK_BYTES;
 use crate::allocator::Run;
 use crate::commit::{DataRun, merge};
 use crate::layout::Layout;
+use crate::map_memory::STEP_INTERVAL;
 use crate::store::Inner;
 
 /// Longer reads are not copied, in blocks: 256 KiB. Capacity drives are good at those.
@@ -27,9 +27,6 @@ pub(crate) const CACHED_READ_BLOCKS_MAX: u32 = 64;
 
 /// Copies that are being written at most; what is read beyond that is copied when it is read again.
 const ARRIVING_MAX: usize = 1024;
-
-/// Between two steps of dropping copies.
-const STEP_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A copy that is being written.
 pub(crate) struct Arriving {
