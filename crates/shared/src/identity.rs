@@ -1,6 +1,7 @@
 //! Identities: 128 random bits each, never reused.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -88,3 +89,47 @@ identity!(
     /// A request that a volume grow. Whoever asks again, since the answer was lost, asks by the same one.
     GrowthId
 );
+
+/// One of a node's event loops, with the drives and volumes that it serves: whom others speak to. Every node has the shard 0; a
+/// node whose others are not needed has no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ShardId {
+    /// The node.
+    pub node: NodeId,
+    /// Which of its shards, from zero.
+    #[serde(rename = "shard", default)]
+    pub number: u8,
+}
+
+impl ShardId {
+    /// The shard that every node has.
+    pub const fn first(node: NodeId) -> Self {
+        Self { node, number: 0 }
+    }
+}
+
+impl fmt::Display for ShardId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.node, formatter)?;
+        match self.number {
+            // Keys and logs of nodes with one shard name the node.
+            0 => Ok(()),
+            number => write!(formatter, ".{number}"),
+        }
+    }
+}
+
+impl FromStr for ShardId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (node, number) = text.split_once('.').unwrap_or((text, "0"));
+        let node = node.parse().map_err(|error| format!("{text} names no node: {error}"))?;
+        let number = number.parse().map_err(|error| format!("{text} names no shard of a node: {error}"))?;
+        Ok(Self { node, number })
+    }
+}
+
+#[cfg(test)]
+#[path = "identity_tests.rs"]
+mod tests;

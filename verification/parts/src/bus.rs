@@ -11,13 +11,14 @@ use spandrel_platform_simulated::{Process, SimulatedPlatform};
 use spandrel_replica::{Authority, CopyAddress, Mark, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{
-    ClusterId, ConfigurationVersion, CopyId, Epoch, NodeId, ProcessIncarnation, SlabIndex, Version, VolumeId,
+    ClusterId, ConfigurationVersion, CopyId, Epoch, NodeId, ProcessIncarnation, ShardId, SlabIndex, Version,
+    VolumeId,
 };
 
 use crate::world::{address, run, world};
 
-const ASKER: NodeId = NodeId::from_bytes([2; 16]);
-const HOLDER: NodeId = NodeId::from_bytes([3; 16]);
+const ASKER: ShardId = ShardId::first(NodeId::from_bytes([2; 16]));
+const HOLDER: ShardId = ShardId::first(NodeId::from_bytes([3; 16]));
 
 /// A write of a block of zeros to a copy.
 fn write() -> BusRequest {
@@ -64,10 +65,15 @@ impl BusService for Done {
     fn session_ended(&self, _: Peer) {}
 }
 
-fn bus(process: &Process, node: NodeId) -> Bus<SimulatedPlatform> {
+fn bus(process: &Process, shard: ShardId) -> Bus<SimulatedPlatform> {
     let cluster = ClusterId::from_bytes([1; 16]);
-    let identity =
-        BusIdentity { cluster, generation: 0, node, incarnation: ProcessIncarnation::from_bytes([4; 16]) };
+    let identity = BusIdentity {
+        cluster,
+        generation: 0,
+        shard,
+        shards: 1,
+        incarnation: ProcessIncarnation::from_bytes([4; 16]),
+    };
     Bus::new(process.platform(), identity, BusConfig::default())
 }
 

@@ -239,7 +239,7 @@ impl Laboratory {
         let created = self.nodes.create_volume(0, name, slabs * SLAB_BYTES, copies);
         let volume = created.map_err(|error| error.to_string())?.volume;
         let is_serving = |index: usize| {
-            let report = self.nodes.node(index).map(|node| node.report());
+            let report = self.nodes.report(index);
             let owned = report.map_or(Vec::new(), |report| report.owned);
             owned.iter().any(|owned| owned.volume == volume && owned.is_serving)
         };
@@ -267,7 +267,7 @@ impl Laboratory {
     /// The volume is gone, or nobody owns it.
     pub fn places(&self, volume: VolumeId, slabs: usize) -> Result<Vec<Place>, String> {
         let membership = self.membership(volume)?;
-        let owner = membership.record.owner.ok_or("nobody owns the volume")?.node;
+        let owner = membership.record.owner.ok_or("nobody owns the volume")?.shard.node;
         let owner_index = (0..self.nodes.count()).find(|index| node_id(*index) == owner);
         let owner_index = owner_index.ok_or("a stranger owns the volume")?;
         let in_sync =
@@ -417,7 +417,7 @@ impl Laboratory {
         let mut counts =
             Counts { bytes_carried: self.nodes.world.network_counters().bytes, ..Counts::default() };
         for index in 0..self.nodes.count() {
-            if let Some(node) = self.nodes.node(index) {
+            for node in self.nodes.shards(index) {
                 let bus = node.bus_statistics();
                 for kind in RequestKind::ALL {
                     *counts.requests.entry(kind).or_insert(0) += bus.requests_sent.of(kind);

@@ -11,17 +11,19 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use spandrel_cluster::simulated::{Faults, SimulatedState, SimulatedStore};
 use spandrel_cluster::store::Selection;
 use spandrel_cluster::{
     ClusterRecord, ClusterState, DriveState, MediaClass, SettingsRecord, StateError, StateKey,
 };
-use spandrel_node::{DrivePlace as GivenDrive, Node, NodeConfig, VolumeCreated, VolumeCreation};
+use spandrel_node::{DrivePlace as GivenDrive, Node, NodeConfig, NodeReport, VolumeCreated, VolumeCreation};
 use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
-    Host, Process, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World, WorldConfig,
+    Host, Process, Random, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World,
+    WorldConfig,
 };
-use spandrel_shared::{ClusterId, DriveId, Error, NodeId, Place, SlabGeometry};
+use spandrel_shared::{ClusterId, DriveId, Error, NodeId, Place, SlabGeometry, VolumeId};
 
 use crate::faults::DrivePlace;
 use crate::inspection::{Media, cache_id, inspect_alone};
@@ -38,10 +40,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// The smallest slabs that a pool can have.
 pub const SLAB_BYTES: u64 = 4 << 20;
 
-/// Where nodes listen for each other.
+/// Where nodes listen for each other: their first shards, the others at the ports behind it.
 const BUS_PORT: u16 = 7000;
 
-/// Where nodes listen for NBD clients.
+/// Where nodes listen for NBD clients, in the same way.
 const NBD_PORT: u16 = 10809;
 
 /// What a world consists of.
@@ -49,6 +51,9 @@ const NBD_PORT: u16 = 10809;
 pub struct NodesConfig {
     /// The settings of the world below.
     pub world: WorldConfig,
+    /// How many shards each server's node has at most: its drives are spread over them. If it may have several, it has another
+    /// number of them at each start.
+    pub shards_max: u8,
     /// How many drives each server has; one entry for each server.
     pub drives: Vec<u8>,
     /// What all drives are like.
@@ -74,6 +79,7 @@ impl NodesConfig {
     pub fn simple(seed: u64, count: usize) -> Self {
         Self {
             world: WorldConfig::swarm(seed),
+            shards_max: 1,
             drives: vec![1; count],
             drive: SimulatedDriveConfig { size_bytes: 32 << 20, ..SimulatedDriveConfig::default() },
             spins: false,
@@ -98,6 +104,9 @@ pub struct NodesWorld {
     pub state: SimulatedState<SimulatedPlatform>,
     servers: Vec<Server>,
     leaves_unfit_drives_out: bool,
+    shards_max: u8,
+    /// How many shards each start has.
+    starts: Random,
     clients: Process,
     crashes: Cell<u64>,
     /// What was decided of drives, and not told yet for certain.
@@ -105,6 +114,9 @@ pub struct NodesWorld {
     /// How many things were said of servers, cache drives and the pool that the cluster's state may not have been told.
     sayings: Rc<Cell<u64>>,
 }
+
+/// A shard, once it is up.
+type Slot = Rc<RefCell<Option<SimulatedNode>>>;
 
 struct Server {
     name: String,
@@ -114,7 +126,8 @@ struct Server {
     spins: bool,
     caches: Vec<SimulatedDrive>,
     process: RefCell<Option<Process>>,
-    node: Rc<RefCell<Option<SimulatedNode>>>,
+    /// The shards of its node as it was started last, those that are up.
+    shards: RefCell<Vec<Slot>>,
     /// Why the node refused to start, if it did, and does not try again.
     refusal: Rc<RefCell<Option<Error>>>,
 }
@@ -144,9 +157,20 @@ impl NodesWorld {
         let servers = servers.collect();
         let clients = world.start_process_on(&world.add_host("clients"), "clients");
         let (crashes, decisions, sayings) = (Cell::new(0), Rc::default(), Rc::default());
-        let leaves_unfit_drives_out = config.leaves_unfit_drives_out;
-        let nodes =
-            Self { servers, leaves_unfit_drives_out, clients, world, state, crashes, decisions, sayings };
+        let (leaves_unfit_drives_out, shards_max) = (config.leaves_unfit_drives_out, config.shards_max);
+        let starts = Random::stream(seed, "shards of starts", 0);
+        let nodes = Self {
+            servers,
+            leaves_unfit_drives_out,
+            shards_max,
+            starts,
+            clients,
+            world,
+            state,
+            crashes,
+            decisions,
+            sayings,
+        };
         for index in 0..nodes.count() {
             nodes.start(index);
         }
@@ -175,14 +199,14 @@ impl NodesWorld {
 
     /// Whether a node has started and not been stopped since.
     pub fn is_up(&self, index: usize) -> bool {
-        self.node(index).is_some()
+        let shards = self.servers[index].shards.borrow();
+        !shards.is_empty() && shards.iter().all(|shard| shard.borrow().is_some())
     }
 
     /// Whether all nodes are up, and know so of each other.
     pub fn all_see_all(&self) -> bool {
         let sees_all = |index: usize| {
-            self.node(index).is_some_and(|node| {
-                let report = node.report();
+            self.report(index).is_some_and(|report| {
                 report.alive.len() == self.count() && report.reachable.len() + 1 == self.count()
             })
         };
@@ -194,9 +218,35 @@ impl NodesWorld {
         self.servers[index].process.borrow().is_some()
     }
 
-    /// A node that is up.
+    /// The first shard of a node that is up.
     pub fn node(&self, index: usize) -> Option<SimulatedNode> {
-        self.servers[index].node.borrow().clone()
+        self.shard(index, 0)
+    }
+
+    /// A shard of a node that is up, counted round and round.
+    pub fn shard(&self, index: usize, number: usize) -> Option<SimulatedNode> {
+        if !self.is_up(index) {
+            return None;
+        }
+        let shards = self.servers[index].shards.borrow();
+        shards[number % shards.len()].borrow().clone()
+    }
+
+    /// The shards of a node that is up.
+    pub fn shards(&self, index: usize) -> Vec<SimulatedNode> {
+        let shards = 0..usize::from(self.servers[index].shard_count());
+        shards.filter_map(|number| self.shard(index, number)).collect()
+    }
+
+    /// The shard of a node that owns a volume.
+    pub fn owner(&self, index: usize, volume: VolumeId) -> Option<SimulatedNode> {
+        let owns = |shard: &SimulatedNode| shard.report().owned.iter().any(|owned| owned.volume == volume);
+        self.shards(index).into_iter().find(owns)
+    }
+
+    /// What a node that is up says of itself.
+    pub fn report(&self, index: usize) -> Option<NodeReport> {
+        NodeReport::of_shards(self.shards(index).iter().map(SimulatedNode::report))
     }
 
     /// The process of a node that was started.
@@ -214,9 +264,15 @@ impl NodesWorld {
         &self.clients
     }
 
-    /// Where a node listens for NBD clients.
-    pub fn nbd_address(&self, index: usize) -> Address {
-        Address::Tcp(SocketAddr::new(self.host(index).address(0), NBD_PORT))
+    /// Where a shard of a node listens for NBD clients.
+    pub fn nbd_address(&self, index: usize, shard: u8) -> Address {
+        Address::Tcp(SocketAddr::new(self.host(index).address(0), NBD_PORT + u16::from(shard)))
+    }
+
+    /// Where the nodes listen for NBD clients, all of them.
+    pub fn nbd_addresses(&self) -> Vec<Address> {
+        let of = |index: usize| (0..self.shards_max).map(move |shard| self.nbd_address(index, shard));
+        (0..self.count()).flat_map(of).collect()
     }
 
     /// The first drive of a node.
@@ -279,51 +335,48 @@ impl NodesWorld {
         server.host.power_on();
         let process = self.world.start_process_on(&server.host, &server.name);
         *server.process.borrow_mut() = Some(process.clone());
-        let platform = process.platform();
+        server.refusal.take();
+        let count = 1 + self.starts.below(u64::from(self.shards_max)) as usize;
+        *server.shards.borrow_mut() = (0..count).map(|_| Slot::default()).collect();
+        let configs: Vec<NodeConfig> =
+            (0..server.shard_count()).map(|number| self.config(index, number)).collect();
+        let slots = server.shards.borrow().clone();
+        let (refusal, platform) = (Rc::clone(&server.refusal), process.platform());
         let store = self.state.client(index as u64, platform.clone());
-        let config = NodeConfig {
-            cluster: cluster_id(),
-            node: node_id(index),
-            name: server.name.clone(),
-            bus_addresses: (0..self.world.config().network.networks)
-                .map(|network| Address::Tcp(SocketAddr::new(server.host.address(network), BUS_PORT)))
-                .collect(),
-            nbd_addresses: vec![self.nbd_address(index)],
-            drives: server.places(),
-            leaves_unfit_drives_out: self.leaves_unfit_drives_out,
-        };
-        let (slot, refusal) = (Rc::clone(&server.node), Rc::clone(&server.refusal));
-        refusal.take();
         process.spawn(async move {
-            loop {
-                match Node::start(platform.clone(), config.clone(), store.clone()).await {
-                    Ok(node) => {
-                        *slot.borrow_mut() = Some(node);
-                        return;
-                    }
-                    // As whatever starts the program would: the state may not have been reached, or the
-                    // drive does not answer.
-                    Err(error)
-                        if ["STATE_UNAVAILABLE", "DRIVE_NOT_OPENED", "DRIVE_FAILED"]
-                            .contains(&&error.code[..]) =>
-                    {
-                        tracing::warn!("the node does not start yet: {error}");
-                        platform.sleep(Duration::from_millis(500)).await;
-                    }
-                    Err(error) => {
-                        *refusal.borrow_mut() = Some(error);
-                        return;
+            match start_shards(&platform, &store, configs).await {
+                Ok(shards) => {
+                    for (slot, shard) in slots.iter().zip(shards) {
+                        *slot.borrow_mut() = Some(shard);
                     }
                 }
+                Err(error) => *refusal.borrow_mut() = Some(error),
             }
         });
+    }
+
+    fn config(&self, index: usize, shard: u8) -> NodeConfig {
+        let server = &self.servers[index];
+        let networks = 0..self.world.config().network.networks;
+        let address = |network| SocketAddr::new(server.host.address(network), BUS_PORT + u16::from(shard));
+        NodeConfig {
+            cluster: cluster_id(),
+            node: node_id(index),
+            shard,
+            shards: server.shard_count(),
+            name: server.name.clone(),
+            bus_addresses: networks.map(|network| Address::Tcp(address(network))).collect(),
+            nbd_addresses: vec![self.nbd_address(index, shard)],
+            drives: server.places(shard),
+            leaves_unfit_drives_out: self.leaves_unfit_drives_out,
+        }
     }
 
     /// Stops a node without a warning: its process is killed, or the power of its host is cut, also if no
     /// process runs there.
     pub fn stop(&self, index: usize, power_cut: bool) {
         let server = &self.servers[index];
-        server.node.borrow_mut().take();
+        server.shards.take();
         if let Some(process) = server.process.borrow_mut().take() {
             self.crashes.set(self.crashes.get() + 1);
             if !power_cut {
@@ -347,8 +400,10 @@ impl NodesWorld {
 
     /// Stops a node in order, and its process after that.
     pub fn stop_in_order(&self, index: usize) {
-        if let (Some(node), Some(process)) = (self.node(index), self.process(index)) {
-            let stopped = process.block_on(async move { node.stop().await });
+        if let (true, Some(process)) = (self.is_up(index), self.process(index)) {
+            let shards = self.shards(index);
+            let stopping = async move { join_all(shards.iter().map(SimulatedNode::stop)).await };
+            let stopped = process.block_on(async move { drop(stopping.await) });
             assert_eq!(stopped, Ok(()), "a stop comes to its end");
         }
         self.stop(index, false);
@@ -486,6 +541,48 @@ impl NodesWorld {
     }
 }
 
+/// Starts the shards of a node: the first one before the others, which change nothing where it refuses. One that is refused takes
+/// all with it.
+async fn start_shards(
+    platform: &SimulatedPlatform,
+    store: &SimulatedStore<SimulatedPlatform>,
+    configs: Vec<NodeConfig>,
+) -> Result<Vec<SimulatedNode>, Error> {
+    let mut configs = configs.into_iter();
+    let first = configs.next().expect("a node has a shard");
+    let first = start_shard(platform, store, first).await?;
+    let others = join_all(configs.map(|config| start_shard(platform, store, config))).await;
+    let (started, refused): (Vec<_>, Vec<_>) = others.into_iter().partition(Result::is_ok);
+    let shards: Vec<SimulatedNode> = std::iter::once(first).chain(started.into_iter().flatten()).collect();
+    match refused.into_iter().find_map(Result::err) {
+        None => Ok(shards),
+        Some(error) => {
+            join_all(shards.iter().map(SimulatedNode::stop)).await;
+            Err(error)
+        }
+    }
+}
+
+/// Starts a shard, again and again as long as it only does not start yet, as whatever starts the program would.
+async fn start_shard(
+    platform: &SimulatedPlatform,
+    store: &SimulatedStore<SimulatedPlatform>,
+    config: NodeConfig,
+) -> Result<SimulatedNode, Error> {
+    loop {
+        match Node::start(platform.clone(), config.clone(), store.clone()).await {
+            // The state may not have been reached, or the drive does not answer.
+            Err(error)
+                if ["STATE_UNAVAILABLE", "DRIVE_NOT_OPENED", "DRIVE_FAILED"].contains(&&error.code[..]) =>
+            {
+                tracing::warn!("the node does not start yet: {error}");
+                platform.sleep(Duration::from_millis(500)).await;
+            }
+            started => return started,
+        }
+    }
+}
+
 impl Drop for NodesWorld {
     /// Ends every process: tasks hold what holds them.
     fn drop(&mut self) {
@@ -512,18 +609,21 @@ impl Server {
             name,
             host,
             process: RefCell::new(None),
-            node: Rc::default(),
+            shards: RefCell::default(),
             refusal: Rc::default(),
         }
     }
 
-    fn places(&self) -> Vec<GivenDrive> {
+    fn shard_count(&self) -> u8 {
+        self.shards.borrow().len() as u8
+    }
+
+    /// The drives of a shard: one after the other gets one.
+    fn places(&self, shard: u8) -> Vec<GivenDrive> {
         let caches = self.caches.iter().map(|drive| GivenDrive::cache(drive.name().to_owned()));
         let media = self.spins.then_some(MediaClass::Hdd);
-        let drives = self
-            .drives
-            .iter()
-            .map(|drive| GivenDrive { media, ..GivenDrive::capacity(drive.name().to_owned()) });
+        let own = self.drives.iter().skip(usize::from(shard)).step_by(usize::from(self.shard_count()));
+        let drives = own.map(|drive| GivenDrive { media, ..GivenDrive::capacity(drive.name().to_owned()) });
         caches.chain(drives).collect()
     }
 }
@@ -567,7 +667,7 @@ fn cluster_record(slab_bytes: u64) -> ClusterRecord {
 
 /// The nodes by what they own, for messages of failed checks.
 pub fn ownerships(nodes: &NodesWorld) -> BTreeMap<usize, Vec<spandrel_node::OwnedVolumeReport>> {
-    (0..nodes.count()).filter_map(|index| Some((index, nodes.node(index)?.report().owned))).collect()
+    (0..nodes.count()).filter_map(|index| Some((index, nodes.report(index)?.owned))).collect()
 }
 
 #[cfg(test)]

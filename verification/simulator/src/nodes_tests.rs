@@ -442,7 +442,7 @@ fn stop_while_taking(seed: u64, delay: Duration) -> Duration {
     let is_taken = || {
         let seen = nodes.state.inspect(&[Selection::key(&StateKey::Volume(volume).key())]);
         let stored = decode::<VolumeRecord>(seen.entry(0).expect("it is there")).expect("a record");
-        stored.record.owner.is_some_and(|owner| owner.node == node_id(to))
+        stored.record.owner.is_some_and(|owner| owner.shard.node == node_id(to))
     };
     assert_eq!(nodes.world.run_until_within(PATIENCE, is_taken), RunEnd::ConditionMet);
     assert_eq!(nodes.world.run_for(delay), RunEnd::TimeOver);

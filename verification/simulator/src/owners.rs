@@ -22,7 +22,7 @@ use spandrel_platform_simulated::{
 use spandrel_replica::{NewCopy, Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::{
     ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, Move, NodeId, ProcessIncarnation, RepairShare,
-    SlabGeometry, SlabIndex, Version, VolumeId,
+    ShardId, SlabGeometry, SlabIndex, Version, VolumeId,
 };
 use spandrel_volume::{
     AskError, LegId, Member, Membership, MembershipChange, MembershipError, Owner, OwnerContext, RepairTurns,
@@ -67,6 +67,8 @@ struct Shared {
     judge: RefCell<Option<Rc<Judge>>>,
     /// Nodes that promise nothing, though their connections stand.
     mute: RefCell<BTreeSet<usize>>,
+    /// Nodes with a second shard, which is not up, and may serve their drives.
+    misdirected: RefCell<BTreeSet<usize>>,
     state: RefCell<Membership>,
     /// Decides which changes of membership fail.
     failing: RefCell<Option<Rc<FailingChanges>>>,
@@ -113,7 +115,7 @@ impl OwnersWorld {
         let node_count = copies + spares;
         let nodes: Vec<Node> = (0..node_count).map(|index| Node::new(&world, index)).collect();
         let member = |index: usize| Member {
-            node: node_id(index),
+            shard: ShardId::first(node_id(index)),
             drive: drive_id(index),
             copy: CopyId::from_random(3, index as u64),
             part: index as u8,
@@ -135,6 +137,7 @@ impl OwnersWorld {
             nodes,
             judge: RefCell::default(),
             mute: RefCell::default(),
+            misdirected: RefCell::default(),
             state: RefCell::new(membership),
             failing: RefCell::default(),
             slowness_of_state: Cell::default(),
@@ -190,6 +193,16 @@ impl OwnersWorld {
             mute.insert(index)
         } else {
             mute.remove(&index)
+        };
+    }
+
+    /// Whether a node has a second shard, which is not up, and may serve its drive.
+    pub fn set_misdirected(&self, index: usize, is_misdirected: bool) {
+        let mut misdirected = self.shared.misdirected.borrow_mut();
+        if is_misdirected {
+            misdirected.insert(index)
+        } else {
+            misdirected.remove(&index)
         };
     }
 
@@ -392,35 +405,45 @@ impl OwnerContext for Context {
     type Platform = SimulatedPlatform;
     type Write = Pin<Box<dyn Future<Output = Result<(ReplicaResponse, Vec<Buffer>), AskError>>>>;
 
-    fn begin_write(&self, node: NodeId, request: ReplicaRequest, payload: Option<Buffer>) -> Self::Write {
+    fn begin_write(&self, shard: ShardId, request: ReplicaRequest, payload: Option<Buffer>) -> Self::Write {
         let context = self.clone();
-        Box::pin(async move { context.ask(node, request, payload).await })
+        Box::pin(async move { context.ask(shard, request, payload).await })
     }
 
     fn platform(&self) -> &SimulatedPlatform {
         &self.platform
     }
 
-    fn node(&self) -> NodeId {
-        self.shared.nodes[self.own].id
+    fn shard(&self) -> ShardId {
+        ShardId::first(self.shared.nodes[self.own].id)
     }
 
-    fn process(&self, node: NodeId) -> Option<ProcessIncarnation> {
-        let process = self.shared.node(node).process.borrow();
+    fn process(&self, shard: ShardId) -> Option<ProcessIncarnation> {
+        let process = self.shared.node(shard.node).process.borrow();
         process.as_ref().map(|process| ProcessIncarnation::from_random(process.incarnation(), 4))
+    }
+
+    fn shards_of(&self, node: NodeId) -> Option<u8> {
+        let has_second = self.shared.misdirected.borrow().contains(&self.shared.index(node));
+        Some(if has_second { 2 } else { 1 })
+    }
+
+    fn answers_for(&self, shard: ShardId, _: DriveId) -> bool {
+        !self.shared.misdirected.borrow().contains(&self.shared.index(shard.node))
     }
 
     async fn ask(
         &self,
-        node: NodeId,
+        shard: ShardId,
         request: ReplicaRequest,
         payload: Option<Buffer>,
     ) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
         let gone = || AskError::Unreachable("the node is down".to_owned());
-        let Some(replica) = self.shared.node(node).replica.borrow().clone() else { return Err(gone()) };
+        let replica = self.shared.node(shard.node).replica.borrow().clone();
+        let Some(replica) = replica.filter(|_| shard.number == 0) else { return Err(gone()) };
         let alive = |process: &RefCell<Option<Process>>| process.borrow().as_ref().map(Process::incarnation);
-        let incarnation = alive(&self.shared.node(node).process);
-        let fate = self.shared.fate(self.shared.index(node), &request);
+        let incarnation = alive(&self.shared.node(shard.node).process);
+        let fate = self.shared.fate(self.shared.index(shard.node), &request);
         let served = std::pin::pin!(async {
             match fate {
                 Fate::Carry => {}
@@ -441,14 +464,14 @@ impl OwnerContext for Context {
             };
             let answer = replica.serve(request, payload).await.map_err(AskError::Replica);
             if let (Some(epoch), Ok(_)) = (settles, &answer) {
-                let settled = &self.shared.node(node).settled;
+                let settled = &self.shared.node(shard.node).settled;
                 settled.set(settled.get().max(epoch));
             }
             self.delay().await;
             answer
         });
         let stopped = std::pin::pin!(
-            self.shared.changed.wait_until(|| alive(&self.shared.node(node).process) != incarnation)
+            self.shared.changed.wait_until(|| alive(&self.shared.node(shard.node).process) != incarnation)
         );
         match futures_util::future::select(served, stopped).await {
             futures_util::future::Either::Left((answer, _)) => answer,
@@ -456,15 +479,15 @@ impl OwnerContext for Context {
         }
     }
 
-    fn is_reachable(&self, node: NodeId) -> bool {
-        self.shared.node(node).replica.borrow().is_some()
+    fn is_reachable(&self, shard: ShardId) -> bool {
+        self.shared.node(shard.node).replica.borrow().is_some()
     }
 
-    fn is_promised(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool {
-        if self.shared.mute.borrow().contains(&self.shared.index(node)) {
+    fn is_promised(&self, shard: ShardId, volume: VolumeId, epoch: Epoch) -> bool {
+        if self.shared.mute.borrow().contains(&self.shared.index(shard.node)) {
             return false;
         }
-        let node = self.shared.node(node);
+        let node = self.shared.node(shard.node);
         let replica = node.replica.borrow();
         node.settled.get() == epoch
             && replica.as_ref().is_some_and(|replica| replica.accepted_epoch(volume) <= epoch)
@@ -544,7 +567,7 @@ fn apply(state: &mut Membership, change: MembershipChange) -> Result<Membership,
             for (number, Move { slab, part, to }) in (0..).zip(moves) {
                 let (node, copy) =
                     (node_of(to), CopyId::from_random(4, state.configuration.0 << 16 | number));
-                let member = Member { node, drive: to, copy, part, is_building: true };
+                let member = Member { shard: ShardId::first(node), drive: to, copy, part, is_building: true };
                 state.slabs[slab.0 as usize].push(member);
             }
         }

@@ -193,6 +193,7 @@ impl<'a> Run<'a> {
         let (seed, shape) = (plan.seed, &plan.shape);
         let config = NodesConfig {
             world: shape.world_config(options.timeline_events),
+            shards_max: shape.shards_max,
             drives: shape.drives.clone(),
             drive: shape.drive_config(),
             caches: shape.cache.map_or(0, |cache| cache.drives),
@@ -404,9 +405,7 @@ impl<'a> Run<'a> {
             self.start_movers();
         }
         for node in 0..self.nodes.count() {
-            let (Some(up), Some(process)) = (self.nodes.node(node), self.nodes.process(node)) else {
-                continue;
-            };
+            let Some(process) = self.nodes.process(node).filter(|_| self.nodes.is_up(node)) else { continue };
             let incarnation = process.incarnation();
             if self.clients_of.borrow_mut().insert(node, incarnation) == Some(incarnation) {
                 continue;
@@ -415,15 +414,17 @@ impl<'a> Run<'a> {
                 for number in 0..u64::from(self.plan.shape.load.clients) {
                     let label = (incarnation << 24) | ((node as u64) << 16) | (volume_number << 8) | number;
                     let random = Random::stream(self.plan.seed, "client", label);
-                    clients::start(&volume.client, &up, &process.platform(), random);
+                    // Clients of one volume go by different shards, too: as connections do that come to any of them.
+                    let shard = self.nodes.shard(node, (volume_number + number) as usize);
+                    let shard = shard.expect("the node is up");
+                    clients::start(&volume.client, &shard, &process.platform(), random);
                 }
             }
         }
     }
 
     fn start_movers(&self) {
-        let servers: Rc<[Address]> =
-            (0..self.nodes.count()).map(|node| self.nodes.nbd_address(node)).collect();
+        let servers: Rc<[Address]> = self.nodes.nbd_addresses().into();
         for (volume, volume_number) in self.volumes.iter().zip(0_u64..) {
             for number in 0..u64::from(self.plan.shape.load.movers) {
                 let random = Random::stream(self.plan.seed, "mover", (volume_number << 8) | number);
@@ -440,7 +441,7 @@ impl<'a> Run<'a> {
     /// The server that owns a volume and serves it.
     fn owner_of(&self, volume: VolumeId) -> Option<usize> {
         let owns = |node: &usize| {
-            let report = self.nodes.node(*node).map(|node| node.report());
+            let report = self.nodes.report(*node);
             report.is_some_and(|report| {
                 report.owned.iter().any(|owned| owned.volume == volume && owned.is_serving)
             })
@@ -451,13 +452,13 @@ impl<'a> Run<'a> {
     /// What a scrub by the volume's owner finds, if there is one and nothing ends it.
     fn scrub(&self, volume: VolumeId) -> Option<ScrubReport> {
         let index = self.owner_of(volume)?;
-        let (node, process) = (self.nodes.node(index)?, self.nodes.process(index)?);
+        let (node, process) = (self.nodes.owner(index, volume)?, self.nodes.process(index)?);
         let scrubbed = process.block_on(async move { node.scrub_volume(volume, true, |_| {}).await });
         scrubbed.ok()?.ok()
     }
 
     fn reports(&self) -> Vec<NodeReport> {
-        (0..self.nodes.count()).filter_map(|node| Some(self.nodes.node(node)?.report())).collect()
+        (0..self.nodes.count()).filter_map(|node| self.nodes.report(node)).collect()
     }
 
     /// The drives that nodes which are up can use.
@@ -536,9 +537,8 @@ fn judge_difference(report: Option<&ScrubReport>) -> Result<(), Finding> {
 fn drives_by_place(nodes: &NodesWorld) -> BTreeMap<DrivePlace, DriveId> {
     let mut drives = BTreeMap::new();
     for node in 0..nodes.count() {
-        let Some(up) = nodes.node(node) else { continue };
+        let Some(report) = nodes.report(node) else { continue };
         for (drive, simulated) in nodes.drives(node).iter().enumerate() {
-            let report = up.report();
             let own = report.drives.iter().find(|report| report.location == simulated.name());
             if let Some(id) = own.filter(|own| own.failure.is_none()).and_then(|own| own.drive) {
                 drives.insert(DrivePlace { node, drive }, id);

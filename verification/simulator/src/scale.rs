@@ -315,7 +315,7 @@ impl Cluster {
             let id = entry.key.as_str()[keys::VOLUMES.len()..].parse();
             let id = id.map_err(|_| format!("{} names no volume", entry.key))?;
             let stored: Stored<VolumeRecord> = decode(entry).map_err(|error| error.to_string())?;
-            Ok((id, stored.record.owner.map(|owner| owner.node), stored.record.name))
+            Ok((id, stored.record.owner.map(|owner| owner.shard.node), stored.record.name))
         };
         snapshot.groups[0].iter().map(volume).collect()
     }
@@ -376,13 +376,8 @@ impl Cluster {
     /// What all nodes that are up have asked of the state.
     fn requests(&self) -> StateRequests {
         let mut all = StateRequests::default();
-        for node in (0..self.nodes.count()).filter_map(|index| self.nodes.node(index)) {
-            let requests = node.state_requests();
-            all.reads += requests.reads;
-            all.transactions += requests.transactions;
-            all.transaction_bytes_max = all.transaction_bytes_max.max(requests.transaction_bytes_max);
-            all.transaction_operations_max =
-                all.transaction_operations_max.max(requests.transaction_operations_max);
+        for node in (0..self.nodes.count()).flat_map(|index| self.nodes.shards(index)) {
+            all = all.with(node.state_requests());
         }
         all
     }

@@ -39,6 +39,9 @@ const COME_BACK_MS: u64 = 10_000;
 /// The world of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
+    /// How many shards each server's node has at most.
+    #[serde(default = "one_shard")]
+    pub shards_max: u8,
     /// How many drives each server has; one entry for each server.
     pub drives: Vec<u8>,
     /// What the drives are like.
@@ -326,6 +329,7 @@ impl Shape {
             weights = weights.of_moves_beside_damage();
         }
         Self {
+            shards_max: shards_max(seed, cache.is_some()),
             drives,
             drive,
             cache,
@@ -443,6 +447,16 @@ impl Shape {
             ..drive
         }
     }
+}
+
+fn one_shard() -> u8 {
+    1
+}
+
+/// How many shards each node has at most: several in a third of the worlds without cache drives, for which nodes have one.
+fn shards_max(seed: u64, has_caches: bool) -> u8 {
+    let random = Random::stream(seed, "shards", 0);
+    if !has_caches && random.chance(333) { random.between(2, 3) as u8 } else { 1 }
 }
 
 /// Volumes that the drives have room for.

@@ -77,6 +77,7 @@ fn a_state_that_was_made_of_a_backup_trusts_nobody_who_used_the_former_one() {
         let record = NodeRecord {
             name: "x".to_owned(),
             addresses: Vec::new(),
+            further_shards: Vec::new(),
             joined_unix_ms: 0,
             key_digest: None,
             maintenance_since_unix_ms: None,

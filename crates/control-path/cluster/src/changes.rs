@@ -253,13 +253,13 @@ pub(crate) fn check_owner(owner: VolumeOwner, seen: &VolumeMembership) -> Result
     }
     let now = match seen.record.owner {
         Some(other) => {
-            format!("the cluster's state names node {} under epoch {}", other.node, seen.record.epoch)
+            format!("the cluster's state names node {} under epoch {}", other.shard, seen.record.epoch)
         }
         None => "the cluster's state names no owner".to_owned(),
     };
     Err(Error::new(
         "NOT_OWNER",
-        format!("copies of volume {} cannot be changed by node {}", seen.record.name, owner.node),
+        format!("copies of volume {} cannot be changed by node {}", seen.record.name, owner.shard),
         now,
         "ask the owner",
     ))

@@ -74,7 +74,7 @@ fn the_last_copy_stays_and_strangers_change_nothing() {
 
         let error = refused(state.mark_stale(owner(2), &two, &marks(&[(3, 1)])).await);
         assert_eq!(error.code, "NOT_OWNER");
-        assert!(error.why.contains(&owner(1).node.to_string()), "{error}");
+        assert!(error.why.contains(&owner(1).shard.to_string()), "{error}");
         assert_eq!(refused(state.promote(owner(2), &two, &drives(&[1])).await).code, "NOT_OWNER");
 
         // Once another one has taken the volume, the former owner's changes conflict.
@@ -273,8 +273,11 @@ fn one_writer_takes_the_place_of_another() {
     let state = cluster.state(1);
     cluster.platform.run(async move {
         let volume = owned(&state, 1).await;
-        let writer =
-            |attachment| VolumeWriter { node: owner(2).node, incarnation: owner(2).incarnation, attachment };
+        let writer = |attachment| VolumeWriter {
+            shard: owner(2).shard,
+            incarnation: owner(2).incarnation,
+            attachment,
+        };
         let first = state.set_writer(owner(1), &volume, Some(writer(1))).await.expect("the owner may");
         assert_eq!(read(&state).await, first);
         assert_eq!(first.record.writer, Some(writer(1)));

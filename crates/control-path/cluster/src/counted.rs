@@ -31,6 +31,21 @@ pub struct StateRequests {
     pub transaction_operations_max: u64,
 }
 
+impl StateRequests {
+    /// What was asked by both.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            reads: self.reads + other.reads,
+            transactions: self.transactions + other.transactions,
+            lease_renewals: self.lease_renewals + other.lease_renewals,
+            watches: self.watches + other.watches,
+            transaction_bytes_max: self.transaction_bytes_max.max(other.transaction_bytes_max),
+            transaction_operations_max: self.transaction_operations_max.max(other.transaction_operations_max),
+        }
+    }
+}
+
 /// A state whose requests are counted. Cheap to clone; all clones count together.
 #[derive(Clone)]
 pub struct CountedStore<S: StateStore> {

@@ -3,7 +3,7 @@
 //! ```text
 //! cluster                        the cluster itself
 //! nodes/<node>                   a server that belongs to the cluster
-//! alive/<node>                   its running process; vanishes with its lease
+//! alive/<node>[.<shard>]         a shard of its running process; vanishes with its lease
 //! drives/<drive>                 a drive of the pool
 //! caches/<drive>                 a drive that caches for those of its node; no copy is placed on it
 //! volumes/<volume>               a volume: owner, epoch, configuration version
@@ -28,7 +28,7 @@
 
 use std::fmt;
 
-use spandrel_shared::{DriveId, NodeId, VolumeId};
+use spandrel_shared::{DriveId, NodeId, ShardId, VolumeId};
 
 use crate::records::DriveRole;
 use crate::store::Key;
@@ -40,8 +40,8 @@ pub enum StateKey {
     Cluster,
     /// A server that belongs to the cluster.
     Node(NodeId),
-    /// The running process of a node.
-    Alive(NodeId),
+    /// A shard of the running process of a node.
+    Alive(ShardId),
     /// A drive of the pool.
     Drive(DriveId),
     /// A drive that caches for those of its node.
@@ -106,7 +106,7 @@ impl StateKey {
         let parsed = match parts[..] {
             ["cluster"] => Self::Cluster,
             ["nodes", node] => Self::Node(node.parse().ok()?),
-            ["alive", node] => Self::Alive(node.parse().ok()?),
+            ["alive", shard] => Self::Alive(shard.parse().ok()?),
             ["drives", drive] => Self::Drive(drive.parse().ok()?),
             ["caches", drive] => Self::CacheDrive(drive.parse().ok()?),
             ["volumes", volume] => Self::Volume(volume.parse().ok()?),
@@ -142,7 +142,7 @@ impl fmt::Display for StateKey {
         match self {
             Self::Cluster => formatter.write_str("cluster"),
             Self::Node(node) => write!(formatter, "nodes/{node}"),
-            Self::Alive(node) => write!(formatter, "alive/{node}"),
+            Self::Alive(shard) => write!(formatter, "alive/{shard}"),
             Self::Drive(drive) => write!(formatter, "drives/{drive}"),
             Self::CacheDrive(drive) => write!(formatter, "caches/{drive}"),
             Self::Volume(volume) => write!(formatter, "volumes/{volume}"),
@@ -198,6 +198,11 @@ pub const SETTINGS: &str = "settings";
 pub const CHANGED: &str = "changed";
 /// The prefix of join tokens.
 pub const JOINS: &str = "joins/";
+
+/// The prefix of a node's shards that are alive.
+pub fn alive_of(node: NodeId) -> String {
+    format!("alive/{node}")
+}
 
 /// The prefix of a volume's copy sets.
 pub fn slabs_of(volume: VolumeId) -> String {

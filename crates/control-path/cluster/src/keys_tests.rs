@@ -7,7 +7,8 @@ fn keys_are_taken_apart_as_they_were_put_together() {
     let all = [
         (StateKey::Cluster, "cluster"),
         (StateKey::Node(node), NODES),
-        (StateKey::Alive(node), ALIVE),
+        (StateKey::Alive(ShardId::first(node)), ALIVE),
+        (StateKey::Alive(ShardId { node, number: 3 }), ALIVE),
         (StateKey::Drive(drive), DRIVES),
         (StateKey::Volume(volume), VOLUMES),
         (StateKey::VolumeName("vm-1".to_owned()), "volumes-by-name/"),

@@ -52,8 +52,9 @@ pub use keys::StateKey;
 pub use membership::VolumeMembership;
 pub use mirror::Mirror;
 pub use records::{
-    AccessRecord, AliveRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, JoinRecord, MediaClass,
-    NodeRecord, Role, Stored, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter, WitnessRecord,
+    AccessRecord, AliveRecord, AliveShards, ClusterRecord, DriveRecord, DriveRole, DriveState, JoinRecord,
+    MediaClass, NodeRecord, Role, Stored, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter,
+    WitnessRecord, serving_shard,
 };
 pub use scrubs::{ScrubFindings, ScrubRecord, ScrubSummary, SlabDate, UnwellSlab};
 pub use settings::SettingsRecord;

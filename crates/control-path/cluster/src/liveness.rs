@@ -24,8 +24,8 @@ pub const OWNER_SILENCE_MAX: Duration = Duration::from_millis(1500);
 /// How long a shard may leave a heartbeat unanswered before the node counts as dead.
 pub const SHARD_SILENCE_MAX: Duration = Duration::from_millis(750);
 
-/// Whether every shard of this node has answered lately. While one has not, the node asks for no
-/// promises and renews nothing: a stuck shard is a dead node.
+/// Whether every shard of this node has answered lately. While one has not, the node is to ask for no promises and to renew
+/// nothing: a stuck shard is a dead node. Nobody asks yet: the program starts one shard for each node.
 #[derive(Clone, Debug)]
 pub struct ShardWatch {
     answered: Vec<Instant>,

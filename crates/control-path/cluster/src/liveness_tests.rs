@@ -1,4 +1,4 @@
-use spandrel_shared::{NodeId, ProcessIncarnation};
+use spandrel_shared::{NodeId, ProcessIncarnation, ShardId};
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn at(milliseconds: u64) -> Instant {
 
 fn peer(node: u8, incarnation: u8) -> Peer {
     Peer {
-        node: NodeId::from_bytes([node; 16]),
+        shard: ShardId::first(NodeId::from_bytes([node; 16])),
         incarnation: ProcessIncarnation::from_bytes([incarnation; 16]),
     }
 }

@@ -27,6 +27,7 @@ fn it_shows_what_changes() {
         let record = NodeRecord {
             name: "n3".to_owned(),
             addresses: Vec::new(),
+            further_shards: Vec::new(),
             joined_unix_ms: 1,
             key_digest: None,
             maintenance_since_unix_ms: None,

@@ -26,7 +26,7 @@ mod holder;
 
 use std::time::Duration;
 
-use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{Epoch, ProcessIncarnation, ShardId, VolumeId};
 
 pub use giver::{Fence, Giver};
 pub use holder::{HeartbeatNumbers, Holder};
@@ -76,11 +76,11 @@ impl PromiseTimes {
     }
 }
 
-/// One run of a node: who gives and holds promises.
+/// One run of a node's shard: who gives and holds promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer {
-    /// The node.
-    pub node: NodeId,
+    /// The shard.
+    pub shard: ShardId,
     /// Its process.
     pub incarnation: ProcessIncarnation,
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{Hash, Hasher};
 
 use spandrel_platform::Instant;
-use spandrel_shared::DriveId;
+use spandrel_shared::{DriveId, NodeId};
 
 use super::*;
 
@@ -34,7 +34,7 @@ const DRIVE: DriveId = DriveId::from_bytes([8; 16]);
 
 fn peer(node: u8, incarnation: u8) -> Peer {
     Peer {
-        node: NodeId::from_bytes([node; 16]),
+        shard: ShardId::first(NodeId::from_bytes([node; 16])),
         incarnation: ProcessIncarnation::from_bytes([incarnation; 16]),
     }
 }
@@ -143,7 +143,7 @@ impl World {
     fn is_promised(&self, index: usize) -> bool {
         let side = &self.holders[index];
         side.epoch.is_some_and(|epoch| {
-            side.holder.is_promised(side.clock.read(self.real_us), self.giver_me.node, VOLUME, epoch)
+            side.holder.is_promised(side.clock.read(self.real_us), self.giver_me.shard, VOLUME, epoch)
         })
     }
 
@@ -211,7 +211,7 @@ impl World {
     fn heartbeat(&mut self, index: usize) {
         let side = &mut self.holders[index];
         let now = side.clock.read(self.real_us);
-        let numbers = side.holder.heartbeat_sent(now, self.giver_me.node).expect("a session began");
+        let numbers = side.holder.heartbeat_sent(now, self.giver_me.shard).expect("a session began");
         let exclusions_seen = match self.missing {
             Missing::ExclusionsUntilSeen => u64::MAX,
             _ => numbers.exclusions_seen,
@@ -297,7 +297,7 @@ impl World {
                 if self.missing == Missing::CountingFromSending {
                     // As if the heartbeat had been sent only now.
                     let received = side.clock.read(self.real_us);
-                    let sent_now = side.holder.heartbeat_sent(received, from.node);
+                    let sent_now = side.holder.heartbeat_sent(received, from.shard);
                     number = sent_now.map_or(number, |numbers| numbers.number);
                 }
                 side.holder.answered(from, number, &promise);

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use spandrel_shared::{
     ClusterId, ConfigurationVersion, DriveId, Epoch, Error, GrowthId, NodeId, Place, ProcessIncarnation,
-    SlabGeometry, Version, VolumeId,
+    ShardId, SlabGeometry, Version, VolumeId,
 };
 
 use crate::copy_sets::{ChunkBody, SLABS_MAX, SlabChunk};
@@ -153,8 +153,11 @@ impl Record for ClusterRecord {
 pub struct NodeRecord {
     /// Its name.
     pub name: String,
-    /// Where it listens on the bus.
+    /// Where its shard 0 listens on the bus.
     pub addresses: Vec<String>,
+    /// Where its further shards listen, each at addresses of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further_shards: Vec<Vec<String>>,
     /// When it joined.
     pub joined_unix_ms: u64,
     /// The digest of the public key that it joined with, in hexadecimal digits. None where all nodes are in one
@@ -171,6 +174,21 @@ pub struct NodeRecord {
     /// a node whose record cannot be read is none for the others, and they would cut it off.
     #[serde(flatten)]
     pub unknown: BTreeMap<String, serde_json::Value>,
+}
+
+impl NodeRecord {
+    /// How many shards the node has.
+    pub fn shards(&self) -> u8 {
+        u8::try_from(self.further_shards.len() + 1).unwrap_or(u8::MAX)
+    }
+
+    /// Where a shard listens on the bus; nowhere if the node has no such shard.
+    pub fn addresses_of(&self, shard: u8) -> &[String] {
+        match usize::from(shard).checked_sub(1) {
+            None => &self.addresses,
+            Some(further) => self.further_shards.get(further).map_or(&[], Vec::as_slice),
+        }
+    }
 }
 
 impl Record for NodeRecord {
@@ -268,16 +286,30 @@ pub struct AccessNameRecord {
 }
 record!(AccessNameRecord, "access by name", 1);
 
-/// The running process of a node.
+/// A shard of the running process of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AliveRecord {
     /// The process.
     pub incarnation: ProcessIncarnation,
-    /// The drives that it can use. Nothing new is placed on the others of its node.
+    /// The drives that it serves and can use. Nothing new is placed on those of its node that none of its shards names.
     #[serde(default)]
     pub drives: Vec<DriveId>,
 }
 record!(AliveRecord, "running process", 1);
+
+/// The shards that are alive.
+pub type AliveShards = BTreeMap<ShardId, Stored<AliveRecord>>;
+
+/// Those of one node.
+pub fn alive_of(alive: &AliveShards, node: NodeId) -> impl Iterator<Item = (ShardId, &Stored<AliveRecord>)> {
+    let shards = ShardId::first(node)..=ShardId { node, number: u8::MAX };
+    alive.range(shards).map(|(shard, stored)| (*shard, stored))
+}
+
+/// The shard of a node that serves a drive, and can use it.
+pub fn serving_shard(alive: &AliveShards, node: NodeId, drive: DriveId) -> Option<ShardId> {
+    alive_of(alive, node).find(|(_, stored)| stored.record.drives.contains(&drive)).map(|(shard, _)| shard)
+}
 
 /// What a drive is used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -369,8 +401,9 @@ record!(DriveRecord, "drive", 1);
 /// Who orders the writes of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeOwner {
-    /// The node.
-    pub node: NodeId,
+    /// The shard of a node.
+    #[serde(flatten)]
+    pub shard: ShardId,
     /// Its process.
     pub incarnation: ProcessIncarnation,
 }
@@ -378,8 +411,9 @@ pub struct VolumeOwner {
 /// Who may write to a volume: all clients of one node's front-end that have it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeWriter {
-    /// The front-end's node.
-    pub node: NodeId,
+    /// The shard of the front-end's node.
+    #[serde(flatten)]
+    pub shard: ShardId,
     /// The front-end's process.
     pub incarnation: ProcessIncarnation,
     /// Which of its attachments. Never the same twice.

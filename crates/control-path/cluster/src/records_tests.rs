@@ -44,6 +44,7 @@ fn the_stored_forms_never_change() {
         &NodeRecord {
             name: "n1".to_owned(),
             addresses: vec!["10.0.0.1:7400".to_owned()],
+            further_shards: vec![],
             joined_unix_ms: 7,
             key_digest: None,
             maintenance_since_unix_ms: None,
@@ -56,13 +57,14 @@ fn the_stored_forms_never_change() {
         &NodeRecord {
             name: "n1".to_owned(),
             addresses: vec![],
+            further_shards: vec![vec![], vec!["10.0.0.1:7402".to_owned()]],
             joined_unix_ms: 7,
             key_digest: None,
             maintenance_since_unix_ms: Some(8),
             place: Default::default(),
             unknown: Default::default(),
         },
-        r#"{"format":1,"name":"n1","addresses":[],"joined_unix_ms":7,"maintenance_since_unix_ms":8}"#,
+        r#"{"format":1,"name":"n1","addresses":[],"further_shards":[[],["10.0.0.1:7402"]],"joined_unix_ms":7,"maintenance_since_unix_ms":8}"#,
     );
     check(
         &AliveRecord { incarnation, drives: vec![] },
@@ -90,7 +92,7 @@ fn the_stored_forms_never_change() {
         copies: 3,
         write_copies_min: 1,
         slab_bytes: SlabGeometry::default(),
-        owner: Some(VolumeOwner { node, incarnation }),
+        owner: Some(VolumeOwner { shard: ShardId { node, number: 2 }, incarnation }),
         preferred_owner: None,
         writer: None,
         epoch: Epoch(6),
@@ -103,13 +105,13 @@ fn the_stored_forms_never_change() {
     };
     check(
         &volume_record,
-        r#"{"format":1,"name":"vm","size_bytes":1073741824,"copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}"#,
+        r#"{"format":1,"name":"vm","size_bytes":1073741824,"copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","shard":2,"incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}"#,
     );
     volume_record.grows_to_bytes = Some(2 << 30);
     volume_record.growth = Some(GrowthId::from_bytes([5; 16]));
     check(
         &volume_record,
-        r#"{"format":2,"name":"vm","size_bytes":1073741824,"grows_to_bytes":2147483648,"growth":"05050505-0505-0505-0505-050505050505","copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}"#,
+        r#"{"format":2,"name":"vm","size_bytes":1073741824,"grows_to_bytes":2147483648,"growth":"05050505-0505-0505-0505-050505050505","copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","shard":2,"incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}"#,
     );
     check(&VolumeNameRecord { volume }, r#"{"format":1,"volume":"04040404-0404-0404-0404-040404040404"}"#);
     check(

@@ -6,10 +6,10 @@
 //! - Who has left never comes back under its identity.
 //! - A node leaves only when no copy is promised on its drives, and nothing is promised on them meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use spandrel_shared::{DriveId, Error, NodeId, Place, VolumeId};
+use spandrel_shared::{DriveId, Error, NodeId, Place, ShardId, VolumeId};
 
 use crate::keys::{self, StateKey};
 use crate::records::{
@@ -173,13 +173,13 @@ impl<S: StateStore> ClusterState<S> {
         dry_run: bool,
     ) -> Result<Option<ServerRemoval>, StateError> {
         let room = self.pool_room().await?;
-        let (key, alive_key) = (StateKey::Node(server).key(), StateKey::Alive(server).key());
+        let key = StateKey::Node(server).key();
         let witness_key = StateKey::Witness(server).key();
         let selections = [
             Selection::prefix(keys::NODES),
             Selection::prefix(keys::WITNESSES),
             Selection::key(&StateKey::Servers.key()),
-            Selection::key(&alive_key),
+            Selection::prefix(&keys::alive_of(server)),
             Selection::prefix(keys::VOLUMES),
             Selection::prefix(keys::CACHES),
         ];
@@ -187,7 +187,7 @@ impl<S: StateStore> ClusterState<S> {
         let known = known_servers(&snapshot.groups[0], &snapshot.groups[1])?;
         let Some(leaving) = known.iter().find(|known| known.id == server).cloned() else { return Ok(None) };
         let guard: Option<Stored<ServersRecord>> = snapshot.entry(2).map(decode).transpose()?;
-        let is_alive = snapshot.entry(3).is_some();
+        let is_alive = !snapshot.groups[3].is_empty();
         let own = room.drives.iter().filter(|(_, drive)| drive.node == server);
         let drives: Vec<DriveId> = own.map(|(drive, _)| *drive).collect();
         if !leaving.witness && known.iter().all(|other| other.witness || other.id == server) {
@@ -209,11 +209,16 @@ impl<S: StateStore> ClusterState<S> {
             .delete(&key)
             .delete(&StateKey::Awake(server).key())
             .put(&StateKey::NodeTombstone(server).key(), tombstone(&leaving.name, now_unix_ms));
-        transaction = match drives.is_empty() {
-            true => transaction.delete(&alive_key),
-            // One that has started meanwhile may use its drives.
-            false => transaction.expect(&alive_key, Expected::Absent),
-        };
+        let shards = if leaving.witness { 0 } else { decode::<NodeRecord>(entry)?.record.shards() };
+        let shards = (0..shards).map(|number| StateKey::Alive(ShardId { node: server, number }).key());
+        let known = snapshot.groups[3].iter().map(|entry| entry.key.clone());
+        for key in shards.chain(known).collect::<BTreeSet<Key>>() {
+            transaction = match drives.is_empty() {
+                true => transaction.delete(&key),
+                // One that has started meanwhile may use its drives.
+                false => transaction.expect(&key, Expected::Absent),
+            };
+        }
         let caches: BTreeMap<DriveId, Stored<DriveRecord>> = decode_group(keys::CACHES, &snapshot.groups[5])?;
         let caches = caches.iter().filter(|(_, stored)| stored.record.node == server);
         let caches = caches.map(|(drive, _)| StateKey::CacheDrive(*drive));
@@ -263,6 +268,7 @@ impl NewServer {
             let record = NodeRecord {
                 name,
                 addresses,
+                further_shards: Vec::new(),
                 joined_unix_ms,
                 key_digest: Some(key_digest),
                 maintenance_since_unix_ms: None,

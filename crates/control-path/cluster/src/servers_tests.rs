@@ -100,6 +100,7 @@ fn who_has_left_does_not_come_back() {
         let record = NodeRecord {
             name: "n2".to_owned(),
             addresses: Vec::new(),
+            further_shards: Vec::new(),
             joined_unix_ms: 0,
             key_digest: None,
             maintenance_since_unix_ms: None,
@@ -169,10 +170,13 @@ fn a_node_with_copies_or_alive_with_drives_stays() {
         let lease = state.store().grant_lease(std::time::Duration::from_secs(1000)).await.unwrap();
         let alive =
             AliveRecord { incarnation: ProcessIncarnation::from_random(1, 2), drives: vec![drive(3, 0)] };
-        state.announce(node(3), &alive, lease).await.unwrap();
+        for number in 0..2 {
+            state.announce(ShardId { node: node(3), number }, &alive, lease).await.unwrap();
+        }
         assert_eq!(code(state.remove_server(node(3), 7, false).await), "NODE_RUNNING");
         state.remove_drive(drive(3, 0), "sda", 7, false).await.unwrap();
         state.remove_server(node(3), 7, false).await.expect("without drives it may be alive");
+        assert!(state.alive().await.unwrap().is_empty(), "none of its shards is any more");
 
         let removal = state.remove_server(node(4), 7, false).await.unwrap().expect("it is there");
         assert_eq!(removal.drives, [drive(4, 0)]);

@@ -12,15 +12,15 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 
 use spandrel_shared::canary::{self, Bug};
-use spandrel_shared::{ConfigurationVersion, DriveId, Error, NodeId, VolumeId};
+use spandrel_shared::{ConfigurationVersion, DriveId, Error, NodeId, ShardId, VolumeId};
 
 use crate::copy_sets::SlabChunk;
 use crate::keys::{self, StateKey};
 use crate::membership::VolumeMembership;
 use crate::records::{
-    AccessRecord, AliveRecord, AwakeRecord, ClusterRecord, DriveRecord, DriveRole, DriveState, MediaClass,
-    NodeRecord, Record, RoomRecord, StaleRecord, Stored, TombstoneRecord, VolumeNameRecord, VolumeRecord,
-    VolumeRoomRecord, VolumeState, WitnessRecord, damaged, decode, encode,
+    AccessRecord, AliveRecord, AliveShards, AwakeRecord, ClusterRecord, DriveRecord, DriveRole, DriveState,
+    MediaClass, NodeRecord, Record, RoomRecord, StaleRecord, Stored, TombstoneRecord, VolumeNameRecord,
+    VolumeRecord, VolumeRoomRecord, VolumeState, WitnessRecord, damaged, decode, encode,
 };
 use crate::stamp::StateStamp;
 use crate::store::{
@@ -280,8 +280,8 @@ impl<S: StateStore> ClusterState<S> {
         self.commit(Transaction::new().delete(&key.key())).await.map(drop)
     }
 
-    /// The nodes whose processes run, as far as their entries have not expired.
-    pub async fn alive(&self) -> Result<BTreeMap<NodeId, Stored<AliveRecord>>, StateError> {
+    /// The shards of the nodes whose processes run, as far as their entries have not expired.
+    pub async fn alive(&self) -> Result<AliveShards, StateError> {
         self.list(keys::ALIVE).await
     }
 
@@ -303,15 +303,15 @@ impl<S: StateStore> ClusterState<S> {
         Ok(decode_group(prefix, &snapshot.groups[0])?)
     }
 
-    /// Says that a node's process runs and which drives it can use, for as long as `lease` lives.
+    /// Says that a shard of a node's process runs and which drives it can use, for as long as `lease` lives.
     pub async fn announce(
         &self,
-        node: NodeId,
+        shard: ShardId,
         alive: &AliveRecord,
         lease: LeaseId,
     ) -> Result<(), StateError> {
-        let key = StateKey::Alive(node).key();
-        let node = StateKey::Node(node).key();
+        let key = StateKey::Alive(shard).key();
+        let node = StateKey::Node(shard.node).key();
         let known = self.snapshot(&[Selection::key(&node)]).await?;
         let Some(known) = known.entry(0) else { return Err(unknown_node(&node.to_string()).into()) };
         let transaction = Transaction::new().expect(&node, Expected::ModifiedAt(known.modified)).put_leased(

@@ -39,12 +39,15 @@ fn processes_are_shown_until_their_lease_ends() {
         let alive =
             |number| AliveRecord { incarnation: owner(number).incarnation, drives: vec![drive(number, 0)] };
         for number in [1, 2] {
-            state.announce(node(number), &alive(number), lease).await.unwrap();
+            state.announce(ShardId::first(node(number)), &alive(number), lease).await.unwrap();
         }
         let shown = state.alive().await.unwrap();
-        assert_eq!(shown[&node(2)].record, alive(2));
+        assert_eq!(shown[&ShardId::first(node(2))].record, alive(2));
         assert_eq!(shown.len(), 2);
-        assert_eq!(refused(state.announce(node(7), &alive(7), lease).await).code, "NODE_UNKNOWN");
+        assert_eq!(
+            refused(state.announce(ShardId::first(node(7)), &alive(7), lease).await).code,
+            "NODE_UNKNOWN"
+        );
         platform.sleep(Duration::from_secs(6)).await;
         assert!(state.alive().await.unwrap().is_empty());
         assert_eq!(state.nodes().await.unwrap().len(), 2);
@@ -211,7 +214,7 @@ fn a_state_is_newer_after_a_change_for_good_alone() {
         assert_eq!(before.0.revision(), before.1, "the cluster was made for good");
         let lease = state.store().grant_lease(Duration::from_secs(5)).await.unwrap();
         let alive = AliveRecord { incarnation: owner(1).incarnation, drives: Vec::new() };
-        state.announce(node(1), &alive, lease).await.unwrap();
+        state.announce(ShardId::first(node(1)), &alive, lease).await.unwrap();
         state.stay_awake(node(2), lease).await.unwrap();
         platform.sleep(Duration::from_secs(6)).await;
         assert!(state.alive().await.unwrap().is_empty());

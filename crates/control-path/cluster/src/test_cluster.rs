@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use spandrel_shared::{ClusterId, DriveId, NodeId, ProcessIncarnation, SlabGeometry, VolumeId};
+use spandrel_shared::{ClusterId, DriveId, NodeId, ProcessIncarnation, ShardId, SlabGeometry, VolumeId};
 
 use crate::copy_sets::{CopyBatch, CopySet};
 use crate::keys::StateKey;
@@ -39,7 +39,10 @@ pub fn drive(node: u8, number: u8) -> DriveId {
 }
 
 pub fn owner(number: u8) -> VolumeOwner {
-    VolumeOwner { node: node(number), incarnation: ProcessIncarnation::from_bytes([number; 16]) }
+    VolumeOwner {
+        shard: ShardId::first(node(number)),
+        incarnation: ProcessIncarnation::from_bytes([number; 16]),
+    }
 }
 
 pub fn volume(number: u8) -> VolumeId {
@@ -90,6 +93,7 @@ impl TestCluster {
                 let record = NodeRecord {
                     name: format!("n{number}"),
                     addresses: Vec::new(),
+                    further_shards: Vec::new(),
                     joined_unix_ms: 0,
                     key_digest: None,
                     maintenance_since_unix_ms: None,

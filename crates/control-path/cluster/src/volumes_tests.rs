@@ -272,7 +272,7 @@ fn only_a_ready_volume_is_taken() {
         let ready: Stored<VolumeRecord> = state.get(&key).await.unwrap().unwrap();
         let first = state.take_volume(volume(1), &ready, owner(1)).await.unwrap();
         let second = state.take_volume(volume(1), &first, owner(2)).await.unwrap();
-        assert_eq!((second.record.epoch, second.record.owner.unwrap().node), (Epoch(2), node(2)));
+        assert_eq!((second.record.epoch, second.record.owner.unwrap().shard.node), (Epoch(2), node(2)));
         assert_eq!(state.take_volume(volume(1), &first, owner(1)).await, Err(StateError::Conflict));
         state.delete_volume(volume(1), 7).await.unwrap();
         assert_eq!(state.take_volume(volume(1), &second, owner(1)).await, Err(StateError::Conflict));

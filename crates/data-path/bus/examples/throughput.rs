@@ -23,11 +23,12 @@ use spandrel_platform_linux::{LinuxPlatform, Runtime, RuntimeConfig};
 use spandrel_replica::{Authority, CopyAddress, Mark, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{
-    ClusterId, ConfigurationVersion, CopyId, Epoch, NodeId, ProcessIncarnation, SlabIndex, Version, VolumeId,
+    ClusterId, ConfigurationVersion, CopyId, Epoch, NodeId, ProcessIncarnation, ShardId, SlabIndex, Version,
+    VolumeId,
 };
 
-const ASKER: NodeId = NodeId::from_bytes([1; 16]);
-const ANSWERER: NodeId = NodeId::from_bytes([2; 16]);
+const ASKER: ShardId = ShardId::first(NodeId::from_bytes([1; 16]));
+const ANSWERER: ShardId = ShardId::first(NodeId::from_bytes([2; 16]));
 
 /// Says that everything is done.
 struct Yes;
@@ -46,11 +47,12 @@ impl BusService for Yes {
     fn session_ended(&self, _from: Peer) {}
 }
 
-fn bus(platform: &LinuxPlatform, node: NodeId) -> Bus<LinuxPlatform> {
+fn bus(platform: &LinuxPlatform, shard: ShardId) -> Bus<LinuxPlatform> {
     let identity = BusIdentity {
         generation: 0,
         cluster: ClusterId::from_bytes([3; 16]),
-        node,
+        shard,
+        shards: 1,
         incarnation: ProcessIncarnation::from_random(platform.random_u64(), platform.random_u64()),
     };
     Bus::new(platform.clone(), identity, BusConfig::default())

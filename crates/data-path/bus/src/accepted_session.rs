@@ -136,7 +136,7 @@ impl<P: Platform> AcceptedSession<P> {
         while self.paths.all().len() > 1 {
             inner.platform.sleep(LOOK_INTERVAL).await;
             for path in self.paths.silent(SILENCES_MAX) {
-                let (node, session) = (self.peer.node, self.peer.session);
+                let (node, session) = (self.peer.shard, self.peer.session);
                 tracing::info!(%node, session, from = path.connection.peer(), "path closed: nothing comes any more");
                 self.paths.close(&path);
             }
@@ -174,7 +174,7 @@ impl<P: Platform> AcceptedSession<P> {
         path: &Rc<Path<P::Connection>>,
         frames: &mut FrameReceiver<P>,
     ) -> Ending {
-        let receipts = inner.receipts_of(self.peer.node);
+        let receipts = inner.receipts_of(self.peer.shard);
         frames.tell(path.heard());
         frames.share_payloads();
         loop {
@@ -318,7 +318,7 @@ impl<P: Platform> AcceptedSession<P> {
         }
         if !request_is_whole(&request, header.payload_checksum, payload.as_ref()) {
             inner.counters.payloads_damaged.add(1);
-            let (node, kind) = (self.peer.node, RequestKind::of(&request));
+            let (node, kind) = (self.peer.shard, RequestKind::of(&request));
             tracing::warn!(%node, ?kind, "a payload was damaged on its way here");
             return self.refuse(inner, service, path, sequence, Status::PayloadDamaged).await;
         }

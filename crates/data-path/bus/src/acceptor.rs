@@ -28,7 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const REFUSALS_MAX: usize = 256;
 
 /// A node that has asked for a session.
-pub(crate) struct AcceptedNode<P: Platform> {
+pub(crate) struct AcceptedPeer<P: Platform> {
     /// The newest hello.
     newest: Cell<Option<(ProcessIncarnation, u32)>>,
     /// The session that was welcomed last, until it is over.
@@ -37,7 +37,7 @@ pub(crate) struct AcceptedNode<P: Platform> {
     changed: Signal,
 }
 
-impl<P: Platform> AcceptedNode<P> {
+impl<P: Platform> AcceptedPeer<P> {
     fn new() -> Rc<Self> {
         Rc::new(Self { newest: Cell::new(None), session: RefCell::default(), changed: Signal::new() })
     }
@@ -204,7 +204,7 @@ async fn welcome<P: Platform, S: BusService>(
         0 => open(&inner, &path, &hello, number).await,
         _ => join(&inner, &path, &hello, number),
     };
-    let (node, session) = match agreed {
+    let (peer, session) = match agreed {
         Ok(agreed) => agreed,
         Err(refusal) => {
             refuse(&inner, &connection, &hello, number, &refusal);
@@ -216,18 +216,18 @@ async fn welcome<P: Platform, S: BusService>(
     let ending = session.receive(&inner, &service, &path, &mut frames).await;
     if let Ending::Malformed(reason) = &ending {
         inner.counters.connections_malformed.add(1);
-        tracing::warn!(node = %session.peer.node, session = number, "accepted session ends: {reason}");
+        tracing::warn!(node = %session.peer.shard, session = number, "accepted session ends: {reason}");
         session.end();
     }
     if !session.lose(&path) {
         return;
     }
-    tracing::info!(node = %session.peer.node, session = number, "accepted session ends: {ending}");
+    tracing::info!(node = %session.peer.shard, session = number, "accepted session ends: {ending}");
     drop(frames);
     session.places.emptied().await;
     service.session_ended(session.peer);
-    node.session.take();
-    node.changed.notify_all();
+    peer.session.take();
+    peer.changed.notify_all();
 }
 
 async fn read_hello<P: Platform>(
@@ -243,18 +243,18 @@ async fn read_hello<P: Platform>(
     Ok((hello, header.session))
 }
 
-type Opened<P> = (Rc<AcceptedNode<P>>, Rc<AcceptedSession<P>>);
+type Opened<P> = (Rc<AcceptedPeer<P>>, Rc<AcceptedSession<P>>);
 
 /// The version that both sides speak, or why the other side is not listened to.
 fn judge<P: Platform>(inner: &Inner<P>, connection: &P::Connection, hello: &Hello) -> Result<u16, Refusal> {
     if inner.stopping.get() {
-        let reason = format!("node {} stops", inner.identity.node);
+        let reason = format!("node {} stops", inner.identity.shard);
         return Err(Refusal { status: RefusalStatus::Stopping, reason });
     }
     let proven = connection.peer_name();
     let version = hello.judge(&inner.identity, proven.as_deref())?;
     // A certificate outlives the time for which its holder belongs to the cluster.
-    if proven.is_some() && !inner.dialled.borrow().contains_key(&hello.node) {
+    if proven.is_some() && !inner.dialled.borrow().contains_key(&hello.shard) {
         return Err(unknown(inner, hello));
     }
     Ok(version)
@@ -263,7 +263,7 @@ fn judge<P: Platform>(inner: &Inner<P>, connection: &P::Connection, hello: &Hell
 fn unknown<P: Platform>(inner: &Inner<P>, hello: &Hello) -> Refusal {
     let reason = format!(
         "node {} does not know node {} yet: it is let in when that has learnt of it, unless it was removed from the cluster",
-        inner.identity.node, hello.node
+        inner.identity.shard, hello.shard
     );
     Refusal { status: RefusalStatus::Unknown, reason }
 }
@@ -277,9 +277,9 @@ fn join<P: Platform>(
 ) -> Result<Opened<P>, Refusal> {
     judge(inner, &path.connection, hello)?;
     let over = || Refusal { status: RefusalStatus::SessionOver, reason: format!("session {number} is over") };
-    let node = inner.accepted.borrow().get(&hello.node).cloned().ok_or_else(over)?;
-    let session = node.session.borrow().clone().ok_or_else(over)?;
-    let peer = Peer { node: hello.node, incarnation: hello.incarnation, session: number };
+    let asking = inner.accepted.borrow().get(&hello.shard).cloned().ok_or_else(over)?;
+    let session = asking.session.borrow().clone().ok_or_else(over)?;
+    let peer = Peer { shard: hello.shard, incarnation: hello.incarnation, session: number };
     if session.peer != peer || !session.may_have_paths() {
         return Err(over());
     }
@@ -288,8 +288,8 @@ fn join<P: Platform>(
         return Err(Refusal { status: RefusalStatus::Path, reason });
     }
     greet(inner, &path.connection, session.version, hello, number);
-    tracing::info!(node = %hello.node, session = number, from = path.connection.peer(), "path accepted");
-    Ok((node, session))
+    tracing::info!(node = %hello.shard, session = number, from = path.connection.peer(), "path accepted");
+    Ok((asking, session))
 }
 
 /// Answers a hello.
@@ -300,7 +300,7 @@ fn greet<P: Platform>(
     hello: &Hello,
     number: u32,
 ) {
-    let own = Hello::new(&inner.identity, &inner.config, hello.node);
+    let own = Hello::new(&inner.identity, &inner.config, hello.shard);
     inner.send_raw(connection, Header::new(FrameKind::Welcome, version, number, 0), &own.encode());
 }
 
@@ -312,43 +312,43 @@ async fn open<P: Platform>(
     number: u32,
 ) -> Result<Opened<P>, Refusal> {
     let version = judge(inner, &path.connection, hello)?;
-    let node = {
+    let asking = {
         let mut accepted = inner.accepted.borrow_mut();
-        Rc::clone(accepted.entry(hello.node).or_insert_with(AcceptedNode::new))
+        Rc::clone(accepted.entry(hello.shard).or_insert_with(AcceptedPeer::new))
     };
     let claim = (hello.incarnation, number);
     let superseded = || Refusal {
         status: RefusalStatus::Superseded,
         reason: "a newer session of the same node has come".to_owned(),
     };
-    if !node.claim(claim) {
+    if !asking.claim(claim) {
         return Err(superseded());
     }
-    if let Some(former) = &*node.session.borrow() {
+    if let Some(former) = &*asking.session.borrow() {
         former.end();
     }
-    let newest = || node.newest.get() == Some(claim);
-    node.changed.wait_until(|| !newest() || node.session.borrow().is_none()).await;
+    let newest = || asking.newest.get() == Some(claim);
+    asking.changed.wait_until(|| !newest() || asking.session.borrow().is_none()).await;
     // What was true before the former session ended need not be true any more.
     judge(inner, &path.connection, hello)?;
-    if node.newest.get().is_none() {
+    if asking.newest.get().is_none() {
         return Err(unknown(inner, hello));
     }
     if !newest() {
         return Err(superseded());
     }
-    let peer = Peer { node: hello.node, incarnation: hello.incarnation, session: number };
+    let peer = Peer { shard: hello.shard, incarnation: hello.incarnation, session: number };
     let session = AcceptedSession::new(peer, version, hello.repeats, Rc::clone(path), &inner.config);
-    *node.session.borrow_mut() = Some(Rc::clone(&session));
+    *asking.session.borrow_mut() = Some(Rc::clone(&session));
     greet(inner, &path.connection, version, hello, number);
     inner.counters.sessions_accepted.add(1);
-    inner.refusals.borrow_mut().remove(&hello.node);
-    tracing::info!(node = %hello.node, session = number, "session accepted");
-    let dialled = inner.dialled.borrow().get(&hello.node).cloned();
+    inner.refusals.borrow_mut().remove(&hello.shard);
+    tracing::info!(node = %hello.shard, session = number, "session accepted");
+    let dialled = inner.dialled.borrow().get(&hello.shard).cloned();
     if let Some(dialled) = dialled {
         dialled.peer_came(inner, hello.incarnation);
     }
-    Ok((node, session))
+    Ok((asking, session))
 }
 
 fn refuse<P: Platform>(
@@ -364,7 +364,7 @@ fn refuse<P: Platform>(
     inner.send_raw(connection, header, refusal.reason.as_bytes());
     connection.close();
     let mut refusals = inner.refusals.borrow_mut();
-    if refusals.get(&hello.node) == Some(&refusal.reason) {
+    if refusals.get(&hello.shard) == Some(&refusal.reason) {
         return;
     }
     match refusal.status {
@@ -375,7 +375,7 @@ fn refuse<P: Platform>(
     if refusals.len() >= REFUSALS_MAX {
         refusals.clear();
     }
-    refusals.insert(hello.node, refusal.reason.clone());
+    refusals.insert(hello.shard, refusal.reason.clone());
 }
 
 #[cfg(test)]

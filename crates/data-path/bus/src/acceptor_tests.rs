@@ -62,7 +62,7 @@ fn hellos_that_cannot_become_a_session_are_refused_in_words() {
 fn who_has_proven_who_he_is_must_be_that_and_be_known() {
     let world = World::new(1);
     let node = Node::start(&world, "a");
-    world.host("r").prove_name(&node_id("b").to_string());
+    world.host("r").prove_name(&shard_id("b").to_string());
     let greet = || {
         let peer = RawPeer::connect(&world, "r", "a");
         peer.send(&hello_frame(&hello_of("r", 1, "a"), 1));
@@ -72,7 +72,7 @@ fn who_has_proven_who_he_is_must_be_that_and_be_known() {
     let (kind, reason) = greet();
     assert_eq!(kind, FrameKind::Refusal);
     assert!(reason.contains("has the certificate of 62404040-"), "{reason}");
-    world.host("r").prove_name(&node_id("r").to_string());
+    world.host("r").prove_name(&shard_id("r").to_string());
     // Its certificate is right, and it was never admitted, or has been removed.
     let (kind, reason) = greet();
     assert_eq!(kind, FrameKind::Refusal);
@@ -426,7 +426,7 @@ fn a_node_that_is_expelled_while_its_hello_waits_gets_no_session() {
     let waiting = RawPeer::connect(&world, "r", "a");
     waiting.send(&hello_frame(&hello_of("r", 1, "a"), 2));
     run(&world, Duration::from_millis(10));
-    node.bus.expel(node_id("r"));
+    node.bus.expel(shard_id("r"));
     let (header, ..) = waiting.receive().expect("an answer, though the former session is not over");
     assert_eq!((header.kind, header.status), (FrameKind::Refusal, RefusalStatus::Unknown as u8));
     node.service.release();

@@ -9,12 +9,12 @@ use futures_util::future::join_all;
 use serde::Serialize;
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Address, Buffer, Connection, Instant, Platform};
-use spandrel_shared::{Load, NodeId, ProcessIncarnation};
+use spandrel_shared::{Load, ProcessIncarnation, ShardId};
 
-use crate::acceptor::{AcceptedNode, Hellos};
+use crate::acceptor::{AcceptedPeer, Hellos};
 use crate::call::Call;
 use crate::dialled_session::DialledSession;
-use crate::dialler::DialledNode;
+use crate::dialler::DialledPeer;
 use crate::frame::{FrameScratch, Header, TooLarge};
 use crate::receiver::Ending;
 use crate::statistics::{BusStatistics, Counters};
@@ -27,6 +27,8 @@ pub struct SessionInfo {
     pub session: u32,
     /// The run of the peer's process.
     pub incarnation: ProcessIncarnation,
+    /// How many shards that has.
+    pub shards: u8,
 }
 
 /// The bus of a node. Cheap to clone; all clones are the same bus.
@@ -48,10 +50,10 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) counters: Counters,
     /// What other nodes are asked for: reads and writes of copies and volumes.
     pub(crate) load: Rc<Load>,
-    pub(crate) dialled: RefCell<BTreeMap<NodeId, Rc<DialledNode<P>>>>,
-    pub(crate) accepted: RefCell<BTreeMap<NodeId, Rc<AcceptedNode<P>>>>,
-    /// When anything was last received from a node, in either direction's session.
-    last_received: RefCell<BTreeMap<NodeId, Rc<Cell<Instant>>>>,
+    pub(crate) dialled: RefCell<BTreeMap<ShardId, Rc<DialledPeer<P>>>>,
+    pub(crate) accepted: RefCell<BTreeMap<ShardId, Rc<AcceptedPeer<P>>>>,
+    /// When anything was last received from a peer, in either direction's session.
+    last_received: RefCell<BTreeMap<ShardId, Rc<Cell<Instant>>>>,
     /// Told when a dialled session begins or ends.
     pub(crate) changes: Signal,
     session_count: Cell<u32>,
@@ -60,8 +62,8 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) stop_signal: Signal,
     /// Connections that have not come to a session yet.
     pub(crate) hellos: RefCell<Hellos<P>>,
-    /// The last reason for which each node was refused, so that it is logged once.
-    pub(crate) refusals: RefCell<BTreeMap<NodeId, String>>,
+    /// The last reason for which each peer was refused, so that it is logged once.
+    pub(crate) refusals: RefCell<BTreeMap<ShardId, String>>,
 }
 
 impl<P: Platform> Bus<P> {
@@ -92,47 +94,47 @@ impl<P: Platform> Bus<P> {
         self.inner.identity
     }
 
-    /// Dials `node`, now and whenever its session breaks, until it is removed: at all its addresses, each of which
+    /// Dials a shard, now and whenever its session breaks, until it is removed: at all its addresses, each of which
     /// becomes a path of the session. New addresses of a known peer count from the next session on.
-    pub fn set_peer(&self, node: NodeId, addresses: Vec<Address>) {
+    pub fn set_peer(&self, peer: ShardId, addresses: Vec<Address>) {
         let inner = &self.inner;
-        if inner.stopping.get() || node == inner.identity.node {
+        if inner.stopping.get() || peer == inner.identity.shard {
             return;
         }
-        if let Some(known) = inner.dialled.borrow().get(&node) {
+        if let Some(known) = inner.dialled.borrow().get(&peer) {
             known.set_addresses(addresses);
             return;
         }
-        let dialled = DialledNode::start(inner, node, addresses);
-        inner.dialled.borrow_mut().insert(node, dialled);
+        let dialled = DialledPeer::start(inner, peer, addresses);
+        inner.dialled.borrow_mut().insert(peer, dialled);
     }
 
-    /// Stops dialling `node`; its session ends. It may still ask.
-    pub fn remove_peer(&self, node: NodeId) {
-        let removed = self.inner.dialled.borrow_mut().remove(&node);
+    /// Stops dialling `peer`; its session ends. It may still ask.
+    pub fn remove_peer(&self, peer: ShardId) {
+        let removed = self.inner.dialled.borrow_mut().remove(&peer);
         if let Some(dialled) = removed {
             dialled.stop(&self.inner);
         }
     }
 
-    /// Stops dialling `node` and ends the session in which it asks, also one for which it waits. Where nodes prove who
+    /// Stops dialling `peer` and ends the session in which it asks, also one for which it waits. Where nodes prove who
     /// they are, it gets no new one.
-    pub fn expel(&self, node: NodeId) {
-        self.remove_peer(node);
-        let accepted = self.inner.accepted.borrow().get(&node).cloned();
+    pub fn expel(&self, peer: ShardId) {
+        self.remove_peer(peer);
+        let accepted = self.inner.accepted.borrow().get(&peer).cloned();
         if let Some(accepted) = accepted {
             accepted.expel();
         }
     }
 
     /// The peers that are dialled, in the order of their identities.
-    pub fn peers(&self) -> Vec<NodeId> {
+    pub fn peers(&self) -> Vec<ShardId> {
         self.inner.dialled.borrow().keys().copied().collect()
     }
 
     /// Ends the session with `peer` as if its connection had broken, and dials it anew: for one
     /// that is silent.
-    pub fn break_session(&self, peer: NodeId) {
+    pub fn break_session(&self, peer: ShardId) {
         if let Some(session) = self.inner.session(peer) {
             session.end(&self.inner, Ending::Ended);
         }
@@ -151,7 +153,7 @@ impl<P: Platform> Bus<P> {
     /// See [`BusError`], above all [`BusError::NotConnected`], at once, and [`BusError::SessionLost`].
     pub fn call(
         &self,
-        peer: NodeId,
+        peer: ShardId,
         request: BusRequest,
         payload: Vec<Buffer>,
     ) -> impl Future<Output = Result<(BusResponse, Vec<Buffer>), BusError>> + use<P> {
@@ -160,24 +162,24 @@ impl<P: Platform> Bus<P> {
     }
 
     /// The same, sent when this returns, or in line for it behind those that were asked before.
-    pub fn begin_call(&self, peer: NodeId, request: BusRequest, payload: Vec<Buffer>) -> Call<P> {
+    pub fn begin_call(&self, peer: ShardId, request: BusRequest, payload: Vec<Buffer>) -> Call<P> {
         Call::begin(&self.inner, peer, request, payload)
     }
 
     /// The present session with `peer`.
-    pub fn session(&self, peer: NodeId) -> Option<SessionInfo> {
+    pub fn session(&self, peer: ShardId) -> Option<SessionInfo> {
         self.inner.session(peer).map(|session| session.info)
     }
 
     /// The paths of the present session with `peer`: where each leads, and how many bytes were sent on it or asked for.
-    pub fn paths(&self, peer: NodeId) -> Vec<(String, u64)> {
+    pub fn paths(&self, peer: ShardId) -> Vec<(String, u64)> {
         let paths = self.inner.session(peer).map_or_else(Vec::new, |session| session.paths.all());
         paths.iter().map(|path| (path.connection.peer(), path.carried_bytes())).collect()
     }
 
     /// Has the connection of one of the paths end.
     #[cfg(test)]
-    pub(crate) fn close_path(&self, peer: NodeId, index: usize) {
+    pub(crate) fn close_path(&self, peer: ShardId, index: usize) {
         let session = self.inner.session(peer).expect("there is a session");
         session.paths.all()[index].connection.close();
     }
@@ -188,12 +190,12 @@ impl<P: Platform> Bus<P> {
     }
 
     /// When anything was last received from `peer`, in a session of either direction.
-    pub fn last_received(&self, peer: NodeId) -> Option<Instant> {
+    pub fn last_received(&self, peer: ShardId) -> Option<Instant> {
         self.inner.last_received.borrow().get(&peer).map(|at| at.get())
     }
 
     /// Calls to `peer` that are unanswered in the present session, given up or not.
-    pub fn unanswered(&self, peer: NodeId) -> usize {
+    pub fn unanswered(&self, peer: ShardId) -> usize {
         self.inner.session(peer).map_or(0, |session| session.calls.unanswered())
     }
 
@@ -224,17 +226,17 @@ impl<P: Platform> Bus<P> {
         let inner = &self.inner;
         inner.stopping.set(true);
         inner.stop_signal.notify_all();
-        for node in self.peers() {
-            self.remove_peer(node);
+        for peer in self.peers() {
+            self.remove_peer(peer);
         }
         let accepted: Vec<_> = inner.accepted.borrow().values().cloned().collect();
         // All at once, so that none is ended only when another one is over: whoever waits for an answer is told.
-        join_all(accepted.iter().map(|node| node.ended())).await;
+        join_all(accepted.iter().map(|peer| peer.ended())).await;
     }
 }
 
 impl<P: Platform> Inner<P> {
-    pub(crate) fn session(&self, peer: NodeId) -> Option<Rc<DialledSession<P>>> {
+    pub(crate) fn session(&self, peer: ShardId) -> Option<Rc<DialledSession<P>>> {
         self.dialled.borrow().get(&peer)?.session()
     }
 
@@ -279,10 +281,10 @@ impl<P: Platform> Inner<P> {
         connection.send(head, payload);
     }
 
-    /// Where it is noted when something is received from `node`.
-    pub(crate) fn receipts_of(&self, node: NodeId) -> Rc<Cell<Instant>> {
+    /// Where it is noted when something is received from `peer`.
+    pub(crate) fn receipts_of(&self, peer: ShardId) -> Rc<Cell<Instant>> {
         let mut all = self.last_received.borrow_mut();
-        Rc::clone(all.entry(node).or_insert_with(|| Rc::new(Cell::new(self.platform.now()))))
+        Rc::clone(all.entry(peer).or_insert_with(|| Rc::new(Cell::new(self.platform.now()))))
     }
 }
 

@@ -367,3 +367,48 @@ fn one_seed_and_one_program_replay_one_run() {
     assert_eq!(hashes.len(), 5);
     assert_eq!(hashes, (0..5).map(hash).collect());
 }
+
+#[test]
+fn the_shards_of_a_node_are_peers_like_any_others() {
+    for seed in 0..6 {
+        let world = World::swarm(seed);
+        let shards = ["a", "a.1", "b.2"];
+        let nodes = shards.map(|name| Node::start(&world, name));
+        for (node, other) in nodes.iter().flat_map(|node| shards.map(|other| (node, other))) {
+            if node.name != other {
+                node.dial(&world, other);
+                node.await_session(other);
+            }
+        }
+        for (node, other) in nodes.iter().flat_map(|node| shards.map(|other| (node, other))) {
+            if node.name != other {
+                let answer = node.ask(other, client_write(5000), &pattern(5000, 5000));
+                assert_eq!(
+                    answer.expect("it is carried out").0,
+                    done(),
+                    "seed {seed}, {} to {other}",
+                    node.name
+                );
+            }
+        }
+        assert_eq!(
+            nodes[0].bus.peers(),
+            [shard_id("a.1"), shard_id("b.2")],
+            "one of the node's own is a peer"
+        );
+    }
+}
+
+#[test]
+fn a_hello_for_another_shard_of_the_node_is_refused() {
+    let world = World::new(1);
+    let (a, b) = (Node::start(&world, "a"), Node::start(&world, "b"));
+    a.bus.set_peer(shard_id("b.1"), vec![address_of(&world, "b")]);
+    let bus = a.bus.clone();
+    let connected = async move { bus.changes().wait_until(|| bus.session(shard_id("b.1")).is_some()).await };
+    let platform = a.process.platform();
+    let deadline = platform.now() + Duration::from_secs(10);
+    let waited = a.process.block_on(async move { before(&platform, deadline, connected).await });
+    assert_eq!(waited.expect("the world goes on"), None, "nobody of that name is there");
+    assert!(b.bus.statistics().hellos_refused > 0);
+}

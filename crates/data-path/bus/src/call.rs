@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use spandrel_platform::{Buffer, Platform};
 use spandrel_shared::load::Operation;
-use spandrel_shared::{Load, NodeId};
+use spandrel_shared::{Load, ShardId};
 
 use crate::bus::Inner;
 use crate::calls::{Answer, Outcome};
@@ -56,7 +56,7 @@ struct Asked {
 impl<P: Platform> Call<P> {
     pub(crate) fn begin(
         inner: &Rc<Inner<P>>,
-        peer: NodeId,
+        peer: ShardId,
         request: BusRequest,
         payload: Vec<Buffer>,
     ) -> Self {
@@ -68,7 +68,7 @@ impl<P: Platform> Call<P> {
 impl<P: Platform> Stage<P> {
     fn begin(
         inner: &Rc<Inner<P>>,
-        peer: NodeId,
+        peer: ShardId,
         request: BusRequest,
         payload: Vec<Buffer>,
     ) -> Result<Self, BusError> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spandrel_shared::{ClusterId, NodeId, ProcessIncarnation};
+use spandrel_shared::{ClusterId, ProcessIncarnation, ShardId};
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +12,10 @@ pub struct BusIdentity {
     /// The generation of the cluster's state by which this process goes. Who goes by another one is refused: if the
     /// state was lost and an older one put in its place, nobody who still goes by the lost one reaches a copy here.
     pub generation: u32,
-    /// This node.
-    pub node: NodeId,
+    /// This shard of this node.
+    pub shard: ShardId,
+    /// How many shards the node has.
+    pub shards: u8,
     /// This run of its process.
     pub incarnation: ProcessIncarnation,
 }

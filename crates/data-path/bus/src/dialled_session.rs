@@ -14,11 +14,11 @@ use std::time::Duration;
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Connection, Platform};
 use spandrel_replica::ReplicaResponse;
-use spandrel_shared::NodeId;
+use spandrel_shared::ShardId;
 
 use crate::bus::{Inner, SessionInfo};
 use crate::calls::{Answer, Calls, Outcome, Sent};
-use crate::dialler::DialledNode;
+use crate::dialler::DialledPeer;
 use crate::frame::{FrameKind, HEADER_BYTES, Header, Malformed, Status, TooLarge, malformed, read_done};
 use crate::path::{Path, Paths};
 use crate::payload::{answer_bytes, request_checksum, response_is_whole, subject_of};
@@ -57,7 +57,7 @@ pub(crate) struct DialledSession<P: Platform> {
     pub(crate) places: Rc<Places>,
     /// Held by the one call that is about to be sent, so that all are sent in their order.
     pub(crate) turn: Rc<Places>,
-    pub(crate) node: Weak<DialledNode<P>>,
+    pub(crate) peer: Weak<DialledPeer<P>>,
     /// Why it is over, once it is.
     pub(crate) ending: RefCell<Option<Ending>>,
     /// Told when it is over.
@@ -72,8 +72,8 @@ impl<P: Platform> DialledSession<P> {
         }
         *self.ending.borrow_mut() = Some(ending);
         self.paths.close_all();
-        if let Some(node) = self.node.upgrade() {
-            node.forget(self);
+        if let Some(peer) = self.peer.upgrade() {
+            peer.forget(self);
         }
         self.places.close();
         self.calls.end();
@@ -159,11 +159,11 @@ impl<P: Platform> DialledSession<P> {
     }
 
     /// Gives up the paths that are silent while others are not, until the session is over.
-    pub(crate) async fn watch_paths(&self, inner: &Inner<P>, node: NodeId) {
+    pub(crate) async fn watch_paths(&self, inner: &Inner<P>, peer: ShardId) {
         loop {
             inner.platform.sleep(PING_INTERVAL).await;
             for path in self.paths.silent(SILENCES_MAX) {
-                tracing::warn!(%node, to = path.connection.peer(), "a path is silent: the others go on without it");
+                tracing::warn!(node = %peer, to = path.connection.peer(), "a path is silent: the others go on without it");
                 self.lose(inner, &path, Ending::Silent);
             }
             let paths = self.paths.all();
@@ -178,11 +178,11 @@ impl<P: Platform> DialledSession<P> {
     pub(crate) async fn receive(
         &self,
         inner: &Inner<P>,
-        node: NodeId,
+        peer: ShardId,
         path: &Path<P::Connection>,
         frames: &mut FrameReceiver<P>,
     ) -> Ending {
-        let receipts = inner.receipts_of(node);
+        let receipts = inner.receipts_of(peer);
         frames.tell(path.heard());
         loop {
             match self.receive_answer(inner, path, frames).await {

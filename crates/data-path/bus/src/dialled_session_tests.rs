@@ -67,7 +67,7 @@ fn the_load_travels_on_both_paths() {
     for _ in 0..40 {
         assert_eq!(a.ask("b", client_write(3), &bytes).map(|(response, _)| response), Ok(done()));
     }
-    let carried: Vec<u64> = a.bus.paths(node_id("b")).iter().map(|(_, bytes)| *bytes).collect();
+    let carried: Vec<u64> = a.bus.paths(shard_id("b")).iter().map(|(_, bytes)| *bytes).collect();
     assert!(carried.iter().all(|bytes| *bytes >= 1 << 20), "{carried:?}");
 }
 
@@ -305,10 +305,10 @@ fn a_session_that_is_over_on_the_other_side_ends() {
         let a = Node::start(&world, "a");
         a.dial_at("b", addresses_of(&world, "b"));
         a.await_session("b");
-        let session = a.bus.session(node_id("b"));
+        let session = a.bus.session(shard_id("b"));
         let call = a.start_call("b", attach(1), &[]);
         run(&world, Duration::from_secs(1));
         assert_eq!(call.is_there(), ends, "{status:?}");
-        assert_eq!(a.bus.session(node_id("b")) != session, ends, "{status:?}");
+        assert_eq!(a.bus.session(shard_id("b")) != session, ends, "{status:?}");
     }
 }

@@ -9,7 +9,7 @@ use futures_util::future::{Either, select};
 use futures_util::stream::FuturesUnordered;
 use spandrel_platform::sync::{Queue, Signal};
 use spandrel_platform::{Address, Connection, Instant, Platform, TaskHandle, before};
-use spandrel_shared::{NodeId, ProcessIncarnation};
+use spandrel_shared::{ProcessIncarnation, ShardId};
 
 use crate::bus::{Inner, SessionInfo};
 use crate::calls::PLACES_MAX;
@@ -29,9 +29,9 @@ const PATH_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A path that has lasted so long is dialled anew at once when it is lost. One that comes and goes is not.
 const PATH_STEADY_AFTER: Duration = Duration::from_secs(60);
 
-/// A node that is dialled.
-pub(crate) struct DialledNode<P: Platform> {
-    node: NodeId,
+/// A shard of another node, or another shard of this one, that is dialled.
+pub(crate) struct DialledPeer<P: Platform> {
+    shard: ShardId,
     addresses: RefCell<Vec<Address>>,
     /// Counts the attempts, so that each begins with the next address.
     attempts: Cell<usize>,
@@ -43,11 +43,11 @@ pub(crate) struct DialledNode<P: Platform> {
     task: RefCell<Option<TaskHandle>>,
 }
 
-impl<P: Platform> DialledNode<P> {
-    /// Begins to dial `node`.
-    pub(crate) fn start(inner: &Rc<Inner<P>>, node: NodeId, addresses: Vec<Address>) -> Rc<Self> {
+impl<P: Platform> DialledPeer<P> {
+    /// Begins to dial `shard`.
+    pub(crate) fn start(inner: &Rc<Inner<P>>, shard: ShardId, addresses: Vec<Address>) -> Rc<Self> {
         let dialled = Rc::new(Self {
-            node,
+            shard,
             addresses: RefCell::new(addresses),
             attempts: Cell::new(0),
             session: RefCell::default(),
@@ -114,9 +114,9 @@ impl<P: Platform> DialledNode<P> {
             return;
         }
         if failures.iter().any(|(_, why)| matches!(why, NoPath::Unknown(_))) {
-            tracing::info!(node = %self.node, "no session with the node yet: {failure}");
+            tracing::info!(node = %self.shard, "no session with the node yet: {failure}");
         } else {
-            tracing::warn!(node = %self.node, "no session with the node: {failure}");
+            tracing::warn!(node = %self.shard, "no session with the node: {failure}");
         }
         *last = failure;
     }
@@ -140,22 +140,22 @@ impl Pauses {
 }
 
 /// Dials a node again and again.
-async fn dial<P: Platform>(inner: Rc<Inner<P>>, node: Rc<DialledNode<P>>) {
+async fn dial<P: Platform>(inner: Rc<Inner<P>>, peer: Rc<DialledPeer<P>>) {
     let (min, max) = (inner.config.retry_pause_min, inner.config.retry_pause_max);
     let mut pauses = Pauses { next: min, max };
     loop {
-        while node.hurry.try_pop().is_some() {}
-        let addresses = node.addresses.borrow().clone();
-        if let Some(opened) = open(&inner, &node, &addresses).await {
+        while peer.hurry.try_pop().is_some() {}
+        let addresses = peer.addresses.borrow().clone();
+        if let Some(opened) = open(&inner, &peer, &addresses).await {
             let began = inner.platform.now();
-            hold(&inner, &node, &addresses, opened).await;
+            hold(&inner, &peer, &addresses, opened).await;
             if inner.platform.now().since(began) >= max {
                 pauses.next = min;
                 continue;
             }
         }
         let pause = std::pin::pin!(inner.platform.sleep(pauses.take(&inner)));
-        let hurry = std::pin::pin!(node.hurry.pop());
+        let hurry = std::pin::pin!(peer.hurry.pop());
         if let Either::Right(_) = select(pause, hurry).await {
             pauses.next = min;
         }
@@ -177,16 +177,16 @@ struct OpenedPath<P: Platform> {
 /// Keeps up the paths of a session until it ends.
 async fn hold<P: Platform>(
     inner: &Inner<P>,
-    node: &DialledNode<P>,
+    peer: &DialledPeer<P>,
     addresses: &[Address],
     opened: Opened<P>,
 ) {
     let Opened { session, address, path } = opened;
-    node.failure.borrow_mut().clear();
+    peer.failure.borrow_mut().clear();
     let number = session.info.session;
-    tracing::info!(node = %node.node, session = number, "session begins");
+    tracing::info!(node = %peer.shard, session = number, "session begins");
     inner.counters.sessions_dialled.add(1);
-    *node.session.borrow_mut() = Some(Rc::clone(&session));
+    *peer.session.borrow_mut() = Some(Rc::clone(&session));
     inner.changes.notify_all();
     let mut first = Some(path);
     // The one that is there counts first.
@@ -196,12 +196,12 @@ async fn hold<P: Platform>(
         .take(inner.config.paths_max.max(1))
         .map(|at| {
             let opened = if *at == address { first.take() } else { None };
-            keep_path(inner, node, &session, at, opened)
+            keep_path(inner, peer, &session, at, opened)
         })
         .collect();
     let kept = futures_util::future::join(paths.collect::<()>(), async {
         if session.repeats {
-            futures_util::future::join(session.watch_paths(inner, node.node), session.repeat_lost(inner))
+            futures_util::future::join(session.watch_paths(inner, peer.shard), session.repeat_lost(inner))
                 .await;
         }
     });
@@ -211,16 +211,16 @@ async fn hold<P: Platform>(
     let ending = session.ending.borrow().clone().unwrap_or(Ending::Ended);
     if matches!(ending, Ending::Malformed(_)) {
         inner.counters.connections_malformed.add(1);
-        tracing::warn!(node = %node.node, session = number, "session ends: {ending}");
+        tracing::warn!(node = %peer.shard, session = number, "session ends: {ending}");
     } else {
-        tracing::info!(node = %node.node, session = number, "session ends: {ending}");
+        tracing::info!(node = %peer.shard, session = number, "session ends: {ending}");
     }
 }
 
 /// Carries what goes over one address of the peer, again and again, until the session is over.
 async fn keep_path<P: Platform>(
     inner: &Inner<P>,
-    node: &DialledNode<P>,
+    peer: &DialledPeer<P>,
     session: &DialledSession<P>,
     address: &Address,
     mut opened: Option<OpenedPath<P>>,
@@ -231,15 +231,15 @@ async fn keep_path<P: Platform>(
     while !session.is_over() {
         let joined = match opened.take() {
             Some(opened) => Ok(opened),
-            None => join(inner, node, session, address).await,
+            None => join(inner, peer, session, address).await,
         };
         match joined {
             Ok(OpenedPath { path, mut frames }) => {
                 let began = inner.platform.now();
-                let ending = session.receive(inner, node.node, &path, &mut frames).await;
+                let ending = session.receive(inner, peer.shard, &path, &mut frames).await;
                 if !session.is_over() {
                     told = ending.to_string();
-                    tracing::info!(node = %node.node, %address, "path ends: {ending}");
+                    tracing::info!(node = %peer.shard, %address, "path ends: {ending}");
                 }
                 session.lose(inner, &path, ending);
                 if inner.platform.now().since(began) >= PATH_STEADY_AFTER {
@@ -247,7 +247,7 @@ async fn keep_path<P: Platform>(
                 }
             }
             Err(failure) if failure != told && !session.is_over() => {
-                tracing::warn!(node = %node.node, %address, "no path to the node: {failure}");
+                tracing::warn!(node = %peer.shard, %address, "no path to the node: {failure}");
                 told = failure;
             }
             Err(_) => {}
@@ -259,11 +259,11 @@ async fn keep_path<P: Platform>(
 /// Opens a session on the first connection that comes to one.
 async fn open<P: Platform>(
     inner: &Rc<Inner<P>>,
-    node: &Rc<DialledNode<P>>,
+    peer: &Rc<DialledPeer<P>>,
     addresses: &[Address],
 ) -> Option<Opened<P>> {
     let mut failures = Vec::new();
-    let attempt = node.attempts.replace(node.attempts.get().wrapping_add(1));
+    let attempt = peer.attempts.replace(peer.attempts.get().wrapping_add(1));
     let connect = |(place, address): (u32, &Address)| {
         let (platform, address) = (inner.platform.clone(), address.clone());
         async move {
@@ -277,7 +277,7 @@ async fn open<P: Platform>(
     let mut connecting: FuturesUnordered<_> = (0..).zip(in_turn).map(connect).collect();
     while let Some((connected, address)) = connecting.next().await {
         let opening = match connected {
-            Ok(connection) => open_on(inner, node, connection, addresses.len() > 1).await,
+            Ok(connection) => open_on(inner, peer, connection, addresses.len() > 1).await,
             Err(error) => Err(error.to_string().into()),
         };
         match opening {
@@ -287,22 +287,22 @@ async fn open<P: Platform>(
     }
     // They come in any order.
     failures.sort_by(|one, other| one.0.cmp(&other.0));
-    node.report(&failures);
+    peer.report(&failures);
     None
 }
 
 /// Opens a session on a connection.
 async fn open_on<P: Platform>(
     inner: &Inner<P>,
-    node: &Rc<DialledNode<P>>,
+    peer: &Rc<DialledPeer<P>>,
     connection: P::Connection,
     repeats: bool,
 ) -> Result<(Rc<DialledSession<P>>, OpenedPath<P>), NoPath> {
     let number = inner.next_session();
-    let hello = Hello { repeats, ..Hello::new(&inner.identity, &inner.config, node.node) };
-    let (welcome, version, opened) = greet(inner, node, connection, number, &hello).await?;
+    let hello = Hello { repeats, ..Hello::new(&inner.identity, &inner.config, peer.shard) };
+    let (welcome, version, opened) = greet(inner, peer, connection, number, &hello).await?;
     let session = DialledSession {
-        info: SessionInfo { session: number, incarnation: welcome.incarnation },
+        info: SessionInfo { session: number, incarnation: welcome.incarnation, shards: welcome.shards },
         version,
         repeats,
         paths: Paths::new(Rc::clone(&opened.path)),
@@ -313,7 +313,7 @@ async fn open_on<P: Platform>(
         calls: Rc::default(),
         places: Places::new((welcome.requests_max as usize).min(PLACES_MAX), welcome.request_bytes_max),
         turn: Places::new(1, 0),
-        node: Rc::downgrade(node),
+        peer: Rc::downgrade(peer),
         ending: RefCell::default(),
         over: Signal::new(),
     };
@@ -323,14 +323,14 @@ async fn open_on<P: Platform>(
 /// Adds a path to a session.
 async fn join<P: Platform>(
     inner: &Inner<P>,
-    node: &DialledNode<P>,
+    peer: &DialledPeer<P>,
     session: &DialledSession<P>,
     address: &Address,
 ) -> Result<OpenedPath<P>, String> {
     let connection = inner.platform.connect(address).await.map_err(|error| error.to_string())?;
     let path = session.next_path();
-    let hello = Hello { path, repeats: true, ..Hello::new(&inner.identity, &inner.config, node.node) };
-    let greeted = greet(inner, node, connection, session.info.session, &hello).await;
+    let hello = Hello { path, repeats: true, ..Hello::new(&inner.identity, &inner.config, peer.shard) };
+    let greeted = greet(inner, peer, connection, session.info.session, &hello).await;
     if matches!(greeted, Err(NoPath::SessionOver(_))) {
         // What was asked in it is not answered any more, whatever the paths that are left look like.
         session.end(inner, Ending::Over);
@@ -344,7 +344,7 @@ async fn join<P: Platform>(
     }
     session.paths.add(Rc::clone(&opened.path));
     session.tell_lost(inner, &opened.path);
-    tracing::info!(node = %node.node, session = session.info.session, %address, "path begins");
+    tracing::info!(node = %peer.shard, session = session.info.session, %address, "path begins");
     Ok(opened)
 }
 
@@ -374,7 +374,7 @@ impl std::fmt::Display for NoPath {
 /// Says hello and waits for the welcome.
 async fn greet<P: Platform>(
     inner: &Inner<P>,
-    node: &DialledNode<P>,
+    peer: &DialledPeer<P>,
     connection: P::Connection,
     session: u32,
     hello: &Hello,
@@ -391,11 +391,11 @@ async fn greet<P: Platform>(
     };
     let proven = connection.peer_name();
     let version = welcome.judge(&inner.identity, proven.as_deref()).map_err(|refusal| refusal.reason)?;
-    if welcome.node != node.node {
-        return Err(format!("node {} answers there", welcome.node).into());
+    if welcome.shard != peer.shard {
+        return Err(format!("node {} answers there", welcome.shard).into());
     }
     frames.widen();
-    inner.receipts_of(node.node).set(frames.received_at());
+    inner.receipts_of(peer.shard).set(frames.received_at());
     Ok((welcome, version, OpenedPath { path: Path::new(hello.path, connection), frames }))
 }
 

@@ -38,7 +38,7 @@ fn a_broken_session_ends_its_calls_and_a_new_one_waits_for_what_is_being_served(
         check_log(&log);
         let over: Vec<_> =
             log.iter().filter(|event| matches!(event, Event::SessionEnded(_))).copied().collect();
-        let peer = Peer { node: a.id(), incarnation: a.bus.identity().incarnation, session: first.session };
+        let peer = Peer { shard: a.id(), incarnation: a.bus.identity().incarnation, session: first.session };
         assert_eq!(over, [Event::SessionEnded(peer)], "seed {seed}");
     }
 }
@@ -236,7 +236,7 @@ fn another_node_at_the_address_is_not_taken_for_the_one_that_was_meant() {
     let world = World::new(8);
     let warnings = warnings_of(|| {
         let (a, c) = (Node::start(&world, "a"), Node::start(&world, "c"));
-        let meant = node_id("b");
+        let meant = shard_id("b");
         a.dial_at("b", vec![address_of(&world, "c")]);
         run(&world, Duration::from_secs(10));
         assert_eq!((a.bus.session(meant), c.bus.statistics().sessions_accepted), (None, 0));
@@ -300,7 +300,7 @@ fn new_addresses_are_tried_at_once_and_a_removed_peer_no_more() {
     let (a, c) = (Node::start(&world, "a"), Node::start(&world, "c"));
     a.dial(&world, "b");
     run(&world, Duration::from_secs(30));
-    a.bus.remove_peer(node_id("b"));
+    a.bus.remove_peer(shard_id("b"));
     let attempts = accepted.get();
     run(&world, Duration::from_secs(30));
     assert_eq!((accepted.get(), a.bus.peers()), (attempts, Vec::new()));
@@ -384,7 +384,7 @@ fn a_welcome_is_judged_as_a_hello_is() {
         let a = Node::start(&world, "a");
         a.dial(&world, "b");
         run(&world, Duration::from_secs(1));
-        assert_eq!(a.bus.session(node_id("b")).is_some(), accepted, "{welcome:?}");
+        assert_eq!(a.bus.session(shard_id("b")).is_some(), accepted, "{welcome:?}");
     }
 }
 
@@ -394,11 +394,11 @@ fn a_welcome_from_the_holder_of_another_certificate_counts_for_nothing() {
         let world = World::new(11);
         let welcome = hello_of("b", 1, "a");
         answering(&world, move |header| welcome_frame(&welcome, header.session));
-        world.host("b").prove_name(&node_id(proven).to_string());
+        world.host("b").prove_name(&shard_id(proven).to_string());
         let a = Node::start(&world, "a");
         a.dial(&world, "b");
         run(&world, Duration::from_secs(1));
-        assert_eq!(a.bus.session(node_id("b")).is_some(), accepted, "the certificate of {proven}");
+        assert_eq!(a.bus.session(shard_id("b")).is_some(), accepted, "the certificate of {proven}");
     }
 }
 

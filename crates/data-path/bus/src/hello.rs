@@ -5,7 +5,7 @@
 //! which it must know. The body of a hello or welcome may grow at its end; what is not known there
 //! is ignored.
 
-use spandrel_shared::{ClusterId, NodeId, ProcessIncarnation};
+use spandrel_shared::{ClusterId, NodeId, ProcessIncarnation, ShardId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -31,7 +31,11 @@ const REASON_BYTES_MAX: usize = 1024;
 struct HelloBytes {
     version_min: U16,
     version_max: U16,
-    shards: U32,
+    shards: u8,
+    /// Zero.
+    reserved: u8,
+    shard: u8,
+    addressee_shard: u8,
     compatible_features: U64,
     incompatible_features: U64,
     cluster: [u8; 16],
@@ -50,15 +54,15 @@ struct HelloBytes {
 pub(crate) struct Hello {
     pub(crate) version_min: u16,
     pub(crate) version_max: u16,
-    /// Event loops that share the node's volumes and drives.
-    pub(crate) shards: u32,
     pub(crate) compatible_features: u64,
     pub(crate) incompatible_features: u64,
     pub(crate) cluster: ClusterId,
-    pub(crate) node: NodeId,
+    pub(crate) shard: ShardId,
+    /// How many shards its node has.
+    pub(crate) shards: u8,
     pub(crate) incarnation: ProcessIncarnation,
-    /// The node for which it is meant.
-    pub(crate) addressee: NodeId,
+    /// The shard for which it is meant.
+    pub(crate) addressee: ShardId,
     /// What the side serves at the same time: see [`BusConfig`].
     pub(crate) request_bytes_max: u64,
     pub(crate) requests_max: u32,
@@ -71,15 +75,15 @@ pub(crate) struct Hello {
 }
 
 impl Hello {
-    pub(crate) fn new(identity: &BusIdentity, config: &BusConfig, addressee: NodeId) -> Self {
+    pub(crate) fn new(identity: &BusIdentity, config: &BusConfig, addressee: ShardId) -> Self {
         Self {
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
-            shards: 1,
             compatible_features: COMPATIBLE_FEATURES,
             incompatible_features: INCOMPATIBLE_FEATURES,
             cluster: identity.cluster,
-            node: identity.node,
+            shard: identity.shard,
+            shards: identity.shards,
             incarnation: identity.incarnation,
             addressee,
             request_bytes_max: config.request_bytes_max,
@@ -94,13 +98,15 @@ impl Hello {
         let mut bytes = HelloBytes::new_zeroed();
         bytes.version_min = self.version_min.into();
         bytes.version_max = self.version_max.into();
-        bytes.shards = self.shards.into();
+        bytes.shards = self.shards;
+        bytes.shard = self.shard.number;
+        bytes.addressee_shard = self.addressee.number;
         bytes.compatible_features = self.compatible_features.into();
         bytes.incompatible_features = self.incompatible_features.into();
         bytes.cluster = self.cluster.to_bytes();
-        bytes.node = self.node.to_bytes();
+        bytes.node = self.shard.node.to_bytes();
         bytes.incarnation = self.incarnation.to_bytes();
-        bytes.addressee = self.addressee.to_bytes();
+        bytes.addressee = self.addressee.node.to_bytes();
         bytes.request_bytes_max = self.request_bytes_max.into();
         bytes.requests_max = self.requests_max.into();
         bytes.path = self.path.into();
@@ -116,13 +122,13 @@ impl Hello {
         Ok(Self {
             version_min: bytes.version_min.get(),
             version_max: bytes.version_max.get(),
-            shards: bytes.shards.get(),
             compatible_features: bytes.compatible_features.get(),
             incompatible_features: bytes.incompatible_features.get(),
             cluster: ClusterId::from_bytes(bytes.cluster),
-            node: NodeId::from_bytes(bytes.node),
+            shard: ShardId { node: NodeId::from_bytes(bytes.node), number: bytes.shard },
+            shards: bytes.shards,
             incarnation: ProcessIncarnation::from_bytes(bytes.incarnation),
-            addressee: NodeId::from_bytes(bytes.addressee),
+            addressee: ShardId { node: NodeId::from_bytes(bytes.addressee), number: bytes.addressee_shard },
             request_bytes_max: bytes.request_bytes_max.get(),
             requests_max: bytes.requests_max.get(),
             path: bytes.path.get(),
@@ -137,30 +143,34 @@ impl Hello {
         if self.cluster != own.cluster {
             let reason = format!(
                 "node {} belongs to cluster {}, node {} to cluster {}",
-                self.node, self.cluster, own.node, own.cluster
+                self.shard, self.cluster, own.shard, own.cluster
             );
             return Err(Refusal { status: RefusalStatus::Cluster, reason });
         }
-        if let Some(proven) = proven.filter(|proven| *proven != self.node.to_string()) {
+        if let Some(proven) = proven.filter(|proven| *proven != self.shard.node.to_string()) {
             let reason =
-                format!("it says that it is node {}, and has the certificate of {proven}", self.node);
+                format!("it says that it is node {}, and has the certificate of {proven}", self.shard.node);
             return Err(Refusal { status: RefusalStatus::Node, reason });
         }
-        if self.node == own.node {
-            let reason = format!("both sides are node {}", own.node);
+        if self.shard == own.shard {
+            let reason = format!("both sides are node {}", own.shard);
             return Err(Refusal { status: RefusalStatus::Node, reason });
         }
-        if self.addressee != own.node {
+        if self.shard.number >= self.shards {
+            let reason = format!("it says that it is shard {} of {}", self.shard, self.shards);
+            return Err(Refusal { status: RefusalStatus::Node, reason });
+        }
+        if self.addressee != own.shard {
             let reason = format!(
                 "node {} meant to reach node {}, but this is node {}",
-                self.node, self.addressee, own.node
+                self.shard, self.addressee, own.shard
             );
             return Err(Refusal { status: RefusalStatus::Node, reason });
         }
         if self.generation != own.generation {
             let reason = format!(
                 "node {} goes by generation {} of the cluster's state, node {} by {}: start the one with the lower number anew",
-                self.node, self.generation, own.node, own.generation
+                self.shard, self.generation, own.shard, own.generation
             );
             return Err(Refusal { status: RefusalStatus::Generation, reason });
         }
@@ -168,14 +178,16 @@ impl Hello {
         if version < self.version_min.max(VERSION_MIN) {
             let reason = format!(
                 "node {} speaks versions {} to {} of the bus protocol, node {} versions {} to {}",
-                self.node, self.version_min, self.version_max, own.node, VERSION_MIN, VERSION_MAX
+                self.shard, self.version_min, self.version_max, own.shard, VERSION_MIN, VERSION_MAX
             );
             return Err(Refusal { status: RefusalStatus::Version, reason });
         }
         let unknown = self.incompatible_features & !INCOMPATIBLE_FEATURES;
         if unknown != 0 {
-            let reason =
-                format!("node {} needs features that node {} lacks (bits {unknown:#x})", self.node, own.node);
+            let reason = format!(
+                "node {} needs features that node {} lacks (bits {unknown:#x})",
+                self.shard, own.shard
+            );
             return Err(Refusal { status: RefusalStatus::Features, reason });
         }
         Ok(version)

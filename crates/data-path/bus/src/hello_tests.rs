@@ -1,10 +1,10 @@
 use super::*;
 use crate::test_support::raw::hello_of;
-use crate::test_support::{cluster, node_id};
+use crate::test_support::{cluster, shard_id};
 
 fn own() -> BusIdentity {
     let incarnation = ProcessIncarnation::from_random(1, 1);
-    BusIdentity { cluster: cluster(), generation: 0, node: node_id("b"), incarnation }
+    BusIdentity { cluster: cluster(), generation: 0, shard: shard_id("b"), shards: 1, incarnation }
 }
 
 #[test]
@@ -13,20 +13,20 @@ fn a_hello_stands_on_the_wire_as_documented() {
     let hello = Hello {
         version_min: 0x0101,
         version_max: 0x0202,
-        shards: 3,
         compatible_features: 4,
         incompatible_features: 5,
         cluster: ClusterId::from_bytes(identity(0x10)),
-        node: NodeId::from_bytes(identity(0x20)),
+        shard: ShardId { node: NodeId::from_bytes(identity(0x20)), number: 2 },
+        shards: 3,
         incarnation: ProcessIncarnation::from_bytes(identity(0x30)),
-        addressee: NodeId::from_bytes(identity(0x40)),
+        addressee: ShardId { node: NodeId::from_bytes(identity(0x40)), number: 10 },
         request_bytes_max: 6,
         requests_max: 7,
         path: 8,
         repeats: true,
         generation: 9,
     };
-    let mut expected = vec![1, 1, 2, 2, 3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
+    let mut expected = vec![1, 1, 2, 2, 3, 0, 2, 10, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
     expected.extend(0x10..0x50);
     expected.extend([6, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]);
     assert_eq!(hello.encode(), expected);
@@ -84,9 +84,9 @@ fn who_goes_by_another_generation_of_the_state_is_refused() {
 #[test]
 fn who_has_proven_to_be_another_node_is_refused() {
     let hello = hello_of("a", 1, "b");
-    let own_name = node_id("a").to_string();
+    let own_name = shard_id("a").to_string();
     assert!(hello.judge(&own(), Some(&own_name)).is_ok());
-    for proven in ["", &node_id("c").to_string(), &own_name.to_uppercase()[..35]] {
+    for proven in ["", &shard_id("c").to_string(), &own_name.to_uppercase()[..35]] {
         let refused = hello.judge(&own(), Some(proven)).map_err(|refusal| refusal.status);
         assert_eq!(refused, Err(RefusalStatus::Node), "{proven:?}");
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use spandrel_replica::{ReplicaError, ReplicaRequest, ReplicaResponse};
-use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{Epoch, ProcessIncarnation, ShardId, VolumeId};
 
 /// A question from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -191,7 +191,7 @@ pub enum ClientErrorKind {
     /// This node does not own the volume (any more); nothing changed. Look for the owner.
     NotOwner {
         /// Where it may be, if the answering node knows.
-        owner: Option<NodeId>,
+        owner: Option<ShardId>,
     },
     /// This process of the owner is not the one that the request was for.
     WrongIncarnation {

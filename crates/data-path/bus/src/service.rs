@@ -3,15 +3,15 @@
 use std::future::Future;
 
 use spandrel_platform::Buffer;
-use spandrel_shared::{NodeId, ProcessIncarnation};
+use spandrel_shared::{ProcessIncarnation, ShardId};
 
 use crate::{BusRequest, BusResponse};
 
 /// Who asks, and in which session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The node.
-    pub node: NodeId,
+    /// The shard.
+    pub shard: ShardId,
     /// The run of its process.
     pub incarnation: ProcessIncarnation,
     /// The session, by the asking process's count.

@@ -17,8 +17,8 @@ use spandrel_replica::{
 };
 use spandrel_shared::checksum::BlockChecksum;
 use spandrel_shared::{
-    BLOCK_BYTES, ClusterId, ConfigurationVersion, CopyId, Epoch, NodeId, ProcessIncarnation, SlabIndex,
-    Version, VolumeId,
+    BLOCK_BYTES, ClusterId, ConfigurationVersion, CopyId, Epoch, NodeId, ProcessIncarnation, ShardId,
+    SlabIndex, Version, VolumeId,
 };
 
 use crate::{
@@ -34,11 +34,12 @@ pub(crate) fn cluster() -> ClusterId {
     ClusterId::from_bytes([1; 16])
 }
 
-/// The identity of the node of that name.
-pub(crate) fn node_id(name: &str) -> NodeId {
+/// The shard 0 of the node `name`, or the one whose number follows behind a full stop.
+pub(crate) fn shard_id(name: &str) -> ShardId {
+    let (node, number) = name.split_once('.').unwrap_or((name, "0"));
     let mut bytes = [0x40; 16];
-    bytes[..name.len()].copy_from_slice(name.as_bytes());
-    NodeId::from_bytes(bytes)
+    bytes[..node.len()].copy_from_slice(node.as_bytes());
+    ShardId { node: NodeId::from_bytes(bytes), number: number.parse().expect("a number") }
 }
 
 pub(crate) fn address_of(world: &World, name: &str) -> Address {
@@ -211,25 +212,25 @@ impl BusService for TestService {
 pub(crate) fn check_log(log: &[Event]) {
     let mut present: Vec<Peer> = Vec::new();
     let mut served = BTreeSet::new();
-    let mut busy: BTreeSet<(NodeId, u64)> = BTreeSet::new();
+    let mut busy: BTreeSet<(ShardId, u64)> = BTreeSet::new();
     for event in log {
         match event {
             Event::Began(peer, number) => {
-                let other = present.iter().find(|other| other.node == peer.node && *other != peer);
+                let other = present.iter().find(|other| other.shard == peer.shard && *other != peer);
                 assert!(other.is_none(), "{peer:?} is served while {other:?} is not over");
                 if !present.contains(peer) {
                     present.push(*peer);
                 }
                 let key = (peer.incarnation, *number);
                 assert!(*number == 0 || served.insert(key), "request {number} is served twice");
-                assert!(*number == 0 || busy.insert((peer.node, *number)));
+                assert!(*number == 0 || busy.insert((peer.shard, *number)));
             }
             Event::Ended(peer, number) => {
                 assert!(present.contains(peer), "{peer:?} is over, and request {number} of it ends");
-                busy.remove(&(peer.node, *number));
+                busy.remove(&(peer.shard, *number));
             }
             Event::SessionEnded(peer) => {
-                assert!(busy.iter().all(|(node, _)| *node != peer.node), "{peer:?} is over too early");
+                assert!(busy.iter().all(|(shard, _)| *shard != peer.shard), "{peer:?} is over too early");
                 present.retain(|other| other != peer);
             }
         }
@@ -256,7 +257,8 @@ impl Node {
         let identity = BusIdentity {
             generation: 0,
             cluster,
-            node: node_id(name),
+            shard: shard_id(name),
+            shards: 3,
             incarnation: ProcessIncarnation::from_random(platform.random_u64(), process.incarnation()),
         };
         let bus = Bus::new(platform.clone(), identity, config);
@@ -267,8 +269,8 @@ impl Node {
         Self { name: name.to_owned(), process, bus, service }
     }
 
-    pub(crate) fn id(&self) -> NodeId {
-        node_id(&self.name)
+    pub(crate) fn id(&self) -> ShardId {
+        shard_id(&self.name)
     }
 
     pub(crate) fn dial(&self, world: &World, other: &str) {
@@ -276,13 +278,13 @@ impl Node {
     }
 
     pub(crate) fn dial_at(&self, other: &str, addresses: Vec<Address>) {
-        self.bus.set_peer(node_id(other), addresses);
+        self.bus.set_peer(shard_id(other), addresses);
     }
 
     /// Runs the world until there is a session with `other`.
     pub(crate) fn await_session(&self, other: &str) {
         let bus = self.bus.clone();
-        let other = node_id(other);
+        let other = shard_id(other);
         let waiting = async move { bus.changes().wait_until(|| bus.session(other).is_some()).await };
         self.process.block_on(waiting).expect("a session comes");
     }
@@ -307,7 +309,7 @@ impl Node {
     ) -> impl Future<Output = Result<(BusResponse, Vec<Buffer>), BusError>> + use<> {
         let pool = self.process.platform().buffers().clone();
         let parts = if payload.is_empty() { Vec::new() } else { vec![pool.copy_of(payload).freeze()] };
-        self.bus.call(node_id(other), request, parts)
+        self.bus.call(shard_id(other), request, parts)
     }
 
     /// A call that runs by itself; its outcome appears in the list that is returned.

@@ -8,7 +8,7 @@ use std::future::Future;
 
 use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{ReplicaError, ReplicaRequest, ReplicaResponse};
-use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, RepairShare, VolumeId};
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, RepairShare, ShardId, VolumeId};
 
 use crate::membership::{Membership, MembershipChange, MembershipError};
 use crate::repair_turns::RepairTurns;
@@ -44,38 +44,45 @@ pub trait OwnerContext: Clone + 'static {
     fn platform(&self) -> &Self::Platform;
 
     /// The owner's own node.
-    fn node(&self) -> NodeId;
+    fn shard(&self) -> ShardId;
 
     /// The process that a request to the node would reach now; `None` if there is no session.
-    fn process(&self, node: NodeId) -> Option<ProcessIncarnation>;
+    fn process(&self, shard: ShardId) -> Option<ProcessIncarnation>;
+
+    /// How many shards the node has whose first one a request would reach now; none if there is no session with that.
+    fn shards_of(&self, node: NodeId) -> Option<u8>;
+
+    /// Whether the process that a request to the shard would reach now is the one to say what a drive holds: it serves that drive,
+    /// or no shard of its node does. As long as that is not known, it is not: what it lacks another shard may hold.
+    fn answers_for(&self, shard: ShardId, drive: DriveId) -> bool;
 
     /// A write of a copy that was begun: gives the answer. A volume's write holds one for each copy.
     type Write: Future<Output = Result<(ReplicaResponse, Vec<Buffer>), AskError>> + Unpin;
 
     /// Asks a node's copy to write. It stands behind what was asked of that node before; before what is asked later only from the first
     /// look at it on, so nothing else is awaited before that.
-    fn begin_write(&self, node: NodeId, request: ReplicaRequest, payload: Option<Buffer>) -> Self::Write;
+    fn begin_write(&self, shard: ShardId, request: ReplicaRequest, payload: Option<Buffer>) -> Self::Write;
 
     /// Asks the copies of a node. A request to the owner's own node does not leave it. Requests
     /// to one node arrive in the order in which they are asked.
     fn ask(
         &self,
-        node: NodeId,
+        shard: ShardId,
         request: ReplicaRequest,
         payload: Option<Buffer>,
     ) -> impl Future<Output = Result<(ReplicaResponse, Vec<Buffer>), AskError>>;
 
     /// Whether the node answers at all, as far as is known.
-    fn is_reachable(&self, node: NodeId) -> bool;
+    fn is_reachable(&self, shard: ShardId) -> bool;
 
-    /// Whether `node` has promised, for longer than until now, to answer no fence against this
+    /// Whether `shard` has promised, for longer than until now, to answer no fence against this
     /// ownership. The process of another node has promised nothing before a fence has settled what the drives
     /// that are attached to it hold: what they have lost must be found first.
-    fn is_promised(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool;
+    fn is_promised(&self, shard: ShardId, volume: VolumeId, epoch: Epoch) -> bool;
 
     /// Whether all of these have. Every answer asks this.
-    fn are_promised(&self, nodes: &[NodeId], volume: VolumeId, epoch: Epoch) -> bool {
-        nodes.iter().all(|node| self.is_promised(*node, volume, epoch))
+    fn are_promised(&self, shards: &[ShardId], volume: VolumeId, epoch: Epoch) -> bool {
+        shards.iter().all(|shard| self.is_promised(*shard, volume, epoch))
     }
 
     /// Completes at the next change of what [`OwnerContext::is_reachable`] or

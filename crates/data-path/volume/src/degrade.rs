@@ -19,7 +19,7 @@ use spandrel_platform::{Instant, Platform};
 use spandrel_replica::ReplicaRequest;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{DriveId, NodeId, Version};
+use spandrel_shared::{DriveId, ShardId, Version};
 
 use crate::context::OwnerContext;
 use crate::membership::{Leg, LegId, LegState, Membership, MembershipChange, MembershipError};
@@ -50,7 +50,7 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Works until the owner is deposed.
 pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
     let platform = owner.context.platform().clone();
-    let mut missing_since: BTreeMap<NodeId, Instant> = BTreeMap::new();
+    let mut missing_since: BTreeMap<ShardId, Instant> = BTreeMap::new();
     let mut looked_at = platform.now();
     let mut ticked_at = looked_at;
     loop {
@@ -69,7 +69,7 @@ pub(crate) async fn guard<C: OwnerContext>(owner: Rc<OwnerInner<C>>) {
                     owner.tick(ticked_at);
                     owner.tell_idle_mark();
                 }
-                let silent = owner.silent_nodes(&mut missing_since);
+                let silent = owner.silent_shards(&mut missing_since);
                 let mut doubtful = owner.doubtful_legs(&silent);
                 let slow = if doubtful.is_empty() { owner.slow_leg_to_take_out() } else { None };
                 let slow = slow.filter(|slow| {
@@ -115,20 +115,20 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// The needed nodes whose promise has been missing for too long, and for how long.
-    fn silent_nodes(&self, missing_since: &mut BTreeMap<NodeId, Instant>) -> BTreeMap<NodeId, Duration> {
+    fn silent_shards(&self, missing_since: &mut BTreeMap<ShardId, Instant>) -> BTreeMap<ShardId, Duration> {
         let now = self.context.platform().now();
-        let needed = self.needed_nodes();
-        missing_since.retain(|node, _| needed.contains(node));
+        let needed = self.needed_shards();
+        missing_since.retain(|shard, _| needed.contains(shard));
         let mut silent = BTreeMap::new();
-        for node in needed {
-            if self.context.is_promised(node, self.volume, self.epoch) {
-                missing_since.remove(&node);
+        for shard in needed {
+            if self.context.is_promised(shard, self.volume, self.epoch) {
+                missing_since.remove(&shard);
                 continue;
             }
-            let since = *missing_since.entry(node).or_insert(now);
+            let since = *missing_since.entry(shard).or_insert(now);
             // A broken connection is certain at once; silence takes a while to be told from delay.
-            if !self.context.is_reachable(node) || now.since(since) >= SILENCE_MAX {
-                silent.insert(node, now.since(since));
+            if !self.context.is_reachable(shard) || now.since(since) >= SILENCE_MAX {
+                silent.insert(shard, now.since(since));
             }
         }
         silent
@@ -140,30 +140,30 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// or the cluster's state does not answer, a new ownership has to ask. `patience` says how long a leg may take.
     fn must_begin_anew(
         &self,
-        silent: &BTreeMap<NodeId, Duration>,
+        silent: &BTreeMap<ShardId, Duration>,
         patience: impl Fn(&LegId) -> Duration,
     ) -> bool {
         let (legs, suspects) = (self.legs.borrow(), self.suspects.borrow());
         let now = self.context.platform().now();
         let untold_for = |id: &LegId, leg: &Leg| {
-            let has_told = self.is_accepted_by_present_process(*id, leg.node);
+            let has_told = self.is_accepted_by_present_process(*id, leg.shard);
             suspects.get(id).filter(|_| !has_told).map(|suspicion| now.since(suspicion.since))
         };
-        legs.iter().filter(|(_, leg)| leg.state.is_needed() && self.context.is_reachable(leg.node)).any(
+        legs.iter().filter(|(_, leg)| leg.state.is_needed() && self.context.is_reachable(leg.shard)).any(
             |(id, leg)| {
-                let waited_for = silent.get(&leg.node).copied().max(untold_for(id, leg));
+                let waited_for = silent.get(&leg.shard).copied().max(untold_for(id, leg));
                 waited_for.is_some_and(|waited_for| waited_for >= patience(id))
             },
         )
     }
 
     /// The needed legs that have failed, or whose node is silent.
-    fn doubtful_legs(&self, silent: &BTreeMap<NodeId, Duration>) -> BTreeSet<LegId> {
+    fn doubtful_legs(&self, silent: &BTreeMap<ShardId, Duration>) -> BTreeSet<LegId> {
         let legs = self.legs.borrow();
         let mut suspects = self.suspects.borrow_mut();
         suspects.retain(|id, _| legs.get(id).is_some_and(|leg| leg.state.is_needed()));
         let doubtful = legs.iter().filter(|(id, leg)| {
-            leg.state.is_needed() && (suspects.contains_key(id) || silent.contains_key(&leg.node))
+            leg.state.is_needed() && (suspects.contains_key(id) || silent.contains_key(&leg.shard))
         });
         doubtful.map(|(id, _)| *id).collect()
     }
@@ -226,12 +226,12 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// waits for it.
     fn hope_for(&self, drive: DriveId) -> u8 {
         let leg = LegId::standing(drive);
-        let node = self.legs.borrow().get(&leg).map(|leg| leg.node);
+        let shard = self.legs.borrow().get(&leg).map(|leg| leg.shard);
         let drive_failed = self.suspects.borrow().get(&leg).is_some_and(|suspect| suspect.drive_failed);
-        match node {
+        match shard {
             _ if drive_failed => 0,
-            Some(node) if node == self.context.node() => 3,
-            Some(node) if self.context.is_reachable(node) => 2,
+            Some(shard) if shard == self.context.shard() => 3,
+            Some(shard) if self.context.is_reachable(shard) => 2,
             _ => 1,
         }
     }
@@ -359,8 +359,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         let present = membership.legs();
         let mut legs = self.legs.borrow().to_map();
         let mut set = |leg: LegId, state: LegState| {
-            let node = *present.get(&leg)?;
-            legs.insert(leg, Leg { node, state }).map(|former| former.state)
+            let shard = *present.get(&leg)?;
+            legs.insert(leg, Leg { shard, state }).map(|former| former.state)
         };
         match change {
             MembershipChange::MarkStale(marks) => {
@@ -389,8 +389,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         legs.retain(|leg, _| present.contains_key(leg));
         self.accepted_by.borrow_mut().retain(|leg, _| present.contains_key(leg));
-        for (leg, node) in present {
-            legs.entry(leg).or_insert(Leg { node, state: LegState::Stale });
+        for (leg, shard) in present {
+            legs.entry(leg).or_insert(Leg { shard, state: LegState::Stale });
         }
         self.missed.retain(|leg| legs.get(&leg).is_some_and(|leg| leg.state != LegState::InSync));
         self.legs.borrow_mut().replace(legs);
@@ -422,9 +422,11 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         let mark = self.versions.borrow().mark();
         let (volume, authority) = (self.volume, self.authority());
-        for node in self.needed_nodes() {
+        for shard in self.needed_shards() {
             let is_known = |(id, leg): (&LegId, &Leg)| {
-                leg.node != node || !leg.state.is_needed() || self.is_accepted_by_present_process(*id, node)
+                leg.shard != shard
+                    || !leg.state.is_needed()
+                    || self.is_accepted_by_present_process(*id, shard)
             };
             if !self.legs.borrow().iter().all(is_known) {
                 continue;
@@ -433,7 +435,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             let context = self.context.clone();
             self.context.platform().spawn(async move {
                 // A copy that misses a mark only lists more writes at the next take-over.
-                let _ = context.ask(node, request, None).await;
+                let _ = context.ask(shard, request, None).await;
             });
         }
     }

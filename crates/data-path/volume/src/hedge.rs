@@ -156,7 +156,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             let is_avoided = member.drive != chosen.drive
                 && state == LegState::InSync
                 && self.paces.is_slow(member.leg())
-                && self.context.is_reachable(member.node);
+                && self.context.is_reachable(member.shard);
             if is_avoided && let Some(measurement) = self.begin_measurement(&member, Kind::Read, PROBE_TICKS)
             {
                 witness::reached(Rare::SlowCopyProbed);

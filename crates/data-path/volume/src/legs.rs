@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-use spandrel_shared::NodeId;
+use spandrel_shared::ShardId;
 
 use crate::membership::{Leg, LegId, LegState};
 
@@ -13,7 +13,7 @@ use crate::membership::{Leg, LegId, LegState};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Legs {
     legs: BTreeMap<LegId, Leg>,
-    needed_nodes: Vec<NodeId>,
+    needed_shards: Vec<ShardId>,
     changes: u64,
 }
 
@@ -26,8 +26,8 @@ impl Legs {
 
     /// From now on these are the legs: some have come or gone, or their copies have.
     pub(crate) fn replace(&mut self, legs: BTreeMap<LegId, Leg>) {
-        let needed = legs.values().filter(|leg| leg.state.is_needed()).map(|leg| leg.node);
-        self.needed_nodes = needed.collect::<BTreeSet<NodeId>>().into_iter().collect();
+        let needed = legs.values().filter(|leg| leg.state.is_needed()).map(|leg| leg.shard);
+        self.needed_shards = needed.collect::<BTreeSet<ShardId>>().into_iter().collect();
         self.legs = legs;
         self.changes += 1;
     }
@@ -47,8 +47,8 @@ impl Legs {
     }
 
     /// The nodes that hold legs which every write waits for, in order, each once.
-    pub(crate) fn needed_nodes(&self) -> &[NodeId] {
-        &self.needed_nodes
+    pub(crate) fn needed_shards(&self) -> &[ShardId] {
+        &self.needed_shards
     }
 
     /// All of them, to be changed.

@@ -1,9 +1,9 @@
-use spandrel_shared::DriveId;
+use spandrel_shared::{DriveId, NodeId};
 
 use super::*;
 
-fn node(number: u64) -> NodeId {
-    NodeId::from_random(0, number)
+fn shard(number: u64) -> ShardId {
+    ShardId::first(NodeId::from_random(0, number))
 }
 
 fn leg(number: u64) -> LegId {
@@ -12,21 +12,21 @@ fn leg(number: u64) -> LegId {
 
 /// Two legs on one node and one on another.
 fn legs() -> Legs {
-    let of = |number: u64, on: u64| (leg(number), Leg { node: node(on), state: LegState::InSync });
+    let of = |number: u64, on: u64| (leg(number), Leg { shard: shard(on), state: LegState::InSync });
     Legs::new([of(1, 1), of(2, 1), of(3, 2)].into_iter().collect())
 }
 
 #[test]
 fn a_node_is_needed_as_long_as_one_of_its_legs_is() {
     let mut legs = legs();
-    let both: Vec<NodeId> = BTreeSet::from([node(1), node(2)]).into_iter().collect();
-    assert_eq!(legs.needed_nodes(), both);
+    let both: Vec<ShardId> = BTreeSet::from([shard(1), shard(2)]).into_iter().collect();
+    assert_eq!(legs.needed_shards(), both);
     legs.set_state(leg(1), LegState::Stale);
-    assert_eq!(legs.needed_nodes(), both);
+    assert_eq!(legs.needed_shards(), both);
     legs.set_state(leg(2), LegState::Joining);
-    assert_eq!(legs.needed_nodes(), [node(2)], "nobody waits for one that joins");
+    assert_eq!(legs.needed_shards(), [shard(2)], "nobody waits for one that joins");
     legs.set_state(leg(2), LegState::Promoting);
-    assert_eq!(legs.needed_nodes(), both, "its promotion may have been made");
+    assert_eq!(legs.needed_shards(), both, "its promotion may have been made");
 }
 
 #[test]

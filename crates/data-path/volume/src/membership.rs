@@ -14,7 +14,8 @@ use std::fmt;
 use spandrel_replica::CopyAddress;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{
-    ConfigurationVersion, CopyId, DriveId, Epoch, Move, NodeId, SlabGeometry, SlabIndex, Version, VolumeId,
+    ConfigurationVersion, CopyId, DriveId, Epoch, Move, NodeId, ShardId, SlabGeometry, SlabIndex, Version,
+    VolumeId,
 };
 
 /// Copies that a slab has as a rule, and one that is being built.
@@ -24,7 +25,7 @@ pub(crate) const MEMBERS_USUAL: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
     /// The node that holds it.
-    pub node: NodeId,
+    pub shard: ShardId,
     /// The drive that holds it.
     pub drive: DriveId,
     /// The copy's incarnation.
@@ -110,13 +111,13 @@ pub struct Unsettled {
 
 impl Membership {
     /// The drives that hold copies of the volume, with their nodes.
-    pub fn drives(&self) -> BTreeMap<DriveId, NodeId> {
-        self.legs().into_iter().map(|(leg, node)| (leg.drive, node)).collect()
+    pub fn drives(&self) -> BTreeMap<DriveId, ShardId> {
+        self.legs().into_iter().map(|(leg, shard)| (leg.drive, shard)).collect()
     }
 
     /// The legs of the volume, with their nodes.
-    pub fn legs(&self) -> BTreeMap<LegId, NodeId> {
-        self.slabs.iter().flatten().map(|member| (member.leg(), member.node)).collect()
+    pub fn legs(&self) -> BTreeMap<LegId, ShardId> {
+        self.slabs.iter().flatten().map(|member| (member.leg(), member.shard)).collect()
     }
 
     /// The copy as it counts now; none if another one has taken its place.
@@ -167,7 +168,7 @@ impl LegState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leg {
     /// The drive's node.
-    pub node: NodeId,
+    pub shard: ShardId,
     /// How far it takes part.
     pub state: LegState,
 }

@@ -1,8 +1,10 @@
+use spandrel_shared::NodeId;
+
 use super::*;
 
-fn member(node: u8, drive: u8) -> Member {
+fn member(shard: u8, drive: u8) -> Member {
     Member {
-        node: NodeId::from_bytes([node; 16]),
+        shard: ShardId::first(NodeId::from_bytes([shard; 16])),
         drive: DriveId::from_bytes([drive; 16]),
         copy: CopyId::from_bytes([drive; 16]),
         part: 0,

@@ -54,7 +54,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         drop(self.locks.exclusive(all.in_volume(geometry)).await);
         let copy = self.membership.borrow().address(slab, member);
         let removed =
-            self.in_time(self.context.ask(member.node, ReplicaRequest::RemoveCopy { copy }, None)).await;
+            self.in_time(self.context.ask(member.shard, ReplicaRequest::RemoveCopy { copy }, None)).await;
         if let Err(error) = removed {
             tracing::info!(volume = %self.volume, drive = %member.drive, %slab, "a replaced copy remains: {error}");
         }

@@ -25,7 +25,7 @@ use spandrel_platform::{Buffer, Instant, Platform};
 use spandrel_replica::{Authority, Heeded, ReplicaError, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, NodeId, ProcessIncarnation, SlabIndex, VolumeId};
+use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, ProcessIncarnation, ShardId, SlabIndex, VolumeId};
 
 use crate::context::{AskError, OwnerContext};
 use crate::device::{DeviceError, DeviceErrorKind};
@@ -163,12 +163,12 @@ impl<C: OwnerContext> Owner<C> {
     /// Begins an ownership. `membership` is what the cluster state says now that it names this
     /// node, with the epoch that it gave.
     pub fn start(context: C, membership: Membership) -> Self {
-        let legs = membership.legs().into_iter().map(|(leg, node)| {
+        let legs = membership.legs().into_iter().map(|(leg, shard)| {
             let drive = leg.drive;
             let is_lost =
                 membership.unsettled.as_ref().is_some_and(|unsettled| unsettled.lost.contains(&drive));
             let stale = leg.is_building || is_lost || membership.stale.contains_key(&drive);
-            (leg, Leg { node, state: if stale { LegState::Stale } else { LegState::InSync } })
+            (leg, Leg { shard, state: if stale { LegState::Stale } else { LegState::InSync } })
         });
         let legs: BTreeMap<LegId, Leg> = legs.collect();
         let inner = Rc::new_cyclic(|own| OwnerInner {
@@ -280,26 +280,26 @@ impl<C: OwnerContext> OwnerInner<C> {
         payload: Option<Buffer>,
     ) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
         self.check_accepted(member)?;
-        self.context.ask(member.node, request, payload).await
+        self.context.ask(member.shard, request, payload).await
     }
 
     pub(crate) fn check_accepted(&self, member: &Member) -> Result<(), AskError> {
-        if self.is_accepted_by_present_process(member.leg(), member.node) {
+        if self.is_accepted_by_present_process(member.leg(), member.shard) {
             return Ok(());
         }
-        let what = match self.context.process(member.node) {
+        let what = match self.context.process(member.shard) {
             None => "there is no session with its node",
             Some(_) => "its node has started anew, and has not told yet what its copies hold",
         };
         Err(AskError::Unreachable(what.to_owned()))
     }
 
-    pub(crate) fn is_accepted_by_present_process(&self, leg: LegId, node: NodeId) -> bool {
+    pub(crate) fn is_accepted_by_present_process(&self, leg: LegId, shard: ShardId) -> bool {
         // Copies that were being built when they were to be asked may stand by now.
         let accepted_by = self.accepted_by.borrow();
         let accepted_by =
             accepted_by.get(&leg).or_else(|| accepted_by.get(&LegId::standing(leg.drive))).copied();
-        accepted_by.is_some() && accepted_by == self.context.process(node)
+        accepted_by.is_some() && accepted_by == self.context.process(shard)
     }
 
     pub(crate) fn authority(&self) -> Authority {
@@ -333,15 +333,15 @@ impl<C: OwnerContext> OwnerInner<C> {
     }
 
     /// The nodes whose promise every answer needs.
-    pub(crate) fn needed_nodes(&self) -> Vec<NodeId> {
-        self.legs.borrow().needed_nodes().to_vec()
+    pub(crate) fn needed_shards(&self) -> Vec<ShardId> {
+        self.legs.borrow().needed_shards().to_vec()
     }
 
     /// A fence for copies that are not in sync. If others on their node are, and its process has just started,
     /// nobody has compared these: then it must not promise anything, so that they are marked stale, or a new
     /// ownership compares them.
-    pub(crate) fn fence_of_stale(&self, node: NodeId, heeds: Heeded) -> ReplicaRequest {
-        let settles = !self.needed_nodes().contains(&node);
+    pub(crate) fn fence_of_stale(&self, shard: ShardId, heeds: Heeded) -> ReplicaRequest {
+        let settles = !self.needed_shards().contains(&shard);
         ReplicaRequest::Fence { volume: self.volume, epoch: self.epoch, settles, heeds }
     }
 
@@ -350,7 +350,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         if canary::is_planted(Bug::ServeWithoutPromises) {
             return true;
         }
-        self.context.are_promised(self.legs.borrow().needed_nodes(), self.volume, self.epoch)
+        self.context.are_promised(self.legs.borrow().needed_shards(), self.volume, self.epoch)
     }
 
     /// Completes when every needed node's promise is live. Nothing may be awaited between this and

@@ -113,7 +113,7 @@ impl Paces {
     ) -> Option<Measurement> {
         let leg = member.leg();
         let mut legs = self.legs.borrow_mut();
-        let pace = legs.entry(leg).or_insert_with(|| Pace::new(member.node));
+        let pace = legs.entry(leg).or_insert_with(|| Pace::new(member.shard.node));
         let track = &mut pace.tracks[kind as usize];
         let is_due = track.measured_in.is_none_or(|tick| self.ticks.get() >= tick + pause_ticks);
         if !is_due || track.asked.is_some() {

@@ -1,11 +1,11 @@
-use spandrel_shared::{CopyId, DriveId};
+use spandrel_shared::{CopyId, DriveId, NodeId, ShardId};
 
 use super::*;
 
 /// A leg of which the copies are on a node.
 fn member_on(node: u64, drive: u64) -> Member {
     Member {
-        node: NodeId::from_random(1, node),
+        shard: ShardId::first(NodeId::from_random(1, node)),
         drive: DriveId::from_random(1, drive),
         copy: CopyId::from_random(1, drive),
         part: 0,

@@ -16,7 +16,7 @@ use spandrel_replica::{Heeded, PartDescription, ReplicaError, ReplicaRequest, Re
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, SlabIndex};
+use spandrel_shared::{BLOCK_BYTES, BlockRange, DriveId, ShardId, SlabIndex};
 
 use crate::context::{AskError, OwnerContext};
 use crate::device::Extent;
@@ -245,16 +245,17 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
         let expected = expected?;
         for (member, state) in self.members(piece.slab) {
-            if state == LegState::InSync || !self.context.is_reachable(member.node) {
+            if state == LegState::InSync || !self.context.is_reachable(member.shard) {
                 continue;
             }
             // It is not found out what becomes of it as a copy.
-            let fence = self.fence_of_stale(member.node, Heeded::NONE);
-            if self.in_time(self.context.ask(member.node, fence, None)).await.is_err() {
+            let fence = self.fence_of_stale(member.shard, Heeded::NONE);
+            if self.in_time(self.context.ask(member.shard, fence, None)).await.is_err() {
                 continue;
             }
             // Whatever the process is: only content with the expected checksum counts.
-            let answer = self.in_time(self.context.ask(member.node, self.read_request(&member, piece), None));
+            let answer =
+                self.in_time(self.context.ask(member.shard, self.read_request(&member, piece), None));
             let parts = answer.await.and_then(|answer| parts_of(answer, piece.count)).unwrap_or_default();
             for part in parts {
                 if let CopyPart::Data { checksums, .. } = &part
@@ -324,12 +325,13 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// The in-sync copy to read from: not one that answers slowly, if there is another; of these the own node's.
     pub(crate) fn nearest(&self, slab: SlabIndex, acceptable: impl Fn(DriveId) -> bool) -> Option<Member> {
-        let own_node = self.context.node();
+        let own_shard = self.context.shard();
         let members = self.members(slab).into_iter().filter(|(member, state)| {
-            *state == LegState::InSync && acceptable(member.drive) && self.context.is_reachable(member.node)
+            *state == LegState::InSync && acceptable(member.drive) && self.context.is_reachable(member.shard)
         });
         let members = members.map(|(member, _)| member);
-        members.min_by_key(|member| (self.paces.is_slow(member.leg()), member.node != own_node))
+        let farness = |shard: ShardId| (shard.node != own_shard.node, shard != own_shard);
+        members.min_by_key(|member| (self.paces.is_slow(member.leg()), farness(member.shard)))
     }
 
     /// Reads from an in-sync copy, as long as it is one, unless it is silent for too long.

@@ -35,7 +35,7 @@ use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::knob::{self, Knob};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
+use spandrel_shared::{BLOCK_BYTES, DriveId, PAGE_BLOCKS, ShardId, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
 use crate::membership::{Leg, LegId, LegState, Member, MembershipChange};
@@ -72,26 +72,26 @@ pub struct ResyncProgress {
 /// Starts a resync for every stale leg whose node answers.
 pub(crate) fn start_where_needed<C: OwnerContext>(owner: &Rc<OwnerInner<C>>) {
     let now = owner.context.platform().now();
-    let stale: Vec<(LegId, NodeId)> = {
+    let stale: Vec<(LegId, ShardId)> = {
         let legs = owner.legs.borrow();
         let running = owner.resync.borrow();
         let ready = legs.iter().filter(|(id, leg)| {
             leg.state == LegState::Stale
                 && !running.contains_key(id)
-                && owner.context.is_reachable(leg.node)
+                && owner.context.is_reachable(leg.shard)
                 && owner.may_be_built(**id)
                 && !owner.rests(**id, now)
         });
-        ready.map(|(id, leg)| (*id, leg.node)).collect()
+        ready.map(|(id, leg)| (*id, leg.shard)).collect()
     };
-    for (leg, node) in stale {
+    for (leg, shard) in stale {
         let owner = Rc::clone(owner);
         let platform = owner.context.platform().clone();
         let progress =
             ResyncProgress { began: platform.now(), pages_done: 0, pages_total: 0, bytes_copied: 0 };
         owner.resync.borrow_mut().insert(leg, progress);
         platform.spawn(async move {
-            let result = owner.resync_leg(leg, node).await;
+            let result = owner.resync_leg(leg, shard).await;
             if let Err(stopped) = result {
                 tracing::debug!(volume = %owner.volume, %leg, "resync stopped: {stopped:?}");
                 if matches!(stopped, Stopped::FellBack) {
@@ -137,16 +137,16 @@ impl From<OwnerError> for Stopped {
 }
 
 impl<C: OwnerContext> OwnerInner<C> {
-    async fn resync_leg(&self, leg: LegId, node: NodeId) -> Result<(), Stopped> {
+    async fn resync_leg(&self, leg: LegId, shard: ShardId) -> Result<(), Stopped> {
         let members = self.members_of(leg);
-        self.prepare_copies(leg, node, &members).await?;
+        self.prepare_copies(leg, shard, &members).await?;
         let since = self.stale_since(leg);
         if !leg.is_building {
             // From here on it cannot be told by its versions what it lacks. If the cluster's state is lost, the drive must
             // know that. Copies that are being built count in no former state either.
             let (volume, drive, authority) = (self.volume, leg.drive, self.authority());
             let doubt = ReplicaRequest::Doubt { volume, drive, authority, proven: since };
-            self.in_time(self.context.ask(node, doubt, None)).await?;
+            self.in_time(self.context.ask(shard, doubt, None)).await?;
         }
         self.missed.follow(leg);
         self.set_leg_state(leg, LegState::Joining);
@@ -200,13 +200,16 @@ impl<C: OwnerContext> OwnerInner<C> {
     async fn prepare_copies(
         &self,
         leg: LegId,
-        node: NodeId,
+        shard: ShardId,
         members: &[(SlabIndex, Member)],
     ) -> Result<(), Stopped> {
         let own = Heeded::Copies(members.iter().map(|(_, member)| member.copy).collect());
-        let (fence, process) = (self.fence_of_stale(node, own), self.context.process(node));
-        let (answer, _) = self.in_time(self.context.ask(node, fence, None)).await?;
-        let ReplicaResponse::Gathered(present, _) = answer else { return Err(Stopped::FellBack) };
+        let (fence, process) = (self.fence_of_stale(shard, own), self.context.process(shard));
+        let (answer, _) = self.in_time(self.context.ask(shard, fence, None)).await?;
+        let ReplicaResponse::Gathered(present, working) = answer else { return Err(Stopped::FellBack) };
+        if !working.contains(&leg.drive) && !self.context.answers_for(shard, leg.drive) {
+            return Err(Stopped::FellBack);
+        }
         self.accepted_by.borrow_mut().extend(process.map(|process| (leg, process)));
         let of_itself = members.iter().filter_map(|(slab, member)| {
             let is_it = |copy: &&GatheredCopy| copy.slab == *slab && copy.copy == member.copy;

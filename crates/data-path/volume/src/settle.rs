@@ -26,7 +26,7 @@ use spandrel_replica::{
     BlockState, CopyAddress, GatheredCopy, Heeded, Mark, PageState, ReplicaRequest, ReplicaResponse,
 };
 use spandrel_shared::geometry::SlabRange;
-use spandrel_shared::{DriveId, Epoch, NodeId, PAGE_BLOCKS, SlabIndex, Version};
+use spandrel_shared::{DriveId, Epoch, NodeId, PAGE_BLOCKS, ShardId, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
 use crate::membership::{LegId, Member, MembershipChange, Unsettled};
@@ -70,8 +70,8 @@ impl Difference {
 struct Found {
     /// The copies of the volume.
     copies: BTreeMap<(DriveId, SlabIndex), GatheredCopy>,
-    /// The nodes of all drives that work.
-    nodes: BTreeMap<DriveId, NodeId>,
+    /// The shards of all drives that work.
+    shards: BTreeMap<DriveId, ShardId>,
 }
 
 /// What was found out about the legs.
@@ -121,7 +121,7 @@ impl<C: OwnerContext> OwnerInner<C> {
         let Some(Unsettled { lost, pool, .. }) = self.membership.borrow().unsettled.clone() else {
             return Ok(());
         };
-        let Found { copies: gathered, nodes } = self.fence_all(&lost, &pool).await?;
+        let Found { copies: gathered, shards } = self.fence_all(&lost, &pool).await?;
         // Others' drives are nothing to this volume.
         let drives = self.membership.borrow().drives();
         let mut out: BTreeSet<DriveId> =
@@ -148,7 +148,7 @@ impl<C: OwnerContext> OwnerInner<C> {
             }
         };
         out.extend(losers);
-        self.compare_unknown(&gathered, &nodes, &out).await?;
+        self.compare_unknown(&gathered, &shards, &out).await?;
         if !self.membership.borrow().may_mark(&out) {
             let why = "of some slab every copy is missing, or older than another one of its drive's volume";
             return Err(self.cannot_settle(why, WITHOUT_DRIVES));
@@ -161,8 +161,8 @@ impl<C: OwnerContext> OwnerInner<C> {
         }
     }
 
-    /// Fences every node of the pool, whether it has copies that count or not. All must answer: nobody knows what the
-    /// others hold.
+    /// Fences every node of the pool with all its shards, whether it has copies that count or not. All must answer: nobody knows
+    /// what the others hold. A shard may have drives that the state does not know yet.
     async fn fence_all(
         &self,
         lost: &BTreeSet<DriveId>,
@@ -170,37 +170,42 @@ impl<C: OwnerContext> OwnerInner<C> {
     ) -> Result<Found, Interrupted> {
         let is_kept = |drive: &DriveId| !lost.contains(drive);
         let drives = self.membership.borrow().drives();
-        let drives: BTreeMap<DriveId, NodeId> =
+        let drives: BTreeMap<DriveId, ShardId> =
             drives.into_iter().filter(|(drive, _)| is_kept(drive)).collect();
-        let kept = pool.iter().filter(|(drive, _)| is_kept(drive)).chain(&drives);
-        let nodes: Vec<NodeId> = kept.map(|(_, node)| *node).collect::<BTreeSet<_>>().into_iter().collect();
-        let processes: Vec<_> = nodes.iter().map(|node| self.context.process(*node)).collect();
-        let fences = nodes.iter().map(|node| {
+        let of_pool = pool.iter().filter(|(drive, _)| is_kept(drive)).map(|(_, node)| *node);
+        let nodes: BTreeSet<NodeId> = of_pool.chain(drives.values().map(|shard| shard.node)).collect();
+        let shards: Vec<ShardId> = nodes.into_iter().flat_map(|node| self.shards_of(node)).collect();
+        let processes: Vec<_> = shards.iter().map(|shard| self.context.process(*shard)).collect();
+        let fences = shards.iter().map(|shard| {
             let (volume, epoch, heeds) = (self.volume, self.epoch, Heeded::All);
             let request = ReplicaRequest::Fence { volume, epoch, settles: true, heeds };
-            self.in_time(self.context.ask(*node, request, None))
+            self.in_time(self.context.ask(*shard, request, None))
         });
         let mut found = Found::default();
         let mut absent = BTreeSet::new();
-        for ((node, process), answer) in nodes.iter().zip(processes).zip(join_all(fences).await) {
+        for ((shard, process), answer) in shards.iter().zip(processes).zip(join_all(fences).await) {
             match answer {
                 Ok((ReplicaResponse::Gathered(copies, working), _)) => {
-                    let there = drives.iter().filter(|(_, other)| *other == node);
-                    let accepted = there.filter_map(|(drive, _)| Some((LegId::standing(*drive), process?)));
+                    let there = working.iter().filter(|drive| drives.get(drive) == Some(shard));
+                    let accepted = there.filter_map(|drive| Some((LegId::standing(*drive), process?)));
                     self.accepted_by.borrow_mut().extend(accepted);
+                    // Another process may have answered than the one whose shards these are.
+                    if process != self.context.process(*shard) {
+                        absent.insert(shard.node);
+                    }
                     found.copies.extend(copies.into_iter().map(|copy| ((copy.drive, copy.slab), copy)));
-                    found.nodes.extend(working.into_iter().map(|drive| (drive, *node)));
+                    found.shards.extend(working.into_iter().map(|drive| (drive, *shard)));
                 }
-                Ok(_) => _ = absent.insert(*node),
+                Ok(_) => _ = absent.insert(shard.node),
                 Err(error) => {
                     self.stop_if_deposed(&error)?;
-                    absent.insert(*node);
+                    absent.insert(shard.node);
                 }
             }
         }
         // A node may be there without a drive that it had; or with it, and nothing of the volume on it any more.
         let mut missing: BTreeSet<DriveId> =
-            drives.keys().filter(|drive| !found.nodes.contains_key(drive)).copied().collect();
+            drives.keys().filter(|drive| !found.shards.contains_key(drive)).copied().collect();
         if missing.is_empty() && absent.is_empty() {
             return Ok(found);
         }
@@ -209,12 +214,18 @@ impl<C: OwnerContext> OwnerInner<C> {
         Err(self.cannot_settle(&format!("what is on {} is not known", names(&missing)), WITHOUT_DRIVES))
     }
 
+    /// All shards of a node; its first one if there is no session with that, and so nobody to be asked.
+    fn shards_of(&self, node: NodeId) -> impl Iterator<Item = ShardId> + use<C> {
+        let shards = self.context.shards_of(node).unwrap_or(1);
+        (0..shards).map(move |number| ShardId { node, number })
+    }
+
     /// A copy that the state does not know may have been built since, and count: then those that it knows do not all
     /// hold what was answered.
     async fn compare_unknown(
         &self,
         gathered: &BTreeMap<(DriveId, SlabIndex), GatheredCopy>,
-        nodes: &BTreeMap<DriveId, NodeId>,
+        shards: &BTreeMap<DriveId, ShardId>,
         out: &BTreeSet<DriveId>,
     ) -> Result<(), Interrupted> {
         let unsettled = self.membership.borrow().unsettled.clone().unwrap_or_default();
@@ -229,8 +240,8 @@ impl<C: OwnerContext> OwnerInner<C> {
             let is_behind_the_end = members.is_none();
             let counting = members.into_iter().flatten().filter(|member| !out.contains(&member.drive));
             let known = self.pages_of(slab, &counting.collect::<Vec<_>>()).await?;
-            let Some(node) = nodes.get(&unknown.drive) else { continue };
-            let own = self.pages_of_unknown(unknown, *node).await?;
+            let Some(shard) = shards.get(&unknown.drive) else { continue };
+            let own = self.pages_of_unknown(unknown, *shard).await?;
             if is_newer(&own, &known) {
                 let drive = unknown.drive;
                 return Err(match is_behind_the_end {
@@ -257,11 +268,11 @@ impl<C: OwnerContext> OwnerInner<C> {
     async fn pages_of_unknown(
         &self,
         copy: &GatheredCopy,
-        node: NodeId,
+        shard: ShardId,
     ) -> Result<Vec<PageState>, Interrupted> {
         let address = CopyAddress { volume: self.volume, slab: copy.slab, copy: copy.copy };
         let request = ReplicaRequest::Pages { copy: address, authority: self.authority() };
-        match self.answered(self.in_time(self.context.ask(node, request, None)).await)? {
+        match self.answered(self.in_time(self.context.ask(shard, request, None)).await)? {
             (ReplicaResponse::Pages(pages), _) => Ok(pages),
             _ => Err(Interrupted::Retry),
         }

@@ -1,3 +1,5 @@
+use spandrel_shared::NodeId;
+
 use super::*;
 
 fn drive(number: u8) -> DriveId {
@@ -48,7 +50,7 @@ fn the_later_ownership_is_right_then_the_newer_page() {
 #[test]
 fn what_one_copy_has_lost_or_the_take_over_makes_the_same_is_no_difference() {
     let member = |number: u8| Member {
-        node: NodeId::from_bytes([number; 16]),
+        shard: ShardId::first(NodeId::from_bytes([number; 16])),
         drive: drive(number),
         copy: spandrel_shared::CopyId::from_bytes([number; 16]),
         part: number,

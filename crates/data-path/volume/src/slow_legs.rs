@@ -61,8 +61,8 @@ impl<C: OwnerContext> OwnerInner<C> {
     pub(crate) fn slow_leg_to_take_out(&self) -> Option<SlowLeg> {
         let can_be_counted_on = |id: LegId, leg: &Leg| {
             leg.state == LegState::InSync
-                && self.context.is_reachable(leg.node)
-                && self.context.is_promised(leg.node, self.volume, self.epoch)
+                && self.context.is_reachable(leg.shard)
+                && self.context.is_promised(leg.shard, self.volume, self.epoch)
                 && !self.suspects.borrow().contains_key(&id)
                 && !self.paces.is_slow(id)
         };

@@ -30,7 +30,7 @@ use spandrel_replica::{GatheredCopy, Heeded, Mark, PageState, ReplicaRequest, Re
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::geometry::SlabRange;
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{DriveId, NodeId, PAGE_BLOCKS, SlabIndex, Version};
+use spandrel_shared::{DriveId, PAGE_BLOCKS, ShardId, SlabIndex, Version};
 
 use crate::context::{AskError, OwnerContext};
 use crate::membership::{LegId, LegState, Member};
@@ -102,23 +102,29 @@ impl<C: OwnerContext> OwnerInner<C> {
     /// whole: together, as neither may count on the other one being what is left.
     async fn fence_and_gather(&self) -> Result<Gathered, Interrupted> {
         let mut gathered = Gathered { copies: BTreeMap::new(), mark: Mark::default() };
-        let nodes = self.needed_nodes();
-        let unreachable: BTreeSet<NodeId> =
-            nodes.iter().copied().filter(|node| !self.context.is_reachable(*node)).collect();
-        let processes: Vec<_> = nodes.iter().map(|node| self.context.process(*node)).collect();
-        let fences = nodes.iter().map(|node| {
+        let shards = self.needed_shards();
+        let unreachable: BTreeSet<ShardId> =
+            shards.iter().copied().filter(|shard| !self.context.is_reachable(*shard)).collect();
+        let processes: Vec<_> = shards.iter().map(|shard| self.context.process(*shard)).collect();
+        let fences = shards.iter().map(|shard| {
             let (volume, epoch, heeds) = (self.volume, self.epoch, Heeded::All);
             let request = ReplicaRequest::Fence { volume, epoch, settles: true, heeds };
-            self.in_time(self.context.ask(*node, request, None))
+            self.in_time(self.context.ask(*shard, request, None))
         });
         let mut absent = BTreeSet::new();
-        for ((node, process), answer) in nodes.iter().zip(processes).zip(join_all(fences).await) {
+        // Drives of which somebody has said what they hold who can know.
+        let mut told: BTreeSet<DriveId> = BTreeSet::new();
+        for ((shard, process), answer) in shards.iter().zip(processes).zip(join_all(fences).await) {
             match answer {
-                Ok((ReplicaResponse::Gathered(copies, _), _)) => {
-                    let legs = self.legs_in(LegState::InSync).into_iter().filter(|(_, other)| other == node);
-                    let accepted = legs.filter_map(|(leg, _)| Some((leg, process?)));
+                Ok((ReplicaResponse::Gathered(copies, working), _)) => {
+                    let legs = self.legs_in(LegState::InSync).into_iter().filter(|(_, other)| other == shard);
+                    let is_told = |drive| working.contains(&drive) || self.context.answers_for(*shard, drive);
+                    let answered: Vec<LegId> =
+                        legs.map(|(leg, _)| leg).filter(|leg| is_told(leg.drive)).collect();
+                    told.extend(answered.iter().map(|leg| leg.drive));
+                    let accepted = answered.into_iter().filter_map(|leg| Some((leg, process?)));
                     self.accepted_by.borrow_mut().extend(accepted);
-                    for copy in copies {
+                    for copy in copies.into_iter().filter(|copy| told.contains(&copy.drive)) {
                         if copy.listed.iter().any(|listed| listed.in_doubt) {
                             witness::reached(Rare::InDoubtGathered);
                         }
@@ -127,24 +133,24 @@ impl<C: OwnerContext> OwnerInner<C> {
                     }
                 }
                 Ok(_) => {
-                    absent.insert(*node);
+                    absent.insert(*shard);
                 }
                 Err(error) => {
                     self.stop_if_deposed(&error)?;
-                    absent.insert(*node);
+                    absent.insert(*shard);
                 }
             }
         }
         // Others have taken their time to answer. One that could not be asked then may be there now, as
         // when all nodes come back together.
-        if absent.iter().any(|node| unreachable.contains(node) && self.context.is_reachable(*node)) {
+        if absent.iter().any(|shard| unreachable.contains(shard) && self.context.is_reachable(*shard)) {
             return Err(Interrupted::Retry);
         }
         let known_up_to = gathered.mark.complete_up_to();
         let mut lacking = BTreeMap::new();
         let without_all_copies = self.drives_without_all_copies(&gathered.copies);
-        for (leg, node) in self.legs_in(LegState::InSync) {
-            if absent.contains(&node) {
+        for (leg, shard) in self.legs_in(LegState::InSync) {
+            if absent.contains(&shard) || !told.contains(&leg.drive) {
                 lacking.insert(leg.drive, known_up_to);
             } else if without_all_copies.contains(&leg.drive) {
                 // The drive is gone from its node, or has lost copies: nothing is known of it.
@@ -159,9 +165,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         Ok(gathered)
     }
 
-    fn legs_in(&self, state: LegState) -> Vec<(LegId, NodeId)> {
+    fn legs_in(&self, state: LegState) -> Vec<(LegId, ShardId)> {
         let legs = self.legs.borrow();
-        legs.iter().filter(|(_, leg)| leg.state == state).map(|(id, leg)| (*id, leg.node)).collect()
+        legs.iter().filter(|(_, leg)| leg.state == state).map(|(id, leg)| (*id, leg.shard)).collect()
     }
 
     /// The drives of which not every copy was told that should be there. One that is being built may not be made yet.

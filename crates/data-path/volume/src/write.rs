@@ -238,10 +238,10 @@ impl<C: OwnerContext> OwnerInner<C> {
         };
         let mut awaited = Members::new();
         let mut asks = Few::with_capacity(members.len());
-        let own_node = self.context.node();
+        let own_shard = self.context.shard();
         // The other nodes first: the message is on its way while the own drive is written.
         let on_own =
-            |is_own: bool| members.iter().filter(move |(member, _)| (member.node == own_node) == is_own);
+            |is_own: bool| members.iter().filter(move |(member, _)| (member.shard == own_shard) == is_own);
         for (member, state) in on_own(false).chain(on_own(true)).copied() {
             if !state.is_written() {
                 continue;
@@ -263,9 +263,9 @@ impl<C: OwnerContext> OwnerInner<C> {
         let measurement = self.begin_measurement(&member, Kind::Write, DUE_TICKS);
         let asked = match self.check_accepted(&member) {
             Ok(()) if matches!(request, ReplicaRequest::Write { .. }) => {
-                Asked::Write(self.context.begin_write(member.node, request, payload))
+                Asked::Write(self.context.begin_write(member.shard, request, payload))
             }
-            Ok(()) => Asked::Trim(Box::pin(self.context.ask(member.node, request, payload))),
+            Ok(()) => Asked::Trim(Box::pin(self.context.ask(member.shard, request, payload))),
             Err(error) => Asked::Refused(error),
         };
         AskedWrite { owner: self, member, measurement, asked }

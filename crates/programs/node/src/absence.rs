@@ -106,9 +106,9 @@ fn away_together(drives: &[Known], view: &ClusterView) -> BTreeSet<NodeId> {
         *all += counts;
         *away += counts * usize::from(known.is_away);
     }
-    let alive = view.alive.borrow();
+    let alive = view.alive_nodes();
     let is_together = |(node, (all, away)): &(NodeId, (usize, usize))| {
-        !alive.contains_key(node) || (*away > 1 && 2 * away > *all)
+        !alive.contains(node) || (*away > 1 && 2 * away > *all)
     };
     of_node.into_iter().filter(is_together).map(|(node, _)| node).collect()
 }

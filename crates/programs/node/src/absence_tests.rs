@@ -1,7 +1,7 @@
 use spandrel_cluster::records::DriveRecord;
 use spandrel_cluster::store::Revision;
 use spandrel_cluster::{AliveRecord, DriveState, NodeRecord, Stored};
-use spandrel_shared::{CacheMode, ProcessIncarnation, RepairShare};
+use spandrel_shared::{CacheMode, ProcessIncarnation, RepairShare, ShardId};
 
 use super::*;
 
@@ -45,6 +45,7 @@ fn view() -> ClusterView {
         let record = NodeRecord {
             name: format!("n{number}"),
             addresses: Vec::new(),
+            further_shards: Vec::new(),
             joined_unix_ms: 0,
             key_digest: None,
             maintenance_since_unix_ms: None,
@@ -75,7 +76,7 @@ fn view() -> ClusterView {
 fn lives(view: &ClusterView, number: u8, places: &[u8]) {
     let drives = places.iter().map(|place| drive(number, *place)).collect();
     let record = AliveRecord { incarnation: ProcessIncarnation::from_bytes([1; 16]), drives };
-    view.alive.borrow_mut().insert(node(number), stored(record));
+    view.alive.borrow_mut().insert(ShardId::first(node(number)), stored(record));
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn a_drives_own_time_begins_when_its_node_is_back_without_it() {
     assert!(absence.too_long(&SETTINGS, at_s(29)).is_empty());
     let half: BTreeSet<DriveId> = [drive(1, 2), drive(1, 3)].into();
     assert_eq!(absence.too_long(&SETTINGS, at_s(30)), half, "each has failed by itself");
-    view.alive.borrow_mut().remove(&node(1));
+    view.alive.borrow_mut().remove(&ShardId::first(node(1)));
     absence.note(&view, at_s(31));
     assert!(absence.too_long(&SETTINGS, at_s(99)).is_empty(), "it is away with its node again");
 }

@@ -114,10 +114,10 @@ fn note_absence<P: Platform, S: StateStore>(node: &NodeInner<P, S>, now: Instant
     };
     let own: Vec<Known> = {
         let known = parts.view.caches.borrow();
-        let own = known.iter().filter(|(_, stored)| stored.record.node == parts.own.node);
+        let own = known.iter().filter(|(_, stored)| stored.record.node == parts.node());
         let known = own.map(|(drive, stored)| Known {
             drive: *drive,
-            node: parts.own.node,
+            node: parts.node(),
             is_active: stored.record.state == DriveState::Active,
             is_away: !works(*drive),
         });
@@ -185,7 +185,7 @@ fn behind<P: Platform, S: StateStore>(
     let drives = node.drives.borrow();
     let mut behind = BTreeSet::new();
     for (id, stored) in parts.view.drives.borrow().iter() {
-        if stored.record.node != parts.own.node {
+        if stored.record.node != parts.node() {
             continue;
         }
         let known = drives.iter().find(|drive| drive.id() == Some(*id));

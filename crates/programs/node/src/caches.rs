@@ -198,8 +198,7 @@ pub(crate) fn follow_settings<P: Platform, S: StateStore>(parts: &NodeParts<P, S
     let Some(settings) = parts.view.settings() else { return };
     let stores = parts.replica.drives();
     // Those that are away for a moment keep their part.
-    let own =
-        parts.view.drives.borrow().values().filter(|stored| stored.record.node == parts.own.node).count();
+    let own = parts.view.drives.borrow().values().filter(|stored| stored.record.node == parts.node()).count();
     let own = own.max(stores.len());
     let memory_bytes = settings.memory_cache_bytes / own.max(1) as u64;
     let map_bytes_max = map_bytes_max(&settings, own);
@@ -266,7 +265,7 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
         None => {
             let options = CacheFormatOptions {
                 cluster: parts.cluster.id,
-                node: parts.own.node,
+                node: parts.node(),
                 drive: DriveId::from_random(platform.random_u64(), platform.random_u64()),
             };
             CacheDrive::format(platform, &drive, options).await.map_err(|error| refusal(location, &error))?
@@ -297,7 +296,7 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
     };
     let number = cache.attach_number();
     let noted =
-        retry(parts, || parts.state.note_attach(superblock.drive, DriveRole::Cache, parts.own.node, number));
+        retry(parts, || parts.state.note_attach(superblock.drive, DriveRole::Cache, parts.node(), number));
     match noted.await {
         Ok(_) => {
             let cache = NodeCache::new(location, size_bytes, Some(superblock), Ok(cache));
@@ -324,7 +323,7 @@ async fn know<P: Platform, S: StateStore>(
     media: Option<MediaClass>,
 ) -> Result<DriveRecord, Error> {
     let record = DriveRecord {
-        node: parts.own.node,
+        node: parts.node(),
         role: DriveRole::Cache,
         size_bytes: superblock.layout.size_blocks * BLOCK_BYTES as u64,
         blocks_usable: 0,

@@ -12,7 +12,7 @@ use spandrel_platform::{Buffer, Platform};
 use spandrel_replica::{ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{
-    DriveId, Epoch, Error, GrowthId, NodeId, ProcessIncarnation, RepairShare, Version, VolumeId,
+    DriveId, Epoch, Error, GrowthId, NodeId, ProcessIncarnation, RepairShare, ShardId, Version, VolumeId,
 };
 use spandrel_volume::{
     AskError, Member, Membership, MembershipChange, MembershipError, OwnerContext, RepairTurns, SlowDrives,
@@ -47,9 +47,14 @@ impl<P: Platform, S: StateStore> NodeContext<P, S> {
     fn refusal_to_mark(&self, drives: impl Iterator<Item = DriveId>) -> Option<String> {
         let seen = self.seen.borrow();
         let view = &self.parts.view;
-        let (alive, reachable) = (view.alive_nodes(), self.parts.liveness.reachable());
+        let mut alive = view.alive_nodes();
+        // Whoever owns volumes here must be able to go on with them, whatever becomes of the node's other shards.
+        if view.alive.borrow().contains_key(&self.parts.own.shard) {
+            alive.insert(self.parts.node());
+        }
+        let reachable = view.whole_nodes(&self.parts.liveness.reachable());
         let surroundings = Surroundings {
-            own: self.parts.own.node,
+            own: self.parts.node(),
             alive: &alive,
             reachable: &reachable,
             seen: &view.seen.borrow(),
@@ -216,41 +221,49 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
     type Platform = P;
     type Write = NodeWrite<P>;
 
-    fn begin_write(&self, node: NodeId, request: ReplicaRequest, payload: Option<Buffer>) -> NodeWrite<P> {
-        self.parts.begin_write(node, request, payload)
+    fn begin_write(&self, shard: ShardId, request: ReplicaRequest, payload: Option<Buffer>) -> NodeWrite<P> {
+        self.parts.begin_write(shard, request, payload)
     }
 
     fn platform(&self) -> &P {
         &self.parts.platform
     }
 
-    fn node(&self) -> NodeId {
-        self.parts.own.node
+    fn shard(&self) -> ShardId {
+        self.parts.own.shard
     }
 
-    fn process(&self, node: NodeId) -> Option<ProcessIncarnation> {
-        self.parts.process(node)
+    fn process(&self, shard: ShardId) -> Option<ProcessIncarnation> {
+        self.parts.process(shard)
+    }
+
+    fn shards_of(&self, node: NodeId) -> Option<u8> {
+        self.parts.shards_of(node)
+    }
+
+    fn answers_for(&self, shard: ShardId, drive: DriveId) -> bool {
+        self.parts.answers_for(shard, drive)
     }
 
     async fn ask(
         &self,
-        node: NodeId,
+        shard: ShardId,
         request: ReplicaRequest,
         payload: Option<Buffer>,
     ) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
-        self.parts.ask(node, request, payload).await
+        self.parts.ask(shard, request, payload).await
     }
 
-    fn is_reachable(&self, node: NodeId) -> bool {
-        self.parts.liveness.is_reachable(node)
+    fn is_reachable(&self, shard: ShardId) -> bool {
+        self.parts.liveness.is_reachable(shard)
     }
 
-    fn is_promised(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool {
-        self.parts.liveness.is_promised(node, volume, epoch)
+    fn is_promised(&self, shard: ShardId, volume: VolumeId, epoch: Epoch) -> bool {
+        self.parts.liveness.is_promised(shard, volume, epoch)
     }
 
-    fn are_promised(&self, nodes: &[NodeId], volume: VolumeId, epoch: Epoch) -> bool {
-        self.parts.liveness.are_promised(nodes, volume, epoch)
+    fn are_promised(&self, shards: &[ShardId], volume: VolumeId, epoch: Epoch) -> bool {
+        self.parts.liveness.are_promised(shards, volume, epoch)
     }
 
     async fn surroundings_changed(&self) {
@@ -285,7 +298,7 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
         }
         let now = self.settle(&seen, self.try_change(&seen, &change).await).await?;
         if is_made(&now, &change, generation) {
-            Ok(membership_of(&now, generation))
+            Ok(self.parts.membership_of(&now))
         } else {
             Err(MembershipError::Unavailable("the membership has changed meanwhile".to_owned()))
         }
@@ -313,15 +326,26 @@ fn is_made(now: &VolumeMembership, change: &MembershipChange, generation: u32) -
     }
 }
 
+impl<P: Platform, S: StateStore> NodeParts<P, S> {
+    /// The membership as an owner uses it.
+    pub(crate) fn membership_of(&self, seen: &VolumeMembership) -> Membership {
+        membership_of(seen, self.cluster.generation, |node, drive| self.shard_of(node, drive))
+    }
+}
+
 /// The membership as the owner uses it. If the marks are those of an earlier `generation` of the state, they count for
-/// nothing, and copies that were being built are left out.
-pub(crate) fn membership_of(seen: &VolumeMembership, generation: u32) -> Membership {
+/// nothing, and copies that were being built are left out. `shard_of` says who is asked for a drive of a node.
+fn membership_of(
+    seen: &VolumeMembership,
+    generation: u32,
+    shard_of: impl Fn(NodeId, DriveId) -> ShardId,
+) -> Membership {
     let is_settled = seen.record.generation == generation;
     let member = |member: &spandrel_cluster::Member| {
-        let node = seen.nodes.get(&member.drive).copied()?;
+        let shard = shard_of(seen.nodes.get(&member.drive).copied()?, member.drive);
         let counts = is_settled || !member.building;
         let (drive, copy, part, is_building) = (member.drive, member.copy, member.part, member.building);
-        counts.then_some(Member { node, drive, copy, part, is_building })
+        counts.then_some(Member { shard, drive, copy, part, is_building })
     };
     let slabs = seen.sets.iter().map(|set| set.members.iter().filter_map(member).collect());
     let stale: BTreeMap<DriveId, Version> = if is_settled { seen.marks.clone() } else { BTreeMap::new() };

@@ -8,7 +8,7 @@ use super::*;
 
 /// A volume of this process with these stale marks.
 fn membership(revision: u64, stale: &[DriveId]) -> VolumeMembership {
-    let node = NodeId::from_random(1, 1);
+    let shard = ShardId::first(NodeId::from_random(1, 1));
     let record = VolumeRecord {
         name: "v".to_owned(),
         size_bytes: 4 << 20,
@@ -16,7 +16,7 @@ fn membership(revision: u64, stale: &[DriveId]) -> VolumeMembership {
         copies: 3,
         write_copies_min: 1,
         slab_bytes: SlabGeometry::new(4 << 20).expect("4 MiB is a slab size"),
-        owner: Some(VolumeOwner { node, incarnation: ProcessIncarnation::from_random(1, 1) }),
+        owner: Some(VolumeOwner { shard, incarnation: ProcessIncarnation::from_random(1, 1) }),
         preferred_owner: None,
         writer: None,
         epoch: Epoch(3),

@@ -25,7 +25,7 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{StateKey, VolumeRecord, VolumeState, VolumeWriter};
 use spandrel_platform::{Buffer, Platform, before};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, NodeId, VolumeId};
+use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, ShardId, VolumeId};
 use spandrel_volume::{
     BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OwnerError, RangeLocks,
 };
@@ -97,7 +97,7 @@ enum Right {
 /// Where a volume's owner is.
 enum Route<P: Platform, S: StateStore> {
     Here(Rc<Ownership<P, S>>),
-    There(NodeId, Epoch),
+    There(ShardId, Epoch),
     Nowhere,
 }
 
@@ -247,9 +247,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let record = volumes.get(&volume).map(|stored| &stored.record);
         match record.and_then(|record| Some((record.owner?, record.epoch))) {
             Some((owner, epoch))
-                if owner.node != self.parts.own.node && self.parts.bus.session(owner.node).is_some() =>
+                if owner.shard != self.parts.own.shard && self.parts.bus.session(owner.shard).is_some() =>
             {
-                Route::There(owner.node, epoch)
+                Route::There(owner.shard, epoch)
             }
             _ => Route::Nowhere,
         }
@@ -259,7 +259,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 impl<P: Platform, S: StateStore> Attachment<P, S> {
     fn writer(&self) -> VolumeWriter {
         let own = self.node.parts.own;
-        VolumeWriter { node: own.node, incarnation: own.incarnation, attachment: self.number }
+        VolumeWriter { shard: own.shard, incarnation: own.incarnation, attachment: self.number }
     }
 
     /// Takes note of how large the volume is, as far as somebody knew: it never becomes smaller. Clients that are
@@ -378,7 +378,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
 
     async fn perform_there(
         &self,
-        owner: NodeId,
+        owner: ShardId,
         epoch: Epoch,
         request: &VolumeRequest,
     ) -> Result<VolumeAnswer, Failure> {
@@ -419,7 +419,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
 
     async fn ask(
         &self,
-        owner: NodeId,
+        owner: ShardId,
         epoch: Epoch,
         request: ClientRequest,
         payload: Vec<Buffer>,

@@ -304,7 +304,7 @@ pub(crate) async fn add<P: Platform, S: StateStore>(
     take_in(node, drive);
     if let Some(drive) = added.drive {
         let parts = &node.parts;
-        let is_shown = || parts.view.shows_drive(parts.own.node, drive);
+        let is_shown = || parts.view.shows_drive(parts.node(), drive);
         let deadline = parts.platform.now() + DRIVE_SHOWN_MAX;
         before(&parts.platform, deadline, parts.view.changed.wait_until(is_shown)).await;
     }
@@ -539,7 +539,7 @@ fn check_owner<P: Platform, S: StateStore>(
         let why = format!("it belongs to the cluster {cluster}, not to {}", parts.cluster.id);
         return Err(refused("DRIVE_OF_OTHER_CLUSTER", location, why, next));
     }
-    if node != parts.own.node {
+    if node != parts.node() {
         let why = format!("it belongs to node {}", parts.name_of(node));
         return Err(refused("DRIVE_OF_OTHER_NODE", location, why, next));
     }
@@ -561,7 +561,7 @@ async fn join<P: Platform, S: StateStore>(
             let platform = &parts.platform;
             let options = FormatOptions {
                 cluster: parts.cluster.id,
-                node: parts.own.node,
+                node: parts.node(),
                 drive: DriveId::from_random(platform.random_u64(), platform.random_u64()),
                 slab_geometry: parts.cluster.slab_bytes,
             };
@@ -613,7 +613,7 @@ async fn join<P: Platform, S: StateStore>(
     tell_what_was_found(&location, &report);
     let noted = retry(parts, || {
         let number = store.attach_number();
-        parts.state.note_attach(superblock.drive, DriveRole::Capacity, parts.own.node, number)
+        parts.state.note_attach(superblock.drive, DriveRole::Capacity, parts.node(), number)
     });
     let store = match noted.await {
         Ok(_) => {
@@ -660,7 +660,7 @@ async fn know_drive<P: Platform, S: StateStore>(
     media: Option<MediaClass>,
 ) -> Result<DriveRecord, Error> {
     let record = DriveRecord {
-        node: parts.own.node,
+        node: parts.node(),
         role: DriveRole::Capacity,
         size_bytes: u64::from(superblock.layout.size_blocks) * spandrel_shared::BLOCK_BYTES as u64,
         blocks_usable: u64::from(superblock.layout.data_blocks()),

@@ -19,7 +19,7 @@
 //!   anything: what the copies beside them may lack, when a drive is brought up to date meanwhile, is no matter of theirs.
 //! - Of one volume one growth is under way at a time, in steps that fit into a transaction of the state. Each is whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ use spandrel_replica::{Authority, Heeded, NewCopy, ReplicaError, ReplicaRequest}
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::size::format_size;
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{DriveId, Epoch, Error, GrowthId, NodeId, SlabIndex, VolumeId};
+use spandrel_shared::{DriveId, Epoch, Error, GrowthId, NodeId, ShardId, SlabIndex, VolumeId};
 use spandrel_volume::{AskError, MembershipError};
 
 use crate::drives::{retry_store, state_error};
@@ -280,20 +280,23 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             };
             copies.push((node, NewCopy { copy, drive, copies: count, part, epoch }));
         }
-        let nodes: BTreeSet<NodeId> = copies.iter().map(|(node, _)| *node).collect();
+        // One drive of each shard stands for it.
+        let shards =
+            copies.iter().map(|(node, new)| (self.parts.shard_of(*node, new.drive), (*node, new.drive)));
+        let shards: BTreeMap<ShardId, (NodeId, DriveId)> = shards.collect();
         // No promise is asked for by that: the next ownership does that.
         let heeds = Heeded::NONE;
         let fence = ReplicaRequest::Fence { volume: seen.volume, epoch, settles: false, heeds };
-        let fences = nodes.into_iter().map(|node| self.ask_for_copies(seen, epoch, node, fence.clone()));
+        let fences = shards.into_values().map(|place| self.ask_for_copies(seen, epoch, place, fence.clone()));
         for fenced in join_all(fences).await {
             fenced?;
         }
         let authority = Authority { epoch, configuration: seen.record.configuration };
         let made = copies.into_iter().map(async |(node, new)| {
-            let copy = new.copy;
-            self.ask_for_copies(seen, epoch, node, ReplicaRequest::AddCopy(new)).await?;
+            let (copy, place) = (new.copy, (node, new.drive));
+            self.ask_for_copies(seen, epoch, place, ReplicaRequest::AddCopy(new)).await?;
             // Beside others that are brought up to date its drive may have noted that it lacks something, too.
-            self.ask_for_copies(seen, epoch, node, ReplicaRequest::Prove { copy, authority }).await
+            self.ask_for_copies(seen, epoch, place, ReplicaRequest::Prove { copy, authority }).await
         });
         // All of them end, also if one fails: what is broken off half way might be made behind the back of whoever takes it back.
         let made: Vec<Result<(), Unfinished>> =
@@ -305,14 +308,14 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         &self,
         seen: &VolumeMembership,
         own: Epoch,
-        node: NodeId,
+        place: (NodeId, DriveId),
         request: ReplicaRequest,
     ) -> Result<(), Unfinished> {
-        match ask_patiently(&self.parts, node, request).await {
+        match ask_patiently(&self.parts, place, request).await {
             Ok(()) => Ok(()),
             Err(AskError::Replica(ReplicaError::Fenced { epoch })) => Err(fenced(own, epoch)),
             Err(error) => {
-                let why = format!("node {}: {error}", self.parts.name_of(node));
+                let why = format!("node {}: {error}", self.parts.name_of(place.0));
                 Err(Unfinished::Refused(not_made(&seen.record.name, why)))
             }
         }
@@ -371,9 +374,10 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                     witness::reached(Rare::GrowthTakenBack);
                     tracing::warn!(volume = former.record.name, "the volume does not grow after all");
                     let copies = copies_of(volume, SlabIndex(former.record.slab_count()), &former.to_come);
-                    let held = copies
-                        .into_iter()
-                        .filter_map(|(copy, drive, ..)| Some((*former.nodes.get(&drive)?, copy)));
+                    let held = copies.into_iter().filter_map(|(copy, drive, ..)| {
+                        let node = *former.nodes.get(&drive)?;
+                        Some((self.parts.shard_of(node, drive), copy))
+                    });
                     remove_copies(&self.parts, held.collect()).await;
                     return Ok(());
                 }

@@ -26,7 +26,7 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{VolumeMembership, VolumeWriter};
 use spandrel_platform::{Instant, Platform, before};
 use spandrel_shared::knob::{self, Knob};
-use spandrel_shared::{Error, NodeId, VolumeId};
+use spandrel_shared::{Error, NodeId, ShardId, VolumeId};
 use spandrel_volume::{Leg, LegId, LegState};
 
 use crate::node::{Node, NodeInner};
@@ -55,8 +55,8 @@ const DRAIN_PAUSE_MAX: Duration = Duration::from_secs(16);
 struct Given(RefCell<BTreeMap<NodeId, u64>>);
 
 impl Given {
-    fn count(&self, to: NodeId) {
-        *self.0.borrow_mut().entry(to).or_default() += 1;
+    fn count(&self, to: ShardId) {
+        *self.0.borrow_mut().entry(to.node).or_default() += 1;
     }
 
     fn to(&self, node: NodeId) -> u64 {
@@ -69,8 +69,8 @@ struct Kept {
     again_at: Instant,
     /// How long to wait after the next attempt.
     pause: Duration,
-    /// The nodes that did not take it. They are tried when there is no other.
-    refused_by: BTreeSet<NodeId>,
+    /// Those that did not take it. They are tried when there is no other.
+    refused_by: BTreeSet<ShardId>,
     /// Whether it was said that there is no other.
     is_told: bool,
 }
@@ -102,14 +102,30 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// then.
     /// `VOLUME_NOT_MOVED` if it did not take the volume; then whoever can takes it, this node most likely.
     pub async fn hand_over(&self, volume: VolumeId, to: NodeId) -> Result<(), Error> {
+        let own = self.inner.parts.own.shard;
+        let to = match to == own.node {
+            true => own,
+            false => self.inner.shard_for(volume, to),
+        };
         self.inner.hand_over(volume, to, true).await
     }
 }
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
-    async fn hand_over(self: &Rc<Self>, volume: VolumeId, to: NodeId, stay: bool) -> Result<(), Error> {
-        if to != self.parts.own.node && self.parts.view.is_in_maintenance(to) {
-            let name = self.parts.name_of(to);
+    /// The shard of another node that is to have a volume: the one with the most of its copies.
+    fn shard_for(&self, volume: VolumeId, node: NodeId) -> ShardId {
+        let legs = self.ownership(volume).map(|ownership| ownership.owner.legs()).unwrap_or_default();
+        let mut copies: BTreeMap<ShardId, u64> = BTreeMap::new();
+        for leg in legs.values().filter(|leg| leg.shard.node == node) {
+            *copies.entry(leg.shard).or_default() += 1;
+        }
+        let most = copies.into_iter().max_by_key(|(shard, count)| (*count, Reverse(*shard)));
+        most.map_or_else(|| self.parts.view.shard_by_turns(node, volume), |(shard, _)| shard)
+    }
+
+    async fn hand_over(self: &Rc<Self>, volume: VolumeId, to: ShardId, stay: bool) -> Result<(), Error> {
+        if to.node != self.parts.node() && self.parts.view.is_in_maintenance(to.node) {
+            let name = self.parts.name_of(to.node);
             return Err(Error::new(
                 "NODE_IN_MAINTENANCE",
                 format!("volume {} is not moved to node {name}", self.volume_name(volume)),
@@ -129,12 +145,12 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 
     /// Hands a volume over, also to a node in maintenance.
-    async fn pass_on(self: &Rc<Self>, volume: VolumeId, to: NodeId, stay: bool) -> Result<(), Error> {
+    async fn pass_on(self: &Rc<Self>, volume: VolumeId, to: ShardId, stay: bool) -> Result<(), Error> {
         let refuse = |code: &str, why: String, next: &str| {
             let what = format!(
                 "volume {} is not moved to node {}",
                 self.volume_name(volume),
-                self.parts.name_of(to)
+                self.parts.name_of(to.node)
             );
             Error::new(code, what, why, next)
         };
@@ -143,7 +159,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             refuse("NOT_OWNER", why, "try again: the owner is asked then")
         };
         let ownership = self.ownership(volume).ok_or_else(not_owner)?;
-        if to == self.parts.own.node {
+        if to == self.parts.own.shard {
             if stay {
                 ownership.left.set(ownership.writer());
             }
@@ -158,7 +174,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let _being_taken = BeingTaken::begin(self, volume).ok_or_else(not_owner)?;
         let ended = OwnedVolume { volume, epoch: ownership.owner.epoch() };
         self.end_ownership(volume, &ownership);
-        tracing::info!(%volume, epoch = ended.epoch.0, to = self.parts.name_of(to), "handing the volume over");
+        tracing::info!(%volume, epoch = ended.epoch.0, to = self.parts.name_of(to.node), "handing the volume over");
         let others = self.parts.bus.peers().into_iter().filter(|peer| *peer != to);
         let given_up = |take: bool| GivenUp { ownership: ended, take, stay };
         let telling = join_all(others.map(|peer| self.tell_given_up(peer, given_up(false))));
@@ -173,7 +189,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     }
 
     /// Tells a node that a volume was given up. Whether it has taken it.
-    async fn tell_given_up(&self, peer: NodeId, given_up: GivenUp) -> bool {
+    async fn tell_given_up(&self, peer: ShardId, given_up: GivenUp) -> bool {
         let deadline = self.parts.platform.now() + TAKE_TIME_MAX;
         let call = self.parts.bus.call(peer, BusRequest::GivenUp(given_up), Vec::new());
         let answer = before(&self.parts.platform, deadline, call).await;
@@ -190,15 +206,16 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let Some(_being_taken) = BeingTaken::begin(self, volume) else { return false };
         let Ok(Some(seen)) = self.parts.state.membership(volume).await else { return false };
         let is_former = |owner: spandrel_cluster::VolumeOwner| {
-            (owner.node, owner.incarnation) == (from.node, from.incarnation)
+            (owner.shard, owner.incarnation) == (from.shard, from.incarnation)
         };
         if !seen.record.owner.is_some_and(is_former) || seen.record.epoch != epoch {
             return false;
         }
         // The former owner may not know yet that this node is in maintenance. One that nobody else can take is taken.
         let view = &self.parts.view;
-        let could_take = |node: &NodeId| *node != from.node && !view.is_in_maintenance(*node);
-        if view.is_in_maintenance(self.parts.own.node) && self.copies_in_sync(&seen).keys().any(could_take) {
+        let could_take =
+            |shard: &ShardId| shard.node != from.shard.node && !view.is_in_maintenance(shard.node);
+        if view.is_in_maintenance(self.parts.node()) && self.copies_in_sync(&seen).keys().any(could_take) {
             return false;
         }
         if !self.reaches_every_slab(&seen) || self.take_seen(seen).await.is_none() {
@@ -219,7 +236,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         volume: VolumeId,
         writer: VolumeWriter,
     ) {
-        if writer.node == self.parts.own.node || ownership.followed.replace(Some(writer)) == Some(writer) {
+        if writer.shard == self.parts.own.shard || ownership.followed.replace(Some(writer)) == Some(writer) {
             return;
         }
         let (node, ownership) = (Rc::clone(self), Rc::clone(ownership));
@@ -240,12 +257,11 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 }
                 let Ok(Some(seen)) = node.parts.state.membership(volume).await else { continue };
                 let copies = node.copies_in_sync(&seen);
-                let of = |node: NodeId| copies.get(&node).copied().unwrap_or(0);
                 // Reads are as near there as here.
-                if of(writer.node) < of(node.parts.own.node) {
+                if of_node(&copies, writer.shard.node) < of_node(&copies, node.parts.node()) {
                     return;
                 }
-                match node.hand_over(volume, writer.node, false).await {
+                match node.hand_over(volume, writer.shard, false).await {
                     Err(error) if error.code == "VOLUME_NOT_MOVED" => {
                         tracing::info!("{error}");
                         let longer = (pause * 2).min(FOLLOW_PAUSE_MAX);
@@ -268,11 +284,11 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     fn can_follow(&self, ownership: &Ownership<P, S>, writer: VolumeWriter) -> bool {
         let view = &self.parts.view;
         let lags = |(id, leg): (&LegId, &Leg)| {
-            !id.is_building && leg.node == writer.node && leg.state != LegState::InSync
+            !id.is_building && leg.shard.node == writer.shard.node && leg.state != LegState::InSync
         };
-        self.parts.liveness.is_reachable(writer.node)
-            && view.shows_process(writer.node, writer.incarnation)
-            && !view.is_in_maintenance(writer.node)
+        self.parts.liveness.is_reachable(writer.shard)
+            && view.shows_process(writer.shard, writer.incarnation)
+            && !view.is_in_maintenance(writer.shard.node)
             && !ownership.owner.legs().iter().any(lags)
     }
 
@@ -301,7 +317,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         loop {
             let seen = view.changed.notified();
             let owned = self.ownerships_changed.notified();
-            if !view.is_in_maintenance(self.parts.own.node) {
+            if !view.is_in_maintenance(self.parts.node()) {
                 kept.clear();
                 seen.await;
                 continue;
@@ -336,12 +352,12 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             is_told: false,
         });
         // It may have been taken out of maintenance while others were handed over.
-        if !view.is_in_maintenance(self.parts.own.node) {
+        if !view.is_in_maintenance(self.parts.node()) {
             return None;
         }
         if let Ok(Some(seen)) = self.parts.state.membership(volume).await {
-            let may_take = |node: NodeId| !view.is_in_maintenance(node);
-            let untried = |node: NodeId| may_take(node) && !kept.refused_by.contains(&node);
+            let may_take = |shard: ShardId| !view.is_in_maintenance(shard.node);
+            let untried = |shard: ShardId| may_take(shard) && !kept.refused_by.contains(&shard);
             let successor = self.successor(&seen, given, untried).or_else(|| {
                 // All have refused it: from the best one on again.
                 kept.refused_by.clear();
@@ -364,34 +380,41 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         Some(kept)
     }
 
-    /// The node that serves a volume best after this one: one that is not in maintenance if there is any, the one with
-    /// its writer, else the one with the most copies in sync, and of these the one that owns the fewest volumes.
+    /// The shard of another node that serves a volume best after this one: one that is not in maintenance if there is any, the
+    /// one with its writer, else the one of whose node most copies are in sync, and of these the one whose node owns the fewest volumes.
     fn successor(
         &self,
         seen: &VolumeMembership,
         given: &Given,
-        may_take: impl Fn(NodeId) -> bool,
-    ) -> Option<NodeId> {
+        may_take: impl Fn(ShardId) -> bool,
+    ) -> Option<ShardId> {
         let mut copies = self.copies_in_sync(seen);
-        copies.retain(|node, _| *node != self.parts.own.node && may_take(*node));
-        let writer = seen.record.writer.map(|writer| writer.node);
+        copies.retain(|shard, _| shard.node != self.parts.node() && may_take(*shard));
+        let writer = seen.record.writer.map(|writer| writer.shard);
         let (view, owned) = (&self.parts.view, self.parts.view.volumes_owned());
-        let rank = |(node, count): &(NodeId, u64)| {
-            let owned = owned.get(node).copied().unwrap_or(0) + given.to(*node);
-            (!view.is_in_maintenance(*node), Some(*node) == writer, *count, Reverse(owned))
+        let rank = |(shard, count): &(ShardId, u64)| {
+            let owned = owned.get(&shard.node).copied().unwrap_or(0) + given.to(shard.node);
+            let of_node = of_node(&copies, shard.node);
+            (!view.is_in_maintenance(shard.node), Some(*shard) == writer, of_node, Reverse(owned), *count)
         };
-        copies.into_iter().max_by_key(rank).map(|(node, _)| node)
+        copies.clone().into_iter().max_by_key(rank).map(|(shard, _)| shard)
     }
 
-    /// How many copies in sync each node has that can be reached.
-    fn copies_in_sync(&self, seen: &VolumeMembership) -> BTreeMap<NodeId, u64> {
-        let mut copies: BTreeMap<NodeId, u64> = BTreeMap::new();
+    /// How many copies in sync each shard has that can be reached.
+    fn copies_in_sync(&self, seen: &VolumeMembership) -> BTreeMap<ShardId, u64> {
+        let mut copies: BTreeMap<ShardId, u64> = BTreeMap::new();
         for member in seen.sets.iter().flat_map(|set| &set.members).filter(|member| seen.is_in_sync(member)) {
             let node = seen.nodes.get(&member.drive).copied();
-            if let Some(node) = node.filter(|node| self.parts.liveness.is_reachable(*node)) {
-                *copies.entry(node).or_default() += 1;
+            let shard = node.map(|node| self.parts.shard_of(node, member.drive));
+            if let Some(shard) = shard.filter(|shard| self.parts.liveness.is_reachable(*shard)) {
+                *copies.entry(shard).or_default() += 1;
             }
         }
         copies
     }
+}
+
+/// How many of these copies are on a node.
+fn of_node(copies: &BTreeMap<ShardId, u64>, node: NodeId) -> u64 {
+    copies.iter().filter(|(shard, _)| shard.node == node).map(|(_, count)| *count).sum()
 }

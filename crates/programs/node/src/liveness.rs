@@ -21,7 +21,7 @@ use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{DriveId, Epoch, ProcessIncarnation, ShardId, VolumeId};
 
 /// A node that has not answered a heartbeat for so long is not reachable.
 const SILENCE_MAX: Duration = Duration::from_millis(1000);
@@ -52,10 +52,10 @@ struct Inner<P: Platform> {
     started: Instant,
     giver: RefCell<Giver>,
     holder: RefCell<Holder>,
-    answered_at: RefCell<BTreeMap<NodeId, (Instant, ProcessIncarnation)>>,
-    session_began: RefCell<BTreeMap<NodeId, Instant>>,
+    answered_at: RefCell<BTreeMap<ShardId, (Instant, ProcessIncarnation)>>,
+    session_began: RefCell<BTreeMap<ShardId, Instant>>,
     /// When each node last asked anything here by itself, and which process of it.
-    asked_at: RefCell<BTreeMap<NodeId, (Instant, ProcessIncarnation)>>,
+    asked_at: RefCell<BTreeMap<ShardId, (Instant, ProcessIncarnation)>>,
     /// Notified when nodes have not asked for [`GONE_AFTER`].
     gone: Signal,
     owners: RefCell<OwnerWatch>,
@@ -74,7 +74,7 @@ impl<P: Platform> Liveness<P> {
     /// Starts to send heartbeats to all peers of the bus.
     pub fn start(platform: P, bus: Bus<P>) -> Self {
         let identity = bus.identity();
-        let own = Peer { node: identity.node, incarnation: identity.incarnation };
+        let own = Peer { shard: identity.shard, incarnation: identity.incarnation };
         let times = PromiseTimes::default();
         let inner = Inner {
             giver: RefCell::new(Giver::new(platform.now(), own, times)),
@@ -111,24 +111,24 @@ impl<P: Platform> Liveness<P> {
     }
 
     /// Whether a node has answered lately.
-    pub fn is_reachable(&self, node: NodeId) -> bool {
-        if node == self.inner.own.node {
+    pub fn is_reachable(&self, shard: ShardId) -> bool {
+        if shard == self.inner.own.shard {
             return true;
         }
         let now = self.inner.platform.now();
-        let answered = self.answered_at(node);
-        self.inner.bus.session(node).is_some() && answered.is_some_and(|at| now.since(at) < SILENCE_MAX)
+        let answered = self.answered_at(shard);
+        self.inner.bus.session(shard).is_some() && answered.is_some_and(|at| now.since(at) < SILENCE_MAX)
     }
 
-    fn answered_at(&self, node: NodeId) -> Option<Instant> {
-        self.inner.answered_at.borrow().get(&node).map(|(at, _)| *at)
+    fn answered_at(&self, shard: ShardId) -> Option<Instant> {
+        self.inner.answered_at.borrow().get(&shard).map(|(at, _)| *at)
     }
 
     /// Whether a process lives: it has answered after `asked`. It does not if its node has not answered for 1.5 s, or
     /// another process of it has after `asked`. `None` as long as neither is known.
     pub fn lives(&self, peer: Peer, asked: Instant) -> Option<bool> {
         let now = self.inner.platform.now();
-        let (at, incarnation) = match self.inner.answered_at.borrow().get(&peer.node) {
+        let (at, incarnation) = match self.inner.answered_at.borrow().get(&peer.shard) {
             Some(answered) => *answered,
             // Nothing was heard of it since this process has started.
             None => (self.inner.started, peer.incarnation),
@@ -140,9 +140,9 @@ impl<P: Platform> Liveness<P> {
         (at > asked).then_some(incarnation == peer.incarnation)
     }
 
-    /// The other nodes that have answered lately.
-    pub fn reachable(&self) -> BTreeSet<NodeId> {
-        self.inner.bus.peers().into_iter().filter(|node| self.is_reachable(*node)).collect()
+    /// The other shards that have answered lately.
+    pub fn reachable(&self) -> BTreeSet<ShardId> {
+        self.inner.bus.peers().into_iter().filter(|shard| self.is_reachable(*shard)).collect()
     }
 
     /// When the owner that the cluster's state has shown since `shown_since` will have been silent
@@ -154,26 +154,26 @@ impl<P: Platform> Liveness<P> {
         epoch: Epoch,
         shown_since: Instant,
     ) -> Instant {
-        let owner = Peer { node: owner.node, incarnation: owner.incarnation };
+        let owner = Peer { shard: owner.shard, incarnation: owner.incarnation };
         self.inner.owners.borrow().silent_at(volume, owner, epoch, shown_since)
     }
 
-    /// Whether `node` has promised, right now, to answer no fence against this ownership.
-    pub fn is_promised(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool {
-        if node == self.inner.own.node {
+    /// Whether `shard` has promised, right now, to answer no fence against this ownership.
+    pub fn is_promised(&self, shard: ShardId, volume: VolumeId, epoch: Epoch) -> bool {
+        if shard == self.inner.own.shard {
             return self.inner.giver.borrow().epoch(volume) <= epoch;
         }
         let now = self.inner.platform.now();
-        self.inner.holder.borrow().is_promised(now, node, volume, epoch)
+        self.inner.holder.borrow().is_promised(now, shard, volume, epoch)
     }
 
     /// Whether all of these have, with one look at the clock.
-    pub fn are_promised(&self, nodes: &[NodeId], volume: VolumeId, epoch: Epoch) -> bool {
-        let own = self.inner.own.node;
-        if nodes.contains(&own) && self.inner.giver.borrow().epoch(volume) > epoch {
+    pub fn are_promised(&self, shards: &[ShardId], volume: VolumeId, epoch: Epoch) -> bool {
+        let own = self.inner.own.shard;
+        if shards.contains(&own) && self.inner.giver.borrow().epoch(volume) > epoch {
             return false;
         }
-        let others = nodes.iter().copied().filter(|node| *node != own);
+        let others = shards.iter().copied().filter(|shard| *shard != own);
         let until = self.inner.holder.borrow().all_promised_until(others, volume, epoch);
         until.is_some_and(|until| self.inner.platform.now() < until)
     }
@@ -196,10 +196,10 @@ impl<P: Platform> Liveness<P> {
         self.inner.changed.notify_all();
     }
 
-    /// The process of `node` with which there is a session.
-    pub fn peer(&self, node: NodeId) -> Option<Peer> {
-        let session = self.inner.bus.session(node)?;
-        Some(Peer { node, incarnation: session.incarnation })
+    /// The process of `shard` with which there is a session.
+    pub fn peer(&self, shard: ShardId) -> Option<Peer> {
+        let session = self.inner.bus.session(shard)?;
+        Some(Peer { shard, incarnation: session.incarnation })
     }
 
     /// A volume was deleted: nothing of it needs to be remembered.
@@ -281,7 +281,7 @@ impl<P: Platform> Liveness<P> {
         self.note_asking(peer);
         let has_gone = || {
             let asked_at = self.inner.asked_at.borrow();
-            let heard = asked_at.get(&peer.node);
+            let heard = asked_at.get(&peer.shard);
             heard.is_none_or(|(at, incarnation)| {
                 *incarnation != peer.incarnation || self.inner.platform.now().since(*at) > GONE_AFTER
             })
@@ -293,7 +293,7 @@ impl<P: Platform> Liveness<P> {
     fn note_asking(&self, peer: Peer) {
         let now = self.inner.platform.now();
         let mut asked_at = self.inner.asked_at.borrow_mut();
-        let heard = asked_at.entry(peer.node).or_insert((now, peer.incarnation));
+        let heard = asked_at.entry(peer.shard).or_insert((now, peer.incarnation));
         if heard.1 != peer.incarnation {
             *heard = (now, peer.incarnation);
         }
@@ -309,7 +309,7 @@ impl<P: Platform> Liveness<P> {
     /// Answers a heartbeat of another node.
     pub fn answer(&self, from: Peer, heartbeat: &Heartbeat) -> HeartbeatAnswer {
         let now = self.inner.platform.now();
-        self.inner.asked_at.borrow_mut().insert(from.node, (now, from.incarnation));
+        self.inner.asked_at.borrow_mut().insert(from.shard, (now, from.incarnation));
         let owned: Vec<(VolumeId, Epoch)> =
             heartbeat.owned.iter().map(|owned| (owned.volume, owned.epoch)).collect();
         let newly_attached = self.inner.newly_attached.borrow();
@@ -332,21 +332,21 @@ impl<P: Platform> Liveness<P> {
 
     /// Tells the promise holder of each new session.
     async fn watch_sessions(self) {
-        let mut known: BTreeMap<NodeId, u32> = BTreeMap::new();
+        let mut known: BTreeMap<ShardId, u32> = BTreeMap::new();
         loop {
             let changed = self.inner.bus.changes().notified();
-            for node in self.inner.bus.peers() {
-                match self.inner.bus.session(node) {
-                    Some(session) if known.get(&node) != Some(&session.session) => {
-                        known.insert(node, session.session);
-                        self.inner.session_began.borrow_mut().insert(node, self.inner.platform.now());
-                        let peer = Peer { node, incarnation: session.incarnation };
+            for shard in self.inner.bus.peers() {
+                match self.inner.bus.session(shard) {
+                    Some(session) if known.get(&shard) != Some(&session.session) => {
+                        known.insert(shard, session.session);
+                        self.inner.session_began.borrow_mut().insert(shard, self.inner.platform.now());
+                        let peer = Peer { shard, incarnation: session.incarnation };
                         self.inner.holder.borrow_mut().session_started(peer);
-                        self.send_heartbeat(node);
+                        self.send_heartbeat(shard);
                     }
                     Some(_) => {}
                     None => {
-                        known.remove(&node);
+                        known.remove(&shard);
                     }
                 }
             }
@@ -358,30 +358,30 @@ impl<P: Platform> Liveness<P> {
     async fn beat(self) {
         loop {
             self.tell_who_has_gone();
-            for node in self.inner.bus.peers() {
-                self.end_silent_session(node);
-                self.send_heartbeat(node);
+            for shard in self.inner.bus.peers() {
+                self.end_silent_session(shard);
+                self.send_heartbeat(shard);
             }
             self.inner.platform.sleep(HEARTBEAT_INTERVAL).await;
         }
     }
 
-    fn end_silent_session(&self, node: NodeId) {
-        let began = self.inner.session_began.borrow().get(&node).copied();
-        let Some(heard) = began.max(self.answered_at(node)) else { return };
+    fn end_silent_session(&self, shard: ShardId) {
+        let began = self.inner.session_began.borrow().get(&shard).copied();
+        let Some(heard) = began.max(self.answered_at(shard)) else { return };
         if self.inner.platform.now().since(heard) > SESSION_SILENCE_MAX
-            && self.inner.bus.session(node).is_some()
+            && self.inner.bus.session(shard).is_some()
         {
-            tracing::warn!(%node, "the node is silent: its session is ended");
-            self.inner.bus.break_session(node);
+            tracing::warn!(node = %shard, "the node is silent: its session is ended");
+            self.inner.bus.break_session(shard);
         }
     }
 
-    fn send_heartbeat(&self, node: NodeId) {
-        let Some(session) = self.inner.bus.session(node) else { return };
-        let peer = Peer { node, incarnation: session.incarnation };
+    fn send_heartbeat(&self, shard: ShardId) {
+        let Some(session) = self.inner.bus.session(shard) else { return };
+        let peer = Peer { shard, incarnation: session.incarnation };
         let now = self.inner.platform.now();
-        let Some(numbers) = self.inner.holder.borrow_mut().heartbeat_sent(now, node) else { return };
+        let Some(numbers) = self.inner.holder.borrow_mut().heartbeat_sent(now, shard) else { return };
         let owned = self.inner.owned.borrow();
         let heartbeat = Heartbeat {
             number: numbers.number,
@@ -392,7 +392,7 @@ impl<P: Platform> Liveness<P> {
             exclusions_seen: numbers.exclusions_seen,
         };
         drop(owned);
-        let call = self.inner.bus.call(node, BusRequest::Heartbeat(heartbeat), Vec::new());
+        let call = self.inner.bus.call(shard, BusRequest::Heartbeat(heartbeat), Vec::new());
         let liveness = self.clone();
         self.inner.platform.spawn(async move {
             if let Ok((BusResponse::Heartbeat(answer), _)) = call.await {
@@ -413,7 +413,7 @@ impl<P: Platform> Liveness<P> {
         };
         self.inner.holder.borrow_mut().answered(peer, number, &promise);
         let answered = (self.inner.platform.now(), peer.incarnation);
-        self.inner.answered_at.borrow_mut().insert(peer.node, answered);
+        self.inner.answered_at.borrow_mut().insert(peer.shard, answered);
         self.inner.changed.notify_all();
     }
 }

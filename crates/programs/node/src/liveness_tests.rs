@@ -3,7 +3,7 @@ use std::future::Future;
 use spandrel_bus::{BusConfig, BusIdentity, BusService};
 use spandrel_platform::{Address, Buffer};
 use spandrel_platform_simulated::{Host, Process, RunEnd, SimulatedPlatform, World};
-use spandrel_shared::{ClusterId, ProcessIncarnation};
+use spandrel_shared::{ClusterId, NodeId, ProcessIncarnation};
 
 use super::*;
 
@@ -22,7 +22,7 @@ impl BusService for HeartbeatService {
         let liveness = self.liveness.borrow().clone().expect("set before the listener serves");
         async move {
             let BusRequest::Heartbeat(heartbeat) = request else { panic!("only heartbeats are sent") };
-            let from = Peer { node: from.node, incarnation: from.incarnation };
+            let from = Peer { shard: from.shard, incarnation: from.incarnation };
             (BusResponse::Heartbeat(liveness.answer(from, &heartbeat)), Vec::new())
         }
     }
@@ -36,18 +36,19 @@ struct TestNode {
     liveness: Liveness<SimulatedPlatform>,
 }
 
-fn node_id(index: usize) -> NodeId {
-    NodeId::from_random((index as u64 + 1) << 56, 1)
+fn shard_id(index: usize) -> ShardId {
+    ShardId::first(NodeId::from_random((index as u64 + 1) << 56, 1))
 }
 
-fn start_node(world: &World, index: usize, others: &[(NodeId, Address)], own: &Address) -> TestNode {
+fn start_node(world: &World, index: usize, others: &[(ShardId, Address)], own: &Address) -> TestNode {
     let host = world.host(&format!("host {index}"));
     let process = world.start_process_on(&host, &format!("node {index}"));
     let platform = process.platform();
     let identity = BusIdentity {
         generation: 0,
         cluster: ClusterId::from_random(1, 1),
-        node: node_id(index),
+        shard: shard_id(index),
+        shards: 1,
         incarnation: ProcessIncarnation::from_random(index as u64, process.incarnation()),
     };
     let slot = Rc::new(RefCell::new(None));
@@ -78,7 +79,7 @@ fn two_nodes(world: &World) -> [TestNode; 2] {
         .collect();
     std::array::from_fn(|index| {
         let other = 1 - index;
-        start_node(world, index, &[(node_id(other), addresses[other].clone())], &addresses[index])
+        start_node(world, index, &[(shard_id(other), addresses[other].clone())], &addresses[index])
     })
 }
 
@@ -95,13 +96,13 @@ fn a_promise_comes_with_heartbeats_and_ends_with_silence() {
     assert!(world.now() >= PromiseTimes::default().grace() / 2, "not before");
 
     owner.liveness.set_owned(volume, Some(epoch));
-    let promised = || owner.liveness.is_promised(node_id(1), volume, epoch);
+    let promised = || owner.liveness.is_promised(shard_id(1), volume, epoch);
     assert_eq!(world.run_until(promised), RunEnd::ConditionMet);
     assert_eq!(world.run_for(Duration::from_secs(5)), RunEnd::TimeOver);
     assert!(promised(), "it is renewed");
-    assert!(!owner.liveness.is_promised(node_id(1), volume, Epoch(4)), "for no other epoch");
+    assert!(!owner.liveness.is_promised(shard_id(1), volume, Epoch(4)), "for no other epoch");
     let shown_since = spandrel_platform::Instant::default();
-    let shown = VolumeOwner { node: from.node, incarnation: from.incarnation };
+    let shown = VolumeOwner { shard: from.shard, incarnation: from.incarnation };
     let now = || spandrel_platform::Instant::default() + world.now();
     let silent = |epoch| now() >= copy.liveness.owner_silent_at(volume, shown, epoch, shown_since);
     assert!(!silent(epoch), "its heartbeats name the volume");
@@ -109,7 +110,7 @@ fn a_promise_comes_with_heartbeats_and_ends_with_silence() {
 
     world.cut(&owner.host, &copy.host);
     assert_eq!(world.run_until(|| !promised()), RunEnd::ConditionMet, "silence ends it");
-    assert!(!owner.liveness.is_reachable(node_id(1)));
+    assert!(!owner.liveness.is_reachable(shard_id(1)));
     world.heal(&owner.host, &copy.host);
     assert_eq!(world.run_until(promised), RunEnd::ConditionMet);
 }
@@ -125,7 +126,7 @@ fn a_fence_waits_for_the_promises_given_before_it() {
     let fenced = copy.process.block_on(async move { answering.may_answer_fence(from, volume, epoch).await });
     assert_eq!(fenced, Ok(Ok(())));
     owner.liveness.set_owned(volume, Some(epoch));
-    let promised = || owner.liveness.is_promised(node_id(1), volume, epoch);
+    let promised = || owner.liveness.is_promised(shard_id(1), volume, epoch);
     assert_eq!(world.run_until(promised), RunEnd::ConditionMet);
 
     let own = copy.liveness.own();
@@ -172,7 +173,7 @@ fn nothing_is_promised_for_copies_that_were_just_attached_until_they_are_settled
     copy.liveness.drive_attached(drive, [(attached, epoch)]);
     owner.liveness.set_owned(other, Some(epoch));
     owner.liveness.set_owned(attached, Some(epoch));
-    let promised = |volume| owner.liveness.is_promised(node_id(1), volume, epoch);
+    let promised = |volume| owner.liveness.is_promised(shard_id(1), volume, epoch);
     assert_eq!(world.run_for(Duration::from_secs(5)), RunEnd::TimeOver);
     assert!(!promised(attached), "its owner does not know yet what the copies hold");
 

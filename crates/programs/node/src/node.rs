@@ -1,4 +1,4 @@
-//! A node from its start to its end.
+//! A node, or one shard of it, from its start to its end.
 //!
 //! A start goes from the drives upwards: drives, bus and promises, ownership, front-ends. So nobody
 //! is served before everything below is there. A stop goes the other way.
@@ -20,7 +20,7 @@ use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::sync::{Lock, Signal};
 use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHandle, before};
 use spandrel_replica::Replica;
-use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{ClusterId, DriveId, Error, NodeId, ProcessIncarnation, ShardId, VolumeId};
 use spandrel_volume::{RepairTurns, SlowDrives};
 
 use crate::absence::Absence;
@@ -63,6 +63,11 @@ pub struct NodeConfig {
     pub cluster: ClusterId,
     /// The node's identity, the same at every start.
     pub node: NodeId,
+    /// Which of the node's shards this is, below [`Self::shards`].
+    pub shard: u8,
+    /// How many shards the node has, at least one: each a [`Node`] of its own, with drives and addresses of its own, on a
+    /// platform of its own.
+    pub shards: u8,
     /// What people call it.
     pub name: String,
     /// Where it listens for other nodes: at least one address. With port 0 the machine chooses one.
@@ -319,7 +324,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
 
     /// The node's identity.
     pub fn id(&self) -> NodeId {
-        self.inner.parts.own.node
+        self.inner.parts.node()
     }
 
     /// This run of its process.
@@ -366,13 +371,19 @@ async fn make_parts<P: Platform, S: StateStore>(
         }
     };
     let incarnation = ProcessIncarnation::from_random(platform.random_u64(), platform.random_u64());
-    let own = VolumeOwner { node: config.node, incarnation };
-    let identity =
-        BusIdentity { cluster: cluster.id, generation: cluster.generation, node: own.node, incarnation };
+    let own = VolumeOwner { shard: ShardId { node: config.node, number: config.shard }, incarnation };
+    let identity = BusIdentity {
+        cluster: cluster.id,
+        generation: cluster.generation,
+        shard: own.shard,
+        shards: config.shards,
+        incarnation,
+    };
     let bus = Bus::new(platform.clone(), identity, BusConfig::default());
     Ok(NodeParts {
         platform: platform.clone(),
         own,
+        shards: config.shards,
         cluster,
         state,
         liveness: Liveness::start(platform.clone(), bus.clone()),
@@ -418,9 +429,12 @@ async fn know_node<P: Platform, S: StateStore>(
     let key = StateKey::Node(config.node);
     let attempt = async || -> Result<(), StateError> {
         let known: Option<Stored<NodeRecord>> = parts.state.get(&key).await?;
+        let listens_at = bus_listeners.iter().map(|listener| listener.address().to_string()).collect();
+        let (addresses, further_shards) = addresses_with(known.as_ref(), config, listens_at);
         let record = NodeRecord {
             name: config.name.clone(),
-            addresses: bus_listeners.iter().map(|listener| listener.address().to_string()).collect(),
+            addresses,
+            further_shards,
             joined_unix_ms: known
                 .as_ref()
                 .map_or_else(|| parts.platform.unix_time().0, |known| known.record.joined_unix_ms),
@@ -441,13 +455,33 @@ async fn know_node<P: Platform, S: StateStore>(
     drives::retry(parts, attempt).await
 }
 
+/// Where the shards of a node listen, the first one and the further ones, after this one has begun to listen there.
+fn addresses_with(
+    known: Option<&Stored<NodeRecord>>,
+    config: &NodeConfig,
+    listens_at: Vec<String>,
+) -> (Vec<String>, Vec<Vec<String>>) {
+    let mut addresses = known.map(|known| known.record.addresses.clone()).unwrap_or_default();
+    let mut further = known.map(|known| known.record.further_shards.clone()).unwrap_or_default();
+    further.resize(usize::from(config.shards.saturating_sub(1)), Vec::new());
+    match usize::from(config.shard).checked_sub(1) {
+        None => addresses = listens_at,
+        Some(index) => further[index] = listens_at,
+    }
+    (addresses, further)
+}
+
 /// Keeps the bus's peers as the cluster's state has them.
 async fn know_peers<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
     loop {
         let changed = parts.view.changed.notified();
-        let nodes: BTreeMap<NodeId, Vec<Address>> = {
+        let shards: BTreeMap<ShardId, Vec<Address>> = {
             let nodes = parts.view.nodes.borrow();
-            let others = nodes.iter().filter(|(node, _)| **node != parts.own.node);
+            let shards = nodes.iter().flat_map(|(node, stored)| {
+                let shard = |number| (ShardId { node: *node, number }, stored.record.addresses_of(number));
+                (0..stored.record.shards()).map(shard)
+            });
+            let others = shards.filter(|(shard, _)| *shard != parts.own.shard);
             let parse = |text: &String| match text.parse() {
                 Ok(address) => Some(address),
                 Err(error) => {
@@ -455,21 +489,20 @@ async fn know_peers<P: Platform, S: StateStore>(parts: NodeParts<P, S>) {
                     None
                 }
             };
-            others
-                .map(|(node, stored)| (*node, stored.record.addresses.iter().filter_map(parse).collect()))
-                .collect()
+            others.map(|(shard, addresses)| (shard, addresses.iter().filter_map(parse).collect())).collect()
         };
-        for gone in parts.bus.peers().into_iter().filter(|peer| !nodes.contains_key(peer)) {
+        for gone in parts.bus.peers().into_iter().filter(|peer| !shards.contains_key(peer)) {
             parts.bus.expel(gone);
         }
-        for (node, addresses) in nodes {
-            parts.bus.set_peer(node, addresses);
+        // A further shard of a node that has just begun anew says a moment later where it listens.
+        for (shard, addresses) in shards.into_iter().filter(|(_, addresses)| !addresses.is_empty()) {
+            parts.bus.set_peer(shard, addresses);
         }
         changed.await;
     }
 }
 
-/// Keeps the entry in the cluster's state that says that this node lives, and which drives it can use.
+/// Keeps the entry in the cluster's state that says that this shard lives, and which drives it can use.
 async fn stay_alive<P: Platform, S: StateStore>(inner: Rc<NodeInner<P, S>>) {
     let parts = &inner.parts;
     let store = parts.state.store();
@@ -486,8 +519,8 @@ async fn stay_alive<P: Platform, S: StateStore>(inner: Rc<NodeInner<P, S>>) {
                 let now = alive();
                 // What was told may have been undone by an earlier request that arrived late, with a lease
                 // that has ended since.
-                let stands = told.as_ref() == Some(&now) && parts.view.shows_alive(parts.own.node, &now);
-                if !stands && parts.state.announce(parts.own.node, &now, lease).await.is_ok() {
+                let stands = told.as_ref() == Some(&now) && parts.view.shows_alive(parts.own.shard, &now);
+                if !stands && parts.state.announce(parts.own.shard, &now, lease).await.is_ok() {
                     told = Some(now);
                 }
                 let pause = if told.is_some() { ALIVE_INTERVAL } else { ALIVE_RETRY };

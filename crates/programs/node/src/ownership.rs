@@ -27,9 +27,9 @@ use spandrel_replica::CopyAddress;
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{NodeId, SlabIndex, VolumeId};
-use spandrel_volume::{Extent, MembershipError, Owner, OwnerError, Phase};
+use spandrel_volume::{Extent, Leg, LegId, MembershipError, Owner, OwnerError, Phase};
 
-use crate::context::{NodeContext, membership_of};
+use crate::context::NodeContext;
 use crate::drives::retry_store;
 use crate::handover::BeingTaken;
 use crate::load::{Passing, VolumeLoads};
@@ -154,8 +154,9 @@ impl<P: Platform, S: StateStore> Ownership<P, S> {
         writer: VolumeWriter,
     ) -> Result<(), VolumeRefusal> {
         // A front-end has one attachment to a volume at a time: a newer one takes its place.
-        let same_process =
-            |present: &VolumeWriter| (present.node, present.incarnation) == (writer.node, writer.incarnation);
+        let same_process = |present: &VolumeWriter| {
+            (present.shard, present.incarnation) == (writer.shard, writer.incarnation)
+        };
         loop {
             let present = self.writer();
             if let Some(present) = present.filter(|present| !same_process(present)) {
@@ -263,12 +264,12 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     /// Whether a front-end is there now: what was heard of its node before says nothing about that. `None` if that
     /// does not show within a while.
     async fn lives(&self, writer: VolumeWriter) -> Option<bool> {
-        if writer.node == self.parts.own.node {
+        if writer.shard == self.parts.own.shard {
             let is_this_process = writer.incarnation == self.parts.own.incarnation;
             return Some(is_this_process && self.has_attachment(writer.attachment));
         }
         let (platform, liveness) = (&self.parts.platform, &self.parts.liveness);
-        let peer = Peer { node: writer.node, incarnation: writer.incarnation };
+        let peer = Peer { shard: writer.shard, incarnation: writer.incarnation };
         let asked = platform.now();
         let deadline = asked + WRITER_ANSWER_WAIT_MAX;
         loop {
@@ -303,6 +304,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let seen = parts.view.changed.notified();
             let ended = self.ownerships_changed.notified();
             self.drop_deleted();
+            if parts.view.take_drives_changed_shard() {
+                self.drop_misdirected();
+            }
             if self.ownership_ended.take() {
                 // It is not taken up again on the spot.
                 let soon = parts.platform.now() + INTERVAL;
@@ -339,20 +343,23 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let ready = known.filter(|(_, record)| record.state == VolumeState::Ready);
         // This node's own are looked at when they end.
         let of_others = ready.filter(|(volume, _)| self.ownership(*volume).is_none());
-        let due = of_others.map(|(volume, record)| match self.is_first_to_take(record) {
+        let due = of_others.map(|(volume, record)| match self.is_first_to_take(volume, record) {
             true => soon,
             false => self.may_be_taken_at(volume, record).map_or(soon, |at| at.max(soon)),
         });
         due.min()
     }
 
-    /// Whether this node takes a volume that it does not serve without waiting for others.
-    fn is_first_to_take(&self, record: &VolumeRecord) -> bool {
-        let own = self.parts.own.node;
+    /// Whether this shard takes a volume that it does not serve without waiting for others.
+    fn is_first_to_take(&self, volume: VolumeId, record: &VolumeRecord) -> bool {
+        let own = self.parts.own.shard;
         match record.owner {
-            // A former process of this node, or this one after an ownership that ended.
-            Some(owner) => owner.node == own,
-            None => record.preferred_owner == Some(own),
+            // A former process of this shard, or this one after an ownership that ended.
+            Some(owner) => owner.shard == own,
+            None => {
+                record.preferred_owner == Some(own.node)
+                    && self.parts.view.shard_by_turns(own.node, volume) == own
+            }
         }
     }
 
@@ -376,6 +383,17 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let stored = volumes.get(volume);
             let is_ready = stored.is_some_and(|stored| stored.record.state == VolumeState::Ready);
             if !is_ready && seen_up_to > ownership.since {
+                ownership.owner.depose();
+            }
+        }
+    }
+
+    /// Ends the ownerships that ask for copies where their drives are not served any more: the next ones ask elsewhere.
+    fn drop_misdirected(&self) {
+        for ownership in self.ownerships.borrow().values() {
+            let is_elsewhere =
+                |(id, leg): (&LegId, &Leg)| self.parts.shard_of(leg.shard.node, id.drive) != leg.shard;
+            if ownership.owner.legs().iter().any(is_elsewhere) {
                 ownership.owner.depose();
             }
         }
@@ -415,7 +433,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
         let delay = self.delay_of_claim(volume, record);
         // An ownership of this process that ended is taken up again also in maintenance: it could not be handed over.
-        let lets_others_go_first = view.is_in_maintenance(own.node) && record.owner != Some(own);
+        let lets_others_go_first = view.is_in_maintenance(own.shard.node) && record.owner != Some(own);
         let mut held_back = self.held_back.borrow_mut();
         if delay.is_none() || !lets_others_go_first {
             held_back.remove(&volume);
@@ -429,7 +447,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     /// After which delay this node takes a volume that it does not own, if it should: as if it were not in maintenance.
     fn delay_of_claim(&self, volume: VolumeId, record: &VolumeRecord) -> Option<Duration> {
-        if self.is_first_to_take(record) {
+        if self.is_first_to_take(volume, record) {
             return Some(Duration::ZERO);
         }
         let is_due = self.parts.platform.now() >= self.may_be_taken_at(volume, record)?;
@@ -459,7 +477,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
     async fn try_take(self: &Rc<Self>, volume: VolumeId) -> Option<()> {
         let state = &self.parts.state;
         let seen = state.membership(volume).await.ok()??;
-        if seen.record.owner.is_some_and(|owner| owner.node != self.parts.own.node)
+        if seen.record.owner.is_some_and(|owner| owner.shard.node != self.parts.node())
             && !self.has_in_sync_copy(&seen)
         {
             self.parts.platform.sleep(WITHOUT_COPY_DELAY).await;
@@ -488,7 +506,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     fn has_in_sync_copy(&self, seen: &VolumeMembership) -> bool {
         let nodes: Option<BTreeSet<NodeId>> = seen.in_sync_nodes();
-        nodes.is_some_and(|nodes| nodes.contains(&self.parts.own.node))
+        nodes.is_some_and(|nodes| nodes.contains(&self.parts.node()))
     }
 
     /// Whether an in-sync copy of every slab is within reach, as far as is known.
@@ -499,8 +517,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let counts = |member: &&Member| !is_settled || seen.is_in_sync(member);
             set.members.iter().filter(counts).any(|member| {
                 let Some(node) = seen.nodes.get(&member.drive) else { return false };
-                if *node != self.parts.own.node {
-                    return self.parts.liveness.is_reachable(*node);
+                let shard = self.parts.shard_of(*node, member.drive);
+                if shard != self.parts.own.shard {
+                    return self.parts.liveness.is_reachable(shard);
                 }
                 let copy = CopyAddress { volume: seen.volume, slab: SlabIndex(slab), copy: member.copy };
                 self.parts.replica.has_copy(copy)
@@ -515,7 +534,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             return;
         }
         tracing::info!(volume = now.record.name, epoch = epoch.0, "taking the volume over");
-        let membership = membership_of(&now, self.parts.cluster.generation);
+        let membership = self.parts.membership_of(&now);
         let since = now.read_at;
         let grows = now.record.grows_to_bytes.is_some();
         let context = NodeContext::new(self.parts.clone(), now);

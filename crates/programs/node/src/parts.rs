@@ -15,7 +15,7 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{ClusterRecord, ClusterState, CountedStore, VolumeOwner, VolumeWriter};
 use spandrel_platform::{Buffer, Instant, Platform};
 use spandrel_replica::{CopyWrite, Replica, ReplicaError, ReplicaRequest, ReplicaResponse};
-use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, ShardId, VolumeId};
 use spandrel_volume::{AskError, RepairTurns, SlowDrives};
 
 use crate::caches::NodeCache;
@@ -28,8 +28,10 @@ pub(crate) type ReplicaAnswer = Result<(ReplicaResponse, Vec<Buffer>), ReplicaEr
 /// The parts of a node. Cheap to clone; all clones are the same.
 pub(crate) struct NodeParts<P: Platform, S: StateStore> {
     pub(crate) platform: P,
-    /// This process, as the cluster's state names owners.
+    /// This shard of this process, as the cluster's state names owners.
     pub(crate) own: VolumeOwner,
+    /// How many shards this node has.
+    pub(crate) shards: u8,
     pub(crate) cluster: ClusterRecord,
     pub(crate) state: ClusterState<CountedStore<S>>,
     pub(crate) bus: Bus<P>,
@@ -50,6 +52,7 @@ impl<P: Platform, S: StateStore> Clone for NodeParts<P, S> {
         Self {
             platform: self.platform.clone(),
             own: self.own,
+            shards: self.shards,
             cluster: self.cluster.clone(),
             state: self.state.clone(),
             bus: self.bus.clone(),
@@ -130,20 +133,65 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
         Ok(answer)
     }
 
-    /// The process of a node that is asked now, if there is a session with it.
-    pub(crate) fn process(&self, node: NodeId) -> Option<ProcessIncarnation> {
-        let peer = if node == self.own.node { Some(self.own_peer()) } else { self.liveness.peer(node) };
+    /// The process of a shard that is asked now, if there is a session with it.
+    pub(crate) fn process(&self, shard: ShardId) -> Option<ProcessIncarnation> {
+        let peer = if shard == self.own.shard { Some(self.own_peer()) } else { self.liveness.peer(shard) };
         peer.map(|peer| peer.incarnation)
     }
 
-    /// Asks the copies of any node.
+    /// The shard of a node to ask for a copy on one of its drives.
+    pub(crate) fn shard_of(&self, node: NodeId, drive: DriveId) -> ShardId {
+        match node == self.node() && self.has_drive(drive) {
+            true => self.own.shard,
+            false => self.view.shard_of(node, drive),
+        }
+    }
+
+    /// See [`OwnerContext::shards_of`](spandrel_volume::OwnerContext::shards_of).
+    pub(crate) fn shards_of(&self, node: NodeId) -> Option<u8> {
+        self.shards_beside(ShardId::first(node))
+    }
+
+    /// How many shards the process of a node has that is asked now at one of them; none if there is no session with it.
+    fn shards_beside(&self, shard: ShardId) -> Option<u8> {
+        if shard.node == self.node() {
+            return Some(self.shards);
+        }
+        self.bus.session(shard).map(|session| session.shards)
+    }
+
+    fn has_drive(&self, drive: DriveId) -> bool {
+        self.replica.drives().iter().any(|store| store.drive_id() == drive)
+    }
+
+    /// See [`OwnerContext::answers_for`](spandrel_volume::OwnerContext::answers_for).
+    pub(crate) fn answers_for(&self, shard: ShardId, drive: DriveId) -> bool {
+        let Some(shards) = self.shards_beside(shard) else { return false };
+        if shards == 1 || self.serves(shard, drive) == Some(true) {
+            return true;
+        }
+        let mut beside = (0..shards).map(|number| ShardId { node: shard.node, number });
+        beside.all(|shard| self.serves(shard, drive) == Some(false))
+    }
+
+    /// Whether the process of a shard that is asked now serves a drive, as far as it has said.
+    fn serves(&self, shard: ShardId, drive: DriveId) -> Option<bool> {
+        if shard == self.own.shard {
+            return Some(self.has_drive(drive));
+        }
+        let alive = self.view.alive.borrow();
+        let entry = &alive.get(&shard)?.record;
+        (self.process(shard) == Some(entry.incarnation)).then(|| entry.drives.contains(&drive))
+    }
+
+    /// Asks the copies of any shard.
     pub(crate) async fn ask(
         &self,
-        node: NodeId,
+        shard: ShardId,
         request: ReplicaRequest,
         payload: Option<Buffer>,
     ) -> Result<(ReplicaResponse, Vec<Buffer>), AskError> {
-        if node == self.own.node {
+        if shard == self.own.shard {
             return self.serve_replica(self.own_peer(), request, payload).await.map_err(AskError::Replica);
         }
         // Whoever answers one that settles nothing may have copies that nobody has compared: that is no promise.
@@ -152,40 +200,45 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
             _ => None,
         };
         // Whoever answers is the process that there was a session with before.
-        let peer = fence.and_then(|_| self.liveness.peer(node));
+        let peer = fence.and_then(|_| self.liveness.peer(shard));
         let payload = payload.into_iter().collect();
-        let answer = copies_answer(self.bus.call(node, BusRequest::Replica(request), payload).await)?;
+        let answer = copies_answer(self.bus.call(shard, BusRequest::Replica(request), payload).await)?;
         if let (Some((volume, epoch)), Some(peer)) = (fence, peer) {
             self.liveness.fence_answered(peer, volume, epoch);
         }
         Ok(answer)
     }
 
-    /// Asks a copy on any node to write. With the first look at what this returns, at the latest, it is in line: for its drive, or
-    /// for the other node.
+    /// Asks a copy on any shard to write. With the first look at what this returns, at the latest, it is in line: for its drive, or
+    /// for the other shard.
     pub(crate) fn begin_write(
         &self,
-        node: NodeId,
+        shard: ShardId,
         request: ReplicaRequest,
         payload: Option<Buffer>,
     ) -> NodeWrite<P> {
-        if node == self.own.node {
+        if shard == self.own.shard {
             return NodeWrite::Here(self.replica.begin_write(request, payload));
         }
         let payload = payload.into_iter().collect();
-        NodeWrite::There(self.bus.begin_call(node, BusRequest::Replica(request), payload))
+        NodeWrite::There(self.bus.begin_call(shard, BusRequest::Replica(request), payload))
     }
 
-    /// This process, as nodes make promises to it.
+    /// This node.
+    pub(crate) fn node(&self) -> NodeId {
+        self.own.shard.node
+    }
+
+    /// This shard of this process, as others make promises to it.
     pub(crate) fn own_peer(&self) -> Peer {
-        Peer { node: self.own.node, incarnation: self.own.incarnation }
+        Peer { shard: self.own.shard, incarnation: self.own.incarnation }
     }
 
     /// Why a front-end may not write.
     pub(crate) fn describe_writer(&self, writer: Option<VolumeWriter>) -> String {
         match writer {
             Some(writer) => {
-                let name = self.name_of(writer.node);
+                let name = self.name_of(writer.shard.node);
                 format!("a client of node {name} has the volume open for writing")
             }
             None => "the right to write was lost meanwhile: open the volume anew".to_owned(),

@@ -9,7 +9,7 @@ use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{ScrubSummary, StateRequests};
 use spandrel_drive::{CacheDrive, DriveStore};
 use spandrel_platform::{Instant, Platform};
-use spandrel_shared::{CacheMode, DriveId, Epoch, Error, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{CacheMode, DriveId, Epoch, Error, NodeId, ProcessIncarnation, ShardId, VolumeId};
 use spandrel_volume::{LegState, Phase, SlowDrive};
 
 use crate::absence::Absence;
@@ -63,6 +63,33 @@ pub struct NodeReport {
     pub owned: Vec<OwnedVolumeReport>,
 }
 
+impl NodeReport {
+    /// What the shards of a node say together, the first one before the others; none if there are none.
+    pub fn of_shards(shards: impl IntoIterator<Item = NodeReport>) -> Option<NodeReport> {
+        shards.into_iter().reduce(|mut all, shard| {
+            all.nbd_addresses.extend(shard.nbd_addresses);
+            all.nbd_connections += shard.nbd_connections;
+            all.peers.extend(shard.peers);
+            all.reachable.retain(|node| shard.reachable.contains(node));
+            all.state_requests = all.state_requests.with(shard.state_requests);
+            // Owners meet drives of other shards and nodes as slow, each for itself: the worst counts.
+            for slow in shard.drives_slow {
+                match all.drives_slow.iter_mut().find(|known| known.drive == slow.drive) {
+                    Some(known) if known.slow_ms < slow.slow_ms => *known = slow,
+                    Some(_) => {}
+                    None => all.drives_slow.push(slow),
+                }
+            }
+            all.drives.extend(shard.drives);
+            all.drives.sort_by(|one, other| one.location.cmp(&other.location));
+            all.caches.extend(shard.caches);
+            all.caches.sort_by(|one, other| one.location.cmp(&other.location));
+            all.owned.extend(shard.owned);
+            all
+        })
+    }
+}
+
 /// A drive that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveAway {
@@ -95,6 +122,9 @@ pub struct DriveSlow {
 pub struct PeerReport {
     /// The other node.
     pub node: NodeId,
+    /// Which of its shards.
+    #[serde(default)]
+    pub shard: u8,
     /// For how long nothing was heard of it; absent if nothing was ever.
     pub silent_ms: Option<u64>,
     /// The connections of the present session, none if there is no session.
@@ -325,7 +355,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             nbd_connections: self.nbd_connections(),
             started_unix_ms: Some(inner.started_unix_ms),
             peers: inner.parts.bus.peers().into_iter().map(|peer| report_peer(&inner.parts, peer)).collect(),
-            reachable: inner.parts.liveness.reachable().into_iter().collect(),
+            reachable: inner.parts.view.whole_nodes(&inner.parts.liveness.reachable()).into_iter().collect(),
             alive: inner.parts.view.alive_nodes().into_iter().collect(),
             state_requests: self.state_requests(),
             drives_away: inner.drives_away(now),
@@ -415,13 +445,14 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn report_peer<P: Platform, S: StateStore>(parts: &NodeParts<P, S>, node: NodeId) -> PeerReport {
-    let silent = parts.bus.last_received(node).map(|heard| parts.platform.now().since(heard));
+fn report_peer<P: Platform, S: StateStore>(parts: &NodeParts<P, S>, peer: ShardId) -> PeerReport {
+    let silent = parts.bus.last_received(peer).map(|heard| parts.platform.now().since(heard));
     let path = |(address, carried_bytes)| PathReport { address, carried_bytes };
     PeerReport {
-        node,
+        node: peer.node,
+        shard: peer.number,
         silent_ms: silent.map(milliseconds),
-        paths: parts.bus.paths(node).into_iter().map(path).collect(),
+        paths: parts.bus.paths(peer).into_iter().map(path).collect(),
     }
 }
 
@@ -499,7 +530,7 @@ fn report_volume<P: Platform, S: StateStore>(
         let resync = progress.get(&id);
         LegReport {
             drive: id.drive,
-            node: leg.node,
+            node: leg.shard.node,
             is_building: id.is_building,
             state: state_name(leg.state).to_owned(),
             resync_pages: resync.map(|progress| (progress.pages_done, progress.pages_total)),
@@ -512,7 +543,7 @@ fn report_volume<P: Platform, S: StateStore>(
         epoch: owner.epoch(),
         is_serving: owner.phase() == Phase::Serving,
         waits_for: owner.obstacle(),
-        writer: ownership.writer().map(|writer| writer.node),
+        writer: ownership.writer().map(|writer| writer.shard.node),
         legs: legs.collect(),
         copies_without_place: ownership.moving.borrow().without_place,
         reads: counted.reads,

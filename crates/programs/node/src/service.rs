@@ -38,7 +38,7 @@ impl<P: Platform, S: StateStore> BusService for NodeService<P, S> {
         request: BusRequest,
         payload: Option<Buffer>,
     ) -> (BusResponse, Vec<Buffer>) {
-        let peer = promises::Peer { node: from.node, incarnation: from.incarnation };
+        let peer = promises::Peer { shard: from.shard, incarnation: from.incarnation };
         match request {
             BusRequest::Replica(request) => {
                 match self.node.parts.serve_replica(peer, request, payload).await {
@@ -101,7 +101,8 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
             let ownership = self.node.ownership(volume).filter(|own| own.owner.epoch() == epoch);
             ownership.ok_or_else(|| self.not_owner(volume))
         };
-        let writer = |attachment| VolumeWriter { node: from.node, incarnation: from.incarnation, attachment };
+        let writer =
+            |attachment| VolumeWriter { shard: from.shard, incarnation: from.incarnation, attachment };
         let (volume, writer, request) = match request {
             ClientRequest::Attach { volume, attachment } => {
                 let ownership = ownership(volume)?;
@@ -165,7 +166,7 @@ impl<P: Platform, S: StateStore> NodeService<P, S> {
         let parts = &self.node.parts;
         let volumes = parts.view.volumes.borrow();
         let owner = volumes.get(&volume).and_then(|stored| stored.record.owner);
-        let owner = owner.map(|owner| owner.node).filter(|owner| *owner != parts.own.node);
+        let owner = owner.map(|owner| owner.shard).filter(|owner| *owner != parts.own.shard);
         ClientError {
             kind: ClientErrorKind::NotOwner { owner },
             detail: "this node does not own the volume, or not any more as it was asked".to_owned(),

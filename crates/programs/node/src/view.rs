@@ -10,23 +10,27 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use spandrel_cluster::records::{Record, VolumeRoomRecord, decode};
+use spandrel_cluster::records::{Record, VolumeRoomRecord, alive_of, decode};
 use spandrel_cluster::store::{Entry, Revision, StateStore};
 use spandrel_cluster::{
-    AliveRecord, DriveRecord, Mirror, NodeRecord, PromisedRoom, SettingsRecord, StateKey, Stored,
-    VolumeRecord, keys,
+    AliveRecord, AliveShards, DriveRecord, Mirror, NodeRecord, PromisedRoom, SettingsRecord, StateKey,
+    Stored, VolumeRecord, keys, serving_shard,
 };
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
 use spandrel_pool::PoolView;
-use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry, VolumeId};
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, ShardId, SlabGeometry, VolumeId};
 
 use crate::volumes::pool_view;
 
 /// A part of the cluster's state, as this node saw it last.
 pub(crate) struct ClusterView {
     pub(crate) nodes: RefCell<BTreeMap<NodeId, Stored<NodeRecord>>>,
-    pub(crate) alive: RefCell<BTreeMap<NodeId, Stored<AliveRecord>>>,
+    pub(crate) alive: RefCell<AliveShards>,
+    /// The shard that has served each drive last, as far as this node has seen.
+    served_by: RefCell<BTreeMap<DriveId, ShardId>>,
+    /// Whether another shard serves a drive than was seen before.
+    drives_changed_shard: Cell<bool>,
     pub(crate) volumes: RefCell<BTreeMap<VolumeId, Stored<VolumeRecord>>>,
     pub(crate) drives: RefCell<BTreeMap<DriveId, Stored<DriveRecord>>>,
     pub(crate) caches: RefCell<BTreeMap<DriveId, Stored<DriveRecord>>>,
@@ -53,6 +57,8 @@ impl ClusterView {
         Self {
             nodes: RefCell::default(),
             alive: RefCell::default(),
+            served_by: RefCell::default(),
+            drives_changed_shard: Cell::default(),
             volumes: RefCell::default(),
             drives: RefCell::default(),
             caches: RefCell::default(),
@@ -90,9 +96,70 @@ impl ClusterView {
         self.settings.borrow().clone()
     }
 
-    /// The nodes that the state shows alive.
+    /// The nodes that the state shows alive, with all their shards.
     pub(crate) fn alive_nodes(&self) -> BTreeSet<NodeId> {
-        self.alive.borrow().keys().copied().collect()
+        self.whole_nodes(&self.alive.borrow().keys().copied().collect())
+    }
+
+    /// The shard of a node to ask for a copy on one of its drives: the one that serves the drive, as far as was seen.
+    pub(crate) fn shard_of(&self, node: NodeId, drive: DriveId) -> ShardId {
+        let served_by = self.served_by.borrow().get(&drive).copied();
+        served_by.filter(|shard| shard.node == node).unwrap_or(ShardId::first(node))
+    }
+
+    /// The shard of a node that is to have a volume of which nothing speaks for any of them: one after the other, as their
+    /// identities are random.
+    pub(crate) fn shard_by_turns(&self, node: NodeId, volume: VolumeId) -> ShardId {
+        let shards = self.nodes.borrow().get(&node).map_or(1, |stored| stored.record.shards());
+        let [.., last] = volume.to_bytes();
+        ShardId { node, number: last % shards }
+    }
+
+    /// The nodes all of whose shards are among these.
+    pub(crate) fn whole_nodes(&self, shards: &BTreeSet<ShardId>) -> BTreeSet<NodeId> {
+        let nodes = self.nodes.borrow();
+        let known = |node: NodeId| nodes.get(&node).map_or(1, |stored| stored.record.shards());
+        let is_whole =
+            |node: &NodeId| (0..known(*node)).all(|number| shards.contains(&ShardId { node: *node, number }));
+        let named: BTreeSet<NodeId> = shards.iter().map(|shard| shard.node).collect();
+        named.into_iter().filter(is_whole).collect()
+    }
+
+    /// Whether drives are served by other shards than they were when this was asked last.
+    pub(crate) fn take_drives_changed_shard(&self) -> bool {
+        self.drives_changed_shard.take()
+    }
+
+    fn take_in_alive(&self, changes: Changes<ShardId, AliveRecord>, revision: Revision) {
+        let nodes: BTreeSet<NodeId> = changes.iter().map(|(shard, _)| shard.node).collect();
+        take_in(&self.alive, changes);
+        nodes.into_iter().for_each(|node| self.note_served(node));
+        self.note_seen();
+        self.note_change(revision);
+    }
+
+    /// A node is there again after a power cut when all of it is.
+    fn note_seen(&self) {
+        if self.knows_nodes() {
+            self.seen.borrow_mut().extend(self.alive_nodes());
+        }
+    }
+
+    /// Finds out which shard of a node serves each of its drives. Entries of a former process of it may be there beside those of the
+    /// present one, and are read in any order: the newest one counts.
+    fn note_served(&self, node: NodeId) {
+        let alive = self.alive.borrow();
+        let mut entries: Vec<(ShardId, &Stored<AliveRecord>)> = alive_of(&alive, node).collect();
+        entries.sort_by_key(|(_, stored)| stored.revision);
+        let served = entries
+            .iter()
+            .flat_map(|(shard, stored)| stored.record.drives.iter().map(|drive| (*drive, *shard)));
+        let served: BTreeMap<DriveId, ShardId> = served.collect();
+        let mut served_by = self.served_by.borrow_mut();
+        for (drive, shard) in served {
+            let former = served_by.insert(drive, shard).unwrap_or(ShardId::first(node));
+            self.drives_changed_shard.set(self.drives_changed_shard.get() || former != shard);
+        }
     }
 
     /// Whether the state shows a node in maintenance. Nobody is before this view has read the nodes; see
@@ -111,24 +178,24 @@ impl ClusterView {
     pub(crate) fn volumes_owned(&self) -> BTreeMap<NodeId, u64> {
         let mut owned = BTreeMap::new();
         for owner in self.volumes.borrow().values().filter_map(|stored| stored.record.owner) {
-            *owned.entry(owner.node).or_default() += 1;
+            *owned.entry(owner.shard.node).or_default() += 1;
         }
         owned
     }
 
-    /// Whether the state shows this entry of a node that is alive.
-    pub(crate) fn shows_alive(&self, node: NodeId, entry: &AliveRecord) -> bool {
-        self.alive.borrow().get(&node).is_some_and(|stored| stored.record == *entry)
+    /// Whether the state shows this entry of a shard that is alive.
+    pub(crate) fn shows_alive(&self, shard: ShardId, entry: &AliveRecord) -> bool {
+        self.alive.borrow().get(&shard).is_some_and(|stored| stored.record == *entry)
     }
 
-    /// Whether the state shows this process of a node alive.
-    pub(crate) fn shows_process(&self, node: NodeId, incarnation: ProcessIncarnation) -> bool {
-        self.alive.borrow().get(&node).is_some_and(|stored| stored.record.incarnation == incarnation)
+    /// Whether the state shows this process of a shard alive.
+    pub(crate) fn shows_process(&self, shard: ShardId, incarnation: ProcessIncarnation) -> bool {
+        self.alive.borrow().get(&shard).is_some_and(|stored| stored.record.incarnation == incarnation)
     }
 
     /// Whether the state shows that a node is alive and can use this drive.
     pub(crate) fn shows_drive(&self, node: NodeId, drive: DriveId) -> bool {
-        self.alive.borrow().get(&node).is_some_and(|stored| stored.record.drives.contains(&drive))
+        serving_shard(&self.alive.borrow(), node, drive).is_some()
     }
 
     /// The pool, to make plans by; whoever carries one out reads it anew.
@@ -152,15 +219,15 @@ impl ClusterView {
     pub(crate) async fn follow<P: Platform, S: StateStore>(self: Rc<Self>, platform: P, store: S) {
         let nodes = follow_part(&platform, &store, keys::NODES, |changes, revision| {
             take_in(&self.nodes, changes);
+            self.note_seen();
             self.note_change(revision);
         });
-        let alive =
-            follow_part(&platform, &store, keys::ALIVE, |changes: Changes<NodeId, AliveRecord>, revision| {
-                let alive = changes.iter().filter(|(_, stored)| stored.is_some());
-                self.seen.borrow_mut().extend(alive.map(|(node, _)| *node));
-                take_in(&self.alive, changes);
-                self.note_change(revision);
-            });
+        let alive = follow_part(
+            &platform,
+            &store,
+            keys::ALIVE,
+            |changes: Changes<ShardId, AliveRecord>, revision| self.take_in_alive(changes, revision),
+        );
         let volumes = follow_part(&platform, &store, keys::VOLUMES, |changes, revision| {
             self.take_in_volumes(platform.now(), changes, revision);
         });

@@ -90,3 +90,86 @@ fn a_change_of_a_volume_alone_is_none_of_the_pool() {
     view.note_change(Revision(8));
     assert_eq!((view.changes(), view.revision()), (changes + 1, Revision(8)));
 }
+
+fn node(number: u8) -> NodeId {
+    NodeId::from_bytes([number; 16])
+}
+
+fn drive(number: u8) -> DriveId {
+    DriveId::from_bytes([number; 16])
+}
+
+fn alive(shard: ShardId, drives: &[u8], revision: u64) -> Changes<ShardId, AliveRecord> {
+    let incarnation = ProcessIncarnation::from_bytes([9; 16]);
+    let record = AliveRecord { incarnation, drives: drives.iter().map(|number| drive(*number)).collect() };
+    vec![(shard, Some(Stored { record, revision: Revision(revision) }))]
+}
+
+fn with_shards(further: usize) -> Stored<NodeRecord> {
+    let record = NodeRecord {
+        name: "n1".to_owned(),
+        addresses: vec!["a:1".to_owned()],
+        further_shards: vec![Vec::new(); further],
+        joined_unix_ms: 1,
+        key_digest: None,
+        maintenance_since_unix_ms: None,
+        place: Default::default(),
+        unknown: Default::default(),
+    };
+    Stored { record, revision: Revision(1) }
+}
+
+#[test]
+fn a_node_is_alive_when_all_of_its_shards_are() {
+    let view = ClusterView::new();
+    let shard = |number| ShardId { node: node(1), number };
+    view.nodes.borrow_mut().insert(node(1), with_shards(2));
+    take_in(&view.alive, alive(shard(0), &[], 1));
+    take_in(&view.alive, alive(shard(2), &[], 1));
+    assert!(view.alive_nodes().is_empty());
+    take_in(&view.alive, alive(shard(1), &[], 1));
+    assert_eq!(view.alive_nodes(), BTreeSet::from([node(1)]));
+    view.nodes.borrow_mut().insert(node(1), with_shards(3));
+    assert!(view.alive_nodes().is_empty(), "it has begun anew with one more, which is not there yet");
+    take_in(&view.alive, alive(ShardId { node: node(2), number: 1 }, &[], 1));
+    assert!(view.alive_nodes().is_empty(), "the first shard of a node that is not known yet is away");
+}
+
+#[test]
+fn a_drive_is_asked_for_where_it_was_served_last() {
+    let view = ClusterView::new();
+    let shard = |number| ShardId { node: node(1), number };
+    assert_eq!(view.shard_of(node(1), drive(7)), shard(0), "nothing is known of it");
+    let take_in = |changes| view.take_in_alive(changes, Revision(9));
+    take_in(alive(shard(0), &[7], 1));
+    assert!(!view.take_drives_changed_shard(), "it is where everybody would have looked for it");
+    take_in(alive(shard(1), &[7, 8], 2));
+    assert!(view.take_drives_changed_shard());
+    assert!(!view.take_drives_changed_shard(), "it is said once");
+    assert_eq!((view.shard_of(node(1), drive(7)), view.shard_of(node(1), drive(8))), (shard(1), shard(1)));
+    take_in(alive(shard(0), &[7], 1));
+    assert_eq!(view.shard_of(node(1), drive(7)), shard(1), "an entry of before was read once more");
+    take_in(vec![(shard(1), None)]);
+    assert_eq!(view.shard_of(node(1), drive(7)), shard(0), "it was the older one that is true");
+    take_in(alive(shard(1), &[7, 8], 3));
+    take_in(vec![(shard(0), None)]);
+    take_in(vec![(shard(1), None)]);
+    assert_eq!(view.shard_of(node(1), drive(7)), shard(1), "the same most likely serves it when it is back");
+    assert_eq!(
+        view.shard_of(node(2), drive(7)),
+        ShardId::first(node(2)),
+        "it has come to another node since"
+    );
+}
+
+#[test]
+fn volumes_of_which_nothing_speaks_for_a_shard_go_to_all_of_them() {
+    let view = ClusterView::new();
+    view.nodes.borrow_mut().insert(node(1), with_shards(2));
+    let numbers =
+        (0..300).map(|number| view.shard_by_turns(node(1), VolumeId::from_random(5, number)).number);
+    let mut counts = [0; 3];
+    numbers.for_each(|number| counts[usize::from(number)] += 1);
+    assert_eq!(counts.iter().sum::<u32>(), 300);
+    assert!(counts.iter().all(|count| *count > 50), "{counts:?}");
+}

@@ -15,14 +15,14 @@ use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use spandrel_cluster::store::{Selection, StateStore};
 use spandrel_cluster::{
-    AliveRecord, ClusterState, CopyBatch, CopySet, DriveRecord, DriveState, NewVolume, NodeRecord, PoolRoom,
-    PromisedRoom, StateError, StateKey, Stored, VolumeState, mirror_sets,
+    AliveShards, ClusterState, CopyBatch, CopySet, DriveRecord, DriveState, NewVolume, NodeRecord, PoolRoom,
+    PromisedRoom, StateError, StateKey, Stored, VolumeState, mirror_sets, serving_shard,
 };
 use spandrel_platform::{Platform, before};
 use spandrel_pool::{DriveRoom, NodeRoom, Plan, PoolView, VolumeRequest, Warning, plan_volume};
 use spandrel_replica::{CopyAddress, NewCopy, ReplicaError, ReplicaRequest};
 use spandrel_shared::name::validate_name;
-use spandrel_shared::{DriveId, Epoch, Error, NodeId, SlabGeometry, SlabIndex, VolumeId};
+use spandrel_shared::{DriveId, Epoch, Error, NodeId, ShardId, SlabGeometry, SlabIndex, VolumeId};
 use spandrel_volume::AskError;
 
 use crate::drives::{retry, retry_store, state_error};
@@ -145,7 +145,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         let adds = copies.into_iter().map(async |(copy, drive, part, copies)| {
             let node = room.drives[&drive].node;
             let new = NewCopy { copy, drive, copies, part, epoch: Epoch::ZERO };
-            ask_patiently(parts, node, ReplicaRequest::AddCopy(new)).await.map_err(|error| {
+            ask_patiently(parts, (node, drive), ReplicaRequest::AddCopy(new)).await.map_err(|error| {
                 Error::new(
                     "COPY_NOT_MADE",
                     format!("the volume's copies could not be made on node {}", parts.name_of(node)),
@@ -197,7 +197,10 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             }
         }
         let copies = copies_of(volume, SlabIndex(0), sets).into_iter();
-        let held = copies.filter_map(|(copy, drive, ..)| Some((room.drives.get(&drive)?.node, copy)));
+        let held = copies.filter_map(|(copy, drive, ..)| {
+            let node = room.drives.get(&drive)?.node;
+            Some((parts.shard_of(node, drive), copy))
+        });
         remove_copies(parts, held.collect()).await;
         Ok(())
     }
@@ -249,7 +252,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                     VolumeState::Deleting => DELETION_TIME_MAX,
                     VolumeState::Ready => return false,
                 };
-                let turns = if record.preferred_owner == Some(parts.own.node) { 1 } else { 2 };
+                let turns = if record.preferred_owner == Some(parts.node()) { 1 } else { 2 };
                 let shown_since = parts.view.shown_since(**volume, record.epoch);
                 shown_since.is_some_and(|since| now.since(since) > patience * turns)
             });
@@ -297,30 +300,34 @@ pub(crate) async fn drop_copy<P: Platform, S: StateStore>(parts: &NodeParts<P, S
     }
 }
 
-/// Removes copies, each on its node. One that does not answer now finds out by itself.
+/// Removes copies, each on its shard. One that does not answer now finds out by itself.
 pub(crate) async fn remove_copies<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
-    copies: Vec<(NodeId, CopyAddress)>,
+    copies: Vec<(ShardId, CopyAddress)>,
 ) {
-    let removals = copies.into_iter().map(async |(node, copy)| {
+    let removals = copies.into_iter().map(async |(shard, copy)| {
         let deadline = parts.platform.now() + COPY_WAIT_MAX;
-        let removal = parts.ask(node, ReplicaRequest::RemoveCopy { copy }, None);
+        let removal = parts.ask(shard, ReplicaRequest::RemoveCopy { copy }, None);
         let _ = before(&parts.platform, deadline, removal).await;
     });
     stream::iter(removals).buffer_unordered(COPIES_AT_ONCE).for_each(async |()| ()).await;
 }
 
-/// Asks a node's copies something that is the same once and twice, for a while if the node does not answer.
+/// Asks for a drive's copies on a node something that is the same once and twice, for a while if nobody answers or the drive is
+/// served elsewhere.
 pub(crate) async fn ask_patiently<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
-    node: NodeId,
+    (node, drive): (NodeId, DriveId),
     request: ReplicaRequest,
 ) -> Result<(), AskError> {
     let platform = &parts.platform;
     let deadline = platform.now() + COPY_WAIT_MAX;
     loop {
-        match before(platform, deadline, parts.ask(node, request.clone(), None)).await {
-            Some(Err(AskError::Unreachable(_))) if platform.now() < deadline => {
+        let shard = parts.shard_of(node, drive);
+        match before(platform, deadline, parts.ask(shard, request.clone(), None)).await {
+            Some(Err(error))
+                if is_to_be_asked_again(parts, shard, drive, &error) && platform.now() < deadline =>
+            {
                 platform.sleep(COPY_RETRY).await;
             }
             Some(outcome) => return outcome.map(drop),
@@ -330,6 +337,19 @@ pub(crate) async fn ask_patiently<P: Platform, S: StateStore>(
                 return Err(AskError::Unreachable(why));
             }
         }
+    }
+}
+
+fn is_to_be_asked_again<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    shard: ShardId,
+    drive: DriveId,
+    error: &AskError,
+) -> bool {
+    match error {
+        AskError::Unreachable(_) => true,
+        AskError::Replica(ReplicaError::NotFound) => !parts.answers_for(shard, drive),
+        AskError::Replica(_) => false,
     }
 }
 
@@ -381,7 +401,7 @@ pub(crate) async fn pool_for_plans<P: Platform, S: StateStore>(
 pub(crate) fn pool_view<'a>(
     geometry: SlabGeometry,
     nodes: &BTreeMap<NodeId, Stored<NodeRecord>>,
-    alive: &BTreeMap<NodeId, Stored<AliveRecord>>,
+    alive: &AliveShards,
     drives: impl Iterator<Item = (DriveId, &'a DriveRecord)>,
     promised: &PromisedRoom,
     owned: impl Fn(NodeId) -> u32,
@@ -389,13 +409,13 @@ pub(crate) fn pool_view<'a>(
     let nodes = nodes.iter().map(|(node, stored)| NodeRoom {
         node: *node,
         name: stored.record.name.clone(),
-        is_online: alive.contains_key(node),
+        is_online: alive.contains_key(&ShardId::first(*node)),
         volumes_owned: owned(*node),
         place: stored.record.place.clone(),
         is_in_maintenance: stored.record.maintenance_since_unix_ms.is_some(),
     });
     let drives = drives.map(|(drive, record)| {
-        let is_reachable = alive.get(&record.node).is_some_and(|alive| alive.record.drives.contains(&drive));
+        let is_reachable = serving_shard(alive, record.node, drive).is_some();
         drive_room(drive, record, promised, is_reachable)
     });
     PoolView { geometry, nodes: nodes.collect(), drives: drives.collect() }

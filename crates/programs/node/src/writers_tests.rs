@@ -1,11 +1,11 @@
 use futures_util::FutureExt;
-use spandrel_shared::{NodeId, ProcessIncarnation};
+use spandrel_shared::{NodeId, ProcessIncarnation, ShardId};
 
 use super::*;
 
 fn writer(number: u64) -> VolumeWriter {
     let incarnation = ProcessIncarnation::from_random(1, 1);
-    VolumeWriter { node: NodeId::from_random(1, 1), incarnation, attachment: number }
+    VolumeWriter { shard: ShardId::first(NodeId::from_random(1, 1)), incarnation, attachment: number }
 }
 
 #[test]

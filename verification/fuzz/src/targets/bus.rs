@@ -22,7 +22,7 @@ use spandrel_platform::{Address, BLOCK_BYTES, Buffer, Connection, Listener, Plat
 use spandrel_platform_simulated::{SimulatedConnection, SimulatedPlatform};
 use spandrel_replica::{PartDescription, ReplicaRequest, ReplicaResponse};
 use spandrel_shared::checksum::BlockChecksum;
-use spandrel_shared::{ClusterId, NodeId, ProcessIncarnation};
+use spandrel_shared::{ClusterId, NodeId, ProcessIncarnation, ShardId};
 
 use super::wire::{Wire, buffer, connect, drain, receive};
 use crate::Target;
@@ -57,18 +57,24 @@ pub const MESSAGES: Target = Target {
     memory_bytes_max: 1 << 20,
 };
 
-const OWNER: NodeId = NodeId::from_bytes([2; 16]);
-const HOLDER: NodeId = NodeId::from_bytes([3; 16]);
-const THIRD: NodeId = NodeId::from_bytes([5; 16]);
+const OWNER: ShardId = ShardId::first(NodeId::from_bytes([2; 16]));
+const HOLDER: ShardId = ShardId { node: NodeId::from_bytes([3; 16]), number: 1 };
+const THIRD: ShardId = ShardId::first(NodeId::from_bytes([5; 16]));
 
-fn identity(node: NodeId) -> BusIdentity {
+fn identity(shard: ShardId) -> BusIdentity {
     let cluster = ClusterId::from_bytes([1; 16]);
-    BusIdentity { cluster, generation: 0, node, incarnation: ProcessIncarnation::from_bytes([4; 16]) }
+    BusIdentity {
+        cluster,
+        generation: 0,
+        shard,
+        shards: 1,
+        incarnation: ProcessIncarnation::from_bytes([4; 16]),
+    }
 }
 
-fn bus(platform: &SimulatedPlatform, node: NodeId) -> Bus<SimulatedPlatform> {
+fn bus(platform: &SimulatedPlatform, shard: ShardId) -> Bus<SimulatedPlatform> {
     let config = BusConfig { request_bytes_max: 256 << 10, requests_max: 64, ..BusConfig::default() };
-    Bus::new(platform.clone(), identity(node), config)
+    Bus::new(platform.clone(), identity(shard), config)
 }
 
 /// Answers as a node might, and counts sessions that are open.

@@ -17,8 +17,8 @@ use spandrel_cluster::{
     VolumeWriter,
 };
 use spandrel_shared::{
-    ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry,
-    SlabIndex, Version, VolumeId,
+    ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, ProcessIncarnation, ShardId,
+    SlabGeometry, SlabIndex, Version, VolumeId,
 };
 
 use crate::Target;
@@ -122,6 +122,7 @@ fn seeds() -> Vec<Vec<u8>> {
         encode(&NodeRecord {
             name: "n1".to_owned(),
             addresses: vec!["a:1".to_owned()],
+            further_shards: vec![vec!["a:2".to_owned()]],
             joined_unix_ms: 1,
             key_digest: None,
             maintenance_since_unix_ms: Some(2),
@@ -168,6 +169,7 @@ fn seeds() -> Vec<Vec<u8>> {
 
 fn example_volume() -> VolumeRecord {
     let (node, incarnation) = (NodeId::from_bytes([4; 16]), ProcessIncarnation::from_bytes([2; 16]));
+    let shard = ShardId { node, number: 1 };
     VolumeRecord {
         name: "vm-01".to_owned(),
         size_bytes: 1 << 30,
@@ -175,9 +177,9 @@ fn example_volume() -> VolumeRecord {
         copies: 3,
         write_copies_min: 1,
         slab_bytes: SlabGeometry::default(),
-        owner: Some(VolumeOwner { node, incarnation }),
+        owner: Some(VolumeOwner { shard, incarnation }),
         preferred_owner: Some(node),
-        writer: Some(VolumeWriter { node, incarnation, attachment: 8 }),
+        writer: Some(VolumeWriter { shard, incarnation, attachment: 8 }),
         epoch: Epoch(6),
         configuration: ConfigurationVersion(7),
         state: VolumeState::Ready,

@@ -42,7 +42,7 @@ impl Moving {
     fn mover(&self, seed: u64) -> Mover {
         Mover {
             volume: Rc::clone(&self.volume),
-            servers: (0..SERVERS).map(|server| self.nodes.nbd_address(server)).collect(),
+            servers: (0..SERVERS).map(|server| self.nodes.nbd_address(server, 0)).collect(),
             platform: self.nodes.clients().platform(),
             random: Random::stream(seed, "mover", 0),
             closed_on: RefCell::default(),

@@ -64,7 +64,7 @@ impl Run<'_> {
             }
             let fails = |drive: &DriveReport| drive.failure.is_some() && !drive.is_being_attached;
             let is_broken = |node: NodeReport| node.drives.iter().any(fails);
-            if self.nodes.node(node).is_some_and(|up| is_broken(up.report())) {
+            if self.nodes.report(node).is_some_and(is_broken) {
                 self.nodes.stop(node, false);
                 left_alone.insert(node);
             }
@@ -149,7 +149,7 @@ impl Run<'_> {
     }
 
     fn report_of(&self, place: DrivePlace) -> Option<DriveReport> {
-        let report = self.nodes.node(place.node)?.report();
+        let report = self.nodes.report(place.node)?;
         report.drives.get(place.drive).cloned()
     }
 }

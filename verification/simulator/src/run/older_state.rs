@@ -81,11 +81,12 @@ impl Run<'_> {
     pub(super) fn stop_in_order(&self) {
         let running = Rc::new(Cell::new(0));
         for index in 0..self.nodes.count() {
-            if let (Some(node), Some(process)) = (self.nodes.node(index), self.nodes.process(index)) {
+            let Some(process) = self.nodes.process(index) else { continue };
+            for shard in self.nodes.shards(index) {
                 running.set(running.get() + 1);
                 let running = Rc::clone(&running);
                 process.spawn(async move {
-                    node.stop().await;
+                    shard.stop().await;
                     running.set(running.get() - 1);
                 });
             }

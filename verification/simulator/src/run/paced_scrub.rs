@@ -125,7 +125,10 @@ impl Run<'_> {
         let (mark, version) = (Mark::default(), Version::ZERO);
         let request = ReplicaRequest::Write { copy, authority, mark, first: block.block, version, checksums };
         let node = chosen.place.node;
-        let (Some(up), Some(process)) = (self.nodes.node(node), self.nodes.process(node)) else {
+        // Each shard has the drives whose numbers come round to it.
+        let (Some(up), Some(process)) =
+            (self.nodes.shard(node, chosen.place.drive), self.nodes.process(node))
+        else {
             return Err(failed("the node is not up"));
         };
         let mut buffer = process.platform().buffers().take(BLOCK_BYTES);

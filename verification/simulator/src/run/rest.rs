@@ -200,7 +200,9 @@ impl Run<'_> {
     fn read_all_back(&mut self) -> Result<(), Finding> {
         for volume in &self.volumes {
             let index = self.random.index(self.nodes.count());
-            let (Some(node), Some(process)) = (self.nodes.node(index), self.nodes.process(index)) else {
+            let (Some(node), Some(process)) =
+                (self.nodes.shard(index, self.random.index(2)), self.nodes.process(index))
+            else {
                 return Err(finding("read back")(format!("n{} is not up", index + 1)));
             };
             let reading = clients::read_back(Rc::clone(&volume.client), node, process.platform());

@@ -145,7 +145,9 @@ impl Run<'_> {
     fn hand_over(&self, volume: usize, to: usize) {
         let Some(RunVolume { id, .. }) = self.volumes.get(volume) else { return };
         let Some(owner) = self.owner_of(*id) else { return };
-        let (Some(node), Some(process)) = (self.nodes.node(owner), self.nodes.process(owner)) else { return };
+        let (Some(node), Some(process)) = (self.nodes.owner(owner, *id), self.nodes.process(owner)) else {
+            return;
+        };
         let id = *id;
         process.spawn(async move {
             // One that is refused has changed nothing.
@@ -157,7 +159,7 @@ impl Run<'_> {
     fn grow(&self, volume: usize, blocks: u64) -> bool {
         let Some(RunVolume { id, growth, .. }) = self.volumes.get(volume) else { return false };
         let Some(owner) = self.owner_of(*id) else { return false };
-        let (Some(node), Some(process)) = (self.nodes.node(owner), self.nodes.process(owner)) else {
+        let (Some(node), Some(process)) = (self.nodes.owner(owner, *id), self.nodes.process(owner)) else {
             return false;
         };
         let (id, growth) = (*id, Rc::clone(growth));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use spandrel_platform::Instant;
-use spandrel_shared::{Epoch, NodeId, ProcessIncarnation, VolumeId};
+use spandrel_shared::{Epoch, ProcessIncarnation, ShardId, VolumeId};
 
 use super::{Peer, Promise, PromiseTimes};
 
@@ -21,7 +21,7 @@ const HEARTBEATS_IN_FLIGHT_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     times: PromiseTimes,
-    peers: BTreeMap<NodeId, Held>,
+    peers: BTreeMap<ShardId, Held>,
 }
 
 /// What one peer has promised.
@@ -71,7 +71,7 @@ impl Holder {
     /// A session with `peer` began. Its acceptances must be said again; if it is another
     /// incarnation than before, nothing of the former one counts any more.
     pub fn session_started(&mut self, peer: Peer) {
-        let held = self.peers.entry(peer.node).or_insert_with(|| Held::new(peer.incarnation));
+        let held = self.peers.entry(peer.shard).or_insert_with(|| Held::new(peer.incarnation));
         if held.incarnation != peer.incarnation {
             // Heartbeats keep their numbers, so that no late answer is taken for a new one's.
             *held = Held { last_number: held.last_number, ..Held::new(peer.incarnation) };
@@ -82,7 +82,7 @@ impl Holder {
 
     /// A heartbeat is about to be sent to `node`. Its clock reading must be taken before anything
     /// of it leaves. `None` without a session.
-    pub fn heartbeat_sent(&mut self, now: Instant, node: NodeId) -> Option<HeartbeatNumbers> {
+    pub fn heartbeat_sent(&mut self, now: Instant, node: ShardId) -> Option<HeartbeatNumbers> {
         let held = self.peers.get_mut(&node)?;
         held.last_number += 1;
         held.sent.insert(held.last_number, now);
@@ -95,7 +95,7 @@ impl Holder {
     /// The answer of `peer` to heartbeat `number`. Ignored if it is not of the current session's
     /// incarnation or not expected.
     pub fn answered(&mut self, peer: Peer, number: u64, promise: &Promise) {
-        let Some(held) = self.peers.get_mut(&peer.node) else { return };
+        let Some(held) = self.peers.get_mut(&peer.shard) else { return };
         if held.incarnation != peer.incarnation {
             return;
         }
@@ -121,7 +121,7 @@ impl Holder {
     /// `peer` answered a fence: it accepts this node under `epoch`. Counts like an acceptance in a
     /// heartbeat's answer.
     pub fn fence_answered(&mut self, peer: Peer, volume: VolumeId, epoch: Epoch) {
-        let Some(held) = self.peers.get_mut(&peer.node) else { return };
+        let Some(held) = self.peers.get_mut(&peer.shard) else { return };
         let overtaken = held.excluded.get(&volume).is_some_and(|higher| epoch < *higher);
         if held.incarnation == peer.incarnation && !overtaken {
             let accepted = held.accepted.entry(volume).or_default();
@@ -138,7 +138,7 @@ impl Holder {
     }
 
     /// Whether `node` promises at `now` to answer no fence against this ownership.
-    pub fn is_promised(&self, now: Instant, node: NodeId, volume: VolumeId, epoch: Epoch) -> bool {
+    pub fn is_promised(&self, now: Instant, node: ShardId, volume: VolumeId, epoch: Epoch) -> bool {
         self.promised_until(node, volume, epoch).is_some_and(|until| now < until)
     }
 
@@ -149,7 +149,7 @@ impl Holder {
     /// comparison with a fresh clock reading before each answer.
     pub fn all_promised_until(
         &self,
-        nodes: impl IntoIterator<Item = NodeId>,
+        nodes: impl IntoIterator<Item = ShardId>,
         volume: VolumeId,
         epoch: Epoch,
     ) -> Option<Instant> {
@@ -158,7 +158,7 @@ impl Holder {
         untils.try_fold(end, |earliest, until| until.map(|until| earliest.min(until)))
     }
 
-    fn promised_until(&self, node: NodeId, volume: VolumeId, epoch: Epoch) -> Option<Instant> {
+    fn promised_until(&self, node: ShardId, volume: VolumeId, epoch: Epoch) -> Option<Instant> {
         let held = self.peers.get(&node)?;
         (held.accepted.get(&volume) == Some(&epoch)).then_some(held.until)
     }

@@ -8,7 +8,7 @@ use spandrel_platform::{Address, Connection, Listener, Platform, before};
 use spandrel_platform_simulated::{Process, SimulatedConnection, SimulatedPlatform, World};
 use spandrel_shared::ProcessIncarnation;
 
-use super::{address_of, cluster, node_id};
+use super::{address_of, cluster, shard_id};
 use crate::calls::sequence_of;
 use crate::frame::{FrameKind, FrameScratch, Header};
 use crate::hello::Hello;
@@ -28,10 +28,11 @@ pub(crate) fn hello_of(from: &str, incarnation: u64, addressee: &str) -> Hello {
     let identity = BusIdentity {
         generation: 0,
         cluster: cluster(),
-        node: node_id(from),
+        shard: shard_id(from),
+        shards: 1,
         incarnation: ProcessIncarnation::from_random(1, incarnation),
     };
-    Hello::new(&identity, &BusConfig::default(), node_id(addressee))
+    Hello::new(&identity, &BusConfig::default(), shard_id(addressee))
 }
 
 pub(crate) fn hello_frame(hello: &Hello, session: u32) -> Vec<u8> {

@@ -83,7 +83,7 @@ impl KnownNode {
         let reported = self.report.iter().flat_map(|report| &report.owned);
         let reported: BTreeSet<VolumeId> = reported.map(|owned| owned.volume).collect();
         let has = |volume: &VolumeId, record: &VolumeRecord| {
-            record.owner.is_some_and(|owner| owner.node == self.id) || reported.contains(volume)
+            record.owner.is_some_and(|owner| owner.shard.node == self.id) || reported.contains(volume)
         };
         let owned = volumes.filter(|(volume, record)| has(volume, record));
         let mut names: Vec<String> = owned.map(|(_, record)| record.name.clone()).collect();
@@ -370,7 +370,7 @@ impl Facts {
             grows_to_bytes: record.grows_to_bytes,
             copies: record.copies,
             status: self.volume_status(membership, owner, is_uneven),
-            owner: record.owner.map(|owner| self.node_name(owner.node)),
+            owner: record.owner.map(|owner| self.node_name(owner.shard.node)),
             epoch: record.epoch.0,
             is_serving: owner.is_some_and(|owner| owner.is_serving),
             writer: self.writer(membership),
@@ -394,7 +394,7 @@ impl Facts {
     /// known to be over.
     fn writer(&self, membership: &VolumeMembership) -> Option<String> {
         let writer = membership.record.writer?;
-        let node = self.nodes.iter().find(|node| node.id == writer.node)?;
+        let node = self.nodes.iter().find(|node| node.id == writer.shard.node)?;
         let runs = match &node.report {
             Some(report) => report.incarnation == writer.incarnation,
             None => self.may_run(node),
@@ -413,7 +413,7 @@ impl Facts {
     /// What the owner says, if it is the one that the cluster's state names.
     pub fn owner(&self, membership: &VolumeMembership) -> Option<&OwnedVolumeReport> {
         let owner = membership.record.owner?;
-        let report = self.nodes.iter().find(|node| node.id == owner.node)?.report.as_ref()?;
+        let report = self.nodes.iter().find(|node| node.id == owner.shard.node)?.report.as_ref()?;
         if report.incarnation != owner.incarnation {
             return None;
         }

@@ -1,6 +1,6 @@
 use spandrel_cluster::VolumeOwner;
 use spandrel_health::HealthStatus;
-use spandrel_shared::Version;
+use spandrel_shared::{ShardId, Version};
 
 use super::*;
 use crate::admin::testing::*;
@@ -65,13 +65,15 @@ async fn a_node_in_maintenance_drains_until_nobody_says_that_it_owns_anything() 
     let left = |facts: &Facts| facts.nodes()[0].maintenance.clone().expect("it is").volumes_left;
     assert_eq!(facts.nodes()[0].status.to_string(), "Warning (Draining)");
     assert_eq!(left(&facts), ["v1"]);
-    facts.volumes[0].record.owner = Some(VolumeOwner { node: node_id(2), incarnation: incarnation(2) });
+    facts.volumes[0].record.owner =
+        Some(VolumeOwner { shard: ShardId::first(node_id(2)), incarnation: incarnation(2) });
     assert_eq!(left(&facts), ["v1"], "it does not know yet");
     facts.nodes[0].report.as_mut().expect("it runs").owned.clear();
     assert!(left(&facts).is_empty());
     assert_eq!(facts.nodes()[0].status.to_string(), "Warning (Paused)");
     facts.nodes[0].report = None;
-    facts.volumes[0].record.owner = Some(VolumeOwner { node: node_id(1), incarnation: incarnation(1) });
+    facts.volumes[0].record.owner =
+        Some(VolumeOwner { shard: ShardId::first(node_id(1)), incarnation: incarnation(1) });
     assert_eq!(left(&facts), ["v1"], "it has died, and nobody has taken it yet");
 }
 

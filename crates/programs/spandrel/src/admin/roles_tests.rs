@@ -186,6 +186,7 @@ impl Api {
         let node = NodeRecord {
             name: "n1".to_owned(),
             addresses: Vec::new(),
+            further_shards: Vec::new(),
             joined_unix_ms: 0,
             key_digest: None,
             maintenance_since_unix_ms: None,

@@ -14,7 +14,8 @@ use spandrel_node::{
 };
 use spandrel_platform::Address;
 use spandrel_shared::{
-    CacheMode, ConfigurationVersion, DriveId, Epoch, NodeId, ProcessIncarnation, SlabGeometry, VolumeId,
+    CacheMode, ConfigurationVersion, DriveId, Epoch, NodeId, ProcessIncarnation, ShardId, SlabGeometry,
+    VolumeId,
 };
 
 use super::picture::{Facts, KnownNode};
@@ -94,6 +95,7 @@ pub fn node_report(number: u64) -> NodeReport {
         started_unix_ms: Some(1000),
         peers: vec![PeerReport {
             node: node_id(number % 3 + 1),
+            shard: 0,
             silent_ms: Some(7),
             paths: vec![PathReport { address: "10.0.0.9:7440".to_owned(), carried_bytes: 11 }],
         }],
@@ -124,6 +126,7 @@ pub fn node_record(number: u64) -> NodeRecord {
     NodeRecord {
         name: format!("n{number}"),
         addresses: vec![format!("10.0.0.{number}:7440")],
+        further_shards: Vec::new(),
         joined_unix_ms: 500,
         key_digest: None,
         maintenance_since_unix_ms: None,
@@ -163,9 +166,13 @@ pub async fn facts() -> Facts {
         copies: 3,
         write_copies_min: 1,
         slab_bytes: geometry,
-        owner: Some(VolumeOwner { node: node_id(1), incarnation: incarnation(1) }),
+        owner: Some(VolumeOwner { shard: ShardId::first(node_id(1)), incarnation: incarnation(1) }),
         preferred_owner: Some(node_id(1)),
-        writer: Some(VolumeWriter { node: node_id(3), incarnation: incarnation(3), attachment: 1 }),
+        writer: Some(VolumeWriter {
+            shard: ShardId::first(node_id(3)),
+            incarnation: incarnation(3),
+            attachment: 1,
+        }),
         epoch: Epoch(2),
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,

@@ -97,7 +97,7 @@ impl Administration {
         let membership = self.state().membership(id).await.map_err(state_error)?;
         let owner = membership.ok_or_else(|| volume_not_found(name))?.record.owner;
         let nodes = self.nodes.list().await?;
-        Ok(owner.and_then(|owner| nodes.into_iter().find(|node| node.id == owner.node)?.access))
+        Ok(owner.and_then(|owner| nodes.into_iter().find(|node| node.id == owner.shard.node)?.access))
     }
 
     /// Has the first node do something that can be reached, one of this process if there is one.

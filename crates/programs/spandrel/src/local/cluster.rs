@@ -190,6 +190,8 @@ impl LocalNodes {
         NodeConfig {
             cluster: settings.cluster,
             node: node.id,
+            shard: 0,
+            shards: 1,
             name: node.name.clone(),
             bus_addresses: vec![unix_address(&directory.bus_socket(&node.name))],
             nbd_addresses: self.nbd_addresses(index),

@@ -10,7 +10,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use spandrel_cluster::{ClusterState, NodeRecord, WitnessRecord};
 use spandrel_node::NodeReport;
-use spandrel_shared::{Error, NodeId};
+use spandrel_shared::{Error, NodeId, ShardId};
 
 use super::Port;
 use crate::admin::administration::state_error;
@@ -42,7 +42,9 @@ impl Peers {
         let entry = |(id, record): (NodeId, NodeRecord)| {
             let access = match &self.own {
                 Some((own, handle)) if *own == id => Some(NodeAccess::Here(handle.clone())),
-                _ if alive.contains_key(&id) => Some(NodeAccess::There(self.client(&record.addresses))),
+                _ if alive.contains_key(&ShardId::first(id)) => {
+                    Some(NodeAccess::There(self.client(&record.addresses)))
+                }
                 _ => None,
             };
             NodeEntry { name: record.name, id, nbd_addresses: Vec::new(), access }

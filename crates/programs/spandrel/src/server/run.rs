@@ -564,6 +564,7 @@ async fn found(
     let node = NodeRecord {
         name: settings.name.clone(),
         addresses: settings.listen.iter().map(ToString::to_string).collect(),
+        further_shards: Vec::new(),
         joined_unix_ms: founding.created_unix_ms,
         key_digest: Some(founding.key_digest.clone()),
         maintenance_since_unix_ms: None,
@@ -595,6 +596,8 @@ async fn start_node(
     let config = NodeConfig {
         cluster: settings.cluster,
         node: settings.node,
+        shard: 0,
+        shards: 1,
         name: settings.name.clone(),
         bus_addresses: bus_addresses.clone(),
         nbd_addresses: vec![Address::Unix(socket.display().to_string())],
