@@ -93,6 +93,18 @@ fn who_has_proven_to_be_another_node_is_refused() {
 }
 
 #[test]
+fn a_shard_is_one_of_those_of_its_node() {
+    let shard = |number| ShardId { number, ..shard_id("a") };
+    for (number, shards, is_one) in [(0, 1, true), (2, 3, true), (1, 1, false), (3, 3, false), (0, 0, false)]
+    {
+        let hello = Hello { shard: shard(number), shards, ..hello_of("a", 1, "b") };
+        let judged = hello.judge(&own(), None).map_err(|refusal| refusal.status);
+        assert_eq!(judged.is_ok(), is_one, "{number} of {shards}");
+        assert!(is_one || judged == Err(RefusalStatus::Node));
+    }
+}
+
+#[test]
 fn the_words_of_a_refusal_cannot_spoil_a_log() {
     assert_eq!(refusal_text("no: größer".as_bytes()), "no: größer");
     assert_eq!(refusal_text(b"a\nb\x1b[31mc\xff"), "a b [31mc\u{FFFD}");

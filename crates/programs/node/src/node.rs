@@ -538,3 +538,7 @@ async fn stay_alive<P: Platform, S: StateStore>(inner: Rc<NodeInner<P, S>>) {
         parts.platform.sleep(ALIVE_RETRY).await;
     }
 }
+
+#[cfg(test)]
+#[path = "node_tests.rs"]
+mod tests;

@@ -568,3 +568,7 @@ fn state_name(state: LegState) -> &'static str {
         LegState::Promoting => "promoting",
     }
 }
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;
