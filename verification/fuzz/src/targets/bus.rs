@@ -67,7 +67,7 @@ fn identity(shard: ShardId) -> BusIdentity {
         cluster,
         generation: 0,
         shard,
-        shards: 1,
+        shards: 2,
         incarnation: ProcessIncarnation::from_bytes([4; 16]),
     }
 }
