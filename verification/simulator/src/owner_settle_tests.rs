@@ -127,20 +127,6 @@ fn a_copy_that_was_being_brought_up_to_date_does_not_count() {
     }
 }
 
-#[test]
-fn nothing_is_decided_while_somebody_else_may_have_a_copy() {
-    let rules = Rules::new(1);
-    rules.write(0, 5).unwrap();
-    set_back(&rules, &[]);
-    rules.owners.set_misdirected(2, true);
-    rules.begin_take(1);
-    rules.run_for(Duration::from_secs(10));
-    assert!(rules.owners.membership().unsettled.is_some());
-    rules.owners.set_misdirected(2, false);
-    rules.until("it is decided", || rules.owners.membership().unsettled.is_none());
-    assert!(rules.owners.membership().stale.is_empty());
-}
-
 /// A copy that is not there may be the only one that is right.
 #[test]
 fn nothing_is_decided_while_a_copy_is_away() {

@@ -110,32 +110,6 @@ fn a_take_over_goes_on_without_a_leg_that_lacks_a_copy() {
     assert_eq!(rules.read(0), Ok(5));
 }
 
-/// Whoever is asked for a drive knows nothing of its copies, which another shard of the node may serve: they may lack what was
-/// written last, and not all that was ever written.
-#[test]
-fn a_copy_that_somebody_else_may_have_is_not_taken_for_lost() {
-    let rules = Rules::new(1);
-    rules.write(0, 5).unwrap();
-    rules.run_for(Duration::from_secs(3));
-    let membership = rules.owners.membership();
-    let elsewhere = membership.slabs.iter().map(|members| members[2]);
-    for (member, slab) in elsewhere.zip(0..) {
-        let copy = membership.address(SlabIndex(slab), &member);
-        assert_eq!(rules.serve(2, ReplicaRequest::RemoveCopy { copy }), Ok(ReplicaResponse::Done));
-    }
-    rules.owners.set_misdirected(2, true);
-    rules.take(1);
-    let stale = rules.owners.membership().stale;
-    let since = stale.values().copied().collect::<Vec<_>>();
-    assert!(since.len() == 1 && since[0] > Version::ZERO, "{since:?}");
-    rules.run_for(Duration::from_secs(3));
-    assert_eq!(rules.owners.membership().stale, stale, "nothing is made anew where it does not belong");
-    rules.owners.set_misdirected(2, false);
-    rules.await_in_sync();
-    rules.take(2);
-    assert_eq!(rules.read(0), Ok(5));
-}
-
 #[test]
 fn an_ownership_that_ends_during_its_take_over_never_serves() {
     let rules = Rules::new(1);

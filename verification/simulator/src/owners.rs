@@ -67,8 +67,6 @@ struct Shared {
     judge: RefCell<Option<Rc<Judge>>>,
     /// Nodes that promise nothing, though their connections stand.
     mute: RefCell<BTreeSet<usize>>,
-    /// Nodes with a second shard, which is not up, and may serve their drives.
-    misdirected: RefCell<BTreeSet<usize>>,
     state: RefCell<Membership>,
     /// Decides which changes of membership fail.
     failing: RefCell<Option<Rc<FailingChanges>>>,
@@ -137,7 +135,6 @@ impl OwnersWorld {
             nodes,
             judge: RefCell::default(),
             mute: RefCell::default(),
-            misdirected: RefCell::default(),
             state: RefCell::new(membership),
             failing: RefCell::default(),
             slowness_of_state: Cell::default(),
@@ -193,16 +190,6 @@ impl OwnersWorld {
             mute.insert(index)
         } else {
             mute.remove(&index)
-        };
-    }
-
-    /// Whether a node has a second shard, which is not up, and may serve its drive.
-    pub fn set_misdirected(&self, index: usize, is_misdirected: bool) {
-        let mut misdirected = self.shared.misdirected.borrow_mut();
-        if is_misdirected {
-            misdirected.insert(index)
-        } else {
-            misdirected.remove(&index)
         };
     }
 
@@ -423,13 +410,12 @@ impl OwnerContext for Context {
         process.as_ref().map(|process| ProcessIncarnation::from_random(process.incarnation(), 4))
     }
 
-    fn shards_of(&self, node: NodeId) -> Option<u8> {
-        let has_second = self.shared.misdirected.borrow().contains(&self.shared.index(node));
-        Some(if has_second { 2 } else { 1 })
+    fn shards_of(&self, _: NodeId) -> Option<u8> {
+        Some(1)
     }
 
-    fn answers_for(&self, shard: ShardId, _: DriveId) -> bool {
-        !self.shared.misdirected.borrow().contains(&self.shared.index(shard.node))
+    fn answers_for(&self, _: ShardId, _: DriveId) -> bool {
+        true
     }
 
     async fn ask(
