@@ -106,6 +106,11 @@ impl ShardId {
     pub const fn first(node: NodeId) -> Self {
         Self { node, number: 0 }
     }
+
+    /// The shards of a node that has so many, in the order of their numbers.
+    pub fn all(node: NodeId, count: u8) -> impl Iterator<Item = Self> {
+        (0..count).map(move |number| Self { node, number })
+    }
 }
 
 impl fmt::Display for ShardId {

@@ -54,7 +54,7 @@ pub use mirror::Mirror;
 pub use records::{
     AccessRecord, AliveRecord, AliveShards, ClusterRecord, DriveRecord, DriveRole, DriveState, JoinRecord,
     MediaClass, NodeRecord, Role, Stored, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter,
-    WitnessRecord, serving_shard,
+    WitnessRecord, is_served,
 };
 pub use scrubs::{ScrubFindings, ScrubRecord, ScrubSummary, SlabDate, UnwellSlab};
 pub use settings::SettingsRecord;

@@ -301,14 +301,17 @@ record!(AliveRecord, "running process", 1);
 pub type AliveShards = BTreeMap<ShardId, Stored<AliveRecord>>;
 
 /// Those of one node.
-pub fn alive_of(alive: &AliveShards, node: NodeId) -> impl Iterator<Item = (ShardId, &Stored<AliveRecord>)> {
+pub fn alive_shards_of(
+    alive: &AliveShards,
+    node: NodeId,
+) -> impl Iterator<Item = (ShardId, &Stored<AliveRecord>)> {
     let shards = ShardId::first(node)..=ShardId { node, number: u8::MAX };
     alive.range(shards).map(|(shard, stored)| (*shard, stored))
 }
 
-/// The shard of a node that serves a drive, and can use it.
-pub fn serving_shard(alive: &AliveShards, node: NodeId, drive: DriveId) -> Option<ShardId> {
-    alive_of(alive, node).find(|(_, stored)| stored.record.drives.contains(&drive)).map(|(shard, _)| shard)
+/// Whether a shard of a node serves a drive, and can use it.
+pub fn is_served(alive: &AliveShards, node: NodeId, drive: DriveId) -> bool {
+    alive_shards_of(alive, node).any(|(_, stored)| stored.record.drives.contains(&drive))
 }
 
 /// What a drive is used for.

@@ -210,7 +210,7 @@ impl<S: StateStore> ClusterState<S> {
             .delete(&StateKey::Awake(server).key())
             .put(&StateKey::NodeTombstone(server).key(), tombstone(&leaving.name, now_unix_ms));
         let shards = if leaving.witness { 0 } else { decode::<NodeRecord>(entry)?.record.shards() };
-        let shards = (0..shards).map(|number| StateKey::Alive(ShardId { node: server, number }).key());
+        let shards = ShardId::all(server, shards).map(|shard| StateKey::Alive(shard).key());
         let known = snapshot.groups[3].iter().map(|entry| entry.key.clone());
         for key in shards.chain(known).collect::<BTreeSet<Key>>() {
             transaction = match drives.is_empty() {

@@ -216,8 +216,7 @@ impl<C: OwnerContext> OwnerInner<C> {
 
     /// All shards of a node; its first one if there is no session with that, and so nobody to be asked.
     fn shards_of(&self, node: NodeId) -> impl Iterator<Item = ShardId> + use<C> {
-        let shards = self.context.shards_of(node).unwrap_or(1);
-        (0..shards).map(move |number| ShardId { node, number })
+        ShardId::all(node, self.context.shards_of(node).unwrap_or(1))
     }
 
     /// A copy that the state does not know may have been built since, and count: then those that it knows do not all

@@ -170,8 +170,7 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
         if shards == 1 || self.serves(shard, drive) == Some(true) {
             return true;
         }
-        let mut beside = (0..shards).map(|number| ShardId { node: shard.node, number });
-        beside.all(|shard| self.serves(shard, drive) == Some(false))
+        ShardId::all(shard.node, shards).all(|shard| self.serves(shard, drive) == Some(false))
     }
 
     /// Whether the process of a shard that is asked now serves a drive, as far as it has said.

@@ -10,11 +10,11 @@ use std::fmt::Display;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use spandrel_cluster::records::{Record, VolumeRoomRecord, alive_of, decode};
+use spandrel_cluster::records::{Record, VolumeRoomRecord, alive_shards_of, decode};
 use spandrel_cluster::store::{Entry, Revision, StateStore};
 use spandrel_cluster::{
     AliveRecord, AliveShards, DriveRecord, Mirror, NodeRecord, PromisedRoom, SettingsRecord, StateKey,
-    Stored, VolumeRecord, keys, serving_shard,
+    Stored, VolumeRecord, is_served, keys,
 };
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
@@ -110,17 +110,19 @@ impl ClusterView {
     /// The shard of a node that is to have a volume of which nothing speaks for any of them: one after the other, as their
     /// identities are random.
     pub(crate) fn shard_by_turns(&self, node: NodeId, volume: VolumeId) -> ShardId {
-        let shards = self.nodes.borrow().get(&node).map_or(1, |stored| stored.record.shards());
         let [.., last] = volume.to_bytes();
-        ShardId { node, number: last % shards }
+        ShardId { node, number: last % self.shard_count(node) }
+    }
+
+    /// How many shards the state shows a node to have.
+    fn shard_count(&self, node: NodeId) -> u8 {
+        self.nodes.borrow().get(&node).map_or(1, |stored| stored.record.shards())
     }
 
     /// The nodes all of whose shards are among these.
     pub(crate) fn whole_nodes(&self, shards: &BTreeSet<ShardId>) -> BTreeSet<NodeId> {
-        let nodes = self.nodes.borrow();
-        let known = |node: NodeId| nodes.get(&node).map_or(1, |stored| stored.record.shards());
         let is_whole =
-            |node: &NodeId| (0..known(*node)).all(|number| shards.contains(&ShardId { node: *node, number }));
+            |node: &NodeId| ShardId::all(*node, self.shard_count(*node)).all(|shard| shards.contains(&shard));
         let named: BTreeSet<NodeId> = shards.iter().map(|shard| shard.node).collect();
         named.into_iter().filter(is_whole).collect()
     }
@@ -149,7 +151,7 @@ impl ClusterView {
     /// present one, and are read in any order: the newest one counts.
     fn note_served(&self, node: NodeId) {
         let alive = self.alive.borrow();
-        let mut entries: Vec<(ShardId, &Stored<AliveRecord>)> = alive_of(&alive, node).collect();
+        let mut entries: Vec<(ShardId, &Stored<AliveRecord>)> = alive_shards_of(&alive, node).collect();
         entries.sort_by_key(|(_, stored)| stored.revision);
         let served = entries
             .iter()
@@ -195,7 +197,7 @@ impl ClusterView {
 
     /// Whether the state shows that a node is alive and can use this drive.
     pub(crate) fn shows_drive(&self, node: NodeId, drive: DriveId) -> bool {
-        serving_shard(&self.alive.borrow(), node, drive).is_some()
+        is_served(&self.alive.borrow(), node, drive)
     }
 
     /// The pool, to make plans by; whoever carries one out reads it anew.

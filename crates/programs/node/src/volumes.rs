@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use spandrel_cluster::store::{Selection, StateStore};
 use spandrel_cluster::{
     AliveShards, ClusterState, CopyBatch, CopySet, DriveRecord, DriveState, NewVolume, NodeRecord, PoolRoom,
-    PromisedRoom, StateError, StateKey, Stored, VolumeState, mirror_sets, serving_shard,
+    PromisedRoom, StateError, StateKey, Stored, VolumeState, is_served, mirror_sets,
 };
 use spandrel_platform::{Platform, before};
 use spandrel_pool::{DriveRoom, NodeRoom, Plan, PoolView, VolumeRequest, Warning, plan_volume};
@@ -415,7 +415,7 @@ pub(crate) fn pool_view<'a>(
         is_in_maintenance: stored.record.maintenance_since_unix_ms.is_some(),
     });
     let drives = drives.map(|(drive, record)| {
-        let is_reachable = serving_shard(alive, record.node, drive).is_some();
+        let is_reachable = is_served(alive, record.node, drive);
         drive_room(drive, record, promised, is_reachable)
     });
     PoolView { geometry, nodes: nodes.collect(), drives: drives.collect() }

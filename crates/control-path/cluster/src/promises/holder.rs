@@ -80,10 +80,10 @@ impl Holder {
         held.sent.clear();
     }
 
-    /// A heartbeat is about to be sent to `node`. Its clock reading must be taken before anything
+    /// A heartbeat is about to be sent to `shard`. Its clock reading must be taken before anything
     /// of it leaves. `None` without a session.
-    pub fn heartbeat_sent(&mut self, now: Instant, node: ShardId) -> Option<HeartbeatNumbers> {
-        let held = self.peers.get_mut(&node)?;
+    pub fn heartbeat_sent(&mut self, now: Instant, shard: ShardId) -> Option<HeartbeatNumbers> {
+        let held = self.peers.get_mut(&shard)?;
         held.last_number += 1;
         held.sent.insert(held.last_number, now);
         if held.sent.len() > HEARTBEATS_IN_FLIGHT_MAX {
@@ -137,29 +137,29 @@ impl Holder {
         }
     }
 
-    /// Whether `node` promises at `now` to answer no fence against this ownership.
-    pub fn is_promised(&self, now: Instant, node: ShardId, volume: VolumeId, epoch: Epoch) -> bool {
-        self.promised_until(node, volume, epoch).is_some_and(|until| now < until)
+    /// Whether `shard` promises at `now` to answer no fence against this ownership.
+    pub fn is_promised(&self, now: Instant, shard: ShardId, volume: VolumeId, epoch: Epoch) -> bool {
+        self.promised_until(shard, volume, epoch).is_some_and(|until| now < until)
     }
 
-    /// Until when, exclusively, all of `nodes` promise to answer no fence against this ownership:
+    /// Until when, exclusively, all of `shards` promise to answer no fence against this ownership:
     /// `None` if one of them promises nothing. With no nodes at all there is no end.
     ///
     /// This changes only with a message. An owner keeps it for each of its volumes and needs one
     /// comparison with a fresh clock reading before each answer.
     pub fn all_promised_until(
         &self,
-        nodes: impl IntoIterator<Item = ShardId>,
+        shards: impl IntoIterator<Item = ShardId>,
         volume: VolumeId,
         epoch: Epoch,
     ) -> Option<Instant> {
         let end = Instant::from_nanoseconds(u64::MAX);
-        let mut untils = nodes.into_iter().map(|node| self.promised_until(node, volume, epoch));
+        let mut untils = shards.into_iter().map(|shard| self.promised_until(shard, volume, epoch));
         untils.try_fold(end, |earliest, until| until.map(|until| earliest.min(until)))
     }
 
-    fn promised_until(&self, node: ShardId, volume: VolumeId, epoch: Epoch) -> Option<Instant> {
-        let held = self.peers.get(&node)?;
+    fn promised_until(&self, shard: ShardId, volume: VolumeId, epoch: Epoch) -> Option<Instant> {
+        let held = self.peers.get(&shard)?;
         (held.accepted.get(&volume) == Some(&epoch)).then_some(held.until)
     }
 }
