@@ -200,6 +200,11 @@ impl<P: Platform> Replica<P> {
         self.inner.borrow().drives.values().cloned().collect()
     }
 
+    /// Whether a drive is one of these.
+    pub fn has_drive(&self, drive: DriveId) -> bool {
+        self.inner.borrow().drives.contains_key(&drive)
+    }
+
     /// The highest epoch that was accepted for a volume.
     pub fn accepted_epoch(&self, volume: VolumeId) -> Epoch {
         self.inner.borrow().accepted.get(&volume).copied().unwrap_or(Epoch::ZERO)

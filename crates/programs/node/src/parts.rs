@@ -141,7 +141,7 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
 
     /// The shard of a node to ask for a copy on one of its drives.
     pub(crate) fn shard_of(&self, node: NodeId, drive: DriveId) -> ShardId {
-        match node == self.node() && self.has_drive(drive) {
+        match node == self.node() && self.replica.has_drive(drive) {
             true => self.own.shard,
             false => self.view.shard_of(node, drive),
         }
@@ -160,10 +160,6 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
         self.bus.session(shard).map(|session| session.shards)
     }
 
-    fn has_drive(&self, drive: DriveId) -> bool {
-        self.replica.drives().iter().any(|store| store.drive_id() == drive)
-    }
-
     /// See [`OwnerContext::answers_for`](spandrel_volume::OwnerContext::answers_for).
     pub(crate) fn answers_for(&self, shard: ShardId, drive: DriveId) -> bool {
         let Some(shards) = self.shards_beside(shard) else { return false };
@@ -176,7 +172,7 @@ impl<P: Platform, S: StateStore> NodeParts<P, S> {
     /// Whether the process of a shard that is asked now serves a drive, as far as it has said.
     fn serves(&self, shard: ShardId, drive: DriveId) -> Option<bool> {
         if shard == self.own.shard {
-            return Some(self.has_drive(drive));
+            return Some(self.replica.has_drive(drive));
         }
         let alive = self.view.alive.borrow();
         let entry = &alive.get(&shard)?.record;
