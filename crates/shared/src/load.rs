@@ -94,6 +94,22 @@ impl LoadCounts {
     pub fn done(&self) -> u64 {
         self.reads.done + self.writes.done
     }
+
+    /// What was done here and at another place.
+    pub fn with(self, other: Self) -> Self {
+        Self { reads: self.reads.with(other.reads), writes: self.writes.with(other.writes) }
+    }
+}
+
+impl FlowCounts {
+    fn with(self, other: Self) -> Self {
+        Self {
+            done: self.done + other.done,
+            bytes: self.bytes + other.bytes,
+            in_flight: self.in_flight + other.in_flight,
+            in_flight_us: self.in_flight_us + other.in_flight_us,
+        }
+    }
 }
 
 impl Flow {

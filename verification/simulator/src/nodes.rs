@@ -17,11 +17,14 @@ use spandrel_cluster::store::Selection;
 use spandrel_cluster::{
     ClusterRecord, ClusterState, DriveState, MediaClass, SettingsRecord, StateError, StateKey,
 };
-use spandrel_node::{DrivePlace as GivenDrive, Node, NodeConfig, NodeReport, VolumeCreated, VolumeCreation};
+use spandrel_node::{
+    DrivePlace as GivenDrive, Exchange, Node, NodeConfig, NodeReport, VolumeCreated, VolumeCreation,
+    by_turns, start_shards,
+};
 use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
-    Host, Process, Random, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World,
-    WorldConfig,
+    Host, Process, Random, RunEnd, SimulatedConnection, SimulatedDrive, SimulatedDriveConfig,
+    SimulatedPlatform, World, WorldConfig,
 };
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, Place, SlabGeometry, VolumeId};
 
@@ -340,11 +343,14 @@ impl NodesWorld {
         *server.shards.borrow_mut() = (0..count).map(|_| Slot::default()).collect();
         let configs: Vec<NodeConfig> =
             (0..server.shard_count()).map(|number| self.config(index, number)).collect();
+        let exchanges = Exchange::among(configs.len());
         let slots = server.shards.borrow().clone();
         let (refusal, platform) = (Rc::clone(&server.refusal), process.platform());
         let store = self.state.client(index as u64, platform.clone());
         process.spawn(async move {
-            match start_shards(&platform, &store, configs).await {
+            let start = |(config, exchange)| start_shard(&platform, &store, config, exchange);
+            let stop = |shard: SimulatedNode| async move { shard.stop().await };
+            match start_shards(configs.into_iter().zip(exchanges), start, stop).await {
                 Ok(shards) => {
                     for (slot, shard) in slots.iter().zip(shards) {
                         *slot.borrow_mut() = Some(shard);
@@ -541,36 +547,15 @@ impl NodesWorld {
     }
 }
 
-/// Starts the shards of a node: the first one before the others, which change nothing where it refuses. One that is refused takes
-/// all with it.
-async fn start_shards(
-    platform: &SimulatedPlatform,
-    store: &SimulatedStore<SimulatedPlatform>,
-    configs: Vec<NodeConfig>,
-) -> Result<Vec<SimulatedNode>, Error> {
-    let mut configs = configs.into_iter();
-    let first = configs.next().expect("a node has a shard");
-    let first = start_shard(platform, store, first).await?;
-    let others = join_all(configs.map(|config| start_shard(platform, store, config))).await;
-    let (started, refused): (Vec<_>, Vec<_>) = others.into_iter().partition(Result::is_ok);
-    let shards: Vec<SimulatedNode> = std::iter::once(first).chain(started.into_iter().flatten()).collect();
-    match refused.into_iter().find_map(Result::err) {
-        None => Ok(shards),
-        Some(error) => {
-            join_all(shards.iter().map(SimulatedNode::stop)).await;
-            Err(error)
-        }
-    }
-}
-
 /// Starts a shard, again and again as long as it only does not start yet, as whatever starts the program would.
 async fn start_shard(
     platform: &SimulatedPlatform,
     store: &SimulatedStore<SimulatedPlatform>,
     config: NodeConfig,
+    exchange: Exchange<SimulatedConnection>,
 ) -> Result<SimulatedNode, Error> {
     loop {
-        match Node::start(platform.clone(), config.clone(), store.clone()).await {
+        match Node::start(platform.clone(), config.clone(), store.clone(), exchange.clone()).await {
             // The state may not have been reached, or the drive does not answer.
             Err(error)
                 if ["STATE_UNAVAILABLE", "DRIVE_NOT_OPENED", "DRIVE_FAILED"].contains(&&error.code[..]) =>
@@ -622,7 +607,7 @@ impl Server {
     fn places(&self, shard: u8) -> Vec<GivenDrive> {
         let caches = self.caches.iter().map(|drive| GivenDrive::cache(drive.name().to_owned()));
         let media = self.spins.then_some(MediaClass::Hdd);
-        let own = self.drives.iter().skip(usize::from(shard)).step_by(usize::from(self.shard_count()));
+        let own = by_turns(&self.drives, shard, self.shard_count());
         let drives = own.map(|drive| GivenDrive { media, ..GivenDrive::capacity(drive.name().to_owned()) });
         caches.chain(drives).collect()
     }

@@ -74,6 +74,7 @@ impl Platform for TestPlatform {
     type Drive = Nothing;
     type Connection = Nothing;
     type Listener = Nothing;
+    type Detached = Nothing;
 
     fn now(&self) -> Instant {
         self.inner.now.get()
@@ -120,6 +121,14 @@ impl Platform for TestPlatform {
 
     fn listen(&self, _address: &Address) -> Result<Nothing, LinkError> {
         unreachable!("the cluster's state listens nowhere")
+    }
+
+    fn detach(&self, _connection: &Nothing) -> Option<Nothing> {
+        unreachable!("the cluster's state has no connections")
+    }
+
+    fn attach(&self, _detached: Nothing) -> Result<Nothing, LinkError> {
+        unreachable!("the cluster's state has no connections")
     }
 }
 

@@ -9,5 +9,5 @@ mod statistics;
 #[cfg(test)]
 mod testing;
 
-pub use nbd::{NbdConfig, NbdServer};
+pub use nbd::{Exchange, NbdConfig, NbdServer};
 pub use statistics::FrontendStatistics;

@@ -2,10 +2,12 @@
 //! connections to one volume.
 //!
 //! A connection first goes through the [`negotiation`], then through the [`transmission`] of
-//! requests, which hands them to [`workers`] that do and answer them ([`requests`]). A client may
+//! requests, which hands them to [`workers`] that do and answer them ([`requests`]). Where each
+//! thread has a server, all connections to one volume meet at one of them ([`exchange`]). A client may
 //! send anything: it gets the protocol's error, or its connection is closed, and nobody else
 //! notices.
 
+mod exchange;
 mod holes;
 mod in_flight;
 mod negotiation;
@@ -19,6 +21,7 @@ mod transmission;
 
 use std::time::Duration;
 
+pub use exchange::Exchange;
 pub use server::NbdServer;
 
 /// The bounds of an NBD server. The defaults are right unless a test says otherwise.

@@ -11,7 +11,7 @@
 //! - Requests that overlap and are in flight together have no order.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, ready};
 
 use spandrel_platform::Buffer;
 
@@ -82,6 +82,12 @@ pub trait Exports: Clone + 'static {
 
     /// Opens the volume `name`.
     fn open(&self, name: &str) -> impl Future<Output = Result<Self::Device, DeviceError>>;
+
+    /// The number of the thread whose front-end has all clients of the volume `name`, where several threads of a process have
+    /// one each. None if any of them may serve it, or there is no such volume.
+    fn thread_of(&self, _name: &str) -> impl Future<Output = Option<usize>> {
+        ready(None)
+    }
 }
 
 /// What a failure means to the guest.

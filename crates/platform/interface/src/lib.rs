@@ -46,6 +46,8 @@ pub trait Platform: Clone + 'static {
     type Connection: Connection;
     /// A place where connections arrive.
     type Listener: Listener<Connection = Self::Connection>;
+    /// A connection on its way to another thread of this process.
+    type Detached: 'static;
 
     /// The time since this machine started, suspend included (CLOCK_BOOTTIME).
     fn now(&self) -> Instant;
@@ -78,6 +80,14 @@ pub trait Platform: Clone + 'static {
 
     /// Starts to listen on `address`.
     fn listen(&self, address: &Address) -> Result<Self::Listener, LinkError>;
+
+    /// Takes a connection off this thread, for another one of this process to go on with. None of its clones is of any use
+    /// afterwards. It stays, and the answer is none, while something that was sent has not left, or if it has a state that
+    /// cannot be carried along, as an encrypted one has.
+    fn detach(&self, connection: &Self::Connection) -> Option<Self::Detached>;
+
+    /// Goes on with a connection that was detached by this platform or by that of another thread of this process.
+    fn attach(&self, detached: Self::Detached) -> Result<Self::Connection, LinkError>;
 }
 
 /// Runs `future`, but no longer than until `deadline`.

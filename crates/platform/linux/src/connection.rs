@@ -62,6 +62,14 @@ pub struct LinuxConnection {
     handle: Rc<Handle>,
 }
 
+/// A connection that no thread serves: closed when it is dropped.
+#[derive(Debug)]
+pub struct DetachedConnection {
+    socket: OwnedFd,
+    kind: StreamKind,
+    peer: String,
+}
+
 /// All clones of a connection together: it closes when the last is dropped.
 struct Handle {
     stream: Rc<Stream>,
@@ -105,6 +113,27 @@ impl LinuxConnection {
             .map_err(|error| link_error(error, &stream.peer))?;
         stream.token.set(Some(token));
         Ok(Self { handle: Rc::new(Handle { stream }) })
+    }
+
+    /// Takes the socket along, if nothing is left to be sent. What was not received yet is with the kernel.
+    pub(crate) fn detach(&self) -> Option<DetachedConnection> {
+        let stream = &self.handle.stream;
+        if stream.end.borrow().is_some() || !stream.outgoing.borrow().is_empty() {
+            return None;
+        }
+        let socket = rustix::io::fcntl_dupfd_cloexec(&stream.socket, 0).ok()?;
+        // Not shut down: that would reach the other side.
+        stream.closed.set(true);
+        stream.finish(LinkError::Closed(format!("{}: another thread goes on with it", stream.peer)));
+        if let Some(token) = stream.token.take() {
+            stream.shard.reactor.remove(&stream.socket, token);
+        }
+        Some(DetachedConnection { socket, kind: stream.kind, peer: stream.peer.clone() })
+    }
+
+    /// Goes on with a connection that was detached on any thread.
+    pub(crate) fn attach(shard: &Rc<Shard>, detached: DetachedConnection) -> Result<Self, LinkError> {
+        Self::new(shard, detached.socket, detached.kind, detached.peer)
     }
 }
 

@@ -38,7 +38,7 @@ mod test_support;
 mod timers;
 
 pub use allocator::Allocator;
-pub use connection::LinuxConnection;
+pub use connection::{DetachedConnection, LinuxConnection};
 pub use cores::Cores;
 pub use drive::{
     DrivePath, LinuxDrive, MediumKind, MemoryDrive, SimulatedMedium, create_drive_file, preallocate,

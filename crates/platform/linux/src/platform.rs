@@ -11,7 +11,7 @@ use spandrel_platform::{
     Address, BufferPool, DriveError, Instant, LinkError, Platform, TaskHandle, UnixTime,
 };
 
-use crate::connection::LinuxConnection;
+use crate::connection::{DetachedConnection, LinuxConnection};
 use crate::drive::LinuxDrive;
 use crate::listener::LinuxListener;
 use crate::remote::RemoteHandle;
@@ -45,6 +45,7 @@ impl Platform for LinuxPlatform {
     type Drive = LinuxDrive;
     type Connection = LinuxConnection;
     type Listener = LinuxListener;
+    type Detached = DetachedConnection;
 
     fn now(&self) -> Instant {
         self.shard.now()
@@ -85,6 +86,14 @@ impl Platform for LinuxPlatform {
 
     fn listen(&self, address: &Address) -> Result<LinuxListener, LinkError> {
         LinuxListener::listen(&self.shard, address)
+    }
+
+    fn detach(&self, connection: &LinuxConnection) -> Option<DetachedConnection> {
+        connection.detach()
+    }
+
+    fn attach(&self, detached: DetachedConnection) -> Result<LinuxConnection, LinkError> {
+        LinuxConnection::attach(&self.shard, detached)
     }
 }
 

@@ -5,7 +5,8 @@ use std::future::Future;
 use std::rc::Rc;
 
 use spandrel_platform::{
-    Address, BufferPool, DriveError, Instant, LinkError, Platform, TaskHandle, UnixTime, before,
+    Address, BufferPool, Connection as _, DriveError, Instant, LinkError, Platform, TaskHandle, UnixTime,
+    before,
 };
 
 use crate::connection::SimulatedConnection;
@@ -43,6 +44,7 @@ impl Platform for SimulatedPlatform {
     type Drive = OpenDrive;
     type Connection = SimulatedConnection;
     type Listener = SimulatedListener;
+    type Detached = SimulatedConnection;
 
     fn now(&self) -> Instant {
         Instant::from_nanoseconds(self.process.host.local_time())
@@ -86,6 +88,15 @@ impl Platform for SimulatedPlatform {
 
     fn listen(&self, address: &Address) -> Result<SimulatedListener, LinkError> {
         self.process.shared.network.listen(&self.process, address)
+    }
+
+    /// The threads of a simulated process are the tasks of one: the connection is as good for any of them.
+    fn detach(&self, connection: &SimulatedConnection) -> Option<SimulatedConnection> {
+        (connection.queued_bytes() == 0).then(|| connection.clone())
+    }
+
+    fn attach(&self, detached: SimulatedConnection) -> Result<SimulatedConnection, LinkError> {
+        Ok(detached)
     }
 }
 

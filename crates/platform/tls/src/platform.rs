@@ -41,6 +41,7 @@ impl<P: Platform> Platform for TlsPlatform<P> {
     type Drive = P::Drive;
     type Connection = TlsConnection<P::Connection>;
     type Listener = TlsListener<P>;
+    type Detached = P::Detached;
 
     fn now(&self) -> Instant {
         self.below.now()
@@ -94,6 +95,17 @@ impl<P: Platform> Platform for TlsPlatform<P> {
         }
         let listener = self.below.listen(address)?;
         Ok(TlsListener { listener, settings: settings.cloned(), buffers: self.buffers().clone() })
+    }
+
+    fn detach(&self, connection: &Self::Connection) -> Option<P::Detached> {
+        match connection {
+            TlsConnection::Plain(connection) => self.below.detach(connection),
+            TlsConnection::Secured(_) => None,
+        }
+    }
+
+    fn attach(&self, detached: P::Detached) -> Result<Self::Connection, LinkError> {
+        self.below.attach(detached).map(TlsConnection::Plain)
     }
 }
 

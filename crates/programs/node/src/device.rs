@@ -3,8 +3,8 @@
 //! A request goes to the owner on this node, or over the bus to the one on another. Whatever
 //! happens to owners and connections meanwhile, it is repeated until an owner has answered it.
 //!
-//! All connections of this node's clients to one volume share an *attachment*, and of all nodes'
-//! attachments one may write. A second one may be open, but reads only.
+//! All connections of this node's clients to one volume share an *attachment*, at the shard of the node that the volume's clients
+//! are passed on to, and of all nodes' attachments one may write. A second one may be open, but reads only.
 //!
 //! Invariant: of the changes that come through one attachment, those that overlap are never under
 //! way together. So a change that is repeated, because nobody knows whether it was made, undoes no
@@ -33,6 +33,7 @@ use spandrel_volume::{
 use crate::load::{Passing, VolumeLoads};
 use crate::node::NodeInner;
 use crate::ownership::{Ownership, VolumeAnswer, VolumeRefusal, VolumeRequest};
+use crate::shards::turn_of;
 
 /// How long a request that found no owner waits before it looks again, if nothing wakes it.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -132,6 +133,16 @@ impl<P: Platform, S: StateStore> Exports for NodeExports<P, S> {
             attachment.ask_size().await;
         }
         Ok(NodeDevice { attachment, read_only })
+    }
+
+    /// All clients of a volume share an attachment, so one shard of the node has them.
+    async fn thread_of(&self, name: &str) -> Option<usize> {
+        let shards = self.node.parts.shards;
+        if shards == 1 {
+            return None;
+        }
+        let (volume, _) = self.find(name).await.ok()?;
+        Some(usize::from(turn_of(volume, shards)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! One node, put together from the parts, for any platform: the program runs it on Linux, the
 //! simulator in its worlds.
 //!
-//! Reading order: [`Node`] (start and stop), `parts` (what all of it shares), `caches`, `rebinding`, `attempts` and `cache_watch` (cache drives, who is bound to them, and what becomes of them), `drives` (which drives
+//! Reading order: [`Node`] (start and stop), `shards` (where a node is several of these), `parts` (what all of it shares), `caches`, `rebinding`, `attempts` and `cache_watch` (cache drives, who is bound to them, and what becomes of them), `drives` (which drives
 //! join, and when), `view` (what the node knows of the cluster's state), [`liveness`] (heartbeats and
 //! promises), `ownership` (which volumes the node takes), `handover` (giving one to another node), `context` (what an owner sees of the
 //! world), `service` (what other nodes ask), `device` (a volume as this node's clients use it,
@@ -32,6 +32,7 @@ mod retire_slow;
 mod scrub;
 mod scrub_plan;
 mod service;
+mod shards;
 mod view;
 mod volumes;
 mod writers;
@@ -46,4 +47,6 @@ pub use report::{
     CacheDriveReport, CacheReport, DriveAway, DriveReport, DriveSlow, LegReport, NodeReport,
     OwnedVolumeReport, PathReport, PeerReport, ScrubProgress,
 };
+pub use shards::{SHARDS_MAX, by_turns, start_shards};
+pub use spandrel_frontend::Exchange;
 pub use volumes::{VolumeCreated, VolumeCreation, drive_room};

@@ -33,7 +33,7 @@ pub struct NodeLoad {
     pub incarnation: ProcessIncarnation,
     /// When this was so, in microseconds by the node's own clock: only its differences mean anything.
     pub at_us: u64,
-    /// The processor time of the thread that does all of the node's work, in microseconds; absent if nobody has measured it.
+    /// The processor time of the threads that do all of the node's work, one for each shard, in microseconds; absent if nobody has measured it.
     pub cpu_us: Option<u64>,
     /// How many other nodes it reaches.
     pub nodes_reached: u32,
@@ -47,6 +47,39 @@ pub struct NodeLoad {
     pub bus: LoadCounts,
     /// Its drives that work.
     pub drives: Vec<DriveLoad>,
+}
+
+impl NodeLoad {
+    /// What the shards of a node do together, the first one before the others; none if there are none.
+    pub fn of_shards(shards: impl IntoIterator<Item = NodeLoad>) -> Option<NodeLoad> {
+        shards.into_iter().reduce(|mut all, shard| {
+            all.cpu_us = all.cpu_us.zip(shard.cpu_us).map(|(one, other)| one + other);
+            all.nodes_reached = all.nodes_reached.min(shard.nodes_reached);
+            all.is_in_maintenance |= shard.is_in_maintenance;
+            all.repairs += shard.repairs;
+            for volume in shard.volumes {
+                match all.volumes.iter_mut().find(|known| known.volume == volume.volume) {
+                    Some(known) => known.add(&volume),
+                    None => all.volumes.push(volume),
+                }
+            }
+            all.bus = all.bus.with(shard.bus);
+            all.drives.extend(shard.drives);
+            all.drives.sort_by(|one, other| one.location.cmp(&other.location));
+            all
+        })
+    }
+}
+
+impl VolumeLoad {
+    /// Takes in what passes at another shard: it may own the volume that this one has the clients of.
+    fn add(&mut self, other: &VolumeLoad) {
+        self.is_owned |= other.is_owned;
+        self.frontend = self.frontend.with(other.frontend);
+        self.owner = self.owner.with(other.owner);
+        let pauses = [self.longest_pause, other.longest_pause].into_iter().flatten();
+        self.longest_pause = pauses.max_by_key(|pause| pause.length_ms);
+    }
 }
 
 /// How busy a volume is at one node.

@@ -16,7 +16,7 @@ use spandrel_cluster::{
     AliveRecord, ClusterState, CountedStore, DriveRole, MediaClass, NodeRecord, StateError, StateKey, Stored,
     VolumeOwner, VolumeWriter,
 };
-use spandrel_frontend::{NbdConfig, NbdServer};
+use spandrel_frontend::{Exchange, NbdConfig, NbdServer};
 use spandrel_platform::sync::{Lock, Signal};
 use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHandle, before};
 use spandrel_replica::Replica;
@@ -175,7 +175,14 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// carries something else or cannot be opened, `STATE_OLDER_THAN_DRIVES`, `ADDRESS_IN_USE`.
     /// Nothing was changed on a drive that was refused. A drive that is broken is left out, and told
     /// in the node's report.
-    pub async fn start(platform: P, config: NodeConfig, store: S) -> Result<Self, Error> {
+    ///
+    /// Over `exchange` its NBD clients come together with those of the node's other shards.
+    pub async fn start(
+        platform: P,
+        config: NodeConfig,
+        store: S,
+        exchange: Exchange<P::Detached>,
+    ) -> Result<Self, Error> {
         let parts = make_parts(&platform, &config, store).await?;
         // Before any drive is touched: a second process of the same node fails here.
         let mut bus_listeners = Vec::new();
@@ -219,7 +226,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             damage_told: RefCell::default(),
         });
         let exports = NodeExports { node: Rc::clone(&inner) };
-        let nbd = NbdServer::new(platform, exports, NbdConfig::default());
+        let nbd = NbdServer::one_of_several(platform, exports, NbdConfig::default(), exchange);
         let node = Self { inner, nbd, tasks: Rc::default() };
         node.run(bus_listeners, nbd_listeners);
         Ok(node)
@@ -247,6 +254,8 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(Rc::clone(&self.inner).keep_moving());
         self.spawn(Rc::clone(&self.inner).keep_scrubbing());
         self.spawn(Rc::clone(&self.inner).keep_looking_at_load());
+        let nbd = self.nbd.clone();
+        self.spawn(async move { nbd.serve_passed_on().await });
         for listener in nbd_listeners {
             let nbd = self.nbd.clone();
             self.spawn(async move {
@@ -320,6 +329,16 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// Errors: `CACHE_NOT_CHANGED` if a capacity drive fails meanwhile, or others need what it holds; `CACHE_NOT_DRAINED`.
     pub async fn release_cache(&self, drive: DriveId) -> Result<bool, Error> {
         rebinding::release(&self.inner, drive).await
+    }
+
+    /// Whether this shard has served a drive since it started, or does: others may have its word yet of who writes there.
+    pub fn has_served(&self, drive: DriveId) -> bool {
+        self.inner.parts.liveness.has_attached(drive)
+    }
+
+    /// Whether this shard owns a volume at present.
+    pub fn owns(&self, volume: VolumeId) -> bool {
+        self.inner.ownerships.borrow().contains_key(&volume)
     }
 
     /// The node's identity.

@@ -28,6 +28,9 @@ pub struct NodeReport {
     pub name: String,
     /// This run of its process.
     pub incarnation: ProcessIncarnation,
+    /// The same of its shards behind the first one, in the order of their numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further_incarnations: Vec<ProcessIncarnation>,
     /// Where it listens for NBD clients.
     pub nbd_addresses: Vec<String>,
     /// NBD connections that are open.
@@ -67,6 +70,7 @@ impl NodeReport {
     /// What the shards of a node say together, the first one before the others; none if there are none.
     pub fn of_shards(shards: impl IntoIterator<Item = NodeReport>) -> Option<NodeReport> {
         shards.into_iter().reduce(|mut all, shard| {
+            all.further_incarnations.push(shard.incarnation);
             all.nbd_addresses.extend(shard.nbd_addresses);
             all.nbd_connections += shard.nbd_connections;
             all.peers.extend(shard.peers);
@@ -87,6 +91,15 @@ impl NodeReport {
             all.owned.extend(shard.owned);
             all
         })
+    }
+
+    /// Whether this run of the node, in whichever of its shards, is the one that somebody names.
+    pub fn is_of(&self, shard: ShardId, incarnation: ProcessIncarnation) -> bool {
+        let own = match usize::from(shard.number).checked_sub(1) {
+            None => Some(&self.incarnation),
+            Some(index) => self.further_incarnations.get(index),
+        };
+        self.node == shard.node && own == Some(&incarnation)
     }
 }
 
@@ -351,6 +364,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             node: self.id(),
             name: inner.config.name.clone(),
             incarnation: self.incarnation(),
+            further_incarnations: Vec::new(),
             nbd_addresses: inner.nbd_addresses.iter().map(ToString::to_string).collect(),
             nbd_connections: self.nbd_connections(),
             started_unix_ms: Some(inner.started_unix_ms),

@@ -10,6 +10,7 @@ fn report(shard: u8, reachable: &[u8], locations: &[&str]) -> NodeReport {
         node: node(1),
         name: "n1".to_owned(),
         incarnation: ProcessIncarnation::from_bytes([shard; 16]),
+        further_incarnations: Vec::new(),
         nbd_addresses: vec![format!("socket-{shard}")],
         nbd_connections: 2,
         started_unix_ms: Some(5),
@@ -48,5 +49,10 @@ fn what_the_shards_of_a_node_say_is_one_report() {
     assert_eq!((all.nbd_connections, all.peers.len()), (6, 3));
     assert_eq!(all.reachable, [node(3)], "one of them does not reach the other node");
     assert_eq!((all.state_requests.reads, all.state_requests.transaction_bytes_max), (9, 2));
+    let run = |number: u8| ProcessIncarnation::from_bytes([number; 16]);
+    let named = |number: u8, of: u8| all.is_of(ShardId { node: node(1), number }, run(of));
+    assert_eq!([named(0, 0), named(1, 1), named(2, 2)], [true; 3], "what each of them owns is the node's");
+    assert_eq!([named(1, 0), named(0, 1), named(3, 0)], [false; 3]);
+    assert!(!all.is_of(ShardId::first(node(2)), run(0)));
     assert_eq!(all.drives_slow.iter().map(|slow| slow.slow_ms).collect::<Vec<_>>(), [20], "the worst counts");
 }

@@ -21,6 +21,7 @@ use spandrel_platform::{Instant, Platform};
 use spandrel_pool::PoolView;
 use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, ShardId, SlabGeometry, VolumeId};
 
+use crate::shards::turn_of;
 use crate::volumes::pool_view;
 
 /// A part of the cluster's state, as this node saw it last.
@@ -107,11 +108,9 @@ impl ClusterView {
         served_by.filter(|shard| shard.node == node).unwrap_or(ShardId::first(node))
     }
 
-    /// The shard of a node that is to have a volume of which nothing speaks for any of them: one after the other, as their
-    /// identities are random.
+    /// The shard of a node that is to have a volume of which nothing speaks for any of them.
     pub(crate) fn shard_by_turns(&self, node: NodeId, volume: VolumeId) -> ShardId {
-        let [.., last] = volume.to_bytes();
-        ShardId { node, number: last % self.shard_count(node) }
+        ShardId { node, number: turn_of(volume, self.shard_count(node)) }
     }
 
     /// How many shards the state shows a node to have.

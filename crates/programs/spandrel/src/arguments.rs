@@ -17,6 +17,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use spandrel_fleet::FleetArguments;
+use spandrel_node::SHARDS_MAX;
+use spandrel_platform_linux::Cores;
 
 pub use self::access::*;
 pub use self::cluster::*;
@@ -133,6 +135,29 @@ pub enum Command {
     Demo(DemoArguments),
     /// Print the completion script for a shell
     Completions(CompletionsArguments),
+}
+
+/// On which threads a process serves data.
+#[derive(Clone, Debug, Args)]
+pub struct ThreadArguments {
+    /// The cores that serve data, like 0 or 0,2-3, shared out among nodes and shards. On few cores an operation takes less
+    /// processor time, and the others are left to virtual machines and whoever else runs here [default: wherever the kernel
+    /// puts it]
+    #[arg(long, value_name = "LIST")]
+    pub cores: Option<Cores>,
+
+    /// In how many shards a node serves data: each is a thread with its share of the node's drives and volumes. More can do
+    /// more at once, and cost messages between them. Not for nodes with cache drives. A server's further shards listen at the
+    /// ports behind its four
+    #[arg(long, value_name = "COUNT", default_value_t = 1,
+        value_parser = clap::value_parser!(u8).range(1..=i64::from(SHARDS_MAX)))]
+    pub shards: u8,
+}
+
+impl Default for ThreadArguments {
+    fn default() -> Self {
+        Self { cores: None, shards: 1 }
+    }
 }
 
 /// How a cluster's or a server's process logs.

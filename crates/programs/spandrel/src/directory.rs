@@ -83,9 +83,10 @@ impl Directory {
         self.node(node).join("nbd.sock")
     }
 
-    /// Where a node listens to other nodes.
-    pub fn bus_socket(&self, node: &str) -> PathBuf {
-        self.node(node).join("bus.sock")
+    /// Where a shard of a node listens to others.
+    pub fn bus_socket(&self, node: &str, shard: u8) -> PathBuf {
+        // None is longer than the first one's, as the length of such paths is limited.
+        self.node(node).join(if shard == 0 { "bus.sock".to_owned() } else { format!("b{shard}.sock") })
     }
 
     /// A node's drive file.
@@ -96,7 +97,7 @@ impl Directory {
     /// Refuses a directory whose name is too long for the sockets within it, the longest of which
     /// are those of the node called `longest_node`.
     pub fn check_socket_lengths(&self, longest_node: &str) -> Result<(), Error> {
-        let longest = [self.admin_socket(), self.nbd_socket(longest_node), self.bus_socket(longest_node)]
+        let longest = [self.admin_socket(), self.nbd_socket(longest_node), self.bus_socket(longest_node, 0)]
             .into_iter()
             .max_by_key(|path| path.as_os_str().len())
             .expect("there are three");

@@ -1,7 +1,7 @@
 //! The program `spandrel`: a cluster on one machine, and the commands that ask it.
 //!
 //! Reading order: [`arguments`] (what can be asked for), [`reach`] (of whom), [`local`] (running a cluster of several nodes in this
-//! process, each in a [`node_thread`] with its [`node_state`]), [`server`] (running one node as a server of its own),
+//! process, each a [`running_node`] of one or several [`shard_thread`]s with its [`node_state`]), [`server`] (running one node as a server of its own),
 //! [`admin`] (what a cluster can be asked), [`commands`]
 //! (asking it), [`demo`] and [`study`] (clusters made for one command, see [`temporary_cluster`]).
 //!
@@ -24,13 +24,14 @@ mod interrupt;
 mod local;
 mod log;
 mod node_state;
-mod node_thread;
 mod notify;
 mod open_files;
 mod program;
 mod random;
 mod reach;
+mod running_node;
 mod server;
+mod shard_thread;
 mod study;
 mod table;
 mod temporary_cluster;

@@ -9,7 +9,7 @@
 //! the former one).
 //!
 //! A server listens at four ports, from the one that it was given on: other nodes, the admin API, etcd's clients,
-//! etcd's members.
+//! etcd's members. A node of several shards listens at one more port for each further one, behind these.
 
 pub mod admission;
 pub mod backups;
@@ -51,6 +51,13 @@ pub enum Port {
 impl Port {
     /// How many ports a server needs.
     pub const COUNT: u16 = 4;
+
+    /// Where a further shard of a node speaks with others, whose first port is in `listen`: behind all other ports. None if
+    /// there is no such port. Shards count from 0, and the first one is no further one.
+    pub fn of_shard(listen: SocketAddr, number: u8) -> Option<SocketAddr> {
+        let port = listen.port().checked_add(Self::COUNT - 1 + u16::from(number))?;
+        Some(SocketAddr::new(listen.ip(), port))
+    }
 
     /// Where a server does that, whose first port is in `listen`.
     pub fn at(self, listen: SocketAddr) -> SocketAddr {

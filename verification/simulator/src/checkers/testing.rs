@@ -214,6 +214,7 @@ pub(crate) fn report(node: usize, owned: Vec<OwnedVolumeReport>) -> NodeReport {
         node: node_id(node),
         name: format!("n{}", node + 1),
         incarnation: ProcessIncarnation::from_random(1, 1),
+        further_incarnations: Vec::new(),
         nbd_addresses: Vec::new(),
         nbd_connections: 0,
         started_unix_ms: None,

@@ -6,6 +6,9 @@
 //!
 //! A volume that was opened to tell about it stays open until another one is asked for, so that
 //! a client that asks first and then uses it finds the same.
+//!
+//! An option that names a volume whose clients another thread's server has is not answered: that server does, and goes on
+//! from there.
 
 use std::fmt;
 
@@ -14,6 +17,7 @@ use spandrel_shared::size::format_size;
 use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, Exports};
 
 use super::NbdConfig;
+use super::exchange::{Exchange, Passage};
 use super::options::{
     self, CLIENT_FLAGS_BYTES, ContextRequest, InformationRequest, OptionHeader, parse_text, push_reply,
 };
@@ -43,6 +47,8 @@ pub(super) enum NegotiationEnd {
     Left,
     /// The server stops.
     Stopping,
+    /// Another server goes on with the connection.
+    PassedOn,
     /// This side has had enough, for the reason given.
     Refused(String),
 }
@@ -52,6 +58,7 @@ impl fmt::Display for NegotiationEnd {
         match self {
             NegotiationEnd::Left => formatter.write_str("the client left"),
             NegotiationEnd::Stopping => formatter.write_str("the server stops"),
+            NegotiationEnd::PassedOn => formatter.write_str("another thread goes on with it"),
             NegotiationEnd::Refused(reason) => formatter.write_str(reason),
         }
     }
@@ -67,19 +74,51 @@ impl From<Ending> for NegotiationEnd {
     }
 }
 
-/// A client that is not attached to a volume yet.
-pub(super) struct Negotiation<'a, P: Platform, E: Exports> {
-    platform: &'a P,
-    exports: &'a E,
-    config: &'a NbdConfig,
-    counters: &'a Counters,
-    connection: &'a P::Connection,
-    receiver: &'a mut Receiver<P::Connection>,
+/// How far a negotiation is, in whichever server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
     deadline: Instant,
+    /// How many more options are heard.
+    options_left: u32,
+    /// Whether the client has said how it speaks: only then more than the name of an export may come, if that is fixed newstyle.
+    fixed: Option<bool>,
     padded: bool,
     structured: bool,
     /// The export for which the allocation may be asked.
     context_export: Option<String>,
+}
+
+impl Progress {
+    /// Nothing is said yet.
+    pub(super) fn begin(now: Instant, config: &NbdConfig) -> Self {
+        Self {
+            deadline: now + config.negotiation_timeout,
+            options_left: config.negotiation_options_max,
+            fixed: None,
+            padded: true,
+            structured: false,
+            context_export: None,
+        }
+    }
+}
+
+/// What a negotiation is held with.
+pub(super) struct Sides<'a, P: Platform, E> {
+    pub(super) platform: &'a P,
+    pub(super) exports: &'a E,
+    pub(super) config: &'a NbdConfig,
+    pub(super) counters: &'a Counters,
+    pub(super) exchange: &'a Exchange<P::Detached>,
+    pub(super) connection: &'a P::Connection,
+}
+
+/// A client that is not attached to a volume yet.
+pub(super) struct Negotiation<'a, P: Platform, E: Exports> {
+    sides: Sides<'a, P, E>,
+    receiver: &'a mut Receiver<P::Connection>,
+    progress: Progress,
+    /// Whether the connection cannot go to another server.
+    stays: bool,
     opened: Option<(String, E::Device)>,
 }
 
@@ -92,46 +131,77 @@ enum Step<D> {
 
 impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
     pub(super) fn new(
-        platform: &'a P,
-        exports: &'a E,
-        config: &'a NbdConfig,
-        counters: &'a Counters,
-        connection: &'a P::Connection,
+        sides: Sides<'a, P, E>,
         receiver: &'a mut Receiver<P::Connection>,
+        progress: Progress,
     ) -> Self {
-        Self {
-            platform,
-            exports,
-            config,
-            counters,
-            connection,
-            receiver,
-            deadline: platform.now() + config.negotiation_timeout,
-            padded: true,
-            structured: false,
-            context_export: None,
-            opened: None,
-        }
+        Self { sides, receiver, progress, stays: false, opened: None }
     }
 
     /// Negotiates until both sides agree, or one does not want to go on.
     pub(super) async fn run(mut self) -> Result<Agreement<E::Device>, NegotiationEnd> {
-        self.connection.send(&options::greeting(), &[]);
-        let fixed = self.receive_client_flags().await?;
-        for _ in 0..self.config.negotiation_options_max {
+        let fixed = match self.progress.fixed {
+            Some(fixed) => fixed,
+            None => {
+                self.sides.connection.send(&options::greeting(), &[]);
+                self.receive_client_flags().await?
+            }
+        };
+        while self.progress.options_left > 0 {
+            self.progress.options_left -= 1;
             let header = self.receive_option().await?;
             if !fixed && header.option != option::EXPORT_NAME {
                 return Err(refused(format!("option {} without fixed newstyle", header.option)));
             }
-            let data = self.receiver.received()[..header.length as usize].to_vec();
-            self.receiver.consume(header.length as usize);
+            let length = OptionHeader::BYTES + header.length as usize;
+            let data = self.receiver.received()[OptionHeader::BYTES..length].to_vec();
+            if let Some(number) = self.elsewhere(header.option, &data).await
+                && self.pass_on(number).await?
+            {
+                return Err(NegotiationEnd::PassedOn);
+            }
+            self.receiver.consume(length);
             match self.answer(header.option, &data).await? {
                 Step::Next => {}
                 Step::Left => return Err(NegotiationEnd::Left),
                 Step::Agreed(agreement) => return Ok(agreement),
             }
         }
-        Err(refused(format!("{} options without choosing an export", self.config.negotiation_options_max)))
+        let options_max = self.sides.config.negotiation_options_max;
+        Err(refused(format!("{options_max} options without choosing an export")))
+    }
+
+    /// The number of another server, if that one has the clients of the export that an option names.
+    async fn elsewhere(&mut self, option: u32, data: &[u8]) -> Option<usize> {
+        let name = match option {
+            option::EXPORT_NAME => parse_text(data)?,
+            option::INFO | option::GO => InformationRequest::parse(data)?.export,
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => ContextRequest::parse(data)?.export,
+            _ => return None,
+        };
+        let Sides { platform, exports, .. } = self.sides;
+        let began = platform.now();
+        let number = exports.thread_of(name).await;
+        self.progress.deadline = self.progress.deadline + platform.now().since(began);
+        let number = number?;
+        (!self.stays && self.sides.exchange.is_elsewhere(number)).then_some(number)
+    }
+
+    /// Has another server go on, from the option on that was received last, when all answers to what was asked before are on
+    /// their way. False if the connection cannot go there: it is served here then, as well as this can be done.
+    async fn pass_on(&mut self, number: usize) -> Result<bool, NegotiationEnd> {
+        let Sides { platform, exchange, connection, .. } = self.sides;
+        match before(platform, self.progress.deadline, connection.send_room(1)).await {
+            Some(sent) => sent.map_err(Ending::Broken)?,
+            None => return Err(self.too_late()),
+        }
+        let Some(detached) = platform.detach(connection) else {
+            self.stays = true;
+            return Ok(false);
+        };
+        let unanswered = self.receiver.received().to_vec();
+        exchange.send(number, Passage { connection: detached, progress: self.progress.clone(), unanswered });
+        Ok(true)
     }
 
     async fn receive_client_flags(&mut self) -> Result<bool, NegotiationEnd> {
@@ -144,36 +214,42 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         if flags & !(fixed | no_zeroes) != 0 {
             return Err(refused(format!("unknown client flags {flags:#x}")));
         }
-        self.padded = flags & no_zeroes == 0;
-        Ok(flags & fixed != 0)
+        self.progress.padded = flags & no_zeroes == 0;
+        let is_fixed = flags & fixed != 0;
+        self.progress.fixed = Some(is_fixed);
+        Ok(is_fixed)
     }
 
-    /// Receives an option: its header, which is consumed, and its data, which are not.
+    /// Receives an option: its header and its data, which are not consumed.
     async fn receive_option(&mut self) -> Result<OptionHeader, NegotiationEnd> {
         self.fill(OptionHeader::BYTES).await?;
         let Some(header) = OptionHeader::parse(self.receiver.received()) else {
             return Err(refused("an option does not begin with the magic number".to_owned()));
         };
-        self.receiver.consume(OptionHeader::BYTES);
         if header.length > OPTION_DATA_BYTES_MAX {
             return Err(refused(format!("option {} has {} bytes of data", header.option, header.length)));
         }
-        self.fill(header.length as usize).await?;
+        self.fill(OptionHeader::BYTES + header.length as usize).await?;
         Ok(header)
     }
 
     /// Completes when `count` bytes are received and the client has taken most of its replies.
     async fn fill(&mut self, count: usize) -> Result<(), NegotiationEnd> {
-        let room = self.connection.send_room(self.config.send_queue_bytes_max);
+        let Sides { platform, config, connection, .. } = self.sides;
+        let room = connection.send_room(config.send_queue_bytes_max);
         let receiver = &mut *self.receiver;
-        let filled = before(self.platform, self.deadline, async {
+        let filled = before(platform, self.progress.deadline, async {
             room.await.map_err(Ending::Broken)?;
             receiver.fill(count).await
         });
         match filled.await {
             Some(filled) => filled.map_err(NegotiationEnd::from),
-            None => Err(refused(format!("not done after {:?}", self.config.negotiation_timeout))),
+            None => Err(self.too_late()),
         }
+    }
+
+    fn too_late(&self) -> NegotiationEnd {
+        refused(format!("not done after {:?}", self.sides.config.negotiation_timeout))
     }
 
     async fn answer(&mut self, option: u32, data: &[u8]) -> Result<Step<E::Device>, NegotiationEnd> {
@@ -193,13 +269,13 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
                 push_reply(&mut replies, option, option_reply::ERROR_INVALID, &[b"this option has no data"]);
             }
             option::LIST => {
-                for name in self.exports.names() {
+                for name in self.sides.exports.names() {
                     options::push_server(&mut replies, option, &name);
                 }
                 push_reply(&mut replies, option, option_reply::ACKNOWLEDGED, &[]);
             }
             option::STRUCTURED_REPLY => {
-                self.structured = true;
+                self.progress.structured = true;
                 push_reply(&mut replies, option, option_reply::ACKNOWLEDGED, &[]);
             }
             option::STARTTLS => {
@@ -207,7 +283,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             }
             _ => push_reply(&mut replies, option, option_reply::ERROR_UNSUPPORTED, &[b"unknown option"]),
         }
-        self.connection.send(&replies, &[]);
+        self.sides.connection.send(&replies, &[]);
         Ok(step)
     }
 
@@ -224,7 +300,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             refused(format!("export {name:?}: {error}"))
         })?;
         let flags = self.transmission_flags(&device);
-        options::push_export_name_answer(replies, device.limits().size_bytes, flags, self.padded);
+        options::push_export_name_answer(replies, device.limits().size_bytes, flags, self.progress.padded);
         Ok(Step::Agreed(self.agree(name, device)))
     }
 
@@ -269,13 +345,13 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         let select = option == option::SET_META_CONTEXT;
         if select {
             // What was selected before is gone, even if this selection fails.
-            self.context_export = None;
+            self.progress.context_export = None;
         }
         let Some(request) = ContextRequest::parse(data) else {
             push_reply(replies, option, option_reply::ERROR_INVALID, &[b"malformed data"]);
             return;
         };
-        if select && !self.structured {
+        if select && !self.progress.structured {
             push_reply(replies, option, option_reply::ERROR_INVALID, &[b"structured replies come first"]);
             return;
         }
@@ -287,7 +363,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         let wildcard = request.queries().any(|query| query == ALLOCATION_NAMESPACE) || !request.has_queries();
         if select && named {
             options::push_context(replies, option, ALLOCATION_CONTEXT_ID, ALLOCATION_CONTEXT);
-            self.context_export = Some(request.export.to_owned());
+            self.progress.context_export = Some(request.export.to_owned());
         } else if !select && (named || wildcard) {
             options::push_context(replies, option, 0, ALLOCATION_CONTEXT);
         }
@@ -301,14 +377,14 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             return Ok(device.clone());
         }
         self.opened = None;
-        let began = self.platform.now();
-        let result = self.exports.open(name).await;
-        self.deadline = self.deadline + self.platform.now().since(began);
+        let began = self.sides.platform.now();
+        let result = self.sides.exports.open(name).await;
+        self.progress.deadline = self.progress.deadline + self.sides.platform.now().since(began);
         match &result {
             Ok(device) => self.opened = Some((name.to_owned(), device.clone())),
             Err(error) => {
-                self.counters.count(|statistics| statistics.exports_refused += 1);
-                let peer = self.connection.peer();
+                self.sides.counters.count(|statistics| statistics.exports_refused += 1);
+                let peer = self.sides.connection.peer();
                 tracing::warn!(%peer, export = name, reason = %error, "NBD export refused");
             }
         }
@@ -316,7 +392,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
     }
 
     fn request_bytes_max(&self, device: &E::Device) -> u32 {
-        device.limits().request_bytes_max.min(self.config.request_bytes_max)
+        device.limits().request_bytes_max.min(self.sides.config.request_bytes_max)
     }
 
     fn transmission_flags(&self, device: &E::Device) -> u16 {
@@ -326,7 +402,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             true => READ_ONLY,
             false => SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO,
         };
-        let structured = if self.structured { SEND_DF } else { 0 };
+        let structured = if self.progress.structured { SEND_DF } else { 0 };
         always | changes | structured
     }
 
@@ -335,8 +411,8 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         Agreement {
             name: name.to_owned(),
             request_bytes_max: self.request_bytes_max(&device),
-            structured: self.structured,
-            allocation_context: self.context_export.as_deref() == Some(name),
+            structured: self.progress.structured,
+            allocation_context: self.progress.context_export.as_deref() == Some(name),
             device,
         }
     }

@@ -53,6 +53,12 @@ impl<C: Connection> Receiver<C> {
         Self { connection, stop, memory, after_direct: false }
     }
 
+    /// Begins with what was received before, elsewhere.
+    pub(super) fn put_back(&mut self, bytes: &[u8]) {
+        self.memory.room(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.memory.received(bytes.len());
+    }
+
     /// What is received and not consumed.
     pub(super) fn received(&self) -> &[u8] {
         self.memory.held()

@@ -1,4 +1,4 @@
-//! Accepts connections and sees each one through its life.
+//! Accepts connections and sees each one through its life, or to another thread's server.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -11,7 +11,8 @@ use spandrel_platform::{Connection, LinkError, Listener, Platform, Workers};
 use spandrel_volume::Exports;
 
 use super::NbdConfig;
-use super::negotiation::{Negotiation, NegotiationEnd};
+use super::exchange::{Exchange, Passage};
+use super::negotiation::{Agreement, Negotiation, NegotiationEnd, Progress, Sides};
 use super::receiver::{Ending, Receiver};
 use super::requests::Session;
 use super::stop::StopSignal;
@@ -33,10 +34,11 @@ pub struct NbdServer<P: Platform, E: Exports> {
     inner: Rc<Inner<P, E>>,
 }
 
-struct Inner<P, E> {
+struct Inner<P: Platform, E> {
     platform: P,
     exports: E,
     config: NbdConfig,
+    exchange: Exchange<P::Detached>,
     stop: StopSignal,
     /// Connections whose tasks have not ended.
     live: Cell<usize>,
@@ -51,12 +53,23 @@ impl<P: Platform, E: Exports> Clone for NbdServer<P, E> {
 }
 
 impl<P: Platform, E: Exports> NbdServer<P, E> {
-    /// A server of the volumes in `exports`. It listens nowhere yet.
+    /// A server of the volumes in `exports`, the only one of its process. It listens nowhere yet.
     pub fn new(platform: P, exports: E, config: NbdConfig) -> Self {
+        Self::one_of_several(platform, exports, config, Exchange::alone())
+    }
+
+    /// The same, where other threads have servers as well: clients of volumes that belong to these go there.
+    pub fn one_of_several(
+        platform: P,
+        exports: E,
+        config: NbdConfig,
+        exchange: Exchange<P::Detached>,
+    ) -> Self {
         let inner = Inner {
             platform,
             exports,
             config,
+            exchange,
             stop: StopSignal::default(),
             live: Cell::new(0),
             ended: Signal::new(),
@@ -76,12 +89,27 @@ impl<P: Platform, E: Exports> NbdServer<P, E> {
                 Either::Right((accepted, _)) => accepted,
             };
             match accepted {
-                Ok(connection) => self.admit(connection),
+                Ok(connection) => self.admit(connection, None),
                 Err(error @ LinkError::Closed(_)) => return Err(error),
                 Err(error) => {
                     tracing::warn!(address = %listener.address(), %error, "NBD connection not accepted");
                     self.inner.platform.sleep(ACCEPT_PAUSE).await;
                 }
+            }
+        }
+    }
+
+    /// Goes on with the clients that other servers of this process pass on, until this one stops.
+    pub async fn serve_passed_on(&self) {
+        let stop = self.inner.stop.listen();
+        let mut stopped = pin!(stop.stopped());
+        while let Either::Right((Some(passage), _)) =
+            select(stopped.as_mut(), pin!(self.inner.exchange.next())).await
+        {
+            let Passage { connection, progress, unanswered } = passage;
+            match self.inner.platform.attach(connection) {
+                Ok(connection) => self.admit(connection, Some((progress, unanswered))),
+                Err(error) => tracing::warn!(%error, "NBD connection lost on its way between threads"),
             }
         }
     }
@@ -99,7 +127,8 @@ impl<P: Platform, E: Exports> NbdServer<P, E> {
         self.inner.counters.snapshot()
     }
 
-    fn admit(&self, connection: P::Connection) {
+    /// Takes a connection, and with it what was said and what was received on it before.
+    fn admit(&self, connection: P::Connection, before: Option<(Progress, Vec<u8>)>) {
         let inner = &self.inner;
         let live = inner.live.get();
         if live >= inner.config.connections_max || inner.stop.is_raised() {
@@ -111,51 +140,81 @@ impl<P: Platform, E: Exports> NbdServer<P, E> {
         inner.live.set(live + 1);
         inner.counters.count(|statistics| {
             statistics.connections += 1;
-            statistics.connections_accepted += 1;
+            statistics.connections_accepted += u64::from(before.is_none());
         });
         let presence = Presence { inner: Rc::clone(inner) };
-        inner.platform.spawn(async move { presence.inner.see_through(connection).await });
+        inner.platform.spawn(async move { presence.inner.see_through(connection, before).await });
     }
+}
+
+/// How a connection has ended here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Over,
+    /// Another server has it.
+    PassedOn,
 }
 
 impl<P: Platform, E: Exports> Inner<P, E> {
     /// Serves one connection to its end, or until the server has waited long enough for it.
-    async fn see_through(&self, connection: P::Connection) {
+    async fn see_through(&self, connection: P::Connection, before: Option<(Progress, Vec<u8>)>) {
         let stop = self.stop.listen();
         let patience = async {
             stop.stopped().await;
             self.platform.sleep(self.config.stop_grace).await;
         };
-        let conversation = self.converse(connection.clone());
-        if let Either::Right(_) = select(pin!(conversation), pin!(patience)).await {
-            tracing::warn!(peer = %connection.peer(), "NBD connection closed with requests in flight");
+        let conversation = self.converse(connection.clone(), before);
+        match select(pin!(conversation), pin!(patience)).await {
+            Either::Left((End::Over, _)) => {}
+            Either::Left((End::PassedOn, _)) => return,
+            Either::Right(_) => {
+                tracing::warn!(peer = %connection.peer(), "NBD connection closed with requests in flight");
+            }
         }
         connection.close();
     }
 
-    async fn converse(&self, connection: P::Connection) {
-        let peer = connection.peer();
+    async fn converse(&self, connection: P::Connection, before: Option<(Progress, Vec<u8>)>) -> End {
         let mut receiver = Receiver::new(connection.clone(), self.stop.listen(), self.platform.buffers());
-        let negotiation = Negotiation::new(
-            &self.platform,
-            &self.exports,
-            &self.config,
-            &self.counters,
-            &connection,
-            &mut receiver,
-        );
-        let agreement = match negotiation.run().await {
-            Ok(agreement) => agreement,
+        let (progress, received) = match before {
+            Some((progress, received)) => (progress, received),
+            None => (Progress::begin(self.platform.now(), &self.config), Vec::new()),
+        };
+        receiver.put_back(&received);
+        let sides = Sides {
+            platform: &self.platform,
+            exports: &self.exports,
+            config: &self.config,
+            counters: &self.counters,
+            exchange: &self.exchange,
+            connection: &connection,
+        };
+        match Negotiation::new(sides, &mut receiver, progress).run().await {
+            Ok(agreement) => {
+                self.transmit(connection, receiver, agreement).await;
+                End::Over
+            }
             Err(end) => {
+                let peer = connection.peer();
                 if let NegotiationEnd::Refused(reason) = &end {
                     self.counters.count(|statistics| statistics.negotiations_refused += 1);
                     tracing::warn!(%peer, %reason, "NBD negotiation refused");
                 } else {
                     tracing::debug!(%peer, %end, "NBD negotiation ended");
                 }
-                return;
+                if end == NegotiationEnd::PassedOn { End::PassedOn } else { End::Over }
             }
-        };
+        }
+    }
+
+    /// Serves a client that has chosen its volume.
+    async fn transmit(
+        &self,
+        connection: P::Connection,
+        receiver: Receiver<P::Connection>,
+        agreement: Agreement<E::Device>,
+    ) {
+        let peer = connection.peer();
         let volume = agreement.name;
         tracing::info!(%peer, volume, structured = agreement.structured, "NBD client attached");
         let session = Session {
@@ -176,11 +235,11 @@ impl<P: Platform, E: Exports> Inner<P, E> {
 }
 
 /// Counts a connection as long as its task lives.
-struct Presence<P, E> {
+struct Presence<P: Platform, E> {
     inner: Rc<Inner<P, E>>,
 }
 
-impl<P, E> Drop for Presence<P, E> {
+impl<P: Platform, E> Drop for Presence<P, E> {
     fn drop(&mut self) {
         let inner = &self.inner;
         inner.live.set(inner.live.get() - 1);

@@ -94,6 +94,7 @@ impl Platform for TestPlatform {
     type Drive = NoDrive;
     type Connection = TestConnection;
     type Listener = TestListener;
+    type Detached = TestConnection;
 
     fn now(&self) -> Instant {
         self.world.now.get()
@@ -154,6 +155,14 @@ impl Platform for TestPlatform {
         let former = self.world.listeners.borrow_mut().insert(address.clone(), Rc::clone(&backlog));
         assert!(former.is_none(), "{address} is in use");
         Ok(TestListener { world: Rc::clone(&self.world), address: address.clone(), backlog })
+    }
+
+    fn detach(&self, connection: &TestConnection) -> Option<TestConnection> {
+        (connection.queued_bytes() == 0).then(|| connection.clone())
+    }
+
+    fn attach(&self, detached: TestConnection) -> Result<TestConnection, LinkError> {
+        Ok(detached)
     }
 }
 

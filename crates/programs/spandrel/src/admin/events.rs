@@ -21,7 +21,7 @@ use super::administration::{Administration, state_error};
 use super::api::{Fault, Severity};
 use super::nodes::NodeAccess;
 use crate::log::ALL_CLEAR;
-use crate::node_thread::NodeHandle;
+use crate::running_node::NodeHandle;
 
 /// How long a look may take, before it counts as one without an answer.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(60);
@@ -82,8 +82,7 @@ pub async fn tell_faults(
 /// The other nodes of which the node of this process has heard lately; none if there is none.
 async fn heard(own_node: Option<&NodeHandle>) -> BTreeSet<NodeId> {
     let Some(own_node) = own_node else { return BTreeSet::new() };
-    let report = own_node.ask(|node| async move { node.report() }).await;
-    let peers = report.map(|report| report.peers).unwrap_or_default();
+    let peers = own_node.report().await.map(|report| report.peers).unwrap_or_default();
     let is_heard = |peer: &PeerReport| peer.silent_ms.is_some_and(|silent_ms| silent_ms < SILENCE_MS);
     peers.into_iter().filter(is_heard).map(|peer| peer.node).collect()
 }

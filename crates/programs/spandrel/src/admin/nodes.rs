@@ -1,9 +1,8 @@
-//! The nodes of a cluster, as whoever administers it reaches them: on a thread of this process, or in a process
+//! The nodes of a cluster, as whoever administers it reaches them: in this process, or in one
 //! elsewhere.
 
 use futures_channel::mpsc;
 use futures_util::future::BoxFuture;
-use rustix::time::ClockId;
 use spandrel_node::{
     NodeLoad, NodeReport, ScrubProgress, VolumeCreated, VolumeCreation, VolumeGrown, VolumeGrowth,
 };
@@ -14,7 +13,7 @@ use spandrel_volume::ScrubReport;
 use super::api::{self, NodeHandOver, NodeScrubLine};
 use super::client::path_with;
 use super::http::HttpClient;
-use crate::node_thread::{LinuxNode, NodeHandle};
+use crate::running_node::NodeHandle;
 
 /// A node, and how it is reached.
 #[derive(Clone)]
@@ -32,7 +31,7 @@ pub struct NodeEntry {
 /// How a node is reached.
 #[derive(Clone)]
 pub enum NodeAccess {
-    /// On a thread of this process.
+    /// On threads of this process.
     Here(NodeHandle),
     /// At its own admin API.
     There(HttpClient),
@@ -57,7 +56,7 @@ impl NodeAccess {
     /// What the node says of itself.
     pub async fn report(&self) -> Result<NodeReport, Error> {
         match self {
-            Self::Here(node) => node.ask(|node| async move { node.report() }).await,
+            Self::Here(node) => node.report().await,
             Self::There(client) => client.get(api::NODE_REPORT).await,
         }
     }
@@ -65,13 +64,7 @@ impl NodeAccess {
     /// How busy the node is.
     pub async fn load(&self) -> Result<NodeLoad, Error> {
         match self {
-            Self::Here(node) => {
-                let load = |node: LinuxNode| async move {
-                    // On the node's own thread, which does all that the node does.
-                    NodeLoad { cpu_us: Some(thread_cpu_us()), ..node.load() }
-                };
-                node.ask(load).await
-            }
+            Self::Here(node) => node.load().await,
             Self::There(client) => client.get(api::NODE_LOAD).await,
         }
     }
@@ -79,7 +72,7 @@ impl NodeAccess {
     /// Has the node make a volume.
     pub async fn create_volume(&self, creation: VolumeCreation) -> Result<VolumeCreated, Error> {
         match self {
-            Self::Here(node) => node.ask(|node| async move { node.create_volume(&creation).await }).await?,
+            Self::Here(node) => node.create_volume(creation).await,
             Self::There(client) => client.post(api::NODE_VOLUMES, &creation).await,
         }
     }
@@ -87,7 +80,7 @@ impl NodeAccess {
     /// Has the node delete a volume.
     pub async fn delete_volume(&self, name: String) -> Result<(), Error> {
         match self {
-            Self::Here(node) => node.ask(|node| async move { node.delete_volume(&name).await }).await?,
+            Self::Here(node) => node.delete_volume(name).await,
             Self::There(client) => client.delete(&path_with(api::NODE_VOLUME, &name)).await,
         }
     }
@@ -95,7 +88,7 @@ impl NodeAccess {
     /// Has the volume's owner hand it over to another node.
     pub async fn hand_over(&self, volume: VolumeId, to: NodeId) -> Result<(), Error> {
         match self {
-            Self::Here(node) => node.ask(move |node| async move { node.hand_over(volume, to).await }).await?,
+            Self::Here(node) => node.hand_over(volume, to).await,
             Self::There(client) => client.post(api::NODE_HAND_OVER, &NodeHandOver { volume, to }).await,
         }
     }
@@ -103,7 +96,7 @@ impl NodeAccess {
     /// Has the volume's owner make it larger.
     pub async fn grow_volume(&self, growth: VolumeGrowth) -> Result<VolumeGrown, Error> {
         match self {
-            Self::Here(node) => node.ask(move |node| async move { node.grow_volume(&growth).await }).await?,
+            Self::Here(node) => node.grow_volume(growth).await,
             Self::There(client) => client.post(api::NODE_GROW, &growth).await,
         }
     }
@@ -118,9 +111,7 @@ impl NodeAccess {
         // Whoever wanted to know may have left.
         let tell = move |step: ScrubProgress| drop(progress.unbounded_send(step));
         match self {
-            Self::Here(node) => {
-                node.ask(move |node| async move { node.scrub_volume(volume, heal, tell).await }).await?
-            }
+            Self::Here(node) => node.scrub_volume(volume, heal, tell).await,
             Self::There(client) => {
                 let path = api::NODE_SCRUB.replace("{volume}", &volume.to_string());
                 let mut outcome = None;
@@ -134,10 +125,4 @@ impl NodeAccess {
             }
         }
     }
-}
-
-/// The processor time of this thread, in microseconds.
-fn thread_cpu_us() -> u64 {
-    let cpu = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(cpu.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(cpu.tv_nsec / 1000).unwrap_or(0)
 }

@@ -230,8 +230,19 @@ impl Facts {
             promised_bytes += drive.promised_bytes;
             used_bytes += drive.used_bytes;
         }
-        let mut peers: Vec<PeerStatus> =
-            report.iter().flat_map(|report| &report.peers).map(|peer| self.peer(peer)).collect();
+        let mut peers: Vec<PeerStatus> = Vec::new();
+        for peer in report.iter().flat_map(|report| &report.peers).filter(|peer| peer.node != known.id) {
+            let status = self.peer(peer);
+            match peers.iter_mut().find(|other| other.node == status.node) {
+                // Of another pair of their shards: what is worst of them counts.
+                Some(other) => {
+                    other.silent_ms =
+                        other.silent_ms.zip(status.silent_ms).map(|(one, other)| one.max(other));
+                    other.paths.extend(status.paths);
+                }
+                None => peers.push(status),
+            }
+        }
         peers.sort_by_key(|peer| natural_order(&peer.node));
         NodeDetails {
             node: self.node(known),
@@ -396,7 +407,7 @@ impl Facts {
         let writer = membership.record.writer?;
         let node = self.nodes.iter().find(|node| node.id == writer.shard.node)?;
         let runs = match &node.report {
-            Some(report) => report.incarnation == writer.incarnation,
+            Some(report) => report.is_of(writer.shard, writer.incarnation),
             None => self.may_run(node),
         };
         runs.then(|| node.name.clone())
@@ -414,7 +425,7 @@ impl Facts {
     pub fn owner(&self, membership: &VolumeMembership) -> Option<&OwnedVolumeReport> {
         let owner = membership.record.owner?;
         let report = self.nodes.iter().find(|node| node.id == owner.shard.node)?.report.as_ref()?;
-        if report.incarnation != owner.incarnation {
+        if !report.is_of(owner.shard, owner.incarnation) {
             return None;
         }
         report.owned.iter().find(|owned| owned.volume == membership.volume)

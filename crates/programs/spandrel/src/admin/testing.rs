@@ -90,6 +90,7 @@ pub fn node_report(number: u64) -> NodeReport {
         node: node_id(number),
         name: format!("n{number}"),
         incarnation: incarnation(number),
+        further_incarnations: Vec::new(),
         nbd_addresses: Vec::new(),
         nbd_connections: 5,
         started_unix_ms: Some(1000),

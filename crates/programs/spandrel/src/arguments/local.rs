@@ -3,11 +3,10 @@
 use std::net::IpAddr;
 
 use clap::Args;
-use spandrel_platform_linux::Cores;
 
-use super::LogArguments;
 use super::drive::Media;
 use super::values::parse_size_argument;
+use super::{LogArguments, ThreadArguments};
 
 /// `spandrel up`.
 #[derive(Clone, Debug, Args)]
@@ -69,10 +68,9 @@ pub struct UpArguments {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub nbd_port: Option<u16>,
 
-    /// The cores that serve data, like 0 or 0,2-3, shared out among the nodes. On few cores an operation takes less processor
-    /// time, and the others are left to whoever else runs here [default: wherever the kernel puts it]
-    #[arg(long, value_name = "LIST")]
-    pub cores: Option<Cores>,
+    /// On which threads.
+    #[command(flatten)]
+    pub threads: ThreadArguments,
 
     /// How to log.
     #[command(flatten)]

@@ -1,9 +1,11 @@
 //! `spandrel node`.
 
 use clap::{Args, Subcommand};
-use spandrel_platform_linux::Cores;
 
-use super::{JoinArguments, LogArguments, OutputArguments, ServerRemoveArguments, ServerRestartArguments};
+use super::{
+    JoinArguments, LogArguments, OutputArguments, ServerRemoveArguments, ServerRestartArguments,
+    ThreadArguments,
+};
 
 /// `spandrel node`.
 #[derive(Clone, Debug, Subcommand)]
@@ -59,10 +61,9 @@ pub enum NodeCommand {
 /// `spandrel node run`.
 #[derive(Clone, Debug, Args)]
 pub struct NodeRunArguments {
-    /// The cores that serve data, like 0 or 0,2-3; the others are left to virtual machines and whoever else runs here
-    /// [default: wherever the kernel puts it]
-    #[arg(long, value_name = "LIST")]
-    pub cores: Option<Cores>,
+    /// On which threads.
+    #[command(flatten)]
+    pub threads: ThreadArguments,
 
     /// How to log.
     #[command(flatten)]

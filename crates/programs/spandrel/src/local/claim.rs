@@ -22,6 +22,7 @@ use super::settings::{FORMAT_FILE, Settings};
 use crate::arguments::UpArguments;
 use crate::directory::Directory;
 use crate::random::random;
+use crate::running_node::check_roles;
 
 /// Room that a cluster takes besides its drives: state and logs.
 const SPARE_BYTES: u64 = 64 << 20;
@@ -63,6 +64,8 @@ pub fn claim(directory: Directory, arguments: &UpArguments) -> Result<Claim, Err
         None => Settings::from_arguments(arguments, random)?,
     };
     directory.check_socket_lengths(settings.longest_node_name())?;
+    let drives: Vec<_> = settings.drives().collect();
+    check_roles(drives.iter().map(|drive| (&drive.name[..], drive.role)), arguments.threads.shards)?;
     let made_directory = make_directory(&directory)?;
     let claimed = lock(&directory).and_then(|lock| {
         check_addresses(&directory, &settings, arguments)?;
@@ -182,7 +185,8 @@ fn disk_full(path: &Path, why: String) -> Error {
 fn check_addresses(directory: &Directory, settings: &Settings, arguments: &UpArguments) -> Result<(), Error> {
     let mut sockets = vec![directory.admin_socket()];
     for node in &settings.nodes {
-        sockets.extend([directory.nbd_socket(&node.name), directory.bus_socket(&node.name)]);
+        sockets.push(directory.nbd_socket(&node.name));
+        sockets.extend((0..arguments.threads.shards).map(|shard| directory.bus_socket(&node.name, shard)));
     }
     for socket in sockets {
         if UnixStream::connect(&socket).is_ok() {

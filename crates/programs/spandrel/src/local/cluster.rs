@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, join_all, ready};
 use spandrel_cluster::{ClusterRecord, ClusterState};
 use spandrel_node::{DrivePlace, NodeConfig, NodeReport};
 use spandrel_platform::Address;
-use spandrel_platform_linux::{Cores, MemoryDrive, RuntimeConfig};
+use spandrel_platform_linux::{MemoryDrive, RuntimeConfig};
 use spandrel_shared::{Error, NodeId};
 use spandrel_state_redb::RedbState;
 
@@ -17,9 +17,10 @@ use super::claim::Claim;
 use super::settings::NodeSettings;
 use crate::admin::administration::{Administration, ProcessFacts, node_not_found, state_error, unix_ms};
 use crate::admin::nodes::{NodeAccess, NodeEntry, Nodes};
+use crate::arguments::ThreadArguments;
 use crate::cores::check_cores;
 use crate::node_state::NodeState;
-use crate::node_thread::NodeThread;
+use crate::running_node::{NodeStart, RunningNode};
 
 /// How the cluster is run, besides what is kept in its directory.
 #[derive(Clone, Debug)]
@@ -28,8 +29,8 @@ pub struct RunOptions {
     pub listen: IpAddr,
     /// The first node's TCP port for NBD, if any.
     pub nbd_port: Option<u16>,
-    /// The cores that serve data; anywhere if there are none.
-    pub cores: Option<Cores>,
+    /// On which threads all nodes run.
+    pub threads: ThreadArguments,
     /// What stands before the location of each drive; for tests.
     pub drive_prefix: String,
 }
@@ -58,7 +59,7 @@ pub struct LocalCluster {
 struct NodeSlot {
     name: String,
     id: NodeId,
-    thread: Option<NodeThread>,
+    running: Option<RunningNode>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -85,7 +86,7 @@ impl LocalCluster {
                 state.create_cluster(record).await.map_err(state_error)?.record
             }
         };
-        let slot = |node: &NodeSettings| NodeSlot { name: node.name.clone(), id: node.id, thread: None };
+        let slot = |node: &NodeSettings| NodeSlot { name: node.name.clone(), id: node.id, running: None };
         let slots = settings.nodes.iter().map(slot).collect();
         let process = ProcessFacts {
             directory: claim.directory.path().display().to_string(),
@@ -136,9 +137,9 @@ impl LocalNodes {
     /// Stops all nodes in order. What they said last.
     pub async fn stop_all(&self) -> Vec<NodeReport> {
         let _changing = self.changing.lock().await;
-        let threads: Vec<NodeThread> =
-            locked(&self.nodes).iter_mut().filter_map(|node| node.thread.take()).collect();
-        let reports = join_all(threads.into_iter().map(|thread| stop_thread(thread, false))).await;
+        let running: Vec<RunningNode> =
+            locked(&self.nodes).iter_mut().filter_map(|node| node.running.take()).collect();
+        let reports = join_all(running.into_iter().map(|node| stop_node(node, false))).await;
         reports.into_iter().flatten().collect()
     }
 
@@ -150,14 +151,14 @@ impl LocalNodes {
     }
 
     async fn start_index(&self, index: usize) -> Result<(), Error> {
-        check_cores(self.options.cores.as_ref())?;
+        check_cores(self.options.threads.cores.as_ref())?;
         let config = self.node_config(index);
         self.tell_missing_drives(index);
         let media = &self.claim.settings.media;
         let medium = |place: &DrivePlace| Some((place.location.clone(), media.simulated(place.role)?));
         let simulated_media = config.drives.iter().filter_map(medium).collect();
         let nodes = self.claim.settings.nodes.len();
-        let cores = self.options.cores.as_ref().map(|cores| cores.share(index, nodes));
+        let cores = self.options.threads.cores.as_ref().map(|cores| cores.share(index, nodes));
         let runtime = RuntimeConfig {
             simulated_media,
             cores,
@@ -165,8 +166,18 @@ impl LocalNodes {
             gives_way: true,
             ..RuntimeConfig::default()
         };
-        let thread = NodeThread::start(config, runtime, self.store.clone(), None).await?;
-        locked(&self.nodes)[index].thread = Some(thread);
+        let further = 1..self.options.threads.shards;
+        let name = &self.claim.settings.nodes[index].name;
+        let bus_address = |shard| vec![unix_address(&self.claim.directory.bus_socket(name, shard))];
+        let start = NodeStart {
+            config,
+            further_bus_addresses: further.map(bus_address).collect(),
+            runtime,
+            store: self.store.clone(),
+            tls: None,
+        };
+        let running = RunningNode::start(start).await?;
+        locked(&self.nodes)[index].running = Some(running);
         Ok(())
     }
 
@@ -193,7 +204,7 @@ impl LocalNodes {
             shard: 0,
             shards: 1,
             name: node.name.clone(),
-            bus_addresses: vec![unix_address(&directory.bus_socket(&node.name))],
+            bus_addresses: vec![unix_address(&directory.bus_socket(&node.name, 0))],
             nbd_addresses: self.nbd_addresses(index),
             drives,
             leaves_unfit_drives_out: false,
@@ -235,10 +246,10 @@ impl LocalNodes {
     /// The names of nodes that have ended by themselves since the last call. They count as stopped.
     pub fn take_ended(&self) -> Vec<String> {
         let mut nodes = locked(&self.nodes);
-        let ended = nodes.iter_mut().filter(|node| node.thread.as_ref().is_some_and(NodeThread::is_ended));
+        let ended = nodes.iter_mut().filter(|node| node.running.as_ref().is_some_and(RunningNode::is_ended));
         ended
             .map(|node| {
-                node.thread = None;
+                node.running = None;
                 node.name.clone()
             })
             .collect()
@@ -252,7 +263,7 @@ impl Nodes for LocalNodes {
             name: node.name.clone(),
             id: node.id,
             nbd_addresses: self.nbd_addresses(index),
-            access: node.thread.as_ref().map(|thread| NodeAccess::Here(thread.handle())),
+            access: node.running.as_ref().map(|running| NodeAccess::Here(running.handle())),
         });
         ready(Ok(entries.collect())).boxed()
     }
@@ -266,7 +277,7 @@ impl Nodes for LocalNodes {
         let started = async move {
             let _changing = self.changing.lock().await;
             let index = self.index_of(name)?;
-            if locked(&self.nodes)[index].thread.is_some() {
+            if locked(&self.nodes)[index].running.is_some() {
                 return Err(Error::new(
                     "NODE_RUNNING",
                     format!("node {name} cannot be started"),
@@ -283,8 +294,8 @@ impl Nodes for LocalNodes {
         let stopped = async move {
             let _changing = self.changing.lock().await;
             let index = self.index_of(name)?;
-            let thread = locked(&self.nodes)[index].thread.take();
-            let thread = thread.ok_or_else(|| {
+            let running = locked(&self.nodes)[index].running.take();
+            let running = running.ok_or_else(|| {
                 Error::new(
                     "NODE_NOT_RUNNING",
                     format!("node {name} cannot be stopped"),
@@ -292,16 +303,16 @@ impl Nodes for LocalNodes {
                     "look at the nodes with `spandrel node list`",
                 )
             })?;
-            Ok(stop_thread(thread, abrupt).await)
+            Ok(stop_node(running, abrupt).await)
         };
         stopped.boxed()
     }
 }
 
 /// Stops a node. What it said last, if it was stopped in order.
-async fn stop_thread(thread: NodeThread, abrupt: bool) -> Option<NodeReport> {
-    // Waiting for a thread blocks; the control thread goes on meanwhile.
-    let stopped = tokio::task::spawn_blocking(move || thread.stop(abrupt)).await;
+async fn stop_node(node: RunningNode, abrupt: bool) -> Option<NodeReport> {
+    // Waiting for threads blocks; the control thread goes on meanwhile.
+    let stopped = tokio::task::spawn_blocking(move || node.stop(abrupt)).await;
     stopped.inspect_err(|error| tracing::error!("a node could not be stopped: {error}")).ok().flatten()
 }
 

@@ -35,7 +35,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs a cluster until it is told to end.
 pub fn run(directory: Directory, arguments: &UpArguments) -> Outcome {
-    check_cores(arguments.cores.as_ref())?;
+    check_cores(arguments.threads.cores.as_ref())?;
     let claim = claim(directory, arguments)?;
     let names = claim.settings.nodes.iter().map(|node| node.name.clone()).collect();
     log::start(&claim.directory, arguments.log, names)?;
@@ -52,7 +52,7 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     let options = RunOptions {
         listen: arguments.listen,
         nbd_port: arguments.nbd_port,
-        cores: arguments.cores.clone(),
+        threads: arguments.threads.clone(),
         drive_prefix: drive_prefix(),
     };
     let cluster = Arc::new(LocalCluster::open(claim, options, flush_us).await?);

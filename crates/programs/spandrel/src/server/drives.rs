@@ -23,7 +23,8 @@ use crate::device::System;
 use crate::drive_prefix;
 use crate::local::settings::{CACHE_DRIVE_BYTES_MIN, drive_bytes_min};
 use crate::node_state::NodeState;
-use crate::node_thread::NodeHandle;
+use crate::running_node::{NodeHandle, check_roles};
+use crate::shard_thread::ShardHandle;
 
 /// How often it is told what drives are called. Nothing is written where nothing has changed.
 const NAMES_INTERVAL: Duration = Duration::from_secs(10 * 60);
@@ -54,6 +55,10 @@ pub async fn add_drive(
         Some(role) => role,
         None => role_of(media, &media_of_node(state, settings.node).await.map_err(state_error)?),
     };
+    let identity = identify(path).await;
+    // What it carries decides.
+    let is_cache = role == DriveRole::Cache || identity.as_ref().is_some_and(|identity| identity.is_cache);
+    check_roles([(&path[..], if is_cache { DriveRole::Cache } else { role })], node.shard_count())?;
     if !was_known {
         check_new(state, &settings, path, role).await?;
     }
@@ -67,7 +72,7 @@ pub async fn add_drive(
     })?;
     checked?;
     let place = DrivePlace { location: format!("{}{path}", drive_prefix()), role, media };
-    let report = node.ask(|node| async move { node.add_drive(place).await }).await.and_then(|report| report);
+    let report = node.add_drive(place, identity.map(|identity| identity.drive)).await;
     if let Err(error) = &report
         && !was_known
         && !(WHILE_STOPPING.contains(&error.code.as_str()) && is_drive_of(&settings, Path::new(path)))
@@ -200,7 +205,7 @@ pub async fn let_go(
             "take it out with `spandrel drive remove`",
         ));
     };
-    match node.ask(move |node| async move { node.let_go_drive(drive).await }).await? {
+    match node.let_go_drive(drive).await? {
         LetGo::Done(location) => return forget(keeper, &location),
         LetGo::NotYet => {
             return Err(Error::new(
@@ -261,10 +266,10 @@ async fn is_name_removed(
     Ok(is_removed && !may_be_in_pool(state, settings.node, &name).await?)
 }
 
-/// Forgets the drives of which the node lets go by itself, as they were taken out of the pool and nobody could tell it:
-/// wiped, they would be taken for new ones at the next start. Ends with the node.
-pub async fn forget_let_go(node: NodeHandle, keeper: Arc<StateMemberKeeper>) {
-    while let Ok(locations) = node.ask(|node| async move { node.drives_let_go().await }).await {
+/// Forgets the drives of which a shard of the node lets go by itself, as they were taken out of the pool and nobody could tell
+/// it: wiped, they would be taken for new ones at the next start. Ends with the shard.
+pub async fn forget_let_go(shard: ShardHandle, keeper: Arc<StateMemberKeeper>) {
+    while let Ok(locations) = shard.ask(|shard| async move { shard.drives_let_go().await }).await {
         for location in locations {
             // What cannot be written down now is found again with the next start.
             if let Err(error) = forget(&keeper, &location) {
@@ -343,7 +348,7 @@ fn explained(mut error: Error, path: &Path) -> Error {
 /// that: they are called so also while the node is down, whoever is asked. Ends with the node.
 pub async fn tell_names(node: NodeHandle, state: ClusterState<NodeState>, node_name: String) {
     let prefix = drive_prefix();
-    while let Ok(report) = node.ask(|node| async move { node.report() }).await {
+    while let Ok(report) = node.report().await {
         let mut are_noted = true;
         let drives = report.drives.into_iter().filter(|drive| drive.failure.is_none());
         let drives = drives.map(|drive| (drive.drive, DriveRole::Capacity, drive.location));

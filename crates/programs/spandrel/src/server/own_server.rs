@@ -26,8 +26,8 @@ use crate::admin::picture::natural_order;
 use crate::admin::servers::ServerEntry;
 use crate::failure::system_error;
 use crate::node_state::NodeState;
-use crate::node_thread::NodeHandle;
 use crate::program::Program;
+use crate::running_node::NodeHandle;
 
 /// What this server can be asked.
 pub struct OwnServer {

@@ -18,7 +18,7 @@ use crate::admin::http::{HttpClient, Place};
 use crate::admin::nodes::{NodeAccess, NodeEntry, Nodes};
 use crate::admin::servers::{ServerAccess, ServerEntry};
 use crate::node_state::NodeState;
-use crate::node_thread::NodeHandle;
+use crate::running_node::NodeHandle;
 
 /// The nodes of the cluster, as one of its servers sees them.
 pub struct Peers {

@@ -5,6 +5,7 @@
 //! before the state goes. Told to begin anew, it stops in the same way, and its process runs what its program's file is
 //! then: whoever looks after the process sees it go on.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use spandrel_cluster::store::{Expected, StateStore as _};
 use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
 use spandrel_node::{DrivePlace, NodeConfig};
 use spandrel_platform::Address;
-use spandrel_platform_linux::{Cores, RuntimeConfig};
+use spandrel_platform_linux::RuntimeConfig;
 use spandrel_shared::Error;
 use spandrel_state_etcd::{EtcdIdentity, EtcdOptions, EtcdState};
 use spandrel_trust::{Credentials, common_name};
@@ -38,14 +39,14 @@ use crate::admin::api::StateIdentity;
 use crate::admin::events::tell_faults;
 use crate::admin::nodes::Nodes;
 use crate::admin::server::{self, Caller};
-use crate::arguments::LogArguments;
+use crate::arguments::{LogArguments, ThreadArguments};
 use crate::cores::check_cores;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::node_state::NodeState;
-use crate::node_thread::NodeThread;
 use crate::notify::notify;
 use crate::program::Program;
+use crate::running_node::{NodeStart, RunningNode, check_roles};
 use crate::text::say;
 use crate::{drive_prefix, log, open_files};
 
@@ -79,10 +80,10 @@ const LOCK_RETRY: Duration = Duration::from_millis(50);
 pub fn run(
     directory: Directory,
     witness: bool,
-    cores: Option<&Cores>,
+    threads: &ThreadArguments,
     log_arguments: LogArguments,
 ) -> Outcome {
-    check_cores(cores)?;
+    check_cores(threads.cores.as_ref())?;
     directory.check_socket_lengths("n")?;
     // Nothing is touched in a directory that is no server's; what counts is what stands there once it is locked.
     ServerSettings::read(&directory)?;
@@ -94,8 +95,7 @@ pub fn run(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
     let program = Arc::new(Program::of_this_process());
-    let of_node = RuntimeConfig { cores: cores.cloned(), ..RuntimeConfig::default() };
-    let ended = match runtime.block_on(serve(directory, settings, of_node, Arc::clone(&program))) {
+    let ended = match runtime.block_on(serve(directory, settings, threads, Arc::clone(&program))) {
         Ok(End::Asked(status)) => Ok(status),
         Ok(End::BeginAnew) => program.begin_anew().map(|never| match never {}),
         Err(error) => Err(error),
@@ -147,7 +147,7 @@ fn check_kind(settings: &ServerSettings, witness: bool) -> Result<(), Error> {
 async fn serve(
     directory: Directory,
     settings: ServerSettings,
-    of_node: RuntimeConfig,
+    threads: &ThreadArguments,
     program: Arc<Program>,
 ) -> Result<End, Error> {
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate()].into_iter().map(signal);
@@ -158,7 +158,7 @@ async fn serve(
     let keeper = StateMemberKeeper::new(directory.clone(), settings.clone());
     let orders = Arc::new(Orders { program, begin_anew: Notify::new(), end: Notify::new() });
     tokio::select! {
-        running = Running::start(directory, settings, Arc::clone(&keeper), Arc::clone(&orders), of_node) => {
+        running = Running::start(directory, settings, Arc::clone(&keeper), Arc::clone(&orders), threads) => {
             let running = running?;
             running.tell_ready();
             let end = tokio::select! {
@@ -254,7 +254,7 @@ impl Ending {
 struct Running {
     settings: ServerSettings,
     directory: Directory,
-    node: Option<NodeThread>,
+    node: Option<RunningNode>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
@@ -264,7 +264,7 @@ impl Running {
         settings: ServerSettings,
         keeper: Arc<StateMemberKeeper>,
         orders: Arc<Orders>,
-        of_node: RuntimeConfig,
+        threads: &ThreadArguments,
     ) -> Result<Self, Error> {
         let pki = Pki(&directory);
         let credentials = pki.credentials(settings.cluster)?;
@@ -273,7 +273,7 @@ impl Running {
         let settings = keeper.settings();
         let node = match settings.witness {
             true => None,
-            false => Some(start_node(&directory, &settings, &credentials, &etcd, of_node).await?),
+            false => Some(start_node(&directory, &settings, &credentials, &etcd, threads).await?),
         };
         let peers = Arc::new(Peers {
             state: state.clone(),
@@ -295,7 +295,7 @@ impl Running {
             ProcessFacts { directory: directory.path().display().to_string(), memory: false, flush_us: None };
         let own = OwnServer {
             keeper: Arc::clone(&keeper),
-            node: node.as_ref().map(NodeThread::handle),
+            node: node.as_ref().map(RunningNode::handle),
             etcd: etcd.clone(),
             state: state.clone(),
             fingerprint: credentials.fingerprint()?,
@@ -308,12 +308,15 @@ impl Running {
         let mut tasks = serve_administration(&directory, &settings, &credentials, &administration).await?;
         tasks.push(tokio::spawn(tell_faults(
             administration,
-            node.as_ref().map(NodeThread::handle),
+            node.as_ref().map(RunningNode::handle),
             FAULTS_INTERVAL,
         )));
         tasks.push(tokio::spawn(keep_backups(directory.clone(), state.clone())));
         if let Some(node) = &node {
-            tasks.push(tokio::spawn(forget_let_go(node.handle(), Arc::clone(&keeper))));
+            let shards = node.handle().shards().to_vec();
+            tasks.extend(
+                shards.into_iter().map(|shard| tokio::spawn(forget_let_go(shard, Arc::clone(&keeper)))),
+            );
             tasks.push(tokio::spawn(tell_names(node.handle(), state.clone(), settings.name.clone())));
         }
         tasks.push(tokio::spawn(async move { keeper.keep(etcd, state).await }));
@@ -340,7 +343,7 @@ impl Running {
         }
         let _ = std::fs::remove_file(self.directory.admin_socket());
         if let Some(node) = self.node {
-            // Waiting for a thread blocks; what keeps the member of etcd goes on meanwhile.
+            // Waiting for threads blocks; what keeps the member of etcd goes on meanwhile.
             let stopped = tokio::task::spawn_blocking(move || node.stop(false)).await;
             if let Err(error) = stopped {
                 tracing::error!("the node could not be stopped: {error}");
@@ -589,9 +592,10 @@ async fn start_node(
     settings: &ServerSettings,
     credentials: &Credentials,
     etcd: &EtcdState,
-    runtime: RuntimeConfig,
-) -> Result<NodeThread, Error> {
+    threads: &ThreadArguments,
+) -> Result<RunningNode, Error> {
     let bus_addresses: Vec<Address> = settings.addresses(Port::Bus).into_iter().map(Address::Tcp).collect();
+    let further_bus_addresses = further_bus_addresses(settings, threads.shards)?;
     let socket = directory.join("nbd.sock");
     let config = NodeConfig {
         cluster: settings.cluster,
@@ -604,8 +608,36 @@ async fn start_node(
         drives: present_drives(settings).map(|path| place(settings, path)).collect(),
         leaves_unfit_drives_out: true,
     };
-    let tls = credentials.platform(bus_addresses.into_iter().collect())?;
-    NodeThread::start(config, runtime, NodeState::Etcd(etcd.clone()), Some(tls)).await
+    check_roles(config.drives.iter().map(|drive| (&drive.location[..], drive.role)), threads.shards)?;
+    let secured = bus_addresses.iter().chain(further_bus_addresses.iter().flatten()).cloned();
+    let tls = credentials.platform(secured.collect())?;
+    let start = NodeStart {
+        config,
+        further_bus_addresses,
+        runtime: RuntimeConfig { cores: threads.cores.clone(), ..RuntimeConfig::default() },
+        store: NodeState::Etcd(etcd.clone()),
+        tls: Some(tls),
+    };
+    RunningNode::start(start).await
+}
+
+/// Where the further shards of a node listen for other nodes.
+fn further_bus_addresses(settings: &ServerSettings, shards: u8) -> Result<Vec<Vec<Address>>, Error> {
+    let of_shard = |number: u8| {
+        let at = |listen: &SocketAddr| {
+            let address = Port::of_shard(*listen, number);
+            address.map(Address::Tcp).ok_or_else(|| {
+                Error::new(
+                    "ADDRESS_UNUSABLE",
+                    format!("the server {} cannot be started with {shards} shards", settings.name),
+                    format!("they need {} more ports behind those that {listen} stands for", shards - 1),
+                    "name fewer with --shards",
+                )
+            })
+        };
+        settings.listen.iter().map(at).collect()
+    };
+    (1..shards).map(of_shard).collect()
 }
 
 /// Where a drive is, for the node.

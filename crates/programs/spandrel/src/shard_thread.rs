@@ -1,7 +1,7 @@
-//! A node on a thread of its own.
+//! A shard of a node on a thread of its own.
 //!
-//! The node and all that it does live on one thread with an event loop of its own; other threads
-//! reach it with [`NodeHandle::ask`]. Dropping every handle, or an abrupt stop, drops the event loop
+//! The shard and all that it does live on one thread with an event loop of its own; other threads
+//! reach it with [`ShardHandle::ask`]. Dropping every handle, or an abrupt stop, drops the event loop
 //! with everything in it and tells nobody, as a crash would.
 
 use std::future::Future;
@@ -11,75 +11,84 @@ use std::thread::JoinHandle;
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
-use spandrel_node::{Node, NodeConfig, NodeReport};
+use spandrel_node::{Exchange, Node, NodeConfig, NodeReport};
 use spandrel_platform::Platform;
-use spandrel_platform_linux::{LinuxPlatform, Runtime, RuntimeConfig};
+use spandrel_platform_linux::{DetachedConnection, LinuxPlatform, Runtime, RuntimeConfig};
 use spandrel_platform_tls::{TlsPlatform, TlsSettings};
 use spandrel_shared::Error;
 
 use crate::node_state::NodeState;
 
-/// A node on Linux.
-pub type LinuxNode = Node<TlsPlatform<LinuxPlatform>, NodeState>;
+/// A shard on Linux.
+pub type LinuxShard = Node<TlsPlatform<LinuxPlatform>, NodeState>;
 
-/// A node's stack. The future of an operation holds those of all that it waits for, and is built on the stack before it goes to
+/// What a shard is started from.
+pub struct ShardStart {
+    /// What it is.
+    pub config: NodeConfig,
+    /// Its thread's event loop.
+    pub runtime: RuntimeConfig,
+    /// The cluster's state.
+    pub store: NodeState,
+    /// How it speaks with other machines; without it, it speaks to this one alone.
+    pub tls: Option<TlsSettings>,
+    /// Its end of the ways that NBD clients take between the shards of its node.
+    pub exchange: Exchange<DetachedConnection>,
+}
+
+/// A shard's stack. The future of an operation holds those of all that it waits for, and is built on the stack before it goes to
 /// where it stays; code that is not optimised builds it more than once.
 const STACK_BYTES: usize = 16 << 20;
 
-/// How long a node looks for events before it sleeps, while its waits are short. A node that holds a copy waits for a whole round of a
-/// client's single writes: of nodes that sleep it takes some 100 us, of nodes that look half as long. So they must look for longer than
+/// How long a shard looks for events before it sleeps, while its waits are short. One that holds a copy waits for a whole round of a
+/// client's single writes: of those that sleep it takes some 100 us, of those that look half as long. So they must look for longer than
 /// the former, or they would never come to the latter.
 const SPIN_US_MAX: u32 = 120;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 enum Command {
-    Run(Box<dyn FnOnce(LinuxNode) -> Task + Send>),
+    Run(Box<dyn FnOnce(LinuxShard) -> Task + Send>),
     Stop { abrupt: bool },
 }
 
-/// A node that runs.
-pub struct NodeThread {
+/// A shard that runs.
+pub struct ShardThread {
     commands: mpsc::UnboundedSender<Command>,
     thread: Option<JoinHandle<Option<NodeReport>>>,
     name: String,
 }
 
-/// Reaches a node from any thread. Cheap to clone; the node may be gone.
+/// Reaches a shard from any thread. Cheap to clone; the shard may be gone.
 #[derive(Clone)]
-pub struct NodeHandle {
+pub struct ShardHandle {
     commands: mpsc::UnboundedSender<Command>,
     name: String,
 }
 
-impl NodeThread {
-    /// Starts a node, and waits until it takes part. Without `tls` it speaks to this machine alone.
-    pub async fn start(
-        config: NodeConfig,
-        runtime: RuntimeConfig,
-        store: NodeState,
-        tls: Option<TlsSettings>,
-    ) -> Result<Self, Error> {
-        let name = config.name.clone();
+impl ShardThread {
+    /// Starts a shard, and waits until it takes part. Its thread has the name of the node.
+    pub async fn start(start: ShardStart) -> Result<Self, Error> {
+        let name = start.config.name.clone();
         let (commands, receiver) = mpsc::unbounded();
         let (ready, started) = oneshot::channel();
         let builder = std::thread::Builder::new().name(name.clone()).stack_size(STACK_BYTES);
-        let running = move || run(config, runtime, store, tls, receiver, ready);
+        let running = move || run(start, receiver, ready);
         let thread = builder.spawn(running).map_err(|error| {
             let next = "raise the limit of threads for this user, or end other processes";
             Error::new("NODE_NOT_STARTED", format!("node {name} cannot be started"), error.to_string(), next)
         })?;
-        let node = Self { commands, thread: Some(thread), name };
+        let shard = Self { commands, thread: Some(thread), name };
         match started.await {
-            Ok(Ok(())) => Ok(node),
+            Ok(Ok(())) => Ok(shard),
             Ok(Err(error)) => Err(error),
-            Err(oneshot::Canceled) => Err(ended(&node.name)),
+            Err(oneshot::Canceled) => Err(ended(&shard.name)),
         }
     }
 
     /// How others reach it.
-    pub fn handle(&self) -> NodeHandle {
-        NodeHandle { commands: self.commands.clone(), name: self.name.clone() }
+    pub fn handle(&self) -> ShardHandle {
+        ShardHandle { commands: self.commands.clone(), name: self.name.clone() }
     }
 
     /// Whether it has ended by itself, which it never should.
@@ -87,36 +96,36 @@ impl NodeThread {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends the node and waits until its thread has ended. This blocks the calling thread. What the
-    /// node said last, when its drives were left in order; none after an abrupt end.
-    pub fn stop(mut self, abrupt: bool) -> Option<NodeReport> {
+    /// Tells the shard to end.
+    pub fn begin_stop(&self, abrupt: bool) {
         let _ = self.commands.unbounded_send(Command::Stop { abrupt });
-        self.join()
     }
 
-    fn join(&mut self) -> Option<NodeReport> {
+    /// Waits until its thread has ended, which blocks the calling thread. What the shard said last, when its drives were left in
+    /// order; none after an abrupt end.
+    pub fn join(&mut self) -> Option<NodeReport> {
         let ended = self.thread.take()?.join();
         ended.inspect_err(|_| tracing::error!("the thread of node {} had panicked", self.name)).ok().flatten()
     }
 }
 
-impl Drop for NodeThread {
+impl Drop for ShardThread {
     fn drop(&mut self) {
-        let _ = self.commands.unbounded_send(Command::Stop { abrupt: true });
+        self.begin_stop(true);
         self.join();
     }
 }
 
-impl NodeHandle {
-    /// Runs `question` on the node's thread and gives its answer.
-    pub async fn ask<T, F>(&self, question: impl FnOnce(LinuxNode) -> F + Send + 'static) -> Result<T, Error>
+impl ShardHandle {
+    /// Runs `question` on the shard's thread and gives its answer.
+    pub async fn ask<T, F>(&self, question: impl FnOnce(LinuxShard) -> F + Send + 'static) -> Result<T, Error>
     where
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
         let (sender, receiver) = oneshot::channel();
-        let task = move |node| {
-            let answer = question(node);
+        let task = move |shard| {
+            let answer = question(shard);
             let task: Task = Box::pin(async move {
                 // Whoever asked may have left.
                 let _ = sender.send(answer.await);
@@ -139,14 +148,12 @@ fn ended(name: &str) -> Error {
 }
 
 fn run(
-    config: NodeConfig,
-    runtime: RuntimeConfig,
-    store: NodeState,
-    tls: Option<TlsSettings>,
+    start: ShardStart,
     mut commands: mpsc::UnboundedReceiver<Command>,
     ready: oneshot::Sender<Result<(), Error>>,
 ) -> Option<NodeReport> {
-    let name = config.name.clone();
+    let ShardStart { config, runtime, store, tls, exchange } = start;
+    let (name, number) = (config.name.clone(), config.shard);
     let mut runtime = match Runtime::new(RuntimeConfig { spin_us_max: SPIN_US_MAX, ..runtime }) {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -157,11 +164,14 @@ fn run(
         }
     };
     let platform = TlsPlatform::new(runtime.platform(), tls);
-    let span = tracing::info_span!("node", name = %name);
+    let span = match config.shards {
+        1 => tracing::info_span!("node", name = %name),
+        _ => tracing::info_span!("node", name = %name, shard = number),
+    };
     let _in_node = span.enter();
     runtime.block_on(async move {
         let started = {
-            let starting = std::pin::pin!(Node::start(platform.clone(), config, store));
+            let starting = std::pin::pin!(Node::start(platform.clone(), config, store, exchange));
             let stopped = std::pin::pin!(stopped(&mut commands));
             match select(starting, stopped).await {
                 Either::Left((started, _)) => started,
@@ -169,8 +179,8 @@ fn run(
                 Either::Right(_) => return None,
             }
         };
-        let node = match started {
-            Ok(node) => node,
+        let shard = match started {
+            Ok(shard) => shard,
             Err(error) => {
                 let _ = ready.send(Err(error));
                 return None;
@@ -179,17 +189,17 @@ fn run(
         let _ = ready.send(Ok(()));
         while let Some(command) = commands.next().await {
             match command {
-                Command::Run(task) => drop(platform.spawn(task(node.clone()))),
+                Command::Run(task) => drop(platform.spawn(task(shard.clone()))),
                 Command::Stop { abrupt: true } => return None,
                 Command::Stop { abrupt: false } => break,
             }
         }
-        node.stop().await;
-        Some(node.report())
+        shard.stop().await;
+        Some(shard.report())
     })
 }
 
-/// Waits until a node that does not take part yet is told to stop. Nobody asks it anything else.
+/// Waits until a shard that does not take part yet is told to stop. Nobody asks it anything else.
 async fn stopped(commands: &mut mpsc::UnboundedReceiver<Command>) {
     while let Some(command) = commands.next().await {
         if matches!(command, Command::Stop { .. }) {

@@ -1,0 +1,72 @@
+//! The way of connections from one server to another, where each thread of a process has a server of its own.
+//!
+//! All connections to one volume are served by one of these servers: they share what the volume keeps for its clients, and with
+//! that its promise that a change answered on one of them is seen on all. A client connects to any server, and says in the course
+//! of the negotiation which volume it wants. The server that has this volume's clients goes on from there: what the client has
+//! sent and nobody has answered is carried along, and the client notices nothing.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_channel::mpsc;
+use futures_util::StreamExt as _;
+
+use super::negotiation::Progress;
+
+/// A server's end of the ways between all servers of a process. `D` is a connection that is on its way. All clones are the same
+/// end, which is for one server: another one only if the former did not come to serve.
+pub struct Exchange<D> {
+    number: usize,
+    /// To each server, by its number.
+    ways: Vec<mpsc::UnboundedSender<Passage<D>>>,
+    arriving: Arc<Mutex<mpsc::UnboundedReceiver<Passage<D>>>>,
+}
+
+impl<D> Clone for Exchange<D> {
+    fn clone(&self) -> Self {
+        Self { number: self.number, ways: self.ways.clone(), arriving: Arc::clone(&self.arriving) }
+    }
+}
+
+/// A client that changes servers.
+pub(super) struct Passage<D> {
+    pub(super) connection: D,
+    pub(super) progress: Progress,
+    /// What it has sent and nobody has answered.
+    pub(super) unanswered: Vec<u8>,
+}
+
+impl<D> Exchange<D> {
+    /// The ends for `count` servers, in the order of their numbers.
+    pub fn among(count: usize) -> Vec<Self> {
+        let (ways, arriving): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::unbounded()).unzip();
+        let end = |(number, arriving)| Self {
+            number,
+            ways: ways.clone(),
+            arriving: Arc::new(Mutex::new(arriving)),
+        };
+        arriving.into_iter().enumerate().map(end).collect()
+    }
+
+    /// The end of a server that is the only one.
+    pub fn alone() -> Self {
+        Self::among(1).remove(0)
+    }
+
+    /// Whether a client that belongs to the server of this number is to go there.
+    pub(super) fn is_elsewhere(&self, number: usize) -> bool {
+        number != self.number && number < self.ways.len()
+    }
+
+    /// Sends a client to another server. If that one has ended its connection is closed.
+    pub(super) fn send(&self, number: usize, passage: Passage<D>) {
+        // What cannot be sent is dropped here, and with it the connection.
+        let _ = self.ways[number].unbounded_send(passage);
+    }
+
+    /// The next client that comes from another server.
+    pub(super) async fn next(&self) -> Option<Passage<D>> {
+        let arriving = || self.arriving.lock().unwrap_or_else(PoisonError::into_inner);
+        poll_fn(|context| arriving().poll_next_unpin(context)).await
+    }
+}

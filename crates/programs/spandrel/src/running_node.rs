@@ -1,0 +1,260 @@
+//! A node that runs in this process: its shards, each on a thread of its own, and how they are reached as one.
+//!
+//! What is asked of a node goes to all of its shards, to the one that has what it is about, or to the first one where any can do
+//! it.
+
+use std::future::Future;
+
+use futures_util::future::join_all;
+use spandrel_cluster::DriveRole;
+use spandrel_node::{
+    DriveAdded, DrivePlace, Exchange, LetGo, NodeConfig, NodeLoad, NodeReport, ScrubProgress, VolumeCreated,
+    VolumeCreation, VolumeGrown, VolumeGrowth, by_turns, start_shards,
+};
+use spandrel_platform::Address;
+use spandrel_platform_linux::RuntimeConfig;
+use spandrel_platform_tls::TlsSettings;
+use spandrel_shared::{DriveId, Error, NodeId, VolumeId};
+use spandrel_volume::ScrubReport;
+
+use crate::node_state::NodeState;
+use crate::shard_thread::{LinuxShard, ShardHandle, ShardStart, ShardThread};
+
+/// A node that runs.
+pub struct RunningNode {
+    shards: Vec<ShardThread>,
+}
+
+/// Reaches a node from any thread. Cheap to clone; the node may be gone.
+#[derive(Clone)]
+pub struct NodeHandle {
+    /// The first one, and those behind it.
+    shards: Vec<ShardHandle>,
+}
+
+/// What a node is started from.
+#[derive(Clone)]
+pub struct NodeStart {
+    /// What it is, as its first shard, with all drives.
+    pub config: NodeConfig,
+    /// Where its further shards listen for other nodes: as many as there are of these.
+    pub further_bus_addresses: Vec<Vec<Address>>,
+    /// The event loops of its threads, with all cores.
+    pub runtime: RuntimeConfig,
+    /// The cluster's state.
+    pub store: NodeState,
+    /// How it speaks with other machines; without it, it speaks to this one alone.
+    pub tls: Option<TlsSettings>,
+}
+
+impl NodeStart {
+    /// What each shard is started from: cores and drives are shared out, and only the first one listens for clients.
+    fn shards(self) -> Vec<ShardStart> {
+        let bus_addresses: Vec<_> =
+            std::iter::once(self.config.bus_addresses.clone()).chain(self.further_bus_addresses).collect();
+        let count = u8::try_from(bus_addresses.len()).expect("the number of shards is limited");
+        let exchanges = Exchange::among(bus_addresses.len());
+        let shard = |(number, (bus_addresses, exchange)): (u8, _)| ShardStart {
+            config: NodeConfig {
+                shard: number,
+                shards: count,
+                bus_addresses,
+                nbd_addresses: self
+                    .config
+                    .nbd_addresses
+                    .clone()
+                    .into_iter()
+                    .filter(|_| number == 0)
+                    .collect(),
+                drives: by_turns(self.config.drives.clone(), number, count).collect(),
+                ..self.config.clone()
+            },
+            runtime: RuntimeConfig {
+                cores: self.runtime.cores.as_ref().map(|cores| cores.share(number.into(), count.into())),
+                ..self.runtime.clone()
+            },
+            store: self.store.clone(),
+            tls: self.tls.clone(),
+            exchange,
+        };
+        (0..count).zip(bus_addresses.into_iter().zip(exchanges)).map(shard).collect()
+    }
+}
+
+/// Refuses cache drives where a node has several shards: a drive and the cache drive that it is bound to have one shard, and they
+/// are not shared out like that.
+///
+/// # Errors
+///
+/// `CACHE_WITH_SHARDS`, with the drive's name.
+pub fn check_roles<'d>(
+    drives: impl IntoIterator<Item = (&'d str, DriveRole)>,
+    shards: u8,
+) -> Result<(), Error> {
+    let cache = drives.into_iter().find(|(_, role)| *role == DriveRole::Cache);
+    let Some((cache, _)) = cache.filter(|_| shards > 1) else { return Ok(()) };
+    Err(Error::new(
+        "CACHE_WITH_SHARDS",
+        format!("{cache} cannot be the cache drive of a node with {shards} shards"),
+        "a cache drive belongs to one thread together with all drives that it caches for, and shards are threads",
+        "run the node without --shards, or without cache drives; a drive becomes no cache drive with          `spandrel drive add --role capacity`",
+    ))
+}
+
+impl RunningNode {
+    /// Starts a node, and waits until all of it takes part.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Node::start`](spandrel_node::Node::start), by whichever shard; then none runs.
+    pub async fn start(start: NodeStart) -> Result<Self, Error> {
+        let stop = |shard: ShardThread| async move {
+            shard.begin_stop(false);
+            // Waiting for a thread blocks.
+            let _ = tokio::task::spawn_blocking(move || drop(shard)).await;
+        };
+        start_shards(start.shards(), ShardThread::start, stop).await.map(|shards| Self { shards })
+    }
+
+    /// How others reach it.
+    pub fn handle(&self) -> NodeHandle {
+        NodeHandle { shards: self.shards.iter().map(ShardThread::handle).collect() }
+    }
+
+    /// Whether it, or a part of it, has ended by itself, which it never should.
+    pub fn is_ended(&self) -> bool {
+        self.shards.iter().any(ShardThread::is_ended)
+    }
+
+    /// Ends the node and waits until its threads have ended. This blocks the calling thread. What the
+    /// node said last, when its drives were left in order; none after an abrupt end.
+    pub fn stop(mut self, abrupt: bool) -> Option<NodeReport> {
+        self.shards.iter().for_each(|shard| shard.begin_stop(abrupt));
+        // Each is waited for, whatever the others say.
+        let reports: Vec<_> = self.shards.iter_mut().map(ShardThread::join).collect();
+        NodeReport::of_shards(reports.into_iter().collect::<Option<Vec<_>>>()?)
+    }
+}
+
+impl NodeHandle {
+    /// The shards, each for itself.
+    pub fn shards(&self) -> &[ShardHandle] {
+        &self.shards
+    }
+
+    /// How many shards it has.
+    pub fn shard_count(&self) -> u8 {
+        u8::try_from(self.shards.len()).expect("the number of shards is limited")
+    }
+
+    fn first(&self) -> &ShardHandle {
+        self.shards.first().expect("a node has a shard")
+    }
+
+    /// Asks each shard, in the order of their numbers.
+    async fn ask_all<T, F>(
+        &self,
+        question: impl Fn(LinuxShard) -> F + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let answers = join_all(self.shards.iter().map(|shard| shard.ask(question.clone()))).await;
+        answers.into_iter().collect()
+    }
+
+    /// The shard that `has` something, or the first one if none has: it says why that cannot be.
+    async fn shard_with(
+        &self,
+        has: impl Fn(&LinuxShard) -> bool + Clone + Send + 'static,
+    ) -> Result<&ShardHandle, Error> {
+        if let [only] = &self.shards[..] {
+            return Ok(only);
+        }
+        let found = self.ask_all(move |shard| std::future::ready(has(&shard))).await?;
+        Ok(found.iter().position(|has| *has).map_or(self.first(), |index| &self.shards[index]))
+    }
+
+    async fn owner(&self, volume: VolumeId) -> Result<&ShardHandle, Error> {
+        self.shard_with(move |shard| shard.owns(volume)).await
+    }
+
+    /// What the node says of itself.
+    pub async fn report(&self) -> Result<NodeReport, Error> {
+        let reports = self.ask_all(|shard| async move { shard.report() }).await?;
+        Ok(NodeReport::of_shards(reports).expect("a node has a shard"))
+    }
+
+    /// How busy the node is.
+    pub async fn load(&self) -> Result<NodeLoad, Error> {
+        // On each shard's own thread, which does all that the shard does.
+        let load =
+            |shard: LinuxShard| async move { NodeLoad { cpu_us: Some(thread_cpu_us()), ..shard.load() } };
+        Ok(NodeLoad::of_shards(self.ask_all(load).await?).expect("a node has a shard"))
+    }
+
+    /// Has the node make a volume.
+    pub async fn create_volume(&self, creation: VolumeCreation) -> Result<VolumeCreated, Error> {
+        self.first().ask(|shard| async move { shard.create_volume(&creation).await }).await?
+    }
+
+    /// Has the node delete a volume.
+    pub async fn delete_volume(&self, name: String) -> Result<(), Error> {
+        self.first().ask(|shard| async move { shard.delete_volume(&name).await }).await?
+    }
+
+    /// Has the volume's owner hand it over to another node.
+    pub async fn hand_over(&self, volume: VolumeId, to: NodeId) -> Result<(), Error> {
+        self.owner(volume).await?.ask(move |shard| async move { shard.hand_over(volume, to).await }).await?
+    }
+
+    /// Has the volume's owner make it larger.
+    pub async fn grow_volume(&self, growth: VolumeGrowth) -> Result<VolumeGrown, Error> {
+        let owner = self.owner(growth.volume).await?;
+        owner.ask(move |shard| async move { shard.grow_volume(&growth).await }).await?
+    }
+
+    /// Has the volume's owner check it.
+    pub async fn scrub_volume(
+        &self,
+        volume: VolumeId,
+        heal: bool,
+        tell: impl Fn(ScrubProgress) + Send + 'static,
+    ) -> Result<ScrubReport, Error> {
+        let owner = self.owner(volume).await?;
+        owner.ask(move |shard| async move { shard.scrub_volume(volume, heal, tell).await }).await?
+    }
+
+    /// Has the node take one more drive into use, which is the drive `known` if that is known: at the shard that had it before,
+    /// as others may have its word yet of who writes there, or else at the one with the fewest drives.
+    pub async fn add_drive(&self, place: DrivePlace, known: Option<DriveId>) -> Result<DriveAdded, Error> {
+        let location = place.location.clone();
+        let seen = move |shard: LinuxShard| {
+            let report = shard.report();
+            let is_here = report.drives.iter().any(|drive| drive.location == location);
+            let was_here = is_here || known.is_some_and(|drive| shard.has_served(drive));
+            std::future::ready((!was_here, report.drives.len()))
+        };
+        let seen = self.ask_all(seen).await?;
+        let best = (0..self.shards.len()).min_by_key(|index| seen[*index]).expect("a node has a shard");
+        self.shards[best].ask(|shard| async move { shard.add_drive(place).await }).await?
+    }
+
+    /// Has the node let go of a drive.
+    pub async fn let_go_drive(&self, drive: DriveId) -> Result<LetGo, Error> {
+        let answers = self.ask_all(move |shard| async move { shard.let_go_drive(drive).await }).await?;
+        let done = answers.into_iter().find(|answer| !matches!(answer, LetGo::NotThere));
+        Ok(done.unwrap_or(LetGo::NotThere))
+    }
+}
+
+/// The processor time of this thread, in microseconds.
+fn thread_cpu_us() -> u64 {
+    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    u64::try_from(cpu.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(cpu.tv_nsec / 1000).unwrap_or(0)
+}
+
+#[cfg(test)]
+#[path = "running_node_tests.rs"]
+mod tests;
