@@ -88,6 +88,8 @@ pub enum Rare {
     GrowthResumed,
     /// Slabs that were to come to a volume were taken back.
     GrowthTakenBack,
+    /// A client that had come to one shard of a node was passed on to the one that has its volume's clients.
+    ClientPassedOn,
     /// A write went past a cache that was nearly full.
     WritePastFullCache,
     /// A block was written anew while it was being moved out of a cache.
@@ -110,7 +112,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them, in order.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 49] = [
         Self::RolledForwardFromOneCopy,
         Self::InDoubtGathered,
         Self::MarkLostToTakeOver,
@@ -150,6 +152,7 @@ impl Rare {
         Self::VolumeGrown,
         Self::GrowthResumed,
         Self::GrowthTakenBack,
+        Self::ClientPassedOn,
         Self::WritePastFullCache,
         Self::DestageMetNewer,
         Self::ReadFromCache,

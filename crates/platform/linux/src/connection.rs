@@ -65,9 +65,19 @@ pub struct LinuxConnection {
 /// A connection that no thread serves: closed when it is dropped.
 #[derive(Debug)]
 pub struct DetachedConnection {
-    socket: OwnedFd,
+    /// None once it is served again.
+    socket: Option<OwnedFd>,
     kind: StreamKind,
     peer: String,
+}
+
+impl Drop for DetachedConnection {
+    fn drop(&mut self) {
+        // Where it was served before a descriptor of it may be open yet.
+        if let Some(socket) = &self.socket {
+            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        }
+    }
 }
 
 /// All clones of a connection together: it closes when the last is dropped.
@@ -128,12 +138,13 @@ impl LinuxConnection {
         if let Some(token) = stream.token.take() {
             stream.shard.reactor.remove(&stream.socket, token);
         }
-        Some(DetachedConnection { socket, kind: stream.kind, peer: stream.peer.clone() })
+        Some(DetachedConnection { socket: Some(socket), kind: stream.kind, peer: stream.peer.clone() })
     }
 
     /// Goes on with a connection that was detached on any thread.
-    pub(crate) fn attach(shard: &Rc<Shard>, detached: DetachedConnection) -> Result<Self, LinkError> {
-        Self::new(shard, detached.socket, detached.kind, detached.peer)
+    pub(crate) fn attach(shard: &Rc<Shard>, mut detached: DetachedConnection) -> Result<Self, LinkError> {
+        let socket = detached.socket.take().expect("nobody serves it");
+        Self::new(shard, socket, detached.kind, detached.peer.clone())
     }
 }
 

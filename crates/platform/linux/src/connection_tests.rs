@@ -409,3 +409,54 @@ fn the_reactor_forgets_connections_that_are_gone() {
         }
     });
 }
+
+#[test]
+fn another_thread_goes_on_with_a_connection() {
+    let directory = tempdir().unwrap();
+    for address in [any_port(), socket_in(directory.path())] {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let other = std::thread::spawn(move || {
+            run(|platform| async move {
+                let detached: DetachedConnection = receiver.recv().unwrap();
+                let connection = platform.attach(detached).unwrap();
+                let peer = connection.peer();
+                echo(connection, platform).await;
+                peer
+            })
+        });
+        let expected = run(move |platform| async move {
+            let (client, server) = pair(&platform, &address).await;
+            client.send(b"to the first", &[]);
+            assert_eq!(receive_exactly(&server, 12).await, b"to the first");
+            server.send(b"by the first", &[]);
+            assert!(server.detach().is_none(), "something has not left yet");
+            server.send_room(1).await.unwrap();
+            let peer = server.peer();
+            client.send(b"to the second, before it is there", &[]);
+            client.send_room(1).await.unwrap();
+            sender.send(platform.detach(&server).unwrap()).unwrap();
+            // What is left of it here is of no use, and harms nothing.
+            assert!(server.detach().is_none());
+            server.send(b"nobody hears this", &[]);
+            assert!(matches!(server.receive(&mut [0; 1]).await, Err(LinkError::Closed(_))));
+            server.close();
+            drop(server);
+            assert_eq!(receive_exactly(&client, 12).await, b"by the first");
+            let large = Numbers::new(3).bytes(3 << 20);
+            client.send(&[], &[platform.buffers().copy_of(&large).freeze()]);
+            assert_eq!(receive_exactly(&client, 33).await, b"to the second, before it is there");
+            assert!(receive_exactly(&client, large.len()).await == large);
+            client.close();
+            peer
+        });
+        assert_eq!(other.join().unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_connection_that_nobody_goes_on_with_is_closed() {
+    over_both_kinds(|platform, client, server| async move {
+        drop(platform.detach(&server).unwrap());
+        assert_eq!(client.receive(&mut [0; 1]).await, Ok(0));
+    });
+}

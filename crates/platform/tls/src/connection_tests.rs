@@ -161,6 +161,27 @@ fn each_side_learns_who_the_other_is_with_the_first_bytes() {
 }
 
 #[test]
+fn an_encrypted_connection_stays_with_its_thread() {
+    let authority = TestAuthority::new(CLUSTER);
+    let pair = Pair::new(1, &authority, &authority);
+    let platform = pair.far.clone();
+    let (near, far) = pair.connected(
+        async |connection| {
+            connection.send(b"hello", &[]);
+            receive_exactly(&connection, 7).await.unwrap()
+        },
+        async move |connection| {
+            receive_exactly(&connection, 5).await.unwrap();
+            let is_detached = platform.detach(&connection).is_some();
+            connection.send(b"welcome", &[]);
+            let _ = connection.receive(&mut [0; 1]).await;
+            is_detached
+        },
+    );
+    assert_eq!((&near[..], far), (&b"welcome"[..], false));
+}
+
+#[test]
 fn nothing_leaves_before_the_other_side_has_proven_who_it_is() {
     let authority = TestAuthority::new(CLUSTER);
     let pair = Pair::new(2, &authority, &authority);

@@ -308,3 +308,7 @@ fn told(pause: Pause, now: Instant) -> LongestPause {
         ended_ms_ago: pause.ended.map(|ended| milliseconds(now.since(ended))),
     }
 }
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

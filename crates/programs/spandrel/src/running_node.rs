@@ -97,7 +97,8 @@ pub fn check_roles<'d>(
         "CACHE_WITH_SHARDS",
         format!("{cache} cannot be the cache drive of a node with {shards} shards"),
         "a cache drive belongs to one thread together with all drives that it caches for, and shards are threads",
-        "run the node without --shards, or without cache drives; a drive becomes no cache drive with          `spandrel drive add --role capacity`",
+        "run the node without --shards, or without cache drives; a drive becomes no cache drive with \
+         `spandrel drive add --role capacity`",
     ))
 }
 

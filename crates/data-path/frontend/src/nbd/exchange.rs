@@ -6,7 +6,7 @@
 //! sent and nobody has answered is carried along, and the client notices nothing.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_channel::mpsc;
 use futures_util::StreamExt as _;
@@ -66,7 +66,21 @@ impl<D> Exchange<D> {
 
     /// The next client that comes from another server.
     pub(super) async fn next(&self) -> Option<Passage<D>> {
-        let arriving = || self.arriving.lock().unwrap_or_else(PoisonError::into_inner);
-        poll_fn(|context| arriving().poll_next_unpin(context)).await
+        poll_fn(|context| self.arriving().poll_next_unpin(context)).await
+    }
+
+    /// Takes no more clients: those that are on their way, and to come, lose their connections.
+    pub(super) fn close(&self) {
+        let mut arriving = self.arriving();
+        arriving.close();
+        while arriving.try_recv().is_ok() {}
+    }
+
+    fn arriving(&self) -> MutexGuard<'_, mpsc::UnboundedReceiver<Passage<D>>> {
+        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+#[path = "exchange_tests.rs"]
+mod tests;

@@ -14,6 +14,7 @@ use std::fmt;
 
 use spandrel_platform::{Connection, Instant, Platform, before};
 use spandrel_shared::size::format_size;
+use spandrel_shared::witness::{self, Rare};
 use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, Exports};
 
 use super::NbdConfig;
@@ -199,6 +200,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             self.stays = true;
             return Ok(false);
         };
+        witness::reached(Rare::ClientPassedOn);
         let unanswered = self.receiver.received().to_vec();
         exchange.send(number, Passage { connection: detached, progress: self.progress.clone(), unanswered });
         Ok(true)

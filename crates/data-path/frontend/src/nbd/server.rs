@@ -112,6 +112,7 @@ impl<P: Platform, E: Exports> NbdServer<P, E> {
                 Err(error) => tracing::warn!(%error, "NBD connection lost on its way between threads"),
             }
         }
+        self.inner.exchange.close();
     }
 
     /// Stops: no more connections are accepted, requests in flight end, then the connections are closed, with

@@ -229,6 +229,7 @@ pub(crate) struct MemoryExports {
     open_delay: Rc<Cell<Duration>>,
     opens: Rc<Cell<usize>>,
     open_failure: Rc<Cell<Option<DeviceErrorKind>>>,
+    threads: Rc<RefCell<BTreeMap<String, usize>>>,
 }
 
 impl MemoryExports {
@@ -240,7 +241,13 @@ impl MemoryExports {
             open_delay: Rc::default(),
             opens: Rc::default(),
             open_failure: Rc::default(),
+            threads: Rc::default(),
         }
+    }
+
+    /// Has the server of thread `thread` serve all clients of a disk.
+    pub(crate) fn give_to(&self, name: &str, thread: usize) {
+        self.threads.borrow_mut().insert(name.to_owned(), thread);
     }
 
     pub(crate) fn delay_open(&self, delay: Duration) {
@@ -271,5 +278,10 @@ impl Exports for MemoryExports {
         }
         let disk = self.disks.get(name).map(MemoryDisk::opened);
         disk.ok_or_else(|| DeviceError::new(DeviceErrorKind::NotFound, format!("no volume {name:?}")))
+    }
+
+    async fn thread_of(&self, name: &str) -> Option<usize> {
+        self.platform.sleep(self.open_delay.get()).await;
+        self.threads.borrow().get(name).copied()
     }
 }

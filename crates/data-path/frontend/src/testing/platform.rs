@@ -28,6 +28,8 @@ struct World {
     pipe_bytes_max: Cell<usize>,
     /// The most bytes that one receive yields.
     receive_bytes_max: Cell<usize>,
+    /// Whether connections cannot be detached.
+    connections_stay: Cell<bool>,
 }
 
 impl TestPlatform {
@@ -41,6 +43,7 @@ impl TestPlatform {
             listeners: RefCell::default(),
             pipe_bytes_max: Cell::new(64 << 10),
             receive_bytes_max: Cell::new(usize::MAX),
+            connections_stay: Cell::new(false),
         };
         Self { world: Rc::new(world) }
     }
@@ -48,6 +51,11 @@ impl TestPlatform {
     /// Makes every later receive yield at most `bytes`.
     pub(crate) fn fragment(&self, bytes: usize) {
         self.world.receive_bytes_max.set(bytes);
+    }
+
+    /// Makes every attempt to detach a connection fail, as that of an encrypted one.
+    pub(crate) fn keep_connections(&self) {
+        self.world.connections_stay.set(true);
     }
 
     /// Makes pipes of later connections hold at most `bytes`.
@@ -158,7 +166,8 @@ impl Platform for TestPlatform {
     }
 
     fn detach(&self, connection: &TestConnection) -> Option<TestConnection> {
-        (connection.queued_bytes() == 0).then(|| connection.clone())
+        let may_go = connection.queued_bytes() == 0 && !self.world.connections_stay.get();
+        may_go.then(|| connection.clone())
     }
 
     fn attach(&self, detached: TestConnection) -> Result<TestConnection, LinkError> {

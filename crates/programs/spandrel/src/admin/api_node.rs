@@ -52,6 +52,9 @@ pub struct NodeDetails {
     /// Where it stands, as far as somebody has said.
     #[serde(default)]
     pub place: Place,
+    /// In how many shards it serves, or did when it ran last: threads, each with its share of drives and volumes.
+    #[serde(default = "one_shard")]
+    pub shards: u8,
     /// When it joined the cluster; absent before its first start.
     pub joined_unix_ms: Option<u64>,
     /// Since when it runs; absent while it does not, or if its version does not say.
@@ -69,6 +72,11 @@ pub struct NodeDetails {
     pub used_bytes: u64,
     /// How it asks the other nodes, as it says itself.
     pub peers: Vec<PeerStatus>,
+}
+
+/// Nodes of versions that do not say have one.
+fn one_shard() -> u8 {
+    1
 }
 
 /// Where a node stands; what is absent stays as it is, and an empty label is taken away.

@@ -238,7 +238,12 @@ impl Facts {
                 Some(other) => {
                     other.silent_ms =
                         other.silent_ms.zip(status.silent_ms).map(|(one, other)| one.max(other));
-                    other.paths.extend(status.paths);
+                    for path in status.paths {
+                        match other.paths.iter_mut().find(|known| known.address == path.address) {
+                            Some(known) => known.carried_bytes += path.carried_bytes,
+                            None => other.paths.push(path),
+                        }
+                    }
                 }
                 None => peers.push(status),
             }
@@ -246,7 +251,10 @@ impl Facts {
         peers.sort_by_key(|peer| natural_order(&peer.node));
         NodeDetails {
             node: self.node(known),
-            addresses: record.map_or_else(Vec::new, |record| record.addresses.clone()),
+            addresses: record.map_or_else(Vec::new, |record| {
+                (0..record.shards()).flat_map(|shard| record.addresses_of(shard).to_vec()).collect()
+            }),
+            shards: record.map_or(1, NodeRecord::shards),
             place: record.map(|record| record.place.clone()).unwrap_or_default(),
             joined_unix_ms: record.map(|record| record.joined_unix_ms),
             started_unix_ms: report.and_then(|report| report.started_unix_ms),

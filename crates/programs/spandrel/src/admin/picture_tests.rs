@@ -45,6 +45,36 @@ async fn a_node_is_told_with_its_room_and_its_paths() {
 }
 
 #[tokio::test]
+async fn a_node_of_several_shards_is_told_as_one() {
+    let mut facts = facts().await;
+    let known = &mut facts.nodes[2];
+    let further = vec!["10.0.0.3:7444".to_owned()];
+    known.record.as_mut().expect("there is one").further_shards = vec![further.clone()];
+    let report = known.report.as_mut().expect("it runs");
+    report.further_incarnations = vec![incarnation(33)];
+    let first = report.peers[0].clone();
+    let elsewhere = PathReport { address: "10.0.0.9:7444".to_owned(), carried_bytes: 5 };
+    report.peers.extend([
+        PeerReport { shard: 1, silent_ms: Some(9), paths: vec![elsewhere], ..first.clone() },
+        PeerReport { silent_ms: Some(3), ..first },
+        PeerReport { node: known.id, shard: 1, silent_ms: Some(50), paths: Vec::new() },
+    ]);
+    let details = facts.node_details(facts.known_node("n3").expect("there is one"), None);
+    assert_eq!(details.shards, 2);
+    assert_eq!(details.addresses.last(), further.first());
+    let [peer] = &details.peers[..] else { panic!("{:?}", details.peers) };
+    assert_eq!((peer.node.as_str(), peer.silent_ms), ("n1", Some(9)), "the worst pair of shards counts");
+    let paths: Vec<_> = peer.paths.iter().map(|path| (path.address.as_str(), path.carried_bytes)).collect();
+    assert_eq!(paths, [("10.0.0.9:7440", 22), ("10.0.0.9:7444", 5)]);
+    // Its client is one of its second shard's.
+    let writer = facts.volumes[0].record.writer.as_mut().expect("it has one");
+    writer.shard.number = 1;
+    assert_eq!(volume(&facts).writer, None, "that is another run of it");
+    facts.volumes[0].record.writer.as_mut().expect("it has one").incarnation = incarnation(33);
+    assert_eq!(volume(&facts).writer.as_deref(), Some("n3"));
+}
+
+#[tokio::test]
 async fn a_node_that_is_down() {
     let mut facts = facts().await;
     facts.nodes[2].report = None;

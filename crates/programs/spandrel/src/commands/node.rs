@@ -289,6 +289,9 @@ fn render_one(details: &NodeDetails, now_unix_ms: u64) -> String {
         line("in maintenance", since(maintenance.since_unix_ms));
     }
     line("in the cluster", details.joined_unix_ms.map_or("not yet".to_owned(), since));
+    if details.shards > 1 {
+        line("shards", details.shards.to_string());
+    }
     line("listens at", lines(&details.addresses));
     line("stands at", place_text(&details.place));
     line("NBD at", lines(&node.nbd_addresses));

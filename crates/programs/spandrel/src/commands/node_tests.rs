@@ -22,6 +22,7 @@ fn details() -> NodeDetails {
         },
         addresses: vec!["10.0.0.1:7440".to_owned(), "10.1.0.1:7440".to_owned()],
         place: Place { rack: Some("r7".to_owned()), ..Place::default() },
+        shards: 1,
         joined_unix_ms: Some(0),
         started_unix_ms: Some(86_400_000 * 9),
         incarnation: Some(ProcessIncarnation::from_random(1, 2)),
@@ -55,6 +56,13 @@ fn everything_about_a_node_is_shown_and_nothing_is_cut_off() {
     assert!(paths[1].contains("10.1.0.2:7440") && paths[1].contains("1 GiB"), "{text}");
     assert!(paths[2].contains("never") && paths[2].contains("no connection"), "{text}");
     assert!(paths.iter().all(|line| line.chars().count() <= WIDTH_MAX), "{text}");
+}
+
+#[test]
+fn several_shards_are_told() {
+    assert!(!render_one(&details(), 1000).contains("shards"));
+    let text = render_one(&NodeDetails { shards: 3, ..details() }, 1000);
+    assert!(text.contains("shards          3\n"), "{text}");
 }
 
 #[test]
