@@ -98,6 +98,11 @@ impl Cluster {
         self.daemon.set_variable(PREFIX_VARIABLE, prefix);
     }
 
+    /// Sets of how many shards each node is from the next start on.
+    pub fn set_shards(&mut self, shards: u64) {
+        self.daemon.set_option("--shards", &shards.to_string());
+    }
+
     /// Starts the process again and waits until the cluster serves. The former one must be dead.
     ///
     /// # Panics

@@ -102,6 +102,14 @@ impl Daemon {
         self.environment.push((name.to_owned(), value.to_owned()));
     }
 
+    /// Gives the process an option with its value from the next start on, in place of what it had.
+    pub fn set_option(&mut self, option: &str, value: &str) {
+        if let Some(index) = self.arguments.iter().position(|argument| argument == option) {
+            self.arguments.drain(index..index + 2);
+        }
+        self.arguments.extend([option.to_owned(), value.to_owned()]);
+    }
+
     /// Lets it run in a network namespace from the next start on, and all commands against it.
     pub fn set_namespace(&mut self, name: String) {
         self.namespace = Some(name);

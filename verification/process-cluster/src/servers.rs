@@ -6,7 +6,7 @@
 //! - Clusters of two tests of one process run at the same time, not more.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -44,6 +44,8 @@ pub struct ServersOptions {
     pub drive_prefix: String,
     /// What `cluster init` is told besides.
     pub init_arguments: Vec<String>,
+    /// Of how many shards each node is.
+    pub shards: u64,
 }
 
 impl ServersOptions {
@@ -61,6 +63,7 @@ impl ServersOptions {
             drive_size: "256M".to_owned(),
             drive_prefix: "volatile:".to_owned(),
             init_arguments: Vec::new(),
+            shards: 1,
         }
     }
 }
@@ -149,8 +152,16 @@ impl Servers {
     }
 
     fn add_drive(&self, node: &str, size: &str) {
-        let drive = self.drive_file(node);
-        let made = Command::new("truncate").args(["-s", size]).arg(&drive).status();
+        self.add_drive_at(node, &self.drive_file(node), size);
+    }
+
+    /// Makes a file of this size and gives it to a node as a drive.
+    ///
+    /// # Panics
+    ///
+    /// If that does not work.
+    pub fn add_drive_at(&self, node: &str, drive: &Path, size: &str) {
+        let made = Command::new("truncate").args(["-s", size]).arg(drive).status();
         assert!(made.is_ok_and(|status| status.success()), "a drive can be made");
         self.must_run(node, &["drive", "add", drive.to_str().expect("a plain name")]);
     }
@@ -169,6 +180,9 @@ impl Servers {
         let arguments = vec![kind.to_owned(), "run".to_owned()];
         let mut daemon = Daemon::new(program.clone(), &self.directory.path().join(name), arguments);
         daemon.set_variable(PREFIX_VARIABLE, &options.drive_prefix);
+        if options.shards > 1 && kind == "node" {
+            daemon.set_option("--shards", &options.shards.to_string());
+        }
         if let Some(networks) = &self.networks {
             daemon.set_namespace(networks.namespace(name));
         }
@@ -243,6 +257,11 @@ impl Servers {
     /// Sets what stands before the location of a node's drive from its next start on.
     pub fn set_drive_prefix(&mut self, node: &str, prefix: &str) {
         self.server_mut(node).daemon.set_variable(PREFIX_VARIABLE, prefix);
+    }
+
+    /// Sets of how many shards a node is from its next start on.
+    pub fn set_shards(&mut self, node: &str, shards: u64) {
+        self.server_mut(node).daemon.set_option("--shards", &shards.to_string());
     }
 
     /// Kills a server's process, which leaves its member of etcd running.

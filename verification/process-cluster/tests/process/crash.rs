@@ -21,17 +21,21 @@ struct Shape {
     nodes: u32,
     /// Copies of the volume.
     copies: u32,
+    /// Drives of each node.
+    drives: u32,
     /// Cache drives of each node.
     caches: u32,
+    /// The most shards of a node. It may have another number of them at each start.
+    shards_max: u64,
 }
 
-const THREE_NODES: Shape = Shape { nodes: 3, copies: 3, caches: 0 };
+const THREE_NODES: Shape = Shape { nodes: 3, copies: 3, drives: 1, caches: 0, shards_max: 1 };
 
 /// A cluster with a new volume, and a client of it.
 fn cluster_with_volume(shape: Shape, drive_prefix: &str, seed: u64) -> (Cluster, HistoryClient) {
-    let nodes = shape.nodes.to_string();
+    let (nodes, drives) = (shape.nodes.to_string(), shape.drives.to_string());
     let mut arguments =
-        vec!["--nodes", &nodes, "--drives", "1", "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
+        vec!["--nodes", &nodes, "--drives", &drives, "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
     let caches = shape.caches.to_string();
     if shape.caches > 0 {
         arguments.extend(["--cache-drives", &caches, "--cache-drive-size", "64M"]);
@@ -87,6 +91,9 @@ fn kill_again_and_again(shape: Shape, rounds: usize, seed: u64) {
         // What a crash leaves is never taken for damage.
         let inspected = cluster.inspect(&cluster.drive_file(node, "d1"), &[]);
         assert_eq!(inspected.status, Some(0), "round {round}: {inspected:#?}");
+        if shape.shards_max > 1 {
+            cluster.set_shards(1 + random.below(shape.shards_max));
+        }
         if round % 3 == 0 {
             // It dies once more while it comes back.
             cluster.restart_and_kill(Duration::from_micros(random.below(1_600_000)));
@@ -109,7 +116,13 @@ fn three_nodes_that_die_together_lose_nothing_that_they_had_answered() {
 /// Ten deaths of four nodes, of which two hold each slab.
 #[test]
 fn four_nodes_that_die_together_lose_nothing_that_they_had_answered() {
-    kill_again_and_again(Shape { nodes: 4, copies: 2, caches: 0 }, 10, 2);
+    kill_again_and_again(Shape { nodes: 4, copies: 2, ..THREE_NODES }, 10, 2);
+}
+
+/// The same with nodes of several threads, and of another number of them at each start.
+#[test]
+fn nodes_of_several_shards_that_die_together_lose_nothing_that_they_had_answered() {
+    kill_again_and_again(Shape { drives: 3, shards_max: 3, ..THREE_NODES }, 8, 5);
 }
 
 /// The same with what was written last on cache drives.

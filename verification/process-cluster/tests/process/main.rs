@@ -21,6 +21,7 @@ mod repair;
 mod restart;
 mod scrub;
 mod servers;
+mod shards;
 mod stamp;
 mod state_requests;
 mod strangers;

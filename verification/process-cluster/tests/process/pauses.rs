@@ -221,13 +221,7 @@ fn median_and_worst(times: impl Iterator<Item = Duration>) -> (u128, u128) {
 #[test]
 fn clients_go_on_after_every_loss() {
     let runs = if is_full() { 20 } else { 1 };
-    let options = ServersOptions {
-        nodes: 4,
-        witness: true,
-        drive_size: "256M".to_owned(),
-        drive_prefix: String::new(),
-        init_arguments: Vec::new(),
-    };
+    let options = ServersOptions { drive_prefix: String::new(), ..ServersOptions::new(4, true) };
     let program = Program::with_test_faults();
     let networks = Networks::between(&options.names(), &Network::BOTH, "the loss of a network");
     let in_networks = networks.is_some();
