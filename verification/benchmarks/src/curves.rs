@@ -1,4 +1,4 @@
-//! How the cost of an operation goes with its size, with the number of volumes, with how much is mapped, and with how much of the
+//! How the cost of an operation goes with its size, with the number of volumes and of shards, with how much is mapped, and with how much of the
 //! map is in memory; and how much drives write for each write, by how full they are. Spandrel alone: what grows is to be seen, not who is
 //! faster.
 //!
@@ -28,7 +28,7 @@ pub struct CurvesArguments {
     #[command(flatten)]
     common: Common,
 
-    /// Measure these curves alone: sizes, volumes, mapped, amplification
+    /// Measure these curves alone: sizes, volumes, shards, mapped, amplification
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     curves: Vec<String>,
 
@@ -76,7 +76,7 @@ struct Curves {
 }
 
 /// The curves, in the order in which they are measured.
-const NAMES: [&str; 4] = ["sizes", "volumes", "mapped", "amplification"];
+const NAMES: [&str; 5] = ["sizes", "volumes", "shards", "mapped", "amplification"];
 
 /// What is read and written within, where that is not what is varied.
 const SIZE_BYTES: u64 = 1 << 30;
@@ -90,6 +90,12 @@ const SIZES_KIB: [u32; 5] = [4, 16, 64, 256, 1024];
 
 /// Numbers of volumes.
 const VOLUMES: [u64; 4] = [1, 4, 16, 64];
+
+/// Numbers of shards of each node, each measured with one volume and with four.
+const SHARDS: [u8; 2] = [1, 2];
+
+/// Drives of each node where shards share them.
+const SHARED_DRIVES: u64 = 4;
 
 /// Operations that are under way on all volumes together.
 const OUTSTANDING: u32 = 64;
@@ -107,7 +113,17 @@ pub fn run_all(arguments: &CurvesArguments) -> Result<(), String> {
     }
     if is_wanted("volumes") {
         for volumes in VOLUMES {
-            measure_volumes(arguments, volumes, &mut curves)?;
+            let at = ("volumes", volumes.to_string());
+            measure_volumes(arguments, volumes, (3, MEMORY_DRIVE_BYTES), &[], at, &mut curves)?;
+        }
+    }
+    if is_wanted("shards") {
+        for (volumes, shards) in [1, 4].into_iter().flat_map(|volumes| SHARDS.map(|shards| (volumes, shards)))
+        {
+            let at = ("shards", format!("{shards}, with {volumes} volumes"));
+            let drives = (SHARED_DRIVES, MEMORY_DRIVE_BYTES * 3 / SHARED_DRIVES);
+            let options = ["--shards", &shards.to_string()];
+            measure_volumes(arguments, volumes, drives, &options, at, &mut curves)?;
         }
     }
     if is_wanted("mapped") {
@@ -202,16 +218,24 @@ fn measure_sizes(arguments: &CurvesArguments, curves: &mut Curves) -> Result<(),
     Ok(())
 }
 
-fn measure_volumes(arguments: &CurvesArguments, volumes: u64, curves: &mut Curves) -> Result<(), String> {
+/// So many volumes on nodes with drives of this number and size.
+fn measure_volumes(
+    arguments: &CurvesArguments,
+    volumes: u64,
+    (drives, drive_bytes): (u64, u64),
+    options: &[&str],
+    (curve, at): (&'static str, String),
+    curves: &mut Curves,
+) -> Result<(), String> {
     let place = place(arguments, Medium::Memory)?;
-    let (cluster, server) = Cluster::start(&place.setup, 3, MEMORY_DRIVE_BYTES, &[])?;
+    let (cluster, server) = Cluster::start(&place.setup, drives, drive_bytes, options)?;
     let size_bytes = SIZE_BYTES / volumes;
     let reach: Result<Vec<_>, _> =
         (0..volumes).map(|number| cluster.create_volume(&format!("v{number}"), size_bytes)).collect();
     let contender = Contender { reach: reach?, environment: Vec::new(), servers: vec![server] };
     fio::fill(&contender, &place.setup.mark, &place.setup.folder, size_bytes)?;
-    let at = (4096, OUTSTANDING / volumes as u32);
-    measure_both(arguments, &place, &contender, size_bytes, at, ("volumes", &volumes.to_string()), curves)
+    let load = (4096, OUTSTANDING / volumes as u32);
+    measure_both(arguments, &place, &contender, size_bytes, load, (curve, &at), curves)
 }
 
 /// All nodes hold `mapped_bytes` together, of one volume.

@@ -52,7 +52,7 @@ fn a_cluster_of_several_shards_goes_on_and_does_what_it_is_asked_for() {
     // What goes to a volume's owner finds it in whichever shard.
     for name in names {
         servers.must_run("n3", &["volume", "move", name, "--owner", "n3"]);
-        servers.must_run("n1", &["volume", "resize", name, "--size", "48M"]);
+        servers.must_run("n1", &["volume", "resize", name, "48M"]);
         let verified = servers.run("n1", &["volume", "verify", name]);
         assert_eq!(verified.status, Some(0), "{verified:#?}");
     }
@@ -60,7 +60,7 @@ fn a_cluster_of_several_shards_goes_on_and_does_what_it_is_asked_for() {
     servers.must_run("n1", &["node", "drain", "n3"]);
     servers.must_run("n1", &["node", "resume", "n3"]);
     for number in 2..=3 {
-        servers.must_run("n1", &["drive", "remove", &format!("n1/n1-{number}")]);
+        servers.must_run("n1", &["drive", "remove", &format!("n1/n1-{number}"), "--yes"]);
     }
     let drive = servers.drive_file("n1-2");
     std::fs::remove_file(&drive).expect("nobody needs it");
