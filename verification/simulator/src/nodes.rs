@@ -18,7 +18,7 @@ use spandrel_cluster::{
     ClusterRecord, ClusterState, DriveState, MediaClass, SettingsRecord, StateError, StateKey,
 };
 use spandrel_node::{
-    DrivePlace as GivenDrive, Exchange, Node, NodeConfig, NodeReport, VolumeCreated, VolumeCreation,
+    DrivePlace as GivenDrive, Node, NodeConfig, NodeReport, Siblings, VolumeCreated, VolumeCreation,
     by_turns, start_shards,
 };
 use spandrel_platform::{Address, Platform};
@@ -343,14 +343,14 @@ impl NodesWorld {
         *server.shards.borrow_mut() = (0..count).map(|_| Slot::default()).collect();
         let configs: Vec<NodeConfig> =
             (0..server.shard_count()).map(|number| self.config(index, number)).collect();
-        let exchanges = Exchange::among(configs.len());
+        let siblings = Siblings::among(server.shard_count());
         let slots = server.shards.borrow().clone();
         let (refusal, platform) = (Rc::clone(&server.refusal), process.platform());
         let store = self.state.client(index as u64, platform.clone());
         process.spawn(async move {
-            let start = |(config, exchange)| start_shard(&platform, &store, config, exchange);
+            let start = |(config, siblings)| start_shard(&platform, &store, config, siblings);
             let stop = |shard: SimulatedNode| async move { shard.stop().await };
-            match start_shards(configs.into_iter().zip(exchanges), start, stop).await {
+            match start_shards(configs.into_iter().zip(siblings), start, stop).await {
                 Ok(shards) => {
                     for (slot, shard) in slots.iter().zip(shards) {
                         *slot.borrow_mut() = Some(shard);
@@ -408,8 +408,11 @@ impl NodesWorld {
     pub fn stop_in_order(&self, index: usize) {
         if let (true, Some(process)) = (self.is_up(index), self.process(index)) {
             let shards = self.shards(index);
-            let stopping = async move { join_all(shards.iter().map(SimulatedNode::stop)).await };
-            let stopped = process.block_on(async move { drop(stopping.await) });
+            let stopping = async move {
+                join_all(shards.iter().map(SimulatedNode::leave)).await;
+                join_all(shards.iter().map(SimulatedNode::stop)).await;
+            };
+            let stopped = process.block_on(stopping);
             assert_eq!(stopped, Ok(()), "a stop comes to its end");
         }
         self.stop(index, false);
@@ -552,10 +555,10 @@ async fn start_shard(
     platform: &SimulatedPlatform,
     store: &SimulatedStore<SimulatedPlatform>,
     config: NodeConfig,
-    exchange: Exchange<SimulatedConnection>,
+    siblings: Siblings<SimulatedConnection>,
 ) -> Result<SimulatedNode, Error> {
     loop {
-        match Node::start(platform.clone(), config.clone(), store.clone(), exchange.clone()).await {
+        match Node::start(platform.clone(), config.clone(), store.clone(), siblings.clone()).await {
             // The state may not have been reached, or the drive does not answer.
             Err(error)
                 if ["STATE_UNAVAILABLE", "DRIVE_NOT_OPENED", "DRIVE_FAILED"].contains(&&error.code[..]) =>

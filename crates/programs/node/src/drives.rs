@@ -170,7 +170,11 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     let used = parts.replica.drives().into_iter().map(|store| store.drive_id());
     let used: Vec<DriveId> = used.chain(caches.iter().filter_map(|cache| cache.id())).collect();
     let (found, twins) = without_twins(found, &used);
-    for (location, drive) in twins {
+    let (found, elsewhere): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| {
+        found.identity.drive().is_none_or(|drive| parts.homes.claim(drive, parts.own.shard.number).is_ok())
+    });
+    let elsewhere = elsewhere.into_iter().filter_map(|found| Some((found.identity.drive()?, found.location)));
+    for (location, drive) in twins.into_iter().chain(elsewhere.map(|(drive, location)| (location, drive))) {
         let error = attached_twice(&location, drive);
         drives.push(Rc::new(left_out(&location, error, leaves_unfit_out)?));
     }
@@ -421,6 +425,8 @@ fn why_unused<P: Platform>(drive: &NodeDrive<P>) -> String {
 /// Offers the copies on a drive to owners, from now on.
 pub(crate) fn offer<P: Platform, S: StateStore>(parts: &NodeParts<P, S>, drive: &NodeDrive<P>) {
     let Ok(store) = &drive.store else { return };
+    // One that was empty has its identity only now, and nobody else can have that.
+    let _ = parts.homes.claim(store.drive_id(), parts.own.shard.number);
     let epochs = store.volumes().into_iter().map(|volume| (volume, store.fence_epoch(volume)));
     parts.liveness.drive_attached(store.drive_id(), epochs);
     parts.replica.add_drive(store.clone());
@@ -507,8 +513,8 @@ async fn identify<P: Platform>(
     }
 }
 
-/// Those that are there once and not in use; and where the others are, and which drive each says that it is: second paths to
-/// one drive, or images of it.
+/// Those that are there once and not in use by this shard; and where the others are, and which drive each says that it is: second
+/// paths to one drive, or images of it.
 fn without_twins<D>(found: Vec<Found<D>>, used: &[DriveId]) -> (Vec<Found<D>>, Vec<(String, DriveId)>) {
     let id = |found: &Found<D>| found.identity.drive();
     let ids: Vec<DriveId> = found.iter().filter_map(id).chain(used.iter().copied()).collect();

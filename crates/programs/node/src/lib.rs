@@ -47,6 +47,5 @@ pub use report::{
     CacheDriveReport, CacheReport, DriveAway, DriveReport, DriveSlow, LegReport, NodeReport,
     OwnedVolumeReport, PathReport, PeerReport, ScrubProgress,
 };
-pub use shards::{SHARDS_MAX, by_turns, start_shards};
-pub use spandrel_frontend::Exchange;
+pub use shards::{DriveHomes, SHARDS_MAX, Siblings, by_turns, start_shards};
 pub use volumes::{VolumeCreated, VolumeCreation, drive_room};

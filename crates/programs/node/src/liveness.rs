@@ -66,8 +66,6 @@ struct Inner<P: Platform> {
     /// may be less than what their owners count on: a drive may lie, and its journal may have rotted. So
     /// nothing is promised until an owner has asked them by a fence, and has compared them with the others.
     newly_attached: RefCell<BTreeSet<VolumeId>>,
-    /// The drives that were ever attached.
-    attached: RefCell<BTreeSet<DriveId>>,
     /// Volumes of this node that another one has fenced here: their owners must stop.
     overtaken: RefCell<BTreeSet<(VolumeId, Epoch)>>,
 }
@@ -94,7 +92,6 @@ impl<P: Platform> Liveness<P> {
             changed: Signal::new(),
             overtaken: RefCell::default(),
             newly_attached: RefCell::default(),
-            attached: RefCell::default(),
         };
         let liveness = Self { inner: Rc::new(inner) };
         let platform = liveness.inner.platform.clone();
@@ -218,13 +215,7 @@ impl<P: Platform> Liveness<P> {
         let now = self.inner.platform.now();
         let epochs: Vec<(VolumeId, Epoch)> = epochs.into_iter().collect();
         self.inner.newly_attached.borrow_mut().extend(epochs.iter().map(|(volume, _)| *volume));
-        self.inner.attached.borrow_mut().insert(drive);
         self.inner.giver.borrow_mut().drive_attached(now, drive, epochs);
-    }
-
-    /// Whether a drive was attached here before, or is.
-    pub(crate) fn has_attached(&self, drive: DriveId) -> bool {
-        self.inner.attached.borrow().contains(&drive)
     }
 
     /// `from` gives a volume up, with every epoch up to `epoch`.

@@ -16,7 +16,7 @@ use spandrel_cluster::{
     AliveRecord, ClusterState, CountedStore, DriveRole, MediaClass, NodeRecord, StateError, StateKey, Stored,
     VolumeOwner, VolumeWriter,
 };
-use spandrel_frontend::{Exchange, NbdConfig, NbdServer};
+use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::sync::{Lock, Signal};
 use spandrel_platform::{Address, Instant, LinkError, Listener, Platform, TaskHandle, before};
 use spandrel_replica::Replica;
@@ -33,6 +33,7 @@ use crate::ownership::Ownership;
 use crate::parts::NodeParts;
 use crate::rebinding::{self, Bindings, LetGo};
 use crate::service::NodeService;
+use crate::shards::{DriveHomes, Siblings};
 use crate::view::ClusterView;
 
 /// How often the entry that says that this node lives is renewed.
@@ -176,14 +177,15 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// Nothing was changed on a drive that was refused. A drive that is broken is left out, and told
     /// in the node's report.
     ///
-    /// Over `exchange` its NBD clients come together with those of the node's other shards.
+    /// With its `siblings` it shares the node's clients and drives.
     pub async fn start(
         platform: P,
         config: NodeConfig,
         store: S,
-        exchange: Exchange<P::Detached>,
+        siblings: Siblings<P::Detached>,
     ) -> Result<Self, Error> {
-        let parts = make_parts(&platform, &config, store).await?;
+        let Siblings { exchange, homes } = siblings;
+        let parts = make_parts(&platform, &config, store, homes).await?;
         // Before any drive is touched: a second process of the same node fails here.
         let mut bus_listeners = Vec::new();
         for address in &config.bus_addresses {
@@ -271,12 +273,21 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.tasks.borrow_mut().push(handle);
     }
 
-    /// Stops in order: clients are answered, volumes are handed over, the drives are left as they should be.
-    pub async fn stop(&self) {
+    /// The first part of a stop: clients are answered, and volumes are handed over. The drives are served until all shards of the
+    /// node are so far, as volumes that another one hands over may have copies there.
+    pub async fn leave(&self) {
         let inner = &self.inner;
         inner.stopping.set(true);
         self.nbd.stop().await;
         inner.hand_all_over().await;
+    }
+
+    /// Stops in order: leaves, if it has not left yet, and leaves the drives as they should be.
+    pub async fn stop(&self) {
+        let inner = &self.inner;
+        if !inner.stopping.get() {
+            self.leave().await;
+        }
         let ownerships: Vec<_> = inner.ownerships.borrow().values().cloned().collect();
         join_all(ownerships.iter().map(|ownership| inner.tell_scrub_in_time(ownership))).await;
         for ownership in ownerships {
@@ -331,11 +342,6 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         rebinding::release(&self.inner, drive).await
     }
 
-    /// Whether this shard has served a drive since it started, or does: others may have its word yet of who writes there.
-    pub fn has_served(&self, drive: DriveId) -> bool {
-        self.inner.parts.liveness.has_attached(drive)
-    }
-
     /// Whether this shard owns a volume at present.
     pub fn owns(&self, volume: VolumeId) -> bool {
         self.inner.ownerships.borrow().contains_key(&volume)
@@ -371,6 +377,7 @@ async fn make_parts<P: Platform, S: StateStore>(
     platform: &P,
     config: &NodeConfig,
     store: S,
+    homes: DriveHomes,
 ) -> Result<NodeParts<P, S>, Error> {
     let state = ClusterState::new(CountedStore::new(store));
     let cluster = state.cluster().await.map_err(drives::state_error)?;
@@ -403,6 +410,7 @@ async fn make_parts<P: Platform, S: StateStore>(
         platform: platform.clone(),
         own,
         shards: config.shards,
+        homes,
         cluster,
         state,
         liveness: Liveness::start(platform.clone(), bus.clone()),

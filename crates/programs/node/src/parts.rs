@@ -20,6 +20,7 @@ use spandrel_volume::{AskError, RepairTurns, SlowDrives};
 
 use crate::caches::NodeCache;
 use crate::liveness::Liveness;
+use crate::shards::DriveHomes;
 use crate::view::ClusterView;
 
 /// What copies answer.
@@ -32,6 +33,8 @@ pub(crate) struct NodeParts<P: Platform, S: StateStore> {
     pub(crate) own: VolumeOwner,
     /// How many shards this node has.
     pub(crate) shards: u8,
+    /// Which of them has each drive.
+    pub(crate) homes: DriveHomes,
     pub(crate) cluster: ClusterRecord,
     pub(crate) state: ClusterState<CountedStore<S>>,
     pub(crate) bus: Bus<P>,
@@ -53,6 +56,7 @@ impl<P: Platform, S: StateStore> Clone for NodeParts<P, S> {
             platform: self.platform.clone(),
             own: self.own,
             shards: self.shards,
+            homes: self.homes.clone(),
             cluster: self.cluster.clone(),
             state: self.state.clone(),
             bus: self.bus.clone(),

@@ -41,6 +41,18 @@ fn one_that_is_refused_takes_all_with_it() {
 }
 
 #[test]
+fn a_drive_stays_with_the_shard_that_had_it_first() {
+    let siblings = Siblings::<()>::among(2);
+    let (one, other) = (DriveId::from_bytes([1; 16]), DriveId::from_bytes([2; 16]));
+    assert_eq!(siblings[0].homes().of(one), None);
+    assert_eq!(siblings[1].homes.claim(one, 1), Ok(()));
+    assert_eq!(siblings[0].homes.claim(one, 0), Err(1));
+    assert_eq!(siblings[1].clone().homes.claim(one, 1), Ok(()), "again, after it was away");
+    assert_eq!(siblings[0].homes.claim(other, 0), Ok(()));
+    assert_eq!((siblings[0].homes().of(one), siblings[1].homes().of(other)), (Some(1), Some(0)));
+}
+
+#[test]
 fn each_thing_has_one_shard() {
     for shards in 1..=5 {
         let mut all: Vec<u32> = (0..shards).flat_map(|number| by_turns(0..7, number, shards)).collect();

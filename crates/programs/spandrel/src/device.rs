@@ -1,10 +1,11 @@
-//! What this machine knows of a block device, or of the one below a file: what it is made of, who uses it.
+//! What this machine knows of a block device, or of the one below a file: what it is made of, who uses it, which drive it is.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use spandrel_cluster::MediaClass;
+use spandrel_inspect::DriveIdentity;
 
 /// Where the kernel tells of devices and of processes.
 #[derive(Clone, Debug)]
@@ -220,6 +221,22 @@ impl System {
         let id = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
         fs::canonicalize(self.sys.join("dev/block").join(number(id))).ok()
     }
+}
+
+/// Whose drive stands at a path, if it says so.
+pub async fn identify(path: &str) -> Option<DriveIdentity> {
+    look_at(path, |path| spandrel_inspect::identify_path(path).ok()?).await
+}
+
+/// Looks at a file or block device. One that is about to die can take its time, and what is neither may keep waiting whoever
+/// opens it.
+pub async fn look_at<T: Send + 'static>(path: &str, look: fn(&Path) -> Option<T>) -> Option<T> {
+    let path = PathBuf::from(path);
+    let looked = tokio::task::spawn_blocking(move || {
+        let kind = std::fs::metadata(&path).ok()?.file_type();
+        if kind.is_file() || kind.is_block_device() { look(&path) } else { None }
+    });
+    looked.await.ok()?
 }
 
 /// A device's number as the kernel writes it.

@@ -3,13 +3,14 @@
 //! What is asked of a node goes to all of its shards, to the one that has what it is about, or to the first one where any can do
 //! it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 
 use futures_util::future::join_all;
 use spandrel_cluster::DriveRole;
 use spandrel_node::{
-    DriveAdded, DrivePlace, Exchange, LetGo, NodeConfig, NodeLoad, NodeReport, ScrubProgress, VolumeCreated,
-    VolumeCreation, VolumeGrown, VolumeGrowth, by_turns, start_shards,
+    DriveAdded, DriveHomes, DrivePlace, LetGo, NodeConfig, NodeLoad, NodeReport, ScrubProgress, Siblings,
+    VolumeCreated, VolumeCreation, VolumeGrown, VolumeGrowth, start_shards,
 };
 use spandrel_platform::Address;
 use spandrel_platform_linux::RuntimeConfig;
@@ -17,12 +18,15 @@ use spandrel_platform_tls::TlsSettings;
 use spandrel_shared::{DriveId, Error, NodeId, VolumeId};
 use spandrel_volume::ScrubReport;
 
+use crate::device::identify;
+use crate::drive_prefix;
 use crate::node_state::NodeState;
 use crate::shard_thread::{LinuxShard, ShardHandle, ShardStart, ShardThread};
 
 /// A node that runs.
 pub struct RunningNode {
     shards: Vec<ShardThread>,
+    homes: DriveHomes,
 }
 
 /// Reaches a node from any thread. Cheap to clone; the node may be gone.
@@ -30,6 +34,7 @@ pub struct RunningNode {
 pub struct NodeHandle {
     /// The first one, and those behind it.
     shards: Vec<ShardHandle>,
+    homes: DriveHomes,
 }
 
 /// What a node is started from.
@@ -48,13 +53,18 @@ pub struct NodeStart {
 }
 
 impl NodeStart {
-    /// What each shard is started from: cores and drives are shared out, and only the first one listens for clients.
-    fn shards(self) -> Vec<ShardStart> {
-        let bus_addresses: Vec<_> =
-            std::iter::once(self.config.bus_addresses.clone()).chain(self.further_bus_addresses).collect();
-        let count = u8::try_from(bus_addresses.len()).expect("the number of shards is limited");
-        let exchanges = Exchange::among(bus_addresses.len());
-        let shard = |(number, (bus_addresses, exchange)): (u8, _)| ShardStart {
+    /// How many shards the node has.
+    fn count(&self) -> u8 {
+        u8::try_from(self.further_bus_addresses.len() + 1).expect("the number of shards is limited")
+    }
+
+    /// What each shard is started from: cores are shared out, `drives` belong to shards by their numbers, and only the first shard
+    /// listens for clients.
+    fn shards(self, drives: &[(DrivePlace, u8)]) -> Vec<ShardStart> {
+        let count = self.count();
+        let bus_addresses =
+            std::iter::once(self.config.bus_addresses.clone()).chain(self.further_bus_addresses.clone());
+        let shard = |(number, (bus_addresses, siblings)): (u8, _)| ShardStart {
             config: NodeConfig {
                 shard: number,
                 shards: count,
@@ -66,7 +76,11 @@ impl NodeStart {
                     .into_iter()
                     .filter(|_| number == 0)
                     .collect(),
-                drives: by_turns(self.config.drives.clone(), number, count).collect(),
+                drives: drives
+                    .iter()
+                    .filter(|(_, home)| *home == number)
+                    .map(|(place, _)| place.clone())
+                    .collect(),
                 ..self.config.clone()
             },
             runtime: RuntimeConfig {
@@ -75,10 +89,36 @@ impl NodeStart {
             },
             store: self.store.clone(),
             tls: self.tls.clone(),
-            exchange,
+            siblings,
         };
-        (0..count).zip(bus_addresses.into_iter().zip(exchanges)).map(shard).collect()
+        (0..count).zip(bus_addresses.zip(Siblings::among(count))).map(shard).collect()
     }
+}
+
+/// Which of a node's shards has each drive: they take turns, but all that say that they are the same drive have the same one, which
+/// then sees that and uses none of them.
+fn share_out(drives: Vec<(DrivePlace, Option<DriveId>)>, shards: u8) -> Vec<(DrivePlace, u8)> {
+    let mut homes: BTreeMap<DriveId, u8> = BTreeMap::new();
+    let mut turns = (0..shards).cycle();
+    let mut next = || turns.next().expect("a node has a shard");
+    let home = |(place, id): (DrivePlace, Option<DriveId>)| {
+        let home = match id {
+            Some(id) => *homes.entry(id).or_insert_with(&mut next),
+            None => next(),
+        };
+        (place, home)
+    };
+    drives.into_iter().map(home).collect()
+}
+
+/// Which drive stands at each place, as far as that can be said.
+async fn identify_all(places: Vec<DrivePlace>) -> Vec<(DrivePlace, Option<DriveId>)> {
+    join_all(places.into_iter().map(|place| async move {
+        let path = place.location.strip_prefix(&drive_prefix()).unwrap_or(&place.location).to_owned();
+        let identity = identify(&path).await;
+        (place, identity.map(|identity| identity.drive))
+    }))
+    .await
 }
 
 /// Refuses cache drives where a node has several shards: a drive and the cache drive that it is bound to have one shard, and they
@@ -114,12 +154,20 @@ impl RunningNode {
             // Waiting for a thread blocks.
             let _ = tokio::task::spawn_blocking(move || drop(shard)).await;
         };
-        start_shards(start.shards(), ShardThread::start, stop).await.map(|shards| Self { shards })
+        let count = start.count();
+        let drives = match count {
+            1 => start.config.drives.iter().map(|place| (place.clone(), None)).collect(),
+            _ => identify_all(start.config.drives.clone()).await,
+        };
+        let starts = start.shards(&share_out(drives, count));
+        let homes = starts[0].siblings.homes().clone();
+        Ok(Self { shards: start_shards(starts, ShardThread::start, stop).await?, homes })
     }
 
     /// How others reach it.
     pub fn handle(&self) -> NodeHandle {
-        NodeHandle { shards: self.shards.iter().map(ShardThread::handle).collect() }
+        let shards = self.shards.iter().map(ShardThread::handle).collect();
+        NodeHandle { shards, homes: self.homes.clone() }
     }
 
     /// Whether it, or a part of it, has ended by itself, which it never should.
@@ -127,12 +175,20 @@ impl RunningNode {
         self.shards.iter().any(ShardThread::is_ended)
     }
 
-    /// Ends the node and waits until its threads have ended. This blocks the calling thread. What the
+    /// Ends the node and waits until its threads have ended. What the
     /// node said last, when its drives were left in order; none after an abrupt end.
-    pub fn stop(mut self, abrupt: bool) -> Option<NodeReport> {
+    pub async fn stop(mut self, abrupt: bool) -> Option<NodeReport> {
+        if !abrupt && self.shards.len() > 1 {
+            // One that has ended by itself holds nobody up.
+            let shards = self.shards.iter().map(ShardThread::handle).collect::<Vec<_>>();
+            join_all(shards.iter().map(|shard| shard.ask(|shard| async move { shard.leave().await }))).await;
+        }
         self.shards.iter().for_each(|shard| shard.begin_stop(abrupt));
-        // Each is waited for, whatever the others say.
-        let reports: Vec<_> = self.shards.iter_mut().map(ShardThread::join).collect();
+        // Waiting for threads blocks. Each is waited for, whatever the others say.
+        let join = move || self.shards.iter_mut().map(ShardThread::join).collect::<Vec<_>>();
+        let reports = tokio::task::spawn_blocking(join).await;
+        let reports =
+            reports.inspect_err(|error| tracing::error!("the node could not be stopped: {error}")).ok()?;
         NodeReport::of_shards(reports.into_iter().collect::<Option<Vec<_>>>()?)
     }
 }
@@ -227,19 +283,22 @@ impl NodeHandle {
         owner.ask(move |shard| async move { shard.scrub_volume(volume, heal, tell).await }).await?
     }
 
-    /// Has the node take one more drive into use, which is the drive `known` if that is known: at the shard that had it before,
-    /// as others may have its word yet of who writes there, or else at the one with the fewest drives.
+    /// Has the node take one more drive into use, which is the drive `known` if that is known: at the shard that has it already,
+    /// or had it, or else at the one with the fewest drives.
     pub async fn add_drive(&self, place: DrivePlace, known: Option<DriveId>) -> Result<DriveAdded, Error> {
+        let home = known.and_then(|drive| self.homes.of(drive));
         let location = place.location.clone();
         let seen = move |shard: LinuxShard| {
-            let report = shard.report();
-            let is_here = report.drives.iter().any(|drive| drive.location == location);
-            let was_here = is_here || known.is_some_and(|drive| shard.has_served(drive));
-            std::future::ready((!was_here, report.drives.len()))
+            let drives = shard.report().drives;
+            let is_here = drives.iter().any(|drive| drive.location == location);
+            std::future::ready((!is_here, drives.len()))
         };
         let seen = self.ask_all(seen).await?;
-        let best = (0..self.shards.len()).min_by_key(|index| seen[*index]).expect("a node has a shard");
-        self.shards[best].ask(|shard| async move { shard.add_drive(place).await }).await?
+        let is_home = |index: usize| home.is_some_and(|home| usize::from(home) == index);
+        let best = (0..self.shards.len()).min_by_key(|index| (!is_home(*index), seen[*index]));
+        self.shards[best.expect("a node has a shard")]
+            .ask(|shard| async move { shard.add_drive(place).await })
+            .await?
     }
 
     /// Has the node let go of a drive.

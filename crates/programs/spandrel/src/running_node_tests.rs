@@ -30,13 +30,16 @@ fn start(drives: usize, further_shards: usize) -> (tempfile::TempDir, NodeStart)
 #[test]
 fn shards_have_their_share_of_all_and_the_first_one_the_clients() {
     let (_directory, start) = start(5, 1);
-    let shards = start.shards();
+    let id = |number: u8| Some(DriveId::from_bytes([number; 16]));
+    let drives = start.config.drives.clone().into_iter().zip([None, id(1), id(2), id(1), None]).collect();
+    let shards = start.shards(&share_out(drives, 2));
     let numbers: Vec<_> = shards.iter().map(|shard| (shard.config.shard, shard.config.shards)).collect();
     assert_eq!(numbers, [(0, 2), (1, 2)]);
     let drives = shards.iter().map(|shard| {
         shard.config.drives.iter().map(|drive| drive.location.as_str()).collect::<Vec<_>>().join(" ")
     });
-    assert_eq!(drives.collect::<Vec<_>>(), ["d0 d2 d4", "d1 d3"]);
+    // The fourth one says that it is the second one.
+    assert_eq!(drives.collect::<Vec<_>>(), ["d0 d2", "d1 d3 d4"]);
     let cores = shards.iter().map(|shard| shard.runtime.cores.as_ref().expect("cores").to_string());
     assert_eq!(cores.collect::<Vec<_>>(), ["0-1", "2-3"]);
     assert_eq!(shards.iter().map(|shard| shard.config.nbd_addresses.len()).collect::<Vec<_>>(), [1, 0]);

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
-use spandrel_node::{Exchange, Node, NodeConfig, NodeReport};
+use spandrel_node::{Node, NodeConfig, NodeReport, Siblings};
 use spandrel_platform::Platform;
 use spandrel_platform_linux::{DetachedConnection, LinuxPlatform, Runtime, RuntimeConfig};
 use spandrel_platform_tls::{TlsPlatform, TlsSettings};
@@ -32,8 +32,8 @@ pub struct ShardStart {
     pub store: NodeState,
     /// How it speaks with other machines; without it, it speaks to this one alone.
     pub tls: Option<TlsSettings>,
-    /// Its end of the ways that NBD clients take between the shards of its node.
-    pub exchange: Exchange<DetachedConnection>,
+    /// What it has to do with the other shards of its node.
+    pub siblings: Siblings<DetachedConnection>,
 }
 
 /// A shard's stack. The future of an operation holds those of all that it waits for, and is built on the stack before it goes to
@@ -152,7 +152,7 @@ fn run(
     mut commands: mpsc::UnboundedReceiver<Command>,
     ready: oneshot::Sender<Result<(), Error>>,
 ) -> Option<NodeReport> {
-    let ShardStart { config, runtime, store, tls, exchange } = start;
+    let ShardStart { config, runtime, store, tls, siblings } = start;
     let (name, number) = (config.name.clone(), config.shard);
     let mut runtime = match Runtime::new(RuntimeConfig { spin_us_max: SPIN_US_MAX, ..runtime }) {
         Ok(runtime) => runtime,
@@ -171,7 +171,7 @@ fn run(
     let _in_node = span.enter();
     runtime.block_on(async move {
         let started = {
-            let starting = std::pin::pin!(Node::start(platform.clone(), config, store, exchange));
+            let starting = std::pin::pin!(Node::start(platform.clone(), config, store, siblings));
             let stopped = std::pin::pin!(stopped(&mut commands));
             match select(starting, stopped).await {
                 Either::Left((started, _)) => started,

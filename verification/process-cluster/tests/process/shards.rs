@@ -56,6 +56,14 @@ fn a_cluster_of_several_shards_goes_on_and_does_what_it_is_asked_for() {
         let verified = servers.run("n1", &["volume", "verify", name]);
         assert_eq!(verified.status, Some(0), "{verified:#?}");
     }
+    // A drive is not used twice, in whichever shard its image comes to be.
+    for number in ["", "-2", "-3"] {
+        let (drive, image) = (servers.drive_file(&format!("n1{number}")), servers.drive_file("image"));
+        std::fs::copy(drive, &image).expect("there is room");
+        let added = servers.run("n1", &["drive", "add", image.to_str().expect("a plain name")]);
+        assert_eq!(added.status, Some(1), "{added:#?}");
+        assert!(added.errors.contains("DRIVE_ATTACHED_TWICE"), "{added:#?}");
+    }
     // A node is emptied of volumes, and the drives of two of its shards are taken out; one of them is put in again.
     servers.must_run("n1", &["node", "drain", "n3"]);
     servers.must_run("n1", &["node", "resume", "n3"]);

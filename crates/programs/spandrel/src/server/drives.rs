@@ -2,14 +2,12 @@
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom};
-use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use spandrel_cluster::{ClusterState, DriveRole, MediaClass, StateError};
 use spandrel_drive::Layout;
-use spandrel_inspect::DriveIdentity;
 use spandrel_node::{DrivePlace, LetGo};
 use spandrel_shared::size::format_size;
 use spandrel_shared::{DriveId, Error, NodeId, SlabGeometry};
@@ -19,7 +17,7 @@ use super::settings::ServerSettings;
 use super::state_member::StateMemberKeeper;
 use crate::admin::administration::state_error;
 use crate::admin::api::{DriveAdd, DriveAdded};
-use crate::device::System;
+use crate::device::{System, identify, look_at};
 use crate::drive_prefix;
 use crate::local::settings::{CACHE_DRIVE_BYTES_MIN, drive_bytes_min};
 use crate::node_state::NodeState;
@@ -152,22 +150,6 @@ fn check_room(path: &str, size_bytes: u64, role: DriveRole, slabs: SlabGeometry)
 /// How large what stands at a path is, if it can be opened.
 async fn size_of(path: &str) -> Option<u64> {
     look_at(path, |path| File::open(path).ok()?.seek(SeekFrom::End(0)).ok()).await
-}
-
-/// Whose drive stands at a path, if it says so.
-async fn identify(path: &str) -> Option<DriveIdentity> {
-    look_at(path, |path| spandrel_inspect::identify_path(path).ok()?).await
-}
-
-/// Looks at a file or block device. One that is about to die can take its time, and what is neither may keep waiting whoever
-/// opens it.
-async fn look_at<T: Send + 'static>(path: &str, look: fn(&Path) -> Option<T>) -> Option<T> {
-    let path = PathBuf::from(path);
-    let looked = tokio::task::spawn_blocking(move || {
-        let kind = std::fs::metadata(&path).ok()?.file_type();
-        if kind.is_file() || kind.is_block_device() { look(&path) } else { None }
-    });
-    looked.await.ok()?
 }
 
 /// What the drives of a node that hold copies are made of.

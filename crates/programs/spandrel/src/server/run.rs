@@ -343,11 +343,7 @@ impl Running {
         }
         let _ = std::fs::remove_file(self.directory.admin_socket());
         if let Some(node) = self.node {
-            // Waiting for threads blocks; what keeps the member of etcd goes on meanwhile.
-            let stopped = tokio::task::spawn_blocking(move || node.stop(false)).await;
-            if let Err(error) = stopped {
-                tracing::error!("the node could not be stopped: {error}");
-            }
+            node.stop(false).await;
         }
     }
 }
