@@ -23,8 +23,8 @@ use spandrel_node::{
 };
 use spandrel_platform::{Address, Platform};
 use spandrel_platform_simulated::{
-    Host, Process, Random, RunEnd, SimulatedConnection, SimulatedDrive, SimulatedDriveConfig,
-    SimulatedPlatform, World, WorldConfig,
+    Host, Process, Random, RunEnd, SimulatedDrive, SimulatedDriveConfig, SimulatedPlatform, World,
+    WorldConfig,
 };
 use spandrel_shared::{ClusterId, DriveId, Error, NodeId, Place, SlabGeometry, VolumeId};
 
@@ -343,14 +343,11 @@ impl NodesWorld {
         *server.shards.borrow_mut() = (0..count).map(|_| Slot::default()).collect();
         let configs: Vec<NodeConfig> =
             (0..server.shard_count()).map(|number| self.config(index, number)).collect();
-        let siblings = Siblings::among(server.shard_count());
         let slots = server.shards.borrow().clone();
         let (refusal, platform) = (Rc::clone(&server.refusal), process.platform());
         let store = self.state.client(index as u64, platform.clone());
         process.spawn(async move {
-            let start = |(config, siblings)| start_shard(&platform, &store, config, siblings);
-            let stop = |shard: SimulatedNode| async move { shard.stop().await };
-            match start_shards(configs.into_iter().zip(siblings), start, stop).await {
+            match start_patiently(&platform, &store, &configs).await {
                 Ok(shards) => {
                     for (slot, shard) in slots.iter().zip(shards) {
                         *slot.borrow_mut() = Some(shard);
@@ -408,10 +405,7 @@ impl NodesWorld {
     pub fn stop_in_order(&self, index: usize) {
         if let (true, Some(process)) = (self.is_up(index), self.process(index)) {
             let shards = self.shards(index);
-            let stopping = async move {
-                join_all(shards.iter().map(SimulatedNode::leave)).await;
-                join_all(shards.iter().map(SimulatedNode::stop)).await;
-            };
+            let stopping = async move { drop(join_all(shards.iter().map(SimulatedNode::stop)).await) };
             let stopped = process.block_on(stopping);
             assert_eq!(stopped, Ok(()), "a stop comes to its end");
         }
@@ -550,15 +544,17 @@ impl NodesWorld {
     }
 }
 
-/// Starts a shard, again and again as long as it only does not start yet, as whatever starts the program would.
-async fn start_shard(
+/// Starts a node, again and again as long as it only does not start yet, as whatever starts the program would.
+async fn start_patiently(
     platform: &SimulatedPlatform,
     store: &SimulatedStore<SimulatedPlatform>,
-    config: NodeConfig,
-    siblings: Siblings<SimulatedConnection>,
-) -> Result<SimulatedNode, Error> {
+    configs: &[NodeConfig],
+) -> Result<Vec<SimulatedNode>, Error> {
     loop {
-        match Node::start(platform.clone(), config.clone(), store.clone(), siblings.clone()).await {
+        let siblings = Siblings::among(configs.len() as u8);
+        let start = |(config, siblings)| Node::start(platform.clone(), config, store.clone(), siblings);
+        let stop = |shard: SimulatedNode| async move { shard.stop().await };
+        match start_shards(configs.iter().cloned().zip(siblings), start, stop).await {
             // The state may not have been reached, or the drive does not answer.
             Err(error)
                 if ["STATE_UNAVAILABLE", "DRIVE_NOT_OPENED", "DRIVE_FAILED"].contains(&&error.code[..]) =>

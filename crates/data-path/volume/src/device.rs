@@ -84,9 +84,9 @@ pub trait Exports: Clone + 'static {
     fn open(&self, name: &str) -> impl Future<Output = Result<Self::Device, DeviceError>>;
 
     /// The number of the thread whose front-end has all clients of the volume `name`, where several threads of a process have
-    /// one each. None if any of them may serve it, or there is no such volume.
-    fn thread_of(&self, _name: &str) -> impl Future<Output = Option<usize>> {
-        ready(None)
+    /// one each. None if any of them may serve it.
+    fn thread_of(&self, _name: &str) -> impl Future<Output = Result<Option<usize>, DeviceError>> {
+        ready(Ok(None))
     }
 }
 

@@ -136,13 +136,13 @@ impl<P: Platform, S: StateStore> Exports for NodeExports<P, S> {
     }
 
     /// All clients of a volume share an attachment, so one shard of the node has them.
-    async fn thread_of(&self, name: &str) -> Option<usize> {
+    async fn thread_of(&self, name: &str) -> Result<Option<usize>, DeviceError> {
         let shards = self.node.parts.shards;
         if shards == 1 {
-            return None;
+            return Ok(None);
         }
-        let (volume, _) = self.find(name).await.ok()?;
-        Some(usize::from(turn_of(volume, shards)))
+        let (volume, _) = self.find(name).await?;
+        Ok(Some(usize::from(turn_of(volume, shards))))
     }
 }
 

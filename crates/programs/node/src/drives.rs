@@ -46,7 +46,8 @@ const REOPEN_RETRY: Duration = Duration::from_millis(50);
 const STATE_RETRY: Duration = Duration::from_millis(100);
 
 /// What tells that what stands at a place is none of the node's drives, or not all of one, or used by others.
-const UNFIT: [&str; 7] = [
+const UNFIT: [&str; 8] = [
+    "CACHE_WITH_SHARDS",
     "DRIVE_ATTACHED_TWICE",
     "DRIVE_FAILED",
     "DRIVE_IN_FOREIGN_USE",
@@ -149,13 +150,20 @@ impl<D> Attaching<D> {
     }
 }
 
-/// Opens drives of a node and looks at them; then formats those that are empty and attaches all: cache drives first, as others
-/// may be bound to them. After an error none of them is in use, so that the start can be tried again.
-pub(crate) async fn attach_all<P: Platform, S: StateStore>(
+/// Drives that were looked at, and nothing was changed.
+pub(crate) struct Looked<P: Platform> {
+    found: Vec<Found<P::Drive>>,
+    /// Those that cannot be used.
+    unfit: Vec<Rc<NodeDrive<P>>>,
+    stamp: StateStamp,
+}
+
+/// Opens drives of a node and looks at them.
+pub(crate) async fn look_at_all<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     places: &[DrivePlace],
-    attaching: Attaching<P::Drive>,
-) -> Result<Vec<Rc<NodeDrive<P>>>, Error> {
+    attaching: &Attaching<P::Drive>,
+) -> Result<Looked<P>, Error> {
     let leaves_unfit_out = attaching.leaves_unfit_out;
     let mut found = Vec::new();
     let mut drives = Vec::new();
@@ -170,14 +178,20 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     let used = parts.replica.drives().into_iter().map(|store| store.drive_id());
     let used: Vec<DriveId> = used.chain(caches.iter().filter_map(|cache| cache.id())).collect();
     let (found, twins) = without_twins(found, &used);
-    let (found, elsewhere): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| {
-        found.identity.drive().is_none_or(|drive| parts.homes.claim(drive, parts.own.shard.number).is_ok())
-    });
-    let elsewhere = elsewhere.into_iter().filter_map(|found| Some((found.identity.drive()?, found.location)));
-    for (location, drive) in twins.into_iter().chain(elsewhere.map(|(drive, location)| (location, drive))) {
+    for (location, drive) in twins {
         let error = attached_twice(&location, drive);
         drives.push(Rc::new(left_out(&location, error, leaves_unfit_out)?));
     }
+    let is_elsewhere = |found: &Found<P::Drive>| {
+        found.identity.drive().filter(|drive| !parts.homes.claim(*drive, parts.own.shard.number))
+    };
+    let found = leave_out(found, &mut drives, leaves_unfit_out, |found| {
+        is_elsewhere(found).map(|drive| has_other_shard(&found.location, drive))
+    })?;
+    let found = leave_out(found, &mut drives, leaves_unfit_out, |found| {
+        (parts.shards > 1 && found.identity.is_cache())
+            .then(|| cache_with_shards(&found.location, parts.shards))
+    })?;
     if let (Some(only), Some(other)) =
         (attaching.only, found.iter().find(|found| found.identity.drive() != attaching.only))
     {
@@ -190,6 +204,50 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
         ));
     }
     let stamp = check_state_is_not_older(parts, &found).await?;
+    Ok(Looked { found, unfit: drives, stamp })
+}
+
+/// Leaves those out of which another shard has found the like: which of them has every write is not known.
+pub(crate) fn leave_contested_out<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    looked: &mut Looked<P>,
+    attaching: &Attaching<P::Drive>,
+) -> Result<(), Error> {
+    let found = std::mem::take(&mut looked.found);
+    looked.found = leave_out(found, &mut looked.unfit, attaching.leaves_unfit_out, |found| {
+        let drive = found.identity.drive().filter(|drive| parts.homes.is_contested(*drive))?;
+        Some(attached_twice(&found.location, drive))
+    })?;
+    Ok(())
+}
+
+/// Those against which nothing speaks. The others become unfit, or are an error where that is none.
+fn leave_out<P: Platform>(
+    all: Vec<Found<P::Drive>>,
+    unfit: &mut Vec<Rc<NodeDrive<P>>>,
+    leaves_unfit_out: bool,
+    against: impl Fn(&Found<P::Drive>) -> Option<Error>,
+) -> Result<Vec<Found<P::Drive>>, Error> {
+    let mut fit = Vec::new();
+    for found in all {
+        match against(&found) {
+            None => fit.push(found),
+            Some(error) => unfit.push(Rc::new(left_out(&found.location, error, leaves_unfit_out)?)),
+        }
+    }
+    Ok(fit)
+}
+
+/// Formats those of the drives that are empty and attaches all: cache drives first, as others
+/// may be bound to them. After an error none of them is in use, so that the start can be tried again.
+pub(crate) async fn attach_all<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    places: &[DrivePlace],
+    looked: Looked<P>,
+    attaching: Attaching<P::Drive>,
+) -> Result<Vec<Rc<NodeDrive<P>>>, Error> {
+    let Looked { found, unfit: mut drives, stamp } = looked;
+    let caches = parts.caches.borrow().clone();
     if let Err(error) = attach_found(parts, found, stamp, &mut drives, &attaching).await {
         detach_all(&drives).await;
         let is_new = |cache: &Rc<NodeCache<P>>| !caches.iter().any(|known| Rc::ptr_eq(known, cache));
@@ -209,6 +267,16 @@ pub(crate) async fn attach_all<P: Platform, S: StateStore>(
     parts.caches.borrow_mut().sort_by(|one, other| one.location.cmp(&other.location));
     drives.sort_by(|one, other| one.location.cmp(&other.location));
     Ok(drives)
+}
+
+/// Looks at drives and attaches them, while the node runs.
+async fn look_and_attach<P: Platform, S: StateStore>(
+    parts: &NodeParts<P, S>,
+    places: &[DrivePlace],
+    attaching: Attaching<P::Drive>,
+) -> Result<Vec<Rc<NodeDrive<P>>>, Error> {
+    let looked = look_at_all(parts, places, &attaching).await?;
+    attach_all(parts, places, looked, attaching).await
 }
 
 async fn attach_found<P: Platform, S: StateStore>(
@@ -254,7 +322,7 @@ pub(crate) async fn attach_one<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
     place: DrivePlace,
 ) -> Result<Option<Rc<NodeDrive<P>>>, Error> {
-    let drives = attach_all(parts, std::slice::from_ref(&place), Attaching::any(false)).await?;
+    let drives = look_and_attach(parts, std::slice::from_ref(&place), Attaching::any(false)).await?;
     let failure = match drives.first() {
         Some(drive) => drive.store.as_ref().err().cloned(),
         None => {
@@ -409,7 +477,7 @@ async fn attach_when_free<P: Platform, S: StateStore>(
     let deadline = parts.platform.now() + REOPENED_MAX;
     loop {
         let options = Attaching { leaves_unfit_out: false, wish: wish.clone(), only };
-        let attached = attach_all(parts, std::slice::from_ref(&place), options).await;
+        let attached = look_and_attach(parts, std::slice::from_ref(&place), options).await;
         let is_open = attached.as_ref().is_err_and(|error| error.code == "DRIVE_NOT_OPENED");
         if !is_open || parts.platform.now() >= deadline {
             return attached.map(|drives| drives.into_iter().next());
@@ -531,6 +599,22 @@ fn attached_twice(location: &str, drive: DriveId) -> Error {
     );
     let next = "give each drive once, by one of its names; take copies of a drive away, or wipe them";
     refused("DRIVE_ATTACHED_TWICE", location, why, next)
+}
+
+fn has_other_shard(location: &str, drive: DriveId) -> Error {
+    let why = format!(
+        "it says that it is the drive {drive}, which another thread of this node has, or had, and may have made promises of"
+    );
+    let next = "if it is a second path to a drive, or an image of it, take it away; else start the node anew";
+    refused("DRIVE_ATTACHED_TWICE", location, why, next)
+}
+
+fn cache_with_shards(location: &str, shards: u8) -> Error {
+    let why = format!(
+        "it is a cache drive, and the node has {shards} shards: a cache drive belongs to one thread with all drives that it \
+         caches for"
+    );
+    refused("CACHE_WITH_SHARDS", location, why, "run the node without --shards, or without cache drives")
 }
 
 /// Whether a drive of this cluster and node belongs here.

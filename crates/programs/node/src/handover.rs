@@ -102,27 +102,13 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// then.
     /// `VOLUME_NOT_MOVED` if it did not take the volume; then whoever can takes it, this node most likely.
     pub async fn hand_over(&self, volume: VolumeId, to: NodeId) -> Result<(), Error> {
-        let own = self.inner.parts.own.shard;
-        let to = match to == own.node {
-            true => own,
-            false => self.inner.shard_for(volume, to),
-        };
+        // Where its clients on that node are, or would be.
+        let to = self.inner.parts.view.shard_by_turns(to, volume);
         self.inner.hand_over(volume, to, true).await
     }
 }
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
-    /// The shard of another node that is to have a volume: the one with the most of its copies.
-    fn shard_for(&self, volume: VolumeId, node: NodeId) -> ShardId {
-        let legs = self.ownership(volume).map(|ownership| ownership.owner.legs()).unwrap_or_default();
-        let mut copies: BTreeMap<ShardId, u64> = BTreeMap::new();
-        for leg in legs.values().filter(|leg| leg.shard.node == node) {
-            *copies.entry(leg.shard).or_default() += 1;
-        }
-        let most = copies.into_iter().max_by_key(|(shard, count)| (*count, Reverse(*shard)));
-        most.map_or_else(|| self.parts.view.shard_by_turns(node, volume), |(shard, _)| shard)
-    }
-
     async fn hand_over(self: &Rc<Self>, volume: VolumeId, to: ShardId, stay: bool) -> Result<(), Error> {
         if to.node != self.parts.node() && self.parts.view.is_in_maintenance(to.node) {
             let name = self.parts.name_of(to.node);

@@ -290,7 +290,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             incarnation: self.incarnation(),
             at_us: now.nanoseconds() / 1000,
             cpu_us: None,
-            nodes_reached: inner.parts.liveness.reachable().len() as u32,
+            nodes_reached: inner.parts.view.whole_nodes(&inner.parts.liveness.reachable()).len() as u32,
             is_in_maintenance: own.is_some_and(|stored| stored.record.maintenance_since_unix_ms.is_some()),
             repairs: inner.repairs(),
             volumes: inner.volume_loads(now),

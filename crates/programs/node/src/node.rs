@@ -1,7 +1,8 @@
 //! A node, or one shard of it, from its start to its end.
 //!
 //! A start goes from the drives upwards: drives, bus and promises, ownership, front-ends. So nobody
-//! is served before everything below is there. A stop goes the other way.
+//! is served before everything below is there. A stop goes the other way. The shards of a node wait for each other in both
+//! (see `shards`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +34,7 @@ use crate::ownership::Ownership;
 use crate::parts::NodeParts;
 use crate::rebinding::{self, Bindings, LetGo};
 use crate::service::NodeService;
-use crate::shards::{DriveHomes, Siblings};
+use crate::shards::{DriveHomes, Presence, Siblings, Stage, sibling_refused};
 use crate::view::ClusterView;
 
 /// How often the entry that says that this node lives is renewed.
@@ -53,6 +54,9 @@ const ALIVE_RETRY: Duration = Duration::from_millis(200);
 /// How long a stop waits for what other nodes have asked of this one. It ends at once, but where it waits for a cluster's
 /// state that does not answer: when all servers are stopped, most of them are gone at some moment.
 const ASKED_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long a shard that stops waits for the others at each step: longer than a step may take.
+const SIBLINGS_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// How long a stop tries to tell the cluster's state of damage that it has not heard of yet.
 const TOLD_TIME_MAX: Duration = Duration::from_secs(3);
@@ -132,6 +136,8 @@ impl<P: Platform, S: StateStore> Clone for Node<P, S> {
 pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) parts: NodeParts<P, S>,
     pub(crate) config: NodeConfig,
+    /// This shard among those of its process.
+    pub(crate) presence: Presence,
     /// When this run began.
     pub(crate) started_unix_ms: u64,
     /// Where clients of each address find it, ports filled in.
@@ -184,7 +190,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         store: S,
         siblings: Siblings<P::Detached>,
     ) -> Result<Self, Error> {
-        let Siblings { exchange, homes } = siblings;
+        let Siblings { exchange, homes, presence } = siblings;
         let parts = make_parts(&platform, &config, store, homes).await?;
         // Before any drive is touched: a second process of the same node fails here.
         let mut bus_listeners = Vec::new();
@@ -195,10 +201,22 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         for address in &config.nbd_addresses {
             nbd_listeners.push(listen(&platform, address, &config.name, "NBD clients")?);
         }
-        let drives =
-            drives::attach_all(&parts, &config.drives, Attaching::any(config.leaves_unfit_drives_out))
-                .await?;
-        if let Err(error) = know_node(&parts, &config, &bus_listeners).await {
+        let attaching = Attaching::any(config.leaves_unfit_drives_out);
+        let mut looked = drives::look_at_all(&parts, &config.drives, &attaching).await?;
+        if !presence.reach(Stage::Looked).await {
+            return Err(sibling_refused(&config.name));
+        }
+        drives::leave_contested_out(&parts, &mut looked, &attaching)?;
+        if !presence.reach(Stage::Judged).await {
+            return Err(sibling_refused(&config.name));
+        }
+        let drives = drives::attach_all(&parts, &config.drives, looked, attaching).await?;
+        let known = know_node(&parts, &config, &bus_listeners).await;
+        let known = match known {
+            Ok(()) if !presence.reach(Stage::Attached).await => Err(sibling_refused(&config.name)),
+            known => known,
+        };
+        if let Err(error) = known {
             drives::detach_all(&drives).await;
             return Err(error);
         }
@@ -207,6 +225,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             started_unix_ms: platform.unix_time().0,
             parts,
             config,
+            presence,
             nbd_addresses: nbd_listeners.iter().map(Listener::address).collect(),
             drives: RefCell::new(drives),
             ownerships: RefCell::default(),
@@ -273,21 +292,15 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.tasks.borrow_mut().push(handle);
     }
 
-    /// The first part of a stop: clients are answered, and volumes are handed over. The drives are served until all shards of the
-    /// node are so far, as volumes that another one hands over may have copies there.
-    pub async fn leave(&self) {
+    /// Stops in order: clients are answered, volumes are handed over, the drives are left as they should be. With the other shards
+    /// of its process, which all have to be stopped: each of these steps is taken when all have taken the one before.
+    pub async fn stop(&self) {
         let inner = &self.inner;
         inner.stopping.set(true);
         self.nbd.stop().await;
+        self.reach_in_time(Stage::Answered).await;
         inner.hand_all_over().await;
-    }
-
-    /// Stops in order: leaves, if it has not left yet, and leaves the drives as they should be.
-    pub async fn stop(&self) {
-        let inner = &self.inner;
-        if !inner.stopping.get() {
-            self.leave().await;
-        }
+        self.reach_in_time(Stage::HandedOver).await;
         let ownerships: Vec<_> = inner.ownerships.borrow().values().cloned().collect();
         join_all(ownerships.iter().map(|ownership| inner.tell_scrub_in_time(ownership))).await;
         for ownership in ownerships {
@@ -305,6 +318,15 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         drives::tell_stamp(&inner.parts);
         let attached = inner.drives.borrow().clone();
         drives::detach_all(&attached).await;
+    }
+
+    /// Waits for the other shards of the process, but not for one that is stuck.
+    async fn reach_in_time(&self, stage: Stage) {
+        let platform = &self.inner.parts.platform;
+        let reached = self.inner.presence.reach(stage);
+        if before(platform, platform.now() + SIBLINGS_TIME_MAX, reached).await.is_none() {
+            tracing::warn!("another shard of the node is not done: it is not waited for");
+        }
     }
 
     /// Lets go of a drive, of either role, that is no part of the cluster any more: nothing more is read from it or written to

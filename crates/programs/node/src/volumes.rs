@@ -409,7 +409,7 @@ pub(crate) fn pool_view<'a>(
     let nodes = nodes.iter().map(|(node, stored)| NodeRoom {
         node: *node,
         name: stored.record.name.clone(),
-        is_online: alive.contains_key(&ShardId::first(*node)),
+        is_online: ShardId::all(*node, stored.record.shards()).all(|shard| alive.contains_key(&shard)),
         volumes_owned: owned(*node),
         place: stored.record.place.clone(),
         is_in_maintenance: stored.record.maintenance_since_unix_ms.is_some(),

@@ -3,14 +3,13 @@
 //! What is asked of a node goes to all of its shards, to the one that has what it is about, or to the first one where any can do
 //! it.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 
 use futures_util::future::join_all;
 use spandrel_cluster::DriveRole;
 use spandrel_node::{
     DriveAdded, DriveHomes, DrivePlace, LetGo, NodeConfig, NodeLoad, NodeReport, ScrubProgress, Siblings,
-    VolumeCreated, VolumeCreation, VolumeGrown, VolumeGrowth, start_shards,
+    VolumeCreated, VolumeCreation, VolumeGrown, VolumeGrowth, by_turns, start_shards,
 };
 use spandrel_platform::Address;
 use spandrel_platform_linux::RuntimeConfig;
@@ -18,8 +17,6 @@ use spandrel_platform_tls::TlsSettings;
 use spandrel_shared::{DriveId, Error, NodeId, VolumeId};
 use spandrel_volume::ScrubReport;
 
-use crate::device::identify;
-use crate::drive_prefix;
 use crate::node_state::NodeState;
 use crate::shard_thread::{LinuxShard, ShardHandle, ShardStart, ShardThread};
 
@@ -58,9 +55,8 @@ impl NodeStart {
         u8::try_from(self.further_bus_addresses.len() + 1).expect("the number of shards is limited")
     }
 
-    /// What each shard is started from: cores are shared out, `drives` belong to shards by their numbers, and only the first shard
-    /// listens for clients.
-    fn shards(self, drives: &[(DrivePlace, u8)]) -> Vec<ShardStart> {
+    /// What each shard is started from: cores and drives are shared out, and only the first one listens for clients.
+    fn shards(self) -> Vec<ShardStart> {
         let count = self.count();
         let bus_addresses =
             std::iter::once(self.config.bus_addresses.clone()).chain(self.further_bus_addresses.clone());
@@ -69,18 +65,8 @@ impl NodeStart {
                 shard: number,
                 shards: count,
                 bus_addresses,
-                nbd_addresses: self
-                    .config
-                    .nbd_addresses
-                    .clone()
-                    .into_iter()
-                    .filter(|_| number == 0)
-                    .collect(),
-                drives: drives
-                    .iter()
-                    .filter(|(_, home)| *home == number)
-                    .map(|(place, _)| place.clone())
-                    .collect(),
+                nbd_addresses: if number == 0 { self.config.nbd_addresses.clone() } else { Vec::new() },
+                drives: by_turns(self.config.drives.clone(), number, count).collect(),
                 ..self.config.clone()
             },
             runtime: RuntimeConfig {
@@ -93,32 +79,6 @@ impl NodeStart {
         };
         (0..count).zip(bus_addresses.zip(Siblings::among(count))).map(shard).collect()
     }
-}
-
-/// Which of a node's shards has each drive: they take turns, but all that say that they are the same drive have the same one, which
-/// then sees that and uses none of them.
-fn share_out(drives: Vec<(DrivePlace, Option<DriveId>)>, shards: u8) -> Vec<(DrivePlace, u8)> {
-    let mut homes: BTreeMap<DriveId, u8> = BTreeMap::new();
-    let mut turns = (0..shards).cycle();
-    let mut next = || turns.next().expect("a node has a shard");
-    let home = |(place, id): (DrivePlace, Option<DriveId>)| {
-        let home = match id {
-            Some(id) => *homes.entry(id).or_insert_with(&mut next),
-            None => next(),
-        };
-        (place, home)
-    };
-    drives.into_iter().map(home).collect()
-}
-
-/// Which drive stands at each place, as far as that can be said.
-async fn identify_all(places: Vec<DrivePlace>) -> Vec<(DrivePlace, Option<DriveId>)> {
-    join_all(places.into_iter().map(|place| async move {
-        let path = place.location.strip_prefix(&drive_prefix()).unwrap_or(&place.location).to_owned();
-        let identity = identify(&path).await;
-        (place, identity.map(|identity| identity.drive))
-    }))
-    .await
 }
 
 /// Refuses cache drives where a node has several shards: a drive and the cache drive that it is bound to have one shard, and they
@@ -154,12 +114,7 @@ impl RunningNode {
             // Waiting for a thread blocks.
             let _ = tokio::task::spawn_blocking(move || drop(shard)).await;
         };
-        let count = start.count();
-        let drives = match count {
-            1 => start.config.drives.iter().map(|place| (place.clone(), None)).collect(),
-            _ => identify_all(start.config.drives.clone()).await,
-        };
-        let starts = start.shards(&share_out(drives, count));
+        let starts = start.shards();
         let homes = starts[0].siblings.homes().clone();
         Ok(Self { shards: start_shards(starts, ShardThread::start, stop).await?, homes })
     }
@@ -175,21 +130,24 @@ impl RunningNode {
         self.shards.iter().any(ShardThread::is_ended)
     }
 
-    /// Ends the node and waits until its threads have ended. What the
+    /// Ends the node and waits until its threads have ended. This blocks the calling thread. What the
     /// node said last, when its drives were left in order; none after an abrupt end.
-    pub async fn stop(mut self, abrupt: bool) -> Option<NodeReport> {
-        if !abrupt && self.shards.len() > 1 {
-            // One that has ended by itself holds nobody up.
-            let shards = self.shards.iter().map(ShardThread::handle).collect::<Vec<_>>();
-            join_all(shards.iter().map(|shard| shard.ask(|shard| async move { shard.leave().await }))).await;
-        }
-        self.shards.iter().for_each(|shard| shard.begin_stop(abrupt));
-        // Waiting for threads blocks. Each is waited for, whatever the others say.
-        let join = move || self.shards.iter_mut().map(ShardThread::join).collect::<Vec<_>>();
-        let reports = tokio::task::spawn_blocking(join).await;
-        let reports =
-            reports.inspect_err(|error| tracing::error!("the node could not be stopped: {error}")).ok()?;
+    pub fn stop(mut self, abrupt: bool) -> Option<NodeReport> {
+        self.begin_stop(abrupt);
+        // Each is waited for, whatever the others say.
+        let reports: Vec<_> = self.shards.iter_mut().map(ShardThread::join).collect();
         NodeReport::of_shards(reports.into_iter().collect::<Option<Vec<_>>>()?)
+    }
+
+    /// Tells all shards, as they wait for each other.
+    fn begin_stop(&self, abrupt: bool) {
+        self.shards.iter().for_each(|shard| shard.begin_stop(abrupt));
+    }
+}
+
+impl Drop for RunningNode {
+    fn drop(&mut self) {
+        self.begin_stop(true);
     }
 }
 
@@ -286,19 +244,17 @@ impl NodeHandle {
     /// Has the node take one more drive into use, which is the drive `known` if that is known: at the shard that has it already,
     /// or had it, or else at the one with the fewest drives.
     pub async fn add_drive(&self, place: DrivePlace, known: Option<DriveId>) -> Result<DriveAdded, Error> {
-        let home = known.and_then(|drive| self.homes.of(drive));
         let location = place.location.clone();
         let seen = move |shard: LinuxShard| {
             let drives = shard.report().drives;
-            let is_here = drives.iter().any(|drive| drive.location == location);
-            std::future::ready((!is_here, drives.len()))
+            std::future::ready(DrivesSeen {
+                is_here: drives.iter().any(|drive| drive.location == location),
+                count: drives.len(),
+            })
         };
         let seen = self.ask_all(seen).await?;
-        let is_home = |index: usize| home.is_some_and(|home| usize::from(home) == index);
-        let best = (0..self.shards.len()).min_by_key(|index| (!is_home(*index), seen[*index]));
-        self.shards[best.expect("a node has a shard")]
-            .ask(|shard| async move { shard.add_drive(place).await })
-            .await?
+        let shard = shard_for_drive(known.and_then(|drive| self.homes.of(drive)), &seen);
+        self.shards[shard].ask(|shard| async move { shard.add_drive(place).await }).await?
     }
 
     /// Has the node let go of a drive.
@@ -307,6 +263,21 @@ impl NodeHandle {
         let done = answers.into_iter().find(|answer| !matches!(answer, LetGo::NotThere));
         Ok(done.unwrap_or(LetGo::NotThere))
     }
+}
+
+/// The drives of a shard, to one that is to be added.
+#[derive(Clone, Copy, Debug)]
+struct DrivesSeen {
+    /// Whether one is where that one is.
+    is_here: bool,
+    count: usize,
+}
+
+/// The shard that is to have a drive, by what the shards have: first of all its `home`, if it has one.
+fn shard_for_drive(home: Option<u8>, seen: &[DrivesSeen]) -> usize {
+    let is_home = |index: usize| home.is_some_and(|home| usize::from(home) == index);
+    let rank = |index: &usize| (!is_home(*index), !seen[*index].is_here, seen[*index].count);
+    (0..seen.len()).min_by_key(rank).expect("a node has a shard")
 }
 
 /// The processor time of this thread, in microseconds.

@@ -30,16 +30,13 @@ fn start(drives: usize, further_shards: usize) -> (tempfile::TempDir, NodeStart)
 #[test]
 fn shards_have_their_share_of_all_and_the_first_one_the_clients() {
     let (_directory, start) = start(5, 1);
-    let id = |number: u8| Some(DriveId::from_bytes([number; 16]));
-    let drives = start.config.drives.clone().into_iter().zip([None, id(1), id(2), id(1), None]).collect();
-    let shards = start.shards(&share_out(drives, 2));
+    let shards = start.shards();
     let numbers: Vec<_> = shards.iter().map(|shard| (shard.config.shard, shard.config.shards)).collect();
     assert_eq!(numbers, [(0, 2), (1, 2)]);
     let drives = shards.iter().map(|shard| {
         shard.config.drives.iter().map(|drive| drive.location.as_str()).collect::<Vec<_>>().join(" ")
     });
-    // The fourth one says that it is the second one.
-    assert_eq!(drives.collect::<Vec<_>>(), ["d0 d2", "d1 d3 d4"]);
+    assert_eq!(drives.collect::<Vec<_>>(), ["d0 d2 d4", "d1 d3"]);
     let cores = shards.iter().map(|shard| shard.runtime.cores.as_ref().expect("cores").to_string());
     assert_eq!(cores.collect::<Vec<_>>(), ["0-1", "2-3"]);
     assert_eq!(shards.iter().map(|shard| shard.config.nbd_addresses.len()).collect::<Vec<_>>(), [1, 0]);
@@ -54,4 +51,13 @@ fn a_cache_drive_needs_a_node_of_one_shard() {
     let refused = check_roles(drives, 2).expect_err("they may be apart");
     assert_eq!(refused.code, "CACHE_WITH_SHARDS");
     assert!(refused.what.starts_with("c1 "), "{refused}");
+}
+
+#[test]
+fn a_drive_that_is_added_comes_to_the_shard_that_had_it() {
+    let seen = |is_here, count| DrivesSeen { is_here, count };
+    assert_eq!(shard_for_drive(None, &[seen(false, 2), seen(false, 1)]), 1, "the one with the fewest");
+    assert_eq!(shard_for_drive(None, &[seen(true, 2), seen(false, 1)]), 0, "one is there that failed");
+    // Another drive was where this one is now.
+    assert_eq!(shard_for_drive(Some(1), &[seen(true, 1), seen(false, 5)]), 1);
 }

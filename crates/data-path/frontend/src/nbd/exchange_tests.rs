@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use spandrel_platform::{Address, Connection as _, Platform as _};
+use spandrel_volume::DeviceErrorKind;
 
 use super::*;
 use crate::testing::{
@@ -77,28 +78,27 @@ fn script(structured: bool) -> Vec<u8> {
 }
 
 /// All that a client hears that says [`script`] to the first of so many servers.
-fn heard(servers: usize, structured: bool, fragment: usize, stays: bool) -> Vec<u8> {
+fn heard(servers: usize, structured: bool, fragment: usize) -> Vec<u8> {
     let servers = Servers::new(servers);
     servers.platform.fragment(fragment);
-    if stays {
-        servers.platform.keep_connections();
-    }
     servers.run(async move |servers| {
         let connection = servers.connect(0).await;
         connection.send(&script(structured), &[]);
-        connection.receive_to_end().await
+        let heard = connection.receive_to_end().await;
+        let last = servers.servers.len() - 1;
+        assert_eq!(servers.statistics(last).reads, 1, "the server of the disk has read");
+        heard
     })
 }
 
 #[test]
 fn a_client_does_not_notice_which_server_it_has() {
     for structured in [false, true] {
-        let alone = heard(1, structured, usize::MAX, false);
+        let alone = heard(1, structured, usize::MAX);
         assert!(alone.len() > 4096 + 500, "it hears all answers");
         for fragment in [1, 7, 64, usize::MAX] {
-            assert_eq!(heard(2, structured, fragment, false), alone, "{fragment} bytes at a time");
+            assert_eq!(heard(2, structured, fragment), alone, "{fragment} bytes at a time");
         }
-        assert_eq!(heard(2, structured, usize::MAX, true), alone, "also where it has to stay");
     }
 }
 
@@ -130,13 +130,43 @@ fn all_clients_of_a_disk_come_to_its_server() {
 }
 
 #[test]
-fn a_connection_that_cannot_leave_is_served_where_it_is() {
+fn a_connection_that_cannot_leave_ends() {
     let servers = Servers::new(2);
     servers.platform.keep_connections();
     servers.run(async |servers| {
-        let client = Client::attach(servers.connect(0).await, EXPORT, true).await;
-        assert_eq!(client.ask(&Request::new(Request::READ, 1, 0, 512)).await.error, 0);
-        assert_eq!(servers.connections(), [(1, 1), (0, 0)]);
+        let connection = servers.connect(0).await;
+        negotiate::greeting(&connection).await.expect("a greeting");
+        connection.send(&negotiate::script(EXPORT, false), &[]);
+        assert_eq!(connection.receive_to_end().await, b"");
+        assert_eq!(servers.statistics(0).negotiations_refused, 1);
+        assert_eq!(servers.exports.opens(), 0, "others share the disk at its own server");
+    });
+}
+
+#[test]
+fn a_client_of_whose_disk_the_server_is_unknown_is_refused_and_may_ask_again() {
+    Servers::new(2).run(async |servers| {
+        servers.exports.fail_thread_of(Some(DeviceErrorKind::Failed));
+        let connection = servers.connect(0).await;
+        negotiate::greeting(&connection).await.expect("a greeting");
+        connection.send(&negotiate::CLIENT_FLAGS, &[]);
+        let go = negotiate::information(EXPORT, &[]);
+        for option in [6, 7] {
+            let replies = negotiate::ask(&connection, option, &go).await.expect("an answer");
+            assert_eq!(replies, [(negotiate::UNKNOWN, b"planted failure".to_vec())]);
+        }
+        assert_eq!((servers.statistics(0).exports_refused, servers.exports.opens()), (2, 0));
+        servers.exports.fail_thread_of(None);
+        let replies = negotiate::ask(&connection, 7, &go).await.expect("an answer");
+        assert_eq!(replies.last().expect("an end").0, negotiate::ACKNOWLEDGED);
+        assert_eq!(servers.connections(), [(0, 1), (1, 0)]);
+        // An older way to choose a disk knows no answer but to close.
+        servers.exports.fail_thread_of(Some(DeviceErrorKind::Failed));
+        let connection = servers.connect(0).await;
+        negotiate::greeting(&connection).await.expect("a greeting");
+        connection.send(&negotiate::CLIENT_FLAGS, &[]);
+        connection.send(&negotiate::option(1, EXPORT.as_bytes()), &[]);
+        assert_eq!(connection.receive_to_end().await, b"");
     });
 }
 

@@ -118,8 +118,6 @@ pub(super) struct Negotiation<'a, P: Platform, E: Exports> {
     sides: Sides<'a, P, E>,
     receiver: &'a mut Receiver<P::Connection>,
     progress: Progress,
-    /// Whether the connection cannot go to another server.
-    stays: bool,
     opened: Option<(String, E::Device)>,
 }
 
@@ -136,7 +134,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         receiver: &'a mut Receiver<P::Connection>,
         progress: Progress,
     ) -> Self {
-        Self { sides, receiver, progress, stays: false, opened: None }
+        Self { sides, receiver, progress, opened: None }
     }
 
     /// Negotiates until both sides agree, or one does not want to go on.
@@ -156,10 +154,14 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             }
             let length = OptionHeader::BYTES + header.length as usize;
             let data = self.receiver.received()[OptionHeader::BYTES..length].to_vec();
-            if let Some(number) = self.elsewhere(header.option, &data).await
-                && self.pass_on(number).await?
-            {
-                return Err(NegotiationEnd::PassedOn);
+            match self.elsewhere(header.option, &data).await {
+                Ok(None) => {}
+                Ok(Some(number)) => return Err(self.pass_on(number).await),
+                Err(error) => {
+                    self.receiver.consume(length);
+                    self.refuse_open(header.option, &error)?;
+                    continue;
+                }
             }
             self.receiver.consume(length);
             match self.answer(header.option, &data).await? {
@@ -172,38 +174,62 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         Err(refused(format!("{options_max} options without choosing an export")))
     }
 
-    /// The number of another server, if that one has the clients of the export that an option names.
-    async fn elsewhere(&mut self, option: u32, data: &[u8]) -> Option<usize> {
+    /// The number of another server, if that one has the clients of the export that an option names. Fails where that cannot be
+    /// said: served here such a client would take the volume from those that come to the other one.
+    async fn elsewhere(&mut self, option: u32, data: &[u8]) -> Result<Option<usize>, DeviceError> {
         let name = match option {
-            option::EXPORT_NAME => parse_text(data)?,
-            option::INFO | option::GO => InformationRequest::parse(data)?.export,
-            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => ContextRequest::parse(data)?.export,
-            _ => return None,
+            option::EXPORT_NAME => parse_text(data),
+            option::INFO | option::GO => InformationRequest::parse(data).map(|request| request.export),
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
+                ContextRequest::parse(data).map(|request| request.export)
+            }
+            _ => None,
         };
-        let Sides { platform, exports, .. } = self.sides;
+        let Some(name) = name else { return Ok(None) };
+        let Sides { platform, exports, exchange, .. } = self.sides;
         let began = platform.now();
         let number = exports.thread_of(name).await;
         self.progress.deadline = self.progress.deadline + platform.now().since(began);
-        let number = number?;
-        (!self.stays && self.sides.exchange.is_elsewhere(number)).then_some(number)
+        number
+            .inspect_err(|error| self.note_refusal(name, error))
+            .map(|number| number.filter(|number| exchange.is_elsewhere(*number)))
     }
 
     /// Has another server go on, from the option on that was received last, when all answers to what was asked before are on
-    /// their way. False if the connection cannot go there: it is served here then, as well as this can be done.
-    async fn pass_on(&mut self, number: usize) -> Result<bool, NegotiationEnd> {
+    /// their way. A connection that cannot go there ends: its client comes again.
+    async fn pass_on(&mut self, number: usize) -> NegotiationEnd {
         let Sides { platform, exchange, connection, .. } = self.sides;
         match before(platform, self.progress.deadline, connection.send_room(1)).await {
-            Some(sent) => sent.map_err(Ending::Broken)?,
-            None => return Err(self.too_late()),
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Ending::Broken(error).into(),
+            None => return self.too_late(),
         }
         let Some(detached) = platform.detach(connection) else {
-            self.stays = true;
-            return Ok(false);
+            return refused("it cannot be passed on to the thread that serves its volume".to_owned());
         };
         witness::reached(Rare::ClientPassedOn);
         let unanswered = self.receiver.received().to_vec();
         exchange.send(number, Passage { connection: detached, progress: self.progress.clone(), unanswered });
-        Ok(true)
+        NegotiationEnd::PassedOn
+    }
+
+    /// Answers an option that names an export which cannot be opened.
+    fn refuse_open(&mut self, option: u32, error: &DeviceError) -> Result<(), NegotiationEnd> {
+        if option == option::EXPORT_NAME {
+            // The protocol knows no other answer to this option than to close.
+            return Err(refused(format!("the export is not there: {error}")));
+        }
+        let mut replies = Vec::new();
+        push_open_error(&mut replies, option, error);
+        self.sides.connection.send(&replies, &[]);
+        Ok(())
+    }
+
+    fn note_refusal(&self, name: &str, error: &DeviceError) {
+        let Sides { counters, connection, .. } = self.sides;
+        counters.count(|statistics| statistics.exports_refused += 1);
+        let peer = connection.peer();
+        tracing::warn!(%peer, export = name, reason = %error, "NBD export refused");
     }
 
     async fn receive_client_flags(&mut self) -> Result<bool, NegotiationEnd> {
@@ -384,11 +410,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         self.progress.deadline = self.progress.deadline + self.sides.platform.now().since(began);
         match &result {
             Ok(device) => self.opened = Some((name.to_owned(), device.clone())),
-            Err(error) => {
-                self.sides.counters.count(|statistics| statistics.exports_refused += 1);
-                let peer = self.sides.connection.peer();
-                tracing::warn!(%peer, export = name, reason = %error, "NBD export refused");
-            }
+            Err(error) => self.note_refusal(name, error),
         }
         result
     }

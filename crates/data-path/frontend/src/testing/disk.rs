@@ -230,6 +230,7 @@ pub(crate) struct MemoryExports {
     opens: Rc<Cell<usize>>,
     open_failure: Rc<Cell<Option<DeviceErrorKind>>>,
     threads: Rc<RefCell<BTreeMap<String, usize>>>,
+    thread_failure: Rc<Cell<Option<DeviceErrorKind>>>,
 }
 
 impl MemoryExports {
@@ -242,6 +243,7 @@ impl MemoryExports {
             opens: Rc::default(),
             open_failure: Rc::default(),
             threads: Rc::default(),
+            thread_failure: Rc::default(),
         }
     }
 
@@ -256,6 +258,11 @@ impl MemoryExports {
 
     pub(crate) fn fail_open(&self, failure: Option<DeviceErrorKind>) {
         self.open_failure.set(failure);
+    }
+
+    /// Lets nobody know to which thread a disk belongs.
+    pub(crate) fn fail_thread_of(&self, failure: Option<DeviceErrorKind>) {
+        self.thread_failure.set(failure);
     }
 
     pub(crate) fn opens(&self) -> usize {
@@ -280,8 +287,11 @@ impl Exports for MemoryExports {
         disk.ok_or_else(|| DeviceError::new(DeviceErrorKind::NotFound, format!("no volume {name:?}")))
     }
 
-    async fn thread_of(&self, name: &str) -> Option<usize> {
+    async fn thread_of(&self, name: &str) -> Result<Option<usize>, DeviceError> {
         self.platform.sleep(self.open_delay.get()).await;
-        self.threads.borrow().get(name).copied()
+        if let Some(kind) = self.thread_failure.get() {
+            return Err(DeviceError::new(kind, "planted failure"));
+        }
+        Ok(self.threads.borrow().get(name).copied())
     }
 }

@@ -436,7 +436,9 @@ impl Facts {
         if !report.is_of(owner.shard, owner.incarnation) {
             return None;
         }
-        report.owned.iter().find(|owned| owned.volume == membership.volume)
+        // Two shards may both tell of it, while one hands it to the other.
+        let told = report.owned.iter().filter(|owned| owned.volume == membership.volume);
+        told.max_by_key(|owned| owned.epoch)
     }
 
     fn volume_status(

@@ -139,7 +139,7 @@ impl LocalNodes {
         let _changing = self.changing.lock().await;
         let running: Vec<RunningNode> =
             locked(&self.nodes).iter_mut().filter_map(|node| node.running.take()).collect();
-        let reports = join_all(running.into_iter().map(|node| node.stop(false))).await;
+        let reports = join_all(running.into_iter().map(|node| stop_node(node, false))).await;
         reports.into_iter().flatten().collect()
     }
 
@@ -303,13 +303,18 @@ impl Nodes for LocalNodes {
                     "look at the nodes with `spandrel node list`",
                 )
             })?;
-            Ok(running.stop(abrupt).await)
+            Ok(stop_node(running, abrupt).await)
         };
         stopped.boxed()
     }
 }
 
 /// Stops a node. What it said last, if it was stopped in order.
+async fn stop_node(node: RunningNode, abrupt: bool) -> Option<NodeReport> {
+    // Waiting for threads blocks; the control thread goes on meanwhile.
+    let stopped = tokio::task::spawn_blocking(move || node.stop(abrupt)).await;
+    stopped.inspect_err(|error| tracing::error!("a node could not be stopped: {error}")).ok().flatten()
+}
 
 fn memory_drives(claim: &Claim) -> Result<Vec<Vec<MemoryDrive>>, Error> {
     let drive = |name: String, size_bytes| {

@@ -10,7 +10,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use spandrel_cluster::{ClusterState, NodeRecord, WitnessRecord};
 use spandrel_node::NodeReport;
-use spandrel_shared::{Error, NodeId, ShardId};
+use spandrel_shared::{Error, NodeId};
 
 use super::Port;
 use crate::admin::administration::state_error;
@@ -42,7 +42,8 @@ impl Peers {
         let entry = |(id, record): (NodeId, NodeRecord)| {
             let access = match &self.own {
                 Some((own, handle)) if *own == id => Some(NodeAccess::Here(handle.clone())),
-                _ if alive.contains_key(&ShardId::first(id)) => {
+                // Each of its shards is in the process that answers.
+                _ if alive.keys().any(|shard| shard.node == id) => {
                     Some(NodeAccess::There(self.client(&record.addresses)))
                 }
                 _ => None,

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use spandrel_cluster::store::{Expected, StateStore as _};
-use spandrel_cluster::{ClusterRecord, ClusterState, JoinRecord, NodeRecord, StateError, StateKey};
+use spandrel_cluster::{
+    ClusterRecord, ClusterState, DriveRole, JoinRecord, NodeRecord, StateError, StateKey,
+};
 use spandrel_node::{DrivePlace, NodeConfig};
 use spandrel_platform::Address;
 use spandrel_platform_linux::RuntimeConfig;
@@ -343,7 +345,11 @@ impl Running {
         }
         let _ = std::fs::remove_file(self.directory.admin_socket());
         if let Some(node) = self.node {
-            node.stop(false).await;
+            // Waiting for threads blocks; what keeps the member of etcd goes on meanwhile.
+            let stopped = tokio::task::spawn_blocking(move || node.stop(false)).await;
+            if let Err(error) = stopped {
+                tracing::error!("the node could not be stopped: {error}");
+            }
         }
     }
 }
@@ -604,7 +610,9 @@ async fn start_node(
         drives: present_drives(settings).map(|path| place(settings, path)).collect(),
         leaves_unfit_drives_out: true,
     };
-    check_roles(config.drives.iter().map(|drive| (&drive.location[..], drive.role)), threads.shards)?;
+    // Also those that are not there.
+    check_roles(settings.cache_drives.iter().map(|path| (&path[..], DriveRole::Cache)), threads.shards)?;
+    check_ports(&ClusterState::new(NodeState::Etcd(etcd.clone())), settings, &further_bus_addresses).await?;
     let secured = bus_addresses.iter().chain(further_bus_addresses.iter().flatten()).cloned();
     let tls = credentials.platform(secured.collect())?;
     let start = NodeStart {
@@ -615,6 +623,51 @@ async fn start_node(
         tls: Some(tls),
     };
     RunningNode::start(start).await
+}
+
+/// Refuses ports for further shards that another server of this machine uses, or this one for something else: whichever starts
+/// second would not come up.
+async fn check_ports(
+    state: &ClusterState<NodeState>,
+    settings: &ServerSettings,
+    further: &[Vec<Address>],
+) -> Result<(), Error> {
+    if further.is_empty() {
+        return Ok(());
+    }
+    // With how many ports each has from there on.
+    let mut others: Vec<(String, String, u16)> = Vec::new();
+    let mut add = |name: &str, addresses: &[String], ports| {
+        others.extend(addresses.iter().map(|address| (name.to_owned(), address.clone(), ports)));
+    };
+    let nodes = retry_unavailable(|| state.nodes()).await?;
+    for record in nodes.into_iter().filter(|(id, _)| *id != settings.node).map(|(_, stored)| stored.record) {
+        add(&record.name, &record.addresses, Port::COUNT);
+        record.further_shards.iter().for_each(|addresses| add(&record.name, addresses, 1));
+    }
+    for (_, stored) in retry_unavailable(|| state.witnesses()).await? {
+        add(&stored.record.name, &stored.record.addresses, Port::COUNT);
+    }
+    let own: Vec<String> = settings.listen.iter().map(ToString::to_string).collect();
+    add(&settings.name, &own, Port::COUNT);
+    for address in further.iter().flatten() {
+        let Address::Tcp(wanted) = address else { continue };
+        let takes = |first: SocketAddr, ports: u16| {
+            let last = first.port().saturating_add(ports - 1);
+            first.ip() == wanted.ip() && (first.port()..=last).contains(&wanted.port())
+        };
+        let taken =
+            others.iter().find(|(_, first, ports)| first.parse().is_ok_and(|first| takes(first, *ports)));
+        if let Some((name, first, _)) = taken {
+            return Err(Error::new(
+                "ADDRESS_TAKEN",
+                format!("the server {} cannot be started with {} shards", settings.name, further.len() + 1),
+                format!("one of them would listen at {wanted}, and that is for the server {name} at {first}"),
+                "name fewer with --shards; servers of one machine need ports that are further apart",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Where the further shards of a node listen for other nodes.
