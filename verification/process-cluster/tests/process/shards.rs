@@ -88,6 +88,21 @@ fn a_cluster_of_several_shards_goes_on_and_does_what_it_is_asked_for() {
     servers.set_shards("n2", 1);
     servers.restart("n2");
     servers.await_health("n3");
+    // Of two images of a drive that come to different shards as a node starts none is used.
+    let (one, other) = (servers.drive_file("n1"), servers.drive_file("n1-2"));
+    servers.stop("n1");
+    let kept = std::fs::read(&other).expect("it is a file");
+    std::fs::copy(&one, &other).expect("there is room");
+    servers.restart("n1");
+    assert_eq!(shards_and_drives(&servers, "n1"), (3, 0));
+    servers.stop("n1");
+    std::fs::write(&other, kept).expect("there is room");
+    servers.restart("n1");
+    servers.await_health("n3");
+    assert_eq!(shards_and_drives(&servers, "n1"), (3, 2));
+    for client in &mut clients {
+        assert_eq!(client.check().expect("a cluster that serves"), Vec::new());
+    }
 }
 
 /// Loads a volume until so many writes were answered. Nothing may fail.
