@@ -13,7 +13,7 @@ fn start_three(refused: &[(u8, &str)]) -> (Result<Vec<u8>, Error>, Vec<String>) 
         told.borrow_mut().push(format!("start {number}"));
         let refusal = refused.iter().find(|(refused, _)| *refused == number);
         ready(match refusal {
-            Some((_, code)) => Err(Error::new(*code, "what", "why", "next")),
+            Some((_, code)) => Err(Error::new(code, "what", "why", "next")),
             None => Ok(number),
         })
     };
