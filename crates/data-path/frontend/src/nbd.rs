@@ -27,7 +27,7 @@ pub use server::NbdServer;
 /// The bounds of an NBD server. The defaults are right unless a test says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdConfig {
-    /// Connections open at once, over all listeners. More are closed as they arrive.
+    /// Connections open at once, over all listeners and those that other servers passed on. More are closed as they arrive.
     pub connections_max: usize,
     /// How long a client may let the server wait before it has chosen a volume.
     pub negotiation_timeout: Duration,

@@ -21,9 +21,9 @@ use spandrel_shared::{DriveId, Error};
 
 use crate::absence::{Absence, Known};
 use crate::caches::{self, ANSWER_TIME_MAX};
-use crate::drives::state_error;
 use crate::node::NodeInner;
 use crate::parts::NodeParts;
+use crate::stubborn::state_error;
 
 /// How often it is looked.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -24,8 +24,9 @@ use spandrel_platform::sync::{Lock, oneshot};
 use spandrel_platform::{Drive, Platform, before};
 use spandrel_shared::{BLOCK_BYTES, CacheMode, DriveId, Error};
 
-use crate::drives::{refusal, retry};
+use crate::drives::refusal;
 use crate::parts::NodeParts;
+use crate::stubborn::retry;
 
 /// How long a cache drive, and whoever decides what becomes of it, may take to answer.
 pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);

@@ -1,4 +1,5 @@
-//! The drives of a node: which of them join the pool, and what the cluster's state learns of them.
+//! The drives of a node: which of them join the pool (`found` are those that may), and what the cluster's state learns of them
+//! (`told`).
 //!
 //! Invariants:
 //! - Before any drive is changed, all of them were looked at: one that carries something else, or
@@ -11,51 +12,38 @@
 //! - A cluster's state that is older than what a drive has seen stops the start before anything is changed,
 //!   there or on a drive. What is left out is not asked.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+mod found;
+mod told;
+
 use std::rc::Rc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use spandrel_cluster::records::DamageCounters;
-use spandrel_cluster::store::{Expected, StateStore};
-use spandrel_cluster::{DriveRecord, DriveRole, DriveState, MediaClass, StateError, StateKey, StateStamp};
+use spandrel_cluster::store::StateStore;
+use spandrel_cluster::{DriveRole, StateStamp};
 use spandrel_drive::{
-    AttachError, AttachOptions, AttachReport, Binding, CacheDrive, CacheSuperblock, DriveIdentity,
-    DriveStore, FormatOptions, Superblock,
+    AttachError, AttachOptions, AttachReport, Binding, DriveStore, FormatOptions, Superblock,
 };
-use spandrel_platform::{Drive, DriveErrorKind, Platform, before};
+use spandrel_platform::{Drive, Platform, before};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{ClusterId, DriveId, Error, NodeId};
+use spandrel_shared::{DriveId, Error};
 
+use self::found::{Found, Identity, Looked, left_out};
+pub(crate) use self::found::{leave_contested_out, look_at_all};
+use self::told::know_drive;
+pub(crate) use self::told::{keep_told, tell_damage, tell_stamp};
 use crate::caches::{self, NodeCache, Wish};
 use crate::node::{DriveAdded, DrivePlace, NodeInner};
 use crate::parts::NodeParts;
-
-/// How often what was found on the drives is told to the cluster's state.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
+use crate::stubborn::retry;
 
 /// How long adding a drive waits for the cluster's state to show it. It is in use all the same where that takes longer.
 const DRIVE_SHOWN_MAX: Duration = Duration::from_secs(5);
 
 /// How long a drive that is attached anew may be held by what was under way, and how often it is looked whether it still is.
 const REOPENED_MAX: Duration = Duration::from_secs(10);
+
 const REOPEN_RETRY: Duration = Duration::from_millis(50);
-
-/// How long to wait before the cluster's state is asked again.
-const STATE_RETRY: Duration = Duration::from_millis(100);
-
-/// What tells that what stands at a place is none of the node's drives, or not all of one, or used by others.
-const UNFIT: [&str; 8] = [
-    "CACHE_WITH_SHARDS",
-    "DRIVE_ATTACHED_TWICE",
-    "DRIVE_FAILED",
-    "DRIVE_IN_FOREIGN_USE",
-    "DRIVE_NOT_OPENED",
-    "DRIVE_OF_OTHER_CLUSTER",
-    "DRIVE_OF_OTHER_NODE",
-    "DRIVE_TOO_SMALL",
-];
 
 /// A drive that was given to the node.
 pub(crate) struct NodeDrive<P: Platform> {
@@ -94,45 +82,6 @@ impl<P: Platform> NodeDrive<P> {
     }
 }
 
-/// What a drive says that it is.
-enum Identity {
-    /// It is empty, and becomes this.
-    Empty(DriveRole),
-    Capacity(DriveIdentity),
-    Cache(CacheSuperblock),
-}
-
-impl Identity {
-    fn drive(&self) -> Option<DriveId> {
-        match self {
-            Self::Empty(_) => None,
-            Self::Capacity(identity) => Some(identity.superblock.drive),
-            Self::Cache(superblock) => Some(superblock.drive),
-        }
-    }
-
-    /// The cluster and the node that it belongs to.
-    fn owner(&self) -> Option<(ClusterId, NodeId)> {
-        match self {
-            Self::Empty(_) => None,
-            Self::Capacity(DriveIdentity { superblock, .. }) => Some((superblock.cluster, superblock.node)),
-            Self::Cache(superblock) => Some((superblock.cluster, superblock.node)),
-        }
-    }
-
-    fn is_cache(&self) -> bool {
-        matches!(self, Self::Empty(DriveRole::Cache) | Self::Cache(_))
-    }
-}
-
-/// A drive that was opened and looked at.
-struct Found<D> {
-    location: String,
-    drive: D,
-    identity: Identity,
-    media: Option<MediaClass>,
-}
-
 /// How drives are attached.
 pub(crate) struct Attaching<D> {
     /// See [`NodeConfig::leaves_unfit_drives_out`](crate::NodeConfig::leaves_unfit_drives_out).
@@ -148,94 +97,6 @@ impl<D> Attaching<D> {
     pub(crate) fn any(leaves_unfit_out: bool) -> Self {
         Self { leaves_unfit_out, wish: Wish::Keep, only: None }
     }
-}
-
-/// Drives that were looked at, and nothing was changed.
-pub(crate) struct Looked<P: Platform> {
-    found: Vec<Found<P::Drive>>,
-    /// Those that cannot be used.
-    unfit: Vec<Rc<NodeDrive<P>>>,
-    stamp: StateStamp,
-}
-
-/// Opens drives of a node and looks at them.
-pub(crate) async fn look_at_all<P: Platform, S: StateStore>(
-    parts: &NodeParts<P, S>,
-    places: &[DrivePlace],
-    attaching: &Attaching<P::Drive>,
-) -> Result<Looked<P>, Error> {
-    let leaves_unfit_out = attaching.leaves_unfit_out;
-    let mut found = Vec::new();
-    let mut drives = Vec::new();
-    for place in places {
-        match look_at(parts, place).await {
-            Ok(Ok(drive)) => found.push(drive),
-            Ok(Err(broken)) => drives.push(Rc::new(broken)),
-            Err(error) => drives.push(Rc::new(left_out(&place.location, error, leaves_unfit_out)?)),
-        }
-    }
-    let caches = parts.caches.borrow().clone();
-    let used = parts.replica.drives().into_iter().map(|store| store.drive_id());
-    let used: Vec<DriveId> = used.chain(caches.iter().filter_map(|cache| cache.id())).collect();
-    let (found, twins) = without_twins(found, &used);
-    for (location, drive) in twins {
-        let error = attached_twice(&location, drive);
-        drives.push(Rc::new(left_out(&location, error, leaves_unfit_out)?));
-    }
-    let is_elsewhere = |found: &Found<P::Drive>| {
-        found.identity.drive().filter(|drive| !parts.homes.claim(*drive, parts.own.shard.number))
-    };
-    let found = leave_out(found, &mut drives, leaves_unfit_out, |found| {
-        is_elsewhere(found).map(|drive| has_other_shard(&found.location, drive))
-    })?;
-    let found = leave_out(found, &mut drives, leaves_unfit_out, |found| {
-        (parts.shards > 1 && found.identity.is_cache())
-            .then(|| cache_with_shards(&found.location, parts.shards))
-    })?;
-    if let (Some(only), Some(other)) =
-        (attaching.only, found.iter().find(|found| found.identity.drive() != attaching.only))
-    {
-        let why = format!("something else stands there than the drive {only}");
-        return Err(refused(
-            "DRIVE_CHANGED",
-            &other.location,
-            why,
-            "put the drive back, or add the other one",
-        ));
-    }
-    let stamp = check_state_is_not_older(parts, &found).await?;
-    Ok(Looked { found, unfit: drives, stamp })
-}
-
-/// Leaves those out of which another shard has found the like: which of them has every write is not known.
-pub(crate) fn leave_contested_out<P: Platform, S: StateStore>(
-    parts: &NodeParts<P, S>,
-    looked: &mut Looked<P>,
-    attaching: &Attaching<P::Drive>,
-) -> Result<(), Error> {
-    let found = std::mem::take(&mut looked.found);
-    looked.found = leave_out(found, &mut looked.unfit, attaching.leaves_unfit_out, |found| {
-        let drive = found.identity.drive().filter(|drive| parts.homes.is_contested(*drive))?;
-        Some(attached_twice(&found.location, drive))
-    })?;
-    Ok(())
-}
-
-/// Those against which nothing speaks. The others become unfit, or are an error where that is none.
-fn leave_out<P: Platform>(
-    all: Vec<Found<P::Drive>>,
-    unfit: &mut Vec<Rc<NodeDrive<P>>>,
-    leaves_unfit_out: bool,
-    against: impl Fn(&Found<P::Drive>) -> Option<Error>,
-) -> Result<Vec<Found<P::Drive>>, Error> {
-    let mut fit = Vec::new();
-    for found in all {
-        match against(&found) {
-            None => fit.push(found),
-            Some(error) => unfit.push(Rc::new(left_out(&found.location, error, leaves_unfit_out)?)),
-        }
-    }
-    Ok(fit)
 }
 
 /// Formats those of the drives that are empty and attaches all: cache drives first, as others
@@ -531,111 +392,6 @@ pub(crate) async fn detach_all<P: Platform>(drives: &[Rc<NodeDrive<P>>]) {
     join_all(detaching).await;
 }
 
-/// Opens a drive and reads who it is. An error stops the node; a drive that does not work is left
-/// out.
-async fn look_at<P: Platform, S: StateStore>(
-    parts: &NodeParts<P, S>,
-    place: &DrivePlace,
-) -> Result<Result<Found<P::Drive>, NodeDrive<P>>, Error> {
-    let DrivePlace { location, role, media } = place;
-    let drive = match parts.platform.open_drive(location).await {
-        Ok(drive) => drive,
-        Err(error) if error.kind == DriveErrorKind::Medium => {
-            return Ok(Err(broken(location, 0, None, error.to_string())));
-        }
-        Err(error) => {
-            let next = "check that the path is right, that this user may read and write it, and that no other \
-                        program uses it";
-            return Err(refused("DRIVE_NOT_OPENED", location, error.to_string(), next));
-        }
-    };
-    let size_bytes = drive.geometry().size_bytes;
-    let identity = match identify(&parts.platform, &drive, *role).await {
-        Ok(identity) => identity,
-        Err(error @ (AttachError::Drive(_) | AttachError::Damaged(_))) => {
-            return Ok(Err(broken(location, size_bytes, None, error.to_string())));
-        }
-        Err(error) => return Err(refusal(location, &error)),
-    };
-    if let Some(owner) = identity.owner() {
-        check_owner(parts, location, owner)?;
-    }
-    Ok(Ok(Found { location: location.to_owned(), drive, identity, media: *media }))
-}
-
-/// What a drive says that it is, whatever it was taken for.
-async fn identify<P: Platform>(
-    platform: &P,
-    drive: &P::Drive,
-    role: DriveRole,
-) -> Result<Identity, AttachError> {
-    match CacheDrive::identify(platform, drive).await {
-        Ok(superblock) => return Ok(Identity::Cache(superblock)),
-        Err(AttachError::Empty) => {}
-        Err(error) => return Err(error),
-    }
-    match DriveStore::identify(platform, drive).await {
-        Ok(identity) => Ok(Identity::Capacity(identity)),
-        Err(AttachError::Empty) => Ok(Identity::Empty(role)),
-        Err(error) => Err(error),
-    }
-}
-
-/// Those that are there once and not in use by this shard; and where the others are, and which drive each says that it is: second
-/// paths to one drive, or images of it.
-fn without_twins<D>(found: Vec<Found<D>>, used: &[DriveId]) -> (Vec<Found<D>>, Vec<(String, DriveId)>) {
-    let id = |found: &Found<D>| found.identity.drive();
-    let ids: Vec<DriveId> = found.iter().filter_map(id).chain(used.iter().copied()).collect();
-    let is_once = |drive: DriveId| ids.iter().filter(|known| **known == drive).count() == 1;
-    let (once, twins): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| id(found).is_none_or(is_once));
-    let twins = twins.into_iter().filter_map(|twin| id(&twin).map(|drive| (twin.location, drive)));
-    (once, twins.collect())
-}
-
-fn attached_twice(location: &str, drive: DriveId) -> Error {
-    let why = format!(
-        "it says that it is the drive {drive}, and so does another one of this node; which of them has every write is not \
-         known"
-    );
-    let next = "give each drive once, by one of its names; take copies of a drive away, or wipe them";
-    refused("DRIVE_ATTACHED_TWICE", location, why, next)
-}
-
-fn has_other_shard(location: &str, drive: DriveId) -> Error {
-    let why = format!(
-        "it says that it is the drive {drive}, which another thread of this node has, or had, and may have made promises of"
-    );
-    let next = "if it is a second path to a drive, or an image of it, take it away; else start the node anew";
-    refused("DRIVE_ATTACHED_TWICE", location, why, next)
-}
-
-fn cache_with_shards(location: &str, shards: u8) -> Error {
-    let why = format!(
-        "it is a cache drive, and the node has {shards} shards: a cache drive belongs to one thread with all drives that it \
-         caches for"
-    );
-    refused("CACHE_WITH_SHARDS", location, why, "run the node without --shards, or without cache drives")
-}
-
-/// Whether a drive of this cluster and node belongs here.
-fn check_owner<P: Platform, S: StateStore>(
-    parts: &NodeParts<P, S>,
-    location: &str,
-    (cluster, node): (ClusterId, NodeId),
-) -> Result<(), Error> {
-    let next = "give the node its own drives; a drive that is to change its place must be removed from its \
-                pool and wiped first";
-    if cluster != parts.cluster.id {
-        let why = format!("it belongs to the cluster {cluster}, not to {}", parts.cluster.id);
-        return Err(refused("DRIVE_OF_OTHER_CLUSTER", location, why, next));
-    }
-    if node != parts.node() {
-        let why = format!("it belongs to node {}", parts.name_of(node));
-        return Err(refused("DRIVE_OF_OTHER_NODE", location, why, next));
-    }
-    Ok(())
-}
-
 /// Formats a drive if it is empty, and attaches it.
 async fn join<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
@@ -684,7 +440,12 @@ async fn join<P: Platform, S: StateStore>(
     let options = AttachOptions {
         attach_number_known: known.attach_number,
         cache: choice,
-        map_memory_bytes_max: caches::map_bytes_max_at_attach(parts, capacity_drives).await,
+        // The other shards have about as many.
+        map_memory_bytes_max: caches::map_bytes_max_at_attach(
+            parts,
+            capacity_drives * usize::from(parts.shards),
+        )
+        .await,
     };
     let attached = DriveStore::attach_with(&parts.platform, drive, options).await;
     let (store, report) = match attached {
@@ -743,155 +504,6 @@ fn tell_what_was_found(location: &str, report: &AttachReport) {
     }
 }
 
-/// Makes sure that the cluster's state knows a drive. Returns what it knows.
-async fn know_drive<P: Platform, S: StateStore>(
-    parts: &NodeParts<P, S>,
-    superblock: &Superblock,
-    media: Option<MediaClass>,
-) -> Result<DriveRecord, Error> {
-    let record = DriveRecord {
-        node: parts.node(),
-        role: DriveRole::Capacity,
-        size_bytes: u64::from(superblock.layout.size_blocks) * spandrel_shared::BLOCK_BYTES as u64,
-        blocks_usable: u64::from(superblock.layout.data_blocks()),
-        slabs_promised_max: superblock.layout.promised_slabs(),
-        attach_number: 0,
-        state: DriveState::Active,
-        damage: DamageCounters::default(),
-        media,
-        name: None,
-    };
-    let known = retry(parts, || parts.state.add_drive(superblock.drive, record.clone())).await?;
-    Ok(known.record)
-}
-
-/// The state's stamp, if no drive has seen a newer one.
-async fn check_state_is_not_older<P: Platform, S: StateStore>(
-    parts: &NodeParts<P, S>,
-    found: &[Found<P::Drive>],
-) -> Result<StateStamp, Error> {
-    let stamp = retry_store(parts, || parts.state.stamp()).await.map_err(state_error)?.unwrap_or_default();
-    for found in found {
-        if let Identity::Capacity(identity) = &found.identity {
-            stamp.check_not_older(StateStamp(identity.state_revision))?;
-        }
-    }
-    Ok(stamp)
-}
-
-/// Repeats an attempt that could not reach the store, or whose outcome is not known: it must have
-/// the same effect as once.
-pub(crate) async fn retry_store<P: Platform, S: StateStore, T, F>(
-    parts: &NodeParts<P, S>,
-    attempt: impl Fn() -> F,
-) -> Result<T, StateError>
-where
-    F: Future<Output = Result<T, StateError>>,
-{
-    loop {
-        match attempt().await {
-            Err(StateError::Store(error)) => {
-                tracing::warn!("the cluster's state: {error}; trying again");
-                parts.platform.sleep(STATE_RETRY).await;
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
-/// The same, also repeating what met a change by somebody else.
-pub(crate) async fn retry<P: Platform, S: StateStore, T, F>(
-    parts: &NodeParts<P, S>,
-    attempt: impl Fn() -> F,
-) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, StateError>>,
-{
-    loop {
-        match retry_store(parts, &attempt).await {
-            Err(StateError::Conflict) => {}
-            outcome => return outcome.map_err(state_error),
-        }
-    }
-}
-
-/// The error that a person sees.
-pub(crate) fn state_error(error: StateError) -> Error {
-    match error {
-        StateError::Refused(error) => error,
-        error => Error::new(
-            "STATE_UNAVAILABLE",
-            "the cluster's state could not be changed",
-            error.to_string(),
-            "try again; if it stays so, look whether the cluster's state is reachable",
-        ),
-    }
-}
-
-/// Tells the cluster's state what the drives know, and the drives what the state knows, now and then. Never completes.
-pub(crate) async fn keep_told<P: Platform, S: StateStore>(node: Rc<NodeInner<P, S>>) {
-    let parts = &node.parts;
-    loop {
-        parts.platform.sleep(TELL_INTERVAL).await;
-        caches::follow_settings(parts);
-        tell_damage(parts, &node.damage_told).await;
-        tell_stamp(parts);
-        let_go_of_removed(&node).await;
-    }
-}
-
-/// Lets go of drives that were taken out of the pool, if nobody could tell this node.
-async fn let_go_of_removed<P: Platform, S: StateStore>(node: &NodeInner<P, S>) {
-    let drives: Vec<DriveId> =
-        node.drives.borrow().iter().filter_map(|drive| Some(drive.superblock.as_ref()?.drive)).collect();
-    for drive in drives {
-        // The state is asked about those alone that it does not show any more, or not yet.
-        let is_shown = node.parts.view.drives.borrow().contains_key(&drive);
-        if !is_shown && matches!(node.parts.state.is_drive_removed(drive).await, Ok(true)) {
-            tracing::warn!(%drive, "the drive was taken out of the pool, and is not used any more");
-            if let Some(location) = let_go(node, drive).await {
-                node.let_go.borrow_mut().push(location);
-                node.drives_changed.notify_all();
-            }
-        }
-    }
-}
-
-/// Tells the drives how new the state is.
-pub(crate) fn tell_stamp<P: Platform, S: StateStore>(parts: &NodeParts<P, S>) {
-    let Some(revision) = parts.view.changed_for_good() else { return };
-    let stamp = StateStamp::new(parts.cluster.generation, revision);
-    for store in parts.replica.drives() {
-        store.note_state_revision(stamp.0);
-    }
-}
-
-/// Adds what was found since the last time to what the state counts. `told` is what was added so
-/// far, by drive.
-pub(crate) async fn tell_damage<P: Platform, S: StateStore>(
-    parts: &NodeParts<P, S>,
-    told: &RefCell<BTreeMap<DriveId, u64>>,
-) {
-    for store in parts.replica.drives() {
-        let drive = store.drive_id();
-        let statistics = store.statistics();
-        let found = statistics.blocks_damaged + statistics.structures_damaged;
-        // A store that was attached anew begins to count anew.
-        let before = told.borrow().get(&drive).copied().filter(|before| *before <= found).unwrap_or(0);
-        if found == before {
-            continue;
-        }
-        let key = StateKey::Drive(drive);
-        let Ok(Some(stored)) = parts.state.get::<DriveRecord>(&key).await else { continue };
-        let mut record = stored.record;
-        record.damage.checksum_failures += found - before;
-        // Counted twice at worst, if the outcome of this is unknown: it is advice, not truth.
-        if parts.state.put(&key, Expected::ModifiedAt(stored.revision), record).await.is_ok() {
-            told.borrow_mut().insert(drive, found);
-        }
-    }
-}
-
 fn broken<P: Platform>(
     location: &str,
     size_bytes: u64,
@@ -902,16 +514,6 @@ fn broken<P: Platform>(
     let report = AttachReport::default();
     let (location, store) = (location.to_owned(), Err(why));
     NodeDrive { location, size_bytes, superblock, store, binding: None, was_in_use: false, report }
-}
-
-/// A drive that cannot be used, if it is left out for that.
-fn left_out<P: Platform>(
-    location: &str,
-    error: Error,
-    leaves_unfit_out: bool,
-) -> Result<NodeDrive<P>, Error> {
-    let is_unfit = UNFIT.contains(&error.code.as_str());
-    if leaves_unfit_out && is_unfit { Ok(broken(location, 0, None, error.why)) } else { Err(error) }
 }
 
 pub(crate) fn refused(code: &str, location: &str, why: impl Into<String>, next: &str) -> Error {

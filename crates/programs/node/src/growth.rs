@@ -38,10 +38,10 @@ use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, Epoch, Error, GrowthId, NodeId, ShardId, SlabIndex, VolumeId};
 use spandrel_volume::{AskError, MembershipError};
 
-use crate::drives::{retry_store, state_error};
 use crate::handover::BeingTaken;
 use crate::node::{Node, NodeInner};
 use crate::ownership::Ownership;
+use crate::stubborn::{retry_store, state_error};
 use crate::volumes::{
     COPIES_AT_ONCE, PLANNING_PAUSE_MAX_MS, PLANNING_TIME_MAX, ask_patiently, copies_of, pool_for_plans,
     remove_copies,

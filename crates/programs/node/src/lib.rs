@@ -2,7 +2,7 @@
 //! simulator in its worlds.
 //!
 //! Reading order: [`Node`] (start and stop), `shards` (where a node is several of these), `parts` (what all of it shares), `caches`, `rebinding`, `attempts` and `cache_watch` (cache drives, who is bound to them, and what becomes of them), `drives` (which drives
-//! join, and when), `view` (what the node knows of the cluster's state), [`liveness`] (heartbeats and
+//! join, and when; `stubborn`, how the state is asked for that), `view` (what the node knows of the cluster's state), [`liveness`] (heartbeats and
 //! promises), `ownership` (which volumes the node takes), `handover` (giving one to another node), `context` (what an owner sees of the
 //! world), `service` (what other nodes ask), `device` (a volume as this node's clients use it,
 //! wherever its owner is), `volumes` (making and deleting them), `growth` (making them larger), `moves`, `retire_slow` and
@@ -33,6 +33,7 @@ mod scrub;
 mod scrub_plan;
 mod service;
 mod shards;
+mod stubborn;
 mod view;
 mod volumes;
 mod writers;

@@ -35,6 +35,7 @@ use crate::parts::NodeParts;
 use crate::rebinding::{self, Bindings, LetGo};
 use crate::service::NodeService;
 use crate::shards::{DriveHomes, Presence, Siblings, Stage, sibling_refused};
+use crate::stubborn::{retry, state_error};
 use crate::view::ClusterView;
 
 /// How often the entry that says that this node lives is renewed.
@@ -402,7 +403,7 @@ async fn make_parts<P: Platform, S: StateStore>(
     homes: DriveHomes,
 ) -> Result<NodeParts<P, S>, Error> {
     let state = ClusterState::new(CountedStore::new(store));
-    let cluster = state.cluster().await.map_err(drives::state_error)?;
+    let cluster = state.cluster().await.map_err(state_error)?;
     let cluster = match cluster {
         Some(stored) if stored.record.id == config.cluster => stored.record,
         other => {
@@ -501,7 +502,7 @@ async fn know_node<P: Platform, S: StateStore>(
         };
         parts.state.put_node(config.node, expected, record).await
     };
-    drives::retry(parts, attempt).await
+    retry(parts, attempt).await
 }
 
 /// Where the shards of a node listen, the first one and the further ones, after this one has begun to listen there.

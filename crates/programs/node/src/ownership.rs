@@ -30,12 +30,12 @@ use spandrel_shared::{NodeId, SlabIndex, VolumeId};
 use spandrel_volume::{Extent, Leg, LegId, MembershipError, Owner, OwnerError, Phase};
 
 use crate::context::NodeContext;
-use crate::drives::retry_store;
 use crate::handover::BeingTaken;
 use crate::load::{Passing, VolumeLoads};
 use crate::moves::Moving;
 use crate::node::NodeInner;
 use crate::scrub::Scrubbing;
+use crate::stubborn::retry_store;
 use crate::writers::Writers;
 
 /// How often volumes are looked at while one of them needs a new owner or is being taken. One whose record changes is looked at at

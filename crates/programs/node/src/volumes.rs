@@ -25,9 +25,9 @@ use spandrel_shared::name::validate_name;
 use spandrel_shared::{DriveId, Epoch, Error, NodeId, ShardId, SlabGeometry, SlabIndex, VolumeId};
 use spandrel_volume::AskError;
 
-use crate::drives::{retry, retry_store, state_error};
 use crate::node::{Node, NodeInner};
 use crate::parts::NodeParts;
+use crate::stubborn::{retry, retry_store, state_error};
 
 /// Copies that are created or removed at the same time.
 pub(crate) const COPIES_AT_ONCE: usize = 128;

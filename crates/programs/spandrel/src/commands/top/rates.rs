@@ -247,7 +247,7 @@ impl<'load> Interval<'load> {
         counted.into_iter().map(of).fold(LoadRates::default(), LoadRates::and)
     }
 
-    /// How much of a core its thread needed.
+    /// How much of a core its threads needed together.
     fn cpu_percent(&self) -> Option<f64> {
         let spent_us = self.after.cpu_us?.saturating_sub(self.before?.cpu_us?);
         Some(spent_us as f64 / self.seconds / 1e4)
