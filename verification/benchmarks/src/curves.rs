@@ -120,7 +120,7 @@ pub fn run_all(arguments: &CurvesArguments) -> Result<(), String> {
     if is_wanted("shards") {
         for (volumes, shards) in [1, 4].into_iter().flat_map(|volumes| SHARDS.map(|shards| (volumes, shards)))
         {
-            let at = ("shards", format!("{shards}, with {volumes} volumes"));
+            let at = ("shards", format!("{shards}, volumes: {volumes}"));
             let drives = (SHARED_DRIVES, MEMORY_DRIVE_BYTES * 3 / SHARED_DRIVES);
             let options = ["--shards", &shards.to_string()];
             measure_volumes(arguments, volumes, drives, &options, at, &mut curves)?;
