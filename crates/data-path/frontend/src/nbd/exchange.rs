@@ -6,6 +6,7 @@
 //! sent and nobody has answered is carried along, and the client notices nothing.
 
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_channel::mpsc;
@@ -18,9 +19,25 @@ use super::negotiation::Progress;
 pub struct Exchange<D> {
     number: usize,
     /// To each server, by its number.
-    ways: Vec<mpsc::UnboundedSender<Passage<D>>>,
+    ways: Vec<Way<D>>,
     arriving: Arc<Mutex<mpsc::UnboundedReceiver<Passage<D>>>>,
 }
+
+/// The way to one server.
+struct Way<D> {
+    sender: mpsc::UnboundedSender<Passage<D>>,
+    /// Clients on it.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl<D> Clone for Way<D> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone(), waiting: Arc::clone(&self.waiting) }
+    }
+}
+
+/// The most clients that wait for a server that takes none, as its thread is stuck: those that come later lose their connections.
+const WAITING_MAX: usize = 256;
 
 impl<D> Clone for Exchange<D> {
     fn clone(&self) -> Self {
@@ -39,7 +56,11 @@ pub(super) struct Passage<D> {
 impl<D> Exchange<D> {
     /// The ends for `count` servers, in the order of their numbers.
     pub fn among(count: usize) -> Vec<Self> {
-        let (ways, arriving): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::unbounded()).unzip();
+        let way = |_| {
+            let (sender, arriving) = mpsc::unbounded();
+            (Way { sender, waiting: Arc::default() }, arriving)
+        };
+        let (ways, arriving): (Vec<_>, Vec<_>) = (0..count).map(way).unzip();
         let end = |(number, arriving)| Self {
             number,
             ways: ways.clone(),
@@ -58,15 +79,23 @@ impl<D> Exchange<D> {
         number != self.number && number < self.ways.len()
     }
 
-    /// Sends a client to another server. If that one has ended its connection is closed.
+    /// Sends a client to another server. If that one has ended, or too many wait for it, its connection is closed.
     pub(super) fn send(&self, number: usize, passage: Passage<D>) {
+        let way = &self.ways[number];
+        if way.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            way.waiting.fetch_sub(1, Ordering::Relaxed);
+            tracing::warn!("NBD connection closed: the thread that serves its volume takes none");
+            return;
+        }
         // What cannot be sent is dropped here, and with it the connection.
-        let _ = self.ways[number].unbounded_send(passage);
+        let _ = way.sender.unbounded_send(passage);
     }
 
     /// The next client that comes from another server.
     pub(super) async fn next(&self) -> Option<Passage<D>> {
-        poll_fn(|context| self.arriving().poll_next_unpin(context)).await
+        let passage = poll_fn(|context| self.arriving().poll_next_unpin(context)).await?;
+        self.ways[self.number].waiting.fetch_sub(1, Ordering::Relaxed);
+        Some(passage)
     }
 
     /// Takes no more clients: those that are on their way, and to come, lose their connections.

@@ -1,6 +1,8 @@
+use std::rc::Rc;
 use std::time::Duration;
 
-use spandrel_platform::{Address, Connection as _, Platform as _};
+use futures_util::FutureExt as _;
+use spandrel_platform::{Address, Connection as _, Instant, Platform as _};
 use spandrel_volume::DeviceErrorKind;
 
 use super::*;
@@ -212,4 +214,23 @@ fn the_time_to_find_the_server_is_not_the_clients() {
         servers.exports.delay_open(Duration::ZERO);
         assert_eq!(client.ask(&Request::new(Request::READ, 1, 0, 512)).await.error, 0);
     });
+}
+
+#[test]
+fn few_wait_for_a_server_that_takes_none() {
+    let exchanges = Exchange::<Rc<()>>::among(2);
+    let connection = Rc::new(());
+    let send = || {
+        let progress = Progress::begin(Instant::from_nanoseconds(1), &NbdConfig::default());
+        exchanges[0]
+            .send(1, Passage { connection: Rc::clone(&connection), progress, unanswered: Vec::new() });
+    };
+    (0..WAITING_MAX + 5).for_each(|_| send());
+    assert_eq!(Rc::strong_count(&connection), 1 + WAITING_MAX);
+    drop(exchanges[1].next().now_or_never().flatten().expect("some wait"));
+    (0..3).for_each(|_| send());
+    assert_eq!(Rc::strong_count(&connection), 1 + WAITING_MAX, "one has made room");
+    exchanges[1].close();
+    send();
+    assert_eq!(Rc::strong_count(&connection), 1);
 }
