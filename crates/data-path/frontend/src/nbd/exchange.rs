@@ -14,13 +14,12 @@ use futures_util::StreamExt as _;
 
 use super::negotiation::Progress;
 
-/// A server's end of the ways between all servers of a process. `D` is a connection that is on its way. All clones are the same
-/// end, which is for one server: another one only if the former did not come to serve.
+/// A server's end of the ways between all servers of a process. `D` is a connection that is on its way.
 pub struct Exchange<D> {
     number: usize,
     /// To each server, by its number.
     ways: Vec<Way<D>>,
-    arriving: Arc<Mutex<mpsc::UnboundedReceiver<Passage<D>>>>,
+    arriving: Mutex<mpsc::UnboundedReceiver<Passage<D>>>,
 }
 
 /// The way to one server.
@@ -39,12 +38,6 @@ impl<D> Clone for Way<D> {
 /// The most clients that wait for a server that takes none, as its thread is stuck: those that come later lose their connections.
 const WAITING_MAX: usize = 256;
 
-impl<D> Clone for Exchange<D> {
-    fn clone(&self) -> Self {
-        Self { number: self.number, ways: self.ways.clone(), arriving: Arc::clone(&self.arriving) }
-    }
-}
-
 /// A client that changes servers.
 pub(super) struct Passage<D> {
     pub(super) connection: D,
@@ -61,11 +54,7 @@ impl<D> Exchange<D> {
             (Way { sender, waiting: Arc::default() }, arriving)
         };
         let (ways, arriving): (Vec<_>, Vec<_>) = (0..count).map(way).unzip();
-        let end = |(number, arriving)| Self {
-            number,
-            ways: ways.clone(),
-            arriving: Arc::new(Mutex::new(arriving)),
-        };
+        let end = |(number, arriving)| Self { number, ways: ways.clone(), arriving: Mutex::new(arriving) };
         arriving.into_iter().enumerate().map(end).collect()
     }
 

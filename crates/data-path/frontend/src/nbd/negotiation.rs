@@ -186,13 +186,19 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             _ => None,
         };
         let Some(name) = name else { return Ok(None) };
-        let Sides { platform, exports, exchange, .. } = self.sides;
-        let began = platform.now();
-        let number = exports.thread_of(name).await;
-        self.progress.deadline = self.progress.deadline + platform.now().since(began);
-        number
+        let Sides { exports, exchange, .. } = self.sides;
+        self.untimed(exports.thread_of(name))
+            .await
             .inspect_err(|error| self.note_refusal(name, error))
             .map(|number| number.filter(|number| exchange.is_elsewhere(*number)))
+    }
+
+    /// Waits for something that the client does not keep waiting: it has so much longer.
+    async fn untimed<T>(&mut self, waiting: impl Future<Output = T>) -> T {
+        let began = self.sides.platform.now();
+        let done = waiting.await;
+        self.progress.deadline = self.progress.deadline + self.sides.platform.now().since(began);
+        done
     }
 
     /// Has another server go on, from the option on that was received last, when all answers to what was asked before are on
@@ -405,9 +411,8 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             return Ok(device.clone());
         }
         self.opened = None;
-        let began = self.sides.platform.now();
-        let result = self.sides.exports.open(name).await;
-        self.progress.deadline = self.progress.deadline + self.sides.platform.now().since(began);
+        let exports = self.sides.exports;
+        let result = self.untimed(exports.open(name)).await;
         match &result {
             Ok(device) => self.opened = Some((name.to_owned(), device.clone())),
             Err(error) => self.note_refusal(name, error),
