@@ -5,7 +5,7 @@ use divan::counter::ItemsCount;
 use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::{BLOCK_BYTES, Buffer, Connection, Platform};
 use spandrel_platform_simulated::{SimulatedConnection, SimulatedPlatform};
-use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent};
+use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OpenError};
 
 use crate::world::{address, run, world};
 
@@ -64,9 +64,10 @@ impl Exports for Nothing {
         vec![String::from_utf8_lossy(EXPORT).into_owned()]
     }
 
-    async fn open(&self, name: &str) -> Result<Self, DeviceError> {
+    async fn open(&self, name: &str) -> Result<Self, OpenError> {
         let found = name.as_bytes() == EXPORT;
-        found.then(|| self.clone()).ok_or_else(|| DeviceError::new(DeviceErrorKind::NotFound, "another name"))
+        let missing = || DeviceError::new(DeviceErrorKind::NotFound, "another name").into();
+        found.then(|| self.clone()).ok_or_else(missing)
     }
 }
 

@@ -329,11 +329,12 @@ impl Cluster {
         let offset = (number as u64 % self.scale.slabs_each) * SLAB_BYTES;
         let value = number as u64 + 1;
         let opened = process.block_on(async move {
-            let device = node.exports().open(&name).await?;
-            device.write(offset, content(platform.buffers(), value, BLOCK_SECTORS)).await?;
-            Ok::<_, spandrel_volume::DeviceError>((device, name))
+            let device = node.exports().open(&name).await.map_err(|error| error.to_string())?;
+            let written = device.write(offset, content(platform.buffers(), value, BLOCK_SECTORS)).await;
+            written.map_err(|error| error.to_string())?;
+            Ok::<_, String>((device, name))
         });
-        let (device, name) = opened.map_err(|end| format!("{end:?}"))?.map_err(|error| error.to_string())?;
+        let (device, name) = opened.map_err(|end| format!("{end:?}"))??;
         Ok(Client { index, name, device, offset, value })
     }
 

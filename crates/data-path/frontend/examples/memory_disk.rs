@@ -19,7 +19,7 @@ use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::{Address, BLOCK_BYTES, Buffer, BufferPool, Platform};
 use spandrel_platform_linux::{Runtime, RuntimeConfig};
 use spandrel_shared::size::parse_size;
-use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent};
+use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OpenError};
 
 const NAME: &str = "disk";
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -141,11 +141,11 @@ impl Exports for OneDisk {
         vec![NAME.to_owned()]
     }
 
-    async fn open(&self, name: &str) -> Result<MemoryDisk, DeviceError> {
+    async fn open(&self, name: &str) -> Result<MemoryDisk, OpenError> {
         if name == NAME || name.is_empty() {
             return Ok(self.0.clone());
         }
-        Err(DeviceError::new(DeviceErrorKind::NotFound, format!("there is no volume {name:?}")))
+        Err(DeviceError::new(DeviceErrorKind::NotFound, format!("there is no volume {name:?}")).into())
     }
 }
 

@@ -11,7 +11,7 @@
 //! - Requests that overlap and are in flight together have no order.
 
 use std::fmt;
-use std::future::{Future, ready};
+use std::future::Future;
 
 use spandrel_platform::Buffer;
 
@@ -81,12 +81,31 @@ pub trait Exports: Clone + 'static {
     fn names(&self) -> Vec<String>;
 
     /// Opens the volume `name`.
-    fn open(&self, name: &str) -> impl Future<Output = Result<Self::Device, DeviceError>>;
+    fn open(&self, name: &str) -> impl Future<Output = Result<Self::Device, OpenError>>;
+}
 
-    /// The number of the thread whose front-end has all clients of the volume `name`, where several threads of a process have
-    /// one each. None if any of them may serve it.
-    fn thread_of(&self, _name: &str) -> impl Future<Output = Result<Option<usize>, DeviceError>> {
-        ready(Ok(None))
+/// Why a volume was not opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// Several threads of the process have a front-end each, and that of another one, with this number, has all clients of the
+    /// volume. Opened here it would be taken from those.
+    Elsewhere(usize),
+    /// It cannot be opened.
+    Failed(DeviceError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Elsewhere(number) => write!(formatter, "thread {number} has its clients"),
+            Self::Failed(error) => error.fmt(formatter),
+        }
+    }
+}
+
+impl From<DeviceError> for OpenError {
+    fn from(error: DeviceError) -> Self {
+        Self::Failed(error)
     }
 }
 

@@ -32,7 +32,7 @@ mod version_tracker;
 mod write;
 
 pub use context::{AskError, OwnerContext};
-pub use device::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent};
+pub use device::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OpenError};
 pub use membership::{
     Leg, LegId, LegState, Member, Membership, MembershipChange, MembershipError, Unsettled,
 };

@@ -15,7 +15,7 @@ use spandrel_fleet::{
 use spandrel_frontend::{FrontendStatistics, NbdConfig, NbdServer};
 use spandrel_platform::{Address, Buffer, BufferPool, Platform};
 use spandrel_platform_linux::{LinuxPlatform, Runtime, RuntimeConfig};
-use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent};
+use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OpenError};
 
 const VOLUME_BYTES: usize = 8 << 20;
 
@@ -89,9 +89,10 @@ impl Exports for Volumes {
         Vec::new()
     }
 
-    async fn open(&self, name: &str) -> Result<MemoryVolume, DeviceError> {
+    async fn open(&self, name: &str) -> Result<MemoryVolume, OpenError> {
         if !name.starts_with("client") {
-            return Err(DeviceError::new(DeviceErrorKind::NotFound, format!("there is no volume {name:?}")));
+            let error = DeviceError::new(DeviceErrorKind::NotFound, format!("there is no volume {name:?}"));
+            return Err(error.into());
         }
         let content = Rc::new(RefCell::new(vec![0; VOLUME_BYTES]));
         Ok(MemoryVolume { content, pool: self.pool.clone() })

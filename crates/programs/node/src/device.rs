@@ -27,7 +27,8 @@ use spandrel_platform::{Buffer, Platform, before};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, ShardId, VolumeId};
 use spandrel_volume::{
-    BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OwnerError, RangeLocks,
+    BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OpenError, OwnerError,
+    RangeLocks,
 };
 
 use crate::load::{Passing, VolumeLoads};
@@ -58,6 +59,10 @@ impl<P: Platform, S: StateStore> Clone for NodeExports<P, S> {
         Self { node: Rc::clone(&self.node) }
     }
 }
+
+/// [`NodeExports`] for the front-end of a shard, which has the clients of volumes whose turn it is, and no others.
+#[derive(Clone)]
+pub(crate) struct SharedExports<P: Platform, S: StateStore>(pub(crate) NodeExports<P, S>);
 
 /// A volume that a client of this node has open.
 pub struct NodeDevice<P: Platform, S: StateStore> {
@@ -122,8 +127,32 @@ impl<P: Platform, S: StateStore> Exports for NodeExports<P, S> {
         names
     }
 
-    async fn open(&self, name: &str) -> Result<NodeDevice<P, S>, DeviceError> {
+    async fn open(&self, name: &str) -> Result<NodeDevice<P, S>, OpenError> {
         let (volume, size_bytes) = self.find(name).await?;
+        Ok(self.attach(volume, size_bytes).await?)
+    }
+}
+
+impl<P: Platform, S: StateStore> Exports for SharedExports<P, S> {
+    type Device = NodeDevice<P, S>;
+
+    fn names(&self) -> Vec<String> {
+        self.0.names()
+    }
+
+    async fn open(&self, name: &str) -> Result<NodeDevice<P, S>, OpenError> {
+        let (volume, size_bytes) = self.0.find(name).await?;
+        let parts = &self.0.node.parts;
+        let shard = turn_of(volume, parts.shards);
+        if shard != parts.own.shard.number {
+            return Err(OpenError::Elsewhere(shard.into()));
+        }
+        Ok(self.0.attach(volume, size_bytes).await?)
+    }
+}
+
+impl<P: Platform, S: StateStore> NodeExports<P, S> {
+    async fn attach(&self, volume: VolumeId, size_bytes: u64) -> Result<NodeDevice<P, S>, DeviceError> {
         let attachment = self.node.attachment(volume, size_bytes);
         attachment.note_size(size_bytes);
         let asks_owner = attachment.right.get() == Right::None;
@@ -135,18 +164,6 @@ impl<P: Platform, S: StateStore> Exports for NodeExports<P, S> {
         Ok(NodeDevice { attachment, read_only })
     }
 
-    /// All clients of a volume share an attachment, so one shard of the node has them.
-    async fn thread_of(&self, name: &str) -> Result<Option<usize>, DeviceError> {
-        let shards = self.node.parts.shards;
-        if shards == 1 {
-            return Ok(None);
-        }
-        let (volume, _) = self.find(name).await?;
-        Ok(Some(usize::from(turn_of(volume, shards))))
-    }
-}
-
-impl<P: Platform, S: StateStore> NodeExports<P, S> {
     /// The volume of a name, and its size. Asks the cluster's state about a name that is not known
     /// here yet.
     async fn find(&self, name: &str) -> Result<(VolumeId, u64), DeviceError> {

@@ -26,7 +26,7 @@ use spandrel_volume::{RepairTurns, SlowDrives};
 
 use crate::absence::Absence;
 use crate::cache_watch::{self, CacheWatch};
-use crate::device::{Attachment, NodeExports};
+use crate::device::{Attachment, NodeExports, SharedExports};
 use crate::drives::{self, Attaching, NodeDrive};
 use crate::liveness::Liveness;
 use crate::load::NodeLoads;
@@ -124,7 +124,7 @@ pub struct DriveAdded {
 /// A node that runs. Cheap to clone; all clones are the same.
 pub struct Node<P: Platform, S: StateStore> {
     pub(crate) inner: Rc<NodeInner<P, S>>,
-    nbd: NbdServer<P, NodeExports<P, S>>,
+    nbd: NbdServer<P, SharedExports<P, S>>,
     tasks: Rc<RefCell<Vec<TaskHandle>>>,
 }
 
@@ -247,7 +247,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             loads: NodeLoads::new(platform.now()),
             damage_told: RefCell::default(),
         });
-        let exports = NodeExports { node: Rc::clone(&inner) };
+        let exports = SharedExports(NodeExports { node: Rc::clone(&inner) });
         let nbd = NbdServer::one_of_several(platform, exports, NbdConfig::default(), exchange);
         let node = Self { inner, nbd, tasks: Rc::default() };
         node.run(bus_listeners, nbd_listeners);

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use spandrel_frontend::{NbdConfig, NbdServer};
 use spandrel_platform::{Buffer, Connection, Platform};
 use spandrel_platform_simulated::SimulatedPlatform;
-use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent};
+use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OpenError};
 
 use super::wire::{Wire, buffer, connect, drain};
 use crate::Target;
@@ -340,9 +340,9 @@ impl Exports for OneExport {
         vec![EXPORT.to_owned()]
     }
 
-    async fn open(&self, name: &str) -> Result<MemoryDisk, DeviceError> {
+    async fn open(&self, name: &str) -> Result<MemoryDisk, OpenError> {
         if name != EXPORT {
-            return Err(DeviceError::new(DeviceErrorKind::NotFound, "no such volume"));
+            return Err(DeviceError::new(DeviceErrorKind::NotFound, "no such volume").into());
         }
         self.0.attachments.set(self.0.attachments.get() + 1);
         let attachment = Some(Rc::new(Attachment(Rc::clone(&self.0.attachments))));

@@ -63,11 +63,6 @@ impl<D> Exchange<D> {
         Self::among(1).remove(0)
     }
 
-    /// Whether a client that belongs to the server of this number is to go there.
-    pub(super) fn is_elsewhere(&self, number: usize) -> bool {
-        number != self.number && number < self.ways.len()
-    }
-
     /// Sends a client to another server. If that one has ended, or too many wait for it, its connection is closed.
     pub(super) fn send(&self, number: usize, passage: Passage<D>) {
         let way = &self.ways[number];

@@ -15,7 +15,7 @@ use std::fmt;
 use spandrel_platform::{Connection, Instant, Platform, before};
 use spandrel_shared::size::format_size;
 use spandrel_shared::witness::{self, Rare};
-use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, Exports};
+use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, Exports, OpenError};
 
 use super::NbdConfig;
 use super::exchange::{Exchange, Passage};
@@ -126,6 +126,8 @@ enum Step<D> {
     Next,
     Left,
     Agreed(Agreement<D>),
+    /// The option is for the server with this number.
+    PassOn(usize),
 }
 
 impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
@@ -154,43 +156,18 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             }
             let length = OptionHeader::BYTES + header.length as usize;
             let data = self.receiver.received()[OptionHeader::BYTES..length].to_vec();
-            match self.elsewhere(header.option, &data).await {
-                Ok(None) => {}
-                Ok(Some(number)) => return Err(self.pass_on(number).await),
-                Err(error) => {
-                    self.receiver.consume(length);
-                    self.refuse_open(header.option, &error)?;
-                    continue;
-                }
-            }
-            self.receiver.consume(length);
             match self.answer(header.option, &data).await? {
-                Step::Next => {}
+                Step::Next => self.receiver.consume(length),
                 Step::Left => return Err(NegotiationEnd::Left),
-                Step::Agreed(agreement) => return Ok(agreement),
+                Step::Agreed(agreement) => {
+                    self.receiver.consume(length);
+                    return Ok(agreement);
+                }
+                Step::PassOn(number) => return Err(self.pass_on(number).await),
             }
         }
         let options_max = self.sides.config.negotiation_options_max;
         Err(refused(format!("{options_max} options without choosing an export")))
-    }
-
-    /// The number of another server, if that one has the clients of the export that an option names. Fails where that cannot be
-    /// said: served here such a client would take the volume from those that come to the other one.
-    async fn elsewhere(&mut self, option: u32, data: &[u8]) -> Result<Option<usize>, DeviceError> {
-        let name = match option {
-            option::EXPORT_NAME => parse_text(data),
-            option::INFO | option::GO => InformationRequest::parse(data).map(|request| request.export),
-            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
-                ContextRequest::parse(data).map(|request| request.export)
-            }
-            _ => None,
-        };
-        let Some(name) = name else { return Ok(None) };
-        let Sides { exports, exchange, .. } = self.sides;
-        self.untimed(exports.thread_of(name))
-            .await
-            .inspect_err(|error| self.note_refusal(name, error))
-            .map(|number| number.filter(|number| exchange.is_elsewhere(*number)))
     }
 
     /// Waits for something that the client does not keep waiting: it has so much longer.
@@ -217,18 +194,6 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         let unanswered = self.receiver.received().to_vec();
         exchange.send(number, Passage { connection: detached, progress: self.progress.clone(), unanswered });
         NegotiationEnd::PassedOn
-    }
-
-    /// Answers an option that names an export which cannot be opened.
-    fn refuse_open(&mut self, option: u32, error: &DeviceError) -> Result<(), NegotiationEnd> {
-        if option == option::EXPORT_NAME {
-            // The protocol knows no other answer to this option than to close.
-            return Err(refused(format!("the export is not there: {error}")));
-        }
-        let mut replies = Vec::new();
-        push_open_error(&mut replies, option, error);
-        self.sides.connection.send(&replies, &[]);
-        Ok(())
     }
 
     fn note_refusal(&self, name: &str, error: &DeviceError) {
@@ -297,7 +262,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             }
             option::INFO | option::GO => step = self.answer_information(option, data, &mut replies).await,
             option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
-                self.answer_contexts(option, data, &mut replies).await;
+                step = self.answer_contexts(option, data, &mut replies).await;
             }
             option::LIST | option::STRUCTURED_REPLY | option::STARTTLS if !data.is_empty() => {
                 push_reply(&mut replies, option, option_reply::ERROR_INVALID, &[b"this option has no data"]);
@@ -317,7 +282,9 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             }
             _ => push_reply(&mut replies, option, option_reply::ERROR_UNSUPPORTED, &[b"unknown option"]),
         }
-        self.sides.connection.send(&replies, &[]);
+        if !replies.is_empty() {
+            self.sides.connection.send(&replies, &[]);
+        }
         Ok(step)
     }
 
@@ -329,10 +296,12 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         let Some(name) = parse_text(data) else {
             return Err(refused("the name of the export is not a valid text".to_owned()));
         };
-        let device = self.open(name).await.map_err(|error| {
+        let device = match self.open(name).await {
+            Ok(device) => device,
+            Err(OpenError::Elsewhere(number)) => return Ok(Step::PassOn(number)),
             // The protocol knows no other answer to this option than to close.
-            refused(format!("export {name:?}: {error}"))
-        })?;
+            Err(OpenError::Failed(error)) => return Err(refused(format!("export {name:?}: {error}"))),
+        };
         let flags = self.transmission_flags(&device);
         options::push_export_name_answer(replies, device.limits().size_bytes, flags, self.progress.padded);
         Ok(Step::Agreed(self.agree(name, device)))
@@ -350,7 +319,8 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         };
         let device = match self.open(request.export).await {
             Ok(device) => device,
-            Err(error) => {
+            Err(OpenError::Elsewhere(number)) => return Step::PassOn(number),
+            Err(OpenError::Failed(error)) => {
                 push_open_error(replies, option, &error);
                 return Step::Next;
             }
@@ -375,7 +345,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         }
     }
 
-    async fn answer_contexts(&mut self, option: u32, data: &[u8], replies: &mut Vec<u8>) {
+    async fn answer_contexts(&mut self, option: u32, data: &[u8], replies: &mut Vec<u8>) -> Step<E::Device> {
         let select = option == option::SET_META_CONTEXT;
         if select {
             // What was selected before is gone, even if this selection fails.
@@ -383,15 +353,19 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         }
         let Some(request) = ContextRequest::parse(data) else {
             push_reply(replies, option, option_reply::ERROR_INVALID, &[b"malformed data"]);
-            return;
+            return Step::Next;
         };
         if select && !self.progress.structured {
             push_reply(replies, option, option_reply::ERROR_INVALID, &[b"structured replies come first"]);
-            return;
+            return Step::Next;
         }
-        if let Err(error) = self.open(request.export).await {
-            push_open_error(replies, option, &error);
-            return;
+        match self.open(request.export).await {
+            Ok(_) => {}
+            Err(OpenError::Elsewhere(number)) => return Step::PassOn(number),
+            Err(OpenError::Failed(error)) => {
+                push_open_error(replies, option, &error);
+                return Step::Next;
+            }
         }
         let named = request.queries().any(|query| query == ALLOCATION_CONTEXT);
         let wildcard = request.queries().any(|query| query == ALLOCATION_NAMESPACE) || !request.has_queries();
@@ -402,9 +376,10 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             options::push_context(replies, option, 0, ALLOCATION_CONTEXT);
         }
         push_reply(replies, option, option_reply::ACKNOWLEDGED, &[]);
+        Step::Next
     }
 
-    async fn open(&mut self, name: &str) -> Result<E::Device, DeviceError> {
+    async fn open(&mut self, name: &str) -> Result<E::Device, OpenError> {
         if let Some((opened, device)) = &self.opened
             && opened == name
         {
@@ -415,7 +390,8 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         let result = self.untimed(exports.open(name)).await;
         match &result {
             Ok(device) => self.opened = Some((name.to_owned(), device.clone())),
-            Err(error) => self.note_refusal(name, error),
+            Err(OpenError::Elsewhere(_)) => {}
+            Err(OpenError::Failed(error)) => self.note_refusal(name, error),
         }
         result
     }

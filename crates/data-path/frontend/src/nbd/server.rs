@@ -148,14 +148,6 @@ impl<P: Platform, E: Exports> NbdServer<P, E> {
     }
 }
 
-/// How a connection has ended here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Over,
-    /// Another server has it.
-    PassedOn,
-}
-
 impl<P: Platform, E: Exports> Inner<P, E> {
     /// Serves one connection to its end, or until the server has waited long enough for it.
     async fn see_through(&self, connection: P::Connection, before: Option<(Progress, Vec<u8>)>) {
@@ -166,8 +158,13 @@ impl<P: Platform, E: Exports> Inner<P, E> {
         };
         let conversation = self.converse(connection.clone(), before);
         match select(pin!(conversation), pin!(patience)).await {
-            Either::Left((End::Over, _)) => {}
-            Either::Left((End::PassedOn, _)) => return,
+            Either::Left((Ok(()), _)) => {}
+            Either::Left((Err(end), _)) => {
+                self.note_end(&connection, &end);
+                if end == NegotiationEnd::PassedOn {
+                    return;
+                }
+            }
             Either::Right(_) => {
                 tracing::warn!(peer = %connection.peer(), "NBD connection closed with requests in flight");
             }
@@ -175,7 +172,22 @@ impl<P: Platform, E: Exports> Inner<P, E> {
         connection.close();
     }
 
-    async fn converse(&self, connection: P::Connection, before: Option<(Progress, Vec<u8>)>) -> End {
+    fn note_end(&self, connection: &P::Connection, end: &NegotiationEnd) {
+        let peer = connection.peer();
+        if let NegotiationEnd::Refused(reason) = end {
+            self.counters.count(|statistics| statistics.negotiations_refused += 1);
+            tracing::warn!(%peer, %reason, "NBD negotiation refused");
+        } else {
+            tracing::debug!(%peer, %end, "NBD negotiation ended");
+        }
+    }
+
+    /// Serves a connection until it is over, or ends without an agreement.
+    async fn converse(
+        &self,
+        connection: P::Connection,
+        before: Option<(Progress, Vec<u8>)>,
+    ) -> Result<(), NegotiationEnd> {
         let mut receiver = Receiver::new(connection.clone(), self.stop.listen(), self.platform.buffers());
         let (progress, received) = match before {
             Some((progress, received)) => (progress, received),
@@ -190,22 +202,9 @@ impl<P: Platform, E: Exports> Inner<P, E> {
             exchange: &self.exchange,
             connection: &connection,
         };
-        match Negotiation::new(sides, &mut receiver, progress).run().await {
-            Ok(agreement) => {
-                self.transmit(connection, receiver, agreement).await;
-                End::Over
-            }
-            Err(end) => {
-                let peer = connection.peer();
-                if let NegotiationEnd::Refused(reason) = &end {
-                    self.counters.count(|statistics| statistics.negotiations_refused += 1);
-                    tracing::warn!(%peer, %reason, "NBD negotiation refused");
-                } else {
-                    tracing::debug!(%peer, %end, "NBD negotiation ended");
-                }
-                if end == NegotiationEnd::PassedOn { End::PassedOn } else { End::Over }
-            }
-        }
+        let agreement = Negotiation::new(sides, &mut receiver, progress).run().await?;
+        self.transmit(connection, receiver, agreement).await;
+        Ok(())
     }
 
     /// Serves a client that has chosen its volume.

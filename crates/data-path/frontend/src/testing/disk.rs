@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{BLOCK_BYTES, Buffer, Platform};
-use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent};
+use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OpenError};
 
 use super::TestPlatform;
 
@@ -230,7 +230,8 @@ pub(crate) struct MemoryExports {
     opens: Rc<Cell<usize>>,
     open_failure: Rc<Cell<Option<DeviceErrorKind>>>,
     threads: Rc<RefCell<BTreeMap<String, usize>>>,
-    thread_failure: Rc<Cell<Option<DeviceErrorKind>>>,
+    /// Of which thread the server is that these are for.
+    thread: usize,
 }
 
 impl MemoryExports {
@@ -243,11 +244,16 @@ impl MemoryExports {
             opens: Rc::default(),
             open_failure: Rc::default(),
             threads: Rc::default(),
-            thread_failure: Rc::default(),
+            thread: 0,
         }
     }
 
-    /// Has the server of thread `thread` serve all clients of a disk.
+    /// The same disks, for the server of another thread.
+    pub(crate) fn of_thread(&self, thread: usize) -> Self {
+        Self { thread, ..self.clone() }
+    }
+
+    /// Has the server of thread `thread` serve all clients of a disk: those of which nothing is said are served by any.
     pub(crate) fn give_to(&self, name: &str, thread: usize) {
         self.threads.borrow_mut().insert(name.to_owned(), thread);
     }
@@ -258,11 +264,6 @@ impl MemoryExports {
 
     pub(crate) fn fail_open(&self, failure: Option<DeviceErrorKind>) {
         self.open_failure.set(failure);
-    }
-
-    /// Lets nobody know to which thread a disk belongs.
-    pub(crate) fn fail_thread_of(&self, failure: Option<DeviceErrorKind>) {
-        self.thread_failure.set(failure);
     }
 
     pub(crate) fn opens(&self) -> usize {
@@ -277,21 +278,18 @@ impl Exports for MemoryExports {
         self.disks.keys().cloned().collect()
     }
 
-    async fn open(&self, name: &str) -> Result<MemoryDisk, DeviceError> {
-        self.opens.set(self.opens.get() + 1);
+    async fn open(&self, name: &str) -> Result<MemoryDisk, OpenError> {
         self.platform.sleep(self.open_delay.get()).await;
+        let thread = self.threads.borrow().get(name).copied().unwrap_or(self.thread);
+        if thread != self.thread {
+            return Err(OpenError::Elsewhere(thread));
+        }
+        self.opens.set(self.opens.get() + 1);
         if let Some(kind) = self.open_failure.get() {
-            return Err(DeviceError::new(kind, "planted failure"));
+            return Err(DeviceError::new(kind, "planted failure").into());
         }
         let disk = self.disks.get(name).map(MemoryDisk::opened);
-        disk.ok_or_else(|| DeviceError::new(DeviceErrorKind::NotFound, format!("no volume {name:?}")))
-    }
-
-    async fn thread_of(&self, name: &str) -> Result<Option<usize>, DeviceError> {
-        self.platform.sleep(self.open_delay.get()).await;
-        if let Some(kind) = self.thread_failure.get() {
-            return Err(DeviceError::new(kind, "planted failure"));
-        }
-        Ok(self.threads.borrow().get(name).copied())
+        let not_found = || DeviceError::new(DeviceErrorKind::NotFound, format!("no volume {name:?}"));
+        Ok(disk.ok_or_else(not_found)?)
     }
 }

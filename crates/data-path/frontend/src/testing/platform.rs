@@ -167,7 +167,7 @@ impl Platform for TestPlatform {
 
     fn detach(&self, connection: &TestConnection) -> Option<TestConnection> {
         let may_go = connection.queued_bytes() == 0 && !self.world.connections_stay.get();
-        may_go.then(|| connection.clone())
+        may_go.then(|| connection.leave())
     }
 
     fn attach(&self, detached: TestConnection) -> Result<TestConnection, LinkError> {
@@ -179,8 +179,8 @@ impl TestPlatform {
     /// Both ends of a connection.
     pub(crate) fn pair(&self) -> (TestConnection, TestConnection) {
         let (one, other) = (Rc::new(Pipe::new(&self.world)), Rc::new(Pipe::new(&self.world)));
-        let ours = End { incoming: Rc::clone(&one), outgoing: Rc::clone(&other) };
-        let theirs = End { incoming: other, outgoing: one };
+        let ours = End { incoming: Rc::clone(&one), outgoing: Rc::clone(&other), has_left: Cell::default() };
+        let theirs = End { incoming: other, outgoing: one, has_left: Cell::default() };
         (TestConnection(Rc::new(ours)), TestConnection(Rc::new(theirs)))
     }
 }
@@ -248,12 +248,16 @@ impl Pipe {
 struct End {
     incoming: Rc<Pipe>,
     outgoing: Rc<Pipe>,
+    /// Whether it goes on elsewhere: nothing may be done with this any more.
+    has_left: Cell<bool>,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.incoming.close();
-        self.outgoing.close();
+        if !self.has_left.get() {
+            self.incoming.close();
+            self.outgoing.close();
+        }
     }
 }
 
@@ -292,13 +296,27 @@ impl TestConnection {
         }
         all
     }
+
+    /// The same connection for another thread: this one is of no use afterwards.
+    fn leave(&self) -> Self {
+        let End { incoming, outgoing, .. } = self.end();
+        let end =
+            End { incoming: Rc::clone(incoming), outgoing: Rc::clone(outgoing), has_left: Cell::default() };
+        self.0.has_left.set(true);
+        Self(Rc::new(end))
+    }
+
+    fn end(&self) -> &End {
+        assert!(!self.0.has_left.get(), "it goes on elsewhere");
+        &self.0
+    }
 }
 
 impl Connection for TestConnection {
     async fn receive(&self, into: &mut [u8]) -> Result<usize, LinkError> {
         assert!(!into.is_empty(), "a receive into nothing");
         poll_fn(|context| {
-            let pipe = &self.0.incoming;
+            let pipe = &self.end().incoming;
             let mut state = pipe.state.borrow_mut();
             if state.arrived.is_empty() {
                 if state.closed {
@@ -318,7 +336,7 @@ impl Connection for TestConnection {
     }
 
     fn send(&self, head: &[u8], body: &[Buffer]) {
-        let pipe = &self.0.outgoing;
+        let pipe = &self.end().outgoing;
         let mut state = pipe.state.borrow_mut();
         if state.closed {
             return;
@@ -329,12 +347,12 @@ impl Connection for TestConnection {
     }
 
     fn queued_bytes(&self) -> usize {
-        self.0.outgoing.state.borrow().queued.len()
+        self.end().outgoing.state.borrow().queued.len()
     }
 
     async fn send_room(&self, limit: usize) -> Result<(), LinkError> {
         poll_fn(|context| {
-            let mut state = self.0.outgoing.state.borrow_mut();
+            let mut state = self.end().outgoing.state.borrow_mut();
             if state.closed {
                 return Poll::Ready(Err(LinkError::Closed("closed".to_owned())));
             }
@@ -348,8 +366,8 @@ impl Connection for TestConnection {
     }
 
     fn close(&self) {
-        self.0.incoming.close();
-        self.0.outgoing.close();
+        self.end().incoming.close();
+        self.end().outgoing.close();
     }
 
     fn peer(&self) -> String {
