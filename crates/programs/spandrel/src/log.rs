@@ -35,7 +35,8 @@ const SHOWN_TARGET: &str = "spandrel::";
 pub const ALL_CLEAR: &str = "spandrel::all_clear";
 
 /// Starts to log, in the name of the server or the nodes that run in this process: with several, each logs on a thread
-/// of its name. With `verbose` all of it goes to standard error.
+/// of its name, and each further shard on one with its number behind that (`n1/1`). With `verbose` all of it goes to
+/// standard error.
 pub fn start(directory: &Directory, arguments: LogArguments, names: Vec<String>) -> Result<(), Error> {
     let LogArguments { verbose, log_format } = arguments;
     let filter = || {
@@ -94,7 +95,8 @@ where
 }
 
 /// Events as JSON objects, each in a line: `time` (UTC, RFC 3339), `level`, `target`, `node` (the server's name, absent
-/// for what concerns no single node), `message`, and `fields`, which are the event's own.
+/// for what concerns no single node), `shard` (the number of its thread, absent for the first one and for what concerns
+/// all), `message`, and `fields`, which are the event's own.
 #[derive(Clone, Debug)]
 struct JsonLines {
     /// The server's name, or those of all nodes in this process.
@@ -102,13 +104,16 @@ struct JsonLines {
 }
 
 impl JsonLines {
-    /// The node in whose name this thread speaks.
-    fn node(&self) -> Option<String> {
-        if let [only] = &self.names[..] {
-            return Some(only.clone());
-        }
+    /// The node in whose name this thread speaks, and the shard's number behind that, if there is one.
+    fn speaker(&self) -> (Option<String>, Option<u8>) {
         let thread = std::thread::current();
-        thread.name().filter(|name| self.names.iter().any(|known| known == name)).map(str::to_owned)
+        let thread = thread.name().unwrap_or_default();
+        let (node, shard) = thread.split_once('/').unwrap_or((thread, ""));
+        if self.names.iter().any(|known| known == node) {
+            return (Some(node.to_owned()), shard.parse().ok());
+        }
+        let [only] = &self.names[..] else { return (None, None) };
+        (Some(only.clone()), None)
     }
 }
 
@@ -132,9 +137,9 @@ where
         line.insert("time".to_owned(), time.into());
         line.insert("level".to_owned(), metadata.level().as_str().into());
         line.insert("target".to_owned(), metadata.target().into());
-        if let Some(node) = self.node() {
-            line.insert("node".to_owned(), node.into());
-        }
+        let (node, shard) = self.speaker();
+        line.extend(node.map(|node| ("node".to_owned(), node.into())));
+        line.extend(shard.map(|shard| ("shard".to_owned(), shard.into())));
         line.insert("message".to_owned(), fields.message.into());
         line.insert("fields".to_owned(), Value::Object(fields.others));
         writeln!(writer, "{}", Value::Object(line))

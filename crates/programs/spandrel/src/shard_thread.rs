@@ -67,12 +67,15 @@ pub struct ShardHandle {
 }
 
 impl ShardThread {
-    /// Starts a shard, and waits until it takes part. Its thread has the name of the node.
+    /// Starts a shard, and waits until it takes part. Its thread has the name of the node, and one that is not
+    /// the first its number behind that.
     pub async fn start(start: ShardStart) -> Result<Self, Error> {
-        let name = start.config.name.clone();
+        let NodeConfig { name, shard, .. } = &start.config;
+        let thread_name = if *shard == 0 { name.clone() } else { format!("{name}/{shard}") };
+        let name = name.clone();
         let (commands, receiver) = mpsc::unbounded();
         let (ready, started) = oneshot::channel();
-        let builder = std::thread::Builder::new().name(name.clone()).stack_size(STACK_BYTES);
+        let builder = std::thread::Builder::new().name(thread_name).stack_size(STACK_BYTES);
         let running = move || run(start, receiver, ready);
         let thread = builder.spawn(running).map_err(|error| {
             let next = "raise the limit of threads for this user, or end other processes";
