@@ -401,6 +401,24 @@ pub struct DriveRecord {
 }
 record!(DriveRecord, "drive", 1);
 
+impl DriveRecord {
+    /// Of a drive that nobody has attached yet, and that holds no slabs.
+    pub fn new(node: NodeId, role: DriveRole, size_bytes: u64, media: Option<MediaClass>) -> Self {
+        Self {
+            node,
+            role,
+            size_bytes,
+            blocks_usable: 0,
+            slabs_promised_max: 0,
+            attach_number: 0,
+            state: DriveState::Active,
+            damage: DamageCounters::default(),
+            media,
+            name: None,
+        }
+    }
+}
+
 /// Who orders the writes of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeOwner {

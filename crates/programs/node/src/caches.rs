@@ -13,7 +13,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{DriveRecord, DriveRole, DriveState, MediaClass, SettingsRecord};
 use spandrel_drive::{
@@ -24,7 +23,7 @@ use spandrel_platform::sync::{Lock, oneshot};
 use spandrel_platform::{Drive, Platform, before};
 use spandrel_shared::{BLOCK_BYTES, CacheMode, DriveId, Error};
 
-use crate::drives::refusal;
+use crate::drives::{know_drive, refusal};
 use crate::parts::NodeParts;
 use crate::stubborn::retry;
 
@@ -273,7 +272,9 @@ pub(crate) async fn join<P: Platform, S: StateStore>(
         }
     };
     let unusable = |why: String| NodeCache::unused(location, size_bytes, Some(superblock.clone()), why);
-    let known = match know(parts, &superblock, media).await {
+    let size_on_drive = superblock.layout.size_blocks * BLOCK_BYTES as u64;
+    let record = DriveRecord::new(parts.node(), DriveRole::Cache, size_on_drive, media);
+    let known = match know_drive(parts, superblock.drive, record).await {
         // Nobody has told this node to forget it: it was away then.
         Err(error) if error.code == "DRIVE_REMOVED" => {
             let why = format!("{}: {}", error.why, error.next);
@@ -315,28 +316,6 @@ async fn leaving<P: Platform>(platform: &P, drive: P::Drive) -> Option<CacheDriv
         Ok(cache) if !cache.bound().is_empty() => Some(cache),
         Ok(_) | Err(_) => None,
     }
-}
-
-/// Makes sure that the cluster's state knows a cache drive. Returns what it knows.
-async fn know<P: Platform, S: StateStore>(
-    parts: &NodeParts<P, S>,
-    superblock: &CacheSuperblock,
-    media: Option<MediaClass>,
-) -> Result<DriveRecord, Error> {
-    let record = DriveRecord {
-        node: parts.node(),
-        role: DriveRole::Cache,
-        size_bytes: superblock.layout.size_blocks * BLOCK_BYTES as u64,
-        blocks_usable: 0,
-        slabs_promised_max: 0,
-        attach_number: 0,
-        state: DriveState::Active,
-        damage: DamageCounters::default(),
-        media,
-        name: None,
-    };
-    let known = retry(parts, || parts.state.add_drive(superblock.drive, record.clone())).await?;
-    Ok(known.record)
 }
 
 /// What becomes of the binding of a drive that is attached.

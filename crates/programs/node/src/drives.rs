@@ -20,18 +20,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use spandrel_cluster::store::StateStore;
-use spandrel_cluster::{DriveRole, StateStamp};
+use spandrel_cluster::{DriveRecord, DriveRole, MediaClass, StateStamp};
 use spandrel_drive::{
     AttachError, AttachOptions, AttachReport, Binding, DriveStore, FormatOptions, Superblock,
 };
 use spandrel_platform::{Drive, Platform, before};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{DriveId, Error};
+use spandrel_shared::{BLOCK_BYTES, DriveId, Error, NodeId};
 
 use self::found::{Found, Identity, Looked, left_out};
 pub(crate) use self::found::{leave_contested_out, look_at_all};
-use self::told::know_drive;
-pub(crate) use self::told::{keep_told, tell_damage, tell_stamp};
+pub(crate) use self::told::{keep_told, know_drive, tell_damage, tell_stamp};
 use crate::caches::{self, NodeCache, Wish};
 use crate::node::{DriveAdded, DrivePlace, NodeInner};
 use crate::parts::NodeParts;
@@ -415,7 +414,8 @@ async fn join<P: Platform, S: StateStore>(
             (formatted.map_err(|error| refusal(&location, &error))?, Ok(None))
         }
     };
-    let known = match know_drive(parts, &superblock, media).await {
+    let record = capacity_record(parts.node(), &superblock, media);
+    let known = match know_drive(parts, superblock.drive, record).await {
         // Nobody has told this node to forget it: it was away then.
         Err(error) if error.code == "DRIVE_REMOVED" => {
             return Ok(broken(
@@ -481,6 +481,17 @@ async fn join<P: Platform, S: StateStore>(
     let binding = store.as_ref().map_or(bound_to, DriveStore::binding);
     let was_in_use = store.is_ok();
     Ok(NodeDrive { location, size_bytes, superblock: Some(superblock), store, binding, was_in_use, report })
+}
+
+/// What the cluster's state is to know of a capacity drive.
+fn capacity_record(node: NodeId, superblock: &Superblock, media: Option<MediaClass>) -> DriveRecord {
+    let layout = &superblock.layout;
+    let size_bytes = u64::from(layout.size_blocks) * BLOCK_BYTES as u64;
+    DriveRecord {
+        blocks_usable: u64::from(layout.data_blocks()),
+        slabs_promised_max: layout.promised_slabs(),
+        ..DriveRecord::new(node, DriveRole::Capacity, size_bytes, media)
+    }
 }
 
 /// Says what an attach has found damaged, and what becomes of it.

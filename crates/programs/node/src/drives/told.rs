@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use spandrel_cluster::records::DamageCounters;
 use spandrel_cluster::store::{Expected, StateStore};
-use spandrel_cluster::{DriveRecord, DriveRole, DriveState, MediaClass, StateKey, StateStamp};
-use spandrel_drive::Superblock;
+use spandrel_cluster::{DriveRecord, StateKey, StateStamp};
 use spandrel_platform::Platform;
 use spandrel_shared::{DriveId, Error};
 
@@ -85,24 +83,12 @@ pub(crate) async fn tell_damage<P: Platform, S: StateStore>(
     }
 }
 
-/// Makes sure that the cluster's state knows a drive. Returns what it knows.
-pub(super) async fn know_drive<P: Platform, S: StateStore>(
+/// Makes sure that the cluster's state knows a drive, as this if it does not yet. Returns what it knows.
+pub(crate) async fn know_drive<P: Platform, S: StateStore>(
     parts: &NodeParts<P, S>,
-    superblock: &Superblock,
-    media: Option<MediaClass>,
+    drive: DriveId,
+    record: DriveRecord,
 ) -> Result<DriveRecord, Error> {
-    let record = DriveRecord {
-        node: parts.node(),
-        role: DriveRole::Capacity,
-        size_bytes: u64::from(superblock.layout.size_blocks) * spandrel_shared::BLOCK_BYTES as u64,
-        blocks_usable: u64::from(superblock.layout.data_blocks()),
-        slabs_promised_max: superblock.layout.promised_slabs(),
-        attach_number: 0,
-        state: DriveState::Active,
-        damage: DamageCounters::default(),
-        media,
-        name: None,
-    };
-    let known = retry(parts, || parts.state.add_drive(superblock.drive, record.clone())).await?;
+    let known = retry(parts, || parts.state.add_drive(drive, record.clone())).await?;
     Ok(known.record)
 }
