@@ -1,6 +1,6 @@
-//! How the cost of an operation goes with its size, with the number of volumes and of shards, with how much is mapped, and with how much of the
-//! map is in memory; and how much drives write for each write, by how full they are. Spandrel alone: what grows is to be seen, not who is
-//! faster.
+//! How the cost of an operation goes with its size, with the number of volumes and of shards, with the order in which blocks were
+//! written, with how much is mapped, and with how much of the map is in memory; and how much drives write for each write, by how full
+//! they are. Spandrel alone: what grows is to be seen, not who is faster.
 //!
 //! Costs are processor time of everything for one operation, load generator and kernel included.
 
@@ -21,14 +21,14 @@ use crate::mapped::map_all;
 use crate::processor_time::{Mark, now};
 use crate::{Common, chosen};
 
-/// Measures how Spandrel's costs go with the size of operations, the number of volumes, what is mapped, and what of the map is
-/// in memory, and how much drives write. Some ten minutes; the drives on a disk take 10 GiB at a time.
+/// Measures how Spandrel's costs go with the size of operations, the number of volumes, the order in which blocks were written,
+/// what is mapped, and what of the map is in memory, and how much drives write. Some ten minutes; the drives on a disk take 10 GiB at a time.
 #[derive(Args)]
 pub struct CurvesArguments {
     #[command(flatten)]
     common: Common,
 
-    /// Measure these curves alone: sizes, volumes, shards, mapped, amplification
+    /// Measure these curves alone: sizes, volumes, shards, rewritten, mapped, amplification
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     curves: Vec<String>,
 
@@ -76,7 +76,7 @@ struct Curves {
 }
 
 /// The curves, in the order in which they are measured.
-const NAMES: [&str; 5] = ["sizes", "volumes", "shards", "mapped", "amplification"];
+const NAMES: [&str; 6] = ["sizes", "volumes", "shards", "rewritten", "mapped", "amplification"];
 
 /// What is read and written within, where that is not what is varied.
 const SIZE_BYTES: u64 = 1 << 30;
@@ -125,6 +125,9 @@ pub fn run_all(arguments: &CurvesArguments) -> Result<(), String> {
             let options = ["--shards", &shards.to_string()];
             measure_volumes(arguments, volumes, drives, &options, at, &mut curves)?;
         }
+    }
+    if is_wanted("rewritten") {
+        measure_rewritten(arguments, &mut curves)?;
     }
     if is_wanted("mapped") {
         for gib in &arguments.mapped {
@@ -179,20 +182,33 @@ fn measure_both(
     (curve, at): (&'static str, &str),
     curves: &mut Curves,
 ) -> Result<(), String> {
-    let times = arguments.common.times();
     for write_percent in [0, 100] {
         let load = load(write_percent, block_bytes, outstanding);
-        let Setup { mark, folder, .. } = &place.setup;
-        let measurement = fio::measure(contender, mark, folder, size_bytes, &load, times)
-            .map_err(|error| format!("{curve}, {at}: {error}"))?;
-        let cost_us = cost_us(&measurement);
-        eprintln!(
-            "{curve}: {at}, {}: {:.0} IOPS, {cost_us:.1} us of processor time",
-            load.title(),
-            measurement.iops
-        );
-        curves.points.push(Point { curve, at: at.to_owned(), load, measurement });
+        measure_load(arguments, place, contender, size_bytes, load, (curve, at), curves)?;
     }
+    Ok(())
+}
+
+/// Puts a load on a contender.
+fn measure_load(
+    arguments: &CurvesArguments,
+    place: &Place,
+    contender: &Contender,
+    size_bytes: u64,
+    load: Load,
+    (curve, at): (&'static str, &str),
+    curves: &mut Curves,
+) -> Result<(), String> {
+    let Setup { mark, folder, .. } = &place.setup;
+    let measurement = fio::measure(contender, mark, folder, size_bytes, &load, arguments.common.times())
+        .map_err(|error| format!("{curve}, {at}: {error}"))?;
+    let cost_us = cost_us(&measurement);
+    eprintln!(
+        "{curve}: {at}, {}: {:.0} IOPS, {cost_us:.1} us of processor time",
+        load.title(),
+        measurement.iops
+    );
+    curves.points.push(Point { curve, at: at.to_owned(), load, measurement });
     Ok(())
 }
 
@@ -236,6 +252,25 @@ fn measure_volumes(
     fio::fill(&contender, &place.setup.mark, &place.setup.folder, size_bytes)?;
     let load = (4096, OUTSTANDING / volumes as u32);
     measure_both(arguments, &place, &contender, size_bytes, load, (curve, &at), curves)
+}
+
+/// Long reads of blocks that lie in a row, that lie anywhere as each was written by itself, and that were written in order again.
+fn measure_rewritten(arguments: &CurvesArguments, curves: &mut Curves) -> Result<(), String> {
+    let place = place(arguments, Medium::Memory)?;
+    let (cluster, server) = Cluster::start(&place.setup, 3, MEMORY_DRIVE_BYTES, &[])?;
+    let reach = vec![cluster.create_volume("v", SIZE_BYTES)?];
+    let contender = Contender { reach, environment: Vec::new(), servers: vec![server] };
+    let Setup { mark, folder, .. } = &place.setup;
+    for (at, write) in [
+        ("in order", fio::fill as fn(&_, &_, &_, _) -> _),
+        ("4 KiB in no order", fio::scatter),
+        ("in order again", fio::fill),
+    ] {
+        write(&contender, mark, folder, SIZE_BYTES)?;
+        let load = load(0, 128 << 10, 8);
+        measure_load(arguments, &place, &contender, SIZE_BYTES, load, ("rewritten", at), curves)?;
+    }
+    Ok(())
 }
 
 /// All nodes hold `mapped_bytes` together, of one volume.

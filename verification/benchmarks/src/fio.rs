@@ -47,6 +47,12 @@ pub fn fill(contender: &Contender, mark: &Mark, folder: &Path, size_bytes: u64) 
     run(&mut command(contender, mark, folder, size_bytes, &arguments)).map(|_| ())
 }
 
+/// Writes each block of 4 KiB once, in no order.
+pub fn scatter(contender: &Contender, mark: &Mark, folder: &Path, size_bytes: u64) -> Result<(), String> {
+    let arguments = ["--rw=randwrite", "--bs=4k", "--iodepth=32"].map(str::to_owned);
+    run(&mut command(contender, mark, folder, size_bytes, &arguments)).map(|_| ())
+}
+
 /// Puts a load on a contender, and measures it.
 pub fn measure(
     contender: &Contender,
