@@ -38,7 +38,7 @@ const READ: Duration = Duration::from_nanos(1);
 pub const SLAB_BYTES: u64 = 8 << 20;
 
 /// A drive so small that it has the shortest journal that there is.
-pub const SMALL_DRIVE_BYTES: u64 = 128 << 20;
+pub const SMALL_DRIVE_BYTES: u64 = 64 << 20;
 
 /// A drive whose journal is not filled by single operations, so that no checkpoint comes between them.
 pub const LARGE_DRIVE_BYTES: u64 = 512 << 20;

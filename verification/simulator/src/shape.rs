@@ -22,7 +22,7 @@ pub const NODES_MAX: u64 = 7;
 /// Slab copies that a drive of the world takes at most, so that there is always room.
 const SLABS_PER_DRIVE: u64 = 3;
 
-/// What the journal of a drive takes of a cache drive, and what that needs for itself.
+/// What the journal of a drive takes of a cache drive, for drives of up to 64 MiB, and what that needs for itself.
 const JOURNAL_BYTES: u64 = 1 << 20;
 const CACHE_TABLES_BYTES: u64 = 64 << 10;
 

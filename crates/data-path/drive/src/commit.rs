@@ -300,13 +300,13 @@ impl JournalState {
         self.tail = tail;
     }
 
-    /// Whether it is time for a checkpoint: two thirds of what ordinary groups may use are in use. Each writes all map pages that
+    /// Whether it is time for a checkpoint: three quarters of what ordinary groups may use are in use. Each writes all map pages that
     /// have changed, which under random writes are nearly all: the later, the less they cost for each write. What is left is
     /// far more than comes while they are written; and so much more is read after a crash.
     fn is_filling_up(&self, layout: &Layout, reserve_bytes: u64) -> bool {
         let journal_bytes = u64::from(layout.journal_sectors()) * u64::from(layout.sector_bytes);
         let ordinary_bytes = journal_bytes.saturating_sub(2 * GROUP_BYTES_MAX as u64 + reserve_bytes);
-        3 * self.used_sectors() * u64::from(layout.sector_bytes) >= 2 * ordinary_bytes
+        4 * self.used_sectors() * u64::from(layout.sector_bytes) >= 3 * ordinary_bytes
     }
 
     fn has_room(&self, bytes: usize, layout: &Layout, reserve_bytes: u64) -> bool {

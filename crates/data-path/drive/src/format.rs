@@ -3,7 +3,7 @@
 //! ```text
 //! block 0             superblock, first copy
 //! root slots          4: generations alternate between two pairs, each pair holds one twice
-//! journal             0.5 % of the drive, at least 1 MiB: a ring of groups
+//! journal             a ring of groups
 //! data                data blocks, map leaves and slab roots, in any order
 //! last block          superblock, second copy
 //! ```

@@ -1,8 +1,8 @@
 //! Where things lie on a drive, and how much room it gives to slabs.
 //!
-//! Everything is counted in blocks of 4 KiB. The journal takes 0.5 % of the drive (at least
-//! 1 MiB); at least 4 % of the data blocks are never promised to slabs, so that overwrites,
-//! checkpoints and trims always find free ones.
+//! Everything is counted in blocks of 4 KiB. The journal takes a 64th of the drive but no
+//! more than 4 GiB, or 0.5 % of the drive where that is more, and at least 1 MiB; at least 4 % of the data blocks are
+//! never promised to slabs, so that overwrites, checkpoints and trims always find free ones.
 
 use spandrel_platform::DriveGeometry;
 use spandrel_shared::{BLOCK_BYTES, SlabGeometry};
@@ -13,8 +13,15 @@ use crate::format::root;
 /// The smallest journal: 1 MiB.
 const JOURNAL_BLOCKS_MIN: u32 = 256;
 
-/// One block in this many is journal.
-const JOURNAL_SHARE: u32 = 200;
+/// One block in this many is journal. The larger it is, the more writes share the map pages of a checkpoint: where each of them has
+/// changed, a third as many pages are written for each write as with 0.5 %.
+const JOURNAL_SHARE: u32 = 64;
+
+/// But no more than this many, 4 GiB: so long does a crash take to be recovered from that this much is to be replayed.
+const JOURNAL_BLOCKS_MAX: u32 = 1 << 20;
+
+/// Though never less than one block in this many, or a checkpoint of a large drive came for a few writes to each map page.
+const JOURNAL_SHARE_OF_LARGE: u32 = 200;
 
 /// One data block in this many is never promised to slabs.
 const KEPT_FREE_SHARE: u64 = 25;
@@ -54,6 +61,11 @@ pub struct Layout {
     pub area_blocks: u32,
 }
 
+fn journal_blocks(size_blocks: u32) -> u32 {
+    let limited = (size_blocks / JOURNAL_SHARE).min(JOURNAL_BLOCKS_MAX);
+    limited.max(size_blocks / JOURNAL_SHARE_OF_LARGE).max(JOURNAL_BLOCKS_MIN)
+}
+
 impl Layout {
     /// The layout for a drive of `size_bytes`, or `None` if it is too small to hold one slab.
     /// What lies beyond 16 TiB is not used.
@@ -63,7 +75,7 @@ impl Layout {
         let root_first_block = 1;
         let root_slot_blocks = root::slot_blocks(slab_count_max);
         let journal_first_block = root_first_block + ROOT_SLOTS * root_slot_blocks;
-        let journal_blocks = (size_blocks / JOURNAL_SHARE).max(JOURNAL_BLOCKS_MIN);
+        let journal_blocks = journal_blocks(size_blocks);
         let data_first_block = journal_first_block + journal_blocks;
         let layout = Self {
             size_blocks,

@@ -76,6 +76,20 @@ fn the_places_of_a_small_drive_are_these() {
 }
 
 #[test]
+fn the_journals_share_falls_with_the_size_of_the_drive() {
+    let journal_bytes = |size_bytes: u64| {
+        let layout = Layout::for_drive(size_bytes, 512, SlabGeometry::new(4 << 20).unwrap()).unwrap();
+        u64::from(layout.journal_blocks) * BLOCK_BYTES as u64
+    };
+    assert_eq!(journal_bytes(24 << 20), 1 << 20, "not less than this");
+    assert_eq!(journal_bytes(64 << 20), 1 << 20);
+    assert_eq!(journal_bytes(64 << 30), 1 << 30, "a 64th");
+    assert_eq!(journal_bytes(256 << 30), 4 << 30);
+    assert_eq!(journal_bytes(800 << 30), 4 << 30, "and no more, until that is 0.5 %");
+    assert_eq!(journal_bytes(1600 << 30), 8 << 30);
+}
+
+#[test]
 fn root_slots_lie_behind_each_other_before_the_journal() {
     let layout = Layout { root_slot_blocks: 3, root_first_block: 2, ..example() };
     assert_eq!([0, 1, 2, 3].map(|slot| layout.root_slot(slot)), [2, 5, 8, 11]);

@@ -226,8 +226,10 @@ fn parse_run(fields: &mut Fields<'_>) -> Option<Run> {
     let slab_slot = fields.u32()?;
     let (first, count) = (u32::from(fields.u16()?), fields.u16()?);
     let (counter, physical) = (fields.u64()?, fields.u32()?);
-    // The physical block that the first block was mapped to before; nothing here needs it.
-    fields.skip(4)?;
+    // Earlier programs wrote a number more, which says nothing that is needed.
+    if fields.rest().len() > 4 * usize::from(count.max(1)) {
+        fields.skip(4)?;
+    }
     let checksums = (0..count.max(1)).map(|_| fields.u32()).collect::<Option<Vec<_>>>()?;
     // The last block has a number too.
     physical.checked_add(u32::from(count.saturating_sub(1)))?;

@@ -39,10 +39,12 @@ fn parse(bytes: &[u8]) -> Place {
 #[test]
 fn every_record_is_read_as_the_document_has_it() {
     let lap = 0x0102;
-    let write = words(&[7, 3 | 2 << 16, 11, 0, 100, 90, 0xC1, 0xC2]);
-    let heal = words(&[7, 3 | 1 << 16, 0, 0, 100, 0, 0xC1]);
+    let write = words(&[7, 3 | 2 << 16, 11, 0, 100, 0xC1, 0xC2]);
+    let heal = words(&[7, 3 | 1 << 16, 0, 0, 100, 0xC1]);
     let records = [
         (1, write),
+        // An earlier program's.
+        (1, words(&[7, 3 | 2 << 16, 11, 0, 100, 90, 0xC1, 0xC2])),
         (2, heal),
         (3, words(&[7, 1, 2, 12, 0, 0, 0])),
         (4, words(&[7, 1, 2, 12, 0, 3, 1])),
@@ -66,6 +68,7 @@ fn every_record_is_read_as_the_document_has_it() {
     let (slab_slot, volume_slot) = (7, 1);
     let run = Run { slab_slot, first: 3, counter: 11, physical: 100, checksums: vec![0xC1, 0xC2] };
     let expected = [
+        Record::Write(run.clone()),
         Record::Write(run.clone()),
         Record::Heal(Run { counter: 0, checksums: vec![0xC1], ..run }),
         Record::Trim { slab_slot, first: 1, count: 2, counter: 12 },

@@ -24,7 +24,7 @@ fn status(cluster: &Cluster) -> serde_json::Value {
 #[test]
 fn random_writes_cost_little_more_than_their_copies() {
     let duration = if is_full() { "180s" } else { "5s" };
-    let arguments = ["--nodes", "4", "--drives", "2", "--drive-size", "1G", "--sparse"];
+    let arguments = ["--nodes", "4", "--drives", "2", "--drive-size", "384M", "--sparse"];
     let options =
         ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
     let cluster = Cluster::start(Program::with_test_faults(), options);

@@ -35,7 +35,7 @@ const THREE_NODES: Shape = Shape { nodes: 3, copies: 3, drives: 1, caches: 0, sh
 fn cluster_with_volume(shape: Shape, drive_prefix: &str, seed: u64) -> (Cluster, HistoryClient) {
     let (nodes, drives) = (shape.nodes.to_string(), shape.drives.to_string());
     let mut arguments =
-        vec!["--nodes", &nodes, "--drives", &drives, "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
+        vec!["--nodes", &nodes, "--drives", &drives, "--drive-size", "96M", "--slab-size", "4M", "--sparse"];
     let caches = shape.caches.to_string();
     if shape.caches > 0 {
         arguments.extend(["--cache-drives", &caches, "--cache-drive-size", "64M"]);

@@ -66,7 +66,7 @@ enum Caches {
 /// written to it.
 fn written_cluster(caches: Caches, seed: u64) -> (Cluster, HistoryClient) {
     let mut arguments =
-        vec!["--nodes", "3", "--drives", "1", "--drive-size", "256M", "--slab-size", "4M", "--sparse"];
+        vec!["--nodes", "3", "--drives", "1", "--drive-size", "96M", "--slab-size", "4M", "--sparse"];
     if caches == Caches::One {
         arguments.extend(["--cache-drives", "1", "--cache-drive-size", "64M"]);
     }

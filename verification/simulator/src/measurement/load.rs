@@ -161,7 +161,7 @@ impl Laboratory {
         // Whatever is neither the one nor the other.
         let map_bytes = written_bytes - data_bytes - journal_bytes;
         let listed_max = 64 + 4 * load.writers;
-        let between_checkpoints = (JOURNAL_BYTES - 528 * KIB - 128 * listed_max) * 2 / 3;
+        let between_checkpoints = (JOURNAL_BYTES - 528 * KIB - 128 * listed_max) * 3 / 4;
         let letters = Letters::from([
             ('s', seconds),
             ('w', load.writers * load.writes_each),

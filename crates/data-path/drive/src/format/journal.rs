@@ -293,9 +293,7 @@ struct MappingBytes {
     count: U16,
     counter: U64,
     block: U32,
-    /// Written as zero and not read. Earlier programs wrote the physical block that the first block was mapped to before.
-    reserved: U32,
-    checksum: U32,
+    // The checksum of each block follows. Earlier programs wrote four bytes more before these, which nobody reads.
 }
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -351,7 +349,7 @@ struct SlabAddBytes {
     copy: [u8; 16],
 }
 
-const _: () = assert!(size_of::<MappingBytes>() == 32);
+const _: () = assert!(size_of::<MappingBytes>() == 24);
 const _: () = assert!(size_of::<RangeBytes>() == 32);
 
 /// Builds one group.
@@ -453,12 +451,9 @@ impl GroupWriter {
             count: count.into(),
             counter: mapping.counter.into(),
             block: mapping.block.into(),
-            // To look the former block up would cost each write a cache miss, and nobody reads it.
-            reserved: 0.into(),
-            checksum: mapping.checksums[0].into(),
         };
         self.bytes.extend_from_slice(bytes.as_bytes());
-        for checksum in &mapping.checksums[1..] {
+        for checksum in &mapping.checksums {
             self.bytes.extend_from_slice(&checksum.to_le_bytes());
         }
     }
@@ -513,7 +508,9 @@ impl GroupWriter {
 /// The bytes that the record takes in a group.
 pub fn record_bytes(record: &Record) -> usize {
     match record {
-        Record::Write(mapping) | Record::Heal(mapping) => 28 + 4 * mapping.checksums.len(),
+        Record::Write(mapping) | Record::Heal(mapping) => {
+            size_of::<MappingBytes>() + 4 * mapping.checksums.len()
+        }
         Record::Mark { exceptions, .. } => 24 + 12 * exceptions.len(),
         Record::RecordEpoch { .. } | Record::Fence { .. } | Record::VolumeAdd { .. } => 24,
         Record::SlabAdd(_) => size_of::<SlabAddBytes>(),
@@ -628,19 +625,22 @@ fn decode_record(kind: u8, bytes: &[u8]) -> Option<Record> {
 
 fn decode_mapping(bytes: &[u8]) -> Option<MappingRecord> {
     let (fixed, rest) = MappingBytes::ref_from_prefix(bytes).ok()?;
-    let more = <[U32]>::ref_from_bytes(rest).ok()?;
-    if usize::from(fixed.count.get()) != more.len() + 1 {
-        return None;
-    }
+    let numbers = <[U32]>::ref_from_bytes(rest).ok()?;
+    let count = usize::from(fixed.count.get());
+    let checksums = match numbers.len().checked_sub(count)? {
+        0 => numbers,
+        // An earlier program's.
+        1 => &numbers[1..],
+        _ => return None,
+    };
     // The last block has a number too.
-    fixed.block.get().checked_add(more.len() as u32)?;
-    let checksums = std::iter::once(fixed.checksum.get()).chain(more.iter().map(|more| more.get()));
+    fixed.block.get().checked_add(u32::from(fixed.count.get()).checked_sub(1)?)?;
     Some(MappingRecord {
         slab_slot: fixed.slab_slot.get(),
         first: fixed.first.get().into(),
         counter: fixed.counter.get(),
         block: fixed.block.get(),
-        checksums: checksums.collect(),
+        checksums: checksums.iter().map(|checksum| checksum.get()).collect(),
     })
 }
 

@@ -76,8 +76,8 @@ fn a_group_of_another_drive_is_none() {
 }
 
 #[test]
-fn a_write_of_one_block_takes_32_bytes() {
-    assert_eq!(record_bytes(&example_records()[0]), 32);
+fn a_write_of_one_block_takes_28_bytes() {
+    assert_eq!(record_bytes(&example_records()[0]), 28);
 }
 
 #[test]
@@ -118,7 +118,25 @@ fn the_format_never_changes() {
     assert_eq!(spandrel_shared::checksum::crc32c(&bytes), PINNED_CHECKSUM);
 }
 
-const PINNED_CHECKSUM: u32 = 3_702_625_475;
+const PINNED_CHECKSUM: u32 = 2_917_134_248;
+
+#[test]
+fn a_write_of_an_earlier_program_is_read() {
+    let checksums = vec![11, 12].into();
+    let write = Record::Write(MappingRecord { slab_slot: 3, first: 7, counter: 9, block: 1000, checksums });
+    let mut writer = GroupWriter::new(0);
+    writer.push(&write);
+    let mut bytes = writer.bytes[GROUP_HEADER_BYTES..].to_vec();
+    assert_eq!(bytes.len(), record_bytes(&write));
+    assert_eq!(decode_record(kind::WRITE, &bytes), Some(write.clone()));
+    // Four bytes stood before the checksums.
+    bytes.splice(24..24, [0xEE; 4]);
+    assert_eq!(decode_record(kind::WRITE, &bytes), Some(write));
+    bytes.splice(24..24, [0; 4]);
+    assert_eq!(decode_record(kind::WRITE, &bytes), None);
+    bytes.truncate(28);
+    assert_eq!(decode_record(kind::WRITE, &bytes), None);
+}
 
 #[test]
 fn a_group_that_cannot_be_gone_on_from_is_refused() {

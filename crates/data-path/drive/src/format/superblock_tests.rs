@@ -2,11 +2,13 @@ use super::*;
 use crate::layout::Layout;
 
 fn example() -> Superblock {
+    // Where the journal ends is a matter of what is formatted, not of the format.
+    let layout = Layout::for_drive(64 << 20, 512, SlabGeometry::new(4 << 20).unwrap()).unwrap();
     Superblock {
         cluster: ClusterId::from_bytes([1; 16]),
         node: NodeId::from_bytes([2; 16]),
         drive: DriveId::from_bytes([3; 16]),
-        layout: Layout::for_drive(64 << 20, 512, SlabGeometry::new(4 << 20).unwrap()).unwrap(),
+        layout: Layout { journal_blocks: 256, data_first_block: 261, ..layout },
         created_unix_ms: 1_700_000_000_000,
     }
 }

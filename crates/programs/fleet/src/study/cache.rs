@@ -103,7 +103,7 @@ impl CapacityMedia {
         let (drive_mib, cache_mib) = match self {
             Self::Ssd => (512, 256),
             // The working set is to be several times the cache.
-            Self::Hdd => (768, 64),
+            Self::Hdd => (768, 80),
         };
         StudyClusterSpec {
             nodes: NODES,

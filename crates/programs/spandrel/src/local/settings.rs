@@ -16,7 +16,7 @@ use spandrel_cluster::{DriveRole, MediaClass};
 use spandrel_drive::{CacheLayout, Layout};
 use spandrel_shared::geometry::{SLAB_BYTES_MAX, SLAB_BYTES_MIN};
 use spandrel_shared::size::format_size;
-use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
+use spandrel_shared::{BLOCK_BYTES, ClusterId, Error, NodeId, SlabGeometry};
 
 use super::media::MediaSettings;
 use crate::arguments::UpArguments;
@@ -33,7 +33,8 @@ const NODES_MAX: u32 = 16;
 const DRIVES_DEFAULT: u32 = 2;
 const DRIVES_MAX: u32 = 24;
 const DRIVE_BYTES_DEFAULT: u64 = 4 << 30;
-/// How large a cache drive is at least: smaller ones have room for journals and hardly anything beside them.
+/// How large a cache drive is at least, whatever it is to cache for: smaller ones have room for the smallest journals and hardly
+/// anything beside them.
 pub const CACHE_DRIVE_BYTES_MIN: u64 = 64 * MIB;
 const MIB: u64 = 1 << 20;
 
@@ -114,8 +115,12 @@ impl Settings {
         let slab_size_bytes = choose_slabs(drive_size_bytes, arguments.slab_size)?;
         check_drive_size(drive_size_bytes, slab_size_bytes)?;
         let cache_drives_per_node = arguments.cache_drives.unwrap_or(0);
-        let cache_drive_size_bytes =
-            check_caches(arguments, u64::from(drives_per_node) * drive_size_bytes, cache_drives_per_node)?;
+        let cache_drive_size_bytes = check_caches(
+            arguments,
+            drives_per_node,
+            (drive_size_bytes, slab_size_bytes),
+            cache_drives_per_node,
+        )?;
         let media = MediaSettings::from_arguments(arguments)?;
         let node = |number: u32, id| NodeSettings { name: format!("n{number}"), id };
         Ok(Self {
@@ -268,8 +273,13 @@ fn check_count(option: &str, count: u32, most: u32) -> Result<(), Error> {
     ))
 }
 
-/// How large each cache drive is, in front of so many bytes on each node.
-fn check_caches(arguments: &UpArguments, capacity_bytes: u64, cache_drives: u32) -> Result<u64, Error> {
+/// How large each of a node's cache drives is, in front of so many capacity drives of this size.
+fn check_caches(
+    arguments: &UpArguments,
+    drives: u32,
+    (drive_bytes, slabs): (u64, SlabGeometry),
+    cache_drives: u32,
+) -> Result<u64, Error> {
     if cache_drives == 0 {
         return match arguments.cache_drive_size {
             None => Ok(0),
@@ -282,17 +292,22 @@ fn check_caches(arguments: &UpArguments, capacity_bytes: u64, cache_drives: u32)
         };
     }
     check_count("--cache-drives", cache_drives, DRIVES_MAX)?;
-    let suited = capacity_bytes / CACHE_SHARE / u64::from(cache_drives) / MIB * MIB;
-    let size_bytes = arguments.cache_drive_size.unwrap_or(suited.max(CACHE_DRIVE_BYTES_MIN));
+    let suited = u64::from(drives) * drive_bytes / CACHE_SHARE / u64::from(cache_drives) / MIB * MIB;
+    // The journals of all drives that it caches for, and as much again for what it is to cache.
+    let journal_bytes = Layout::for_drive(drive_bytes, 4096, slabs)
+        .map_or(0, |layout| u64::from(layout.journal_blocks) * BLOCK_BYTES as u64);
+    let needed = u64::from(drives.div_ceil(cache_drives)) * 2 * journal_bytes;
+    let least = needed.next_multiple_of(MIB).max(CACHE_DRIVE_BYTES_MIN);
+    let size_bytes = arguments.cache_drive_size.unwrap_or(suited.max(least));
     // Whatever the sectors of the file system are, the larger ones leave the least room.
-    if size_bytes >= CACHE_DRIVE_BYTES_MIN && CacheLayout::for_drive(size_bytes, 4096).is_some() {
+    if size_bytes >= least && CacheLayout::for_drive(size_bytes, 4096).is_some() {
         return Ok(size_bytes);
     }
     Err(Error::new(
         "OPTION_INVALID",
         format!("no cluster can be made with --cache-drive-size {}", format_size(size_bytes)),
-        "that is too small for the journals of the drives that it caches for",
-        format!("make it at least {}", format_size(CACHE_DRIVE_BYTES_MIN)),
+        "that is too small for the journals of the drives that it caches for, and something beside them",
+        format!("make it at least {}", format_size(least)),
     ))
 }
 
