@@ -97,7 +97,7 @@ fn what_a_batch_of_pages_does_not_use_is_free_again() {
 #[test]
 fn a_checkpoint_begins_when_the_journal_is_about_three_quarters_full() {
     let (machine, store) = Machine::attached(1, drive_config(256));
-    let journal_bytes = u64::from(store.superblock().layout.journal_blocks) * BLOCK_BYTES as u64;
+    let journal_bytes = store.superblock().layout.journal_bytes();
     let of_drive = Rc::new(store.clone());
     let used = machine.run(|platform| async move {
         add_slab(&store, key(1, 0), copy(1)).await.unwrap();

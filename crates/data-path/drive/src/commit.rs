@@ -304,8 +304,8 @@ impl JournalState {
     /// have changed, which under random writes are nearly all: the later, the less they cost for each write. What is left is
     /// far more than comes while they are written; and so much more is read after a crash.
     fn is_filling_up(&self, layout: &Layout, reserve_bytes: u64) -> bool {
-        let journal_bytes = u64::from(layout.journal_sectors()) * u64::from(layout.sector_bytes);
-        let ordinary_bytes = journal_bytes.saturating_sub(2 * GROUP_BYTES_MAX as u64 + reserve_bytes);
+        let ordinary_bytes =
+            layout.journal_bytes().saturating_sub(2 * GROUP_BYTES_MAX as u64 + reserve_bytes);
         4 * self.used_sectors() * u64::from(layout.sector_bytes) >= 3 * ordinary_bytes
     }
 

@@ -462,7 +462,7 @@ fn what_an_area_of_another_time_holds_is_not_taken_for_groups_that_are_missing()
     };
     write(&store, 5..25);
     // What was there when the capacity drive was as old as it will be is gone, and what came later is not.
-    let journal_bytes = store.inner.layout.journal_blocks as usize * BLOCK_BYTES;
+    let journal_bytes = store.inner.layout.journal_bytes() as usize;
     let journal = store.inner.media.area().unwrap().places(0, journal_bytes)[0];
     let mut cache = cached.cache.snapshot();
     for offset in (journal.0..journal.0 + journal.1 as u64).step_by(512) {

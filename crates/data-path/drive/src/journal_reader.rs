@@ -255,7 +255,7 @@ impl<'a, P: Platform> JournalReader<'a, P> {
 
     /// `length` bytes from `sector` on, or fewer at the ring's end. `None` if they cannot be read.
     async fn bytes_at(&mut self, sector: u32, length: usize) -> Result<Option<&[u8]>, DriveError> {
-        let journal_bytes = self.layout.journal_blocks as usize * BLOCK_BYTES;
+        let journal_bytes = self.layout.journal_bytes() as usize;
         let start = sector as usize * self.sector_bytes();
         let end = (start + length).min(journal_bytes);
         let window_start = |window: &Window| window.first_sector as usize * self.sector_bytes();

@@ -1,8 +1,9 @@
 //! Where things lie on a drive, and how much room it gives to slabs.
 //!
-//! Everything is counted in blocks of 4 KiB. The journal takes a 64th of the drive but no
-//! more than 4 GiB, or 0.5 % of the drive where that is more, and at least 1 MiB; at least 4 % of the data blocks are
-//! never promised to slabs, so that overwrites, checkpoints and trims always find free ones.
+//! Everything is counted in blocks of 4 KiB. The journal takes a 64th of the drive but no more than
+//! 4 GiB, or 0.5 % of the drive where that is more, and at least 1 MiB; at least 4 % of the data
+//! blocks are never promised to slabs, so that overwrites, checkpoints and trims always find free
+//! ones.
 
 use spandrel_platform::DriveGeometry;
 use spandrel_shared::{BLOCK_BYTES, SlabGeometry};
@@ -135,6 +136,11 @@ impl Layout {
     pub fn fits(&self, geometry: DriveGeometry) -> bool {
         u64::from(self.size_blocks) * BLOCK_BYTES as u64 <= geometry.size_bytes
             && self.sector_bytes >= geometry.sector_bytes
+    }
+
+    /// How large the journal is.
+    pub fn journal_bytes(&self) -> u64 {
+        u64::from(self.journal_blocks) * BLOCK_BYTES as u64
     }
 
     /// The block behind the last data block: the superblock's second copy.

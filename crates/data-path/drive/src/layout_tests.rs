@@ -78,8 +78,7 @@ fn the_places_of_a_small_drive_are_these() {
 #[test]
 fn the_journals_share_falls_with_the_size_of_the_drive() {
     let journal_bytes = |size_bytes: u64| {
-        let layout = Layout::for_drive(size_bytes, 512, SlabGeometry::new(4 << 20).unwrap()).unwrap();
-        u64::from(layout.journal_blocks) * BLOCK_BYTES as u64
+        Layout::for_drive(size_bytes, 512, SlabGeometry::new(4 << 20).unwrap()).unwrap().journal_bytes()
     };
     assert_eq!(journal_bytes(24 << 20), 1 << 20, "not less than this");
     assert_eq!(journal_bytes(64 << 20), 1 << 20);

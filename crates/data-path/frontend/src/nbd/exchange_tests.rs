@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use spandrel_platform::{Address, Connection as _, Instant, Platform as _};
+use spandrel_volume::DeviceErrorKind;
 
 use super::*;
 use crate::testing::{
@@ -142,6 +143,33 @@ fn a_connection_that_cannot_leave_ends() {
         assert_eq!(connection.receive_to_end().await, b"");
         assert_eq!(servers.statistics(0).negotiations_refused, 1);
         assert_eq!(servers.exports.opens(), 0, "others share the disk at its own server");
+    });
+}
+
+#[test]
+fn a_client_of_whose_disk_the_server_is_unknown_is_refused_and_may_ask_again() {
+    Servers::new(2).run(async |servers| {
+        servers.exports.fail_open(Some(DeviceErrorKind::Failed));
+        let connection = servers.connect(0).await;
+        negotiate::greeting(&connection).await.expect("a greeting");
+        connection.send(&negotiate::CLIENT_FLAGS, &[]);
+        let go = negotiate::information(EXPORT, &[]);
+        for option in [6, 7] {
+            let replies = negotiate::ask(&connection, option, &go).await.expect("an answer");
+            assert_eq!(replies, [(negotiate::UNKNOWN, b"planted failure".to_vec())]);
+        }
+        assert_eq!((servers.statistics(0).exports_refused, servers.exports.opens()), (2, 0));
+        servers.exports.fail_open(None);
+        let replies = negotiate::ask(&connection, 7, &go).await.expect("an answer");
+        assert_eq!(replies.last().expect("an end").0, negotiate::ACKNOWLEDGED);
+        assert_eq!(servers.connections(), [(0, 1), (1, 0)]);
+        // An older way to choose a disk knows no answer but to close.
+        servers.exports.fail_open(Some(DeviceErrorKind::Failed));
+        let connection = servers.connect(0).await;
+        negotiate::greeting(&connection).await.expect("a greeting");
+        connection.send(&negotiate::CLIENT_FLAGS, &[]);
+        connection.send(&negotiate::option(1, EXPORT.as_bytes()), &[]);
+        assert_eq!(connection.receive_to_end().await, b"");
     });
 }
 

@@ -319,11 +319,7 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
         };
         let device = match self.open(request.export).await {
             Ok(device) => device,
-            Err(OpenError::Elsewhere(number)) => return Step::PassOn(number),
-            Err(OpenError::Failed(error)) => {
-                push_open_error(replies, option, &error);
-                return Step::Next;
-            }
+            Err(error) => return not_opened(replies, option, error),
         };
         let limits = device.limits();
         let flags = self.transmission_flags(&device);
@@ -359,13 +355,8 @@ impl<'a, P: Platform, E: Exports> Negotiation<'a, P, E> {
             push_reply(replies, option, option_reply::ERROR_INVALID, &[b"structured replies come first"]);
             return Step::Next;
         }
-        match self.open(request.export).await {
-            Ok(_) => {}
-            Err(OpenError::Elsewhere(number)) => return Step::PassOn(number),
-            Err(OpenError::Failed(error)) => {
-                push_open_error(replies, option, &error);
-                return Step::Next;
-            }
+        if let Err(error) = self.open(request.export).await {
+            return not_opened(replies, option, error);
         }
         let named = request.queries().any(|query| query == ALLOCATION_CONTEXT);
         let wildcard = request.queries().any(|query| query == ALLOCATION_NAMESPACE) || !request.has_queries();
@@ -427,13 +418,19 @@ fn refused(reason: String) -> NegotiationEnd {
     NegotiationEnd::Refused(reason)
 }
 
-fn push_open_error(replies: &mut Vec<u8>, option: u32, error: &DeviceError) {
+/// How it goes on after an option whose export was not opened.
+fn not_opened<D>(replies: &mut Vec<u8>, option: u32, error: OpenError) -> Step<D> {
+    let error = match error {
+        OpenError::Elsewhere(number) => return Step::PassOn(number),
+        OpenError::Failed(error) => error,
+    };
     let reply_type = match error.kind {
         DeviceErrorKind::Stopping => option_reply::ERROR_SHUTDOWN,
         DeviceErrorKind::Busy => option_reply::ERROR_POLICY,
         _ => option_reply::ERROR_UNKNOWN,
     };
     push_reply(replies, option, reply_type, &[error.detail.as_bytes()]);
+    Step::Next
 }
 
 #[cfg(test)]

@@ -280,14 +280,14 @@ impl Exports for MemoryExports {
 
     async fn open(&self, name: &str) -> Result<MemoryDisk, OpenError> {
         self.platform.sleep(self.open_delay.get()).await;
+        if let Some(kind) = self.open_failure.get() {
+            return Err(DeviceError::new(kind, "planted failure").into());
+        }
         let thread = self.threads.borrow().get(name).copied().unwrap_or(self.thread);
         if thread != self.thread {
             return Err(OpenError::Elsewhere(thread));
         }
         self.opens.set(self.opens.get() + 1);
-        if let Some(kind) = self.open_failure.get() {
-            return Err(DeviceError::new(kind, "planted failure").into());
-        }
         let disk = self.disks.get(name).map(MemoryDisk::opened);
         let not_found = || DeviceError::new(DeviceErrorKind::NotFound, format!("no volume {name:?}"));
         Ok(disk.ok_or_else(not_found)?)

@@ -16,7 +16,7 @@ use spandrel_cluster::{DriveRole, MediaClass};
 use spandrel_drive::{CacheLayout, Layout};
 use spandrel_shared::geometry::{SLAB_BYTES_MAX, SLAB_BYTES_MIN};
 use spandrel_shared::size::format_size;
-use spandrel_shared::{BLOCK_BYTES, ClusterId, Error, NodeId, SlabGeometry};
+use spandrel_shared::{ClusterId, Error, NodeId, SlabGeometry};
 
 use super::media::MediaSettings;
 use crate::arguments::UpArguments;
@@ -294,8 +294,8 @@ fn check_caches(
     check_count("--cache-drives", cache_drives, DRIVES_MAX)?;
     let suited = u64::from(drives) * drive_bytes / CACHE_SHARE / u64::from(cache_drives) / MIB * MIB;
     // The journals of all drives that it caches for, and as much again for what it is to cache.
-    let journal_bytes = Layout::for_drive(drive_bytes, 4096, slabs)
-        .map_or(0, |layout| u64::from(layout.journal_blocks) * BLOCK_BYTES as u64);
+    let journal_bytes =
+        Layout::for_drive(drive_bytes, 4096, slabs).map_or(0, |layout| layout.journal_bytes());
     let needed = u64::from(drives.div_ceil(cache_drives)) * 2 * journal_bytes;
     let least = needed.next_multiple_of(MIB).max(CACHE_DRIVE_BYTES_MIN);
     let size_bytes = arguments.cache_drive_size.unwrap_or(suited.max(least));

@@ -33,6 +33,24 @@ fn the_defaults_are_four_nodes_with_two_drives() {
 }
 
 #[test]
+fn a_cache_drive_has_room_for_the_journals_and_as_much_beside_them() {
+    // Two drives of 4 GiB behind each, or one.
+    for (cache_drives, least) in [(1, "256"), (2, "128")] {
+        let options = |mib: &str| format!("--cache-drives {cache_drives} --cache-drive-size {mib}M");
+        for too_small in ["64", "127"] {
+            let error = settings(&options(too_small)).expect_err("it is too small");
+            assert!(error.next.contains(&format!("at least {least} MiB")), "{error}");
+        }
+        let settings = settings(&options(least)).expect("it is large enough");
+        let layout = Layout::for_drive(4 << 30, 4096, settings.slab_size_bytes).expect("it fits");
+        let cache = CacheLayout::for_drive(settings.cache_drive_size_bytes, 4096).expect("it fits");
+        let area_blocks = cache.chunk_count / (2 / cache_drives) * cache.chunk_blocks;
+        let bound = layout.with_area(area_blocks.into(), 4096).expect("each drive can be bound to it");
+        assert!(bound.area_blocks > bound.journal_blocks * 3 / 2, "{bound:?}");
+    }
+}
+
+#[test]
 fn slabs_suit_the_drives() {
     let slab_of = |options| settings(options).expect("it is good").slab_size_bytes.slab_bytes() >> 20;
     assert_eq!(slab_of("--drive-size 1T"), 256);
