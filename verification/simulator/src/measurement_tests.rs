@@ -148,7 +148,7 @@ fn what_many_operations_share_is_bounded_as_the_model_says() {
             all.extend(laboratory.idle(10).expect("all are up"));
             let client = (place.owner + client_elsewhere) % 3;
             let pause_max = Duration::from_millis(pause_ms_max);
-            let load = Load { client, writers: 20, writes_each: 420, pause_max };
+            let load = Load { client, writers: 16, writes_each: 840, pause_max };
             all.extend(laboratory.load(&place, load).expect("all writes are answered"));
         }
     }

@@ -190,11 +190,13 @@ fn parse_records(bytes: &[u8], lap: u8) -> Option<Vec<Record>> {
     while !fields.rest().is_empty() {
         let mut head = Fields::new(fields.rest());
         let (kind, record_lap, length) = (head.u8()?, head.u8()?, usize::from(head.u16()?));
+        // A write of one block has another number there.
+        let (length, before_fields) = if kind == 15 { (22, 2) } else { (length, 4) };
         if record_lap != lap || length < 4 {
             return None;
         }
         let mut record = Fields::new(fields.bytes(length)?);
-        record.skip(4)?;
+        record.skip(before_fields)?;
         records.push(parse_record(kind, &mut record)?);
         if !record.rest().is_empty() {
             return None;
@@ -218,8 +220,16 @@ fn parse_record(kind: u8, fields: &mut Fields<'_>) -> Option<Record> {
             birth: fields.version()?,
             copy: CopyId::from_bytes(fields.array()?),
         }),
+        15 => Record::Write(parse_write_of_block(fields)?),
         _ => return None,
     })
+}
+
+fn parse_write_of_block(fields: &mut Fields<'_>) -> Option<Run> {
+    let (first, slab_slot) = (fields.u16()?.into(), fields.u32()?);
+    let (counter_low, counter_high) = (fields.u32()?, fields.u16()?);
+    let counter = u64::from(counter_high) << 32 | u64::from(counter_low);
+    Some(Run { slab_slot, first, counter, physical: fields.u32()?, checksums: vec![fields.u32()?] })
 }
 
 fn parse_run(fields: &mut Fields<'_>) -> Option<Run> {

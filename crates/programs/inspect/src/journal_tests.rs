@@ -41,6 +41,8 @@ fn every_record_is_read_as_the_document_has_it() {
     let lap = 0x0102;
     let write = words(&[7, 3 | 2 << 16, 11, 0, 100, 0xC1, 0xC2]);
     let heal = words(&[7, 3 | 1 << 16, 0, 0, 100, 0xC1]);
+    // The first block stands in place of the length.
+    let one = [&[15, 2, 3, 0][..], &words(&[7, 11])[..], &[1, 0], &words(&[100, 0xC1])[..]].concat();
     let records = [
         (1, write),
         // An earlier program's.
@@ -59,7 +61,9 @@ fn every_record_is_read_as_the_document_has_it() {
         (13, words(&[7, 0, 0, 0, 0, 0, 0])),
         (14, words(&[7, 0, 0, 40, 0, 3, 0])),
     ];
-    let bytes: Vec<u8> = records.iter().flat_map(|(kind, fields)| record(*kind, lap as u8, fields)).collect();
+    let mut bytes: Vec<u8> =
+        records.iter().flat_map(|(kind, fields)| record(*kind, lap as u8, fields)).collect();
+    bytes.extend(one);
     let Place::Group(group) = parse(&group(lap, &bytes)) else { panic!("it is whole") };
     let header = group.header;
     assert_eq!((header.sequence, header.attach_number, header.root_generation), (9, 5, 4));
@@ -70,7 +74,7 @@ fn every_record_is_read_as_the_document_has_it() {
     let expected = [
         Record::Write(run.clone()),
         Record::Write(run.clone()),
-        Record::Heal(Run { counter: 0, checksums: vec![0xC1], ..run }),
+        Record::Heal(Run { counter: 0, checksums: vec![0xC1], ..run.clone() }),
         Record::Trim { slab_slot, first: 1, count: 2, counter: 12 },
         Record::Listed { slab_slot, first: 1, count: 2, version: version(3, 12), in_doubt: true },
         Record::Unlisted { slab_slot, first: 1, count: 2, version: version(3, 12) },
@@ -90,6 +94,7 @@ fn every_record_is_read_as_the_document_has_it() {
         Record::SlabRemove { slab_slot },
         Record::Proven { slab_slot },
         Record::Doubted { slab_slot, version: version(3, 40) },
+        Record::Write(Run { counter: 11 + (1 << 32), checksums: vec![0xC1], ..run }),
     ];
     assert_eq!(group.records, expected);
 }

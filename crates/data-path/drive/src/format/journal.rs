@@ -5,7 +5,8 @@
 //!          generation of the root, highest confirmed sequence, lap, drive     64 bytes
 //!          records, one behind the other
 //!          zeros up to the next sector
-//! record   type (1), lap (1), length in bytes (2), then what the type needs
+//! record   type (1), lap (1), length in bytes (2), then what the type needs; in a write of one block, which is what most
+//!          records are, the first block stands for the length
 //! ```
 //!
 //! Why it looks so:
@@ -274,6 +275,7 @@ mod kind {
     pub const UNLISTED: u8 = 12;
     pub const PROVEN: u8 = 13;
     pub const DOUBTED: u8 = 14;
+    pub const WRITE_BLOCK: u8 = 15;
 }
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -294,6 +296,30 @@ struct MappingBytes {
     counter: U64,
     block: U32,
     // The checksum of each block follows. Earlier programs wrote four bytes more before these, which nobody reads.
+}
+
+/// A write of one block. Groups of twenty of them fit a sector of 512 bytes.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct WriteBlockBytes {
+    kind: u8,
+    lap: u8,
+    first: U16,
+    slab_slot: U32,
+    counter_low: U32,
+    counter_high: U16,
+    block: U32,
+    checksum: U32,
+}
+
+impl WriteBlockBytes {
+    /// Counters from here on stand in a longer record.
+    const COUNTERS: u64 = 1 << 48;
+
+    /// Whether a write has such a record.
+    fn suits(write: &MappingRecord) -> bool {
+        write.count() == 1 && write.counter < Self::COUNTERS
+    }
 }
 
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -350,6 +376,7 @@ struct SlabAddBytes {
 }
 
 const _: () = assert!(size_of::<MappingBytes>() == 24);
+const _: () = assert!(size_of::<WriteBlockBytes>() == 22);
 const _: () = assert!(size_of::<RangeBytes>() == 32);
 
 /// Builds one group.
@@ -373,6 +400,8 @@ impl GroupWriter {
     pub fn push(&mut self, record: &Record) {
         let start = self.bytes.len();
         match record {
+            // It says by its type how long it is.
+            Record::Write(write) if WriteBlockBytes::suits(write) => return self.push_write_of_block(write),
             Record::Write(mapping) => self.push_mapping(kind::WRITE, mapping),
             Record::Heal(mapping) => self.push_mapping(kind::HEAL, mapping),
             Record::Trim { slab_slot, first, count, counter } => {
@@ -439,6 +468,20 @@ impl GroupWriter {
 
     fn head(&self, kind: u8) -> RecordHead {
         RecordHead { kind, lap: self.lap, length_bytes: 0.into() }
+    }
+
+    fn push_write_of_block(&mut self, write: &MappingRecord) {
+        let bytes = WriteBlockBytes {
+            kind: kind::WRITE_BLOCK,
+            lap: self.lap,
+            first: u16::try_from(write.first).expect("a slab has at most so many blocks").into(),
+            slab_slot: write.slab_slot.into(),
+            counter_low: (write.counter as u32).into(),
+            counter_high: ((write.counter >> 32) as u16).into(),
+            block: write.block.into(),
+            checksum: write.checksums[0].into(),
+        };
+        self.bytes.extend_from_slice(bytes.as_bytes());
     }
 
     fn push_mapping(&mut self, kind: u8, mapping: &MappingRecord) {
@@ -508,6 +551,7 @@ impl GroupWriter {
 /// The bytes that the record takes in a group.
 pub fn record_bytes(record: &Record) -> usize {
     match record {
+        Record::Write(write) if WriteBlockBytes::suits(write) => size_of::<WriteBlockBytes>(),
         Record::Write(mapping) | Record::Heal(mapping) => {
             size_of::<MappingBytes>() + 4 * mapping.checksums.len()
         }
@@ -573,7 +617,10 @@ fn decode_records(mut rest: &[u8], lap: u8) -> Result<Vec<Record>, FormatError> 
     let mut records = Vec::new();
     while !rest.is_empty() {
         let (head, _) = RecordHead::ref_from_prefix(rest).map_err(|_| FormatError::Inconsistent)?;
-        let length = usize::from(head.length_bytes.get());
+        let length = match head.kind {
+            kind::WRITE_BLOCK => size_of::<WriteBlockBytes>(),
+            _ => usize::from(head.length_bytes.get()),
+        };
         if head.lap != lap || length < size_of::<RecordHead>() || length > rest.len() {
             return Err(FormatError::Inconsistent);
         }
@@ -587,6 +634,16 @@ fn decode_records(mut rest: &[u8], lap: u8) -> Result<Vec<Record>, FormatError> 
 fn decode_record(kind: u8, bytes: &[u8]) -> Option<Record> {
     match kind {
         kind::WRITE => decode_mapping(bytes).map(Record::Write),
+        kind::WRITE_BLOCK => {
+            let bytes = WriteBlockBytes::ref_from_bytes(bytes).ok()?;
+            Some(Record::Write(MappingRecord {
+                slab_slot: bytes.slab_slot.get(),
+                first: bytes.first.get().into(),
+                counter: u64::from(bytes.counter_high.get()) << 32 | u64::from(bytes.counter_low.get()),
+                block: bytes.block.get(),
+                checksums: smallvec![bytes.checksum.get()],
+            }))
+        }
         kind::HEAL => decode_mapping(bytes).map(Record::Heal),
         kind::TRIM
         | kind::LISTED
