@@ -15,7 +15,7 @@ use spandrel_shared::size::format_size;
 
 use crate::cell::{Load, Medium};
 use crate::contender::{Contender, Server, Setup, run};
-use crate::contenders::Cluster;
+use crate::contenders::{Cluster, NODES};
 use crate::fio::{self, Measurement};
 use crate::mapped::map_all;
 use crate::processor_time::{Mark, now};
@@ -58,7 +58,9 @@ struct Start {
 /// What drives have written for 4 KiB at random places.
 #[derive(Serialize)]
 struct Amplification {
-    /// How much of the drives was in use, in percent.
+    /// How many drives there were.
+    drives: u64,
+    /// How much of them was in use, in percent.
     used_percent: u64,
     /// Bytes written to all drives for each byte that clients wrote.
     bytes: f64,
@@ -135,8 +137,8 @@ pub fn run_all(arguments: &CurvesArguments) -> Result<(), String> {
         }
     }
     if is_wanted("amplification") {
-        for size_bytes in AMPLIFIED_BYTES {
-            measure_amplification(arguments, size_bytes, &mut curves)?;
+        for (drives, size_bytes) in AMPLIFIED {
+            measure_amplification(arguments, drives, size_bytes, &mut curves)?;
         }
     }
     arguments.common.save(&curves)?;
@@ -317,11 +319,12 @@ fn measure_mapped(arguments: &CurvesArguments, mapped_bytes: u64, curves: &mut C
 const CLIENTS: u64 = 16;
 const CLIENT_OUTSTANDING: u32 = 8;
 
-/// How large the volumes of all clients are together: a third, and two thirds, of what the drives hold of three copies.
-const AMPLIFIED_BYTES: [u64; 2] = [1 << 30, 2 << 30];
+/// Drives of each of four nodes, and how large the volumes of all clients are together: a third, and two thirds, of what the drives
+/// hold of three copies. The more drives there are, the fewer writes share a group of a journal.
+const AMPLIFIED: [(u64, u64); 3] = [(2, 1 << 30), (2, 2 << 30), (3, 2 << 30)];
 
-/// How large the drives are then, three of each node.
-const AMPLIFIED_DRIVE_BYTES: u64 = 768 << 20;
+/// The room of all these drives together.
+const AMPLIFIED_DRIVES_BYTES: u64 = 9 << 30;
 
 /// So many turns each drive's journal is to make.
 const LAPS_MIN: u64 = 3;
@@ -355,11 +358,14 @@ fn written(cluster: &Cluster) -> Result<Written, String> {
 
 fn measure_amplification(
     arguments: &CurvesArguments,
+    drives_per_node: u64,
     size_bytes: u64,
     curves: &mut Curves,
 ) -> Result<(), String> {
     let place = place(arguments, Medium::Disk)?;
-    let (cluster, server) = Cluster::start(&place.setup, 3, AMPLIFIED_DRIVE_BYTES, &[])?;
+    let drives = NODES * drives_per_node;
+    let (cluster, server) =
+        Cluster::start(&place.setup, drives_per_node, AMPLIFIED_DRIVES_BYTES / drives, &[])?;
     let size_bytes = size_bytes / CLIENTS;
     let reach: Result<Vec<_>, _> =
         (0..CLIENTS).map(|number| cluster.create_volume(&format!("v{number}"), size_bytes)).collect();
@@ -384,20 +390,18 @@ fn measure_amplification(
     };
     // Each block that a client writes is written once to each of three drives.
     let client_bytes = (after.data_bytes - before.data_bytes) as f64 / 3.0;
-    let drives = AMPLIFIED_DRIVES as f64;
     let amplification = Amplification {
-        used_percent: 100 * after.used_bytes / (AMPLIFIED_DRIVES * AMPLIFIED_DRIVE_BYTES),
+        drives,
+        used_percent: 100 * after.used_bytes / AMPLIFIED_DRIVES_BYTES,
         bytes: (after.bytes - before.bytes) as f64 / client_bytes,
-        flushes: (after.flushes - before.flushes) as f64 / drives / (client_bytes / 4096.0),
+        flushes: (after.flushes - before.flushes) as f64 / drives as f64 / (client_bytes / 4096.0),
         journal_laps: after.journal_laps - before.journal_laps,
     };
-    eprintln!("amplification: {:.3} with {} % in use", amplification.bytes, amplification.used_percent);
+    let Amplification { bytes, used_percent, .. } = amplification;
+    eprintln!("amplification: {bytes:.3} with {used_percent} % of {drives} drives in use");
     curves.amplifications.push(amplification);
     Ok(())
 }
-
-/// Three of each of four nodes.
-const AMPLIFIED_DRIVES: u64 = 12;
 
 /// A pool allows no less.
 const MAP_MEMORY_BYTES_MIN: u64 = 16 << 20;
@@ -454,9 +458,9 @@ fn render(curves: &Curves) -> String {
     }
     for one in &curves.amplifications {
         text += &format!(
-            "{} % of the drives in use: {:.3} bytes written for each byte, {:.4} flushes of a drive for each write, {} turns of \
+            "{} % of {} drives in use: {:.3} bytes written for each byte, {:.4} flushes of a drive for each write, {} turns of \
              the journal\n",
-            one.used_percent, one.bytes, one.flushes, one.journal_laps
+            one.used_percent, one.drives, one.bytes, one.flushes, one.journal_laps
         );
     }
     text

@@ -27,7 +27,8 @@ pub(super) const ON_ONE_CORE: Known = Known {
     },
 };
 
-const NODES: u64 = 4;
+/// Nodes of every cluster here.
+pub const NODES: u64 = 4;
 /// The room of one of them stays free: it is the pool's reserve, without which the owner may lack a copy of its own to read.
 const DRIVES: u64 = 3;
 const COPIES: u64 = 3;
