@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use futures_util::stream::FuturesUnordered;
 use spandrel_platform::sync::{Queue, Signal};
-use spandrel_platform::{Address, Connection, Instant, Platform, TaskHandle, before};
+use spandrel_platform::{Address, Connection, Instant, LinkError, Platform, TaskHandle, before};
 use spandrel_shared::{ProcessIncarnation, ShardId};
 
 use crate::bus::{Inner, SessionInfo};
@@ -113,7 +113,11 @@ impl<P: Platform> DialledPeer<P> {
         if *last == failure {
             return;
         }
-        if failures.iter().any(|(_, why)| matches!(why, NoPath::Unknown(_))) {
+        let is_unknown = failures.iter().any(|(_, why)| matches!(why, NoPath::Unknown(_)));
+        // That a node is down is told as such, and may be meant.
+        let is_down =
+            !failures.is_empty() && failures.iter().all(|(_, why)| matches!(why, NoPath::NotThere(_)));
+        if is_unknown || is_down {
             tracing::info!(node = %self.shard, "no session with the node yet: {failure}");
         } else {
             tracing::warn!(node = %self.shard, "no session with the node: {failure}");
@@ -278,6 +282,7 @@ async fn open<P: Platform>(
     while let Some((connected, address)) = connecting.next().await {
         let opening = match connected {
             Ok(connection) => open_on(inner, peer, connection, addresses.len() > 1).await,
+            Err(LinkError::Refused(reason)) => Err(NoPath::NotThere(reason)),
             Err(error) => Err(error.to_string().into()),
         };
         match opening {
@@ -354,6 +359,8 @@ enum NoPath {
     SessionOver(String),
     /// The other side says that it does not know this node, in these words: it may come to.
     Unknown(String),
+    /// Nobody listens there.
+    NotThere(String),
     /// Something else.
     Other(String),
 }
@@ -366,7 +373,10 @@ impl From<String> for NoPath {
 
 impl std::fmt::Display for NoPath {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (NoPath::SessionOver(reason) | NoPath::Unknown(reason) | NoPath::Other(reason)) = self;
+        let (NoPath::SessionOver(reason)
+        | NoPath::Unknown(reason)
+        | NoPath::NotThere(reason)
+        | NoPath::Other(reason)) = self;
         formatter.write_str(reason)
     }
 }

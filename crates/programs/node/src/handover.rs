@@ -289,7 +289,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             let Some(to) = self.successor(&seen, &given, |_| true) else { return };
             given.count(to);
             if let Err(error) = self.pass_on(volume, to, false).await {
-                tracing::warn!("{error}");
+                // As it is where all nodes stop together.
+                tracing::info!("{error}");
             }
         });
         let deadline = self.parts.platform.now() + TAKE_TIME_MAX;
