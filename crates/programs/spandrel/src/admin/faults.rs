@@ -17,6 +17,9 @@ use super::explain_cache::{FULL_FOR_LONG_MS, WITHOUT_FOR_LONG_MS, tell_of_full_c
 use super::picture::{Facts, natural_order};
 use crate::text::slab_copies;
 
+/// So long after a volume was made it is no fault that no node serves it yet.
+const NEW_FOR_MS: u64 = 10_000;
+
 impl Administration {
     /// What is the matter, the most severe first.
     pub async fn faults(&self) -> Result<Vec<Fault>, Error> {
@@ -108,9 +111,14 @@ impl Facts {
     fn faults_of_volumes(&self, settings: &SettingsRecord) -> Vec<Fault> {
         let told = |volume: VolumeStatus| {
             let waits = |known: &VolumeMembership| known.volume == volume.id && !self.is_settled(known);
+            let is_new = self.gathered_unix_ms < volume.created_unix_ms + NEW_FOR_MS;
+            let severity = |operational: OperationalStatus| match operational {
+                OperationalStatus::Starting if is_new => None,
+                operational => severity_of_volume(operational),
+            };
             let worst = match self.volumes.iter().any(waits) {
                 true => (Severity::Critical, "volume.not-compared"),
-                false => worst(&volume.status, severity_of_volume)?,
+                false => worst(&volume.status, severity)?,
             };
             Some(fault(self.explain_volume_of(&volume, settings)?, worst, None))
         };

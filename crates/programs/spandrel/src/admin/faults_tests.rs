@@ -176,3 +176,13 @@ async fn a_cache_that_is_full_for_long_is_a_fault_and_so_is_having_none_for_long
     assert_eq!(kinds(&facts), ["cache.unbound of drive n1/d1"]);
     assert_eq!(found[0].since_ms, Some(WITHOUT_FOR_LONG_MS), "{found:?}");
 }
+
+#[tokio::test]
+async fn a_volume_that_nobody_serves_yet_is_no_fault_while_it_is_new() {
+    let mut facts = facts().await;
+    facts.nodes[0].report.as_mut().expect("it runs").owned.clear();
+    facts.volumes[0].record.created_unix_ms = facts.gathered_unix_ms;
+    assert_eq!(kinds(&facts), Vec::<String>::new());
+    facts.gathered_unix_ms += NEW_FOR_MS;
+    assert_eq!(kinds(&facts), ["volume.starting of volume v1"]);
+}
