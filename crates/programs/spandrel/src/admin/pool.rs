@@ -45,7 +45,7 @@ impl Administration {
 
     /// Changes how the pool keeps itself.
     ///
-    /// Errors: `TIME_TOO_SHORT`, `TIME_TOO_LONG`.
+    /// Errors: `TIME_TOO_SHORT`, `TIME_TOO_LONG`, `MEMORY_TOO_SMALL`, `MEMORY_CACHE_TOO_SMALL`, `MAP_MEMORY_TOO_SMALL`.
     pub async fn set_pool(&self, change: PoolSettingsChange) -> Result<PoolSettings, Error> {
         check_settings(&change)?;
         let changed = self.change_pool(|settings| apply(&change, settings)).await?;
@@ -110,7 +110,7 @@ fn check_settings(change: &PoolSettingsChange) -> Result<(), Error> {
         ));
     }
     change.memory_cache_bytes.map_or(Ok(()), |bytes| check_memory(bytes, memory_of_this_server()))?;
-    change.map_memory_bytes.map_or(Ok(()), check_map_memory)?;
+    change.map_memory_bytes.map_or(Ok(()), |bytes| check_map_memory(bytes, memory_of_this_server()))?;
     change.scrub_period_s.map_or(Ok(()), check_scrub_period)
 }
 
@@ -120,19 +120,21 @@ const MEMORY_CACHE_BYTES_MIN: u64 = 1 << 20;
 /// With less, drives would read their maps back all the time.
 const MAP_MEMORY_BYTES_MIN: u64 = 16 << 20;
 
-fn check_map_memory(bytes: u64) -> Result<(), Error> {
-    if bytes == 0 || bytes >= MAP_MEMORY_BYTES_MIN {
-        return Ok(());
+fn check_map_memory(bytes: u64, memory_bytes: u64) -> Result<(), Error> {
+    if bytes > 0 && bytes < MAP_MEMORY_BYTES_MIN {
+        return Err(Error::new(
+            "MAP_MEMORY_TOO_SMALL",
+            "the settings of the pool stay as they are",
+            format!(
+                "with {} the drives of a node would read map pages back all the time",
+                format_size(bytes)
+            ),
+            format!("give {} or more, or 0 for as much as they need", format_size(MAP_MEMORY_BYTES_MIN)),
+        ));
     }
-    Err(Error::new(
-        "MAP_MEMORY_TOO_SMALL",
-        "the settings of the pool stay as they are",
-        format!("in {} the drives of a node could hardly keep a map page in memory", format_size(bytes)),
-        format!("give {} or more, or 0 for as much as they need", format_size(MAP_MEMORY_BYTES_MIN)),
-    ))
+    check_fits_server(bytes, memory_bytes, "for the maps of its drives")
 }
 
-/// Four fifths of the memory of the server that is asked may hold copies of what is read.
 fn check_memory(bytes: u64, memory_bytes: u64) -> Result<(), Error> {
     if bytes > 0 && bytes < MEMORY_CACHE_BYTES_MIN {
         return Err(Error::new(
@@ -142,6 +144,11 @@ fn check_memory(bytes: u64, memory_bytes: u64) -> Result<(), Error> {
             format!("give {} or more, or 0 for none", format_size(MEMORY_CACHE_BYTES_MIN)),
         ));
     }
+    check_fits_server(bytes, memory_bytes, "for copies of what is read")
+}
+
+/// Of the server that is asked, four fifths of the memory at most.
+fn check_fits_server(bytes: u64, memory_bytes: u64, purpose: &str) -> Result<(), Error> {
     let most = memory_bytes / 5 * 4;
     if bytes <= most {
         return Ok(());
@@ -150,7 +157,7 @@ fn check_memory(bytes: u64, memory_bytes: u64) -> Result<(), Error> {
         "MEMORY_TOO_SMALL",
         "the settings of the pool stay as they are",
         format!(
-            "each node would use {} of memory for copies of what is read, and this server has {}",
+            "each node would use {} of memory {purpose}, and this server has {}",
             format_size(bytes),
             format_size(memory_bytes)
         ),

@@ -136,11 +136,17 @@ fn memory_that_a_server_does_not_have_is_not_promised() {
 
 #[test]
 fn maps_have_all_the_memory_that_they_need_or_enough_to_work_with() {
-    for bytes in [0, 16 << 20, 1 << 40] {
-        assert_eq!(check_map_memory(bytes), Ok(()));
+    for bytes in [0, 16 << 20, 8 << 30] {
+        assert_eq!(check_map_memory(bytes, 10 << 30), Ok(()));
     }
+    let refused = check_map_memory(9 << 30, 10 << 30).unwrap_err();
+    assert_eq!(refused.code, "MEMORY_TOO_SMALL");
+    assert!(
+        refused.why.contains("9 GiB of memory for the maps") && refused.next.contains("8 GiB"),
+        "{refused}"
+    );
     for bytes in [1, 4096, (16 << 20) - 1] {
-        let refused = check_map_memory(bytes).unwrap_err();
+        let refused = check_map_memory(bytes, 10 << 30).unwrap_err();
         assert_eq!(refused.code, "MAP_MEMORY_TOO_SMALL");
         assert!(refused.next.contains("16 MiB"), "{}", refused.next);
     }

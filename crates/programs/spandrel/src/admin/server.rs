@@ -104,6 +104,7 @@ fn status_of(code: &str) -> StatusCode {
         | "TIME_TOO_SHORT"
         | "MEMORY_TOO_SMALL"
         | "MEMORY_CACHE_TOO_SMALL"
+        | "MAP_MEMORY_TOO_SMALL"
         | "TIME_TOO_LONG" => StatusCode::BAD_REQUEST,
         "TOKEN_MISSING" | "TOKEN_INVALID" | "TOKEN_REFUSED" => StatusCode::UNAUTHORIZED,
         "ACCESS_DENIED" => StatusCode::FORBIDDEN,

@@ -82,8 +82,8 @@ pub struct PoolSetArguments {
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub memory_cache: Option<u64>,
 
-    /// How much memory of each node the maps of its drives take at most, about; 0 for as much as they need, some 2.2 GiB for
-    /// each TiB that its drives hold. With less, a map page that is not in memory is read from its drive first: a read of
+    /// How much memory of each node the maps of its drives take at most, about, 16M or more; 0 for as much as they need,
+    /// some 2.2 GiB for each TiB that its drives hold. With less, a map page that is not in memory is read from its drive first: a read of
     /// 4 KiB waits for that, and takes twice the drive's time [default of a new cluster: 0]
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     pub map_memory: Option<u64>,

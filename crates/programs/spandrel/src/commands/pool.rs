@@ -226,14 +226,19 @@ fn render_settings(settings: &PoolSettings) -> String {
         "cache    {} in front of flash, {} in front of spinning disks, where there are cache drives\n",
         settings.cache_mode_ssd, settings.cache_mode_hdd
     );
-    if settings.memory_cache_bytes > 0 {
-        let size = format_size(settings.memory_cache_bytes);
-        text += &format!("memory   {size} of each node for copies of what is read\n");
-    }
-    if settings.map_memory_bytes > 0 {
-        let size = format_size(settings.map_memory_bytes);
-        text += &format!("maps     about {size} of each node's memory for the maps of its drives\n");
-    }
+    text += &match settings.memory_cache_bytes {
+        0 => "memory   none of a node's for copies of what is read\n".to_owned(),
+        bytes => format!("memory   {} of each node for copies of what is read\n", format_size(bytes)),
+    };
+    text += &match settings.map_memory_bytes {
+        0 => "maps     as much of each node's memory as the maps of its drives need\n".to_owned(),
+        bytes => {
+            format!(
+                "maps     about {} of each node's memory for the maps of its drives\n",
+                format_size(bytes)
+            )
+        }
+    };
     text += &match settings.scrub_period_s {
         0 => "scrub    copies are read and compared only when asked for (`spandrel scrub`)\n".to_owned(),
         period_s => {
