@@ -224,13 +224,17 @@ pub(super) fn tell_of_full_cache(told: &mut Explanation, full_ms: u64) {
 pub(super) fn tell_of_no_cache(told: &mut Explanation, status: &DriveStatus, without_ms: u64) {
     let why = match &status.cache_obstacle {
         Some(obstacle) => obstacle.why.clone(),
-        None => "no cache drive of its node has room for it yet".to_owned(),
+        None => "no cache drive of its node has room for its journal and what it would cache".to_owned(),
     };
     told.why.push(format!("it has gone without a cache drive for {}: {why}", time(without_ms)));
     told.doing.push(
         "it gets part of one as soon as there is room, and others have all copies that it holds".to_owned(),
     );
-    told.may.push(format!("add a cache drive to {}: `spandrel drive add --role cache`", status.node));
+    told.may.push(format!(
+        "give {} one more cache drive, or a larger one: `spandrel drive add PATH --role cache` on its server (a cluster of \
+         `spandrel up` keeps those that it was made with)",
+        status.node
+    ));
 }
 
 /// How a drive uses what it has of a cache drive.

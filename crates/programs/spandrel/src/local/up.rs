@@ -49,6 +49,8 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     let mut interrupted = Interruption::new()?;
     let flush_us = if claim.settings.memory { None } else { flush::measure(claim.directory.path()).ok() };
     let (is_new, media) = (claim.is_new, claim.settings.media);
+    let drives_per_node = claim.settings.drives_per_node;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = RunOptions {
         listen: arguments.listen,
         nbd_port: arguments.nbd_port,
@@ -68,6 +70,9 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     };
     if let Some(status) = settled {
         say(&banner(&status, is_new, &media));
+        if let Some(note) = note_on_shards(arguments.threads.shards, drives_per_node, cores) {
+            say(&note);
+        }
         let watch = tokio::spawn(watch(Arc::clone(&cluster)));
         let telling = tokio::spawn(tell_faults(Arc::clone(&cluster.administration), None, WATCH_INTERVAL));
         interrupted.next().await;
@@ -189,6 +194,19 @@ fn banner(status: &ClusterStatus, is_new: bool, media: &MediaSettings) -> String
     text
 }
 
+/// That nodes have more shards than can be of use.
+fn note_on_shards(shards: u8, drives_per_node: u32, cores: usize) -> Option<String> {
+    let of = match shards {
+        1 => return None,
+        _ if usize::from(shards) > cores => counted(cores as u64, "core"),
+        _ if u32::from(shards) > drives_per_node => counted(drives_per_node.into(), "drive"),
+        _ => return None,
+    };
+    Some(format!(
+        "note: {shards} shards of a node share {of}: more do no more, and cost memory and messages; leave --shards out or name fewer\n"
+    ))
+}
+
 /// Tells of nodes that have ended by themselves.
 async fn watch(cluster: Arc<LocalCluster>) {
     loop {
@@ -198,3 +216,7 @@ async fn watch(cluster: Arc<LocalCluster>) {
         tokio::time::sleep(WATCH_INTERVAL).await;
     }
 }
+
+#[cfg(test)]
+#[path = "up_tests.rs"]
+mod tests;
