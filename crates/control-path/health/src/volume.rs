@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | Healthy | OK | every copy is whole and can be reached |
 //! | Healthy | Suboptimal | its copies lie on drives that are filled unevenly, and some are to move |
-//! | Warning | Incomplete | copies cannot be reached, but nothing was written since: they are still current |
+//! | Warning | Incomplete | copies cannot be reached, or used yet, but nothing was written since: they are still current |
 //! | Warning | Degraded | fewer copies than there should be hold all writes |
 //! | Warning | In Service | copies are being brought up to date |
 //! | Unknown | Detached - Incomplete | a slab has whole copies, but none of them can be reached: I/O waits |
@@ -19,7 +19,7 @@ pub struct CopyFacts {
     /// Whether it holds every answered write: it is not marked stale, and not being built. One that is being built stands
     /// beside the one whose place it is to take, and is no reason to call the volume degraded.
     pub is_in_sync: bool,
-    /// Whether its drive works and the drive's node can be reached.
+    /// Whether its drive works, the drive's node can be reached, and the volume's owner does not wait for that node.
     pub is_reachable: bool,
     /// Whether its drive was given up: what it held counts as lost.
     pub is_lost: bool,

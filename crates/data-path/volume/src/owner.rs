@@ -227,6 +227,11 @@ impl<C: OwnerContext> Owner<C> {
         self.inner.obstacle.last().filter(|_| self.phase() == Phase::TakingOver)
     }
 
+    /// Where it runs.
+    pub fn shard(&self) -> ShardId {
+        self.inner.context.shard()
+    }
+
     /// The volume's size in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.inner.membership.borrow().size_bytes
@@ -240,6 +245,15 @@ impl<C: OwnerContext> Owner<C> {
     /// The legs and how far each takes part.
     pub fn legs(&self) -> BTreeMap<LegId, Leg> {
         self.inner.legs.borrow().to_map()
+    }
+
+    /// Whether the owner needs a leg whose node promises nothing at the moment: reads and writes wait for it, or until it
+    /// is taken out.
+    pub fn is_silent(&self, leg: &Leg) -> bool {
+        let inner = &self.inner;
+        self.phase() == Phase::Serving
+            && leg.state.is_needed()
+            && !inner.context.is_promised(leg.shard, inner.volume, inner.epoch)
     }
 
     /// How far the resyncs that are under way are.

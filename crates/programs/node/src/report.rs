@@ -158,6 +158,9 @@ pub struct PathReport {
 pub struct DriveReport {
     /// The drive, if it can say who it is.
     pub drive: Option<DriveId>,
+    /// The shard of its node that has it.
+    #[serde(default)]
+    pub shard: u8,
     /// Where it is.
     pub location: String,
     /// Its size.
@@ -273,6 +276,9 @@ pub struct CacheDriveReport {
 pub struct OwnedVolumeReport {
     /// The volume.
     pub volume: VolumeId,
+    /// The shard of the node that owns it.
+    #[serde(default)]
+    pub shard: u8,
     /// The ownership.
     pub epoch: Epoch,
     /// Whether it serves; else it is being taken over, and requests wait.
@@ -325,6 +331,10 @@ pub struct LegReport {
     pub is_building: bool,
     /// How far it takes part: `in-sync`, `stale`, `joining` or `promoting`.
     pub state: String,
+    /// Whether its node does not say now that it stands by this ownership, as when it has just started anew: what needs
+    /// the leg waits until it does, or until the leg is taken out.
+    #[serde(default)]
+    pub is_silent: bool,
     /// While it is brought up to date: pages of 2 MiB that are done, and all.
     pub resync_pages: Option<(u64, u64)>,
     /// What was copied for that so far, in bytes: what is the same already is not.
@@ -411,6 +421,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     fn report_drive(&self, drive: &NodeDrive<P>, now: Instant) -> DriveReport {
         let mut report = report_drive(drive);
+        report.shard = self.parts.own.shard.number;
         if let Some(id) = drive.id() {
             let watch = &self.cache_watch;
             report.without_cache_ms = watch.without(id, now).map(milliseconds);
@@ -547,6 +558,7 @@ fn report_volume<P: Platform, S: StateStore>(
             node: leg.shard.node,
             is_building: id.is_building,
             state: state_name(leg.state).to_owned(),
+            is_silent: owner.is_silent(&leg),
             resync_pages: resync.map(|progress| (progress.pages_done, progress.pages_total)),
             resync_copied_bytes: resync.map_or(0, |progress| progress.bytes_copied),
             resync_ms: resync.map_or(0, |progress| milliseconds(now.since(progress.began))),
@@ -554,6 +566,7 @@ fn report_volume<P: Platform, S: StateStore>(
     });
     OwnedVolumeReport {
         volume,
+        shard: owner.shard().number,
         epoch: owner.epoch(),
         is_serving: owner.phase() == Phase::Serving,
         waits_for: owner.obstacle(),

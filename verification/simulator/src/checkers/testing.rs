@@ -178,6 +178,7 @@ pub(crate) fn leg(node: usize, state: &str) -> LegReport {
         node: node_id(node),
         is_building: false,
         state: state.to_owned(),
+        is_silent: false,
         resync_pages: None,
         resync_copied_bytes: 0,
         resync_ms: 0,
@@ -188,6 +189,7 @@ pub(crate) fn leg(node: usize, state: &str) -> LegReport {
 pub(crate) fn owned(is_serving: bool, legs: Vec<LegReport>) -> OwnedVolumeReport {
     OwnedVolumeReport {
         volume: volume_id(),
+        shard: 0,
         epoch: Epoch(1),
         is_serving,
         waits_for: None,

@@ -55,6 +55,9 @@ pub struct NodeDetails {
     /// In how many shards it serves, or did when it ran last: threads, each with its share of drives and volumes.
     #[serde(default = "one_shard")]
     pub shards: u8,
+    /// What each of them has, in the order of their numbers; empty while the node does not run.
+    #[serde(default)]
+    pub shard_shares: Vec<ShardShare>,
     /// When it joined the cluster; absent before its first start.
     pub joined_unix_ms: Option<u64>,
     /// Since when it runs; absent while it does not, or if its version does not say.
@@ -72,6 +75,17 @@ pub struct NodeDetails {
     pub used_bytes: u64,
     /// How it asks the other nodes, as it says itself.
     pub peers: Vec<PeerStatus>,
+}
+
+/// What one shard of a node has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardShare {
+    /// Its number, from 0.
+    pub shard: u8,
+    /// The names of its drives, of either role.
+    pub drives: Vec<String>,
+    /// The names of the volumes that it owns.
+    pub volumes: Vec<String>,
 }
 
 /// Nodes of versions that do not say have one.

@@ -57,7 +57,8 @@ pub struct LegStatus {
     pub drive: String,
     /// The node's name.
     pub node: String,
-    /// `in-sync`, `stale`, `joining` or `promoting`; with ` (away)` if it cannot be reached.
+    /// `in-sync`, `stale`, `joining` or `promoting`; with ` (away)` if it cannot be reached, with ` (silent)` if the
+    /// volume waits for its node.
     pub state: String,
     /// Slabs of which it holds a copy.
     pub slabs: u32,

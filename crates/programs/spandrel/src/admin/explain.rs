@@ -21,7 +21,7 @@ use spandrel_shared::{DriveId, Error};
 use super::administration::{Administration, state_error, unix_ms, volume_not_found};
 use super::api::{CacheDriveStatus, DriveStatus, Explanation, Job, NodeStatus, VolumeStatus};
 use super::named_drive::named_drive;
-use super::picture::{Facts, KnownNode, natural_order};
+use super::picture::{Facts, KnownNode, leg_id, natural_order};
 use super::pool::is_too_close;
 use super::stakes::Stakes;
 use crate::text::{copies_text, counted, percent, slab_copies, verb_for};
@@ -67,6 +67,8 @@ pub(super) const KEEP_DRIVE: &str = "pull, wipe or replace it";
 struct Troubled {
     /// They hold every answered write, and cannot be reached.
     away: BTreeMap<DriveId, u64>,
+    /// They hold every answered write, and the volume's owner waits for their node.
+    silent: BTreeMap<DriveId, u64>,
     /// They lack writes.
     stale: BTreeMap<DriveId, u64>,
     /// Their drive was given up.
@@ -186,6 +188,7 @@ impl Facts {
                         verb_for(*copies, "it since, so it is", "them since, so they are")
                     ));
                 }
+                self.tell_of_silent(told, troubled);
             }
             OperationalStatus::Degraded => self.tell_of_stale(told, troubled),
             OperationalStatus::InService => {
@@ -219,6 +222,22 @@ impl Facts {
                 );
             }
             _ => {}
+        }
+    }
+
+    fn tell_of_silent(&self, told: &mut Explanation, troubled: &Troubled) {
+        for (drive, copies) in &troubled.silent {
+            let name = self.drive_name(*drive);
+            told.why.push(format!(
+                "{} on {name} {} current, but its node does not yet stand by {}, as when it has just started: requests wait",
+                slab_copies(*copies),
+                verb_for(*copies, "is", "are"),
+                verb_for(*copies, "it", "them")
+            ));
+            told.doing.push(format!(
+                "{name} is waited for; within seconds the volume goes on without it, where it has other copies, and brings \
+                 back what is there"
+            ));
         }
     }
 
@@ -619,6 +638,7 @@ impl Facts {
                     () if self.is_given_up(member.drive) => &mut troubled.lost,
                     () if !volume.is_in_sync(member) => &mut troubled.stale,
                     () if !self.is_reachable(member.drive) => &mut troubled.away,
+                    () if !self.answers(volume, leg_id(member)) => &mut troubled.silent,
                     () => continue,
                 };
                 *kind.entry(member.drive).or_default() += 1;
@@ -626,7 +646,7 @@ impl Facts {
             let whole: Vec<&Member> = counting().filter(|member| self.is_whole(volume, member)).collect();
             troubled.slabs_lost += u64::from(whole.is_empty());
             let is_unreachable =
-                !whole.is_empty() && !whole.iter().any(|member| self.is_reachable(member.drive));
+                !whole.is_empty() && !whole.iter().any(|member| self.answers(volume, leg_id(member)));
             troubled.slabs_unreachable += u64::from(is_unreachable);
         }
         troubled

@@ -89,6 +89,23 @@ async fn copies_that_are_away_and_current_make_a_volume_incomplete() {
 }
 
 #[tokio::test]
+async fn copies_whose_node_has_just_started_make_a_volume_incomplete() {
+    let mut facts = facts().await;
+    let owner = facts.nodes[0].report.as_mut().expect("it runs");
+    owner.owned[0].legs[2].is_silent = true;
+    let told = volume(&facts);
+    assert_eq!(states(&told), "Incomplete");
+    assert!(has(&told.why, "2 copies of slabs on n3/d1 are current, but its node does not yet"), "{told:?}");
+    assert!(has(&told.doing, "n3/d1 is waited for; within seconds"), "{told:?}");
+    let owner = facts.nodes[0].report.as_mut().expect("it runs");
+    owner.owned[0].legs[1].is_silent = true;
+    assert!(
+        has(&volume(&facts).must_not, "switch off n1: no other node"),
+        "the others cannot stand in for it"
+    );
+}
+
+#[tokio::test]
 async fn copies_that_lack_writes_make_a_volume_degraded() {
     let mut facts = without_n3().await;
     facts.volumes[0].marks.insert(drive_id(3), Version::ZERO);

@@ -24,7 +24,7 @@ use spandrel_volume::LegId;
 use crate::admin::administration::node_not_found;
 use crate::admin::api::{
     DriveStatus, Export, LegStatus, Maintenance, NodeDetails, NodeStatus, PathStatus, PeerStatus, PoolStatus,
-    Progress, StateRole, Traffic, VolumeStatus,
+    Progress, ShardShare, StateRole, Traffic, VolumeStatus,
 };
 use crate::admin::caches::{bound_to, memory_of_drive};
 use crate::admin::pool::{is_too_close, is_uneven};
@@ -150,6 +150,11 @@ impl Facts {
         self.drive_report(drive).is_some_and(|report| report.failure.is_none())
     }
 
+    /// Whether a volume's copies on a drive can be used: it works, and the volume's owner does not wait for its node.
+    pub fn answers(&self, volume: &VolumeMembership, leg: LegId) -> bool {
+        self.is_reachable(leg.drive) && leg_of(self.owner(volume), leg).is_none_or(|told| !told.is_silent)
+    }
+
     pub(super) fn drive_report(&self, drive: DriveId) -> Option<&DriveReport> {
         let mut drives =
             self.nodes.iter().filter_map(|node| node.report.as_ref()).flat_map(|report| &report.drives);
@@ -255,6 +260,7 @@ impl Facts {
                 (0..record.shards()).flat_map(|shard| record.addresses_of(shard).to_vec()).collect()
             }),
             shards: record.map_or(1, NodeRecord::shards),
+            shard_shares: report.map_or_else(Vec::new, |report| self.shard_shares(report)),
             place: record.map(|record| record.place.clone()).unwrap_or_default(),
             joined_unix_ms: record.map(|record| record.joined_unix_ms),
             started_unix_ms: report.and_then(|report| report.started_unix_ms),
@@ -265,6 +271,30 @@ impl Facts {
             used_bytes,
             peers,
         }
+    }
+
+    /// What each of a node's shards has. Its cache drives are the only shard's.
+    fn shard_shares(&self, report: &NodeReport) -> Vec<ShardShare> {
+        let shards = 1 + report.further_incarnations.len() as u8;
+        let share = |shard: u8| {
+            let drives = report.drives.iter().filter(|drive| drive.shard == shard);
+            let caches = report.caches.iter().filter(|_| shard == 0).filter_map(|cache| cache.drive);
+            let drives = drives.filter_map(|drive| drive.drive).chain(caches);
+            let is_own = |volume: &&VolumeMembership| {
+                let mut owned = report.owned.iter();
+                owned.any(|owned| (owned.volume, owned.shard) == (volume.volume, shard))
+            };
+            let volumes = self.volumes.iter().filter(is_own);
+            let mut share = ShardShare {
+                shard,
+                drives: drives.map(|drive| self.drive_name(drive)).collect(),
+                volumes: volumes.map(|volume| volume.record.name.clone()).collect(),
+            };
+            share.drives.sort_by_key(|name| natural_order(name));
+            share.volumes.sort_by_key(|name| natural_order(name));
+            share
+        };
+        (0..shards).map(share).collect()
     }
 
     fn peer(&self, peer: &PeerReport) -> PeerStatus {
@@ -456,7 +486,7 @@ impl Facts {
         }
         let copy = |(leg, is_in_sync): (LegId, bool)| CopyFacts {
             is_in_sync,
-            is_reachable: self.is_reachable(leg.drive),
+            is_reachable: self.answers(membership, leg),
             is_lost: self.is_given_up(leg.drive),
             is_repairing: leg_of(owner, leg).is_some_and(is_repairing),
         };
@@ -482,8 +512,8 @@ impl Facts {
             if id.is_building {
                 state = format!("being built: {state}");
             }
-            if !self.is_reachable(drive) {
-                state += " (away)";
+            if !self.answers(membership, id) {
+                state += if self.is_reachable(drive) { " (silent)" } else { " (away)" };
             }
             let node = membership.nodes.get(&drive).map_or_else(String::new, |node| self.node_name(*node));
             let resync = told.and_then(|leg| leg.resync_pages).map(|(done, total)| Progress { done, total });

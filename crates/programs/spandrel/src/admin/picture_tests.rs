@@ -89,6 +89,18 @@ async fn a_node_that_is_down() {
 }
 
 #[tokio::test]
+async fn copies_whose_node_does_not_stand_by_them_yet_do_not_count_as_there() {
+    let mut facts = facts().await;
+    let report = facts.nodes[0].report.as_mut().expect("it runs");
+    report.owned[0].legs[2].is_silent = true;
+    assert_eq!(facts.drives()[2].status.to_string(), "Healthy (OK)");
+    assert_eq!(volume(&facts).status.to_string(), "Warning (Incomplete)");
+    assert_eq!(volume(&facts).legs[2].state, "in-sync (silent)");
+    facts.nodes[2].report = None;
+    assert_eq!(volume(&facts).legs[2].state, "in-sync (away)", "that says more");
+}
+
+#[tokio::test]
 async fn a_node_in_maintenance_drains_until_nobody_says_that_it_owns_anything() {
     let mut facts = facts().await;
     pause(&mut facts, 0);

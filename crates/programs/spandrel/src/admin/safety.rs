@@ -12,7 +12,7 @@ use spandrel_pool::{Demand, check_room_without};
 use spandrel_shared::{DriveId, Error, NodeId};
 
 use super::api::{NodeSafety, StateMember, VolumeLeft, VotesLeft};
-use super::picture::{Facts, KnownNode, natural_order};
+use super::picture::{Facts, KnownNode, leg_id, natural_order};
 use crate::text::counted;
 
 /// Something that stands against switching a node off.
@@ -167,7 +167,7 @@ impl Facts {
                 && volume.is_in_sync(member)
                 && !volume.lost.contains(&member.drive)
                 && holder(member).is_some_and(|holder| others.contains(holder))
-                && self.is_reachable(member.drive)
+                && self.answers(volume, leg_id(member))
         };
         let concerned = volume.sets.iter().filter(|set| set.members.iter().any(is_own));
         concerned.map(|set| set.members.iter().filter(is_other).count() as u32).min()

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use spandrel_cluster::{CopySet, DriveState, Member, VolumeMembership};
 use spandrel_shared::{DriveId, Error, NodeId};
 
-use super::picture::{Facts, natural_order};
+use super::picture::{Facts, leg_id, natural_order};
 
 /// The volumes, by their names, for which some drives are needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Facts {
                 let others = set.members.iter().filter(|member| !drives.contains(&member.drive));
                 let (whole, other): (Vec<&Member>, Vec<&Member>) =
                     others.partition(|member| self.is_whole(volume, member));
-                if whole.iter().any(|member| self.is_reachable(member.drive)) {
+                if whole.iter().any(|member| self.answers(volume, leg_id(member))) {
                     continue;
                 }
                 elsewhere.whole.extend(whole.iter().map(|member| member.drive));
@@ -206,7 +206,7 @@ impl Facts {
         let is_there = |member: &&Member| {
             !drives.contains(&member.drive)
                 && self.is_whole(volume, member)
-                && self.is_reachable(member.drive)
+                && self.answers(volume, leg_id(member))
         };
         concerned(volume, drives).map(|set| set.members.iter().filter(is_there).count()).min()
     }

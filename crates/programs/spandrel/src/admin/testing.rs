@@ -56,6 +56,7 @@ pub fn leg(number: u64, state: &str) -> LegReport {
         node: node_id(number),
         is_building: false,
         state: state.to_owned(),
+        is_silent: false,
         resync_pages: None,
         resync_copied_bytes: 0,
         resync_ms: 0,
@@ -65,6 +66,7 @@ pub fn leg(number: u64, state: &str) -> LegReport {
 pub fn owned() -> OwnedVolumeReport {
     OwnedVolumeReport {
         volume: volume_id(),
+        shard: 0,
         epoch: Epoch(2),
         is_serving: true,
         waits_for: None,

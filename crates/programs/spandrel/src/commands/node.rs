@@ -289,8 +289,12 @@ fn render_one(details: &NodeDetails, now_unix_ms: u64) -> String {
         line("in maintenance", since(maintenance.since_unix_ms));
     }
     line("in the cluster", details.joined_unix_ms.map_or("not yet".to_owned(), since));
-    if details.shards > 1 {
-        line("shards", details.shards.to_string());
+    line("shards", details.shards.to_string());
+    for share in details.shard_shares.iter().filter(|_| details.shards > 1) {
+        line(
+            &format!("  shard {}", share.shard),
+            format!("has {}; owns {}", lines(&share.drives), lines(&share.volumes)),
+        );
     }
     line("listens at", lines(&details.addresses));
     line("stands at", place_text(&details.place));

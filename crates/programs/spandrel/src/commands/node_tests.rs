@@ -3,7 +3,7 @@ use spandrel_health::{HealthStatus, OperationalStatus, Status};
 use spandrel_shared::{NodeId, ProcessIncarnation};
 
 use super::*;
-use crate::admin::api::{VolumeLeft, VotesLeft};
+use crate::admin::api::{ShardShare, VolumeLeft, VotesLeft};
 use crate::table::WIDTH_MAX;
 
 fn details() -> NodeDetails {
@@ -23,6 +23,7 @@ fn details() -> NodeDetails {
         addresses: vec!["10.0.0.1:7440".to_owned(), "10.1.0.1:7440".to_owned()],
         place: Place { rack: Some("r7".to_owned()), ..Place::default() },
         shards: 1,
+        shard_shares: Vec::new(),
         joined_unix_ms: Some(0),
         started_unix_ms: Some(86_400_000 * 9),
         incarnation: Some(ProcessIncarnation::from_random(1, 2)),
@@ -60,9 +61,13 @@ fn everything_about_a_node_is_shown_and_nothing_is_cut_off() {
 
 #[test]
 fn several_shards_are_told() {
-    assert!(!render_one(&details(), 1000).contains("shards"));
-    let text = render_one(&NodeDetails { shards: 3, ..details() }, 1000);
-    assert!(text.contains("shards          3\n"), "{text}");
+    assert!(render_one(&details(), 1000).contains("shards          1\n"));
+    let share = |shard, volumes| ShardShare { shard, drives: vec![format!("n1/d{}", shard + 1)], volumes };
+    let shard_shares = vec![share(0, vec!["v1".to_owned(), "v2".to_owned()]), share(1, Vec::new())];
+    let text = render_one(&NodeDetails { shards: 2, shard_shares, ..details() }, 1000);
+    assert!(text.contains("shards          2\n"), "{text}");
+    assert!(text.contains("shard 0       has n1/d1; owns v1 v2\n"), "{text}");
+    assert!(text.contains("shard 1       has n1/d2; owns none\n"), "{text}");
 }
 
 #[test]
