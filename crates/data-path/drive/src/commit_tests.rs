@@ -156,7 +156,7 @@ fn changes_that_gather_share_one_group_and_one_flush() {
     assert_eq!(after.flushes - before.flushes, 1);
     assert_eq!(after.writes - before.writes, 2, "one for the journal, one for blocks that lie together");
     // A header, an epoch, 40 records; in sectors.
-    assert_eq!(after.journal_bytes - before.journal_bytes, 1536);
+    assert_eq!(after.journal_bytes - before.journal_bytes, 1024);
 }
 
 /// Each change is answered when its group has been flushed, in the order in which they were asked

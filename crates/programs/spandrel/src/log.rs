@@ -95,8 +95,7 @@ where
 }
 
 /// Events as JSON objects, each in a line: `time` (UTC, RFC 3339), `level`, `target`, `node` (the server's name, absent
-/// for what concerns no single node), `shard` (the number of its thread, absent for the first one and for what concerns
-/// all), `message`, and `fields`, which are the event's own.
+/// for what concerns no single node), `shard` (the number of its thread, from 0; absent for what concerns all), `message`, and `fields`, which are the event's own.
 #[derive(Clone, Debug)]
 struct JsonLines {
     /// The server's name, or those of all nodes in this process.
@@ -104,11 +103,12 @@ struct JsonLines {
 }
 
 impl JsonLines {
-    /// The node in whose name this thread speaks, and the shard's number behind that, if there is one.
+    /// The node in whose name this thread speaks, and the shard's number, if it is one: it stands behind the name, but for the
+    /// first.
     fn speaker(&self) -> (Option<String>, Option<u8>) {
         let thread = std::thread::current();
         let thread = thread.name().unwrap_or_default();
-        let (node, shard) = thread.split_once('/').unwrap_or((thread, ""));
+        let (node, shard) = thread.split_once('/').unwrap_or((thread, "0"));
         if self.names.iter().any(|known| known == node) {
             return (Some(node.to_owned()), shard.parse().ok());
         }

@@ -69,7 +69,7 @@ fn of_several_nodes_each_speaks_in_its_own_name() {
         on_thread("n1/3");
     });
     let lines = parsed(&lines);
-    assert_eq!((&lines[0]["node"], lines[0].get("shard")), (&json!("n2"), None));
+    assert_eq!((&lines[0]["node"], &lines[0]["shard"]), (&json!("n2"), &json!(0)));
     assert_eq!((lines[1].get("node"), lines[1].get("shard")), (None, None));
     assert_eq!((&lines[2]["node"], &lines[2]["shard"]), (&json!("n1"), &json!(3)));
     let lines = logged(LogFormat::Json, &["n1"], || {
