@@ -27,7 +27,7 @@ use crate::media::Media;
 use crate::recovery::Recovery;
 use crate::statistics::StoreStatistics;
 use crate::store::{DriveStore, Inner, SlabSlot};
-use crate::superblock_copies::{find_superblock, write_superblock};
+use crate::superblock_copies::{find_superblock, renew_superblocks, write_superblock};
 
 /// No drive is attached so often without a root that tells. An attach that gives a journal up takes a number so far above the
 /// root's: groups of others may stand anywhere where it goes on, and to look for them would be to read all of that.
@@ -242,9 +242,7 @@ impl<P: Platform> DriveStore<P> {
         if !is_continued {
             replay.attach_number += ATTACHES_UNSEEN_MAX;
         }
-        for block in &found.damaged_blocks {
-            write_superblock(platform, &drive, &found.superblock, *block).await?;
-        }
+        renew_superblocks(platform, &drive, &found).await?;
         recovery.clear_torn_roots(root.generation + 1).await?;
         recovery.state.end_replay();
         recovery.count_free_blocks().await?;

@@ -579,6 +579,40 @@ fn either_copy_of_the_superblock_is_enough_and_the_other_is_written_anew() {
     }
 }
 
+/// Earlier programs must refuse the drive before anything stands there that they would not understand.
+#[test]
+fn a_drive_of_an_earlier_format_gets_the_present_one_and_loses_nothing() {
+    use crate::format::superblock::{FORMAT_VERSION, format_version};
+    let layout = layout_of_detached();
+    let copies = [0, layout.data_end_block()];
+    // Both copies, or one where the power went between them.
+    for outdated in [&copies[..], &copies[..1], &copies[1..]] {
+        let machine = detached();
+        let mut image = machine.drive.snapshot();
+        for block in outdated {
+            let mut bytes = image.read_vec(Layout::offset_of(*block), BLOCK_BYTES);
+            bytes[16..20].copy_from_slice(&1_u32.to_le_bytes());
+            crate::format::seal(&mut bytes);
+            image.write(Layout::offset_of(*block), &bytes);
+        }
+        machine.drive.restore(image);
+        machine.restart();
+        let (store, report) = machine.attach().unwrap();
+        assert_eq!((report.structures_damaged, report.unproven.len()), (0, 0), "{outdated:?}");
+        let slots: Vec<_> = store.slabs().into_iter().map(|slab| slab.slot).collect();
+        let seen = machine.run({
+            let store = store.clone();
+            move |_| async move { read_all(&store, slots[0], 1024).await }
+        });
+        assert_eq!((&seen[3], &seen[700]), (&Seen::Content(3), &Seen::Content(700)));
+        let image = machine.drive.snapshot();
+        for block in copies {
+            let bytes = image.read_vec(Layout::offset_of(block), BLOCK_BYTES);
+            assert_eq!(format_version(&bytes), Ok(FORMAT_VERSION), "{outdated:?}");
+        }
+    }
+}
+
 /// Two copies that are whole and differ cannot both be meant: the first one counts, and the second is damage.
 #[test]
 fn a_copy_of_the_superblock_that_is_another_ones_is_damage() {

@@ -6,7 +6,7 @@ use spandrel_shared::BLOCK_BYTES;
 use crate::error::AttachError;
 use crate::foreign;
 use crate::format::FormatError;
-use crate::format::superblock::Superblock;
+use crate::format::superblock::{FORMAT_VERSION, Superblock, format_version};
 use crate::layout::Layout;
 
 pub(crate) async fn write_superblock<P: Platform>(
@@ -22,8 +22,24 @@ pub(crate) async fn write_superblock<P: Platform>(
 
 pub(crate) struct FoundSuperblock {
     pub(crate) superblock: Superblock,
-    /// Where copies are to be written anew.
+    /// Where copies are damaged.
     pub(crate) damaged_blocks: Vec<u32>,
+    /// Where copies are whole and say that the drive has an earlier format.
+    pub(crate) outdated_blocks: Vec<u32>,
+}
+
+/// Writes the copies anew that are damaged or outdated. Each is durable before the next one is touched, so that one is whole
+/// at any time; and all before anything is written that an earlier program would not understand.
+pub(crate) async fn renew_superblocks<P: Platform>(
+    platform: &P,
+    drive: &P::Drive,
+    found: &FoundSuperblock,
+) -> Result<(), DriveError> {
+    for block in found.damaged_blocks.iter().chain(&found.outdated_blocks) {
+        write_superblock(platform, drive, &found.superblock, *block).await?;
+        drive.flush().await?;
+    }
+    Ok(())
 }
 
 /// The superblock from its first copy, or from the second at the drive's end.
@@ -35,7 +51,8 @@ pub(crate) async fn find_superblock<P: Platform>(
     let last_block = (geometry.size_bytes / BLOCK_BYTES as u64).saturating_sub(1);
     let first = read_superblock(platform, drive, 0).await;
     // A drive that has grown holds the second copy where its end was.
-    let second_block = first.as_ref().map_or(last_block, |first| u64::from(first.layout.data_end_block()));
+    let second_block =
+        first.as_ref().map_or(last_block, |(first, _)| u64::from(first.layout.data_end_block()));
     let second = read_superblock(platform, drive, second_block).await;
     // Where the drive reads the other one, it may have answered nothing for a moment.
     let (first, second) = match (first, second) {
@@ -47,15 +64,21 @@ pub(crate) async fn find_superblock<P: Platform>(
         }
         both => both,
     };
-    let (superblock, damaged_blocks) = match (first, second) {
-        (Ok(first), Ok(second)) if first == second => (first, Vec::new()),
-        (Ok(first), _) => {
-            let block = first.layout.data_end_block();
-            (first, vec![block])
+    // A damaged copy gets the present version anyway.
+    let (superblock, damaged_blocks, versions) = match (first, second) {
+        (Ok((first, version)), Ok((second, other))) if first == second => {
+            (first, Vec::new(), [version, other])
         }
-        (Err(_), Ok(second)) => (second, vec![0]),
+        (Ok((first, version)), _) => {
+            let block = first.layout.data_end_block();
+            (first, vec![block], [version, FORMAT_VERSION])
+        }
+        (Err(_), Ok((second, version))) => (second, vec![0], [FORMAT_VERSION, version]),
         (Err(first), Err(second)) => return Err(no_superblock(platform, drive, first, second).await?),
     };
+    let places = [0, superblock.layout.data_end_block()].into_iter().zip(versions);
+    let is_outdated = |(block, version): (u32, u32)| (version < FORMAT_VERSION).then_some(block);
+    let outdated_blocks = places.filter_map(is_outdated).collect();
     if !superblock.layout.fits(geometry) {
         let needed = u64::from(superblock.layout.size_blocks) * BLOCK_BYTES as u64;
         return Err(AttachError::Size(format!(
@@ -63,7 +86,7 @@ pub(crate) async fn find_superblock<P: Platform>(
             geometry.size_bytes, geometry.sector_bytes, superblock.layout.sector_bytes
         )));
     }
-    Ok(FoundSuperblock { superblock, damaged_blocks })
+    Ok(FoundSuperblock { superblock, damaged_blocks, outdated_blocks })
 }
 
 /// Why a copy of the superblock could not be had.
@@ -72,17 +95,20 @@ enum SuperblockFault {
     Drive(DriveError),
 }
 
+/// A copy of the superblock, and the version of the format that it says.
 async fn read_superblock<P: Platform>(
     platform: &P,
     drive: &P::Drive,
     block: u64,
-) -> Result<Superblock, SuperblockFault> {
+) -> Result<(Superblock, u32), SuperblockFault> {
     let offset = block * BLOCK_BYTES as u64;
     if offset + BLOCK_BYTES as u64 > drive.geometry().size_bytes {
         return Err(SuperblockFault::Format(FormatError::Inconsistent));
     }
     let buffer = drive.read(offset, platform.buffers().take(BLOCK_BYTES)).await;
-    let superblock = Superblock::decode(&buffer.map_err(SuperblockFault::Drive)?);
+    let buffer = buffer.map_err(SuperblockFault::Drive)?;
+    let superblock =
+        Superblock::decode(&buffer).and_then(|superblock| Ok((superblock, format_version(&buffer)?)));
     superblock.map_err(SuperblockFault::Format)
 }
 
@@ -97,8 +123,7 @@ async fn no_superblock<P: Platform>(
         if let Format(FormatError::Newer { version, unknown_features }) = fault {
             return Ok(AttachError::Newer(format!(
                 "the drive's format is version {version} with unknown features {unknown_features:#x}; \
-                 this program knows version {}",
-                crate::format::superblock::FORMAT_VERSION
+                 this program knows version {FORMAT_VERSION}"
             )));
         }
     }

@@ -44,6 +44,9 @@ fn every_record_is_read_as_the_document_has_it() {
     // The first block stands in place of the length.
     let one = [&[15, 2, 3, 0][..], &words(&[7, 11])[..], &[1, 0], &words(&[100, 0xC1])[..]].concat();
     let records = [
+        // As earlier programs have written all of one block.
+        (1, words(&[7, 3 | 1 << 16, 11, 0, 100, 0xC1])),
+        (1, words(&[7, 3 | 1 << 16, 11, 0, 100, 90, 0xC1])),
         (1, write),
         // An earlier program's.
         (1, words(&[7, 3 | 2 << 16, 11, 0, 100, 90, 0xC1, 0xC2])),
@@ -71,7 +74,10 @@ fn every_record_is_read_as_the_document_has_it() {
     let version = |epoch, counter| Version::new(Epoch(epoch), counter);
     let (slab_slot, volume_slot) = (7, 1);
     let run = Run { slab_slot, first: 3, counter: 11, physical: 100, checksums: vec![0xC1, 0xC2] };
+    let one = Run { checksums: vec![0xC1], ..run.clone() };
     let expected = [
+        Record::Write(one.clone()),
+        Record::Write(one),
         Record::Write(run.clone()),
         Record::Write(run.clone()),
         Record::Heal(Run { counter: 0, checksums: vec![0xC1], ..run.clone() }),
@@ -108,6 +114,14 @@ fn groups_that_are_not_whole_are_told_from_other_bytes() {
     );
     assert!(matches!(parse(&group(1, &record(11, 2, &words(&[7, 0, 0, 0, 0, 0, 0])))), Place::Damaged(..)));
     assert!(matches!(parse(&group(1, &record(11, 1, &words(&[7])))), Place::Damaged(..)));
+    // A write of one block says its length by its type.
+    let one = [&[15, 1, 3, 0][..], &words(&[7, 11])[..], &[1, 0], &words(&[100, 0xC1])[..]].concat();
+    assert!(matches!(parse(&group(1, &one)), Place::Group(_)));
+    for length in 1..one.len() {
+        assert!(matches!(parse(&group(1, &one[..length])), Place::Damaged(..)), "{length} bytes");
+    }
+    let foreign = [&[15, 2][..], &one[2..]].concat();
+    assert!(matches!(parse(&group(1, &foreign)), Place::Damaged(..)), "of another lap");
     assert!(matches!(parse(&whole[..whole.len() - 1]), Place::Damaged(_, why) if why.contains("length")));
     let mut flipped = whole.clone();
     flipped[70] ^= 1;

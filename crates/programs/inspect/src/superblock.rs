@@ -7,7 +7,7 @@ use crate::fields::{Fields, is_sealed};
 const MAGIC: &[u8; 12] = b"SpandrelDisk";
 
 /// The newest format that is understood here.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Features without which a drive cannot be read. None are known.
 const INCOMPATIBLE_FEATURES_KNOWN: u64 = 0;

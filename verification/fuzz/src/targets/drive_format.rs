@@ -228,6 +228,7 @@ fn example_group() -> Vec<u8> {
         MappingRecord { slab_slot, first, counter: 9, block: 1200, checksums: vec![1, 2, 3].into() };
     let records = [
         Record::Write(mapping.clone()),
+        Record::Write(MappingRecord { checksums: vec![5].into(), ..mapping.clone() }),
         Record::Heal(MappingRecord { checksums: vec![4].into(), ..mapping }),
         Record::Trim { slab_slot, first, count, counter: 10 },
         Record::Listed { slab_slot, first, count, version: version(9), in_doubt: true },

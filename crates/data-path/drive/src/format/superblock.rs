@@ -1,5 +1,5 @@
-//! The superblock: who the drive is and where things lie. Written at formatting and when one of
-//! its two copies is found damaged; otherwise never.
+//! The superblock: who the drive is and where things lie. Written at formatting, when one of
+//! its two copies is found damaged, and when a program of a later format takes the drive into use; otherwise never.
 
 use spandrel_shared::{BLOCK_BYTES, ClusterId, DriveId, NodeId, SlabGeometry};
 use zerocopy::little_endian::{U32, U64};
@@ -11,8 +11,14 @@ use crate::layout::Layout;
 /// The first bytes behind the checksum of every superblock.
 pub const SUPERBLOCK_MAGIC: [u8; 12] = *b"SpandrelDisk";
 
-/// The format that this program writes.
-pub const FORMAT_VERSION: u32 = 1;
+/// The format that this program writes. Whatever an earlier program would not understand needs a later one, or a feature: it would
+/// take a record of the journal that it does not know for the journal's end, and give up what stands behind.
+///
+/// | version | since then |
+/// |---|---|
+/// | 1 | |
+/// | 2 | the journal has records of type 15 |
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Features that a program must know to open the drive at all. None yet.
 pub const INCOMPATIBLE_FEATURES_KNOWN: u64 = 0;
@@ -61,6 +67,12 @@ pub struct Superblock {
     pub layout: Layout,
     /// When the drive was formatted: milliseconds since 1970.
     pub created_unix_ms: u64,
+}
+
+/// Which format a superblock that can be read says that its drive has.
+pub fn format_version(block: &[u8]) -> Result<u32, FormatError> {
+    let bytes = SuperblockBytes::ref_from_bytes(block).map_err(|_| FormatError::Inconsistent)?;
+    Ok(bytes.format_version.get())
 }
 
 impl Superblock {

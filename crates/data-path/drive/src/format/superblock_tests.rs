@@ -36,10 +36,10 @@ fn newer_formats_and_unknown_features_are_named() {
     let mut block = vec![0; BLOCK_BYTES];
     example().encode(&mut block);
     let mut newer = SuperblockBytes::read_from_bytes(&block).unwrap();
-    newer.format_version = 2.into();
+    newer.format_version = 3.into();
     let mut bytes = newer.as_bytes().to_vec();
     crate::format::seal(&mut bytes);
-    assert_eq!(Superblock::decode(&bytes), Err(FormatError::Newer { version: 2, unknown_features: 0 }));
+    assert_eq!(Superblock::decode(&bytes), Err(FormatError::Newer { version: 3, unknown_features: 0 }));
 
     for (incompatible, read_only, unknown_features) in
         [(4, 0, 4), (0, 4, 4), (4, 4, 4), (1, 1 << 63, 1 << 63 | 1)]
@@ -52,7 +52,7 @@ fn newer_formats_and_unknown_features_are_named() {
         let refused = Superblock::decode(&bytes);
         assert_eq!(
             refused,
-            Err(FormatError::Newer { version: 1, unknown_features }),
+            Err(FormatError::Newer { version: 2, unknown_features }),
             "{incompatible} {read_only}"
         );
     }
