@@ -39,7 +39,9 @@ pub(crate) struct DialledPeer<P: Platform> {
     /// Something has come in that makes an attempt worth while now.
     hurry: Queue<()>,
     /// Why the last attempts failed, so that it is logged once.
-    failure: RefCell<String>,
+    /// What was logged last of why the peer cannot be reached, and whether as a warning.
+    failure: RefCell<(String, bool)>,
+    failing_since: Cell<Option<Instant>>,
     task: RefCell<Option<TaskHandle>>,
 }
 
@@ -53,6 +55,7 @@ impl<P: Platform> DialledPeer<P> {
             session: RefCell::default(),
             hurry: Queue::new(),
             failure: RefCell::default(),
+            failing_since: Cell::default(),
             task: RefCell::default(),
         });
         let task = inner.platform.spawn(dial(Rc::clone(inner), Rc::clone(&dialled)));
@@ -104,27 +107,37 @@ impl<P: Platform> DialledPeer<P> {
     }
 
     /// Logs why the peer cannot be reached, if that is news.
-    fn report(&self, failures: &[(String, NoPath)]) {
+    fn report(&self, failures: &[(String, NoPath)], now: Instant) {
         let failure = match failures {
             [] => "no address is known".to_owned(),
             _ => failures.iter().map(|(at, why)| format!("{at}: {why}")).collect::<Vec<_>>().join("; "),
         };
+        let since = self.failing_since.get().unwrap_or(now);
+        self.failing_since.set(Some(since));
+        let is_warning = !is_passing(failures) || now.since(since) >= PASSING_MAX;
         let mut last = self.failure.borrow_mut();
-        if *last == failure {
+        if (&last.0, last.1) == (&failure, is_warning) {
             return;
         }
-        let is_unknown = failures.iter().any(|(_, why)| matches!(why, NoPath::Unknown(_)));
-        // That a node is down is told as such, and may be meant.
-        let is_down =
-            !failures.is_empty() && failures.iter().all(|(_, why)| matches!(why, NoPath::NotThere(_)));
-        if is_unknown || is_down {
-            tracing::info!(node = %self.shard, "no session with the node yet: {failure}");
-        } else {
+        if is_warning {
             tracing::warn!(node = %self.shard, "no session with the node: {failure}");
+        } else {
+            tracing::info!(node = %self.shard, "no session with the node now: {failure}");
         }
-        *last = failure;
+        *last = (failure, is_warning);
     }
 }
+
+/// Whether a peer is not reached for a reason that passes by itself, as a rule: it does not know this node yet, or it is down,
+/// which is told elsewhere and may be meant.
+fn is_passing(failures: &[(String, NoPath)]) -> bool {
+    let is_unknown = failures.iter().any(|(_, why)| matches!(why, NoPath::Unknown(_)));
+    let is_down = !failures.is_empty() && failures.iter().all(|(_, why)| matches!(why, NoPath::NotThere(_)));
+    is_unknown || is_down
+}
+
+/// After so long it is no trouble that passes.
+const PASSING_MAX: Duration = Duration::from_secs(30);
 
 /// The pauses between attempts that fail: each about twice as long as the one before.
 struct Pauses {
@@ -186,7 +199,8 @@ async fn hold<P: Platform>(
     opened: Opened<P>,
 ) {
     let Opened { session, address, path } = opened;
-    peer.failure.borrow_mut().clear();
+    peer.failure.take();
+    peer.failing_since.set(None);
     let number = session.info.session;
     tracing::info!(node = %peer.shard, session = number, "session begins");
     inner.counters.sessions_dialled.add(1);
@@ -292,7 +306,7 @@ async fn open<P: Platform>(
     }
     // They come in any order.
     failures.sort_by(|one, other| one.0.cmp(&other.0));
-    peer.report(&failures);
+    peer.report(&failures, inner.platform.now());
     None
 }
 
