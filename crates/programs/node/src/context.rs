@@ -8,7 +8,7 @@ use std::time::Duration;
 use spandrel_cluster::majority::{Surroundings, Verdict, may_mark};
 use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{CopyBatch, CopySet, PoolRoom, StateError, VolumeMembership, VolumeWriter};
-use spandrel_platform::{Buffer, Platform};
+use spandrel_platform::{Buffer, Instant, Platform};
 use spandrel_replica::{ReplicaRequest, ReplicaResponse};
 use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::{
@@ -29,18 +29,29 @@ pub struct NodeContext<P: Platform, S: StateStore> {
     parts: NodeParts<P, S>,
     /// The volume as the state showed it last, with the revision that the next change compares.
     seen: Rc<RefCell<VolumeMembership>>,
+    promised: Rc<RefCell<Option<Promised>>>,
+}
+
+/// What was found out last of the promises that the owner needs. Every answer asks for them, and they change some times a second.
+struct Promised {
+    /// By whom, and for which ownership.
+    shards: Vec<ShardId>,
+    epoch: Epoch,
+    /// See [`Liveness::promise_changes`](crate::liveness::Liveness::promise_changes).
+    changes: (u64, u64),
+    until: Instant,
 }
 
 impl<P: Platform, S: StateStore> Clone for NodeContext<P, S> {
     fn clone(&self) -> Self {
-        Self { parts: self.parts.clone(), seen: Rc::clone(&self.seen) }
+        Self { parts: self.parts.clone(), seen: Rc::clone(&self.seen), promised: Rc::clone(&self.promised) }
     }
 }
 
 impl<P: Platform, S: StateStore> NodeContext<P, S> {
     /// The surroundings of the ownership that `seen` shows.
     pub(crate) fn new(parts: NodeParts<P, S>, seen: VolumeMembership) -> Self {
-        Self { parts, seen: Rc::new(RefCell::new(seen)) }
+        Self { parts, seen: Rc::new(RefCell::new(seen)), promised: Rc::default() }
     }
 
     /// Why legs may not be marked stale now, if so.
@@ -263,7 +274,17 @@ impl<P: Platform, S: StateStore> OwnerContext for NodeContext<P, S> {
     }
 
     fn are_promised(&self, shards: &[ShardId], volume: VolumeId, epoch: Epoch) -> bool {
-        self.parts.liveness.are_promised(shards, volume, epoch)
+        debug_assert_eq!(volume, self.seen.borrow().volume, "the surroundings are those of one volume");
+        let liveness = &self.parts.liveness;
+        let changes = liveness.promise_changes();
+        let mut promised = self.promised.borrow_mut();
+        let is_present =
+            |known: &Promised| known.changes == changes && known.epoch == epoch && known.shards == shards;
+        if !promised.as_ref().is_some_and(is_present) {
+            let until = liveness.all_promised_until(shards, volume, epoch);
+            *promised = until.map(|until| Promised { shards: shards.to_vec(), epoch, changes, until });
+        }
+        promised.as_ref().is_some_and(|promised| self.parts.platform.now() < promised.until)
     }
 
     async fn surroundings_changed(&self) {

@@ -36,6 +36,7 @@ mod shards;
 mod stubborn;
 mod view;
 mod volumes;
+mod watched;
 mod writers;
 
 pub use device::{NodeDevice, NodeExports};

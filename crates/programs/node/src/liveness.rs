@@ -23,6 +23,8 @@ use spandrel_shared::canary::{self, Bug};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{DriveId, Epoch, ProcessIncarnation, ShardId, VolumeId};
 
+use crate::watched::Watched;
+
 /// A node that has not answered a heartbeat for so long is not reachable.
 const SILENCE_MAX: Duration = Duration::from_millis(1000);
 
@@ -50,8 +52,8 @@ struct Inner<P: Platform> {
     bus: Bus<P>,
     own: Peer,
     started: Instant,
-    giver: RefCell<Giver>,
-    holder: RefCell<Holder>,
+    giver: Watched<Giver>,
+    holder: Watched<Holder>,
     answered_at: RefCell<BTreeMap<ShardId, (Instant, ProcessIncarnation)>>,
     session_began: RefCell<BTreeMap<ShardId, Instant>>,
     /// When each node last asked anything here by itself, and which process of it.
@@ -77,8 +79,8 @@ impl<P: Platform> Liveness<P> {
         let own = Peer { shard: identity.shard, incarnation: identity.incarnation };
         let times = PromiseTimes::default();
         let inner = Inner {
-            giver: RefCell::new(Giver::new(platform.now(), own, times)),
-            holder: RefCell::new(Holder::new(times)),
+            giver: Watched::new(Giver::new(platform.now(), own, times)),
+            holder: Watched::new(Holder::new(times)),
             started: platform.now(),
             platform,
             bus,
@@ -167,15 +169,20 @@ impl<P: Platform> Liveness<P> {
         self.inner.holder.borrow().is_promised(now, shard, volume, epoch)
     }
 
-    /// Whether all of these have, with one look at the clock.
-    pub fn are_promised(&self, shards: &[ShardId], volume: VolumeId, epoch: Epoch) -> bool {
+    /// Until when, exclusively, all of these have; none if one of them has not. It stays so until
+    /// [`Self::promise_changes`] says something else.
+    pub fn all_promised_until(&self, shards: &[ShardId], volume: VolumeId, epoch: Epoch) -> Option<Instant> {
         let own = self.inner.own.shard;
         if shards.contains(&own) && self.inner.giver.borrow().epoch(volume) > epoch {
-            return false;
+            return None;
         }
         let others = shards.iter().copied().filter(|shard| *shard != own);
-        let until = self.inner.holder.borrow().all_promised_until(others, volume, epoch);
-        until.is_some_and(|until| self.inner.platform.now() < until)
+        self.inner.holder.borrow().all_promised_until(others, volume, epoch)
+    }
+
+    /// Differs from before when what is promised may do so, to this node or by it.
+    pub fn promise_changes(&self) -> (u64, u64) {
+        (self.inner.giver.changes(), self.inner.holder.changes())
     }
 
     /// This node serves a volume from now on, or does not any more: the next heartbeats say so.
