@@ -552,6 +552,45 @@ fn a_restart_of_all_nodes_marks_nobody() {
     }
 }
 
+/// Its drives work as soon as it runs, and yet nothing is served with its copies before it was asked what they hold.
+#[test]
+fn copies_of_a_node_that_was_killed_are_silent_until_its_new_process_was_asked_or_they_are_stale() {
+    let mut silent_in = 0;
+    for seed in 60..70 {
+        let nodes = NodesWorld::new(seed, 3);
+        nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+        await_health(&nodes, seed);
+        let owner =
+            (0..3).find(|index| nodes.node(*index).is_some_and(|node| !node.report().owned.is_empty()));
+        let owner = owner.expect("somebody owns it");
+        let killed = (owner + 1) % 3;
+        let former = nodes.node(killed).expect("up").report().incarnation;
+        nodes.stop(killed, false);
+        nodes.start(killed);
+        let is_silent = Cell::new(false);
+        let is_over = || {
+            let runs = nodes.node(killed).map(|node| node.report()).filter(|report| {
+                report.incarnation != former && report.drives.iter().any(|drive| drive.drive.is_some())
+            });
+            let Some(report) = nodes.node(owner).map(|node| node.report()).filter(|_| runs.is_some()) else {
+                return false;
+            };
+            let legs: Vec<_> = report.owned.iter().flat_map(|owned| &owned.legs).collect();
+            let of_killed = || legs.iter().filter(|leg| leg.node == node_id(killed));
+            is_silent.set(is_silent.get() || of_killed().any(|leg| leg.is_silent));
+            // Nobody has asked it: what its owner says of its copies must not pass for whole.
+            assert!(of_killed().all(|leg| leg.is_silent || leg.state != "in-sync"), "seed {seed}: {legs:?}");
+            of_killed().any(|leg| leg.state == "stale")
+        };
+        assert_eq!(nodes.run_until(is_over), RunEnd::ConditionMet, "seed {seed}");
+        silent_in += u32::from(is_silent.get());
+        await_health(&nodes, seed);
+        let legs = ownerships(&nodes).into_values().flatten().flat_map(|owned| owned.legs);
+        assert!(legs.into_iter().all(|leg| !leg.is_silent), "seed {seed}");
+    }
+    assert!(silent_in > 0, "no owner has met it");
+}
+
 /// What all nodes have asked of the cluster's state: reads, transactions, and what keeps leases alive.
 fn asked_of_the_state(nodes: &NodesWorld) -> (u64, u64, u64) {
     let requests = (0..nodes.count()).map(|index| nodes.node(index).expect("up").state_requests());

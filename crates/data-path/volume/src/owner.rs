@@ -247,13 +247,14 @@ impl<C: OwnerContext> Owner<C> {
         self.inner.legs.borrow().to_map()
     }
 
-    /// Whether the owner needs a leg whose node promises nothing at the moment: reads and writes wait for it, or until it
-    /// is taken out.
-    pub fn is_silent(&self, leg: &Leg) -> bool {
+    /// Whether the owner needs a leg whose node does not stand by this ownership at the moment: it promises nothing, or its
+    /// present process has not told what it holds. Reads and writes wait for it, or until it is taken out.
+    pub fn is_silent(&self, id: LegId, leg: &Leg) -> bool {
         let inner = &self.inner;
         self.phase() == Phase::Serving
             && leg.state.is_needed()
-            && !inner.context.is_promised(leg.shard, inner.volume, inner.epoch)
+            && !(inner.context.is_promised(leg.shard, inner.volume, inner.epoch)
+                && inner.is_accepted_by_present_process(id, leg.shard))
     }
 
     /// How far the resyncs that are under way are.

@@ -23,6 +23,11 @@ impl Cores {
         Ok(Self((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()))
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether all of them are among `others`.
     pub fn are_among(&self, others: &Self) -> bool {
         self.0.is_subset(&others.0)

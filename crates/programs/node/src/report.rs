@@ -558,7 +558,7 @@ fn report_volume<P: Platform, S: StateStore>(
             node: leg.shard.node,
             is_building: id.is_building,
             state: state_name(leg.state).to_owned(),
-            is_silent: owner.is_silent(&leg),
+            is_silent: owner.is_silent(id, &leg),
             resync_pages: resync.map(|progress| (progress.pages_done, progress.pages_total)),
             resync_copied_bytes: resync.map_or(0, |progress| progress.bytes_copied),
             resync_ms: resync.map_or(0, |progress| milliseconds(now.since(progress.began))),

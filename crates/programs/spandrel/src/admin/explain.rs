@@ -229,14 +229,14 @@ impl Facts {
         for (drive, copies) in &troubled.silent {
             let name = self.drive_name(*drive);
             told.why.push(format!(
-                "{} on {name} {} current, but its node does not yet stand by {}, as when it has just started: requests wait",
+                "{} on {name} {} current, but its node does not stand by {} now, as when it has just started: requests wait",
                 slab_copies(*copies),
                 verb_for(*copies, "is", "are"),
                 verb_for(*copies, "it", "them")
             ));
             told.doing.push(format!(
-                "{name} is waited for; within seconds the volume goes on without it, where it has other copies, and brings \
-                 back what is there"
+                "{name} is waited for; within seconds the volume goes on without it, where it has other copies and its owner \
+                 reaches most nodes, and brings back what is there"
             ));
         }
     }
@@ -630,7 +630,7 @@ impl Facts {
 
     /// What is the matter with which copies of a volume.
     fn troubled(&self, volume: &VolumeMembership) -> Troubled {
-        let mut troubled = Troubled::default();
+        let (answering, mut troubled) = (self.answering(volume), Troubled::default());
         for set in &volume.sets {
             let counting = || set.members.iter().filter(|member| !member.building);
             for member in counting() {
@@ -638,7 +638,7 @@ impl Facts {
                     () if self.is_given_up(member.drive) => &mut troubled.lost,
                     () if !volume.is_in_sync(member) => &mut troubled.stale,
                     () if !self.is_reachable(member.drive) => &mut troubled.away,
-                    () if !self.answers(volume, leg_id(member)) => &mut troubled.silent,
+                    () if !answering.contains(&leg_id(member)) => &mut troubled.silent,
                     () => continue,
                 };
                 *kind.entry(member.drive).or_default() += 1;
@@ -646,7 +646,7 @@ impl Facts {
             let whole: Vec<&Member> = counting().filter(|member| self.is_whole(volume, member)).collect();
             troubled.slabs_lost += u64::from(whole.is_empty());
             let is_unreachable =
-                !whole.is_empty() && !whole.iter().any(|member| self.answers(volume, leg_id(member)));
+                !whole.is_empty() && !whole.iter().any(|member| answering.contains(&leg_id(member)));
             troubled.slabs_unreachable += u64::from(is_unreachable);
         }
         troubled

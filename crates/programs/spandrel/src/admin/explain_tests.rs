@@ -95,7 +95,10 @@ async fn copies_whose_node_has_just_started_make_a_volume_incomplete() {
     owner.owned[0].legs[2].is_silent = true;
     let told = volume(&facts);
     assert_eq!(states(&told), "Incomplete");
-    assert!(has(&told.why, "2 copies of slabs on n3/d1 are current, but its node does not yet"), "{told:?}");
+    assert!(
+        has(&told.why, "2 copies of slabs on n3/d1 are current, but its node does not stand"),
+        "{told:?}"
+    );
     assert!(has(&told.doing, "n3/d1 is waited for; within seconds"), "{told:?}");
     let owner = facts.nodes[0].report.as_mut().expect("it runs");
     owner.owned[0].legs[1].is_silent = true;

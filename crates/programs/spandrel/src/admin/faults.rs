@@ -111,7 +111,9 @@ impl Facts {
     fn faults_of_volumes(&self, settings: &SettingsRecord) -> Vec<Fault> {
         let told = |volume: VolumeStatus| {
             let waits = |known: &VolumeMembership| known.volume == volume.id && !self.is_settled(known);
-            let is_new = self.gathered_unix_ms < volume.created_unix_ms + NEW_FOR_MS;
+            let new = volume.created_unix_ms..volume.created_unix_ms + NEW_FOR_MS;
+            // If clocks differ, it is better told than not.
+            let is_new = new.contains(&self.gathered_unix_ms);
             let severity = |operational: OperationalStatus| match operational {
                 OperationalStatus::Starting if is_new => None,
                 operational => severity_of_volume(operational),

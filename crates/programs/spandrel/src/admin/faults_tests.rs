@@ -183,6 +183,10 @@ async fn a_volume_that_nobody_serves_yet_is_no_fault_while_it_is_new() {
     facts.nodes[0].report.as_mut().expect("it runs").owned.clear();
     facts.volumes[0].record.created_unix_ms = facts.gathered_unix_ms;
     assert_eq!(kinds(&facts), Vec::<String>::new());
-    facts.gathered_unix_ms += NEW_FOR_MS;
+    facts.gathered_unix_ms += NEW_FOR_MS - 1;
+    assert_eq!(kinds(&facts), Vec::<String>::new());
+    facts.gathered_unix_ms += 1;
     assert_eq!(kinds(&facts), ["volume.starting of volume v1"]);
+    facts.volumes[0].record.created_unix_ms = facts.gathered_unix_ms + 1;
+    assert_eq!(kinds(&facts), ["volume.starting of volume v1"], "of a clock that is ahead");
 }

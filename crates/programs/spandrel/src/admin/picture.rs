@@ -150,9 +150,14 @@ impl Facts {
         self.drive_report(drive).is_some_and(|report| report.failure.is_none())
     }
 
-    /// Whether a volume's copies on a drive can be used: it works, and the volume's owner does not wait for its node.
-    pub fn answers(&self, volume: &VolumeMembership, leg: LegId) -> bool {
-        self.is_reachable(leg.drive) && leg_of(self.owner(volume), leg).is_none_or(|told| !told.is_silent)
+    /// The legs of a volume that can be used: their drives work, and the volume's owner does not wait for their nodes.
+    pub fn answering(&self, volume: &VolumeMembership) -> BTreeSet<LegId> {
+        let owner = self.owner(volume);
+        let legs: BTreeSet<LegId> = volume.sets.iter().flat_map(|set| &set.members).map(leg_id).collect();
+        let answers = |leg: &LegId| {
+            self.is_reachable(leg.drive) && leg_of(owner, *leg).is_none_or(|told| !told.is_silent)
+        };
+        legs.into_iter().filter(answers).collect()
     }
 
     pub(super) fn drive_report(&self, drive: DriveId) -> Option<&DriveReport> {
@@ -484,9 +489,10 @@ impl Facts {
                 members.map(|member| (leg_id(member), membership.is_in_sync(member))).collect::<Vec<_>>(),
             );
         }
+        let answering = self.answering(membership);
         let copy = |(leg, is_in_sync): (LegId, bool)| CopyFacts {
             is_in_sync,
-            is_reachable: self.answers(membership, leg),
+            is_reachable: answering.contains(&leg),
             is_lost: self.is_given_up(leg.drive),
             is_repairing: leg_of(owner, leg).is_some_and(is_repairing),
         };
@@ -505,6 +511,7 @@ impl Facts {
             *count += 1;
             *in_sync &= membership.is_in_sync(member);
         }
+        let answering = self.answering(membership);
         let leg = |(id, (slabs, in_sync)): (LegId, (u32, bool))| {
             let (drive, told) = (id.drive, leg_of(owner, id));
             let by_marks = if in_sync { "in-sync" } else { "stale" };
@@ -512,7 +519,7 @@ impl Facts {
             if id.is_building {
                 state = format!("being built: {state}");
             }
-            if !self.answers(membership, id) {
+            if !answering.contains(&id) {
                 state += if self.is_reachable(drive) { " (silent)" } else { " (away)" };
             }
             let node = membership.nodes.get(&drive).map_or_else(String::new, |node| self.node_name(*node));

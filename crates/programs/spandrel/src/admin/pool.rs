@@ -47,7 +47,7 @@ impl Administration {
     ///
     /// Errors: `TIME_TOO_SHORT`, `TIME_TOO_LONG`, `MEMORY_TOO_SMALL`, `MEMORY_CACHE_TOO_SMALL`, `MAP_MEMORY_TOO_SMALL`.
     pub async fn set_pool(&self, change: PoolSettingsChange) -> Result<PoolSettings, Error> {
-        check_settings(&change)?;
+        self.check_memory_in_all(&change).await?;
         let changed = self.change_pool(|settings| apply(&change, settings)).await?;
         Ok(pool_settings(&changed))
     }
@@ -57,13 +57,30 @@ impl Administration {
         &self,
         change: PoolSettingsChange,
     ) -> Result<PoolSettingsPreview, Error> {
-        check_settings(&change)?;
+        let (before, after) = self.check_memory_in_all(&change).await?;
+        let warnings = self.facts().await?.given_up_at_once(&before, &after);
+        Ok(PoolSettingsPreview { before: pool_settings(&before), after: pool_settings(&after), warnings })
+    }
+
+    /// Refuses a change that makes no sense, also with what is set already. The settings before and after it.
+    async fn check_memory_in_all(
+        &self,
+        change: &PoolSettingsChange,
+    ) -> Result<(SettingsRecord, SettingsRecord), Error> {
+        check_settings(change)?;
         let before = self.state().settings().await.map_err(state_error)?;
         let before = before.map(|stored| stored.record).unwrap_or_default();
         let mut after = before.clone();
-        apply(&change, &mut after);
-        let warnings = self.facts().await?.given_up_at_once(&before, &after);
-        Ok(PoolSettingsPreview { before: pool_settings(&before), after: pool_settings(&after), warnings })
+        apply(change, &mut after);
+        if change.memory_cache_bytes.or(change.map_memory_bytes).is_some_and(|bytes| bytes > 0) {
+            let bytes = after.memory_cache_bytes.saturating_add(after.map_memory_bytes);
+            check_fits_server(
+                bytes,
+                memory_of_this_server(),
+                "for the maps of its drives and for copies of what is read",
+            )?;
+        }
+        Ok((before, after))
     }
 
     async fn change_pool(&self, change: impl Fn(&mut SettingsRecord)) -> Result<SettingsRecord, Error> {

@@ -158,7 +158,7 @@ impl Facts {
     /// are. None if it has no such copy.
     fn copies_left(&self, volume: &VolumeMembership, node: NodeId, others: &BTreeSet<NodeId>) -> Option<u32> {
         // Until it is settled which copies hold what was written, each may be the one that does.
-        let is_settled = self.is_settled(volume);
+        let (is_settled, answering) = (self.is_settled(volume), self.answering(volume));
         let holder = |member: &Member| volume.nodes.get(&member.drive);
         let is_own =
             |member: &Member| holder(member) == Some(&node) && (!is_settled || volume.is_in_sync(member));
@@ -167,7 +167,7 @@ impl Facts {
                 && volume.is_in_sync(member)
                 && !volume.lost.contains(&member.drive)
                 && holder(member).is_some_and(|holder| others.contains(holder))
-                && self.answers(volume, leg_id(member))
+                && answering.contains(&leg_id(member))
         };
         let concerned = volume.sets.iter().filter(|set| set.members.iter().any(is_own));
         concerned.map(|set| set.members.iter().filter(is_other).count() as u32).min()
@@ -179,7 +179,7 @@ impl Facts {
             return None;
         }
         let mut why = format!(
-            "no other node that runs and is not in maintenance has a copy in sync of all parts of {}",
+            "no other node that runs and is not in maintenance has a copy in sync, to be used now, of all parts of {}",
             volumes.join(", ")
         );
         for known in self.nodes.iter().filter(|known| known.id != node.id) {
@@ -187,16 +187,25 @@ impl Facts {
                 why += &format!("; {} is down", known.name);
             } else if known.maintenance_since_unix_ms().is_some() {
                 why += &format!("; {} is in maintenance", known.name);
+            } else if self.is_silent(known.id) {
+                why += &format!("; {} does not stand by its copies at the moment", known.name);
             }
         }
         Some(Obstacle {
             code: "NODE_NEEDED",
             why,
-            next: "bring the other nodes and their drives back, or out of maintenance (`spandrel node resume`), and wait \
-                   until `spandrel volume list` shows these volumes healthy; a volume that keeps one copy cannot do \
+            next: "bring the other nodes and their drives back, or out of maintenance (`spandrel node resume`); one that has \
+                   just started needs some seconds; and wait until `spandrel volume list` shows these volumes healthy; a volume that keeps one copy cannot do \
                    without its node",
             forced: ", and these volumes stand while the node is away",
         })
+    }
+
+    /// Whether the owner of any volume waits for a node.
+    fn is_silent(&self, node: NodeId) -> bool {
+        let mut legs =
+            self.volumes.iter().filter_map(|volume| self.owner(volume)).flat_map(|owned| &owned.legs);
+        legs.any(|leg| leg.node == node && leg.is_silent)
     }
 
     /// How many copies of slabs are promised on a node's drives, and what lacks room if these were gone for ever.

@@ -22,6 +22,12 @@ async fn a_node_is_drained_only_if_others_have_everything_in_sync() {
     let error = refused(&paused).expect("n3 has no drive");
     assert!(error.why.contains("n2 is in maintenance") && !error.why.contains("n3"), "{error}");
 
+    let mut silent = facts().await;
+    silent.nodes[1].report = None;
+    silent.nodes[0].report.as_mut().expect("it runs").owned[0].legs[2].is_silent = true;
+    let error = refused(&silent).expect("n3 has just started");
+    assert!(error.why.contains("n3 does not stand by its copies"), "{error}");
+
     let mut given_up = facts().await;
     given_up.nodes[1].report = None;
     given_up.volumes[0].lost.insert(drive_id(3));

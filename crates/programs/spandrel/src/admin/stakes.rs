@@ -161,12 +161,12 @@ impl Facts {
     pub fn elsewhere(&self, drives: &BTreeSet<DriveId>) -> Elsewhere {
         let mut elsewhere = Elsewhere::default();
         for volume in self.volumes.iter().filter(|volume| self.is_settled(volume)) {
-            let mut is_nowhere = false;
+            let (answering, mut is_nowhere) = (self.answering(volume), false);
             for set in concerned(volume, drives) {
                 let others = set.members.iter().filter(|member| !drives.contains(&member.drive));
                 let (whole, other): (Vec<&Member>, Vec<&Member>) =
                     others.partition(|member| self.is_whole(volume, member));
-                if whole.iter().any(|member| self.answers(volume, leg_id(member))) {
+                if whole.iter().any(|member| answering.contains(&leg_id(member))) {
                     continue;
                 }
                 elsewhere.whole.extend(whole.iter().map(|member| member.drive));
@@ -203,10 +203,11 @@ impl Facts {
     /// Of the slabs with copies on some drives, the one with fewest whole copies elsewhere that can be reached: how many
     /// there are. None if no slab has one there.
     fn fewest_others(&self, volume: &VolumeMembership, drives: &BTreeSet<DriveId>) -> Option<usize> {
+        let answering = self.answering(volume);
         let is_there = |member: &&Member| {
             !drives.contains(&member.drive)
                 && self.is_whole(volume, member)
-                && self.answers(volume, leg_id(member))
+                && answering.contains(&leg_id(member))
         };
         concerned(volume, drives).map(|set| set.members.iter().filter(is_there).count()).min()
     }

@@ -290,7 +290,8 @@ fn render_one(details: &NodeDetails, now_unix_ms: u64) -> String {
     }
     line("in the cluster", details.joined_unix_ms.map_or("not yet".to_owned(), since));
     line("shards", details.shards.to_string());
-    for share in details.shard_shares.iter().filter(|_| details.shards > 1) {
+    let shares = if details.shards > 1 { &details.shard_shares[..] } else { &[] };
+    for share in shares {
         line(
             &format!("  shard {}", share.shard),
             format!("has {}; owns {}", lines(&share.drives), lines(&share.volumes)),

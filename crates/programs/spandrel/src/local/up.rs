@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use spandrel_platform_linux::Cores;
 use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 use tokio::net::UnixListener;
@@ -50,7 +51,8 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     let flush_us = if claim.settings.memory { None } else { flush::measure(claim.directory.path()).ok() };
     let (is_new, media) = (claim.is_new, claim.settings.media);
     let drives_per_node = claim.settings.drives_per_node;
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let available = || std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = arguments.threads.cores.as_ref().map_or_else(available, Cores::count);
     let options = RunOptions {
         listen: arguments.listen,
         nbd_port: arguments.nbd_port,
