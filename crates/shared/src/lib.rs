@@ -3,12 +3,14 @@
 //! Nothing here does I/O or keeps state of its own.
 
 pub mod cache_mode;
+pub mod calendar;
 pub mod canary;
 pub mod checksum;
 pub mod duration;
 pub mod error;
 pub mod geometry;
 pub mod identity;
+pub mod iops_limit;
 pub mod knob;
 pub mod load;
 pub mod moves;
@@ -23,6 +25,7 @@ pub use cache_mode::CacheMode;
 pub use error::Error;
 pub use geometry::{BLOCK_BYTES, BlockRange, PAGE_BLOCKS, SlabGeometry, SlabIndex};
 pub use identity::{ClusterId, CopyId, DriveId, GrowthId, NodeId, ProcessIncarnation, ShardId, VolumeId};
+pub use iops_limit::IopsLimit;
 pub use load::{FlowCounts, Load, LoadCounts};
 pub use moves::Move;
 pub use place::{FaultDomain, Place};

@@ -43,6 +43,7 @@ fn membership(sets: Vec<CopySet>, marked: &[u8]) -> VolumeMembership {
             epoch: Epoch(1),
             configuration: ConfigurationVersion(1),
             state: VolumeState::Ready,
+            iops_limit: None,
             generation: 0,
             growth: None,
             is_growth_given_up: false,

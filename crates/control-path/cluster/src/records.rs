@@ -9,8 +9,8 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use spandrel_shared::{
-    ClusterId, ConfigurationVersion, DriveId, Epoch, Error, GrowthId, NodeId, Place, ProcessIncarnation,
-    ShardId, SlabGeometry, Version, VolumeId,
+    ClusterId, ConfigurationVersion, DriveId, Epoch, Error, GrowthId, IopsLimit, NodeId, Place,
+    ProcessIncarnation, ShardId, SlabGeometry, Version, VolumeId,
 };
 
 use crate::copy_sets::{ChunkBody, SLABS_MAX, SlabChunk};
@@ -486,6 +486,9 @@ pub struct VolumeRecord {
     pub configuration: ConfigurationVersion,
     /// How far it is.
     pub state: VolumeState,
+    /// What its clients may do at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops_limit: Option<IopsLimit>,
     /// The generation of the state in which its copies and marks were last known to be right. In a later one nobody
     /// may be served before its copies were compared, marks or not.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -504,7 +507,7 @@ fn is_zero(generation: &u32) -> bool {
 
 impl Record for VolumeRecord {
     const KIND: &'static str = "volume";
-    const FORMAT: u32 = VOLUME_GROWS;
+    const FORMAT: u32 = VOLUME_LIMITED;
     type Body = Self;
 
     fn to_body(&self) -> Self {
@@ -516,6 +519,9 @@ impl Record for VolumeRecord {
         if slabs >= u64::from(SLABS_MAX) {
             return Err(format!("it has {slabs} slabs, more than can be numbered"));
         }
+        if let Some(limit) = body.iops_limit.filter(|limit| !limit.is_valid()) {
+            return Err(format!("its clients are limited to {limit:?}"));
+        }
         match body.grows_to_bytes.filter(|size| *size <= body.size_bytes) {
             Some(size) => Err(format!("it is to grow from {} to {size} bytes", body.size_bytes)),
             None => Ok(body),
@@ -523,9 +529,13 @@ impl Record for VolumeRecord {
     }
 
     /// A version that knows nothing of growth would take the slabs to come for damage: it is to leave the volume alone
-    /// until it has grown.
+    /// until it has grown. One that knows nothing of limits would forget them with its next change.
     fn format(&self) -> u32 {
-        if self.grows_to_bytes.is_some() { VOLUME_GROWS } else { VOLUME_AT_REST }
+        match (self.iops_limit, self.grows_to_bytes) {
+            (Some(_), _) => VOLUME_LIMITED,
+            (None, Some(_)) => VOLUME_GROWS,
+            (None, None) => VOLUME_AT_REST,
+        }
     }
 }
 
@@ -534,6 +544,9 @@ const VOLUME_AT_REST: u32 = 1;
 
 /// The format of a volume that grows.
 const VOLUME_GROWS: u32 = 2;
+
+/// The format of a volume whose clients are limited.
+const VOLUME_LIMITED: u32 = 3;
 
 impl VolumeRecord {
     /// How many slabs it has.

@@ -98,6 +98,7 @@ fn the_stored_forms_never_change() {
         epoch: Epoch(6),
         configuration: ConfigurationVersion(7),
         state: VolumeState::Ready,
+        iops_limit: None,
         generation: 0,
         growth: None,
         is_growth_given_up: false,
@@ -182,9 +183,10 @@ fn unknown_fields_are_passed_over() {
     assert_eq!(stored.record.name, "n");
 }
 
-/// Versions that know nothing of growth know a volume's format 1, and go on when it has grown.
+/// Versions that know nothing of growth know a volume's format 1, and go on when it has grown; those that know nothing of limits
+/// know format 2.
 #[test]
-fn a_volume_that_grows_is_of_a_newer_format_for_so_long() {
+fn a_volume_that_grows_or_is_limited_is_of_a_newer_format_for_so_long() {
     let text = |format: u32, grows: &str| {
         let text = format!(
             r#"{{"format":{format},"name":"vm","size_bytes":4096{grows},"copies":1,"write_copies_min":1,"slab_bytes":4194304,"owner":null,"preferred_owner":null,"epoch":0,"configuration":0,"state":"ready","created_unix_ms":0}}"#
@@ -193,7 +195,12 @@ fn a_volume_that_grows_is_of_a_newer_format_for_so_long() {
     };
     assert_eq!(text(1, "").expect("it is at rest").record.format(), 1);
     assert_eq!(text(2, r#","grows_to_bytes":8192"#).expect("it grows").record.format(), 2);
-    assert_eq!(text(3, "").expect_err("it is newer").code, "STATE_TOO_NEW");
+    let limited = r#","iops_limit":{"iops_max":1100,"normalized_bytes":8192}"#;
+    assert_eq!(text(3, limited).expect("it is limited").record.format(), 3);
+    assert_eq!(text(4, "").expect_err("it is newer").code, "STATE_TOO_NEW");
+    let nothing = text(3, r#","iops_limit":{"iops_max":0,"normalized_bytes":8192}"#)
+        .expect_err("nobody could do anything");
+    assert_eq!(nothing.code, "STATE_DAMAGED");
     let smaller = text(2, r#","grows_to_bytes":4096"#).expect_err("that is no growth");
     assert_eq!(smaller.code, "STATE_DAMAGED");
 }

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_shared::name::validate_name;
 use spandrel_shared::{
-    BLOCK_BYTES, ConfigurationVersion, CopyId, DriveId, Epoch, Error, NodeId, SlabGeometry, SlabIndex,
-    VolumeId,
+    BLOCK_BYTES, ConfigurationVersion, CopyId, DriveId, Epoch, Error, IopsLimit, NodeId, SlabGeometry,
+    SlabIndex, VolumeId,
 };
 
 use crate::copy_sets::{CopyBatch, CopySet, Layout, Member, SLABS_MAX, SLABS_PER_CHUNK, SlabChunk};
@@ -71,6 +71,7 @@ impl NewVolume {
             state: VolumeState::Creating,
             growth: None,
             is_growth_given_up: false,
+            iops_limit: None,
             generation: self.generation,
             created_unix_ms: self.created_unix_ms,
         }
@@ -283,6 +284,20 @@ impl<S: StateStore> ClusterState<S> {
             },
             result => result,
         }
+    }
+
+    /// Limits what a volume's clients may do, or ends that.
+    ///
+    /// # Errors
+    ///
+    /// There is no such volume, or it changes at the same time: then it may be tried again.
+    pub async fn limit_volume(&self, volume: VolumeId, limit: Option<IopsLimit>) -> Result<(), StateError> {
+        let key = StateKey::Volume(volume);
+        let stored = self.get::<VolumeRecord>(&key).await?;
+        let stored = stored.filter(|stored| stored.record.state == VolumeState::Ready);
+        let Stored { record, revision } = stored.ok_or_else(|| no_volume(volume))?;
+        let limited = VolumeRecord { iops_limit: limit, ..record };
+        self.put(&key, Expected::ModifiedAt(revision), limited).await.map(drop)
     }
 
     /// Deletes a volume: from here on nobody can own it, and its name is free. Goes on where an

@@ -22,6 +22,7 @@ fn membership(revision: u64, stale: &[DriveId]) -> VolumeMembership {
         epoch: Epoch(3),
         configuration: ConfigurationVersion(revision),
         state: VolumeState::Ready,
+        iops_limit: None,
         generation: 0,
         growth: None,
         is_growth_given_up: false,

@@ -11,6 +11,8 @@
 //! later one. A request names the ownership that it is for: one that was held up on its way, and has been
 //! repeated elsewhere meanwhile, is refused when it arrives, since that ownership has ended by then.
 //!
+//! A volume's clients can be limited: their requests begin as evenly as that allows, at each node for itself.
+//!
 //! A volume can grow. A client sees how large it is when it connects; what it asks of blocks that its owner does not know
 //! yet waits for the next owner.
 
@@ -21,11 +23,11 @@ use std::time::Duration;
 use spandrel_bus::{
     BusError, BusRequest, BusResponse, ClientError, ClientErrorKind, ClientRequest, ClientResponse,
 };
-use spandrel_cluster::store::StateStore;
+use spandrel_cluster::store::{Revision, StateStore};
 use spandrel_cluster::{StateKey, VolumeRecord, VolumeState, VolumeWriter};
 use spandrel_platform::{Buffer, Platform, before};
 use spandrel_shared::witness::{self, Rare};
-use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, ShardId, VolumeId};
+use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, IopsLimit, ShardId, VolumeId};
 use spandrel_volume::{
     BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OpenError, OwnerError,
     RangeLocks,
@@ -34,6 +36,7 @@ use spandrel_volume::{
 use crate::load::{Passing, VolumeLoads};
 use crate::node::NodeInner;
 use crate::ownership::{Ownership, VolumeAnswer, VolumeRefusal, VolumeRequest};
+use crate::pacer::Pacer;
 use crate::shards::turn_of;
 
 /// How long a request that found no owner waits before it looks again, if nothing wakes it.
@@ -85,6 +88,9 @@ pub(crate) struct Attachment<P: Platform, S: StateStore> {
     right: Cell<Right>,
     /// Held by changes from before they are sent until they are answered.
     changing: RangeLocks,
+    pacer: Pacer,
+    /// What its clients may do at most, as the state of this revision says.
+    iops_limit: Cell<(Revision, Option<IopsLimit>)>,
     loads: Rc<VolumeLoads>,
 }
 
@@ -210,6 +216,8 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             size_bytes: Cell::new(size_bytes),
             right: Cell::new(Right::None),
             changing: RangeLocks::default(),
+            pacer: Pacer::default(),
+            iops_limit: Cell::new((Revision::ZERO, None)),
             loads: self.loads.of(volume),
         });
         attachments.insert(volume, Rc::downgrade(&attachment));
@@ -361,8 +369,38 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
         }
     }
 
+    /// What clients may do at most, as far as this node knows.
+    fn iops_limit(&self) -> Option<IopsLimit> {
+        let view = &self.node.parts.view;
+        let (revision, limit) = self.iops_limit.get();
+        if revision == view.revision() {
+            return limit;
+        }
+        let limit = view.volumes.borrow().get(&self.volume).and_then(|stored| stored.record.iops_limit);
+        self.iops_limit.set((view.revision(), limit));
+        limit
+    }
+
+    /// Waits until a request may begin, if clients are limited. It is not under way before: what waits here is no load.
+    async fn pace(&self, request: &VolumeRequest) {
+        let Some(limit) = self.iops_limit() else { return };
+        let bytes = match request {
+            VolumeRequest::Read { length, .. } => u64::from(*length),
+            VolumeRequest::Write { data, .. } => data.len() as u64,
+            // They move no data.
+            VolumeRequest::WriteZeroes { .. } => 0,
+            VolumeRequest::Trim { .. } | VolumeRequest::Extents { .. } => return,
+        };
+        let platform = &self.node.parts.platform;
+        let moment = self.pacer.admit(platform.now(), limit, bytes);
+        if platform.now() < moment {
+            platform.sleep_until(moment).await;
+        }
+    }
+
     /// Has a request carried out by whoever owns the volume.
     async fn perform(&self, request: VolumeRequest) -> Result<VolumeAnswer, DeviceError> {
+        self.pace(&request).await;
         let passing = Passing::begin(&self.loads.frontend, &request);
         passing.end(self.perform_until_answered(&request).await)
     }

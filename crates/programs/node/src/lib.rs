@@ -23,6 +23,7 @@ pub mod load;
 mod moves;
 mod node;
 mod ownership;
+mod pacer;
 mod parts;
 mod pauses;
 mod rebinding;

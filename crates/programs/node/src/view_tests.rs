@@ -19,6 +19,7 @@ fn shown(epoch: Epoch) -> Changes<VolumeId, VolumeRecord> {
         epoch,
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
+        iops_limit: None,
         generation: 0,
         growth: None,
         is_growth_given_up: false,

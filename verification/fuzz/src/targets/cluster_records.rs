@@ -183,6 +183,7 @@ fn example_volume() -> VolumeRecord {
         epoch: Epoch(6),
         configuration: ConfigurationVersion(7),
         state: VolumeState::Ready,
+        iops_limit: None,
         generation: 0,
         growth: None,
         is_growth_given_up: false,

@@ -59,6 +59,7 @@ pub(crate) fn volume(slabs: &[&[usize]]) -> VolumeMembership {
             epoch: Epoch(1),
             configuration: ConfigurationVersion(1),
             state: VolumeState::Ready,
+            iops_limit: None,
             generation: 0,
             growth: None,
             is_growth_given_up: false,

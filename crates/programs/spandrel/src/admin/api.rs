@@ -56,6 +56,8 @@ pub const VOLUME_DELETION: &str = "/v1/volumes/{name}/deletion";
 pub const VOLUME_CHECK: &str = "/v1/volumes/{name}/check";
 /// `POST` of a [`VolumeMove`]: [`VolumeStatus`].
 pub const VOLUME_MOVE: &str = "/v1/volumes/{name}/move";
+/// `POST` of a [`VolumeSettingsChange`]: [`VolumeStatus`].
+pub const VOLUME_SETTINGS: &str = "/v1/volumes/{name}/settings";
 /// `POST` of a [`VolumeResize`]: [`VolumeResized`], when the volume has its new size.
 pub const VOLUME_RESIZE: &str = "/v1/volumes/{name}/resize";
 /// `GET`: a list of [`NodeStatus`].

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use spandrel_health::Status;
-use spandrel_shared::{Error, VolumeId};
+use spandrel_shared::{Error, IopsLimit, VolumeId};
 
 use super::ScrubStatus;
 
@@ -43,11 +43,25 @@ pub struct VolumeStatus {
     /// What was copied to bring copies up to date, or to build them, since its owner took it.
     #[serde(default)]
     pub resynced_bytes: u64,
+    /// What its clients may do at most at each node; absent if they are not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops_limit: Option<IopsLimit>,
     /// When it was made.
     pub created_unix_ms: u64,
     /// How far its scrub is; absent if the server's version does not say.
     #[serde(default)]
     pub scrub: Option<ScrubStatus>,
+}
+
+/// What is to be set of a volume; what is absent stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeSettingsChange {
+    /// I/Os a second that its clients may do at most at each node; 0 ends the limit.
+    #[serde(default)]
+    pub iops_max: Option<u64>,
+    /// An I/O counts once for each so many bytes that it begins: 8 KiB, where nothing else was said.
+    #[serde(default)]
+    pub normalized_bytes: Option<u32>,
 }
 
 /// All copies of a volume on one drive.

@@ -439,6 +439,7 @@ impl Facts {
                 write_bytes: owner.write_bytes,
             }),
             resynced_bytes: owner.map_or(0, |owner| owner.blocks_resynced * BLOCK_BYTES as u64),
+            iops_limit: record.iops_limit,
             created_unix_ms: record.created_unix_ms,
             scrub: Some(self.scrub(membership)),
         }

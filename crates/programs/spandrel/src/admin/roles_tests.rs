@@ -49,6 +49,7 @@ const TABLE: &[(&str, &str, Needs)] = &[
     ("POST", api::VOLUME_CHECK, OPERATE),
     ("POST", api::VOLUME_MOVE, OPERATE),
     ("POST", api::VOLUME_RESIZE, OPERATE),
+    ("POST", api::VOLUME_SETTINGS, OPERATE),
     ("GET", api::NODES, READ),
     ("GET", api::NODE, READ),
     ("POST", api::NODE_STOP, OPERATE),

@@ -37,7 +37,8 @@ use super::api::{
     NodeScrubLine, NodeStatus, NodeStop, Optimize, Optimized, PlaceChange, PoolDetails, PoolSettings,
     PoolSettingsChange, PoolSettingsPreview, ScrubStatus, ServerRemove, ServerRemoved, ServerRestart,
     ServerRestarting, ServerRun, ServerStatus, Settle, SettleStatus, Standing, StateStatus, Usage,
-    VolumeCreate, VolumeCreateAnswer, VolumeDeletion, VolumeMove, VolumeResize, VolumeResized, VolumeStatus,
+    VolumeCreate, VolumeCreateAnswer, VolumeDeletion, VolumeMove, VolumeResize, VolumeResized,
+    VolumeSettingsChange, VolumeStatus,
 };
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
@@ -105,6 +106,7 @@ fn status_of(code: &str) -> StatusCode {
         | "MEMORY_TOO_SMALL"
         | "MEMORY_CACHE_TOO_SMALL"
         | "MAP_MEMORY_TOO_SMALL"
+        | "IOPS_LIMIT_INVALID"
         | "TIME_TOO_LONG" => StatusCode::BAD_REQUEST,
         "TOKEN_MISSING" | "TOKEN_INVALID" | "TOKEN_REFUSED" => StatusCode::UNAUTHORIZED,
         "ACCESS_DENIED" => StatusCode::FORBIDDEN,
@@ -207,6 +209,7 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::VOLUME_CHECK, post(check_volume))
         .route(api::VOLUME_MOVE, post(move_volume))
         .route(api::VOLUME_RESIZE, post(resize_volume))
+        .route(api::VOLUME_SETTINGS, post(set_volume))
         .route(api::SCRUB, post(scrub))
         .route(api::POOL_OPTIMIZE, post(optimize_pool))
         .route(api::NODE_STOP, post(stop_node))
@@ -596,6 +599,15 @@ async fn move_volume(
 ) -> Answer<VolumeStatus> {
     let Json(to) = to.map_err(invalid)?;
     Ok(Json(cluster.move_volume(&name, &to.owner).await?))
+}
+
+async fn set_volume(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+    change: Result<Json<VolumeSettingsChange>, JsonRejection>,
+) -> Answer<VolumeStatus> {
+    let Json(change) = change.map_err(invalid)?;
+    Ok(Json(cluster.set_volume(&name, change).await?))
 }
 
 async fn resize_volume(

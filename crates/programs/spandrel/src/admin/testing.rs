@@ -179,6 +179,7 @@ pub async fn facts() -> Facts {
         epoch: Epoch(2),
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
+        iops_limit: None,
         generation: 0,
         growth: None,
         is_growth_given_up: false,

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use spandrel_node::{VolumeCreation, VolumeGrowth};
-use spandrel_shared::{DriveId, Error, GrowthId, VolumeId};
+use spandrel_shared::size::format_size;
+use spandrel_shared::{DriveId, Error, GrowthId, IopsLimit, VolumeId};
 
-use super::administration::{Administration, state_error, volume_not_found};
+use super::administration::{Administration, state_error, unless_conflict, volume_not_found};
 use super::api::{
     DriveCopies, NewSize, VolumeCreate, VolumeCreateAnswer, VolumeDeletion, VolumeResize, VolumeResized,
-    VolumeStatus,
+    VolumeSettingsChange, VolumeStatus,
 };
 use super::nodes::NodeAccess;
 use crate::random::random;
@@ -30,6 +31,16 @@ impl Administration {
         let to = to.id;
         let hand_over = |owner: NodeAccess| async move { owner.hand_over(id, to).await };
         self.by_owner((name, id), "moved", hand_over).await?;
+        self.volume(name).await
+    }
+
+    /// Sets what a volume's clients may do at most.
+    ///
+    /// Errors: `VOLUME_NOT_FOUND`, `IOPS_LIMIT_INVALID`.
+    pub async fn set_volume(&self, name: &str, change: VolumeSettingsChange) -> Result<VolumeStatus, Error> {
+        let VolumeStatus { id, iops_limit, .. } = self.volume(name).await?;
+        let limit = changed_limit(name, iops_limit, &change)?;
+        unless_conflict(|| self.state().limit_volume(id, limit)).await?;
         self.volume(name).await
     }
 
@@ -219,3 +230,41 @@ pub(super) fn volume_not_served(name: &str, wanted: &str) -> Error {
         "look at it with `spandrel volume get`, and start the nodes that hold its copies",
     )
 }
+
+/// The limit of a volume that has `present`, after a change.
+fn changed_limit(
+    name: &str,
+    present: Option<IopsLimit>,
+    change: &VolumeSettingsChange,
+) -> Result<Option<IopsLimit>, Error> {
+    let refuse = |why: String, next: &str| {
+        let what = format!("the limit of volume {name} stays as it is");
+        Err(Error::new("IOPS_LIMIT_INVALID", what, why, next))
+    };
+    let Some(iops_max) = change.iops_max.or(present.map(|limit| limit.iops_max)) else {
+        return refuse(
+            "its clients are not limited, so there is nothing that sizes could count for".to_owned(),
+            "say how many I/Os a second they may do, with --iops-max",
+        );
+    };
+    if iops_max == 0 {
+        return Ok(None);
+    }
+    let present = present.map(|limit| limit.normalized_bytes);
+    let normalized_bytes = change.normalized_bytes.or(present).unwrap_or(IopsLimit::NORMALIZED_BYTES_DEFAULT);
+    let limit = IopsLimit { iops_max, normalized_bytes };
+    if limit.is_valid() {
+        return Ok(Some(limit));
+    }
+    refuse(
+        format!(
+            "{iops_max} I/Os a second, counted by {}, cannot be held",
+            format_size(normalized_bytes.into())
+        ),
+        "give 1 to 100,000,000 I/Os a second, counted by 1 KiB or more; 0 ends a limit",
+    )
+}
+
+#[cfg(test)]
+#[path = "volumes_tests.rs"]
+mod tests;

@@ -26,6 +26,12 @@ pub enum VolumeCommand {
     /// For example, `spandrel volume resize disk1 +10G` adds 10 GiB, and `spandrel volume resize disk1 50G` makes it 50 GiB
     /// large, whatever it was before.
     Resize(VolumeResizeArguments),
+    /// Limit what a volume's clients may do, or end that; it holds at once
+    ///
+    /// Their I/Os then begin as evenly as the limit allows. It holds for the clients of each node by itself.
+    ///
+    /// For example, `spandrel volume set disk1 --iops-max 1100`, and `spandrel volume set disk1 --iops-max 0` ends it.
+    Set(VolumeSetArguments),
     /// Delete a volume and all its data
     #[command(alias = "rm")]
     Delete(VolumeDeleteArguments),
@@ -81,6 +87,26 @@ pub struct VolumeMoveArguments {
     /// The node that is to serve it
     #[arg(long, value_name = "NODE")]
     pub owner: String,
+
+    /// How to print it.
+    #[command(flatten)]
+    pub output: OutputArguments,
+}
+
+/// `spandrel volume set`.
+#[derive(Clone, Debug, Args)]
+#[group(id = "settings", required = true, multiple = true, args = ["iops_max", "normalized"])]
+pub struct VolumeSetArguments {
+    /// The volume's name
+    pub name: String,
+
+    /// I/Os a second that its clients may do at most at each node; 0 for as many as they can
+    #[arg(long, value_name = "COUNT")]
+    pub iops_max: Option<u64>,
+
+    /// An I/O counts once for each so many bytes that it begins, 1k or more [default of a new limit: 8k]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
+    pub normalized: Option<u64>,
 
     /// How to print it.
     #[command(flatten)]

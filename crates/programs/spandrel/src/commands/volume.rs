@@ -2,17 +2,18 @@
 
 use std::fmt::Write as _;
 
+use spandrel_shared::IopsLimit;
 use spandrel_shared::size::format_size;
 
 use crate::admin::administration::unix_ms;
 use crate::admin::api::{
     self, LegStatus, Progress, VolumeCreate, VolumeCreateAnswer, VolumeDeletion, VolumeMove, VolumeResize,
-    VolumeResized, VolumeStatus,
+    VolumeResized, VolumeSettingsChange, VolumeStatus,
 };
 use crate::admin::client::{Client, path_with};
 use crate::arguments::{
     Output, OutputArguments, VolumeArguments, VolumeCommand, VolumeCreateArguments, VolumeDeleteArguments,
-    VolumeMoveArguments, VolumeResizeArguments,
+    VolumeMoveArguments, VolumeResizeArguments, VolumeSetArguments,
 };
 use crate::commands::{scrub_text, verify};
 use crate::confirm::confirm;
@@ -28,6 +29,7 @@ pub fn volume(client: &Client, command: &VolumeCommand) -> Outcome {
         VolumeCommand::Get(arguments) => get(client, arguments),
         VolumeCommand::Move(arguments) => move_to(client, arguments),
         VolumeCommand::Resize(arguments) => resize(client, arguments),
+        VolumeCommand::Set(arguments) => set(client, arguments),
         VolumeCommand::Delete(arguments) => delete(client, arguments),
         VolumeCommand::Verify(arguments) => verify(client, arguments),
     }
@@ -89,6 +91,30 @@ fn move_to(client: &Client, arguments: &VolumeMoveArguments) -> Outcome {
         Output::Json => json(&volume),
     });
     Ok(EXIT_OK)
+}
+
+fn set(client: &Client, arguments: &VolumeSetArguments) -> Outcome {
+    let path = path_with(api::VOLUME_SETTINGS, &arguments.name);
+    // A unit that no I/O reaches counts as one that is as large as can be said.
+    let normalized_bytes = arguments.normalized.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+    let change = VolumeSettingsChange { iops_max: arguments.iops_max, normalized_bytes };
+    let volume: VolumeStatus = client.post(&path, &change)?;
+    say(&match arguments.output.output {
+        Output::Table => format!("clients of volume {}: {}\n", volume.name, limit_text(volume.iops_limit)),
+        Output::Json => json(&volume),
+    });
+    Ok(EXIT_OK)
+}
+
+/// What clients of a volume may do.
+fn limit_text(limit: Option<IopsLimit>) -> String {
+    match limit {
+        None => "as many I/Os as they can".to_owned(),
+        Some(IopsLimit { iops_max, normalized_bytes }) => format!(
+            "at most {iops_max} I/Os a second at each node, each counted once for each {} that it begins",
+            format_size(normalized_bytes.into())
+        ),
+    }
 }
 
 fn resize(client: &Client, arguments: &VolumeResizeArguments) -> Outcome {
@@ -238,6 +264,9 @@ fn render(volume: &VolumeStatus) -> String {
         |factor| format!("{factor:.3} bytes on drives for each byte written"),
     );
     line("write ampl.", &amplification);
+    if volume.iops_limit.is_some() {
+        line("clients", &limit_text(volume.iops_limit));
+    }
     let traffic = &volume.traffic;
     let did = format!(
         "{} reads ({}), {} writes ({}) since {} took it",

@@ -44,6 +44,7 @@ pub(crate) fn long_volume() -> VolumeStatus {
         exports: (1..=3).map(export).collect(),
         traffic: Traffic { reads: 1_234_567, writes: 2, read_bytes: 4096, write_bytes: 8192 },
         resynced_bytes: 0,
+        iops_limit: None,
         created_unix_ms: 0,
         scrub: None,
     }
