@@ -11,10 +11,15 @@ use spandrel_shared::Error;
 use spandrel_shared::duration::parse_duration;
 use spandrel_shared::size::parse_size;
 
+use crate::distribution::Distribution;
 use crate::meter::ClusterMeter;
 use crate::output::OutputFormat;
+use crate::pace::RateLimit;
 use crate::progress::Progress;
-use crate::spec::{CellSpec, Pattern};
+use crate::run_arguments::{
+    ImportArguments, ProfilesArguments, ReportArguments, RunArguments, RunFolderArguments,
+};
+use crate::spec::{CellSpec, Pattern, WriteContent};
 use crate::study::StudyArguments;
 use crate::sweep::{SweepResult, SweepSpec, sweep};
 use crate::target::Target;
@@ -38,13 +43,36 @@ pub enum FleetCommand {
     /// Each combination is one cell: all clients start together, warm up, are measured, cool down. The
     /// volumes are written over, and removed afterwards if the sweep made them.
     #[command(after_help = SWEEP_EXAMPLES)]
-    Sweep(SweepArguments),
+    Sweep(Box<SweepArguments>),
     /// Study one part of the system on clusters that are made for it, and judge what it gains
     ///
     /// A study measures the same loads in several states side by side, and says for each shape that was expected
     /// beforehand whether it was found.
     Study(StudyArguments),
+    /// Measure the cluster as a reference architecture was measured, and write a report
+    ///
+    /// A profile says which cells are measured, with how many clients, for how long and how often. All that is
+    /// measured is kept in a folder as it comes, with the report; a run that was broken off goes on with --resume.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Box<RunArguments>),
+    /// List the profiles that can be run, or print one as a file to be changed
+    Profiles(ProfilesArguments),
+    /// Write a report of runs side by side, as one HTML file that needs no network
+    Report(ReportArguments),
+    /// Read results of DISKSPD or fio, to be laid beside one's own in a report
+    Import(ImportArguments),
+    /// Have a run pause before its next cell
+    Pause(RunFolderArguments),
+    /// Have a run go on that pauses
+    Continue(RunFolderArguments),
 }
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  What a reference architecture measured in a day, in two minutes and small:
+    spandrel fleet run micron-sata-4k --vms 16 --time-scale 0.02 --data-scale 0.002 --repeat 1
+  The same beside what was published:
+    spandrel fleet report published:micron-sata fleet-micron-sata-4k-... --html report.html";
 
 const SWEEP_EXAMPLES: &str = "\
 Examples:
@@ -86,9 +114,32 @@ pub struct SweepArguments {
     #[arg(long, value_name = "PATTERN", default_value = "random")]
     pub pattern: Pattern,
 
-    /// Offsets are multiples of this [default: the block size]
+    /// Of a random pattern, how many of 100 I/Os go anywhere; the others follow the one before of their thread
+    /// [default: 100]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub random_percent: Option<u8>,
+
+    /// Which parts of the working set get more of the random I/Os than others, from its start on: 95/5:4/10 sends
+    /// 95 of 100 to the first 5 %, 4 to the next 10 % and the rest to the rest; abs90/10G:5/20G the same with sizes
+    #[arg(long, value_name = "PARTS")]
+    pub distribution: Option<Distribution>,
+
+    /// Offsets are multiples of this, and sequential ones go on by it [default: the block size]
     #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
     pub alignment: Option<u64>,
+
+    /// How far behind each other the threads of a client begin to walk sequentially [default: as far as spreads them
+    /// evenly over the working set]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
+    pub thread_stride: Option<u64>,
+
+    /// Where the working set begins on each volume
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = parse_size_argument)]
+    pub base_offset: u64,
+
+    /// The most that each thread may do: 300i is 300 I/Os a second, 1500 is 1,500 bytes a millisecond
+    #[arg(long, value_name = "RATE")]
+    pub rate_limit: Option<RateLimit>,
 
     /// How much of its volume each client uses. Make it large against caches for results to quote
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size_argument)]
@@ -114,7 +165,11 @@ pub struct SweepArguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
 
-    /// Written data are taken from random places of so many random bytes
+    /// What is written: random, zeros, or sequence (the bytes 0 to 255 again and again)
+    #[arg(long, value_name = "CONTENT", default_value = "random")]
+    pub write_content: WriteContent,
+
+    /// Random data are taken from random places of so many random bytes
     #[arg(long, value_name = "SIZE", default_value = "20M", value_parser = parse_size_argument)]
     pub write_source: u64,
 
@@ -145,13 +200,19 @@ impl SweepArguments {
     pub fn spec(&self) -> Result<SweepSpec, Error> {
         let common = CellSpec {
             pattern: self.pattern,
+            random_percent: self.random_percent,
+            distribution: self.distribution.clone(),
             alignment_bytes: self.alignment,
+            thread_stride_bytes: self.thread_stride,
+            base_offset_bytes: self.base_offset,
             working_set_bytes: Some(self.working_set),
+            rate_limit: self.rate_limit,
             warmup: self.warmup,
             duration: self.duration,
             cooldown: self.cooldown,
             drain: self.drain,
             seed: self.seed,
+            write_content: self.write_content,
             write_source_bytes: self.write_source,
             load_threads: self.load_threads,
             intervals: self.intervals,
@@ -183,7 +244,11 @@ impl SweepArguments {
         output: &mut impl Write,
     ) -> Result<SweepResult, Error> {
         let spec = self.spec()?;
-        let request = VolumeRequest { count: self.vms, size_bytes: self.working_set };
+        let request = VolumeRequest {
+            count: self.vms,
+            size_bytes: self.base_offset + self.working_set,
+            iops_max: None,
+        };
         let swept = volumes.prepare(&request).and_then(|targets| sweep(&spec, &targets, meter, progress));
         let cleaned = volumes.cleanup();
         let result = swept?;
@@ -206,6 +271,8 @@ pub struct VolumeRequest {
     pub count: u32,
     /// The least size of each.
     pub size_bytes: u64,
+    /// The most I/Os a second that each is to do.
+    pub iops_max: Option<u64>,
 }
 
 /// Makes volumes for the clients and removes them again.
@@ -217,11 +284,11 @@ pub trait ClientVolumes {
     fn cleanup(&mut self) -> Result<(), Error>;
 }
 
-fn parse_size_argument(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size_argument(text: &str) -> Result<u64, String> {
     parse_size(text).ok_or_else(|| format!("{text:?} is no size: write for example 4k, 20M or 16G"))
 }
 
-fn parse_block_size(text: &str) -> Result<u32, String> {
+pub(crate) fn parse_block_size(text: &str) -> Result<u32, String> {
     let bytes = parse_size_argument(text)?;
     u32::try_from(bytes).map_err(|_| format!("{text} is too large for one I/O"))
 }

@@ -17,8 +17,8 @@ fn parse(line: &str) -> Result<SweepArguments, clap::Error> {
     let words = ["spandrel", "fleet", "sweep"].into_iter().chain(line.split_whitespace());
     let Program::Fleet(FleetArguments { command }) = Program::try_parse_from(words)?;
     match command {
-        FleetCommand::Sweep(arguments) => Ok(arguments),
-        FleetCommand::Study(_) => panic!("it is a sweep"),
+        FleetCommand::Sweep(arguments) => Ok(*arguments),
+        _ => panic!("it is a sweep"),
     }
 }
 
@@ -32,7 +32,7 @@ fn a_sweep_is_read_from_the_command_line() {
     let arguments = parse(
         "--vms 16 --threads 1,2 --block-size 4k,128k --outstanding 1,2,4,8 --write-percent 0,10,30,100 \
          --pattern si --alignment 8k --working-set 1G --warmup 1s --duration 2s --cooldown 500ms --drain 3s \
-         --seed 7 --write-source 1M --load-threads 2 --no-fill --intervals -o csv",
+         --seed 7 --write-source 1M --write-content zeros --base-offset 4k --rate-limit 300i --load-threads 2 --no-fill --intervals -o csv",
     )
     .unwrap();
     assert_eq!((arguments.vms, arguments.output), (16, OutputFormat::Csv));
@@ -50,7 +50,10 @@ fn a_sweep_is_read_from_the_command_line() {
         cooldown: Duration::from_millis(500),
         drain: Duration::from_secs(3),
         seed: 7,
+        write_content: WriteContent::Zeros,
         write_source_bytes: 1 << 20,
+        base_offset_bytes: 4096,
+        rate_limit: Some(RateLimit::IosPerSecond(300)),
         load_threads: 2,
         intervals: true,
         ..CellSpec::default()

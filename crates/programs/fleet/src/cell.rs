@@ -57,7 +57,7 @@ pub(crate) fn run_observed_cell(
     spec.validate()?;
     let mut generator = Generator::connect(targets, spec, Task::Load)?;
     let times = generator.start(|start| LoadTimes::of_cell(spec, start));
-    let total = spec.warmup + spec.duration + spec.cooldown;
+    let total = spec.duration_in_all();
     let mut sampler = Sampler::new(&times);
     let mut watch = |observer: &mut dyn CellObserver, now: Instant| {
         let sample = sampler.sample(generator.clients(), now);
@@ -69,7 +69,11 @@ pub(crate) fn run_observed_cell(
     observer.end_measurement();
     generator.wait_until(times.stop_at(), TICK, |now| watch(observer, now));
     let reports = generator.finish()?;
-    Ok(CellResult::new(spec, spec.duration, reports))
+    let mut result = CellResult::new(spec, spec.duration, reports);
+    for (client, target) in result.clients.iter_mut().zip(targets) {
+        client.node = target.node.clone();
+    }
+    Ok(result)
 }
 
 /// Runs a load as long as `goes_on` says so of what was done in each window of time, or until nothing

@@ -21,11 +21,11 @@ fn a_cell_runs_on_real_sockets() {
         let result = run_cell(&server.targets(5), &CellSpec { load_threads, ..spec() }).unwrap();
         let names: Vec<&str> = result.clients.iter().map(|client| client.name.as_str()).collect();
         assert_eq!(names, ["client-0", "client-1", "client-2", "client-3", "client-4"]);
-        assert!(result.clients.iter().all(|client| client.iops > 0.0), "{result:?}");
+        assert!(result.clients.iter().all(|client| client.total.iops > 0.0), "{result:?}");
         assert!(result.read.count > result.write.count && result.write.count > 0);
         assert_eq!((result.errors, result.unanswered, result.clients_lost), (0, 0, 0));
         assert!(result.generator.cpu_seconds > 0.0 && result.generator.busiest_thread_percent > 0.0);
-        let by_clients: f64 = result.clients.iter().map(|client| client.iops).sum();
+        let by_clients: f64 = result.clients.iter().map(|client| client.total.iops).sum();
         assert!((by_clients - result.total.iops).abs() < 1e-6 * by_clients);
     }
 }

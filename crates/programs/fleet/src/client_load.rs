@@ -5,8 +5,8 @@
 //! of the turn. Nothing is allocated per I/O.
 //!
 //! Invariants:
-//! - From the start to the stop, each thread of a client has its number of I/Os in flight, unless the
-//!   connection breaks. A failed I/O is followed by a new one too.
+//! - From the start to the stop, each thread of a client has its number of I/Os in flight, unless it may
+//!   not go as fast or the connection breaks. A failed I/O is followed by a new one too.
 //! - Every I/O that was sent ends as exactly one of done, failed or unanswered.
 //! - Only what is done within the measured time is counted as done; failures are counted always.
 
@@ -16,12 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use spandrel_platform::{Instant, Platform};
+use spandrel_platform::{Instant, Platform, before};
 
 use crate::nbd_client::{Command, Event, InFlight, NbdError, Receiver, Request, RequestFailure, Sender};
+use crate::pace::Pace;
 use crate::random::Random;
 use crate::source::WriteSource;
-use crate::tally::{ClientCounters, ClientTally, ThreadTally};
+use crate::tally::{ClientCounters, ClientTally};
 use crate::times::LoadTimes;
 use crate::workload::Workload;
 
@@ -29,7 +30,8 @@ use crate::workload::Workload;
 pub(crate) struct Common {
     pub(crate) times: Arc<LoadTimes>,
     pub(crate) source: WriteSource,
-    pub(crate) tally: RefCell<ThreadTally>,
+    /// Whether it is counted what is done in each second.
+    pub(crate) with_intervals: bool,
 }
 
 /// An I/O in flight.
@@ -44,6 +46,8 @@ pub(crate) struct ClientLoad<P: Platform> {
     sender: Sender<P::Connection>,
     in_flight: InFlight<Issued>,
     workload: Workload,
+    /// How fast each thread may go; empty if as fast as it can.
+    paces: Vec<Pace>,
     /// I/Os in flight per thread.
     outstanding: u32,
     content: Random,
@@ -58,6 +62,7 @@ pub(crate) struct ClientParts<P: Platform> {
     pub(crate) name: String,
     pub(crate) sender: Sender<P::Connection>,
     pub(crate) workload: Workload,
+    pub(crate) paces: Vec<Pace>,
     pub(crate) outstanding: u32,
     pub(crate) content: Random,
     pub(crate) counters: Arc<ClientCounters>,
@@ -70,9 +75,10 @@ impl<P: Platform> ClientLoad<P> {
             sender: parts.sender,
             in_flight: InFlight::new(),
             workload: parts.workload,
+            paces: parts.paces,
             outstanding: parts.outstanding,
             content: parts.content,
-            tally: ClientTally::new(&parts.name),
+            tally: ClientTally::new(&parts.name, common.with_intervals),
             progress_at: Instant::default(),
             counters: parts.counters,
         }
@@ -89,9 +95,43 @@ impl<P: Platform> ClientLoad<P> {
         self.publish();
     }
 
-    /// Sends the next I/O of `thread`, if there is one.
+    /// Sends the next I/O of `thread`, if there is one, or has it wait until it may be sent.
     fn issue(&mut self, thread: usize, now: Instant) {
+        if let Some(pace) = self.paces.get_mut(thread)
+            && !pace.take(now)
+        {
+            pace.waiting += 1;
+            return;
+        }
+        self.send(thread, now);
+    }
+
+    /// Sends what has waited until it may be sent.
+    fn issue_due(&mut self, now: Instant) {
+        let is_running = now < self.common.times.stop_at();
+        for thread in 0..self.paces.len() {
+            while self.paces[thread].waiting > 0 && (!is_running || self.paces[thread].take(now)) {
+                self.paces[thread].waiting -= 1;
+                if is_running {
+                    self.send(thread, now);
+                }
+            }
+        }
+        self.publish();
+    }
+
+    /// When the next I/O may be sent of those that wait for that; at the latest when the load stops.
+    fn due(&self) -> Option<Instant> {
+        let due = self.paces.iter().filter_map(Pace::due).min()?;
+        Some(due.min(self.common.times.stop_at()))
+    }
+
+    fn send(&mut self, thread: usize, now: Instant) {
         let Some(io) = self.workload.next(thread) else { return };
+        if self.in_flight.len() == 0 {
+            // Nothing was asked for until now.
+            self.progress_at = now;
+        }
         let command = if io.is_write { Command::Write } else { Command::Read };
         let request = Request { command, offset: io.offset, length: io.length };
         // Fewer threads than 2^32: the spec bounds them.
@@ -107,7 +147,6 @@ impl<P: Platform> ClientLoad<P> {
     /// Takes in everything that was received, at `now`.
     fn take_in(&mut self, receiver: &mut Receiver<P::Connection>, now: Instant) -> Result<(), NbdError> {
         let common = Rc::clone(&self.common);
-        let mut tally = common.tally.borrow_mut();
         let is_measured = common.times.is_measured(now);
         let is_running = now < common.times.stop_at();
         let since_start = now.since(common.times.measure_from);
@@ -118,25 +157,24 @@ impl<P: Platform> ClientLoad<P> {
             let Issued { at, thread } = pending.token;
             match error {
                 Some(number) => {
-                    self.fail(RequestFailure { request: pending.request, number }, now, &mut tally);
+                    self.fail(RequestFailure { request: pending.request, number }, now);
                 }
                 None => {
-                    any_done = true;
+                    if !std::mem::replace(&mut any_done, true) {
+                        // Before anything new is asked for: that would begin another pause.
+                        self.end_pause(now);
+                    }
                     let latency = now.since(at);
                     self.show_done(latency, length);
                     if is_measured {
                         let is_write = command == Command::Write;
-                        self.tally.done(is_write, latency);
-                        tally.done(is_write, latency, length, since_start);
+                        self.tally.done(is_write, latency, length, since_start);
                     }
                 }
             }
             if is_running {
                 self.issue(thread as usize, now);
             }
-        }
-        if any_done {
-            self.end_pause(now);
         }
         self.publish();
         Ok(())
@@ -149,18 +187,18 @@ impl<P: Platform> ClientLoad<P> {
         ClientCounters::add(&self.counters.latency_sum_ns, nanoseconds);
     }
 
-    fn fail(&mut self, failure: RequestFailure, now: Instant, tally: &mut ThreadTally) {
+    fn fail(&mut self, failure: RequestFailure, now: Instant) {
         let RequestFailure { request, .. } = failure;
         let at = now.since(self.common.times.start);
         self.tally.tell(at, request.command.name(), Some(request.offset), failure.reason());
-        self.count_failed(1, now, tally);
+        self.count_failed(1, now);
     }
 
-    fn count_failed(&mut self, count: u64, now: Instant, tally: &mut ThreadTally) {
+    fn count_failed(&mut self, count: u64, now: Instant) {
         self.tally.failed += count;
         ClientCounters::add(&self.counters.failed, count);
         if self.common.times.is_measured(now)
-            && let Some(counts) = tally.interval(now.since(self.common.times.measure_from))
+            && let Some(counts) = self.tally.interval(now.since(self.common.times.measure_from))
         {
             counts.errors += count;
         }
@@ -184,7 +222,7 @@ impl<P: Platform> ClientLoad<P> {
         }
         let lost = self.in_flight.drain().len() as u64;
         let common = Rc::clone(&self.common);
-        self.count_failed(lost, now, &mut common.tally.borrow_mut());
+        self.count_failed(lost, now);
         self.tally.is_lost = true;
         self.counters.is_lost.store(true, Ordering::Relaxed);
         let reason = format!("{error}; {lost} I/Os were in flight");
@@ -219,13 +257,28 @@ pub(crate) async fn run<P: Platform>(
     mut receiver: Receiver<P::Connection>,
 ) {
     load.borrow_mut().start(platform.now());
-    while load.borrow().in_flight.len() > 0 {
-        let filled = receiver.fill().await;
+    loop {
+        let due = load.borrow().due();
+        let is_waiting_for_answers = load.borrow().in_flight.len() > 0;
+        let filled = match (due, is_waiting_for_answers) {
+            (None, false) => break,
+            (None, true) => Some(receiver.fill().await),
+            // Answers are taken in meanwhile, and it is noticed if the connection breaks.
+            (Some(due), _) => before(&platform, due, receiver.fill()).await,
+        };
         let now = platform.now();
         let mut load = load.borrow_mut();
+        let Some(filled) = filled else {
+            load.issue_due(now);
+            continue;
+        };
         if let Err(error) = filled.and_then(|()| load.take_in(&mut receiver, now)) {
             load.break_off(now, &error);
             return;
+        }
+        // Where answers come all the time, the wait for them never lasts so long.
+        if load.due().is_some_and(|due| due <= now) {
+            load.issue_due(now);
         }
     }
     load.borrow().sender.disconnect();

@@ -21,15 +21,21 @@
 mod arguments;
 mod cell;
 mod client_load;
+mod distribution;
 mod generator;
+mod layers;
 mod live;
 mod load_thread;
 mod meter;
 mod nbd_client;
 mod output;
+mod pace;
+mod profile;
 mod progress;
 mod random;
 mod result;
+mod run;
+mod run_arguments;
 mod source;
 mod spec;
 mod study;
@@ -44,13 +50,23 @@ mod workload;
 
 pub use arguments::{ClientVolumes, FleetArguments, FleetCommand, SweepArguments, VolumeRequest};
 pub use cell::{fill, run_cell};
+pub use distribution::Distribution;
+pub use layers::{
+    ClusterReading, DriveRate, DriveReading, FlowRate, LayerRate, Layers, NodeRate, NodeReading,
+};
 pub use live::{LiveClient, LiveLoad, LiveSample};
 pub use meter::{CacheReading, ClusterMeter, MeterReading, NoMeter, ProcessMeter, Usage};
 pub use nbd_client::{Export, NbdClient, NbdError, RequestFailure};
 pub use output::{OutputFormat, count_text, short};
+pub use pace::RateLimit;
+pub use profile::{Changes, Profile, ProfileSweep, RunPlan};
 pub use progress::{BarProgress, LineProgress, NoProgress, Progress, progress_on_standard_error};
 pub use result::{CellResult, ClientResult, GeneratorCost, Interval, Latency, LittlesLaw, Spread, Traffic};
-pub use spec::{CellSpec, Pattern};
+pub use run::{CellNumber, ResultKeeper, order, run_plan};
+pub use run_arguments::{
+    ImportArguments, ProfilesArguments, ReportArguments, RunArguments, RunFolderArguments,
+};
+pub use spec::{CellSpec, Pattern, WriteContent};
 pub use study::{
     CacheCostStudyArguments, CacheStudyArguments, CapacityMedia, Comparison, Goal, MachineUse, Round, Shape,
     SimulatedMedia, StudyArguments, StudyCluster, StudyClusterSpec, StudyCommand, StudyLab, StudyOutput,

@@ -18,10 +18,10 @@ use crate::client_load::{self, ClientLoad, ClientParts, Common};
 use crate::nbd_client::{NbdError, Session};
 use crate::source::WriteSource;
 use crate::spec::CellSpec;
-use crate::tally::{ClientCounters, ClientTally, ThreadTally};
+use crate::tally::{ClientCounters, ClientTally};
 use crate::target::Target;
 use crate::times::LoadTimes;
-use crate::workload::{Workload, content_stream};
+use crate::workload::{Workload, content_stream, paces};
 
 /// What the clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,6 @@ struct Connected<P: Platform> {
 pub(crate) struct ThreadOutcome {
     /// By number of the client.
     pub(crate) clients: Vec<(usize, ClientTally)>,
-    pub(crate) tally: ThreadTally,
 }
 
 impl<P: Platform> LoadThread<P> {
@@ -73,8 +72,7 @@ impl<P: Platform> LoadThread<P> {
         let connects =
             assignments.into_iter().map(|assignment| connect_one(platform, spec, task, assignment));
         let clients = join_all(connects).await.into_iter().collect::<Result<_, _>>()?;
-        let source_bytes = usize::try_from(spec.write_source_bytes).expect("the spec bounds it");
-        let source = WriteSource::new(platform.buffers(), source_bytes, spec.seed);
+        let source = WriteSource::new(platform.buffers(), spec);
         Ok(Self { platform: platform.clone(), spec: spec.clone(), clients, source })
     }
 
@@ -82,8 +80,8 @@ impl<P: Platform> LoadThread<P> {
     /// with a stop in `times`. Then waits for what is in flight, as long as the spec allows.
     pub(crate) async fn run(self, times: Arc<LoadTimes>, stopped: impl Future<Output = ()>) -> ThreadOutcome {
         let platform = self.platform;
-        let tally = RefCell::new(ThreadTally::new(self.spec.intervals));
-        let common = Rc::new(Common { times: Arc::clone(&times), source: self.source, tally });
+        let with_intervals = self.spec.intervals;
+        let common = Rc::new(Common { times: Arc::clone(&times), source: self.source, with_intervals });
         platform.sleep_until(times.start).await;
         let live = Rc::new(Live::default());
         let (mut loads, mut tasks) = (Vec::new(), Vec::new());
@@ -93,6 +91,7 @@ impl<P: Platform> LoadThread<P> {
                 name: assignment.target.name,
                 sender: session.sender,
                 workload,
+                paces: paces(&self.spec, assignment.number, times.start),
                 outstanding: self.spec.outstanding,
                 content: content_stream(self.spec.seed, assignment.number),
                 counters: assignment.counters,
@@ -112,9 +111,7 @@ impl<P: Platform> LoadThread<P> {
         let now = platform.now();
         let finish =
             |(number, load): (usize, Rc<RefCell<ClientLoad<P>>>)| (number, load.borrow_mut().finish(now));
-        let clients = loads.into_iter().map(finish).collect();
-        let tally = common.tally.replace(ThreadTally::new(false));
-        ThreadOutcome { clients, tally }
+        ThreadOutcome { clients: loads.into_iter().map(finish).collect() }
     }
 }
 

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use spandrel_platform::Instant;
 use spandrel_shared::Error;
 
+use crate::layers::ClusterReading;
 use crate::times::now;
 
 /// What has been used since any fixed point before the sweep. What is not known is absent.
@@ -71,6 +72,11 @@ impl CacheReading {
 pub trait ClusterMeter {
     /// What has been used so far.
     fn read(&mut self) -> Result<MeterReading, Error>;
+
+    /// What all layers have done so far; none if that is not known. Asked again and again while a cell is measured.
+    fn layers(&mut self) -> Option<ClusterReading> {
+        None
+    }
 }
 
 /// A meter for when nothing is known of the cluster.

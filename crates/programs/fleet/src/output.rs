@@ -296,9 +296,9 @@ const COLUMNS: &[Column] = &[
     ),
     both(
         "p99_9_us",
-        |row| us(row, |latency| latency.p99_9_us),
+        |row| Some(format!("{:.3}", row.cell.total.latency?.p99_9_us?)),
         ["p99.9", "us"],
-        |row| short_us(row, |latency| latency.p99_9_us),
+        |row| Some(short(row.cell.total.latency?.p99_9_us?)),
     ),
     both(
         "longest_pause_ms",

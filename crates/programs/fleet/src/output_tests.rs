@@ -7,25 +7,23 @@ use crate::meter::{CacheReading, Usage};
 use crate::result::CellResult;
 use crate::spec::CellSpec;
 use crate::sweep::SweepSpec;
-use crate::tally::{ClientTally, ThreadTally};
+use crate::tally::ClientTally;
 
 /// A row of a sweep with 256 clients whose I/Os all took `latency`.
 fn row(spec: &CellSpec, count: u64, latency: Duration, usage: Usage) -> SweepRow {
-    let mut tally = ThreadTally::new(false);
-    let mut client = ClientTally::new("vm-01");
+    let mut client = ClientTally::new("vm-01", false);
     for index in 0..count {
         let is_write = index % 100 < u64::from(spec.write_percent);
-        tally.done(is_write, latency, spec.block_size_bytes, Duration::ZERO);
-        client.done(is_write, latency);
+        client.done(is_write, latency, spec.block_size_bytes, Duration::ZERO);
     }
     client.longest_pause = latency * 3;
-    let others = (1..256).map(|number| (number, ClientTally::new("other")));
+    let others = (1..256).map(|number| (number, ClientTally::new("other", false)));
     let clients = std::iter::once((0, client)).chain(others).collect();
-    let outcome = ThreadOutcome { clients, tally };
+    let outcome = ThreadOutcome { clients };
     let report = ThreadReport { outcome, cpu: Duration::from_millis(200), wall: Duration::from_secs(1) };
     let cell = CellResult::new(spec, Duration::from_secs(1), vec![report]);
     let iops_per_busy_core = usage.busy_cores.map(|cores| cell.total.iops / cores);
-    SweepRow { cell, usage, iops_per_busy_core }
+    SweepRow { cell, usage, iops_per_busy_core, layers: None, layer_intervals: Vec::new() }
 }
 
 fn usage(busy_cores: Option<f64>, write_amplification: Option<f64>) -> Usage {

@@ -72,11 +72,15 @@ pub struct Traffic {
     pub latency: Option<Latency>,
 }
 
-/// Latencies in microseconds. Percentiles are exact to three digits.
+/// Latencies in microseconds. Percentiles are exact to three digits; one that would need more I/Os than there were is absent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// The mean.
     pub mean_us: f64,
+    /// The standard deviation of all I/Os.
+    pub standard_deviation_us: f64,
+    /// The quickest.
+    pub min_us: f64,
     /// Half of the I/Os were not slower than this.
     pub p50_us: f64,
     /// 90 % of them.
@@ -85,21 +89,35 @@ pub struct Latency {
     pub p95_us: f64,
     /// 99 %.
     pub p99_us: f64,
-    /// 99.9 %.
-    pub p99_9_us: f64,
+    /// 99.9 %, of a thousand I/Os or more.
+    pub p99_9_us: Option<f64>,
+    /// 99.99 %, of ten thousand or more, and so on.
+    pub p99_99_us: Option<f64>,
+    /// 99.999 %.
+    pub p99_999_us: Option<f64>,
+    /// 99.9999 %.
+    pub p99_9999_us: Option<f64>,
+    /// 99.99999 %.
+    pub p99_99999_us: Option<f64>,
     /// The slowest.
     pub max_us: f64,
 }
 
-/// The least, the mean and the most of something.
+/// The least, the mean and the most of something, and how it varies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// The least.
     pub min: f64,
     /// The mean.
     pub mean: f64,
+    /// Half are not above it.
+    #[serde(default)]
+    pub median: f64,
     /// The most.
     pub max: f64,
+    /// The standard deviation of all.
+    #[serde(default)]
+    pub standard_deviation: f64,
 }
 
 /// I/Os in flight: as set, and as follows from rate and latency.
@@ -111,7 +129,7 @@ pub struct LittlesLaw {
     pub outstanding_measured: f64,
     /// The difference, in percent of what was set.
     pub residual_percent: f64,
-    /// Whether the difference is above 10 %.
+    /// Whether the difference is above 10 % where the clients kept as many in flight as they could: those with a rate limit do not.
     pub is_suspicious: bool,
 }
 
@@ -133,16 +151,15 @@ pub struct GeneratorCost {
 pub struct ClientResult {
     /// Its name.
     pub name: String,
-    /// I/Os per second.
-    pub iops: f64,
-    /// Reads per second.
-    pub read_iops: f64,
-    /// Writes per second.
-    pub write_iops: f64,
-    /// Mean latency in microseconds; absent without I/Os.
-    pub mean_us: Option<f64>,
-    /// The longest latency in microseconds.
-    pub max_us: f64,
+    /// The node that served it, as far as somebody has said.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// Its reads.
+    pub read: Traffic,
+    /// Its writes.
+    pub write: Traffic,
+    /// Both.
+    pub total: Traffic,
     /// The longest time without an I/O done while some were outstanding, in milliseconds.
     pub longest_pause_ms: f64,
     /// I/Os that failed.
@@ -151,6 +168,16 @@ pub struct ClientResult {
     pub unanswered: u64,
     /// Whether its connection broke.
     pub is_lost: bool,
+    /// Each second's part, if asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Interval>,
+    /// The latencies of all reads in microseconds, if asked for and if there were any: an HdrHistogram in its compressed V2 form,
+    /// as base 64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_histogram: Option<String>,
+    /// The same of writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_histogram: Option<String>,
 }
 
 /// What was done in one second of the measurement.
@@ -182,9 +209,11 @@ impl CellResult {
         let mut intervals = Vec::new();
         let mut clients = Vec::new();
         for report in reports {
-            read.add(&report.outcome.tally.read);
-            write.add(&report.outcome.tally.write);
-            add_intervals(&mut intervals, &report.outcome.tally.intervals.unwrap_or_default());
+            for (_, client) in &report.outcome.clients {
+                read.add(&client.read);
+                write.add(&client.write);
+                add_intervals(&mut intervals, client.intervals.as_deref().unwrap_or_default());
+            }
             clients.extend(report.outcome.clients);
         }
         clients.sort_by_key(|(number, _)| *number);
@@ -193,7 +222,7 @@ impl CellResult {
         both.add(&write);
         let total = Traffic::new(&both, seconds);
         let results: Vec<ClientResult> =
-            clients.iter().map(|tally| ClientResult::new(tally, seconds)).collect();
+            clients.iter().map(|tally| ClientResult::new(tally, seconds, spec.histograms)).collect();
         let mut failures: Vec<Failure> = clients.iter().flat_map(|tally| tally.failures.clone()).collect();
         failures.sort_by(|one, other| one.at_seconds.total_cmp(&other.at_seconds));
         let cpu_seconds = generator_cpu.as_secs_f64();
@@ -208,7 +237,7 @@ impl CellResult {
             clients_lost: clients.iter().filter(|tally| tally.is_lost).count() as u64,
             failures,
             longest_pause_ms: results.iter().map(|result| result.longest_pause_ms).fold(0.0, f64::max),
-            client_iops: Spread::of(results.iter().map(|result| result.iops)),
+            client_iops: Spread::of(results.iter().map(|result| result.total.iops)),
             littles_law: LittlesLaw::new(spec, clients.len(), &total),
             generator: GeneratorCost {
                 cpu_seconds,
@@ -237,28 +266,43 @@ impl Traffic {
 
 impl Latency {
     fn new(latencies: &Latencies) -> Self {
+        let nines = |count: i32| {
+            let enough = latencies.count() as f64 >= 10_f64.powi(count);
+            enough.then(|| latencies.quantile_us(1.0 - 10_f64.powi(-count)))
+        };
         Self {
             mean_us: latencies.mean_us(),
+            standard_deviation_us: latencies.standard_deviation_us(),
+            min_us: latencies.min_us(),
             p50_us: latencies.quantile_us(0.5),
             p90_us: latencies.quantile_us(0.9),
             p95_us: latencies.quantile_us(0.95),
             p99_us: latencies.quantile_us(0.99),
-            p99_9_us: latencies.quantile_us(0.999),
+            p99_9_us: nines(3),
+            p99_99_us: nines(4),
+            p99_999_us: nines(5),
+            p99_9999_us: nines(6),
+            p99_99999_us: nines(7),
             max_us: latencies.max_us(),
         }
     }
 }
 
 impl Spread {
-    pub(crate) fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
-        let count = values.clone().count();
-        if count == 0 {
-            return Self::default();
-        }
+    /// Of so many numbers; nothing but zeros if there are none.
+    pub fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let (Some(min), Some(max)) = (values.first(), values.last()) else { return Self::default() };
+        let count = values.len();
+        let mean = values.iter().sum::<f64>() / count as f64;
+        let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
         Self {
-            min: values.clone().fold(f64::INFINITY, f64::min),
-            mean: values.clone().sum::<f64>() / count as f64,
-            max: values.fold(0.0, f64::max),
+            min: *min,
+            mean,
+            median: (values[(count - 1) / 2] + values[count / 2]) / 2.0,
+            max: *max,
+            standard_deviation: (squares / count as f64).sqrt(),
         }
     }
 }
@@ -269,26 +313,28 @@ impl LittlesLaw {
         let mean_us = total.latency.map_or(0.0, |latency| latency.mean_us);
         let outstanding_measured = total.iops * mean_us / 1e6;
         let residual_percent = percent(outstanding_measured - outstanding_set as f64, outstanding_set as f64);
-        let is_suspicious = residual_percent.abs() > RESIDUAL_PERCENT_MAX;
+        let is_suspicious = spec.rate_limit.is_none() && residual_percent.abs() > RESIDUAL_PERCENT_MAX;
         Self { outstanding_set, outstanding_measured, residual_percent, is_suspicious }
     }
 }
 
 impl ClientResult {
-    fn new(tally: &ClientTally, seconds: f64) -> Self {
-        let count = tally.reads + tally.writes;
-        let sum_us = tally.latency_sum.as_secs_f64() * 1e6;
+    fn new(tally: &ClientTally, seconds: f64, with_histograms: bool) -> Self {
+        let mut both = tally.read.clone();
+        both.add(&tally.write);
         Self {
             name: tally.name.clone(),
-            iops: per_second(count as f64, seconds),
-            read_iops: per_second(tally.reads as f64, seconds),
-            write_iops: per_second(tally.writes as f64, seconds),
-            mean_us: (count > 0).then(|| sum_us / count as f64),
-            max_us: tally.latency_max.as_secs_f64() * 1e6,
+            node: None,
+            read: Traffic::new(&tally.read, seconds),
+            write: Traffic::new(&tally.write, seconds),
+            total: Traffic::new(&both, seconds),
             longest_pause_ms: tally.longest_pause.as_secs_f64() * 1e3,
             errors: tally.failed,
             unanswered: tally.unanswered,
             is_lost: tally.is_lost,
+            intervals: rows(tally.intervals.as_deref().unwrap_or_default(), seconds),
+            read_histogram: (with_histograms && tally.read.count() > 0).then(|| tally.read.to_text()),
+            write_histogram: (with_histograms && tally.write.count() > 0).then(|| tally.write.to_text()),
         }
     }
 }

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use spandrel_shared::Error;
 use spandrel_shared::size::format_size;
 
+use crate::distribution::Distribution;
 use crate::nbd_client::Export;
+use crate::pace::RateLimit;
 use crate::text::seconds;
 
 /// The smallest unit of offsets and sizes.
@@ -58,6 +60,32 @@ impl FromStr for Pattern {
     }
 }
 
+/// What is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WriteContent {
+    /// Random bytes, each time from another place of a source of them.
+    #[default]
+    Random,
+    /// Zeros.
+    Zeros,
+    /// The bytes 0, 1, … 255 again and again.
+    Sequence,
+}
+
+impl FromStr for WriteContent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "random" => Ok(Self::Random),
+            "zeros" => Ok(Self::Zeros),
+            "sequence" => Ok(Self::Sequence),
+            _ => Err(format!("{text:?} cannot be written: it is random, zeros or sequence")),
+        }
+    }
+}
+
 /// The load of one cell. Every client gets the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellSpec {
@@ -71,10 +99,26 @@ pub struct CellSpec {
     pub write_percent: u8,
     /// Where the I/Os go.
     pub pattern: Pattern,
-    /// Offsets are multiples of this; the block size if absent.
+    /// Of a random pattern so many of 100 I/Os go anywhere, and the others behind the one before of their thread; all if absent.
+    #[serde(default)]
+    pub random_percent: Option<u8>,
+    /// Which parts of the working set random I/Os go to more often than to others; evenly if absent.
+    #[serde(default)]
+    pub distribution: Option<Distribution>,
+    /// Offsets are multiples of this, counted from where the working set begins, and sequential ones go on by it; the block size if
+    /// absent.
     pub alignment_bytes: Option<u64>,
-    /// The first so many bytes of each volume are used; all of it if absent.
+    /// How far behind each other the threads of a client begin a sequential walk; as far as spreads them evenly if absent.
+    #[serde(default)]
+    pub thread_stride_bytes: Option<u64>,
+    /// Where the working set begins on each volume.
+    #[serde(default)]
+    pub base_offset_bytes: u64,
+    /// So many bytes of each volume are used; all behind the base offset if absent.
     pub working_set_bytes: Option<u64>,
+    /// The most that each thread may do.
+    #[serde(default)]
+    pub rate_limit: Option<RateLimit>,
     /// How long the load runs before it is measured.
     #[serde(with = "seconds")]
     pub warmup: Duration,
@@ -89,12 +133,18 @@ pub struct CellSpec {
     pub drain: Duration,
     /// Equal seeds give equal sequences of I/Os.
     pub seed: u64,
-    /// Written data are taken from random places of a source of so many random bytes.
+    /// What is written.
+    #[serde(default)]
+    pub write_content: WriteContent,
+    /// Random data are taken from random places of a source of so many random bytes.
     pub write_source_bytes: u64,
     /// Threads of the load generator itself. Each runs its share of the clients.
     pub load_threads: u32,
     /// Whether the result has a row for each second.
     pub intervals: bool,
+    /// Whether the result has all latencies of each client.
+    #[serde(default)]
+    pub histograms: bool,
 }
 
 impl Default for CellSpec {
@@ -105,16 +155,23 @@ impl Default for CellSpec {
             outstanding: 1,
             write_percent: 0,
             pattern: Pattern::Random,
+            random_percent: None,
+            distribution: None,
             alignment_bytes: None,
+            thread_stride_bytes: None,
+            base_offset_bytes: 0,
             working_set_bytes: None,
+            rate_limit: None,
             warmup: Duration::from_secs(5),
             duration: Duration::from_secs(10),
             cooldown: Duration::ZERO,
             drain: Duration::from_secs(10),
             seed: 0,
+            write_content: WriteContent::Random,
             write_source_bytes: 20 << 20,
             load_threads: 1,
             intervals: false,
+            histograms: false,
         }
     }
 }
@@ -125,6 +182,11 @@ impl CellSpec {
         u64::from(self.threads) * u64::from(self.outstanding)
     }
 
+    /// How long the load runs: warm-up, measurement and cool-down.
+    pub fn duration_in_all(&self) -> Duration {
+        self.warmup + self.duration + self.cooldown
+    }
+
     /// Multiples of this are the offsets.
     pub fn alignment(&self) -> u64 {
         self.alignment_bytes.unwrap_or(u64::from(self.block_size_bytes))
@@ -133,6 +195,7 @@ impl CellSpec {
     /// Refuses what makes no sense, before anything runs.
     pub fn validate(&self) -> Result<(), Error> {
         self.validate_sizes()?;
+        self.validate_pattern()?;
         let in_flight = self.outstanding_per_client();
         if in_flight == 0 {
             return Err(invalid(
@@ -204,6 +267,53 @@ impl CellSpec {
         Ok(())
     }
 
+    fn validate_pattern(&self) -> Result<(), Error> {
+        let is_random = self.pattern == Pattern::Random;
+        if let Some(percent) = self.random_percent
+            && (percent > 100 || !is_random)
+        {
+            return Err(invalid(
+                format!("{percent} % random I/O of a {} pattern", self.pattern),
+                "it is the share of a random pattern whose I/Os go anywhere, while the others follow each other",
+                "give a number from 0 to 100 with the random pattern",
+            ));
+        }
+        if let Some(distribution) = &self.distribution {
+            if !is_random {
+                return Err(invalid(
+                    format!("the distribution {distribution} of a {} pattern", self.pattern),
+                    "only random I/Os choose where they go",
+                    "use the random pattern",
+                ));
+            }
+            let least = distribution.span_bytes_min();
+            if self.working_set_bytes.is_some_and(|working_set| working_set < least) {
+                return Err(invalid(
+                    format!("the distribution {distribution} on that working set"),
+                    format!("its parts are {} together", format_size(least)),
+                    "use a larger working set, or parts in percent",
+                ));
+            }
+        }
+        if let Some(stride) = self.thread_stride_bytes
+            && (self.pattern != Pattern::Sequential || !stride.is_multiple_of(SECTOR_BYTES))
+        {
+            return Err(invalid(
+                format!("a thread stride of {} with a {} pattern", format_size(stride), self.pattern),
+                "it is how far behind each other the threads of a client begin a sequential walk, in whole sectors",
+                "give a multiple of 512 with the sequential pattern",
+            ));
+        }
+        if !self.base_offset_bytes.is_multiple_of(SECTOR_BYTES) {
+            return Err(invalid(
+                format!("a base offset of {}", format_size(self.base_offset_bytes)),
+                "I/Os begin at whole sectors of 512 bytes",
+                "give a multiple of 512",
+            ));
+        }
+        Ok(())
+    }
+
     fn validate_times(&self) -> Result<(), Error> {
         if self.duration.is_zero() {
             return Err(invalid(
@@ -223,24 +333,44 @@ impl CellSpec {
         Ok(())
     }
 
-    /// The bytes of `client`'s volume that the load uses; refuses a volume that cannot take it.
+    /// How large a volume the load needs at least, if it says how much it uses.
+    pub fn volume_bytes_min(&self) -> Option<u64> {
+        Some(self.base_offset_bytes + self.working_set_bytes?)
+    }
+
+    /// The bytes of `client`'s volume that the load uses from the base offset on; refuses a volume that cannot take it.
     pub(crate) fn span_bytes(&self, client: &str, export: &Export) -> Result<u64, Error> {
         let refuse = |why: String, next: &str| {
             let what = format!("the load does not fit the volume of client {client}");
             Err(Error::new("FLEET_VOLUME_UNFIT", what, why, next))
         };
         let block = u64::from(self.block_size_bytes);
-        let span = self.working_set_bytes.unwrap_or(export.size_bytes);
-        if span > export.size_bytes {
+        let left = export.size_bytes.saturating_sub(self.base_offset_bytes);
+        let span = self.working_set_bytes.unwrap_or(left);
+        if span > left {
             let (wanted, size) = (format_size(span), format_size(export.size_bytes));
+            let behind = match self.base_offset_bytes {
+                0 => String::new(),
+                base => format!(" behind {}", format_size(base)),
+            };
             return refuse(
-                format!("the working set is {wanted} and the volume {size}"),
+                format!("the working set is {wanted}{behind} and the volume {size}"),
                 "use a smaller working set or larger volumes",
+            );
+        }
+        if self.distribution.as_ref().is_some_and(|distribution| span < distribution.span_bytes_min()) {
+            return refuse(
+                format!("its {} hold less than the parts of the distribution", format_size(span)),
+                "use larger volumes, or parts in percent",
             );
         }
         if span < block {
             return refuse(
-                format!("a block is {}, the volume {}", format_size(block), format_size(span)),
+                format!(
+                    "a block is {}, and of the volume {} are used",
+                    format_size(block),
+                    format_size(span)
+                ),
                 "use a smaller block size or larger volumes",
             );
         }
@@ -252,9 +382,13 @@ impl CellSpec {
             );
         }
         let unit = u64::from(export.request_bytes_min);
-        if !block.is_multiple_of(unit) || !self.alignment().is_multiple_of(unit) {
+        let sizes = [block, self.alignment(), self.base_offset_bytes];
+        if sizes.iter().any(|size| !size.is_multiple_of(unit)) {
             return refuse(
-                format!("block size and alignment must be multiples of the server's {}", format_size(unit)),
+                format!(
+                    "block size, alignment and base offset must be multiples of the server's {}",
+                    format_size(unit)
+                ),
                 "use a larger block size or alignment",
             );
         }

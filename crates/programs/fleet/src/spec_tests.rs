@@ -8,7 +8,9 @@ fn the_default_is_valid() {
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     let good = CellSpec::default;
-    let cases: [(CellSpec, &str, &str); 16] = [
+    let sequential = || CellSpec { pattern: Pattern::Sequential, ..good() };
+    let hot = |text: &str| Some(text.parse().unwrap());
+    let cases: [(CellSpec, &str, &str); 23] = [
         (CellSpec { block_size_bytes: 0, ..good() }, "block size of 0 B", "512"),
         (CellSpec { block_size_bytes: 1000, ..good() }, "block size of 1000 B", "512"),
         (CellSpec { block_size_bytes: 64 << 20, ..good() }, "block size of 64 MiB", "32 MiB"),
@@ -18,6 +20,17 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         (CellSpec { working_set_bytes: Some(4097), ..good() }, "working set", "whole sectors"),
         (CellSpec { write_source_bytes: 512, ..good() }, "write source of 512 B", "4 KiB"),
         (CellSpec { write_source_bytes: 2 << 30, ..good() }, "write source of 2 GiB", "memory"),
+        (CellSpec { random_percent: Some(101), ..good() }, "101 % random", "anywhere"),
+        (CellSpec { random_percent: Some(50), ..sequential() }, "of a sequential pattern", "anywhere"),
+        (CellSpec { distribution: hot("90/10"), ..sequential() }, "90/10 of a sequential", "random I/Os"),
+        (
+            CellSpec { distribution: hot("abs90/1M"), working_set_bytes: Some(1 << 20), ..good() },
+            "on that working set",
+            "together",
+        ),
+        (CellSpec { thread_stride_bytes: Some(4096), ..good() }, "thread stride", "sequential walk"),
+        (CellSpec { thread_stride_bytes: Some(100), ..sequential() }, "thread stride", "whole sectors"),
+        (CellSpec { base_offset_bytes: 100, ..good() }, "base offset", "512"),
         (CellSpec { threads: 0, ..good() }, "without I/Os", "0 threads"),
         (CellSpec { outstanding: 0, ..good() }, "without I/Os", "0 outstanding"),
         (CellSpec { threads: 100, outstanding: 100, ..good() }, "10000 I/Os in flight", "4096"),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use spandrel_shared::Error;
 
 use crate::cell::{CellObserver, fill, run_observed_cell};
+use crate::layers::{ClusterReading, Layers};
 use crate::live::LiveSample;
 use crate::meter::{ClusterMeter, TimedReading, Usage};
 use crate::progress::Progress;
@@ -58,7 +59,7 @@ impl SweepSpec {
 
     /// How long the cells take together, filling and drains not counted.
     pub fn duration(&self) -> Duration {
-        self.cells().iter().map(|cell| cell.warmup + cell.duration + cell.cooldown).sum()
+        self.cells().iter().map(CellSpec::duration_in_all).sum()
     }
 
     /// Refuses what makes no sense, before anything runs.
@@ -116,6 +117,12 @@ pub struct SweepRow {
     pub usage: Usage,
     /// I/Os per second for each busy core; absent if the meter does not know the processor time.
     pub iops_per_busy_core: Option<f64>,
+    /// What went on at every layer of the cluster meanwhile; absent if the meter does not know.
+    #[serde(default)]
+    pub layers: Option<Layers>,
+    /// The same in each of up to 60 equal parts of the measurement, as far as the cluster answered.
+    #[serde(default)]
+    pub layer_intervals: Vec<Layers>,
 }
 
 /// Runs every cell on `targets`, one client each. `meter` is read when each measurement begins and
@@ -163,7 +170,7 @@ pub fn sweep(
     Ok(result)
 }
 
-fn all_lost() -> Error {
+pub(crate) fn all_lost() -> Error {
     Error::new(
         "FLEET_CLIENTS_LOST",
         "the sweep was stopped",
@@ -179,33 +186,89 @@ pub(crate) fn run_metered_cell(
     meter: &mut impl ClusterMeter,
     progress: &mut dyn Progress,
 ) -> Result<SweepRow, Error> {
-    let mut observer = Metering { meter, progress, begin: None, end: None };
+    let mut observer = Metering::new(cell, meter, progress);
     let cell = run_observed_cell(targets, cell, &mut observer)?;
     let (begin, end) = observer.begin.zip(observer.end).expect("a cell that ran was measured");
     let usage = end?.since(&begin?, cell.write.bytes);
     let iops_per_busy_core =
         usage.busy_cores.filter(|cores| *cores > 0.0).map(|cores| cell.total.iops / cores);
-    Ok(SweepRow { cell, usage, iops_per_busy_core })
+    let layers = observer.first.zip(observer.last).map(|(first, last)| Layers::between(&first, &last));
+    Ok(SweepRow { cell, usage, iops_per_busy_core, layers, layer_intervals: observer.intervals })
 }
 
-/// Reads the meter at the ends of the measurement.
+/// Parts of a measurement for which it is told what goes on at every layer, at most.
+const LAYER_INTERVALS_MAX: u32 = 60;
+
+/// None of them is shorter: the cluster looks ten times a second at what is under way.
+const LAYER_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
+/// Reads the meter at the ends of the measurement, and the layers in between as well.
 struct Metering<'sweep, M> {
     meter: &'sweep mut M,
     progress: &'sweep mut dyn Progress,
     begin: Option<Result<TimedReading, Error>>,
     end: Option<Result<TimedReading, Error>>,
+    /// What the layers had done when the measurement began, when they were last asked, and when it ended.
+    first: Option<ClusterReading>,
+    latest: Option<ClusterReading>,
+    last: Option<ClusterReading>,
+    intervals: Vec<Layers>,
+    /// How long one of these is, and when the next one ends, counted from where the load begins.
+    interval: Duration,
+    interval_end: Duration,
+    measured_until: Duration,
+}
+
+impl<'sweep, M: ClusterMeter> Metering<'sweep, M> {
+    fn new(cell: &CellSpec, meter: &'sweep mut M, progress: &'sweep mut dyn Progress) -> Self {
+        let interval = (cell.duration / LAYER_INTERVALS_MAX).max(LAYER_INTERVAL_MIN);
+        Self {
+            meter,
+            progress,
+            begin: None,
+            end: None,
+            first: None,
+            latest: None,
+            last: None,
+            intervals: Vec::new(),
+            interval,
+            interval_end: cell.warmup + interval,
+            measured_until: cell.warmup + cell.duration,
+        }
+    }
+
+    /// Ends the present interval with what the layers have done by now.
+    fn end_interval(&mut self, reading: Option<ClusterReading>) {
+        if let Some((before, after)) = self.latest.as_ref().zip(reading.as_ref()) {
+            self.intervals.push(Layers::between(before, after));
+        }
+        self.latest = reading.or(self.latest.take());
+    }
 }
 
 impl<M: ClusterMeter> CellObserver for Metering<'_, M> {
     fn begin_measurement(&mut self) {
+        self.first = self.meter.layers();
+        self.latest = self.first.clone();
         self.begin = Some(TimedReading::take(self.meter));
     }
 
     fn end_measurement(&mut self) {
         self.end = Some(TimedReading::take(self.meter));
+        self.last = self.meter.layers();
+        // What is left is not much, as a rule.
+        let left = self.measured_until.saturating_sub(self.interval_end - self.interval);
+        if 2 * left >= self.interval || self.intervals.is_empty() {
+            self.end_interval(self.last.clone());
+        }
     }
 
     fn tick(&mut self, elapsed: Duration, total: Duration, sample: &LiveSample) {
+        if self.first.is_some() && self.last.is_none() && elapsed >= self.interval_end {
+            self.interval_end += self.interval;
+            let reading = self.meter.layers();
+            self.end_interval(reading);
+        }
         self.progress.tick(elapsed, total, sample);
     }
 }

@@ -1,12 +1,12 @@
-//! What is counted: latencies by thread of the load generator, progress and failures by client.
-//!
-//! Histograms are large (190 KiB each), so all clients of a load thread share one per direction. What
-//! is told of a single client are exact sums and extremes.
+//! What is counted of each client: latencies, what was done in each second, progress and failures.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 use spandrel_platform::Instant;
 
@@ -19,33 +19,40 @@ const FAILURES_TOLD_PER_CLIENT: usize = 8;
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
 /// The latencies of one direction.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Latencies {
-    /// In microseconds, to three digits.
+    /// In microseconds, to three digits. It grows with the longest: up to a second it takes 90 KiB.
     histogram: Histogram<u64>,
     sum_ns: u128,
+    /// Of their squares.
+    squares_sum_ns2: u128,
+    min_ns: u64,
     max_ns: u64,
     bytes: u64,
 }
 
 impl Latencies {
     pub(crate) fn new() -> Self {
-        let histogram = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3);
-        let histogram = histogram.expect("an hour of microseconds to three digits is a valid range");
-        Self { histogram, sum_ns: 0, max_ns: 0, bytes: 0 }
+        let histogram = Histogram::new(3).expect("three digits are few enough");
+        Self { histogram, sum_ns: 0, squares_sum_ns2: 0, min_ns: u64::MAX, max_ns: 0, bytes: 0 }
     }
 
     pub(crate) fn record(&mut self, latency: Duration, bytes: u32) {
         let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        self.histogram.saturating_record((nanoseconds + 500) / 1000);
+        let microseconds = ((nanoseconds / 500).div_ceil(2)).min(LATENCY_US_MAX);
+        self.histogram.record(microseconds).expect("a histogram grows");
         self.sum_ns += u128::from(nanoseconds);
+        self.squares_sum_ns2 += u128::from(nanoseconds).pow(2);
+        self.min_ns = self.min_ns.min(nanoseconds);
         self.max_ns = self.max_ns.max(nanoseconds);
         self.bytes += u64::from(bytes);
     }
 
     pub(crate) fn add(&mut self, other: &Latencies) {
-        self.histogram.add(&other.histogram).expect("all histograms have the same range");
+        self.histogram.add(&other.histogram).expect("a histogram grows");
         self.sum_ns += other.sum_ns;
+        self.squares_sum_ns2 += other.squares_sum_ns2;
+        self.min_ns = self.min_ns.min(other.min_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         self.bytes += other.bytes;
     }
@@ -54,12 +61,32 @@ impl Latencies {
         self.histogram.len()
     }
 
+    /// All of them in microseconds, in the text form that other HdrHistograms read: V2, compressed, base 64.
+    pub(crate) fn to_text(&self) -> String {
+        let mut bytes = Vec::new();
+        let written = V2DeflateSerializer::new().serialize(&self.histogram, &mut bytes);
+        written.expect("memory takes all that is written to it");
+        BASE64.encode(bytes)
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     pub(crate) fn mean_us(&self) -> f64 {
         self.sum_ns as f64 / 1000.0 / self.count().max(1) as f64
+    }
+
+    /// The standard deviation of all of them (not an estimate from a sample).
+    pub(crate) fn standard_deviation_us(&self) -> f64 {
+        let count = self.count().max(1) as f64;
+        let mean = self.sum_ns as f64 / count;
+        // Of numbers that are nearly alike, rounding may leave less than nothing.
+        (self.squares_sum_ns2 as f64 / count - mean * mean).max(0.0).sqrt() / 1000.0
+    }
+
+    pub(crate) fn min_us(&self) -> f64 {
+        self.min_ns.min(self.max_ns) as f64 / 1000.0
     }
 
     pub(crate) fn max_us(&self) -> f64 {
@@ -72,49 +99,12 @@ impl Latencies {
     }
 }
 
-/// What all clients of a load thread count together.
-pub(crate) struct ThreadTally {
-    pub(crate) read: Latencies,
-    pub(crate) write: Latencies,
-    /// By second since the measurement began, if asked for.
-    pub(crate) intervals: Option<Vec<IntervalCounts>>,
-}
-
 /// I/Os that ended within one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IntervalCounts {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
     pub(crate) errors: u64,
-}
-
-impl ThreadTally {
-    pub(crate) fn new(with_intervals: bool) -> Self {
-        let intervals = with_intervals.then(Vec::new);
-        Self { read: Latencies::new(), write: Latencies::new(), intervals }
-    }
-
-    /// Counts an I/O that was done within the measurement.
-    pub(crate) fn done(&mut self, is_write: bool, latency: Duration, bytes: u32, since_start: Duration) {
-        if is_write {
-            self.write.record(latency, bytes);
-        } else {
-            self.read.record(latency, bytes);
-        }
-        if let Some(counts) = self.interval(since_start) {
-            *(if is_write { &mut counts.writes } else { &mut counts.reads }) += 1;
-        }
-    }
-
-    /// The counts of the second that is `since_start` behind the beginning of the measurement.
-    pub(crate) fn interval(&mut self, since_start: Duration) -> Option<&mut IntervalCounts> {
-        let intervals = self.intervals.as_mut()?;
-        let index = usize::try_from(since_start.as_secs()).ok()?;
-        if intervals.len() <= index {
-            intervals.resize(index + 1, IntervalCounts::default());
-        }
-        intervals.get_mut(index)
-    }
 }
 
 /// An I/O that failed, or a connection that broke.
@@ -136,10 +126,10 @@ pub struct Failure {
 #[derive(Clone, Debug)]
 pub(crate) struct ClientTally {
     pub(crate) name: String,
-    pub(crate) reads: u64,
-    pub(crate) writes: u64,
-    pub(crate) latency_sum: Duration,
-    pub(crate) latency_max: Duration,
+    /// By second since the measurement began, if asked for.
+    pub(crate) intervals: Option<Vec<IntervalCounts>>,
+    pub(crate) read: Latencies,
+    pub(crate) write: Latencies,
     pub(crate) longest_pause: Duration,
     /// I/Os that failed, those of a broken connection included.
     pub(crate) failed: u64,
@@ -152,13 +142,12 @@ pub(crate) struct ClientTally {
 }
 
 impl ClientTally {
-    pub(crate) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str, with_intervals: bool) -> Self {
         Self {
             name: name.to_owned(),
-            reads: 0,
-            writes: 0,
-            latency_sum: Duration::ZERO,
-            latency_max: Duration::ZERO,
+            intervals: with_intervals.then(Vec::new),
+            read: Latencies::new(),
+            write: Latencies::new(),
             longest_pause: Duration::ZERO,
             failed: 0,
             unanswered: 0,
@@ -167,11 +156,23 @@ impl ClientTally {
         }
     }
 
-    /// Counts an I/O that was done within the measurement.
-    pub(crate) fn done(&mut self, is_write: bool, latency: Duration) {
-        *(if is_write { &mut self.writes } else { &mut self.reads }) += 1;
-        self.latency_sum += latency;
-        self.latency_max = self.latency_max.max(latency);
+    /// Counts an I/O that was done within the measurement, so long after that had begun.
+    pub(crate) fn done(&mut self, is_write: bool, latency: Duration, bytes: u32, since_start: Duration) {
+        let latencies = if is_write { &mut self.write } else { &mut self.read };
+        latencies.record(latency, bytes);
+        if let Some(counts) = self.interval(since_start) {
+            *(if is_write { &mut counts.writes } else { &mut counts.reads }) += 1;
+        }
+    }
+
+    /// The counts of the second that is `since_start` behind the beginning of the measurement.
+    pub(crate) fn interval(&mut self, since_start: Duration) -> Option<&mut IntervalCounts> {
+        let intervals = self.intervals.as_mut()?;
+        let index = usize::try_from(since_start.as_secs()).ok()?;
+        if intervals.len() <= index {
+            intervals.resize(index + 1, IntervalCounts::default());
+        }
+        intervals.get_mut(index)
     }
 
     /// Keeps what there is to say of a failure, if not enough is kept.

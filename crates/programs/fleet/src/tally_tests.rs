@@ -20,6 +20,10 @@ fn quantiles_are_those_of_a_sorted_list() {
         let mean = all.iter().map(|nanoseconds| *nanoseconds as f64).sum::<f64>() / 1000.0 / count as f64;
         assert!((latencies.mean_us() - mean).abs() <= mean * 1e-9);
         assert_eq!(latencies.max_us(), all[all.len() - 1] as f64 / 1000.0);
+        assert_eq!(latencies.min_us(), all[0] as f64 / 1000.0);
+        let square = |nanoseconds: &u64| (*nanoseconds as f64 / 1000.0 - mean).powi(2);
+        let deviation = (all.iter().map(square).sum::<f64>() / count as f64).sqrt();
+        assert!((latencies.standard_deviation_us() - deviation).abs() <= 1e-6 + deviation * 1e-6);
         for quantile in [0.01, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0] {
             let index = ((count as f64 * quantile).ceil() as usize).max(1) - 1;
             let naive = all[index] as f64 / 1000.0;

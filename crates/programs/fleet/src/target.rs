@@ -18,12 +18,14 @@ pub struct Target {
     pub address: Address,
     /// The export's name there.
     pub export: String,
+    /// The node that serves it to the client, as far as somebody has said.
+    pub node: Option<String>,
 }
 
 impl Target {
     /// An export, named as its client.
     pub fn new(name: impl Into<String>, address: Address, export: impl Into<String>) -> Self {
-        Self { name: name.into(), address, export: export.into() }
+        Self { name: name.into(), address, export: export.into(), node: None }
     }
 }
 
@@ -60,7 +62,7 @@ impl FromStr for Target {
         };
         let export = unescape(export).ok_or_else(|| refuse("a bad escape"))?;
         let name = if export.is_empty() { address.to_string() } else { export.clone() };
-        Ok(Self { name, address, export })
+        Ok(Self { name, address, export, node: None })
     }
 }
 

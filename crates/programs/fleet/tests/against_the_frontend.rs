@@ -167,7 +167,7 @@ fn every_kind_of_load_is_served_without_an_error() {
             let spec = CellSpec { pattern, block_size_bytes, threads: 2, ..spec() };
             let result = run_cell(&server.targets(3), &spec).unwrap();
             assert_eq!((result.errors, result.unanswered, result.clients_lost), (0, 0, 0), "{result:?}");
-            assert!(result.clients.iter().all(|client| client.iops > 0.0), "{result:?}");
+            assert!(result.clients.iter().all(|client| client.total.iops > 0.0), "{result:?}");
             assert!(result.read.count > 0 && result.write.count > 0);
         }
     }

@@ -76,7 +76,7 @@ fn sweep(client: &Client) -> Result<SweepResult, Error> {
 fn sweep_arguments() -> SweepArguments {
     let arguments = Arguments::try_parse_from(SWEEP.split_whitespace()).expect("the sweep is well-formed");
     match arguments.command {
-        Command::Fleet(FleetArguments { command: FleetCommand::Sweep(sweep) }) => sweep,
+        Command::Fleet(FleetArguments { command: FleetCommand::Sweep(sweep) }) => *sweep,
         _ => unreachable!("the sweep is a command of the fleet"),
     }
 }

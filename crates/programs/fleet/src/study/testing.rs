@@ -15,7 +15,7 @@ use crate::load_thread::ThreadOutcome;
 use crate::meter::{CacheReading, ClusterMeter, MeterReading, Usage};
 use crate::result::CellResult;
 use crate::spec::CellSpec;
-use crate::tally::{ClientTally, ThreadTally};
+use crate::tally::ClientTally;
 use crate::target::Target;
 use crate::testing::{Answer, Behaviour, LinuxServer, TestServer};
 
@@ -23,13 +23,12 @@ use crate::testing::{Answer, Behaviour, LinuxServer, TestServer};
 pub(crate) fn row(name: &str, cache_mode: CacheMode, count: u64) -> StudyRow {
     let spec = CellSpec::default();
     let latency = Duration::from_secs(4) / count.max(1) as u32;
-    let mut tally = ThreadTally::new(false);
-    let mut clients: Vec<ClientTally> = (0..4).map(|number| ClientTally::new(&format!("{number}"))).collect();
+    let mut clients: Vec<ClientTally> =
+        (0..4).map(|number| ClientTally::new(&format!("{number}"), false)).collect();
     for _ in 0..count {
-        tally.done(false, latency, spec.block_size_bytes, Duration::ZERO);
-        clients[0].done(false, latency);
+        clients[0].done(false, latency, spec.block_size_bytes, Duration::ZERO);
     }
-    let outcome = ThreadOutcome { clients: clients.into_iter().enumerate().collect(), tally };
+    let outcome = ThreadOutcome { clients: clients.into_iter().enumerate().collect() };
     let report = ThreadReport { outcome, cpu: Duration::ZERO, wall: Duration::from_secs(1) };
     StudyRow {
         name: name.to_owned(),
