@@ -1,0 +1,196 @@
+//! What reports compare of a cell, and how it is written.
+
+use spandrel_fleet::Spread;
+use spandrel_results::{MeasuredCell, Measurement};
+
+/// Which values of a metric are the good ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Better {
+    Higher,
+    Lower,
+    /// Neither: it depends on the load.
+    Neither,
+}
+
+/// A number that measurements have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Metric {
+    /// Its name, as in heads of columns and at axes.
+    pub(crate) name: &'static str,
+    /// Its unit; empty if it has none.
+    pub(crate) unit: &'static str,
+    /// Digits behind the point.
+    pub(crate) digits: usize,
+    pub(crate) better: Better,
+    pub(crate) of: fn(&Measurement) -> Option<f64>,
+}
+
+pub(crate) const IOPS: Metric =
+    Metric { name: "IOPS", unit: "", digits: 0, better: Better::Higher, of: |measured| measured.iops };
+
+pub(crate) const THROUGHPUT: Metric = Metric {
+    name: "throughput",
+    unit: "MiB/s",
+    digits: 0,
+    better: Better::Higher,
+    of: |measured| measured.mib_per_second,
+};
+
+pub(crate) const MEAN: Metric = Metric {
+    name: "mean latency",
+    unit: "ms",
+    digits: 2,
+    better: Better::Lower,
+    of: |measured| measured.total.mean_us.map(ms),
+};
+
+pub(crate) const P99: Metric = Metric {
+    name: "99 %",
+    unit: "ms",
+    digits: 2,
+    better: Better::Lower,
+    of: |measured| measured.total.p99_us.map(ms),
+};
+
+pub(crate) const P99_9: Metric = Metric {
+    name: "99.9 %",
+    unit: "ms",
+    digits: 2,
+    better: Better::Lower,
+    of: |measured| measured.total.p99_9_us.map(ms),
+};
+
+pub(crate) const P99_999: Metric = Metric {
+    name: "99.999 %",
+    unit: "ms",
+    digits: 1,
+    better: Better::Lower,
+    of: |measured| measured.total.p99_999_us.map(ms),
+};
+
+pub(crate) const CPU: Metric =
+    Metric { name: "CPU", unit: "%", digits: 1, better: Better::Lower, of: |measured| measured.cpu_percent };
+
+pub(crate) const PER_CORE: Metric = Metric {
+    name: "IOPS per busy core",
+    unit: "",
+    digits: 0,
+    better: Better::Higher,
+    of: |measured| Some(measured.iops? / measured.busy_cores.filter(|cores| *cores > 0.0)?),
+};
+
+pub(crate) const AMPLIFICATION: Metric = Metric {
+    name: "write amplification",
+    unit: "",
+    digits: 3,
+    better: Better::Lower,
+    of: |measured| measured.write_amplification,
+};
+
+pub(crate) const QUEUE: Metric = Metric {
+    name: "queue of a drive",
+    unit: "",
+    digits: 2,
+    better: Better::Neither,
+    of: |measured| measured.drive_queue,
+};
+
+pub(crate) const CACHE_HITS: Metric = Metric {
+    name: "cache hits",
+    unit: "%",
+    digits: 0,
+    better: Better::Higher,
+    of: |measured| measured.cache_hit_percent,
+};
+
+pub(crate) const LITTLES_LAW: Metric = Metric {
+    name: "Little's law",
+    unit: "%",
+    digits: 1,
+    better: Better::Neither,
+    of: |measured| measured.littles_law_percent,
+};
+
+pub(crate) const DRIVE_WRITES: Metric = Metric {
+    name: "writes of all drives",
+    unit: "MiB/s",
+    digits: 1,
+    better: Better::Neither,
+    of: |measured| measured.drive_write_mib_per_second,
+};
+
+pub(crate) const AT_CAP: Metric = Metric {
+    name: "clients at their cap",
+    unit: "%",
+    digits: 1,
+    better: Better::Higher,
+    of: |measured| measured.clients_at_cap_percent,
+};
+
+/// How unevenly nodes were loaded: the standard deviation of their clients' I/Os, in percent of the mean.
+pub(crate) const NODE_UNEVENNESS: Metric = Metric {
+    name: "nodes differ by",
+    unit: "%",
+    digits: 1,
+    better: Better::Lower,
+    of: |measured| {
+        let spread = Spread::of(measured.nodes.iter().map(|node| node.iops));
+        (measured.nodes.len() > 1 && spread.mean > 0.0)
+            .then(|| 100.0 * spread.standard_deviation / spread.mean)
+    },
+};
+
+fn ms(us: f64) -> f64 {
+    us / 1000.0
+}
+
+/// A metric over the repeats of a cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Values {
+    pub(crate) count: usize,
+    pub(crate) spread: Spread,
+}
+
+impl Metric {
+    /// The metric over all repeats of a cell that have it; none if none has.
+    pub(crate) fn values(&self, cell: &MeasuredCell) -> Option<Values> {
+        let values: Vec<f64> = cell.measurements.iter().filter_map(self.of).collect();
+        let count = values.len();
+        (count > 0).then(|| Values { count, spread: Spread::of(values.into_iter()) })
+    }
+
+    /// Its mean over all repeats.
+    pub(crate) fn mean(&self, cell: &MeasuredCell) -> Option<f64> {
+        self.values(cell).map(|values| values.spread.mean)
+    }
+
+    /// A value as it is written.
+    pub(crate) fn text(&self, value: f64) -> String {
+        grouped(value, self.digits)
+    }
+
+    /// Its name with its unit.
+    pub(crate) fn title(&self) -> String {
+        if self.unit.is_empty() { self.name.to_owned() } else { format!("{} ({})", self.name, self.unit) }
+    }
+}
+
+/// A number with so many digits behind the point, its thousands set apart.
+pub(crate) fn grouped(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    let (whole, rest) =
+        text.split_once('.').map_or((text.as_str(), None), |(whole, rest)| (whole, Some(rest)));
+    let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |whole| ("-", whole));
+    let mut grouped = sign.to_owned();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    rest.map_or(grouped.clone(), |rest| format!("{grouped}.{rest}"))
+}
+
+#[cfg(test)]
+#[path = "metric_tests.rs"]
+mod tests;
