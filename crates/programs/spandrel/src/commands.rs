@@ -8,6 +8,8 @@ mod drive;
 mod explain;
 mod fault;
 mod fleet;
+mod fleet_report;
+mod fleet_run;
 mod node;
 mod pool;
 mod recover;

@@ -8,6 +8,7 @@ mod cache_drives;
 mod crash;
 mod damage;
 mod external_state;
+mod fleet_runs;
 mod growth;
 mod history;
 mod membership;

@@ -1,15 +1,20 @@
 //! `spandrel fleet`: the load fleet on volumes of this cluster.
 
+use std::path::Path;
 use std::time::Duration;
 
 use spandrel_fleet::{
-    CacheReading, ClientVolumes, ClusterMeter, FleetArguments, FleetCommand, MeterReading, SweepArguments,
-    Target, VolumeRequest, progress_on_standard_error,
+    CacheReading, ClientVolumes, ClusterMeter, ClusterReading, DriveReading, FleetArguments, FleetCommand,
+    MeterReading, NodeReading, SweepArguments, Target, VolumeRequest, progress_on_standard_error,
 };
-use spandrel_shared::Error;
+use spandrel_node::VolumeLoad;
+use spandrel_results::RunFolder;
+use spandrel_shared::{Error, LoadCounts};
 
+use super::{fleet_report, fleet_run};
 use crate::admin::api::{
-    self, DriveCacheStatus, DriveStatus, NodeStatus, Usage, VolumeCreate, VolumeCreateAnswer,
+    self, ClusterLoad, DriveCacheStatus, DriveStatus, NodeStatus, Usage, VolumeCreate, VolumeCreateAnswer,
+    VolumeSettingsChange, VolumeStatus,
 };
 use crate::admin::client::{Client, path_with};
 use crate::directory::Directory;
@@ -17,6 +22,7 @@ use crate::failure::{EXIT_OK, Outcome};
 use crate::interrupt::{Guard, remove_on_interrupt};
 use crate::reach::Reach;
 use crate::study;
+use crate::text::say;
 
 /// Volumes are made in multiples of a block.
 const BLOCK_BYTES: u64 = 4096;
@@ -27,7 +33,25 @@ pub fn fleet(reach: &Reach, arguments: &FleetArguments) -> Outcome {
         // Its clients use the nodes' sockets, so it must be a cluster on this machine.
         FleetCommand::Sweep(sweep) => run_sweep(&Client::new(reach.directory()?)?, sweep).map(|_| EXIT_OK),
         FleetCommand::Study(study) => study::run(study),
+        FleetCommand::Run(run) => fleet_run::run(&Client::new(reach.directory()?)?, run),
+        FleetCommand::Profiles(profiles) => fleet_report::profiles(profiles),
+        FleetCommand::Report(report) => fleet_report::report(report),
+        FleetCommand::Import(import) => fleet_report::import_results(import),
+        FleetCommand::Pause(run) => set_paused(&run.run, true),
+        FleetCommand::Continue(run) => set_paused(&run.run, false),
     }
+}
+
+/// Has a run pause before its next cell, or go on.
+fn set_paused(run: &Path, is_paused: bool) -> Outcome {
+    RunFolder::open(run)?.set_paused(is_paused)?;
+    let text = if is_paused {
+        "pauses before its next cell: `spandrel fleet continue` lets it go on"
+    } else {
+        "goes on"
+    };
+    say(&format!("the run in {} {text}\n", run.display()));
+    Ok(EXIT_OK)
 }
 
 fn run_sweep(client: &Client, sweep: &SweepArguments) -> Result<spandrel_fleet::SweepResult, Error> {
@@ -78,10 +102,16 @@ impl ClientVolumes for ApiVolumes<'_> {
             let _: VolumeCreateAnswer = self.client.post(api::VOLUMES, &create)?;
             self.guards.push(remove_if_interrupted(self.client.directory(), &name));
             self.made.push(name.clone());
+            if let Some(iops_max) = request.iops_max {
+                let change =
+                    VolumeSettingsChange { iops_max: Some(iops_max), ..VolumeSettingsChange::default() };
+                let _: VolumeStatus = self.client.post(&path_with(api::VOLUME_SETTINGS, &name), &change)?;
+            }
             let address = spandrel_platform::Address::Unix(
                 self.client.directory().nbd_socket(&node.name).display().to_string(),
             );
-            targets.push(Target::new(name.clone(), address, name));
+            let target = Target::new(name.clone(), address, name);
+            targets.push(Target { node: Some(node.name.clone()), ..target });
         }
         Ok(targets)
     }
@@ -126,6 +156,40 @@ impl ClusterMeter for ApiMeter<'_> {
             cache: self.read_caches()?,
         })
     }
+
+    fn layers(&mut self) -> Option<ClusterReading> {
+        let load: ClusterLoad = self.client.get(api::LOAD).ok()?;
+        let drives: Vec<DriveStatus> = self.client.get(api::DRIVES).ok()?;
+        Some(layers_of(&load, &drives, self.read_caches().ok()?))
+    }
+}
+
+/// What nodes say of how busy they are, as the fleet reads it.
+fn layers_of(load: &ClusterLoad, drives: &[DriveStatus], cache: Option<CacheReading>) -> ClusterReading {
+    let mut reading = ClusterReading { cache, ..ClusterReading::default() };
+    for (node, load) in load.nodes.iter().filter_map(|node| Some((node, node.load.as_ref()?))) {
+        let sum = |of: fn(&VolumeLoad) -> LoadCounts| {
+            load.volumes.iter().map(of).fold(LoadCounts::default(), LoadCounts::with)
+        };
+        reading.nodes.push(NodeReading {
+            name: node.name.clone(),
+            run: load.incarnation.to_string(),
+            at_us: load.at_us,
+            cpu_us: load.cpu_us,
+            frontend: sum(|volume| volume.frontend),
+            owner: sum(|volume| volume.owner),
+            bus: load.bus,
+        });
+        for drive in &load.drives {
+            let known = drives.iter().find(|known| known.id == Some(drive.drive));
+            reading.drives.push(DriveReading {
+                name: known.map_or_else(|| drive.location.clone(), |known| known.name.clone()),
+                node: node.name.clone(),
+                load: drive.load,
+            });
+        }
+    }
+    reading
 }
 
 impl ApiMeter<'_> {

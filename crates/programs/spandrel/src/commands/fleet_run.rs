@@ -1,0 +1,191 @@
+//! `spandrel fleet run`: a plan measured on this cluster, with all of it kept in a folder, and a report at the end.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use spandrel_fleet::{
+    ClientVolumes, Profile, RunArguments, RunPlan, VolumeRequest, progress_on_standard_error, run_plan,
+};
+use spandrel_report::Economics;
+use spandrel_results::{
+    ClusterDescription, DriveDescription, MachineDescription, MeasuredRun, NodeDescription, RunFolder,
+    RunRecord,
+};
+use spandrel_shared::Error;
+use spandrel_shared::calendar::date_text;
+use spandrel_shared::duration::format_duration;
+use spandrel_shared::size::format_size;
+
+use super::fleet::{ApiMeter, ApiVolumes};
+use super::fleet_report::{render_cells, write_report};
+use crate::admin::api::{self, ClusterStatus, PoolDetails};
+use crate::admin::client::Client;
+use crate::failure::{EXIT_OK, Outcome};
+use crate::program::VERSION;
+use crate::text::{counted, say};
+
+/// The report of a run, in its folder.
+const REPORT_FILE: &str = "report.html";
+
+/// Carries a run out, or goes on with one, and writes its report.
+pub fn run(client: &Client, arguments: &RunArguments) -> Outcome {
+    let mut folder = match &arguments.resume {
+        Some(path) => RunFolder::open(path)?,
+        None => begin(client, arguments)?,
+    };
+    let plan = folder.record().plan.clone();
+    say_beginning(&folder, &plan);
+    let ended = if folder.is_complete() { Ok(()) } else { measure(client, &mut folder, &plan) };
+    folder.end(ended.as_ref().err().cloned())?;
+    let measured = MeasuredRun::of_folder(&folder);
+    let report = folder.path().join(REPORT_FILE);
+    write_report(&report, std::slice::from_ref(&measured), &Economics::default(), None)?;
+    say(&render_cells(&measured));
+    say(&format!("report: {}\n", report.display()));
+    ended.map(|()| EXIT_OK)
+}
+
+fn measure(client: &Client, folder: &mut RunFolder, plan: &RunPlan) -> Result<(), Error> {
+    let request = VolumeRequest { count: plan.vms, size_bytes: plan.volume_bytes(), iops_max: plan.iops_max };
+    let mut volumes = ApiVolumes::new(client, &format!("fleet-{}", std::process::id()));
+    let mut meter = ApiMeter { client };
+    let mut progress = progress_on_standard_error();
+    let ran = volumes
+        .prepare(&request)
+        .and_then(|targets| run_plan(plan, &targets, &mut meter, folder, progress.as_mut()));
+    let cleaned = volumes.cleanup();
+    ran.and(cleaned)
+}
+
+/// Makes the folder of a new run.
+fn begin(client: &Client, arguments: &RunArguments) -> Result<RunFolder, Error> {
+    let profile = Profile::find(arguments.profile.as_deref().unwrap_or_default())?;
+    let plan = profile.plan(&arguments.changes())?;
+    let status: ClusterStatus = client.get(api::STATUS)?;
+    let pool: PoolDetails = client.get(api::POOL)?;
+    let begun_unix_ms = unix_ms();
+    let path = arguments.results.clone().unwrap_or_else(|| default_folder(&plan.profile, begun_unix_ms));
+    let warnings = warnings(&plan, &status, &pool);
+    let record = RunRecord {
+        format: spandrel_results::FORMAT,
+        name: arguments.name.clone().unwrap_or_else(|| plan.profile.clone()),
+        created_by: format!("spandrel {VERSION}"),
+        begun_unix_ms,
+        ended_unix_ms: None,
+        stopped_by: None,
+        plan,
+        aligned_percent: 100,
+        cluster: describe(&status),
+        warnings,
+    };
+    RunFolder::create(&path, record)
+}
+
+/// `fleet-micron-sata-4k-2026-11-29-101500` in this folder.
+fn default_folder(profile: &str, unix_ms: u64) -> PathBuf {
+    let date = date_text(unix_ms);
+    let digits = date.trim_end_matches(" UTC").replace(':', "").replace(' ', "-");
+    Path::new(&format!("fleet-{profile}-{digits}")).to_owned()
+}
+
+fn say_beginning(folder: &RunFolder, plan: &RunPlan) {
+    let record = folder.record();
+    let cells = counted(plan.cells.len() as u64, "cell");
+    let repeats = if plan.repeat == 1 { String::new() } else { format!(", each {} times", plan.repeat) };
+    let mut text = format!(
+        "{}: {cells}{repeats}, {} of {}, about {}\n",
+        plan.title,
+        counted(plan.vms.into(), "client"),
+        format_size(plan.volume_bytes()),
+        format_duration(plan.duration())
+    );
+    if let Some(scales) = plan.scales() {
+        text += &format!("scaled: {scales}\n");
+    }
+    for warning in &record.warnings {
+        text += &format!("note: {warning}\n");
+    }
+    text += &format!("results: {}\n", folder.path().display());
+    say(&text);
+}
+
+/// What speaks against a run as it is wanted: it is made all the same, and the report says it.
+fn warnings(plan: &RunPlan, status: &ClusterStatus, pool: &PoolDetails) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let bytes = plan.volume_bytes() * u64::from(plan.vms);
+    let copies = u64::from(status.pool.copies_default);
+    let nodes = status.nodes.iter().filter(|node| node.status.is_healthy()).count() as u64;
+    if status.memory {
+        warnings.push("the drives are in memory: this measures what remains without them".to_owned());
+    }
+    for node in status.nodes.iter().filter(|node| !node.status.is_healthy()) {
+        warnings.push(format!("node {} is {}", node.name, node.status));
+    }
+    if !pool.jobs.is_empty() {
+        let jobs = counted(pool.jobs.len() as u64, "drive");
+        warnings.push(format!(
+            "copies on {jobs} are being brought up to date, built or moved: that takes its share"
+        ));
+    }
+    let cached = pool.settings.memory_cache_bytes * nodes;
+    if cached > 0 && bytes <= cached {
+        warnings.push(format!(
+            "the working sets of all clients, {}, fit the memory that holds copies of what is read: reads measure that",
+            format_size(bytes)
+        ));
+    }
+    let room: u64 = status.caches.iter().filter(|cache| cache.is_used).map(|cache| cache.size_bytes).sum();
+    if room > 0 && bytes * copies <= room {
+        warnings.push(format!(
+            "the working sets with all copies, {}, fit the cache drives: the drives behind them are hardly measured",
+            format_size(bytes * copies)
+        ));
+    }
+    warnings
+}
+
+fn describe(status: &ClusterStatus) -> ClusterDescription {
+    let mut drives: BTreeMap<&str, Vec<DriveDescription>> = BTreeMap::new();
+    for drive in &status.drives {
+        let media = drive.media.map(|media| media.to_string());
+        let (name, size_bytes) = (drive.name.clone(), drive.size_bytes);
+        drives.entry(&drive.node).or_default().push(DriveDescription {
+            name,
+            size_bytes,
+            media,
+            is_cache: false,
+        });
+    }
+    for cache in &status.caches {
+        let media = cache.media.map(|media| media.to_string());
+        let (name, size_bytes) = (cache.name.clone(), cache.size_bytes);
+        drives.entry(&cache.node).or_default().push(DriveDescription {
+            name,
+            size_bytes,
+            media,
+            is_cache: true,
+        });
+    }
+    let node = |node: &api::NodeStatus| NodeDescription {
+        name: node.name.clone(),
+        drives: drives.remove(node.name.as_str()).unwrap_or_default(),
+    };
+    ClusterDescription {
+        version: status.version.clone(),
+        nodes: status.nodes.iter().map(node).collect(),
+        copies: status.pool.copies_default,
+        is_in_memory: status.memory,
+        flush_us: status.flush_us.map(|us| us.round() as u64),
+        machine: MachineDescription::of_this(),
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+#[path = "fleet_run_tests.rs"]
+mod tests;
