@@ -81,7 +81,7 @@ pub fn run_plan(
         if keeper.is_paused() {
             progress.step("paused");
             while keeper.is_paused() {
-                std::thread::sleep(PAUSE_LOOK);
+                std::thread::park_timeout(PAUSE_LOOK);
             }
         }
         progress.begin_cell(index, cell_of(&number));
