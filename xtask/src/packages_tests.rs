@@ -3,7 +3,10 @@ use super::*;
 #[test]
 fn each_missing_package_is_named_once() {
     assert_eq!(missing_packages(|_| true), [] as [&str; 0]);
-    assert_eq!(missing_packages(|_| false), ["etcd-server", "fio", "iproute2", "libnbd-bin", "qemu-utils"]);
+    assert_eq!(
+        missing_packages(|_| false),
+        ["chromium", "etcd-server", "fio", "iproute2", "libnbd-bin", "qemu-utils"]
+    );
     assert_eq!(
         missing_packages(|program| program != "nbdinfo" && program != "qemu-io"),
         ["libnbd-bin", "qemu-utils"]

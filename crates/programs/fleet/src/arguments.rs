@@ -244,11 +244,7 @@ impl SweepArguments {
         output: &mut impl Write,
     ) -> Result<SweepResult, Error> {
         let spec = self.spec()?;
-        let request = VolumeRequest {
-            count: self.vms,
-            size_bytes: self.base_offset + self.working_set,
-            iops_max: None,
-        };
+        let request = VolumeRequest { count: self.vms, size_bytes: self.base_offset + self.working_set };
         let swept = volumes.prepare(&request).and_then(|targets| sweep(&spec, &targets, meter, progress));
         let cleaned = volumes.cleanup();
         let result = swept?;
@@ -271,8 +267,6 @@ pub struct VolumeRequest {
     pub count: u32,
     /// The least size of each.
     pub size_bytes: u64,
-    /// The most I/Os a second that each is to do.
-    pub iops_max: Option<u64>,
 }
 
 /// Makes volumes for the clients and removes them again.

@@ -246,6 +246,13 @@ impl Profile {
                 ));
             }
         }
+        if self.sweep.iter().any(|sweep| sweep.duration.mul_f64(changes.time_scale) < DURATION_MIN) {
+            return Err(invalid(
+                format!("a time scale of {}", changes.time_scale),
+                "cells would be measured for less than 10 ms",
+                "give a larger one",
+            ));
+        }
         let mut cells = Vec::new();
         for sweep in &self.sweep {
             let spec = self.sweep_spec(sweep, changes)?;
@@ -301,7 +308,8 @@ impl Profile {
             distribution: sweep.distribution.clone(),
             alignment_bytes: sweep.alignment,
             thread_stride_bytes: sweep.thread_stride,
-            base_offset_bytes: sweep.base_offset.map_or(0, scaled),
+            // Not within a block: each I/O would meet two of them.
+            base_offset_bytes: sweep.base_offset.map_or(0, |bytes| scaled(bytes) / BLOCK_BYTES * BLOCK_BYTES),
             working_set_bytes: Some(working_set_bytes),
             rate_limit: sweep.rate_limit,
             warmup: timed(sweep.warmup),
@@ -328,6 +336,12 @@ impl Profile {
 fn chosen<T: Clone>(wanted: &[T], profile: &[T]) -> Vec<T> {
     if wanted.is_empty() { profile.to_vec() } else { wanted.to_vec() }
 }
+
+/// In less time nothing can be measured.
+const DURATION_MIN: Duration = Duration::from_millis(10);
+
+/// Blocks of volumes.
+const BLOCK_BYTES: u64 = 4096;
 
 /// So many bytes times a factor, in whole sectors.
 fn scale_bytes(bytes: u64, factor: f64) -> u64 {

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - A cell counts as measured when whoever keeps it has said so. Whatever ends the run, what was kept stays.
-//! - A cell in which every client lost its connection ends the run: those behind it would measure nothing.
+//! - A cell in which a client lost its connection counts as not measured, and ends the run.
 
 use std::time::Duration;
 
@@ -16,8 +16,10 @@ use crate::cell::fill;
 use crate::meter::ClusterMeter;
 use crate::profile::RunPlan;
 use crate::progress::Progress;
-use crate::sweep::{SweepRow, all_lost, run_metered_cell};
+use crate::spec::CellSpec;
+use crate::sweep::{SweepRow, run_metered_cell};
 use crate::target::Target;
+use crate::text::counted;
 
 /// Which measurement of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -57,7 +59,7 @@ pub fn order(plan: &RunPlan) -> impl Iterator<Item = CellNumber> + use<> {
 }
 
 /// Measures the cells of `plan` that are not kept yet, a client for each target. The volumes are written over, and filled
-/// before the first cell.
+/// before the first cell; `filled` is called then.
 ///
 /// # Errors
 ///
@@ -67,6 +69,7 @@ pub fn run_plan(
     targets: &[Target],
     meter: &mut impl ClusterMeter,
     keeper: &mut impl ResultKeeper,
+    filled: impl FnOnce() -> Result<(), Error>,
     progress: &mut dyn Progress,
 ) -> Result<(), Error> {
     let left: Vec<CellNumber> = order(plan).filter(|number| !keeper.has(*number)).collect();
@@ -76,6 +79,7 @@ pub fn run_plan(
     if !left.is_empty() {
         fill(targets, Some(plan.volume_bytes()), 0, |done, total| progress.filling(done, total))?;
         progress.filled();
+        filled()?;
     }
     for (index, number) in left.into_iter().enumerate() {
         if keeper.is_paused() {
@@ -85,15 +89,27 @@ pub fn run_plan(
             }
         }
         progress.begin_cell(index, cell_of(&number));
-        let row = run_metered_cell(cell_of(&number), targets, meter, progress)?;
+        // Places that an earlier cell has just been to would be found in caches.
+        let seed = 1 + u64::from(number.repeat) * plan.cells.len() as u64 + u64::from(number.cell);
+        let cell = CellSpec { seed, ..cell_of(&number).clone() };
+        let row = run_metered_cell(&cell, targets, meter, progress)?;
         progress.end_cell(index, &row);
-        keeper.keep(number, &row)?;
-        if row.cell.clients_lost == targets.len() as u64 {
-            return Err(all_lost());
+        if row.cell.clients_lost > 0 {
+            return Err(clients_lost(row.cell.clients_lost));
         }
+        keeper.keep(number, &row)?;
     }
     progress.end();
     Ok(())
+}
+
+fn clients_lost(count: u64) -> Error {
+    Error::new(
+        "FLEET_CLIENTS_LOST",
+        "the run was stopped, and its last cell counts as not measured",
+        format!("{} lost the connection", counted(count, "client")),
+        "see the servers' logs, and go on with `spandrel fleet run --resume DIR`",
+    )
 }
 
 #[cfg(test)]

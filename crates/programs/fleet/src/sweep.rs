@@ -142,7 +142,8 @@ pub fn sweep(
     let cells = spec.cells();
     progress.begin(cells.len(), targets.len(), spec.duration());
     if spec.fill {
-        let working_set = spec.common.working_set_bytes;
+        // From the volume's start on, so that what lies before the working set is there, too.
+        let working_set = spec.common.volume_bytes_min();
         fill(targets, working_set, spec.common.seed, |done, total| progress.filling(done, total))?;
         progress.filled();
     }
@@ -170,7 +171,7 @@ pub fn sweep(
     Ok(result)
 }
 
-pub(crate) fn all_lost() -> Error {
+fn all_lost() -> Error {
     Error::new(
         "FLEET_CLIENTS_LOST",
         "the sweep was stopped",

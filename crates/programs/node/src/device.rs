@@ -23,7 +23,7 @@ use std::time::Duration;
 use spandrel_bus::{
     BusError, BusRequest, BusResponse, ClientError, ClientErrorKind, ClientRequest, ClientResponse,
 };
-use spandrel_cluster::store::{Revision, StateStore};
+use spandrel_cluster::store::StateStore;
 use spandrel_cluster::{StateKey, VolumeRecord, VolumeState, VolumeWriter};
 use spandrel_platform::{Buffer, Platform, before};
 use spandrel_shared::witness::{self, Rare};
@@ -48,6 +48,9 @@ const BUSY_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How long a client that opens a volume waits for the cluster's state to say how large it is: it is served without that.
 const SIZE_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// How often a request that waits for its turn under a limit looks whether that still holds.
+const LIMIT_LOOK: Duration = Duration::from_millis(100);
 
 /// The longest read or write.
 const REQUEST_BYTES_MAX: u32 = 32 << 20;
@@ -89,8 +92,8 @@ pub(crate) struct Attachment<P: Platform, S: StateStore> {
     /// Held by changes from before they are sent until they are answered.
     changing: RangeLocks,
     pacer: Pacer,
-    /// What its clients may do at most, as the state of this revision says.
-    iops_limit: Cell<(Revision, Option<IopsLimit>)>,
+    /// What its clients may do at most, as it was when volumes had changed so often.
+    iops_limit: Cell<(Option<u64>, Option<IopsLimit>)>,
     loads: Rc<VolumeLoads>,
 }
 
@@ -217,7 +220,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             right: Cell::new(Right::None),
             changing: RangeLocks::default(),
             pacer: Pacer::default(),
-            iops_limit: Cell::new((Revision::ZERO, None)),
+            iops_limit: Cell::default(),
             loads: self.loads.of(volume),
         });
         attachments.insert(volume, Rc::downgrade(&attachment));
@@ -372,16 +375,16 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
     /// What clients may do at most, as far as this node knows.
     fn iops_limit(&self) -> Option<IopsLimit> {
         let view = &self.node.parts.view;
-        let (revision, limit) = self.iops_limit.get();
-        if revision == view.revision() {
+        let (seen, limit) = self.iops_limit.get();
+        if seen == Some(view.volume_changes()) {
             return limit;
         }
         let limit = view.volumes.borrow().get(&self.volume).and_then(|stored| stored.record.iops_limit);
-        self.iops_limit.set((view.revision(), limit));
+        self.iops_limit.set((Some(view.volume_changes()), limit));
         limit
     }
 
-    /// Waits until a request may begin, if clients are limited. It is not under way before: what waits here is no load.
+    /// Waits until a request may begin, if clients are limited; no longer than they are, and not while the node stops.
     async fn pace(&self, request: &VolumeRequest) {
         let Some(limit) = self.iops_limit() else { return };
         let bytes = match request {
@@ -392,15 +395,19 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
             VolumeRequest::Trim { .. } | VolumeRequest::Extents { .. } => return,
         };
         let platform = &self.node.parts.platform;
-        let moment = self.pacer.admit(platform.now(), limit, bytes);
-        if platform.now() < moment {
-            platform.sleep_until(moment).await;
+        let place = self.pacer.admit(platform.now(), limit, bytes);
+        while let Some(limit) = self.iops_limit().filter(|_| !self.node.stopping.get()) {
+            let now = platform.now();
+            let moment = self.pacer.moment(now, limit, place);
+            if moment <= now {
+                return;
+            }
+            platform.sleep_until(moment.min(now + LIMIT_LOOK)).await;
         }
     }
 
     /// Has a request carried out by whoever owns the volume.
     async fn perform(&self, request: VolumeRequest) -> Result<VolumeAnswer, DeviceError> {
-        self.pace(&request).await;
         let passing = Passing::begin(&self.loads.frontend, &request);
         passing.end(self.perform_until_answered(&request).await)
     }
@@ -413,6 +420,8 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
             }
             None => None,
         };
+        // With the turn: a change that waits here must not come behind a later one of the same blocks.
+        self.pace(request).await;
         loop {
             let outcome = match self.node.route(self.volume) {
                 Route::Here(ownership) => {

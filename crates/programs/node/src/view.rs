@@ -44,6 +44,7 @@ pub(crate) struct ClusterView {
     /// Since when each volume's ownership has been shown as it is.
     shown_since: RefCell<BTreeMap<VolumeId, (Epoch, Instant)>>,
     changed_volumes: RefCell<BTreeSet<VolumeId>>,
+    volume_changes: Cell<u64>,
     revision: Cell<Revision>,
     changes: Cell<u64>,
     /// The revision of the last change for good that was seen; `None` before there was any.
@@ -68,6 +69,7 @@ impl ClusterView {
             seen: RefCell::default(),
             shown_since: RefCell::default(),
             changed_volumes: RefCell::default(),
+            volume_changes: Cell::new(0),
             revision: Cell::new(Revision::ZERO),
             changes: Cell::new(0),
             changed_for_good: Cell::new(None),
@@ -301,6 +303,12 @@ impl ClusterView {
         drop(shown);
         self.changed_volumes.borrow_mut().extend(changes.iter().map(|(volume, _)| *volume));
         take_in(&self.volumes, changes);
+        self.volume_changes.set(self.volume_changes.get() + 1);
+    }
+
+    /// How often records of volumes have changed.
+    pub(crate) fn volume_changes(&self) -> u64 {
+        self.volume_changes.get()
     }
 
     /// The volumes whose records have changed since this was asked last.

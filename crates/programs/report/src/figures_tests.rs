@@ -28,6 +28,7 @@ fn every_figure_that_the_data_allow_is_there_with_named_axes() {
     ];
     assert_eq!(axes, expected);
     let mut ids: Vec<&str> = figures.iter().map(|figure| figure.id.as_str()).collect();
+    ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), figures.len());
     for figure in &figures {

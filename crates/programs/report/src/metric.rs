@@ -127,14 +127,14 @@ pub(crate) const AT_CAP: Metric = Metric {
     of: |measured| measured.clients_at_cap_percent,
 };
 
-/// How unevenly nodes were loaded: the standard deviation of their clients' I/Os, in percent of the mean.
+/// How unevenly nodes served: the standard deviation of what a client of each had, in percent of the mean.
 pub(crate) const NODE_UNEVENNESS: Metric = Metric {
     name: "nodes differ by",
     unit: "%",
     digits: 1,
     better: Better::Lower,
     of: |measured| {
-        let spread = Spread::of(measured.nodes.iter().map(|node| node.iops));
+        let spread = Spread::of(measured.nodes.iter().map(|node| node.iops / f64::from(node.clients.max(1))));
         (measured.nodes.len() > 1 && spread.mean > 0.0)
             .then(|| 100.0 * spread.standard_deviation / spread.mean)
     },
@@ -152,11 +152,13 @@ pub(crate) struct Values {
 }
 
 impl Metric {
-    /// The metric over all repeats of a cell that have it; none if none has.
+    /// The metric over all repeats of a cell; none if one does not have it: what is left would stand for another number of I/Os than
+    /// its neighbours.
     pub(crate) fn values(&self, cell: &MeasuredCell) -> Option<Values> {
         let values: Vec<f64> = cell.measurements.iter().filter_map(self.of).collect();
         let count = values.len();
-        (count > 0).then(|| Values { count, spread: Spread::of(values.into_iter()) })
+        (count > 0 && count == cell.measurements.len())
+            .then(|| Values { count, spread: Spread::of(values.into_iter()) })
     }
 
     /// Its mean over all repeats.

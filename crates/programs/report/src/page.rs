@@ -51,7 +51,7 @@ pub fn render(runs: &[MeasuredRun], options: &ReportOptions) -> String {
                     p.made { "Made by " (options.made_by) ", " (options.made) "." }
                     (summary(&blocks))
                     @for run in runs { (run_section(run, options)) }
-                    @for (block, figures) in blocks.iter().zip(&drawn) { (block_section(block, figures, options)) }
+                    @for (block, figures) in blocks.iter().zip(&drawn) { (block_section(block, figures)) }
                     (method())
                 }
                 (data("runs", &serde_json::to_value(runs).expect("runs are numbers and texts")))
@@ -115,8 +115,7 @@ fn run_section(run: &MeasuredRun, options: &ReportOptions) -> Markup {
     }
 }
 
-fn block_section(block: &Block<'_>, figures: &[Figure], options: &ReportOptions) -> Markup {
-    let _ = options;
+fn block_section(block: &Block<'_>, figures: &[Figure]) -> Markup {
     html! {
         section {
             h2 { (block.name()) }
@@ -127,7 +126,7 @@ fn block_section(block: &Block<'_>, figures: &[Figure], options: &ReportOptions)
                     figcaption { (figure.caption) }
                 }
             }
-            div.tables {
+            div.tables style=(format!("--runs: {}", block.runs.len())) {
                 @for metric in metrics(block.is_large()) {
                     @if let Some(table) = table(block, metric) { (table_markup(block, &table)) }
                 }
@@ -195,7 +194,7 @@ fn method() -> Markup {
                 li { "A percentile is told only where there were enough I/Os for it: 99.9 % of a thousand or more, and so on." }
                 li { "CPU is that of all cores of the servers, with the clients that ran on them." }
                 li { "Little's law: rate times mean latency is the I/Os in flight, which are known. Where both differ by more than 10 %, marked !, \
-                      some of the time was not spent waiting for the storage, or clients were limited." }
+                      the numbers do not fit each other." }
                 li { "A change in percent is against the first run." }
             }
         }

@@ -16,6 +16,9 @@ const CPU_BUSY_PERCENT: f64 = 85.0;
 /// From here on a residual of Little's law is told.
 pub(crate) const RESIDUAL_PERCENT: f64 = 10.0;
 
+/// A load generator that is busier than this, in percent, has measured itself.
+const GENERATOR_PERCENT: f64 = 90.0;
+
 /// Drives with fewer operations under way than this have nothing to do with it.
 const QUEUE_TOLD: f64 = 0.1;
 
@@ -91,7 +94,7 @@ fn limit(cell: &MeasuredCell) -> String {
             format!("; {} % of the clients had the most that they were to have", AT_CAP.text(percent))
         }
         (Some(percent), None) if percent >= CPU_BUSY_PERCENT => {
-            format!("; the processors were {} % busy, which limits", CPU.text(percent))
+            format!("; the processors were {} % busy, nearly all that they have", CPU.text(percent))
         }
         (Some(percent), None) => {
             let queue = QUEUE.mean(cell).filter(|queue| *queue >= QUEUE_TOLD);
@@ -118,17 +121,28 @@ fn doubts(block: &Block<'_>, run: &MeasuredRun) -> Vec<String> {
     let mut doubts = Vec::new();
     if let Some((cell, residual)) = worst(LITTLES_LAW, RESIDUAL_PERCENT) {
         doubts.push(format!(
-            "by Little's law, rate times latency should be the I/Os in flight; it is off by {} % at {}: some of the time was \
-             not spent waiting for the storage.",
+            "by Little's law, rate times latency should be the I/Os in flight; it is off by {} % at {}: these numbers do not \
+             fit each other.",
             signed(residual),
             place(cell)
         ));
     }
     if let Some((cell, percent)) = worst(NODE_UNEVENNESS, UNEVEN_PERCENT) {
         doubts.push(format!(
-            "nodes differed: the standard deviation of their clients' rates is {} % of the mean at {}.",
+            "nodes differed: what a client of each had deviates by {} % of the mean at {}.",
             grouped(percent, 0),
             place(cell)
+        ));
+    }
+    let busiest = block
+        .cells_of(run)
+        .flat_map(|cell| &cell.measurements)
+        .filter_map(|measured| measured.generator_percent);
+    let busiest = busiest.fold(0.0, f64::max);
+    if busiest > GENERATOR_PERCENT {
+        doubts.push(format!(
+            "the load generator's thread was {} % busy: latencies are partly its own.",
+            grouped(busiest, 0)
         ));
     }
     let failures: u64 =

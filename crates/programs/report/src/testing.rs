@@ -37,8 +37,12 @@ pub(crate) fn run(name: &str, iops: f64) -> MeasuredRun {
 
 fn measurement(iops: f64, outstanding: u32, write_percent: u8) -> Measurement {
     let mean_us = 16.0 * f64::from(outstanding) / iops * 1e6;
-    let node =
-        |name: &str, share: f64| NodeShare { name: name.to_owned(), iops: iops * share, cores: Some(1.0) };
+    let node = |name: &str, share: f64| NodeShare {
+        name: name.to_owned(),
+        iops: iops * share,
+        clients: 8,
+        cores: Some(1.0),
+    };
     Measurement {
         iops: Some(iops),
         mib_per_second: Some(iops / 256.0),

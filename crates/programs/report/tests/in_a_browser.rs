@@ -102,7 +102,12 @@ fn measurement(iops: f64, outstanding: u32) -> Measurement {
         p99_99_us: Some(mean_us * 30.0),
         p99_999_us: Some(mean_us * 100.0),
     };
-    let node = |number: u32| NodeShare { name: format!("node-{number}"), iops: iops / 4.0, cores: Some(1.5) };
+    let node = |number: u32| NodeShare {
+        name: format!("node-{number}"),
+        iops: iops / 4.0,
+        clients: 64,
+        cores: Some(1.5),
+    };
     Measurement {
         iops: Some(iops),
         mib_per_second: Some(iops / 256.0),

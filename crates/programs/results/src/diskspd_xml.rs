@@ -20,7 +20,7 @@ pub(crate) fn of_client(run: &RunRecord, cell: &CellRecord, client: &ClientResul
     let mut xml = Xml { writer: Writer::new_with_indent(Vec::new(), b' ', 2) };
     xml.element("Results", &[], |xml| {
         write_system(xml, run, cell, client);
-        write_profile(xml, run, &cell.result.spec, client);
+        write_profile(xml, &cell.result.spec, client);
         xml.element("TimeSpan", &[], |xml| write_time_span(xml, cell, client));
     });
     let text = String::from_utf8(xml.writer.into_inner());
@@ -73,7 +73,7 @@ fn write_system(xml: &mut Xml, run: &RunRecord, cell: &CellRecord, client: &Clie
     });
 }
 
-fn write_profile(xml: &mut Xml, run: &RunRecord, spec: &CellSpec, client: &ClientResult) {
+fn write_profile(xml: &mut Xml, spec: &CellSpec, client: &ClientResult) {
     xml.element("Profile", &[], |xml| {
         xml.text("Progress", 0);
         xml.text("ResultFormat", "xml");
@@ -92,7 +92,7 @@ fn write_profile(xml: &mut Xml, run: &RunRecord, spec: &CellSpec, client: &Clien
                 xml.text("IoBucketDuration", INTERVAL_MS);
                 xml.text("RandSeed", spec.seed);
                 xml.element("Targets", &[], |xml| {
-                    xml.element("Target", &[], |xml| write_target(xml, run, spec, client));
+                    xml.element("Target", &[], |xml| write_target(xml, spec, client));
                 });
             });
         });
@@ -102,7 +102,7 @@ fn write_profile(xml: &mut Xml, run: &RunRecord, spec: &CellSpec, client: &Clien
 /// DISKSPD's buckets of I/Os, and the seconds of a result.
 const INTERVAL_MS: u64 = 1000;
 
-fn write_target(xml: &mut Xml, run: &RunRecord, spec: &CellSpec, client: &ClientResult) {
+fn write_target(xml: &mut Xml, spec: &CellSpec, client: &ClientResult) {
     xml.text("Path", &client.name);
     xml.text("BlockSize", spec.block_size_bytes);
     xml.text("BaseFileOffset", spec.base_offset_bytes);
@@ -120,15 +120,15 @@ fn write_target(xml: &mut Xml, run: &RunRecord, spec: &CellSpec, client: &Client
         WriteContent::Sequence => xml.text("Pattern", "sequential"),
     });
     xml.text("ParallelAsyncIO", false);
-    match (spec.pattern, spec.random_percent) {
-        (Pattern::Random, Some(percent)) if percent < 100 => {
+    if spec.pattern == Pattern::Random {
+        xml.text("Random", spec.alignment());
+        if let Some(percent) = spec.random_percent.filter(|percent| *percent < 100) {
             xml.text("RandomRatio", percent);
-            xml.text("StrideSize", spec.alignment());
         }
-        (Pattern::Random, _) => xml.text("Random", spec.alignment()),
-        (Pattern::Sequential | Pattern::Interlocked, _) => xml.text("StrideSize", spec.alignment()),
+    } else {
+        xml.text("StrideSize", spec.alignment());
+        xml.text("InterlockedSequential", spec.pattern == Pattern::Interlocked);
     }
-    xml.text("InterlockedSequential", spec.pattern == Pattern::Interlocked);
     xml.text("ThreadStride", spec.thread_stride_bytes.unwrap_or(0));
     let working_set = spec.working_set_bytes.map_or(0, |bytes| spec.base_offset_bytes + bytes);
     xml.text("MaxFileSize", working_set);
@@ -143,8 +143,6 @@ fn write_target(xml: &mut Xml, run: &RunRecord, spec: &CellSpec, client: &Client
         Some(RateLimit::BytesPerMillisecond(rate)) => xml.text("Throughput", rate),
         None => xml.text("Throughput", 0),
     }
-    // What a whole client may do is not its own, but its volume's.
-    let _ = run;
     xml.text("ThreadsPerFile", spec.threads);
     xml.text("IOPriority", 3);
     xml.text("Weight", 1);

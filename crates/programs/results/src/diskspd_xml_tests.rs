@@ -77,6 +77,7 @@ fn what_a_direction_without_ios_would_have_is_left_out() {
     let text = of_client(&record(), &cell(), &reader);
     assert!(!text.contains("AverageWrite") && !text.contains("WriteMilliseconds"), "{text}");
     assert!(!text.contains("WriteIopsStdDev") && text.contains("<ReadIopsStdDev>0.000"), "{text}");
+    assert_eq!(text.matches("<TotalMilliseconds>").count(), text.matches("<ReadMilliseconds>").count());
     assert!(text.contains("<WriteCount>0</WriteCount>"), "counts are always there");
     assert_eq!(text.matches("<Bucket SampleMillisecond").count(), 2);
 }

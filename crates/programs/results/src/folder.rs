@@ -3,7 +3,7 @@
 //! Whoever measures makes it, keeps each cell as soon as it is measured, and ends it. Whoever reports opens it at any time,
 //! also while the run goes on or after it was broken off.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,6 +20,8 @@ const RECORD_FILE: &str = "run.json";
 const CELLS_FOLDER: &str = "cells";
 const XML_FOLDER: &str = "xml";
 const TABLE_FILE: &str = "result.tsv";
+/// Whoever measures has it locked.
+const LOCK_FILE: &str = "lock";
 /// While it is there, the run pauses before its next cell.
 const PAUSE_FILE: &str = "pause";
 
@@ -95,6 +97,25 @@ impl RunFolder {
         Ok(Self { path: path.to_owned(), record, cells })
     }
 
+    /// Keeps others from measuring this run at the same time, until what is returned is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `FLEET_RESULTS_IN_USE` if somebody does; `FLEET_RESULTS_UNWRITABLE`.
+    pub fn lock(&self) -> Result<File, Error> {
+        let file = File::create(self.path.join(LOCK_FILE)).map_err(|error| self.unwritable(&error))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(Error::new(
+                "FLEET_RESULTS_IN_USE",
+                format!("the run in {} cannot be gone on with", self.path.display()),
+                "it goes on already, by another process",
+                "wait until that has ended, or end it",
+            )),
+            Err(TryLockError::Error(error)) => Err(self.unwritable(&error)),
+        }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -158,7 +179,9 @@ impl RunFolder {
             let mut file = File::create(&draft)?;
             file.write_all(bytes)?;
             file.sync_all()?;
-            fs::rename(&draft, &path)
+            fs::rename(&draft, &path)?;
+            // That it is called so must last, too.
+            path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
         };
         write().map_err(|error| self.unwritable(&error))
     }
@@ -183,7 +206,8 @@ impl ResultKeeper for RunFolder {
         let cell = CellRecord::new(number, row, unix_ms());
         let load = load_name(&cell);
         for client in &cell.result.clients {
-            let name = format!("result-{load}-r{}-{}.xml", number.repeat + 1, client.name);
+            let name =
+                format!("result-{load}-c{}r{}-{}.xml", number.cell + 1, number.repeat + 1, client.name);
             let text = diskspd_xml::of_client(&self.record, &cell, client);
             self.write(&Path::new(XML_FOLDER).join(name), text.as_bytes())?;
         }

@@ -213,7 +213,7 @@ fn a_file_for_each_client_of_each_measurement_is_there() {
         .collect();
     names.sort();
     assert_eq!(names.len(), 8);
-    assert_eq!(names[0], "result-b4t1o1w30pr-r1-vm-1.xml");
+    assert_eq!(names[0], "result-b4t1o1w30pr-c1r1-vm-1.xml");
 }
 
 #[test]
@@ -235,6 +235,17 @@ fn what_is_no_run_is_refused() {
     fs::write(place.path().join(RECORD_FILE), text.replacen("\"format\":1", "\"format\":2", 1))
         .expect("room");
     assert_eq!(code(place.path()), "FLEET_RESULTS_NEWER");
+}
+
+#[test]
+fn one_at_a_time_goes_on_with_a_run() {
+    let place = TempDir::new().expect("there is room");
+    let folder = RunFolder::create(place.path(), record()).expect("there is nothing yet");
+    let held = folder.lock().expect("nobody else has it");
+    let other = RunFolder::open(place.path()).expect("it is there");
+    assert_eq!(other.lock().expect_err("somebody has it").code, "FLEET_RESULTS_IN_USE");
+    drop(held);
+    assert!(other.lock().is_ok());
 }
 
 #[test]

@@ -14,8 +14,8 @@ pub(crate) fn latencies_us(text: Option<&str>) -> Option<Histogram<u64>> {
 /// Those of two directions together.
 pub(crate) fn both(one: Option<&Histogram<u64>>, other: Option<&Histogram<u64>>) -> Option<Histogram<u64>> {
     let mut sum = one.or(other)?.clone();
-    if one.is_some() {
-        sum.add(other?).ok()?;
+    if let (Some(_), Some(other)) = (one, other) {
+        sum.add(other).ok()?;
     }
     Some(sum)
 }

@@ -3,10 +3,14 @@
 //! What is not known is absent, never zero.
 
 use serde::{Deserialize, Serialize};
-use spandrel_fleet::{Latency, Spread};
+use spandrel_fleet::{CellSpec, Latency, Spread};
+use spandrel_shared::IopsLimit;
+use spandrel_shared::calendar::date_text;
+use spandrel_shared::duration::format_duration;
+use spandrel_shared::size::format_size;
 
 use crate::folder::RunFolder;
-use crate::record::CellRecord;
+use crate::record::{CellRecord, RunRecord};
 
 /// A run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -107,6 +111,8 @@ pub struct Measurement {
     pub clients_at_cap_percent: Option<f64>,
     /// Each node's part.
     pub nodes: Vec<NodeShare>,
+    /// How busy the busiest thread of the load generator was, in percent.
+    pub generator_percent: Option<f64>,
     /// I/Os that failed or were not answered.
     pub failures: u64,
 }
@@ -136,8 +142,61 @@ pub struct NodeShare {
     pub name: String,
     /// I/Os a second of its clients.
     pub iops: f64,
+    /// How many clients these are.
+    #[serde(default = "one")]
+    pub clients: u32,
     /// Cores that its threads kept busy.
     pub cores: Option<f64>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Where the I/Os of a load go, with all that tells it from others.
+fn pattern_text(spec: &CellSpec) -> String {
+    let mut text = spec.pattern.to_string();
+    if let Some(percent) = spec.random_percent.filter(|percent| *percent < 100) {
+        text += &format!(" {percent} %");
+    }
+    if let Some(distribution) = &spec.distribution {
+        text += &format!(" {distribution}");
+    }
+    if let Some(rate) = spec.rate_limit {
+        text += &format!(", each thread at most {rate}");
+    }
+    text
+}
+
+/// How the cluster was made up and measured, for people.
+fn configuration(record: &RunRecord) -> Vec<(String, String)> {
+    let (plan, cluster) = (&record.plan, &record.cluster);
+    let drives = || cluster.nodes.iter().flat_map(|node| &node.drives);
+    let sizes = |is_cache: bool| -> Option<String> {
+        let of = drives().filter(|drive| drive.is_cache == is_cache);
+        let size = of.clone().map(|drive| drive.size_bytes).max()?;
+        Some(format!("{} of up to {}", of.count(), format_size(size)))
+    };
+    let times = plan.cells.first().map(|cell| {
+        let [warmup, duration, cooldown] = [cell.warmup, cell.duration, cell.cooldown].map(format_duration);
+        format!("{duration}, after {warmup} and before {cooldown}")
+    });
+    let machine = &cluster.machine;
+    let facts = [
+        ("began", Some(date_text(record.begun_unix_ms))),
+        ("working set", plan.cells.first().and_then(|cell| cell.working_set_bytes).map(format_size)),
+        ("measured for", times),
+        ("repeats", Some(plan.repeat.to_string())),
+        ("version", Some(cluster.version.clone())),
+        ("drive sizes", sizes(false)),
+        ("cache drives", sizes(true)),
+        ("drives are", cluster.is_in_memory.then(|| "in memory".to_owned())),
+        ("a flush takes", cluster.flush_us.map(|us| format!("{us} us"))),
+        ("processor", Some(format!("{} cores of {}", machine.cores, machine.processor))),
+        ("memory", Some(format_size(machine.memory_bytes))),
+        ("kernel", Some(machine.kernel.clone())),
+    ];
+    facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// A client has what it was to have from so much of it on.
@@ -157,10 +216,10 @@ impl MeasuredRun {
             let all = plan.cells.len() as u64 * u64::from(plan.repeat);
             remarks.push(format!("{} of {all} measurements were made", folder.cells().len()));
         }
-        let of_cell = |(number, spec): (usize, &spandrel_fleet::CellSpec)| MeasuredCell {
+        let of_cell = |(number, spec): (usize, &CellSpec)| MeasuredCell {
             load: Load {
                 block_size_bytes: spec.block_size_bytes,
-                pattern: spec.pattern.to_string(),
+                pattern: pattern_text(spec),
                 threads: spec.threads,
                 write_percent: spec.write_percent,
                 outstanding: spec.outstanding,
@@ -175,14 +234,14 @@ impl MeasuredRun {
         Self {
             name: record.name.clone(),
             title: plan.title.clone(),
-            source: plan.source.clone(),
+            source: format!("profile {}, modelled on: {}", plan.profile, plan.source),
             scales: plan.scales(),
             vms: Some(plan.vms),
             nodes: u32::try_from(cluster.nodes.len()).ok(),
             drives: u32::try_from(drives().filter(|drive| !drive.is_cache).count()).ok(),
             copies: Some(cluster.copies.into()),
             iops_max: plan.iops_max,
-            configuration: Vec::new(),
+            configuration: configuration(record),
             remarks,
             cells: plan.cells.iter().enumerate().map(of_cell).collect(),
         }
@@ -196,7 +255,9 @@ impl Measurement {
         let drive_queue = cell.layers.as_ref().filter(|layers| !layers.drives.is_empty());
         let at_cap = |most: u64| {
             let least = CAP_REACHED * most as f64;
-            let count = result.clients.iter().filter(|client| client.total.iops >= least).count();
+            let limit = IopsLimit { iops_max: most, normalized_bytes: IopsLimit::NORMALIZED_BYTES_DEFAULT };
+            let cost = limit.cost(result.spec.block_size_bytes.into()) as f64;
+            let count = result.clients.iter().filter(|client| client.total.iops * cost >= least).count();
             100.0 * count as f64 / result.clients.len().max(1) as f64
         };
         Self {
@@ -224,6 +285,7 @@ impl Measurement {
             client_iops: Some(result.client_iops),
             clients_at_cap_percent: iops_max.map(at_cap),
             nodes: shares(cell),
+            generator_percent: Some(result.generator.busiest_thread_percent),
             failures: result.errors + result.unanswered,
         }
     }
@@ -235,12 +297,15 @@ fn shares(cell: &CellRecord) -> Vec<NodeShare> {
     for client in &cell.result.clients {
         let Some(node) = &client.node else { continue };
         match shares.iter_mut().find(|share| share.name == *node) {
-            Some(share) => share.iops += client.total.iops,
+            Some(share) => {
+                share.iops += client.total.iops;
+                share.clients += 1;
+            }
             None => {
                 let layers = cell.layers.as_ref();
                 let rate = layers.and_then(|layers| layers.nodes.iter().find(|rate| rate.name == *node));
                 let cores = rate.and_then(|rate| rate.cores);
-                shares.push(NodeShare { name: node.clone(), iops: client.total.iops, cores });
+                shares.push(NodeShare { name: node.clone(), iops: client.total.iops, clients: 1, cores });
             }
         }
     }

@@ -60,7 +60,11 @@ fn a_run_leaves_the_same_numbers_in_every_form_and_no_volumes() {
         let depth = result.spec.outstanding;
         let repeat = cell.number.repeat + 1;
         let of_client = |client: &spandrel_fleet::ClientResult| {
-            path.join("xml").join(format!("result-b4t1o{depth}w30pr-r{repeat}-{}.xml", client.name))
+            path.join("xml").join(format!(
+                "result-b4t1o{depth}w30pr-c{}r{repeat}-{}.xml",
+                cell.number.cell + 1,
+                client.name
+            ))
         };
         let files: Vec<_> = result.clients.iter().map(of_client).collect();
         let read = import("again", &files).expect("it is DISKSPD's form");

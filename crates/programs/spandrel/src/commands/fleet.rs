@@ -14,7 +14,6 @@ use spandrel_shared::{Error, LoadCounts};
 use super::{fleet_report, fleet_run};
 use crate::admin::api::{
     self, ClusterLoad, DriveCacheStatus, DriveStatus, NodeStatus, Usage, VolumeCreate, VolumeCreateAnswer,
-    VolumeSettingsChange, VolumeStatus,
 };
 use crate::admin::client::{Client, path_with};
 use crate::directory::Directory;
@@ -102,11 +101,6 @@ impl ClientVolumes for ApiVolumes<'_> {
             let _: VolumeCreateAnswer = self.client.post(api::VOLUMES, &create)?;
             self.guards.push(remove_if_interrupted(self.client.directory(), &name));
             self.made.push(name.clone());
-            if let Some(iops_max) = request.iops_max {
-                let change =
-                    VolumeSettingsChange { iops_max: Some(iops_max), ..VolumeSettingsChange::default() };
-                let _: VolumeStatus = self.client.post(&path_with(api::VOLUME_SETTINGS, &name), &change)?;
-            }
             let address = spandrel_platform::Address::Unix(
                 self.client.directory().nbd_socket(&node.name).display().to_string(),
             );

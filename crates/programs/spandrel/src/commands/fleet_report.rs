@@ -148,7 +148,8 @@ pub fn render_cells(run: &MeasuredRun) -> String {
 
 fn mean(cell: &MeasuredCell, of: fn(&Measurement) -> Option<f64>) -> Option<f64> {
     let values: Vec<f64> = cell.measurements.iter().filter_map(of).collect();
-    (!values.is_empty()).then(|| Spread::of(values.into_iter()).mean)
+    let have_all = !values.is_empty() && values.len() == cell.measurements.len();
+    have_all.then(|| Spread::of(values.into_iter()).mean)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use spandrel_fleet::{
     ClientVolumes, Profile, RunArguments, RunPlan, VolumeRequest, progress_on_standard_error, run_plan,
@@ -19,11 +19,14 @@ use spandrel_shared::size::format_size;
 
 use super::fleet::{ApiMeter, ApiVolumes};
 use super::fleet_report::{render_cells, write_report};
-use crate::admin::api::{self, ClusterStatus, PoolDetails};
-use crate::admin::client::Client;
+use crate::admin::api::{self, ClusterStatus, PoolDetails, VolumeSettingsChange, VolumeStatus};
+use crate::admin::client::{Client, path_with};
 use crate::failure::{EXIT_OK, Outcome};
 use crate::program::VERSION;
 use crate::text::{counted, say};
+
+/// Cells that are measured for less say little.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// The report of a run, in its folder.
 const REPORT_FILE: &str = "report.html";
@@ -34,28 +37,72 @@ pub fn run(client: &Client, arguments: &RunArguments) -> Outcome {
         Some(path) => RunFolder::open(path)?,
         None => begin(client, arguments)?,
     };
+    let _lock = folder.lock()?;
     let plan = folder.record().plan.clone();
     say_beginning(&folder, &plan);
-    let ended = if folder.is_complete() { Ok(()) } else { measure(client, &mut folder, &plan) };
+    let (ended, cleaned) = match folder.is_complete() {
+        true => {
+            say("everything of it was measured\n");
+            (Ok(()), Ok(()))
+        }
+        false => {
+            check_cluster(client, &folder)?;
+            folder.set_paused(false)?;
+            measure(client, &mut folder, &plan)
+        }
+    };
     folder.end(ended.as_ref().err().cloned())?;
     let measured = MeasuredRun::of_folder(&folder);
     let report = folder.path().join(REPORT_FILE);
     write_report(&report, std::slice::from_ref(&measured), &Economics::default(), None)?;
     say(&render_cells(&measured));
     say(&format!("report: {}\n", report.display()));
-    ended.map(|()| EXIT_OK)
+    if !folder.is_complete() {
+        say(&format!("to go on: spandrel fleet run --resume {}\n", folder.path().display()));
+    }
+    ended.and(cleaned).map(|()| EXIT_OK)
 }
 
-fn measure(client: &Client, folder: &mut RunFolder, plan: &RunPlan) -> Result<(), Error> {
-    let request = VolumeRequest { count: plan.vms, size_bytes: plan.volume_bytes(), iops_max: plan.iops_max };
-    let mut volumes = ApiVolumes::new(client, &format!("fleet-{}", std::process::id()));
+/// Measures what is left of a run. How that ended, and whether the volumes could be removed.
+fn measure(
+    client: &Client,
+    folder: &mut RunFolder,
+    plan: &RunPlan,
+) -> (Result<(), Error>, Result<(), Error>) {
+    let request = VolumeRequest { count: plan.vms, size_bytes: plan.volume_bytes() };
+    // The same whenever it goes on: what is kept of a client is told by its name.
+    let mut volumes = ApiVolumes::new(client, &format!("fleet-{}", folder.record().begun_unix_ms / 1000));
     let mut meter = ApiMeter { client };
     let mut progress = progress_on_standard_error();
-    let ran = volumes
-        .prepare(&request)
-        .and_then(|targets| run_plan(plan, &targets, &mut meter, folder, progress.as_mut()));
-    let cleaned = volumes.cleanup();
-    ran.and(cleaned)
+    let ran = volumes.prepare(&request).and_then(|targets| {
+        // To fill them is none of the clients' load.
+        let filled = || match plan.iops_max {
+            Some(iops_max) => targets.iter().try_for_each(|target| limit(client, &target.export, iops_max)),
+            None => Ok(()),
+        };
+        run_plan(plan, &targets, &mut meter, folder, filled, progress.as_mut())
+    });
+    (ran, volumes.cleanup())
+}
+
+fn limit(client: &Client, volume: &str, iops_max: u64) -> Result<(), Error> {
+    let change = VolumeSettingsChange { iops_max: Some(iops_max), ..VolumeSettingsChange::default() };
+    client.post(&path_with(api::VOLUME_SETTINGS, volume), &change).map(|_: VolumeStatus| ())
+}
+
+/// Refuses to go on with a run on another cluster, or on one that has changed: its cells would not be of one kind.
+fn check_cluster(client: &Client, folder: &RunFolder) -> Result<(), Error> {
+    let (former, now) = (&folder.record().cluster, describe(&client.get(api::STATUS)?));
+    let nodes = |cluster: &ClusterDescription| cluster.nodes.clone();
+    if (nodes(former), former.copies, former.is_in_memory) == (nodes(&now), now.copies, now.is_in_memory) {
+        return Ok(());
+    }
+    Err(Error::new(
+        "FLEET_OTHER_CLUSTER",
+        format!("the run in {} cannot be gone on with here", folder.path().display()),
+        "it was begun on a cluster with other nodes or drives",
+        "go on with it on that one (--dir), or begin a new run",
+    ))
 }
 
 /// Makes the folder of a new run.
@@ -113,6 +160,12 @@ fn say_beginning(folder: &RunFolder, plan: &RunPlan) {
 /// What speaks against a run as it is wanted: it is made all the same, and the report says it.
 fn warnings(plan: &RunPlan, status: &ClusterStatus, pool: &PoolDetails) -> Vec<String> {
     let mut warnings = Vec::new();
+    if let Some(shortest) = plan.cells.iter().map(|cell| cell.duration).min().filter(|time| *time < SHORT) {
+        warnings.push(format!(
+            "cells are measured for {}: what comes of that is a sketch",
+            format_duration(shortest)
+        ));
+    }
     let bytes = plan.volume_bytes() * u64::from(plan.vms);
     let copies = u64::from(status.pool.copies_default);
     let nodes = status.nodes.iter().filter(|node| node.status.is_healthy()).count() as u64;
