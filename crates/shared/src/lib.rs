@@ -15,6 +15,7 @@ pub mod knob;
 pub mod load;
 pub mod moves;
 pub mod name;
+pub mod number;
 pub mod place;
 pub mod repair_share;
 pub mod size;

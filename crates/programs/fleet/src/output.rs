@@ -1,9 +1,9 @@
 //! A sweep's result as people and programs read it: an aligned table, JSON, CSV.
 
-use std::fmt::Write as _;
 use std::str::FromStr;
 
 use spandrel_shared::duration::format_duration;
+use spandrel_shared::number::group_thousands;
 use spandrel_shared::size::format_size;
 
 use crate::result::CellResult;
@@ -192,16 +192,7 @@ pub(crate) fn describe_cell(cell: &CellSpec) -> String {
 
 /// A number in whole, its thousands set apart: `1,234,567`.
 pub fn count_text(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits.as_str()), |digits| ("-", digits));
-    let mut text = sign.to_owned();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        let _ = write!(text, "{digit}");
-    }
-    text
+    group_thousands(&format!("{number:.0}"))
 }
 
 /// One column of the outputs.

@@ -2,6 +2,7 @@
 
 use spandrel_fleet::Spread;
 use spandrel_results::{MeasuredCell, Measurement};
+use spandrel_shared::number::group_thousands;
 
 /// Which values of a metric are the good ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,18 +180,7 @@ impl Metric {
 
 /// A number with so many digits behind the point, its thousands set apart.
 pub(crate) fn grouped(value: f64, digits: usize) -> String {
-    let text = format!("{value:.digits$}");
-    let (whole, rest) =
-        text.split_once('.').map_or((text.as_str(), None), |(whole, rest)| (whole, Some(rest)));
-    let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |whole| ("-", whole));
-    let mut grouped = sign.to_owned();
-    for (index, digit) in whole.chars().enumerate() {
-        if index > 0 && (whole.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    rest.map_or(grouped.clone(), |rest| format!("{grouped}.{rest}"))
+    group_thousands(&format!("{value:.digits$}"))
 }
 
 #[cfg(test)]

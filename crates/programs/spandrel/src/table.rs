@@ -1,5 +1,7 @@
 //! Tables for terminals: aligned, and at most [`WIDTH_MAX`] columns wide.
 
+use spandrel_shared::number::group_thousands;
+
 /// The widest line.
 pub const WIDTH_MAX: usize = 100;
 
@@ -103,15 +105,7 @@ pub fn cut(text: &str, width: usize) -> String {
 
 /// A number in whole, its thousands set apart: `1,234,567`.
 pub fn count_text(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    group_thousands(&number.to_string())
 }
 
 #[cfg(test)]
