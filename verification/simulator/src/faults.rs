@@ -142,6 +142,9 @@ pub enum Fault {
     Scrub { volume: usize },
     /// No fault: a volume is handed over to another server, which may be down.
     HandOver { volume: usize, to: usize },
+    /// No fault: an operator limits what a volume's clients may do (to so many I/Os a second; not at all if zero), and has it
+    /// stay with its owner or not.
+    SetVolume { volume: usize, iops_max: u64, is_pinned: bool },
     /// No fault: a volume is made larger by so many blocks.
     Grow { volume: usize, blocks: u64 },
 }
@@ -200,6 +203,7 @@ impl Fault {
             Fault::Label { .. } => "other labels of a server",
             Fault::Scrub { .. } => "scrub",
             Fault::HandOver { .. } => "hand-over",
+            Fault::SetVolume { .. } => "other settings of a volume",
             Fault::Grow { .. } => "growth of a volume",
         }
     }

@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use spandrel_cluster::simulated::{Faults, SimulatedState, SimulatedStore};
 use spandrel_cluster::store::Selection;
 use spandrel_cluster::{
-    ClusterRecord, ClusterState, DriveState, MediaClass, SettingsRecord, StateError, StateKey,
+    ClusterRecord, ClusterState, DriveState, MediaClass, SettingsRecord, StateError, StateKey, VolumeSettings,
 };
 use spandrel_node::{
     DrivePlace as GivenDrive, Node, NodeConfig, NodeReport, Siblings, VolumeCreated, VolumeCreation,
@@ -116,6 +116,8 @@ pub struct NodesWorld {
     decisions: Rc<RefCell<BTreeMap<DriveId, DriveState>>>,
     /// How many things were said of servers, cache drives and the pool that the cluster's state may not have been told.
     sayings: Rc<Cell<u64>>,
+    /// What was set of volumes last.
+    volume_settings: Rc<RefCell<BTreeMap<VolumeId, VolumeSettings>>>,
 }
 
 /// A shard, once it is up.
@@ -160,6 +162,7 @@ impl NodesWorld {
         let servers = servers.collect();
         let clients = world.start_process_on(&world.add_host("clients"), "clients");
         let (crashes, decisions, sayings) = (Cell::new(0), Rc::default(), Rc::default());
+        let volume_settings = Rc::default();
         let (leaves_unfit_drives_out, shards_max) = (config.leaves_unfit_drives_out, config.shards_max);
         let starts = Random::stream(seed, "shards of starts", 0);
         let nodes = Self {
@@ -173,6 +176,7 @@ impl NodesWorld {
             crashes,
             decisions,
             sayings,
+            volume_settings,
         };
         for index in 0..nodes.count() {
             nodes.start(index);
@@ -498,24 +502,37 @@ impl NodesWorld {
 
     /// Says where a server stands, as soon as the cluster's state can be told.
     pub fn label(&self, index: usize, place: Place) {
-        let (sayings, platform) = (Rc::clone(&self.sayings), self.clients.platform());
-        let state = ClusterState::new(self.state.client(u64::MAX, platform.clone()));
-        sayings.set(sayings.get() + 1);
-        self.clients.spawn(async move {
-            while state.set_place(node_id(index), |known| *known = place.clone()).await.is_err() {
-                platform.sleep(DECISION_RETRY).await;
-            }
-            sayings.set(sayings.get() - 1);
+        self.tell(async move |state| {
+            state.set_place(node_id(index), |known| *known = place.clone()).await.is_ok()
         });
     }
 
     /// Sets something for the pool, as soon as the cluster's state can be told.
     pub fn change_settings(&self, change: impl Fn(&mut SettingsRecord) + 'static) {
+        self.tell(async move |state| state.change_settings(&change).await.is_ok());
+    }
+
+    /// Sets something of a volume, as soon as the cluster's state can be told. What is said last holds.
+    pub fn set_volume(&self, volume: VolumeId, settings: VolumeSettings) {
+        let wanted = Rc::clone(&self.volume_settings);
+        wanted.borrow_mut().insert(volume, settings);
+        self.tell(async move |state| {
+            let settings = wanted.borrow()[&volume];
+            let told = state.set_volume(volume, |_| Ok(settings)).await;
+            told.is_ok() && wanted.borrow()[&volume] == settings
+        });
+    }
+
+    /// Tells the cluster's state something, again and again until that has succeeded.
+    fn tell(
+        &self,
+        telling: impl AsyncFn(&ClusterState<SimulatedStore<SimulatedPlatform>>) -> bool + 'static,
+    ) {
         let (sayings, platform) = (Rc::clone(&self.sayings), self.clients.platform());
         let state = ClusterState::new(self.state.client(u64::MAX, platform.clone()));
         sayings.set(sayings.get() + 1);
         self.clients.spawn(async move {
-            while state.change_settings(&change).await.is_err() {
+            while !telling(&state).await {
                 platform.sleep(DECISION_RETRY).await;
             }
             sayings.set(sayings.get() - 1);

@@ -2,8 +2,9 @@ use std::cell::Cell;
 
 use spandrel_cluster::records::{VolumeRoomRecord, decode};
 use spandrel_cluster::store::{Expected, Selection};
-use spandrel_cluster::{DriveState, SettingsRecord, StateKey, VolumeRecord, VolumeState};
+use spandrel_cluster::{DriveState, SettingsRecord, StateKey, VolumeRecord, VolumeSettings, VolumeState};
 use spandrel_node::LegReport;
+use spandrel_shared::IopsLimit;
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports, OpenError, ScrubReport};
 
 use super::*;
@@ -203,6 +204,84 @@ fn write_at(nodes: &NodesWorld, index: usize) -> (Rc<Cell<u64>>, Rc<Cell<u64>>) 
         }
     });
     counts
+}
+
+/// While it is pinned it stays where it is for longer than it takes to follow a client.
+#[test]
+fn a_pinned_volume_follows_nobody() {
+    for seed in 50..54 {
+        let nodes = NodesWorld::new(seed, 3);
+        let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+        let owner = index_of(created.owner);
+        nodes.set_volume(created.volume, VolumeSettings { is_pinned: true, ..VolumeSettings::default() });
+        assert_eq!(nodes.run_until(|| !nodes.is_deciding()), RunEnd::ConditionMet, "seed {seed}");
+        let client = (owner + 1) % 3;
+        let (_, failed) = write_at(&nodes, client);
+        assert_eq!(nodes.world.run_for(Duration::from_secs(30)), RunEnd::TimeOver);
+        assert_eq!(serving(&nodes), Some(owner), "seed {seed}");
+        // Moving it is something else.
+        let (volume, third) = (created.volume, (owner + 2) % 3);
+        let moved = on(&nodes, owner, async move |node, _| node.hand_over(volume, node_id(third)).await);
+        assert_eq!(moved, Ok(()), "seed {seed}");
+        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(third)), RunEnd::ConditionMet, "seed {seed}");
+        nodes.set_volume(created.volume, VolumeSettings::default());
+        nodes.stop(third, true);
+        let follows = nodes.run_until(|| serving(&nodes) == Some(client));
+        assert_eq!((follows, failed.get()), (RunEnd::ConditionMet, 0), "seed {seed}");
+    }
+}
+
+/// A limit holds within a hundredth for clients that always want more, wherever the volume's owner is and whatever becomes of it,
+/// and for one that comes anew with each I/O; when it ends, all that waits goes on at once.
+#[test]
+fn a_limit_holds_for_all_clients_of_a_node_together() {
+    const IOPS_MAX: u64 = 500;
+    let nodes = NodesWorld::new(55, 3);
+    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+    let owner = index_of(created.owner);
+    let client = (owner + 1) % 3;
+    let limit = IopsLimit { iops_max: IOPS_MAX, normalized_bytes: IopsLimit::NORMALIZED_BYTES_DEFAULT };
+    nodes.set_volume(created.volume, VolumeSettings { iops_limit: Some(limit), is_pinned: false });
+    assert_eq!(nodes.run_until(|| !nodes.is_deciding()), RunEnd::ConditionMet);
+    let answered = Rc::new(Cell::new(0_u64));
+    for worker in 0..8_u64 {
+        let (node, platform) =
+            (nodes.node(client).expect("up"), nodes.process(client).expect("up").platform());
+        let answered = Rc::clone(&answered);
+        nodes.process(client).expect("up").spawn(async move {
+            let mut device = node.exports().open("v").await.expect("it is there");
+            loop {
+                if worker == 0 {
+                    drop(device);
+                    device = node.exports().open("v").await.expect("it is there");
+                }
+                let data = content(platform.buffers(), answered.get(), BLOCK_SECTORS);
+                device.write(worker * 4096, data).await.expect("it is served");
+                answered.set(answered.get() + 1);
+            }
+        });
+    }
+    // All have it open by then.
+    assert_eq!(nodes.world.run_for(Duration::from_secs(2)), RunEnd::TimeOver);
+    let mut former = answered.get();
+    let mut within = |seconds: u64| {
+        assert_eq!(nodes.world.run_for(Duration::from_secs(seconds)), RunEnd::TimeOver);
+        let now = answered.get();
+        now - std::mem::replace(&mut former, now)
+    };
+    for second in 0..4 {
+        let count = within(1);
+        assert!(count.abs_diff(IOPS_MAX) <= IOPS_MAX / 100, "second {second}: {count}");
+    }
+    // It follows its client meanwhile, and loses its owner: what was missed then comes back for 20 ms of it at most.
+    let before = within(10);
+    assert!((9 * IOPS_MAX..=10 * IOPS_MAX + IOPS_MAX / 50).contains(&before), "{before}");
+    assert_eq!(serving(&nodes), Some(client));
+    nodes.set_volume(created.volume, VolumeSettings::default());
+    assert_eq!(nodes.world.run_for(Duration::from_millis(200)), RunEnd::TimeOver);
+    within(0);
+    let free = within(1);
+    assert!(free > 4 * IOPS_MAX, "{free}");
 }
 
 /// With a client that writes at the node itself, so that the volume would follow it there, and with a start anew.

@@ -249,6 +249,9 @@ pub struct Weights {
     /// Volumes are handed over to other servers.
     #[serde(default)]
     pub hand_over: u32,
+    /// Volumes are set otherwise.
+    #[serde(default)]
+    pub set_volume: u32,
     /// Volumes grow.
     #[serde(default)]
     pub grow: u32,
@@ -314,6 +317,7 @@ impl Shape {
             older_state: older_state(seed),
             hand_over: hand_over(seed),
             retire: retire(seed),
+            set_volume: set_volume(seed),
             grow: grow(seed),
             label: if domains.is_some() { label(seed) } else { 0 },
             cut_path,
@@ -584,6 +588,12 @@ fn retire_cache(seed: u64) -> u32 {
     if random.chance(500) { 0 } else { 2 << random.below(3) }
 }
 
+/// How often volumes are set otherwise.
+fn set_volume(seed: u64) -> u32 {
+    let random = Random::stream(seed, "set volume", 0);
+    if random.chance(600) { 0 } else { 2 << random.below(3) }
+}
+
 /// How often volumes grow. Less often than other things happen: it changes what everything else meets.
 fn grow(seed: u64) -> u32 {
     let random = Random::stream(seed, "grow", 0);
@@ -708,6 +718,7 @@ impl Weights {
             cache_mode: 0,
             map_memory: 0,
             retire: 0,
+            set_volume: 0,
             grow: 0,
             label: 0,
             cut_path: 0,
@@ -751,6 +762,7 @@ impl Weights {
             state_outage: self.state_outage,
             clock: self.clock,
             hand_over: self.hand_over,
+            set_volume: self.set_volume,
             grow: self.grow,
             label: self.label,
             clients_cut: self.clients_cut,

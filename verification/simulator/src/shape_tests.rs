@@ -195,6 +195,7 @@ fn all(weights: &Weights) -> Vec<u32> {
         cache_mode: _,
         map_memory: _,
         retire,
+        set_volume,
         grow,
         label: _,
         cut_path,
@@ -214,6 +215,7 @@ fn all(weights: &Weights) -> Vec<u32> {
         older_state,
         hand_over,
         retire,
+        set_volume,
         grow,
     ];
     [&[stop, power_cut_all, pause][..], &network, &state, &drives].concat()

@@ -53,8 +53,8 @@ pub use membership::VolumeMembership;
 pub use mirror::Mirror;
 pub use records::{
     AccessRecord, AliveRecord, AliveShards, ClusterRecord, DriveRecord, DriveRole, DriveState, JoinRecord,
-    MediaClass, NodeRecord, Role, Stored, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter,
-    WitnessRecord, is_served,
+    MediaClass, NodeRecord, Role, Stored, VolumeOwner, VolumeRecord, VolumeSettings, VolumeState,
+    VolumeWriter, WitnessRecord, is_served,
 };
 pub use scrubs::{ScrubFindings, ScrubRecord, ScrubSummary, SlabDate, UnwellSlab};
 pub use settings::SettingsRecord;

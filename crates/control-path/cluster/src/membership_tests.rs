@@ -44,6 +44,7 @@ fn membership(sets: Vec<CopySet>, marked: &[u8]) -> VolumeMembership {
             configuration: ConfigurationVersion(1),
             state: VolumeState::Ready,
             iops_limit: None,
+            is_pinned: false,
             generation: 0,
             growth: None,
             is_growth_given_up: false,

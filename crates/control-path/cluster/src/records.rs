@@ -489,6 +489,10 @@ pub struct VolumeRecord {
     /// What its clients may do at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops_limit: Option<IopsLimit>,
+    /// Whether it stays with its owner, wherever its client is. A version that does not know of this forgets it with its next change:
+    /// the volume follows its client again then, which harms nobody.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_pinned: bool,
     /// The generation of the state in which its copies and marks were last known to be right. In a later one nobody
     /// may be served before its copies were compared, marks or not.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -549,6 +553,11 @@ const VOLUME_GROWS: u32 = 2;
 const VOLUME_LIMITED: u32 = 3;
 
 impl VolumeRecord {
+    /// What operators set of it.
+    pub fn settings(&self) -> VolumeSettings {
+        VolumeSettings { iops_limit: self.iops_limit, is_pinned: self.is_pinned }
+    }
+
     /// How many slabs it has.
     pub fn slab_count(&self) -> u32 {
         self.slabs_for(self.size_bytes)
@@ -563,6 +572,15 @@ impl VolumeRecord {
         let slabs = self.slab_bytes.slabs_for(size_bytes);
         u32::try_from(slabs).expect("larger sizes are refused beforehand, and when a record is read")
     }
+}
+
+/// What operators set of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeSettings {
+    /// What its clients may do at most.
+    pub iops_limit: Option<IopsLimit>,
+    /// Whether it stays with its owner, wherever its client is.
+    pub is_pinned: bool,
 }
 
 /// The volume of a name.

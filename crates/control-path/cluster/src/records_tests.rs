@@ -99,6 +99,7 @@ fn the_stored_forms_never_change() {
         configuration: ConfigurationVersion(7),
         state: VolumeState::Ready,
         iops_limit: None,
+        is_pinned: false,
         generation: 0,
         growth: None,
         is_growth_given_up: false,
@@ -113,6 +114,11 @@ fn the_stored_forms_never_change() {
     check(
         &volume_record,
         r#"{"format":2,"name":"vm","size_bytes":1073741824,"grows_to_bytes":2147483648,"growth":"05050505-0505-0505-0505-050505050505","copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","shard":2,"incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","created_unix_ms":8}"#,
+    );
+    volume_record = VolumeRecord { grows_to_bytes: None, growth: None, is_pinned: true, ..volume_record };
+    check(
+        &volume_record,
+        r#"{"format":1,"name":"vm","size_bytes":1073741824,"copies":3,"write_copies_min":1,"slab_bytes":268435456,"owner":{"node":"01010101-0101-0101-0101-010101010101","shard":2,"incarnation":"02020202-0202-0202-0202-020202020202"},"preferred_owner":null,"writer":null,"epoch":6,"configuration":7,"state":"ready","is_pinned":true,"created_unix_ms":8}"#,
     );
     check(&VolumeNameRecord { volume }, r#"{"format":1,"volume":"04040404-0404-0404-0404-040404040404"}"#);
     check(

@@ -9,16 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_shared::name::validate_name;
 use spandrel_shared::{
-    BLOCK_BYTES, ConfigurationVersion, CopyId, DriveId, Epoch, Error, IopsLimit, NodeId, SlabGeometry,
-    SlabIndex, VolumeId,
+    BLOCK_BYTES, ConfigurationVersion, CopyId, DriveId, Epoch, Error, NodeId, SlabGeometry, SlabIndex,
+    VolumeId,
 };
 
 use crate::copy_sets::{CopyBatch, CopySet, Layout, Member, SLABS_MAX, SLABS_PER_CHUNK, SlabChunk};
 use crate::keys::{self, StateKey};
 use crate::membership::{count_by_drive, room_of};
 use crate::records::{
-    Record, Stored, VolumeNameRecord, VolumeOwner, VolumeRecord, VolumeRoomRecord, VolumeState, damaged,
-    decode, encode,
+    Record, Stored, VolumeNameRecord, VolumeOwner, VolumeRecord, VolumeRoomRecord, VolumeSettings,
+    VolumeState, damaged, decode, encode,
 };
 use crate::state::{ClusterState, PoolRoom, StateError, next_configuration, tombstone};
 use crate::store::{
@@ -72,6 +72,7 @@ impl NewVolume {
             growth: None,
             is_growth_given_up: false,
             iops_limit: None,
+            is_pinned: false,
             generation: self.generation,
             created_unix_ms: self.created_unix_ms,
         }
@@ -286,18 +287,23 @@ impl<S: StateStore> ClusterState<S> {
         }
     }
 
-    /// Limits what a volume's clients may do, or ends that.
+    /// Sets something of a volume.
     ///
     /// # Errors
     ///
-    /// There is no such volume, or it changes at the same time: then it may be tried again.
-    pub async fn limit_volume(&self, volume: VolumeId, limit: Option<IopsLimit>) -> Result<(), StateError> {
+    /// There is no such volume, what is wanted is refused, or the volume changes at the same time: then it may be tried again.
+    pub async fn set_volume(
+        &self,
+        volume: VolumeId,
+        change: impl FnOnce(VolumeSettings) -> Result<VolumeSettings, Error>,
+    ) -> Result<(), StateError> {
         let key = StateKey::Volume(volume);
         let stored = self.get::<VolumeRecord>(&key).await?;
         let stored = stored.filter(|stored| stored.record.state == VolumeState::Ready);
         let Stored { record, revision } = stored.ok_or_else(|| no_volume(volume))?;
-        let limited = VolumeRecord { iops_limit: limit, ..record };
-        self.put(&key, Expected::ModifiedAt(revision), limited).await.map(drop)
+        let VolumeSettings { iops_limit, is_pinned } = change(record.settings())?;
+        let changed = VolumeRecord { iops_limit, is_pinned, ..record };
+        self.put(&key, Expected::ModifiedAt(revision), changed).await.map(drop)
     }
 
     /// Deletes a volume: from here on nobody can own it, and its name is free. Goes on where an

@@ -92,6 +92,10 @@ pub struct SweepArguments {
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub vms: u32,
 
+    /// How many of 100 clients are on the node that owns their volume; the others reach it through another one
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub alignment: u8,
+
     /// Threads of each client
     #[arg(long, value_name = "LIST", default_value = "1", value_delimiter = ',')]
     pub threads: Vec<u32>,
@@ -126,7 +130,7 @@ pub struct SweepArguments {
 
     /// Offsets are multiples of this, and sequential ones go on by it [default: the block size]
     #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
-    pub alignment: Option<u64>,
+    pub io_alignment: Option<u64>,
 
     /// How far behind each other the threads of a client begin to walk sequentially [default: as far as spreads them
     /// evenly over the working set]
@@ -202,7 +206,7 @@ impl SweepArguments {
             pattern: self.pattern,
             random_percent: self.random_percent,
             distribution: self.distribution.clone(),
-            alignment_bytes: self.alignment,
+            alignment_bytes: self.io_alignment,
             thread_stride_bytes: self.thread_stride,
             base_offset_bytes: self.base_offset,
             working_set_bytes: Some(self.working_set),
@@ -244,7 +248,11 @@ impl SweepArguments {
         output: &mut impl Write,
     ) -> Result<SweepResult, Error> {
         let spec = self.spec()?;
-        let request = VolumeRequest { count: self.vms, size_bytes: self.base_offset + self.working_set };
+        let request = VolumeRequest {
+            count: self.vms,
+            size_bytes: self.base_offset + self.working_set,
+            aligned_percent: self.alignment,
+        };
         let swept = volumes.prepare(&request).and_then(|targets| sweep(&spec, &targets, meter, progress));
         let cleaned = volumes.cleanup();
         let result = swept?;
@@ -267,6 +275,8 @@ pub struct VolumeRequest {
     pub count: u32,
     /// The least size of each.
     pub size_bytes: u64,
+    /// How many of 100 clients are on the node that owns their volume.
+    pub aligned_percent: u8,
 }
 
 /// Makes volumes for the clients and removes them again.

@@ -31,11 +31,11 @@ fn the_command_line_is_well_formed() {
 fn a_sweep_is_read_from_the_command_line() {
     let arguments = parse(
         "--vms 16 --threads 1,2 --block-size 4k,128k --outstanding 1,2,4,8 --write-percent 0,10,30,100 \
-         --pattern si --alignment 8k --working-set 1G --warmup 1s --duration 2s --cooldown 500ms --drain 3s \
+         --pattern si --io-alignment 8k --alignment 70 --working-set 1G --warmup 1s --duration 2s --cooldown 500ms --drain 3s \
          --seed 7 --write-source 1M --write-content zeros --base-offset 4k --rate-limit 300i --load-threads 2 --no-fill --intervals -o csv",
     )
     .unwrap();
-    assert_eq!((arguments.vms, arguments.output), (16, OutputFormat::Csv));
+    assert_eq!((arguments.vms, arguments.output, arguments.alignment), (16, OutputFormat::Csv, 70));
     let spec = arguments.spec().unwrap();
     assert_eq!(spec.block_sizes_bytes, [4096, 128 << 10]);
     assert_eq!((&spec.threads[..], &spec.outstanding[..]), (&[1, 2][..], &[1, 2, 4, 8][..]));

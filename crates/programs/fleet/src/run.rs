@@ -59,17 +59,17 @@ pub fn order(plan: &RunPlan) -> impl Iterator<Item = CellNumber> + use<> {
 }
 
 /// Measures the cells of `plan` that are not kept yet, a client for each target. The volumes are written over, and filled
-/// before the first cell; `filled` is called then.
+/// before the first cell; `filled` is called then, and may have something to keep.
 ///
 /// # Errors
 ///
 /// What ended the run before its last cell. What was kept until then stays.
-pub fn run_plan(
+pub fn run_plan<K: ResultKeeper>(
     plan: &RunPlan,
     targets: &[Target],
     meter: &mut impl ClusterMeter,
-    keeper: &mut impl ResultKeeper,
-    filled: impl FnOnce() -> Result<(), Error>,
+    keeper: &mut K,
+    filled: impl FnOnce(&mut K) -> Result<(), Error>,
     progress: &mut dyn Progress,
 ) -> Result<(), Error> {
     let left: Vec<CellNumber> = order(plan).filter(|number| !keeper.has(*number)).collect();
@@ -79,7 +79,7 @@ pub fn run_plan(
     if !left.is_empty() {
         fill(targets, Some(plan.volume_bytes()), 0, |done, total| progress.filling(done, total))?;
         progress.filled();
-        filled()?;
+        filled(keeper)?;
     }
     for (index, number) in left.into_iter().enumerate() {
         if keeper.is_paused() {

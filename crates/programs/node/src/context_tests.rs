@@ -23,6 +23,7 @@ fn membership(revision: u64, stale: &[DriveId]) -> VolumeMembership {
         configuration: ConfigurationVersion(revision),
         state: VolumeState::Ready,
         iops_limit: None,
+        is_pinned: false,
         generation: 0,
         growth: None,
         is_growth_given_up: false,

@@ -36,7 +36,6 @@ use spandrel_volume::{
 use crate::load::{Passing, VolumeLoads};
 use crate::node::NodeInner;
 use crate::ownership::{Ownership, VolumeAnswer, VolumeRefusal, VolumeRequest};
-use crate::pacer::Pacer;
 use crate::shards::turn_of;
 
 /// How long a request that found no owner waits before it looks again, if nothing wakes it.
@@ -91,7 +90,6 @@ pub(crate) struct Attachment<P: Platform, S: StateStore> {
     right: Cell<Right>,
     /// Held by changes from before they are sent until they are answered.
     changing: RangeLocks,
-    pacer: Pacer,
     /// What its clients may do at most, as it was when volumes had changed so often.
     iops_limit: Cell<(Option<u64>, Option<IopsLimit>)>,
     loads: Rc<VolumeLoads>,
@@ -219,7 +217,6 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             size_bytes: Cell::new(size_bytes),
             right: Cell::new(Right::None),
             changing: RangeLocks::default(),
-            pacer: Pacer::default(),
             iops_limit: Cell::default(),
             loads: self.loads.of(volume),
         });
@@ -395,10 +392,10 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
             VolumeRequest::Trim { .. } | VolumeRequest::Extents { .. } => return,
         };
         let platform = &self.node.parts.platform;
-        let place = self.pacer.admit(platform.now(), limit, bytes);
+        let place = self.loads.pacer.admit(platform.now(), limit, bytes);
         while let Some(limit) = self.iops_limit().filter(|_| !self.node.stopping.get()) {
             let now = platform.now();
-            let moment = self.pacer.moment(now, limit, place);
+            let moment = self.loads.pacer.moment(now, limit, place);
             if moment <= now {
                 return;
             }

@@ -237,8 +237,9 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 if !is_owned || !is_meant || node.stopping.get() {
                     return;
                 }
-                // Its copies are brought up to date, or it comes back from maintenance: later, then.
-                if !node.can_follow(&ownership, writer) {
+                // Its copies are brought up to date, or it comes back from maintenance, or the volume is to stay here for now: later,
+                // then.
+                if !node.can_follow(volume, &ownership, writer) {
                     continue;
                 }
                 let Ok(Some(seen)) = node.parts.state.membership(volume).await else { continue };
@@ -267,12 +268,14 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
 
     /// Whether a volume may go to its client's node now, as far as is known here: without asking the cluster's state,
     /// since this is looked at again and again.
-    fn can_follow(&self, ownership: &Ownership<P, S>, writer: VolumeWriter) -> bool {
+    fn can_follow(&self, volume: VolumeId, ownership: &Ownership<P, S>, writer: VolumeWriter) -> bool {
         let view = &self.parts.view;
         let lags = |(id, leg): (&LegId, &Leg)| {
             !id.is_building && leg.shard.node == writer.shard.node && leg.state != LegState::InSync
         };
-        self.parts.liveness.is_reachable(writer.shard)
+        let is_pinned = view.volumes.borrow().get(&volume).is_some_and(|stored| stored.record.is_pinned);
+        !is_pinned
+            && self.parts.liveness.is_reachable(writer.shard)
             && view.shows_process(writer.shard, writer.incarnation)
             && !view.is_in_maintenance(writer.shard.node)
             && !ownership.owner.legs().iter().any(lags)

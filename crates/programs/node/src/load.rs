@@ -22,6 +22,7 @@ use spandrel_shared::{BLOCK_BYTES, DriveId, Load, LoadCounts, NodeId, ProcessInc
 use crate::drives::NodeDrive;
 use crate::node::{Node, NodeInner};
 use crate::ownership::VolumeRequest;
+use crate::pacer::Pacer;
 use crate::pauses::{LOOK_INTERVAL, Pause, Pauses};
 
 /// How busy a node is. What is counted is counted since it started.
@@ -163,6 +164,9 @@ pub(crate) struct VolumeLoads {
     pub(crate) frontend: Load,
     /// Through its owner here.
     pub(crate) owner: Load,
+    /// When requests of this node's clients may begin, if they are limited. It outlives them: a client that comes again is no
+    /// other one.
+    pub(crate) pacer: Pacer,
     pauses: RefCell<Pauses>,
 }
 

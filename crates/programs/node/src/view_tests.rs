@@ -20,6 +20,7 @@ fn shown(epoch: Epoch) -> Changes<VolumeId, VolumeRecord> {
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
         iops_limit: None,
+        is_pinned: false,
         generation: 0,
         growth: None,
         is_growth_given_up: false,

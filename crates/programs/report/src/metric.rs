@@ -45,6 +45,22 @@ pub(crate) const MEAN: Metric = Metric {
     of: |measured| measured.total.mean_us.map(ms),
 };
 
+pub(crate) const READ_MEAN: Metric = Metric {
+    name: "mean latency of reads",
+    unit: "ms",
+    digits: 2,
+    better: Better::Lower,
+    of: |measured| measured.read.mean_us.map(ms),
+};
+
+pub(crate) const WRITE_MEAN: Metric = Metric {
+    name: "mean latency of writes",
+    unit: "ms",
+    digits: 2,
+    better: Better::Lower,
+    of: |measured| measured.write.mean_us.map(ms),
+};
+
 pub(crate) const P99: Metric = Metric {
     name: "99 %",
     unit: "ms",
@@ -126,6 +142,14 @@ pub(crate) const AT_CAP: Metric = Metric {
     digits: 1,
     better: Better::Higher,
     of: |measured| measured.clients_at_cap_percent,
+};
+
+pub(crate) const MEAN_TO_CAP: Metric = Metric {
+    name: "mean of clients to their cap",
+    unit: "%",
+    digits: 2,
+    better: Better::Neither,
+    of: |measured| measured.mean_to_cap_percent,
 };
 
 /// How unevenly nodes served: the standard deviation of what a client of each had, in percent of the mean.

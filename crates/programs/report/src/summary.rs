@@ -4,7 +4,7 @@ use spandrel_results::{MeasuredCell, MeasuredRun};
 
 use crate::block::{Block, mix_text};
 use crate::metric::{
-    AT_CAP, CPU, IOPS, LITTLES_LAW, MEAN, Metric, NODE_UNEVENNESS, QUEUE, THROUGHPUT, grouped,
+    AT_CAP, CPU, IOPS, LITTLES_LAW, MEAN, MEAN_TO_CAP, Metric, NODE_UNEVENNESS, QUEUE, THROUGHPUT, grouped,
 };
 
 /// Twice the I/Os in flight count as worth it where they bring at least so much more.
@@ -91,7 +91,10 @@ fn knee(rates: &[(&MeasuredCell, f64)]) -> String {
 fn limit(cell: &MeasuredCell) -> String {
     match (CPU.mean(cell), AT_CAP.mean(cell)) {
         (_, Some(percent)) => {
-            format!("; {} % of the clients had the most that they were to have", AT_CAP.text(percent))
+            let mean = MEAN_TO_CAP.mean(cell).map_or_else(String::new, |mean| {
+                format!(", and {} % of it in the mean of all", MEAN_TO_CAP.text(mean))
+            });
+            format!("; {} % of the clients had the most that they were to have{mean}", AT_CAP.text(percent))
         }
         (Some(percent), None) if percent >= CPU_BUSY_PERCENT => {
             format!("; the processors were {} % busy, nearly all that they have", CPU.text(percent))

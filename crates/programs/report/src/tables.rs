@@ -4,8 +4,8 @@ use spandrel_results::MeasuredRun;
 
 use crate::block::{Block, mix_text};
 use crate::metric::{
-    AMPLIFICATION, AT_CAP, Better, CACHE_HITS, CPU, IOPS, LITTLES_LAW, MEAN, Metric, NODE_UNEVENNESS, P99,
-    P99_9, P99_999, PER_CORE, QUEUE, THROUGHPUT,
+    AMPLIFICATION, AT_CAP, Better, CACHE_HITS, CPU, IOPS, LITTLES_LAW, MEAN, MEAN_TO_CAP, Metric,
+    NODE_UNEVENNESS, P99, P99_9, P99_999, PER_CORE, QUEUE, READ_MEAN, THROUGHPUT, WRITE_MEAN,
 };
 use crate::summary::RESIDUAL_PERCENT;
 
@@ -47,6 +47,8 @@ pub(crate) fn metrics(is_large: bool) -> Vec<Metric> {
     let rate = if is_large { [THROUGHPUT, IOPS] } else { [IOPS, THROUGHPUT] };
     let others = [
         MEAN,
+        READ_MEAN,
+        WRITE_MEAN,
         P99,
         P99_9,
         P99_999,
@@ -56,6 +58,7 @@ pub(crate) fn metrics(is_large: bool) -> Vec<Metric> {
         AMPLIFICATION,
         CACHE_HITS,
         AT_CAP,
+        MEAN_TO_CAP,
         NODE_UNEVENNESS,
         LITTLES_LAW,
     ];

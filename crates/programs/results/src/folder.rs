@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use spandrel_fleet::{CellNumber, ResultKeeper, SweepRow};
+use spandrel_fleet::{CellNumber, ResultKeeper, RunPlan, SweepRow};
 use spandrel_shared::Error;
 
 use crate::record::{CellRecord, FORMAT, RunRecord};
@@ -87,8 +87,11 @@ impl RunFolder {
             if file.extension().is_some_and(|extension| extension == "json") {
                 let text = fs::read(&file).map_err(|error| not_found(path, &error))?;
                 let cell: CellRecord = parse(&file, &text)?;
-                if cell.number.cell as usize >= record.plan.cells.len() {
+                if !is_of(&record.plan, cell.number) {
                     return Err(broken(&file, "it is of a cell that the run does not have"));
+                }
+                if cells.iter().any(|known: &CellRecord| known.number == cell.number) {
+                    return Err(broken(&file, "another file has the same measurement"));
                 }
                 cells.push(cell);
             }
@@ -133,7 +136,22 @@ impl RunFolder {
 
     /// Whether everything was measured.
     pub fn is_complete(&self) -> bool {
-        self.cells.len() as u64 >= self.record.plan.cells.len() as u64 * u64::from(self.record.plan.repeat)
+        self.cells.len() as u64 == self.record.plan.cells.len() as u64 * u64::from(self.record.plan.repeat)
+    }
+
+    /// Writes down what is to be minded about the run, beside what was known before.
+    ///
+    /// # Errors
+    ///
+    /// `FLEET_RESULTS_UNWRITABLE`.
+    pub fn warn(&mut self, warnings: impl IntoIterator<Item = String>) -> Result<(), Error> {
+        let known = self.record.warnings.len();
+        for warning in warnings {
+            if !self.record.warnings.contains(&warning) {
+                self.record.warnings.push(warning);
+            }
+        }
+        if self.record.warnings.len() == known { Ok(()) } else { self.write_record() }
     }
 
     /// Writes down how the run has ended.
@@ -179,6 +197,7 @@ impl RunFolder {
             let mut file = File::create(&draft)?;
             file.write_all(bytes)?;
             file.sync_all()?;
+            drop(file);
             fs::rename(&draft, &path)?;
             // That it is called so must last, too.
             path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
@@ -209,7 +228,9 @@ impl ResultKeeper for RunFolder {
             let name =
                 format!("result-{load}-c{}r{}-{}.xml", number.cell + 1, number.repeat + 1, client.name);
             let text = diskspd_xml::of_client(&self.record, &cell, client);
-            self.write(&Path::new(XML_FOLDER).join(name), text.as_bytes())?;
+            // All that stands there is in the cell's own file, too: it need not last by itself.
+            let path = self.path.join(XML_FOLDER).join(name);
+            fs::write(path, text).map_err(|error| self.unwritable(&error))?;
         }
         let name = format!("{:03}-{load}-r{}.json", number.cell + 1, number.repeat + 1);
         // It counts from here on.
@@ -221,6 +242,11 @@ impl ResultKeeper for RunFolder {
     fn is_paused(&mut self) -> bool {
         self.path.join(PAUSE_FILE).exists()
     }
+}
+
+/// Whether a plan has a measurement.
+fn is_of(plan: &RunPlan, number: CellNumber) -> bool {
+    (number.cell as usize) < plan.cells.len() && number.repeat < plan.repeat
 }
 
 /// A cell's load in VMFleet's letters, for names of files: `b4t1o8w30pr`, with the block size in KiB.

@@ -3,7 +3,7 @@
 //! What is not known is absent, never zero.
 
 use serde::{Deserialize, Serialize};
-use spandrel_fleet::{CellSpec, Latency, Spread};
+use spandrel_fleet::{CellSpec, Latency, LayerRate, Spread, Traffic};
 use spandrel_shared::IopsLimit;
 use spandrel_shared::calendar::date_text;
 use spandrel_shared::duration::format_duration;
@@ -87,9 +87,9 @@ pub struct Measurement {
     pub mib_per_second: Option<f64>,
     /// Latencies of all I/Os, in microseconds.
     pub total: LatencyPoints,
-    /// Of reads.
+    /// Of reads; the mean at volumes' owners alone where clients had a cap, for which they wait before.
     pub read: LatencyPoints,
-    /// Of writes.
+    /// Of writes, likewise.
     pub write: LatencyPoints,
     /// How busy the processors of the servers were, in percent of all their cores.
     pub cpu_percent: Option<f64>,
@@ -109,6 +109,8 @@ pub struct Measurement {
     pub client_iops: Option<Spread>,
     /// Of 100 clients, how many had at least 99 % of the most that they were to have.
     pub clients_at_cap_percent: Option<f64>,
+    /// What a client had in the mean, in percent of the most that it was to have.
+    pub mean_to_cap_percent: Option<f64>,
     /// Each node's part.
     pub nodes: Vec<NodeShare>,
     /// How busy the busiest thread of the load generator was, in percent.
@@ -187,6 +189,7 @@ fn configuration(record: &RunRecord) -> Vec<(String, String)> {
         ("working set", plan.cells.first().and_then(|cell| cell.working_set_bytes).map(format_size)),
         ("measured for", times),
         ("repeats", Some(plan.repeat.to_string())),
+        ("clients on their owner's node", Some(format!("{} %", record.aligned_percent))),
         ("version", Some(cluster.version.clone())),
         ("drive sizes", sizes(false)),
         ("cache drives", sizes(true)),
@@ -253,21 +256,28 @@ impl Measurement {
         let (result, usage) = (&cell.result, &cell.usage);
         let seconds = result.measured_seconds;
         let drive_queue = cell.layers.as_ref().filter(|layers| !layers.drives.is_empty());
-        let at_cap = |most: u64| {
-            let least = CAP_REACHED * most as f64;
-            let limit = IopsLimit { iops_max: most, normalized_bytes: IopsLimit::NORMALIZED_BYTES_DEFAULT };
+        // What each client had of the most that it was to have, as limits count I/Os.
+        let parts_of_cap = iops_max.map(|iops_max| {
+            let limit = IopsLimit { iops_max, normalized_bytes: IopsLimit::NORMALIZED_BYTES_DEFAULT };
             let cost = limit.cost(result.spec.block_size_bytes.into()) as f64;
-            let count = result.clients.iter().filter(|client| client.total.iops * cost >= least).count();
-            100.0 * count as f64 / result.clients.len().max(1) as f64
+            result.clients.iter().map(move |client| client.total.iops * cost / iops_max as f64)
+        });
+        let of_kind = |traffic: &Traffic, at_owner: fn(&LayerRate) -> Option<f64>| match iops_max {
+            Some(_) => LatencyPoints {
+                mean_us: cell.layers.as_ref().and_then(|layers| at_owner(&layers.owner)),
+                ..LatencyPoints::default()
+            },
+            None => LatencyPoints::of(traffic.latency.as_ref()),
         };
+        let percent_of_clients = 100.0 / result.clients.len().max(1) as f64;
         Self {
             iops: Some(result.total.iops),
             read_iops: Some(result.read.iops),
             write_iops: Some(result.write.iops),
             mib_per_second: Some(result.total.mib_per_second),
             total: LatencyPoints::of(result.total.latency.as_ref()),
-            read: LatencyPoints::of(result.read.latency.as_ref()),
-            write: LatencyPoints::of(result.write.latency.as_ref()),
+            read: of_kind(&result.read, |owner| owner.read.mean_us),
+            write: of_kind(&result.write, |owner| owner.write.mean_us),
             cpu_percent: usage.busy_cores.map(|busy| 100.0 * busy / f64::from(cores.max(1))),
             busy_cores: usage.busy_cores,
             write_amplification: usage.write_amplification,
@@ -283,7 +293,10 @@ impl Measurement {
                 .is_none()
                 .then_some(result.littles_law.residual_percent),
             client_iops: Some(result.client_iops),
-            clients_at_cap_percent: iops_max.map(at_cap),
+            clients_at_cap_percent: parts_of_cap
+                .clone()
+                .map(|parts| parts.filter(|part| *part >= CAP_REACHED).count() as f64 * percent_of_clients),
+            mean_to_cap_percent: parts_of_cap.map(|parts| parts.sum::<f64>() * percent_of_clients),
             nodes: shares(cell),
             generator_percent: Some(result.generator.busiest_thread_percent),
             failures: result.errors + result.unanswered,

@@ -78,6 +78,8 @@ pub(crate) fn read(name: &str) -> Result<MeasuredRun, Error> {
     };
     let published: Published =
         toml::from_str(text).expect("what is shipped is whole: a test reads all of it");
+    // What all clients were to have at most together.
+    let cap = published.iops_max.map(|most| (most * u64::from(published.vms)) as f64);
     Ok(MeasuredRun {
         name: format!("{name} (published)"),
         title: published.title,
@@ -88,12 +90,12 @@ pub(crate) fn read(name: &str) -> Result<MeasuredRun, Error> {
         copies: published.copies,
         iops_max: published.iops_max,
         remarks: published.remarks,
-        cells: published.cell.into_iter().map(cell).collect(),
+        cells: published.cell.into_iter().map(|cell| measured_cell(cell, cap)).collect(),
         ..MeasuredRun::default()
     })
 }
 
-fn cell(published: PublishedCell) -> MeasuredCell {
+fn measured_cell(published: PublishedCell, cap: Option<f64>) -> MeasuredCell {
     let us = |ms: Option<f64>| ms.map(|ms| ms * 1000.0);
     let mean = |ms| LatencyPoints { mean_us: us(ms), ..LatencyPoints::default() };
     let measured = Measurement {
@@ -108,6 +110,7 @@ fn cell(published: PublishedCell) -> MeasuredCell {
         read: mean(published.read_ms),
         write: mean(published.write_ms),
         cpu_percent: published.cpu_percent,
+        mean_to_cap_percent: published.iops.zip(cap).map(|(iops, cap)| 100.0 * iops / cap),
         ..Measurement::default()
     };
     let bytes = parse_size(&published.block_size).and_then(|bytes| u32::try_from(bytes).ok());

@@ -184,6 +184,7 @@ fn example_volume() -> VolumeRecord {
         configuration: ConfigurationVersion(7),
         state: VolumeState::Ready,
         iops_limit: None,
+        is_pinned: false,
         generation: 0,
         growth: None,
         is_growth_given_up: false,

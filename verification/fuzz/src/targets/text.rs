@@ -77,7 +77,7 @@ fn seeds() -> Vec<Vec<u8>> {
         (2, "/run/socket"),
         (3, "936da01f-9abd-4d9d-80c7-02af85c822a8"),
         (4, "--vms 8 --threads 1,2 --block-size 4k,1M --pattern si --working-set 16G"),
-        (4, "--write-percent 0,100 --alignment 512 --duration 1.5s --warmup 500ms"),
+        (4, "--write-percent 0,100 --io-alignment 512 --alignment 70 --duration 1.5s --warmup 500ms"),
         (4, "--cooldown 1h --drain 2m --seed 3 --write-source 20M --load-threads 2"),
         (4, "--vms 0 --duration 1e300h"),
     ];

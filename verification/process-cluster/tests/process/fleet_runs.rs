@@ -93,6 +93,27 @@ fn a_run_leaves_the_same_numbers_in_every_form_and_no_volumes() {
     assert!(twice.status != Some(0) && twice.errors.contains("FLEET_RESULTS_EXIST"), "{twice:#?}");
 }
 
+/// Reads of clients beside their owners, which have a copy, need no other node; all reads of the others do.
+#[test]
+fn clients_that_are_not_aligned_stay_apart_from_their_volumes_owners() {
+    let (cluster, place) = (cluster(), tempfile::TempDir::new().expect("there is room"));
+    let others_share = |aligned: &str| {
+        let path = place.path().join(aligned);
+        // Longer than it takes a volume to follow its client.
+        let long = ["--write-percent", "0", "--outstanding", "2", "--repeat", "1", "--time-scale", "0.07"];
+        let short = ["fleet", "run", "micron-sata-4k", "--vms", "3", "--data-scale", "0.0005"];
+        let own = ["--alignment", aligned, "--results", text(&path)];
+        cluster.must_run(&[&short[..], &long, &own].concat());
+        let folder = RunFolder::open(&path).expect("it is there");
+        assert_eq!(folder.record().aligned_percent.to_string(), aligned);
+        assert!(!folder.record().warnings.iter().any(|warning| warning.contains("owned by")));
+        let layers = folder.cells()[0].layers.as_ref().expect("the cluster says it");
+        layers.bus.read.iops / layers.frontend.read.iops
+    };
+    let (aligned, apart) = (others_share("100"), others_share("0"));
+    assert!(aligned < 0.01 && (0.99..1.01).contains(&apart), "{aligned} and {apart}");
+}
+
 #[test]
 fn a_run_that_was_broken_off_goes_on_and_keeps_what_it_has() {
     let (cluster, place) = (cluster(), tempfile::TempDir::new().expect("there is room"));

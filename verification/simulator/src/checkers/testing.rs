@@ -60,6 +60,7 @@ pub(crate) fn volume(slabs: &[&[usize]]) -> VolumeMembership {
             configuration: ConfigurationVersion(1),
             state: VolumeState::Ready,
             iops_limit: None,
+            is_pinned: false,
             generation: 0,
             growth: None,
             is_growth_given_up: false,

@@ -300,6 +300,7 @@ fn effect_of(fault: &Fault, surroundings: &Surroundings<'_>) -> Effect {
         | Fault::CacheMode { .. }
         | Fault::MapMemory { .. }
         | Fault::Scrub { .. }
+        | Fault::SetVolume { .. }
         | Fault::HandOver { .. } => Effect::default(),
     }
 }

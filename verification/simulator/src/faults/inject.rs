@@ -287,6 +287,7 @@ impl Injector {
             // They take longer than a moment: the run itself does them.
             Fault::Scrub { .. }
             | Fault::HandOver { .. }
+            | Fault::SetVolume { .. }
             | Fault::Grow { .. }
             | Fault::Label { .. }
             | Fault::CacheMode { .. }

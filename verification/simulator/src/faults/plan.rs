@@ -22,6 +22,9 @@ const FLUSH_US: u64 = 500;
 /// attached.
 const FACTOR_MAX: u64 = 20_000;
 
+/// What clients may do at most: next to nothing, some, more than they want, or as much as they want.
+const IOPS_MAX: [u64; 4] = [20, 400, 100_000, 0];
+
 /// A fault and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedFault {
@@ -132,6 +135,11 @@ impl<'a> Draw<'a> {
             (weights.hand_over, |draw| Fault::HandOver {
                 volume: draw.random.index(draw.shape.volumes.len()),
                 to: draw.node(),
+            }),
+            (weights.set_volume, |draw| Fault::SetVolume {
+                volume: draw.random.index(draw.shape.volumes.len()),
+                iops_max: IOPS_MAX[draw.random.index(IOPS_MAX.len())],
+                is_pinned: draw.random.chance(500),
             }),
             (weights.grow, |draw| Fault::Grow {
                 volume: draw.random.index(draw.shape.volumes.len()),

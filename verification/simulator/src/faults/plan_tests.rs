@@ -34,7 +34,9 @@ fn names(fault: &Fault) -> (Vec<usize>, Option<DrivePlace>, Option<usize>) {
         | Fault::ReleaseCache { place, .. }
         | Fault::RetireCache { place, .. }
         | Fault::OldImage { place, .. } => (vec![place.node], Some(place), None),
-        Fault::Scrub { volume } | Fault::Grow { volume, .. } => (Vec::new(), None, Some(volume)),
+        Fault::Scrub { volume } | Fault::SetVolume { volume, .. } | Fault::Grow { volume, .. } => {
+            (Vec::new(), None, Some(volume))
+        }
         Fault::HandOver { volume, to } => (vec![to], None, Some(volume)),
         Fault::PowerCutAll { .. }
         | Fault::OlderState { .. }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use spandrel_cluster::VolumeSettings;
 use spandrel_node::{DriveReport, NodeReport};
 
 use super::{Finding, PROGRESS, Run, drives_by_place, finding, judge_difference};
@@ -21,6 +22,9 @@ impl Run<'_> {
         self.injector.undo_all(&self.nodes);
         // What is looked at from now on stays where it is.
         self.nodes.change_settings(|settings| *settings = Shape::settings_at_rest());
+        self.volume_ids()
+            .into_iter()
+            .for_each(|volume| self.nodes.set_volume(volume, VolumeSettings::default()));
         let mut away = BTreeSet::new();
         for _ in 0..self.plan.shape.left_broken {
             let node = self.random.index(self.nodes.count());

@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
+use spandrel_cluster::VolumeSettings;
 use spandrel_node::VolumeGrowth;
-use spandrel_shared::{BLOCK_BYTES, DriveId, GrowthId};
+use spandrel_shared::{BLOCK_BYTES, DriveId, GrowthId, IopsLimit};
 
 use super::{Finding, Run, RunVolume, finding, judge_difference};
 use crate::checkers::recovery::{self, Configs};
@@ -21,6 +22,11 @@ impl Run<'_> {
         }
         if let Fault::HandOver { volume, to } = *fault {
             self.hand_over(volume, to);
+            *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
+            return self.look();
+        }
+        if let Fault::SetVolume { volume, iops_max, is_pinned } = *fault {
+            self.set_volume(volume, iops_max, is_pinned);
             *self.outcome.faults.entry(fault.kind()).or_insert(0) += 1;
             return self.look();
         }
@@ -153,6 +159,14 @@ impl Run<'_> {
             // One that is refused has changed nothing.
             let _ = node.hand_over(id, node_id(to)).await;
         });
+    }
+
+    /// Has a volume set otherwise, if there is one.
+    fn set_volume(&self, volume: usize, iops_max: u64, is_pinned: bool) {
+        let Some(RunVolume { id, .. }) = self.volumes.get(volume) else { return };
+        let normalized_bytes = IopsLimit::NORMALIZED_BYTES_DEFAULT;
+        let iops_limit = (iops_max > 0).then_some(IopsLimit { iops_max, normalized_bytes });
+        self.nodes.set_volume(*id, VolumeSettings { iops_limit, is_pinned });
     }
 
     /// Has a volume's owner begin to make it larger, if it has one.

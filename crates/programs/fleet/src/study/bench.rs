@@ -129,8 +129,11 @@ impl<'study, 'progress, C: StudyCluster> Bench<'study, 'progress, C> {
     /// Gives each client a volume, and writes all of it past the cache.
     pub(super) fn fill(&mut self, clients: u32, volume_bytes: u64) -> Result<(), Error> {
         self.set_mode(CacheMode::Off)?;
-        self.targets =
-            self.cluster.make_volumes(&VolumeRequest { count: clients, size_bytes: volume_bytes })?;
+        self.targets = self.cluster.make_volumes(&VolumeRequest {
+            count: clients,
+            size_bytes: volume_bytes,
+            aligned_percent: 100,
+        })?;
         let mut progress = self.course.progress();
         fill(&self.targets, Some(volume_bytes), 0, |done, total| progress.filling(done, total))?;
         progress.filled();

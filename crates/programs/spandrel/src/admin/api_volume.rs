@@ -46,6 +46,9 @@ pub struct VolumeStatus {
     /// What its clients may do at most at each node; absent if they are not limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops_limit: Option<IopsLimit>,
+    /// Whether it stays with its owner, wherever its client is.
+    #[serde(default)]
+    pub is_pinned: bool,
     /// When it was made.
     pub created_unix_ms: u64,
     /// How far its scrub is; absent if the server's version does not say.
@@ -62,6 +65,9 @@ pub struct VolumeSettingsChange {
     /// An I/O counts once for each so many bytes that it begins: 8 KiB, where nothing else was said.
     #[serde(default)]
     pub normalized_bytes: Option<u32>,
+    /// Whether the volume stays with its owner, wherever its client is.
+    #[serde(default)]
+    pub pinned: Option<bool>,
 }
 
 /// All copies of a volume on one drive.

@@ -440,6 +440,7 @@ impl Facts {
             }),
             resynced_bytes: owner.map_or(0, |owner| owner.blocks_resynced * BLOCK_BYTES as u64),
             iops_limit: record.iops_limit,
+            is_pinned: record.is_pinned,
             created_unix_ms: record.created_unix_ms,
             scrub: Some(self.scrub(membership)),
         }

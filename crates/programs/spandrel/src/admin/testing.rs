@@ -180,6 +180,7 @@ pub async fn facts() -> Facts {
         configuration: ConfigurationVersion(1),
         state: VolumeState::Ready,
         iops_limit: None,
+        is_pinned: false,
         generation: 0,
         growth: None,
         is_growth_given_up: false,

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use spandrel_cluster::VolumeSettings;
 use spandrel_node::{VolumeCreation, VolumeGrowth};
 use spandrel_shared::size::format_size;
 use spandrel_shared::{DriveId, Error, GrowthId, IopsLimit, VolumeId};
@@ -34,13 +35,13 @@ impl Administration {
         self.volume(name).await
     }
 
-    /// Sets what a volume's clients may do at most.
+    /// Sets what a volume's clients may do at most, and whether it follows them.
     ///
     /// Errors: `VOLUME_NOT_FOUND`, `IOPS_LIMIT_INVALID`.
     pub async fn set_volume(&self, name: &str, change: VolumeSettingsChange) -> Result<VolumeStatus, Error> {
-        let VolumeStatus { id, iops_limit, .. } = self.volume(name).await?;
-        let limit = changed_limit(name, iops_limit, &change)?;
-        unless_conflict(|| self.state().limit_volume(id, limit)).await?;
+        let id = self.state().volume_by_name(name).await.map_err(state_error)?;
+        let id = id.ok_or_else(|| volume_not_found(name))?;
+        unless_conflict(|| self.state().set_volume(id, |settings| changed(name, settings, &change))).await?;
         self.volume(name).await
     }
 
@@ -229,6 +230,22 @@ pub(super) fn volume_not_served(name: &str, wanted: &str) -> Error {
         format!("for {} s no node served it", (OWNER_PAUSE * OWNER_TRIES).as_secs()),
         "look at it with `spandrel volume get`, and start the nodes that hold its copies",
     )
+}
+
+/// What is set of a volume, after a change.
+fn changed(
+    name: &str,
+    settings: VolumeSettings,
+    change: &VolumeSettingsChange,
+) -> Result<VolumeSettings, Error> {
+    let is_limit_meant = change.iops_max.is_some() || change.normalized_bytes.is_some();
+    Ok(VolumeSettings {
+        iops_limit: match is_limit_meant {
+            true => changed_limit(name, settings.iops_limit, change)?,
+            false => settings.iops_limit,
+        },
+        is_pinned: change.pinned.unwrap_or(settings.is_pinned),
+    })
 }
 
 /// The limit of a volume that has `present`, after a change.

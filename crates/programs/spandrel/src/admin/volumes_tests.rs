@@ -1,7 +1,7 @@
 use super::*;
 
 fn change(iops_max: Option<u64>, normalized_bytes: Option<u32>) -> VolumeSettingsChange {
-    VolumeSettingsChange { iops_max, normalized_bytes }
+    VolumeSettingsChange { iops_max, normalized_bytes, pinned: None }
 }
 
 #[test]

@@ -26,9 +26,9 @@ pub enum VolumeCommand {
     /// For example, `spandrel volume resize disk1 +10G` adds 10 GiB, and `spandrel volume resize disk1 50G` makes it 50 GiB
     /// large, whatever it was before.
     Resize(VolumeResizeArguments),
-    /// Limit what a volume's clients may do, or end that; it holds at once
+    /// Limit what a volume's clients may do, have it stay with its node, or end that; it holds at once
     ///
-    /// Their I/Os then begin as evenly as the limit allows. It holds for the clients of each node by itself.
+    /// With --iops-max their I/Os begin as evenly as the limit allows. It holds for the clients of each node by itself.
     ///
     /// For example, `spandrel volume set disk1 --iops-max 1100`, and `spandrel volume set disk1 --iops-max 0` ends it.
     Set(VolumeSetArguments),
@@ -95,7 +95,7 @@ pub struct VolumeMoveArguments {
 
 /// `spandrel volume set`.
 #[derive(Clone, Debug, Args)]
-#[group(id = "settings", required = true, multiple = true, args = ["iops_max", "normalized"])]
+#[group(id = "settings", required = true, multiple = true, args = ["iops_max", "normalized", "pinned"])]
 pub struct VolumeSetArguments {
     /// The volume's name
     pub name: String,
@@ -107,6 +107,11 @@ pub struct VolumeSetArguments {
     /// An I/O counts once for each so many bytes that it begins, 1k or more [default of a new limit: 8k]
     #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
     pub normalized: Option<u64>,
+
+    /// Whether the volume stays with the node that serves it; else it comes to the node of the client that writes to
+    /// it, after some seconds. It leaves all the same if it is moved, or that node stops or is in maintenance
+    #[arg(long, value_name = "BOOL")]
+    pub pinned: Option<bool>,
 
     /// How to print it.
     #[command(flatten)]

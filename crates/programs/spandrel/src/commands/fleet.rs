@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use spandrel_fleet::{
     CacheReading, ClientVolumes, ClusterMeter, ClusterReading, DriveReading, FleetArguments, FleetCommand,
-    MeterReading, NodeReading, SweepArguments, Target, VolumeRequest, progress_on_standard_error,
+    MeterReading, NodeReading, Placement, SweepArguments, Target, VolumeRequest, placements,
+    progress_on_standard_error,
 };
 use spandrel_node::VolumeLoad;
 use spandrel_results::RunFolder;
@@ -14,6 +15,7 @@ use spandrel_shared::{Error, LoadCounts};
 use super::{fleet_report, fleet_run};
 use crate::admin::api::{
     self, ClusterLoad, DriveCacheStatus, DriveStatus, NodeStatus, Usage, VolumeCreate, VolumeCreateAnswer,
+    VolumeMove, VolumeSettingsChange, VolumeStatus,
 };
 use crate::admin::client::{Client, path_with};
 use crate::directory::Directory;
@@ -66,14 +68,48 @@ fn run_sweep(client: &Client, sweep: &SweepArguments) -> Result<spandrel_fleet::
 pub struct ApiVolumes<'client> {
     client: &'client Client,
     prefix: String,
-    made: Vec<String>,
+    made: Vec<MadeVolume>,
     guards: Vec<Guard>,
+}
+
+/// A volume that was made.
+struct MadeVolume {
+    name: String,
+    /// The node that is to own it.
+    owner: String,
 }
 
 impl<'client> ApiVolumes<'client> {
     /// Volumes whose names begin with `prefix`.
     pub fn new(client: &'client Client, prefix: &str) -> Self {
         Self { client, prefix: prefix.to_owned(), made: Vec::new(), guards: Vec::new() }
+    }
+
+    /// Has each volume owned by the node that is to own it, and says which are not all the same.
+    pub fn settle_owners(&self) -> Result<Vec<String>, Error> {
+        let misplaced = || -> Result<Vec<(&MadeVolume, Option<String>)>, Error> {
+            let volumes: Vec<VolumeStatus> = self.client.get(api::VOLUMES)?;
+            let owner = |made: &MadeVolume| {
+                volumes.iter().find(|known| known.name == made.name).and_then(|known| known.owner.clone())
+            };
+            let all = self.made.iter().map(|made| (made, owner(made)));
+            Ok(all.filter(|(made, owner)| owner.as_ref() != Some(&made.owner)).collect())
+        };
+        for (made, _) in misplaced()? {
+            let path = path_with(api::VOLUME_MOVE, &made.name);
+            // What cannot be moved is told below.
+            let _: Result<VolumeStatus, Error> =
+                self.client.post(&path, &VolumeMove { owner: made.owner.clone() });
+        }
+        let text = |(made, owner): (&MadeVolume, Option<String>)| {
+            format!(
+                "volume {} was to be owned by {}, and is owned by {}: its client's way to it is another one than meant",
+                made.name,
+                made.owner,
+                owner.as_deref().unwrap_or("no node")
+            )
+        };
+        Ok(misplaced()?.into_iter().map(text).collect())
     }
 }
 
@@ -89,30 +125,47 @@ impl ClientVolumes for ApiVolumes<'_> {
                 "start one with `spandrel node start`",
             ));
         }
+        if running.len() == 1 && request.aligned_percent < 100 {
+            return Err(Error::new(
+                "FLEET_NOT_ALIGNABLE",
+                format!(
+                    "{} % of the clients cannot be on another node than their volume's owner",
+                    100 - request.aligned_percent
+                ),
+                "only one node runs",
+                "start other nodes, or leave out --alignment",
+            ));
+        }
         let mut targets = Vec::new();
-        for (number, node) in (1..=request.count).zip(running.iter().cycle()) {
+        let placements = placements(request.count as usize, running.len(), request.aligned_percent);
+        for (number, Placement { client, owner }) in (1..).zip(placements) {
+            let (node, owner) = (&running[client].name, &running[owner].name);
             let name = format!("{}-{number:03}", self.prefix);
             let create = VolumeCreate {
                 name: name.clone(),
                 size_bytes: request.size_bytes.next_multiple_of(BLOCK_BYTES),
                 copies: None,
-                owner: Some(node.name.clone()),
+                owner: Some(owner.clone()),
             };
             let _: VolumeCreateAnswer = self.client.post(api::VOLUMES, &create)?;
             self.guards.push(remove_if_interrupted(self.client.directory(), &name));
-            self.made.push(name.clone());
+            self.made.push(MadeVolume { name: name.clone(), owner: owner.clone() });
+            if node != owner {
+                let change = VolumeSettingsChange { pinned: Some(true), ..VolumeSettingsChange::default() };
+                let _: VolumeStatus = self.client.post(&path_with(api::VOLUME_SETTINGS, &name), &change)?;
+            }
             let address = spandrel_platform::Address::Unix(
-                self.client.directory().nbd_socket(&node.name).display().to_string(),
+                self.client.directory().nbd_socket(node).display().to_string(),
             );
             let target = Target::new(name.clone(), address, name);
-            targets.push(Target { node: Some(node.name.clone()), ..target });
+            targets.push(Target { node: Some(node.clone()), ..target });
         }
         Ok(targets)
     }
 
     fn cleanup(&mut self) -> Result<(), Error> {
         let mut outcome = Ok(());
-        for name in self.made.drain(..) {
+        for MadeVolume { name, .. } in self.made.drain(..) {
             // The first failure is told; the others are tried all the same.
             outcome = outcome.and(self.client.delete(&delete_path(&name)));
         }

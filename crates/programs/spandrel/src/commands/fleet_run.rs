@@ -69,16 +69,27 @@ fn measure(
     folder: &mut RunFolder,
     plan: &RunPlan,
 ) -> (Result<(), Error>, Result<(), Error>) {
-    let request = VolumeRequest { count: plan.vms, size_bytes: plan.volume_bytes() };
+    let request = VolumeRequest {
+        count: plan.vms,
+        size_bytes: plan.volume_bytes(),
+        aligned_percent: folder.record().aligned_percent,
+    };
     // The same whenever it goes on: what is kept of a client is told by its name.
     let mut volumes = ApiVolumes::new(client, &format!("fleet-{}", folder.record().begun_unix_ms / 1000));
     let mut meter = ApiMeter { client };
     let mut progress = progress_on_standard_error();
     let ran = volumes.prepare(&request).and_then(|targets| {
         // To fill them is none of the clients' load.
-        let filled = || match plan.iops_max {
-            Some(iops_max) => targets.iter().try_for_each(|target| limit(client, &target.export, iops_max)),
-            None => Ok(()),
+        let filled = |folder: &mut RunFolder| {
+            let misplaced = volumes.settle_owners()?;
+            misplaced.iter().for_each(|warning| eprintln!("note: {warning}"));
+            folder.warn(misplaced)?;
+            match plan.iops_max {
+                Some(iops_max) => {
+                    targets.iter().try_for_each(|target| limit(client, &target.export, iops_max))
+                }
+                None => Ok(()),
+            }
         };
         run_plan(plan, &targets, &mut meter, folder, filled, progress.as_mut())
     });
@@ -122,7 +133,7 @@ fn begin(client: &Client, arguments: &RunArguments) -> Result<RunFolder, Error> 
         ended_unix_ms: None,
         stopped_by: None,
         plan,
-        aligned_percent: 100,
+        aligned_percent: arguments.alignment,
         cluster: describe(&status),
         warnings,
     };

@@ -97,10 +97,16 @@ fn set(client: &Client, arguments: &VolumeSetArguments) -> Outcome {
     let path = path_with(api::VOLUME_SETTINGS, &arguments.name);
     // A unit that no I/O reaches counts as one that is as large as can be said.
     let normalized_bytes = arguments.normalized.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
-    let change = VolumeSettingsChange { iops_max: arguments.iops_max, normalized_bytes };
+    let change =
+        VolumeSettingsChange { iops_max: arguments.iops_max, normalized_bytes, pinned: arguments.pinned };
     let volume: VolumeStatus = client.post(&path, &change)?;
     say(&match arguments.output.output {
-        Output::Table => format!("clients of volume {}: {}\n", volume.name, limit_text(volume.iops_limit)),
+        Output::Table => format!(
+            "clients of volume {}: {}\nits owner: {}\n",
+            volume.name,
+            limit_text(volume.iops_limit),
+            if volume.is_pinned { "stays, wherever the client is" } else { "the node of its client" },
+        ),
         Output::Json => json(&volume),
     });
     Ok(EXIT_OK)
@@ -257,6 +263,7 @@ fn render(volume: &VolumeStatus) -> String {
         (Some(owner), false) => format!("{owner} (epoch {}), does not serve it now", volume.epoch),
         (None, _) => "none".to_owned(),
     };
+    let owner = if volume.is_pinned { owner + "; stays, wherever the client is" } else { owner };
     line("owner", &owner);
     line("open on", volume.writer.as_deref().unwrap_or("no node, for writing"));
     let amplification = volume.write_amplification.map_or_else(

@@ -45,6 +45,7 @@ pub(crate) fn long_volume() -> VolumeStatus {
         traffic: Traffic { reads: 1_234_567, writes: 2, read_bytes: 4096, write_bytes: 8192 },
         resynced_bytes: 0,
         iops_limit: None,
+        is_pinned: false,
         created_unix_ms: 0,
         scrub: None,
     }

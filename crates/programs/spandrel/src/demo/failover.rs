@@ -17,7 +17,7 @@ use crate::table::count_text;
 use crate::text::say;
 
 /// The clients, and how much each of them has.
-const VOLUMES: VolumeRequest = VolumeRequest { count: 16, size_bytes: 16 << 20 };
+const VOLUMES: VolumeRequest = VolumeRequest { count: 16, size_bytes: 16 << 20, aligned_percent: 100 };
 
 /// The node that dies.
 const VICTIM: &str = "n4";

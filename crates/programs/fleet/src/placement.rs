@@ -1,0 +1,35 @@
+//! On which node each client is, and which node owns its volume.
+//!
+//! Clients are dealt out to the nodes one after the other. Of 100 clients so many are *aligned*: on the node that owns their volume. The
+//! others are spread evenly over the nodes, and so are the nodes that own their volumes.
+
+/// A client's node, and the node that owns its volume; both by their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Where the client connects.
+    pub client: usize,
+    /// Who owns its volume.
+    pub owner: usize,
+}
+
+/// Places so many clients on so many nodes, of which there is one at least. With one node alone all are aligned.
+pub fn placements(clients: usize, nodes: usize, aligned_percent: u8) -> Vec<Placement> {
+    let apart_percent = 100 - usize::from(aligned_percent.min(100));
+    let apart = if nodes > 1 { (clients * apart_percent + 50) / 100 } else { 0 };
+    // How many are apart up to a place in the row in which clients of one node stand side by side.
+    let apart_before = |place: usize| place * apart / clients.max(1);
+    let on_nodes_before = |node: usize| clients / nodes * node + (clients % nodes).min(node);
+    let place = |number: usize| {
+        let client = number % nodes;
+        let place = on_nodes_before(client) + number / nodes;
+        let turn = apart_before(place);
+        let is_apart = apart_before(place + 1) > turn;
+        let owner = if is_apart { (client + 1 + turn % (nodes - 1)) % nodes } else { client };
+        Placement { client, owner }
+    };
+    (0..clients).map(place).collect()
+}
+
+#[cfg(test)]
+#[path = "placement_tests.rs"]
+mod tests;
