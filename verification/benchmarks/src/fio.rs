@@ -100,7 +100,7 @@ fn await_begin(child: &mut Child, mark: &Path) {
 }
 
 /// A job of these arguments for each of what is offered, all of which are reported as one.
-fn command(
+pub fn command(
     contender: &Contender,
     mark: &Mark,
     folder: &Path,
@@ -116,7 +116,8 @@ fn command(
     command
 }
 
-fn load_arguments(load: &Load) -> Vec<String> {
+/// What fio is told of a load.
+pub fn load_arguments(load: &Load) -> Vec<String> {
     let kind = match load.write_percent {
         0 => vec!["--rw=randread".to_owned()],
         100 => vec!["--rw=randwrite".to_owned()],

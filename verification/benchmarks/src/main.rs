@@ -9,6 +9,7 @@ mod contender;
 mod contenders;
 mod curves;
 mod fio;
+mod generator;
 mod mapped;
 mod processor_time;
 mod report;
@@ -27,6 +28,7 @@ use crate::contender::{Contender, Known, Setup};
 use crate::contenders::CONTENDERS;
 use crate::curves::CurvesArguments;
 use crate::fio::Times;
+use crate::generator::GeneratorArguments;
 use crate::processor_time::Mark;
 use crate::results::{OWN, Results, Sample};
 
@@ -113,12 +115,14 @@ impl Common {
 #[derive(Subcommand)]
 enum Other {
     Curves(CurvesArguments),
+    Generator(GeneratorArguments),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match &arguments.other {
         Some(Other::Curves(arguments)) => curves::run_all(arguments).map(|()| true),
+        Some(Other::Generator(arguments)) => generator::run_all(arguments),
         None => run(&arguments),
     };
     match outcome {

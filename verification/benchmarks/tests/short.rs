@@ -58,6 +58,21 @@ fn a_short_curve_of_what_is_mapped_is_measured() {
     }
 }
 
+/// What a debug build differs from fio by says nothing; what the generator has counted is what the owner has served all the same.
+#[test]
+fn a_short_comparison_of_the_generator_with_fio_counts_what_was_served() {
+    let output = Command::new(env!("CARGO_BIN_EXE_spandrel-benchmarks"))
+        .args(["generator", "--rounds", "1", "--seconds", "1", "--size", "64", "--spandrel"])
+        .arg(Program::with_test_faults().path())
+        .output()
+        .expect("it was built with this test");
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}{errors}");
+    let counted: Vec<&str> = said.lines().filter(|line| line.contains("counted")).collect();
+    assert_eq!(counted.len(), 6, "{said}{errors}");
+    assert!(counted.iter().all(|line| line.contains("1.000 (1.000 to 1.000)  HOLDS")), "{said}{errors}");
+}
+
 #[test]
 fn what_is_not_known_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_spandrel-benchmarks"))

@@ -119,7 +119,7 @@ pub fn fill(
     seed: u64,
     tick: impl FnMut(u64, Option<u64>),
 ) -> Result<(), Error> {
-    let spec = CellSpec { write_percent: 100, working_set_bytes, seed, ..pass_spec() };
+    let spec = CellSpec { write_percent: 100, seed, ..pass_spec(working_set_bytes) };
     match pass_over(targets, &spec, tick)? {
         None => Ok(()),
         Some(failure) => Err(Error::new(
@@ -142,7 +142,7 @@ pub(crate) fn read_through(
     working_set_bytes: u64,
     tick: impl FnMut(u64, Option<u64>),
 ) -> Result<(), Error> {
-    let spec = CellSpec { working_set_bytes: Some(working_set_bytes), ..pass_spec() };
+    let spec = pass_spec(Some(working_set_bytes));
     match pass_over(targets, &spec, tick)? {
         None => Ok(()),
         Some(failure) => Err(Error::new(
@@ -154,8 +154,14 @@ pub(crate) fn read_through(
     }
 }
 
-fn pass_spec() -> CellSpec {
-    CellSpec { block_size_bytes: PASS_BLOCK_BYTES, outstanding: PASS_OUTSTANDING, ..CellSpec::default() }
+fn pass_spec(working_set_bytes: Option<u64>) -> CellSpec {
+    let least = working_set_bytes.and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(PASS_BLOCK_BYTES);
+    CellSpec {
+        block_size_bytes: PASS_BLOCK_BYTES.min(least),
+        outstanding: PASS_OUTSTANDING,
+        working_set_bytes,
+        ..CellSpec::default()
+    }
 }
 
 /// Goes over the working set of every target once. The first failure, if there is one.

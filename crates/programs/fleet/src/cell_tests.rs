@@ -100,6 +100,11 @@ fn a_fill_tells_how_far_it_is_and_fails_with_its_first_failure() {
     assert!(content[..2 << 20].chunks(4096).all(|block| block.iter().any(|byte| *byte != 0)));
     assert!(content[2 << 20..].iter().all(|byte| *byte == 0));
 
+    // Less than one block of a fill.
+    fill(&server.targets(1), Some(12 << 10), 1, |done, total| heard.push((done, total))).unwrap();
+    assert_eq!(heard.last(), Some(&(12 << 10, Some(12 << 10))));
+    assert_ne!(server.server.content()[..12 << 10], content[..12 << 10]);
+
     let server = LinuxServer::start(Behaviour::deciding(|_| Answer::Error(Duration::ZERO, 28)));
     let error = fill(&server.targets(1), Some(1 << 20), 0, |_, _| {}).unwrap_err();
     assert_eq!((error.code.as_str(), error.why.as_str()), ("FLEET_FILL_FAILED", "no room"));

@@ -166,6 +166,7 @@ impl<P: Platform> ClientLoad<P> {
                     }
                     let latency = now.since(at);
                     self.show_done(latency, length);
+                    self.tally.answered += 1;
                     if is_measured {
                         let is_write = command == Command::Write;
                         self.tally.done(is_write, latency, length, since_start);

@@ -62,6 +62,17 @@ impl Distribution {
         spots
     }
 
+    /// With parts that are so many times as large, where they are counted in bytes.
+    pub(crate) fn scaled(&self, scale: impl Fn(u64) -> u64) -> Self {
+        match self.unit {
+            Unit::Percent => self.clone(),
+            Unit::Bytes => {
+                let parts = self.parts.iter().map(|part| Part { size: scale(part.size), ..*part });
+                Self { unit: self.unit, parts: parts.collect() }
+            }
+        }
+    }
+
     /// The least working set in which every part has room: each its size, and the rest a byte.
     pub(crate) fn span_bytes_min(&self) -> u64 {
         let rest = u64::from(self.io_percent() < 100);

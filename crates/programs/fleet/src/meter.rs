@@ -149,6 +149,9 @@ fn cpu_of_stat(text: &str) -> Option<Duration> {
 /// What was used between two readings.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
+    /// How long it was between the readings: a little more than what was measured.
+    #[serde(default)]
+    pub seconds: f64,
     /// Processor time of cluster and load generator together, in seconds; absent if the meter does
     /// not know the cluster's.
     pub cpu_seconds: Option<f64>,
@@ -204,6 +207,7 @@ impl TimedReading {
             difference(self.reading.drive_written_bytes, begin.reading.drive_written_bytes);
         let amplification = |drive: u64| drive as f64 / user_written_bytes as f64;
         Usage {
+            seconds: wall,
             cpu_seconds: cpu.map(|cpu| cpu.as_secs_f64()),
             generator_cpu_seconds: own.as_secs_f64(),
             busy_cores: cpu.filter(|_| wall > 0.0).map(|cpu| cpu.as_secs_f64() / wall),

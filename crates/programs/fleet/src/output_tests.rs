@@ -28,6 +28,7 @@ fn row(spec: &CellSpec, count: u64, latency: Duration, usage: Usage) -> SweepRow
 
 fn usage(busy_cores: Option<f64>, write_amplification: Option<f64>) -> Usage {
     Usage {
+        seconds: 2.0,
         cpu_seconds: busy_cores,
         generator_cpu_seconds: 0.2,
         busy_cores,

@@ -110,6 +110,8 @@ pub struct Changes {
     pub outstanding: Vec<u32>,
     /// Threads of each client.
     pub threads: Vec<u32>,
+    /// Threads of the load generator itself.
+    pub load_threads: u32,
     /// Times are so many times as long.
     pub time_scale: f64,
     /// Working sets, and what is counted in bytes within them, are so many times as large.
@@ -126,6 +128,7 @@ impl Default for Changes {
             write_percents: Vec::new(),
             outstanding: Vec::new(),
             threads: Vec::new(),
+            load_threads: 1,
             time_scale: 1.0,
             data_scale: 1.0,
         }
@@ -291,6 +294,11 @@ impl Profile {
             }
         }
         let scaled = |bytes: u64| scale_bytes(bytes, changes.data_scale);
+        // Not within a block: each I/O would meet two of them. And what is there at all stays there.
+        let scaled_blocks = |bytes: u64| match scaled(bytes) / BLOCK_BYTES * BLOCK_BYTES {
+            0 if bytes > 0 => BLOCK_BYTES,
+            whole => whole,
+        };
         let working_set = changes.working_set_bytes.unwrap_or(self.working_set);
         let largest = block_sizes_bytes.iter().copied().max().map_or(0, u64::from);
         let working_set_bytes = scaled(working_set);
@@ -305,17 +313,17 @@ impl Profile {
         let common = CellSpec {
             pattern: sweep.pattern,
             random_percent: sweep.random_percent,
-            distribution: sweep.distribution.clone(),
+            distribution: sweep.distribution.as_ref().map(|distribution| distribution.scaled(scaled_blocks)),
             alignment_bytes: sweep.alignment,
-            thread_stride_bytes: sweep.thread_stride,
-            // Not within a block: each I/O would meet two of them.
-            base_offset_bytes: sweep.base_offset.map_or(0, |bytes| scaled(bytes) / BLOCK_BYTES * BLOCK_BYTES),
+            thread_stride_bytes: sweep.thread_stride.map(scaled_blocks),
+            base_offset_bytes: sweep.base_offset.map_or(0, scaled_blocks),
             working_set_bytes: Some(working_set_bytes),
             rate_limit: sweep.rate_limit,
             warmup: timed(sweep.warmup),
             duration: timed(sweep.duration),
             cooldown: timed(sweep.cooldown),
             write_content: sweep.write_content,
+            load_threads: changes.load_threads,
             write_source_bytes: sweep.write_source.unwrap_or(CellSpec::default().write_source_bytes),
             intervals: true,
             histograms: true,

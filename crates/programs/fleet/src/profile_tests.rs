@@ -53,6 +53,27 @@ fn what_is_scaled_is_said() {
     assert_eq!(plan("micron-sata-4k", Changes::default()).scales(), None);
 }
 
+/// What is counted in bytes within the working set is scaled with it, to whole blocks.
+#[test]
+fn places_within_the_working_set_are_scaled_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    let places = "[[sweep]]\ndistribution = \"abs90/1G:5/2G\"\nbase_offset = \"5G\"";
+    std::fs::write(&path, SHIPPED[0].1.replace("[[sweep]]", places)).unwrap();
+    let scaled = |data_scale: f64| plan(path.to_str().unwrap(), Changes { data_scale, ..Changes::default() });
+    let cell = &scaled(0.002).cells[0];
+    assert_eq!(cell.base_offset_bytes, (5_u64 << 30) / 500 / 4096 * 4096);
+    let spots: Vec<u64> = (1..=2_u64).map(|gib| (gib << 30) / 500 / 4096 * 4096).collect();
+    assert_eq!(cell.distribution, Some(format!("abs90/{}:5/{}", spots[0], spots[1]).parse().unwrap()));
+    assert_eq!(scaled(1.0).cells[0].distribution, Some("abs90/1G:5/2G".parse().unwrap()));
+
+    let walk = "[[sweep]]\nthread_stride = \"1M\"";
+    let text = SHIPPED[0].1.replace("[[sweep]]", walk).replace("\"random\"", "\"sequential\"");
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(scaled(0.002).cells[0].thread_stride_bytes, Some(4096), "not less than a block");
+    assert_eq!(scaled(0.5).cells[0].thread_stride_bytes, Some(512 << 10));
+}
+
 #[test]
 fn a_plan_is_read_as_it_was_written() {
     let open = Changes { block_sizes_bytes: vec![8192], write_percents: vec![0, 30], ..Changes::default() };

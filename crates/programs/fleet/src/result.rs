@@ -34,6 +34,10 @@ pub struct CellResult {
     pub write: Traffic,
     /// Both.
     pub total: Traffic,
+    /// I/Os that were answered during the whole load, warm-up, cool-down and what was still under way then included: as many as
+    /// the server has done, if nothing failed.
+    #[serde(default)]
+    pub answered: u64,
     /// I/Os that failed during the whole load, those of broken connections included.
     pub errors: u64,
     /// I/Os that were not answered when the load ended.
@@ -232,6 +236,7 @@ impl CellResult {
             read: Traffic::new(&read, seconds),
             write: Traffic::new(&write, seconds),
             total,
+            answered: clients.iter().map(|tally| tally.answered).sum(),
             errors: clients.iter().map(|tally| tally.failed).sum(),
             unanswered: clients.iter().map(|tally| tally.unanswered).sum(),
             clients_lost: clients.iter().filter(|tally| tally.is_lost).count() as u64,

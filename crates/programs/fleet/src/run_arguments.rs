@@ -16,7 +16,8 @@ pub struct RunArguments {
 
     /// Go on with a run that was broken off, in its folder; what was measured stays
     #[arg(long, value_name = "DIR", conflicts_with_all = ["profile", "vms", "working_set", "repeat", "block_size",
-        "write_percent", "outstanding", "threads", "time_scale", "data_scale", "alignment", "results", "name"])]
+        "write_percent", "outstanding", "threads", "load_threads", "time_scale", "data_scale", "alignment",
+        "results", "name"])]
     pub resume: Option<PathBuf>,
 
     /// Clients, each standing for one virtual machine with a volume of its own [default: the profile's]
@@ -46,6 +47,10 @@ pub struct RunArguments {
     /// Threads of each client [default: the profile's]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub threads: Vec<u32>,
+
+    /// Event loops of the load generator; one does for hundreds of clients, and the report says where it was not enough
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub load_threads: u32,
 
     /// Make all times of the profile so many times as long: 0.02 makes two minutes 2.4 s. Results say it
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
@@ -80,6 +85,7 @@ impl RunArguments {
             write_percents: self.write_percent.clone(),
             outstanding: self.outstanding.clone(),
             threads: self.threads.clone(),
+            load_threads: self.load_threads,
             time_scale: self.time_scale,
             data_scale: self.data_scale,
         }

@@ -192,6 +192,20 @@ impl CellSpec {
         self.alignment_bytes.unwrap_or(u64::from(self.block_size_bytes))
     }
 
+    /// How far behind each other the threads of a client begin: zero where they all begin anywhere, or at one place.
+    pub fn thread_stride(&self) -> u64 {
+        let span_bytes = self.working_set_bytes.unwrap_or(0);
+        let spread_evenly = || {
+            let places = span_bytes.saturating_sub(self.block_size_bytes.into()) / self.alignment() + 1;
+            places / u64::from(self.threads) * self.alignment()
+        };
+        match (self.pattern, self.thread_stride_bytes) {
+            (_, Some(stride)) => stride,
+            (Pattern::Sequential, None) if self.threads > 1 => spread_evenly(),
+            (_, None) => 0,
+        }
+    }
+
     /// Refuses what makes no sense, before anything runs.
     pub fn validate(&self) -> Result<(), Error> {
         self.validate_sizes()?;

@@ -6,6 +6,25 @@ fn the_default_is_valid() {
 }
 
 #[test]
+fn threads_of_a_sequential_walk_are_apart() {
+    let walk = CellSpec {
+        pattern: Pattern::Sequential,
+        threads: 4,
+        working_set_bytes: Some(1 << 20),
+        ..CellSpec::default()
+    };
+    assert_eq!(walk.thread_stride(), 256 << 10);
+    assert_eq!(CellSpec { thread_stride_bytes: Some(4096), ..walk.clone() }.thread_stride(), 4096);
+    for alone in [
+        CellSpec { threads: 1, ..walk.clone() },
+        CellSpec { pattern: Pattern::Interlocked, ..walk.clone() },
+        CellSpec { pattern: Pattern::Random, ..walk },
+    ] {
+        assert_eq!(alone.thread_stride(), 0);
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     let good = CellSpec::default;
     let sequential = || CellSpec { pattern: Pattern::Sequential, ..good() };

@@ -131,6 +131,8 @@ pub(crate) struct ClientTally {
     pub(crate) read: Latencies,
     pub(crate) write: Latencies,
     pub(crate) longest_pause: Duration,
+    /// I/Os that were answered, measured or not.
+    pub(crate) answered: u64,
     /// I/Os that failed, those of a broken connection included.
     pub(crate) failed: u64,
     /// I/Os without an answer at the end.
@@ -149,6 +151,7 @@ impl ClientTally {
             read: Latencies::new(),
             write: Latencies::new(),
             longest_pause: Duration::ZERO,
+            answered: 0,
             failed: 0,
             unanswered: 0,
             failures: Vec::new(),

@@ -179,6 +179,7 @@ fn value_markup(value: Option<&Value>) -> Markup {
         td class=(class) data-value=(value.mean) title=[value.detail.as_deref()] {
             (value.text)
             @if value.is_doubtful { " !" }
+            @if let Some(deviation) = &value.deviation { span.deviation { "± " (deviation) } }
             @if let Some(change) = value.change_percent { span.change { (signed(change)) " %" } }
         }
     }
@@ -189,7 +190,8 @@ fn method() -> Markup {
         section {
             h2 { "How to read this" }
             ul {
-                li { "Values are means over the repeats of a cell; hover over one to see how they spread. What was not measured is left out." }
+                li { "Values are means over the repeats of a cell, behind ± their standard deviation; hover over one to see the median and the range. \
+                      What was not measured is left out." }
                 li { "Latency is the time from when a client wanted an I/O until it had seen the answer." }
                 li { "Where clients had a cap, latencies of reads and of writes are those at the volumes' owners, without the wait for the cap." }
                 li { "A percentile is told only where there were enough I/Os for it: 99.9 % of a thousand or more, and so on." }

@@ -34,6 +34,8 @@ pub(crate) struct Value {
     pub(crate) text: String,
     /// How the repeats spread, in words; none of a single one.
     pub(crate) detail: Option<String>,
+    /// Their standard deviation; none of a single one.
+    pub(crate) deviation: Option<String>,
     /// The change against the first run, in percent.
     pub(crate) change_percent: Option<f64>,
     /// Whether it is among the best quarter of its share of writes.
@@ -123,6 +125,7 @@ fn value(
         mean: spread.mean,
         text: metric.text(spread.mean),
         detail,
+        deviation: (values.count > 1).then(|| metric.text(spread.standard_deviation)),
         change_percent: None,
         is_among_best: false,
         is_doubtful: metric.name == LITTLES_LAW.name && spread.mean.abs() > RESIDUAL_PERCENT,

@@ -16,7 +16,7 @@ fn a_value_for_each_load_and_run_with_its_change() {
     assert_eq!((values[0].text.as_str(), values[1].text.as_str()), ("1,800", "1,980"));
     assert_eq!(values[0].change_percent, None);
     assert!(values[1].change_percent.is_some_and(|change| (change - 10.0).abs() < 1e-9));
-    assert_eq!(values[0].detail, None, "it was measured once");
+    assert_eq!((&values[0].detail, &values[0].deviation), (&None, &None), "it was measured once");
 }
 
 #[test]
@@ -51,6 +51,7 @@ fn repeats_are_told_and_a_residual_of_littles_law_is_marked() {
     let value = iops.rows[0].values[0].as_ref().expect("it was measured");
     assert_eq!(value.text, "2,000");
     let detail = value.detail.as_deref().expect("there are two");
+    assert_eq!(value.deviation.as_deref(), Some("1,000"));
     assert_eq!(detail, "mean 2,000 of 2, median 2,000, 1,000 to 3,000, standard deviation 1,000");
     let law = table(&blocks[0], LITTLES_LAW).expect("all have it");
     let doubtful: Vec<u32> = law

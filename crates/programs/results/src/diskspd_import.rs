@@ -12,6 +12,7 @@ use spandrel_fleet::Spread;
 use spandrel_shared::Error;
 
 use crate::measurement::{LatencyPoints, Load, MeasuredCell, MeasuredRun, Measurement};
+use crate::stored::import_broken;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -152,14 +153,8 @@ pub fn read_diskspd(name: &str, files: &[(&Path, String)]) -> Result<MeasuredRun
     let mut cells: BTreeMap<Load, Vec<Part>> = BTreeMap::new();
     let mut machines = 0;
     for (path, text) in files {
-        let broken = |why: String| {
-            Error::new(
-                "FLEET_IMPORT_BROKEN",
-                format!("{} cannot be imported", path.display()),
-                why,
-                "give files as DISKSPD writes them with -Rxml -L, whole",
-            )
-        };
+        let broken =
+            |why: String| import_broken(path, why, "give files as DISKSPD writes them with -Rxml -L, whole");
         let results: Results = quick_xml::de::from_str(text).map_err(|error| broken(error.to_string()))?;
         let machine = results.system.and_then(|system| system.computer_name).unwrap_or_default();
         let spans = results.profile.map(|profile| profile.time_spans.time_span).unwrap_or_default();
@@ -174,9 +169,19 @@ pub fn read_diskspd(name: &str, files: &[(&Path, String)]) -> Result<MeasuredRun
                 return Err(broken(format!("a time span of {} s was measured", span.test_time_seconds)));
             }
             let targets = spans.get(number).and_then(|span| span.targets.as_ref());
-            let target = targets.and_then(|targets| targets.target.first());
-            let target = target.ok_or_else(|| broken("its profile names no target".to_owned()))?;
-            cells.entry(load_of(target)).or_default().push(Part { machine: machine.clone(), span });
+            let mut loads: Vec<Load> = targets.into_iter().flat_map(|all| &all.target).map(load_of).collect();
+            loads.dedup();
+            let load = match loads.len() {
+                0 => return Err(broken("its profile names no target".to_owned())),
+                1 => loads.remove(0),
+                count => {
+                    let why = format!(
+                        "it has {count} targets with loads of their own, and latencies of all together"
+                    );
+                    return Err(import_broken(path, why, "measure one load at a time"));
+                }
+            };
+            cells.entry(load).or_default().push(Part { machine: machine.clone(), span });
         }
     }
     let of_cell = |(load, parts): (Load, Vec<Part>)| MeasuredCell { load, measurements: measurements(parts) };

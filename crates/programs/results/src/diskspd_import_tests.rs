@@ -58,6 +58,11 @@ fn what_is_not_diskspd_s_is_refused() {
         (&SAMPLE[..SAMPLE.len() / 2], ""),
         (&SAMPLE.replace("<TestTimeSeconds>10.00", "<TestTimeSeconds>0.00"), "0 s was measured"),
         (&SAMPLE.replace("<ReadCount>", "<ReadCount>x"), ""),
+        // Of the second target alone.
+        (
+            &SAMPLE.replace("<Path>two.dat</Path>\n<BlockSize>8192", "<Path>two.dat</Path>\n<BlockSize>4096"),
+            "2 targets with loads of their own",
+        ),
     ];
     for (text, why) in cases {
         let error = read(&[text.to_owned()]).expect_err(text);

@@ -129,7 +129,7 @@ fn write_target(xml: &mut Xml, spec: &CellSpec, client: &ClientResult) {
         xml.text("StrideSize", spec.alignment());
         xml.text("InterlockedSequential", spec.pattern == Pattern::Interlocked);
     }
-    xml.text("ThreadStride", spec.thread_stride_bytes.unwrap_or(0));
+    xml.text("ThreadStride", spec.thread_stride());
     let working_set = spec.working_set_bytes.map_or(0, |bytes| spec.base_offset_bytes + bytes);
     xml.text("MaxFileSize", working_set);
     xml.text("RequestCount", spec.outstanding);

@@ -1,7 +1,7 @@
 //! Results of fio, read from its JSON (`--output-format=json`).
 //!
-//! Each job is a load. Jobs with the same load within a file are the clients of one measurement; files with the same load
-//! are further measurements. Latencies of a measurement of several jobs have means alone, for percentiles cannot be added up; give
+//! Each job is a load. Jobs with the same load within a file are the clients of one measurement, unless they ran one behind the other
+//! (`stonewall`); those and files with the same load are further measurements. Latencies of a measurement of several jobs have means alone, for percentiles cannot be added up; give
 //! `--group_reporting` to fio, and it has them together.
 
 use std::collections::BTreeMap;
@@ -13,6 +13,7 @@ use spandrel_shared::Error;
 use spandrel_shared::size::parse_size;
 
 use crate::measurement::{LatencyPoints, Load, MeasuredCell, MeasuredRun, Measurement};
+use crate::stored::import_broken;
 
 #[derive(Debug, Deserialize)]
 struct Results {
@@ -27,6 +28,9 @@ struct Results {
 struct Job {
     #[serde(rename = "job options", default)]
     options: BTreeMap<String, String>,
+    /// Another number than the job before if that had ended.
+    #[serde(default)]
+    groupid: u64,
     read: Direction,
     write: Direction,
     #[serde(default)]
@@ -37,8 +41,10 @@ struct Job {
 #[serde(default)]
 struct Direction {
     iops: f64,
-    /// Bytes a second.
-    bw_bytes: f64,
+    /// Bytes a second; versions before 3.2 say KiB alone.
+    bw_bytes: Option<f64>,
+    /// KiB a second.
+    bw: f64,
     total_ios: u64,
     /// From when an I/O was wanted until it was done.
     lat_ns: Latency,
@@ -63,28 +69,29 @@ pub fn read_fio(name: &str, files: &[(&Path, String)]) -> Result<MeasuredRun, Er
     let mut version = String::new();
     for (path, text) in files {
         let broken = |why: String| {
-            Error::new(
-                "FLEET_IMPORT_BROKEN",
-                format!("{} cannot be imported", path.display()),
-                why,
-                "give files as fio writes them with --output-format=json, whole",
-            )
+            import_broken(path, why, "give files as fio writes them with --output-format=json, whole")
         };
-        // fio writes notes before the object where it has any.
+        // fio writes notes before the object where it has any, and more behind it with --output-format=json,normal.
         let begin = text.find('{').unwrap_or(0);
-        let results: Results =
-            serde_json::from_str(&text[begin..]).map_err(|error| broken(error.to_string()))?;
+        let mut objects = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<Results>();
+        let results = objects.next().ok_or_else(|| broken("there is nothing in it".to_owned()))?;
+        let results = results.map_err(|error| broken(error.to_string()))?;
         if results.jobs.is_empty() {
             return Err(broken("it has no jobs".to_owned()));
         }
         version = results.version;
-        let mut loads: BTreeMap<Load, Vec<Job>> = BTreeMap::new();
+        // Jobs of one load that ran at the same time.
+        let mut together: BTreeMap<(u64, Load), Vec<Job>> = BTreeMap::new();
+        let is_stonewalled = |job: &Job| job.options.contains_key("stonewall");
+        let has_turns = results.global.contains_key("stonewall") || results.jobs.iter().any(is_stonewalled);
         for job in results.jobs {
             let load = load_of(&job, &results.global).map_err(broken)?;
-            loads.entry(load).or_default().push(job);
+            let turn = if has_turns { job.groupid } else { 0 };
+            together.entry((turn, load)).or_default().push(job);
         }
-        for (load, jobs) in loads {
-            cells.entry(load).or_default().push(measurement(&jobs));
+        for ((_, load), jobs) in together {
+            let threads = threads(&jobs, &results.global).map_err(broken)?;
+            cells.entry(Load { threads, ..load }).or_default().push(measurement(&jobs));
         }
     }
     let of_cell = |(load, measurements)| MeasuredCell { load, measurements };
@@ -97,12 +104,28 @@ pub fn read_fio(name: &str, files: &[(&Path, String)]) -> Result<MeasuredRun, Er
     })
 }
 
-fn load_of(job: &Job, global: &BTreeMap<String, String>) -> Result<Load, String> {
-    let option = |name: &str| job.options.get(name).or_else(|| global.get(name)).map(String::as_str);
-    let number = |name: &str, default: u32| match option(name) {
+fn option<'a>(job: &'a Job, global: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
+    job.options.get(name).or_else(|| global.get(name)).map(String::as_str)
+}
+
+fn number(job: &Job, global: &BTreeMap<String, String>, name: &str, default: u32) -> Result<u32, String> {
+    match option(job, global, name) {
         None => Ok(default),
         Some(text) => text.parse().map_err(|_| format!("its {name} is {text:?}, which is no number")),
-    };
+    }
+}
+
+/// How many threads a job stands for: with `--group_reporting` those of the same job are reported as one.
+fn threads(jobs: &[Job], global: &BTreeMap<String, String>) -> Result<u32, String> {
+    match jobs {
+        [only] => number(only, global, "numjobs", 1),
+        _ => Ok(1),
+    }
+}
+
+fn load_of(job: &Job, global: &BTreeMap<String, String>) -> Result<Load, String> {
+    let option = |name: &str| option(job, global, name);
+    let number = |name: &str, default: u32| number(job, global, name, default);
     let block = option("bs").or_else(|| option("blocksize")).unwrap_or("4k");
     let block_size_bytes = parse_size(block).and_then(|bytes| u32::try_from(bytes).ok());
     let kind = option("rw").or_else(|| option("readwrite")).unwrap_or("read");
@@ -131,7 +154,7 @@ fn measurement(jobs: &[Job]) -> Measurement {
         (jobs.iter().map(|job| of(&job.read)).sum(), jobs.iter().map(|job| of(&job.write)).sum())
     };
     let ((read_iops, write_iops), (read_bytes, write_bytes)) =
-        (sum(|side| side.iops), sum(|side| side.bw_bytes));
+        (sum(|side| side.iops), sum(|side| side.bw_bytes.unwrap_or(side.bw * 1024.0)));
     let reads: Vec<&Direction> = jobs.iter().map(|job| &job.read).collect();
     let writes: Vec<&Direction> = jobs.iter().map(|job| &job.write).collect();
     let all: Vec<&Direction> = reads.iter().chain(&writes).copied().collect();

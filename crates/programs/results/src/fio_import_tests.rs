@@ -65,6 +65,38 @@ fn jobs_are_clients_and_files_are_repeats() {
     assert_eq!((alone.iops, alone.client_iops), (Some(100.0), None));
 }
 
+/// As with `--output-format=json,normal`, of a version that tells KiB alone, with sizes in bytes.
+#[test]
+fn what_stands_behind_the_results_is_passed_over() {
+    let write = "{\"iops\": 100, \"bw\": 400, \"total_ios\": 1000, \"clat_ns\": {\"mean\": 3000}}";
+    let text = file(&[&job("\"rw\": \"randwrite\", \"bs\": \"4096B\"", NOTHING, write)])
+        + "\n\nj: (groupid=0, jobs=1): err= 0\n  write: {";
+    let run = read(&[text]).expect("the object is whole");
+    let [cell] = &run.cells[..] else { panic!("{run:?}") };
+    assert_eq!((cell.load.block_size_bytes, cell.load.threads), (4096, 1));
+    let measured = &cell.measurements[0];
+    assert_eq!(measured.mib_per_second, Some(400.0 / 1024.0));
+    assert_eq!(measured.write.mean_us, Some(3.0), "only completions are told");
+}
+
+#[test]
+fn jobs_that_are_reported_as_one_are_threads_and_those_in_turns_are_repeats() {
+    let grouped = job("\"rw\": \"randread\", \"numjobs\": \"16\"", &side(100.0, 1000, 3000.0), NOTHING);
+    let run = read(&[file(&[&grouped])]).expect("it is whole");
+    assert_eq!(run.cells[0].load.threads, 16);
+    let turn = |group: u32| {
+        let options = "\"rw\": \"randread\", \"stonewall\": \"\"";
+        job(options, &side(100.0, 1000, 3000.0), NOTHING).replacen(
+            '{',
+            &format!("{{\"groupid\": {group}, "),
+            1,
+        )
+    };
+    let run = read(&[file(&[&turn(0), &turn(1)])]).expect("it is whole");
+    let iops: Vec<Option<f64>> = run.cells[0].measurements.iter().map(|measured| measured.iops).collect();
+    assert_eq!((run.cells.len(), iops), (1, vec![Some(100.0), Some(100.0)]));
+}
+
 #[test]
 fn what_is_not_fio_s_is_refused() {
     let odd = job("\"rw\": \"read\", \"iodepth\": \"many\"", NOTHING, NOTHING);

@@ -93,6 +93,7 @@ pub(crate) fn row(spec: &CellSpec) -> SweepRow {
         read: traffic(2100, 100.0),
         write: traffic(900, 200.0),
         total: traffic(3000, 130.0),
+        answered: 3000,
         errors: 0,
         unanswered: 0,
         clients_lost: 0,
@@ -121,6 +122,7 @@ pub(crate) fn row(spec: &CellSpec) -> SweepRow {
         intervals: Vec::new(),
     };
     let usage = Usage {
+        seconds: 2.0,
         cpu_seconds: Some(4.0),
         generator_cpu_seconds: 0.1,
         busy_cores: Some(2.0),
@@ -200,6 +202,9 @@ fn every_measurement_is_a_line_of_the_table() {
     assert_eq!((value(1, "IOPS"), value(1, "AverageReadBW")), ("1500.00", "4300800.00"));
     assert_eq!((value(1, "ReadMilliseconds99"), value(1, "AverageWriteMilliseconds")), ("0.180", "0.200"));
     assert_eq!((value(1, "AverageCPU"), value(1, "AverageCSVIOPS")), ("50.00", ""));
+    let scales =
+        [folder.record().plan.time_scale, folder.record().plan.data_scale].map(|scale| scale.to_string());
+    assert_eq!([value(1, "TimeScale"), value(4, "DataScale")], [scales[0].as_str(), scales[1].as_str()]);
 }
 
 #[test]

@@ -8,12 +8,13 @@ use spandrel_shared::size::parse_size;
 
 use crate::measurement::{LatencyPoints, Load, MeasuredCell, MeasuredRun, Measurement};
 
-const PUBLISHED: [(&str, &str); 6] = [
+const PUBLISHED: [(&str, &str); 7] = [
     ("micron-nvme", include_str!("../published/micron-nvme.toml")),
     ("micron-nvme-write-cache", include_str!("../published/micron-nvme-write-cache.toml")),
     ("micron-nvme-read-write-cache", include_str!("../published/micron-nvme-read-write-cache.toml")),
     ("micron-sata", include_str!("../published/micron-sata.toml")),
     ("pt-epyc", include_str!("../published/pt-epyc.toml")),
+    ("intel-cached", include_str!("../published/intel-cached.toml")),
     ("intel-spill", include_str!("../published/intel-spill.toml")),
 ];
 

@@ -77,20 +77,35 @@ pub fn write_run(path: &Path, run: &MeasuredRun) -> Result<(), Error> {
 pub fn import(name: &str, paths: &[impl AsRef<Path>]) -> Result<MeasuredRun, Error> {
     let mut files = Vec::new();
     for path in paths.iter().map(AsRef::as_ref) {
-        let text = fs::read_to_string(path).map_err(|error| {
-            Error::new(
-                "FLEET_IMPORT_BROKEN",
-                format!("{} cannot be imported", path.display()),
-                error.to_string(),
-                "name files that can be read",
-            )
+        let bytes = fs::read(path)
+            .map_err(|error| import_broken(path, error.to_string(), "name files that can be read"))?;
+        let text = text_of(bytes).ok_or_else(|| {
+            import_broken(path, "it is no text", "give files as DISKSPD or fio writes them")
         })?;
         files.push((path, text));
     }
-    let is_xml = files
-        .first()
-        .is_some_and(|(_, text)| text.trim_start_matches('\u{feff}').trim_start().starts_with('<'));
+    let is_xml = files.first().is_some_and(|(_, text)| text.trim_start().starts_with('<'));
     if is_xml { crate::read_diskspd(name, &files) } else { crate::read_fio(name, &files) }
+}
+
+/// The error that a file is not what it was given as.
+pub(crate) fn import_broken(path: &Path, why: impl Into<String>, next: &str) -> Error {
+    Error::new("FLEET_IMPORT_BROKEN", format!("{} cannot be imported", path.display()), why, next)
+}
+
+/// A text in UTF-8, or in UTF-16 with a byte order mark: PowerShell's `>` writes that.
+fn text_of(bytes: Vec<u8>) -> Option<String> {
+    let units = |of: fn([u8; 2]) -> u16| -> Vec<u16> {
+        bytes[2..].chunks_exact(2).map(|unit| of([unit[0], unit[1]])).collect()
+    };
+    match bytes[..] {
+        [0xff, 0xfe, ..] => String::from_utf16(&units(u16::from_le_bytes)).ok(),
+        [0xfe, 0xff, ..] => String::from_utf16(&units(u16::from_be_bytes)).ok(),
+        _ => {
+            let text = String::from_utf8(bytes).ok()?;
+            Some(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+        }
+    }
 }
 
 #[cfg(test)]

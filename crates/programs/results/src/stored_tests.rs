@@ -19,6 +19,24 @@ fn what_was_imported_is_read_again() {
     assert_eq!(import("x", &[place.path()]).expect_err("it is a folder").code, "FLEET_IMPORT_BROKEN");
 }
 
+/// As PowerShell's `>` leaves it.
+#[test]
+fn a_text_in_utf_16_is_read() {
+    let place = TempDir::new().expect("there is room");
+    let text = include_str!("diskspd_sample.xml");
+    let plain = place.path().join("plain.xml");
+    fs::write(&plain, format!("\u{feff}{text}")).expect("there is room");
+    let run = import("theirs", &[&plain]).expect("it is DISKSPD's");
+    for (name, bytes_of) in [("le", u16::to_le_bytes as fn(u16) -> [u8; 2]), ("be", u16::to_be_bytes)] {
+        let wide = place.path().join(name);
+        let units = format!("\u{feff}{text}").encode_utf16().flat_map(bytes_of).collect::<Vec<u8>>();
+        fs::write(&wide, units).expect("there is room");
+        assert_eq!(import("theirs", &[&wide]), Ok(run.clone()), "{name}");
+    }
+    fs::write(&plain, [0x80, 0x81]).expect("there is room");
+    assert_eq!(import("x", &[&plain]).expect_err("it is no text").code, "FLEET_IMPORT_BROKEN");
+}
+
 #[test]
 fn published_results_are_there_by_their_names() {
     let run = read_run("published:micron-sata").expect("it is shipped");

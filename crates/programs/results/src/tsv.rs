@@ -2,7 +2,7 @@
 //!
 //! The columns are those of VMFleet 2's `result.tsv` that apply here, in its order and with its units: latencies in milliseconds,
 //! bandwidths in bytes a second, the processor in percent of all cores. What VMFleet takes from cluster shared volumes are
-//! here the front-ends. What is not known is empty.
+//! here the front-ends. What is not known is empty. Behind them stands what times and data were multiplied with.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use spandrel_fleet::{LayerRate, Traffic};
 
 use crate::record::{CellRecord, RunRecord};
 
-const COLUMNS: [&str; 34] = [
+const COLUMNS: [&str; 36] = [
     "RunLabel",
     "Workload",
     "BlockSize",
@@ -45,6 +45,8 @@ const COLUMNS: [&str; 34] = [
     "AverageCSVIOPS",
     "AverageCSVReadBW",
     "AverageCSVWriteBW",
+    "TimeScale",
+    "DataScale",
 ];
 
 /// The table of all that was measured so far.
@@ -99,6 +101,7 @@ fn row(run: &RunRecord, cell: &CellRecord) -> Vec<String> {
         |rate| Some(rate.write.mib_per_second * MIB),
     ];
     row.extend(picks.map(|pick| of(pick).map_or_else(String::new, rate)));
+    row.extend([run.plan.time_scale, run.plan.data_scale].map(|scale| scale.to_string()));
     debug_assert_eq!(row.len(), COLUMNS.len());
     row
 }

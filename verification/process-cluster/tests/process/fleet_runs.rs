@@ -8,7 +8,12 @@ use spandrel_process_cluster::{Cluster, ClusterOptions, Program};
 use spandrel_results::{RunFolder, import, read_run};
 
 fn cluster() -> Cluster {
-    let arguments = ["--memory", "--nodes", "3", "--drives", "1", "--drive-size", "256M"];
+    cluster_of("1")
+}
+
+/// Three nodes with so many drives each.
+fn cluster_of(drives: &str) -> Cluster {
+    let arguments = ["--memory", "--nodes", "3", "--drives", drives, "--drive-size", "256M"];
     let options =
         ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
     Cluster::start(Program::with_test_faults(), options)
@@ -115,6 +120,22 @@ fn clients_that_are_not_aligned_stay_apart_from_their_volumes_owners() {
     assert!(aligned < 0.01 && (0.99..1.01).contains(&apart), "{aligned} and {apart}");
 }
 
+/// One load thread has all of them, each with its own volume and connection, and all are served.
+#[test]
+fn two_hundred_and_fifty_six_clients_are_one_cell() {
+    // A volume takes a slab of each copy at least, and a drive has some sixty.
+    let cluster = cluster_of("5");
+    let load = ["--vms", "256", "--working-set", "64k", "--write-percent", "30", "--outstanding", "2"];
+    let times = ["--warmup", "100ms", "--duration", "1s", "-o", "json"];
+    let result = cluster.must_run(&[&["fleet", "sweep"][..], &load, &times].concat()).json();
+    let cell = &result["rows"][0]["cell"];
+    let clients = cell["clients"].as_array().expect("there are clients");
+    assert_eq!((clients.len(), &cell["errors"], &cell["unanswered"]), (256, &0.into(), &0.into()));
+    assert!(clients.iter().all(|client| client["total"]["count"].as_u64() > Some(0)), "{cell:#}");
+    let answered = cell["answered"].as_u64().expect("it is counted");
+    assert!(answered >= cell["total"]["count"].as_u64().expect("it is counted"), "{cell:#}");
+}
+
 #[test]
 fn a_run_that_was_broken_off_goes_on_and_keeps_what_it_has() {
     let (cluster, place) = (cluster(), tempfile::TempDir::new().expect("there is room"));
@@ -132,7 +153,15 @@ fn a_run_that_was_broken_off_goes_on_and_keeps_what_it_has() {
     assert!(output.output.contains("report of 1 run"), "{output:#?}");
     let report = fs::read_to_string(place.path().join("r.html")).expect("it is there");
     assert!(report.contains("3 of 4 measurements were made"));
+    // What a process leaves behind that is killed in the midst of it.
+    let begun = RunFolder::open(&path).expect("it is there").record().begun_unix_ms;
+    cluster.must_run(&["volume", "create", &format!("fleet-{begun}-002"), "--size", "1M"]);
+    cluster.must_run(&["fleet", "pause", text(&path)]);
     cluster.must_run(&["fleet", "run", "--resume", text(&path)]);
+    let volumes = cluster.must_run(&["volume", "list", "-o", "json"]).json();
+    assert_eq!(volumes.as_array().map(Vec::len), Some(0), "what was left is gone as well");
+    let refused = cluster.run(&["fleet", "pause", text(&path)]);
+    assert!(refused.errors.contains("FLEET_RUN_COMPLETE"), "{refused:#?}");
     let after = kept(&path);
     assert_eq!((after.len(), &after[..3]), (4, &before[..3]));
     assert_ne!(after[3], before[3], "it was measured anew");

@@ -36,6 +36,7 @@ pub(crate) fn row(name: &str, cache_mode: CacheMode, count: u64) -> StudyRow {
         working_set_bytes: 64 << 20,
         cell: CellResult::new(&spec, Duration::from_secs(1), vec![report]),
         usage: Usage {
+            seconds: 2.0,
             cpu_seconds: Some(0.5),
             generator_cpu_seconds: 0.1,
             busy_cores: Some(0.5),

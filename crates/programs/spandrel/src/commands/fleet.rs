@@ -45,7 +45,16 @@ pub fn fleet(reach: &Reach, arguments: &FleetArguments) -> Outcome {
 
 /// Has a run pause before its next cell, or go on.
 fn set_paused(run: &Path, is_paused: bool) -> Outcome {
-    RunFolder::open(run)?.set_paused(is_paused)?;
+    let folder = RunFolder::open(run)?;
+    if is_paused && folder.is_complete() {
+        return Err(Error::new(
+            "FLEET_RUN_COMPLETE",
+            format!("the run in {} does not pause", run.display()),
+            "all of it was measured",
+            "see its report.html",
+        ));
+    }
+    folder.set_paused(is_paused)?;
     let text = if is_paused {
         "pauses before its next cell: `spandrel fleet continue` lets it go on"
     } else {
@@ -83,6 +92,14 @@ impl<'client> ApiVolumes<'client> {
     /// Volumes whose names begin with `prefix`.
     pub fn new(client: &'client Client, prefix: &str) -> Self {
         Self { client, prefix: prefix.to_owned(), made: Vec::new(), guards: Vec::new() }
+    }
+
+    /// Removes volumes that an earlier process has left behind under the names that these will have.
+    pub fn remove_leftovers(&self) -> Result<(), Error> {
+        let volumes: Vec<VolumeStatus> = self.client.get(api::VOLUMES)?;
+        let begin = format!("{}-", self.prefix);
+        let mut left = volumes.iter().filter(|volume| volume.name.starts_with(&begin));
+        left.try_for_each(|volume| self.client.delete(&delete_path(&volume.name)))
     }
 
     /// Has each volume owned by the node that is to own it, and says which are not all the same.

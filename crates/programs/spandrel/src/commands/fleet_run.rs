@@ -75,10 +75,11 @@ fn measure(
         aligned_percent: folder.record().aligned_percent,
     };
     // The same whenever it goes on: what is kept of a client is told by its name.
-    let mut volumes = ApiVolumes::new(client, &format!("fleet-{}", folder.record().begun_unix_ms / 1000));
+    let mut volumes = ApiVolumes::new(client, &format!("fleet-{}", folder.record().begun_unix_ms));
     let mut meter = ApiMeter { client };
     let mut progress = progress_on_standard_error();
-    let ran = volumes.prepare(&request).and_then(|targets| {
+    let prepared = volumes.remove_leftovers().and_then(|()| volumes.prepare(&request));
+    let ran = prepared.and_then(|targets| {
         // To fill them is none of the clients' load.
         let filled = |folder: &mut RunFolder| {
             let misplaced = volumes.settle_owners()?;
