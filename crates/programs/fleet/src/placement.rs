@@ -19,12 +19,21 @@ pub fn placements(clients: usize, nodes: usize, aligned_percent: u8) -> Vec<Plac
     // How many are apart up to a place in the row in which clients of one node stand side by side.
     let apart_before = |place: usize| place * apart / clients.max(1);
     let on_nodes_before = |node: usize| clients / nodes * node + (clients % nodes).min(node);
+    let is_apart = |number: usize| {
+        let place = on_nodes_before(number % nodes) + number / nodes;
+        apart_before(place + 1) > apart_before(place)
+    };
+    let mut owned = vec![0_usize; nodes];
+    (0..clients).filter(|number| !is_apart(*number)).for_each(|number| owned[number % nodes] += 1);
     let place = |number: usize| {
         let client = number % nodes;
-        let place = on_nodes_before(client) + number / nodes;
-        let turn = apart_before(place);
-        let is_apart = apart_before(place + 1) > turn;
-        let owner = if is_apart { (client + 1 + turn % (nodes - 1)) % nodes } else { client };
+        let others = (1..nodes).map(|distance| (client + distance) % nodes);
+        let owner = match is_apart(number) {
+            // The one that owns the fewest, of these the next one.
+            true => others.min_by_key(|node| owned[*node]).unwrap_or(client),
+            false => client,
+        };
+        owned[owner] += usize::from(owner != client);
         Placement { client, owner }
     };
     (0..clients).map(place).collect()

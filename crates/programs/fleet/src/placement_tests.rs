@@ -37,6 +37,25 @@ fn clients_and_owners_are_spread_over_all_nodes() {
     }
 }
 
+/// The least and the most that a node owns are as near as they can be, or one apart from that.
+#[test]
+fn no_node_owns_many_more_volumes_than_another() {
+    for nodes in 2..=16 {
+        for clients in [nodes, 2 * nodes, 100, 256] {
+            for aligned in [0, 30, 70] {
+                let placed = placements(clients, nodes, aligned);
+                let owned = |node: usize| placed.iter().filter(|one| one.owner == node).count();
+                let counts: Vec<usize> = (0..nodes).map(owned).collect();
+                let (least, most) = (counts.iter().min(), counts.iter().max());
+                assert!(
+                    most <= least.map(|least| least + 2).as_ref(),
+                    "{clients} on {nodes}, {aligned} %: {counts:?}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn clients_of_one_node_alone_are_aligned() {
     assert_eq!(placements(3, 1, 0), [Placement { client: 0, owner: 0 }; 3]);

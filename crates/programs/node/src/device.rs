@@ -401,6 +401,9 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
             }
             platform.sleep_until(moment.min(now + LIMIT_LOOK)).await;
         }
+        if self.iops_limit().is_none() {
+            self.loads.pacer.end_row();
+        }
     }
 
     /// Has a request carried out by whoever owns the volume.

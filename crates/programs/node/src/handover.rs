@@ -243,6 +243,10 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                     continue;
                 }
                 let Ok(Some(seen)) = node.parts.state.membership(volume).await else { continue };
+                // What is known here may lag behind what an operator was told.
+                if seen.record.is_pinned {
+                    continue;
+                }
                 let copies = node.copies_in_sync(&seen);
                 // Reads are as near there as here.
                 if of_node(&copies, writer.shard.node) < of_node(&copies, node.parts.node()) {

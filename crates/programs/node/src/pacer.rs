@@ -41,6 +41,11 @@ impl Pacer {
         Place(place)
     }
 
+    /// Ends the row, as the limit has ended: whoever is limited next waits behind nobody.
+    pub(crate) fn end_row(&self) {
+        self.next.set(0.0);
+    }
+
     /// When an I/O may begin, if the limit stays as it is.
     pub(crate) fn moment(&self, now: Instant, limit: IopsLimit, place: Place) -> Instant {
         let left = place.0 - self.advance(now, limit);

@@ -57,6 +57,18 @@ fn what_was_not_wanted_for_long_is_lost() {
 }
 
 #[test]
+fn a_limit_that_comes_again_has_no_row_from_before() {
+    let pacer = Pacer::default();
+    let (slow, now) = (IopsLimit { iops_max: 20, ..LIMIT }, at_ms(1000.0));
+    for _ in 0..8000 {
+        pacer.admit(now, slow, 4096);
+    }
+    pacer.end_row();
+    let begins = pacer.begin(now, slow, 4096);
+    assert_eq!(begins, now, "nobody is before it");
+}
+
+#[test]
 fn who_waits_goes_by_the_limit_that_holds_then() {
     let pacer = Pacer::default();
     let (now, slow) = (at_ms(1000.0), IopsLimit { iops_max: 1, ..LIMIT });

@@ -76,6 +76,10 @@ pub fn read_fio(name: &str, files: &[(&Path, String)]) -> Result<MeasuredRun, Er
         let mut objects = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<Results>();
         let results = objects.next().ok_or_else(|| broken("there is nothing in it".to_owned()))?;
         let results = results.map_err(|error| broken(error.to_string()))?;
+        if matches!(objects.next(), Some(Ok(_))) {
+            let why = "it holds the results of several runs, or those of one that it had on its way";
+            return Err(import_broken(path, why, "give each result in a file of its own"));
+        }
         if results.jobs.is_empty() {
             return Err(broken("it has no jobs".to_owned()));
         }

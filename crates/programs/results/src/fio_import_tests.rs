@@ -100,8 +100,16 @@ fn jobs_that_are_reported_as_one_are_threads_and_those_in_turns_are_repeats() {
 #[test]
 fn what_is_not_fio_s_is_refused() {
     let odd = job("\"rw\": \"read\", \"iodepth\": \"many\"", NOTHING, NOTHING);
-    let cases =
-        ["".to_owned(), "{".to_owned(), "{\"jobs\": []}".to_owned(), "<Results/>".to_owned(), file(&[&odd])];
+    let whole = file(&[&job("\"rw\": \"read\"", &side(1.0, 1, 1.0), NOTHING)]);
+    let twice = whole.clone() + "\n" + &whole[whole.find('{').expect("it is an object")..];
+    let cases = [
+        twice,
+        "".to_owned(),
+        "{".to_owned(),
+        "{\"jobs\": []}".to_owned(),
+        "<Results/>".to_owned(),
+        file(&[&odd]),
+    ];
     for text in cases {
         assert_eq!(read(std::slice::from_ref(&text)).expect_err(&text).code, "FLEET_IMPORT_BROKEN");
     }

@@ -104,7 +104,7 @@ fn every_kind_is_drawn_and_those_without_weight_are_not() {
         }
         kinds.extend(of_plan);
     }
-    assert_eq!(kinds.len(), 38, "{kinds:?}");
+    assert_eq!(kinds.len(), 39, "{kinds:?}");
 }
 
 #[test]

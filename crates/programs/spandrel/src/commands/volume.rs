@@ -102,10 +102,14 @@ fn set(client: &Client, arguments: &VolumeSetArguments) -> Outcome {
     let volume: VolumeStatus = client.post(&path, &change)?;
     say(&match arguments.output.output {
         Output::Table => format!(
-            "clients of volume {}: {}\nits owner: {}\n",
+            "clients of volume {}: {}\nit {}\n",
             volume.name,
             limit_text(volume.iops_limit),
-            if volume.is_pinned { "stays, wherever the client is" } else { "the node of its client" },
+            if volume.is_pinned {
+                "stays with its owner, wherever its client is"
+            } else {
+                "follows its client"
+            },
         ),
         Output::Json => json(&volume),
     });
