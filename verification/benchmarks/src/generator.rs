@@ -20,7 +20,7 @@ use crate::results::Median;
 
 const VOLUME: &str = "generator";
 
-/// Drives of each node, and how large each is: enough for three copies of the volume, and half as much again.
+/// Drives of each node, each as large as the volume: four times as much as its copies need.
 const DRIVES: u64 = 3;
 
 /// At saturation each client has so many I/Os under way, at a part of it one.
@@ -220,7 +220,8 @@ impl<'a> Storage<'a> {
         if result.has_failures() {
             return Err(format!("I/Os of the generator failed: {:?}", result.failures));
         }
-        Ok((result, self.served()? - before))
+        let served = self.served()?.checked_sub(before);
+        Ok((result, served.ok_or("the volume has another owner, which counts anew: run it again")?))
     }
 
     /// How many I/Os the volume's owner has served.

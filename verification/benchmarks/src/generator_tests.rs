@@ -6,10 +6,9 @@ const FIO: &str = r#"fio says something {"jobs": [{"usr_cpu": 10.0, "sys_cpu": 1
 
 #[test]
 fn what_fio_says_is_read() {
-    let text = FIO.trim_start_matches("fio says something ");
-    let measured = measured_by_fio(text, 0, 4).expect("it is whole");
+    let measured = measured_by_fio(FIO, 0, 4).expect("it is whole");
     assert_eq!(measured, Measured { iops: 50_000.0, p50_us: 40.0, p99_us: 90.0, cpu_us: 20.0 });
-    assert_eq!(measured_by_fio(text, 100, 4), None, "nothing was written");
+    assert_eq!(measured_by_fio(FIO, 100, 4), None, "nothing was written");
     assert_eq!(measured_by_fio("{}", 0, 4), None);
 }
 

@@ -294,18 +294,21 @@ impl Profile {
             }
         }
         let scaled = |bytes: u64| scale_bytes(bytes, changes.data_scale);
-        // Not within a block: each I/O would meet two of them. And what is there at all stays there.
-        let scaled_blocks = |bytes: u64| match scaled(bytes) / BLOCK_BYTES * BLOCK_BYTES {
-            0 if bytes > 0 => BLOCK_BYTES,
-            whole => whole,
+        let largest_block = block_sizes_bytes.iter().copied().max().map_or(0, u64::from);
+        // In whole blocks, or each I/O would meet two of them. What is there at all stays there.
+        let scaled_to = |bytes: u64, unit: u64| match changes.data_scale == 1.0 {
+            true => bytes,
+            false => (scaled(bytes) / unit * unit).max(unit.min(bytes)),
         };
+        let scaled_blocks = |bytes: u64| scaled_to(bytes, BLOCK_BYTES);
+        // Threads that are less than an I/O apart would be at one place.
+        let io_bytes = sweep.alignment.unwrap_or(largest_block).max(BLOCK_BYTES);
         let working_set = changes.working_set_bytes.unwrap_or(self.working_set);
-        let largest = block_sizes_bytes.iter().copied().max().map_or(0, u64::from);
         let working_set_bytes = scaled(working_set);
-        if working_set_bytes < 2 * largest {
+        if working_set_bytes < 2 * largest_block {
             return Err(invalid(
                 format!("a working set of {working_set_bytes} bytes"),
-                format!("it is to hold more than one block of {largest}"),
+                format!("it is to hold more than one block of {largest_block}"),
                 "give a larger --data-scale, or a larger --working-set",
             ));
         }
@@ -315,7 +318,7 @@ impl Profile {
             random_percent: sweep.random_percent,
             distribution: sweep.distribution.as_ref().map(|distribution| distribution.scaled(scaled_blocks)),
             alignment_bytes: sweep.alignment,
-            thread_stride_bytes: sweep.thread_stride.map(scaled_blocks),
+            thread_stride_bytes: sweep.thread_stride.map(|bytes| scaled_to(bytes, io_bytes)),
             base_offset_bytes: sweep.base_offset.map_or(0, scaled_blocks),
             working_set_bytes: Some(working_set_bytes),
             rate_limit: sweep.rate_limit,

@@ -72,6 +72,13 @@ fn places_within_the_working_set_are_scaled_with_it() {
     std::fs::write(&path, text).unwrap();
     assert_eq!(scaled(0.002).cells[0].thread_stride_bytes, Some(4096), "not less than a block");
     assert_eq!(scaled(0.5).cells[0].thread_stride_bytes, Some(512 << 10));
+    assert_eq!(scaled(1.0).cells[0].thread_stride_bytes, Some(1 << 20));
+    let large = Changes { data_scale: 0.002, block_sizes_bytes: vec![128 << 10], ..Changes::default() };
+    assert_eq!(
+        plan(path.to_str().unwrap(), large).cells[0].thread_stride_bytes,
+        Some(128 << 10),
+        "not less than an I/O"
+    );
 }
 
 #[test]

@@ -170,6 +170,7 @@ pub fn read_diskspd(name: &str, files: &[(&Path, String)]) -> Result<MeasuredRun
             }
             let targets = spans.get(number).and_then(|span| span.targets.as_ref());
             let mut loads: Vec<Load> = targets.into_iter().flat_map(|all| &all.target).map(load_of).collect();
+            loads.sort();
             loads.dedup();
             let load = match loads.len() {
                 0 => return Err(broken("its profile names no target".to_owned())),

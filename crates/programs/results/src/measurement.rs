@@ -254,6 +254,8 @@ impl MeasuredRun {
 impl Measurement {
     fn of_cell(cell: &CellRecord, iops_max: Option<u64>, cores: u32) -> Self {
         let (result, usage) = (&cell.result, &cell.usage);
+        // Earlier programs did not keep how long it was between the readings.
+        let seconds = if usage.seconds > 0.0 { usage.seconds } else { result.measured_seconds };
         let drive_queue = cell.layers.as_ref().filter(|layers| !layers.drives.is_empty());
         // What each client had of the most that it was to have, as limits count I/Os.
         let parts_of_cap = iops_max.map(|iops_max| {
@@ -282,8 +284,8 @@ impl Measurement {
             write_amplification: usage.write_amplification,
             drive_write_mib_per_second: usage
                 .drive_written_bytes
-                .filter(|_| usage.seconds > 0.0)
-                .map(|bytes| bytes as f64 / usage.seconds / (1024.0 * 1024.0)),
+                .filter(|_| seconds > 0.0)
+                .map(|bytes| bytes as f64 / seconds / (1024.0 * 1024.0)),
             drive_queue: drive_queue.map(|layers| layers.drive.queue() / layers.drives.len() as f64),
             cache_hit_percent: usage.cache.and_then(|cache| cache.hit_percent()),
             littles_law_percent: result

@@ -102,22 +102,29 @@ impl<'client> ApiVolumes<'client> {
         left.try_for_each(|volume| self.client.delete(&delete_path(&volume.name)))
     }
 
-    /// Has each volume owned by the node that is to own it, and says which are not all the same.
-    pub fn settle_owners(&self) -> Result<Vec<String>, Error> {
-        let misplaced = || -> Result<Vec<(&MadeVolume, Option<String>)>, Error> {
-            let volumes: Vec<VolumeStatus> = self.client.get(api::VOLUMES)?;
-            let owner = |made: &MadeVolume| {
-                volumes.iter().find(|known| known.name == made.name).and_then(|known| known.owner.clone())
-            };
-            let all = self.made.iter().map(|made| (made, owner(made)));
-            Ok(all.filter(|(made, owner)| owner.as_ref() != Some(&made.owner)).collect())
+    /// Volumes that another node owns than the one that is to, each with its owner.
+    fn misplaced(&self) -> Result<Vec<(&MadeVolume, Option<String>)>, Error> {
+        let volumes: Vec<VolumeStatus> = self.client.get(api::VOLUMES)?;
+        let owner = |made: &MadeVolume| {
+            volumes.iter().find(|known| known.name == made.name).and_then(|known| known.owner.clone())
         };
-        for (made, _) in misplaced()? {
+        let all = self.made.iter().map(|made| (made, owner(made)));
+        Ok(all.filter(|(made, owner)| owner.as_ref() != Some(&made.owner)).collect())
+    }
+
+    /// Has each volume owned by the node that is to own it, as far as it can be.
+    pub fn settle_owners(&self) -> Result<(), Error> {
+        for (made, _) in self.misplaced()? {
             let path = path_with(api::VOLUME_MOVE, &made.name);
-            // What cannot be moved is told below.
+            // Whoever asks which are misplaced hears of it.
             let _: Result<VolumeStatus, Error> =
                 self.client.post(&path, &VolumeMove { owner: made.owner.clone() });
         }
+        Ok(())
+    }
+
+    /// Which volumes another node owns than the one that is to, in words.
+    pub fn misplaced_owners(&self) -> Result<Vec<String>, Error> {
         let text = |(made, owner): (&MadeVolume, Option<String>)| {
             format!(
                 "volume {} was to be owned by {}, and is owned by {}: its client's way to it is another one than meant",
@@ -126,7 +133,7 @@ impl<'client> ApiVolumes<'client> {
                 owner.as_deref().unwrap_or("no node")
             )
         };
-        Ok(misplaced()?.into_iter().map(text).collect())
+        Ok(self.misplaced()?.into_iter().map(text).collect())
     }
 }
 
@@ -142,17 +149,7 @@ impl ClientVolumes for ApiVolumes<'_> {
                 "start one with `spandrel node start`",
             ));
         }
-        if running.len() == 1 && request.aligned_percent < 100 {
-            return Err(Error::new(
-                "FLEET_NOT_ALIGNABLE",
-                format!(
-                    "{} % of the clients cannot be on another node than their volume's owner",
-                    100 - request.aligned_percent
-                ),
-                "only one node runs",
-                "start other nodes, or leave out --alignment",
-            ));
-        }
+        check_alignment(request.aligned_percent, running.len())?;
         let mut targets = Vec::new();
         let placements = placements(request.count as usize, running.len(), request.aligned_percent);
         for (number, Placement { client, owner }) in (1..).zip(placements) {
@@ -189,6 +186,22 @@ impl ClientVolumes for ApiVolumes<'_> {
         self.guards.clear();
         outcome
     }
+}
+
+/// Refuses clients that are apart from their volumes' owners where there is nowhere else to be.
+pub fn check_alignment(aligned_percent: u8, nodes_running: usize) -> Result<(), Error> {
+    if nodes_running > 1 || aligned_percent == 100 {
+        return Ok(());
+    }
+    Err(Error::new(
+        "FLEET_NOT_ALIGNABLE",
+        format!(
+            "{} % of the clients cannot be on another node than their volume's owner",
+            100 - aligned_percent
+        ),
+        "no other node runs",
+        "start other nodes, or leave out --alignment",
+    ))
 }
 
 /// The request to delete a volume of the fleet: its user is the fleet itself.

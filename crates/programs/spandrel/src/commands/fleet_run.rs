@@ -17,7 +17,7 @@ use spandrel_shared::calendar::date_text;
 use spandrel_shared::duration::format_duration;
 use spandrel_shared::size::format_size;
 
-use super::fleet::{ApiMeter, ApiVolumes};
+use super::fleet::{ApiMeter, ApiVolumes, check_alignment};
 use super::fleet_report::{render_cells, write_report};
 use crate::admin::api::{self, ClusterStatus, PoolDetails, VolumeSettingsChange, VolumeStatus};
 use crate::admin::client::{Client, path_with};
@@ -43,7 +43,7 @@ pub fn run(client: &Client, arguments: &RunArguments) -> Outcome {
     let (ended, cleaned) = match folder.is_complete() {
         true => {
             say("everything of it was measured\n");
-            (Ok(()), Ok(()))
+            (Ok(()), run_volumes(client, &folder).remove_leftovers())
         }
         false => {
             check_cluster(client, &folder)?;
@@ -63,6 +63,11 @@ pub fn run(client: &Client, arguments: &RunArguments) -> Outcome {
     ended.and(cleaned).map(|()| EXIT_OK)
 }
 
+/// The volumes of a run's clients. They are called the same whenever it goes on: what is kept of a client is told by its name.
+fn run_volumes<'client>(client: &'client Client, folder: &RunFolder) -> ApiVolumes<'client> {
+    ApiVolumes::new(client, &format!("fleet-{}", folder.record().begun_unix_ms))
+}
+
 /// Measures what is left of a run. How that ended, and whether the volumes could be removed.
 fn measure(
     client: &Client,
@@ -74,17 +79,15 @@ fn measure(
         size_bytes: plan.volume_bytes(),
         aligned_percent: folder.record().aligned_percent,
     };
-    // The same whenever it goes on: what is kept of a client is told by its name.
-    let mut volumes = ApiVolumes::new(client, &format!("fleet-{}", folder.record().begun_unix_ms));
+    let mut volumes = run_volumes(client, folder);
     let mut meter = ApiMeter { client };
     let mut progress = progress_on_standard_error();
     let prepared = volumes.remove_leftovers().and_then(|()| volumes.prepare(&request));
     let ran = prepared.and_then(|targets| {
         // To fill them is none of the clients' load.
         let filled = |folder: &mut RunFolder| {
-            let misplaced = volumes.settle_owners()?;
-            misplaced.iter().for_each(|warning| eprintln!("note: {warning}"));
-            folder.warn(misplaced)?;
+            volumes.settle_owners()?;
+            warn_of_misplaced(&volumes, folder)?;
             match plan.iops_max {
                 Some(iops_max) => {
                     targets.iter().try_for_each(|target| limit(client, &target.export, iops_max))
@@ -92,9 +95,17 @@ fn measure(
                 None => Ok(()),
             }
         };
-        run_plan(plan, &targets, &mut meter, folder, filled, progress.as_mut())
+        run_plan(plan, &targets, &mut meter, folder, filled, progress.as_mut())?;
+        // One that was restarted meanwhile may have lost its volumes to others.
+        warn_of_misplaced(&volumes, folder)
     });
     (ran, volumes.cleanup())
+}
+
+fn warn_of_misplaced(volumes: &ApiVolumes<'_>, folder: &mut RunFolder) -> Result<(), Error> {
+    let misplaced = volumes.misplaced_owners()?;
+    misplaced.iter().for_each(|warning| eprintln!("note: {warning}"));
+    folder.warn(misplaced)
 }
 
 fn limit(client: &Client, volume: &str, iops_max: u64) -> Result<(), Error> {
@@ -123,6 +134,8 @@ fn begin(client: &Client, arguments: &RunArguments) -> Result<RunFolder, Error> 
     let plan = profile.plan(&arguments.changes())?;
     let status: ClusterStatus = client.get(api::STATUS)?;
     let pool: PoolDetails = client.get(api::POOL)?;
+    let running = status.nodes.iter().filter(|node| node.status.is_healthy()).count();
+    check_alignment(arguments.alignment, running)?;
     let begun_unix_ms = unix_ms();
     let path = arguments.results.clone().unwrap_or_else(|| default_folder(&plan.profile, begun_unix_ms));
     let warnings = warnings(&plan, &status, &pool);
