@@ -26,6 +26,11 @@ pub(crate) struct Metric {
     pub(crate) of: fn(&Measurement) -> Option<f64>,
 }
 
+/// A latency, in milliseconds with so many digits behind the point.
+const fn latency(name: &'static str, digits: usize, of: fn(&Measurement) -> Option<f64>) -> Metric {
+    Metric { name, unit: "ms", digits, better: Better::Lower, of }
+}
+
 pub(crate) const IOPS: Metric =
     Metric { name: "IOPS", unit: "", digits: 0, better: Better::Higher, of: |measured| measured.iops };
 
@@ -37,53 +42,19 @@ pub(crate) const THROUGHPUT: Metric = Metric {
     of: |measured| measured.mib_per_second,
 };
 
-pub(crate) const MEAN: Metric = Metric {
-    name: "mean latency",
-    unit: "ms",
-    digits: 2,
-    better: Better::Lower,
-    of: |measured| measured.total.mean_us.map(ms),
-};
+pub(crate) const MEAN: Metric = latency("mean latency", 2, |measured| measured.total.mean_us.map(ms));
 
-pub(crate) const READ_MEAN: Metric = Metric {
-    name: "mean latency of reads",
-    unit: "ms",
-    digits: 2,
-    better: Better::Lower,
-    of: |measured| measured.read.mean_us.map(ms),
-};
+pub(crate) const READ_MEAN: Metric =
+    latency("mean latency of reads", 2, |measured| measured.read.mean_us.map(ms));
 
-pub(crate) const WRITE_MEAN: Metric = Metric {
-    name: "mean latency of writes",
-    unit: "ms",
-    digits: 2,
-    better: Better::Lower,
-    of: |measured| measured.write.mean_us.map(ms),
-};
+pub(crate) const WRITE_MEAN: Metric =
+    latency("mean latency of writes", 2, |measured| measured.write.mean_us.map(ms));
 
-pub(crate) const P99: Metric = Metric {
-    name: "99 %",
-    unit: "ms",
-    digits: 2,
-    better: Better::Lower,
-    of: |measured| measured.total.p99_us.map(ms),
-};
+pub(crate) const P99: Metric = latency("99 %", 2, |measured| measured.total.p99_us.map(ms));
 
-pub(crate) const P99_9: Metric = Metric {
-    name: "99.9 %",
-    unit: "ms",
-    digits: 2,
-    better: Better::Lower,
-    of: |measured| measured.total.p99_9_us.map(ms),
-};
+pub(crate) const P99_9: Metric = latency("99.9 %", 2, |measured| measured.total.p99_9_us.map(ms));
 
-pub(crate) const P99_999: Metric = Metric {
-    name: "99.999 %",
-    unit: "ms",
-    digits: 1,
-    better: Better::Lower,
-    of: |measured| measured.total.p99_999_us.map(ms),
-};
+pub(crate) const P99_999: Metric = latency("99.999 %", 1, |measured| measured.total.p99_999_us.map(ms));
 
 pub(crate) const CPU: Metric =
     Metric { name: "CPU", unit: "%", digits: 1, better: Better::Lower, of: |measured| measured.cpu_percent };
