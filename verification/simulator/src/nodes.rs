@@ -676,6 +676,14 @@ pub fn ownerships(nodes: &NodesWorld) -> BTreeMap<usize, Vec<spandrel_node::Owne
 mod tests;
 
 #[cfg(test)]
+#[path = "nodes_owner_tests.rs"]
+mod owner_tests;
+
+#[cfg(test)]
+#[path = "nodes_limit_tests.rs"]
+mod limit_tests;
+
+#[cfg(test)]
 #[path = "nodes_growth_tests.rs"]
 mod growth_tests;
 

@@ -7,25 +7,15 @@ use std::time::Duration;
 use spandrel_cluster::VolumeMembership;
 use spandrel_node::{VolumeGrown, VolumeGrowth};
 use spandrel_platform::Platform;
-use spandrel_platform_simulated::{RunEnd, SimulatedPlatform};
+use spandrel_platform_simulated::RunEnd;
 use spandrel_shared::{Error, GrowthId, VolumeId};
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports};
 
 use crate::history::{BLOCK_SECTORS, content, value_of};
-use crate::nodes::{NodesWorld, SLAB_BYTES, SimulatedNode, node_id};
+use crate::nodes::tests::on;
+use crate::nodes::{NodesWorld, SLAB_BYTES, node_id};
 
 const VOLUME_BYTES: u64 = 2 * SLAB_BYTES;
-
-/// Waits for what a client sees of a node.
-fn on<T: 'static>(
-    nodes: &NodesWorld,
-    index: usize,
-    ask: impl AsyncFnOnce(SimulatedNode, SimulatedPlatform) -> T + 'static,
-) -> T {
-    let process = nodes.process(index).expect("started");
-    let (node, platform) = (nodes.node(index).expect("up"), process.platform());
-    process.block_on(async move { ask(node, platform).await }).expect("nothing stops the node")
-}
 
 /// A world with a volume in three copies, and who serves it.
 fn with_volume(seed: u64, count: usize) -> (NodesWorld, VolumeId, usize) {

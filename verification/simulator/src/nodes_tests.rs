@@ -2,9 +2,8 @@ use std::cell::Cell;
 
 use spandrel_cluster::records::{VolumeRoomRecord, decode};
 use spandrel_cluster::store::{Expected, Selection};
-use spandrel_cluster::{DriveState, SettingsRecord, StateKey, VolumeRecord, VolumeSettings, VolumeState};
+use spandrel_cluster::{DriveState, SettingsRecord, StateKey, VolumeRecord, VolumeState};
 use spandrel_node::LegReport;
-use spandrel_shared::IopsLimit;
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports, OpenError, ScrubReport};
 
 use super::*;
@@ -13,7 +12,7 @@ use crate::history::{BLOCK_SECTORS, content, value_of};
 const VOLUME_BYTES: u64 = 2 * SLAB_BYTES;
 
 /// Waits for what a client sees of a node.
-fn on<T: 'static>(
+pub(super) fn on<T: 'static>(
     nodes: &NodesWorld,
     index: usize,
     ask: impl AsyncFnOnce(SimulatedNode, SimulatedPlatform) -> T + 'static,
@@ -28,7 +27,7 @@ fn joined(parts: &[spandrel_platform::Buffer]) -> Vec<u8> {
     parts.concat()
 }
 
-fn healthy(nodes: &NodesWorld) -> bool {
+pub(super) fn healthy(nodes: &NodesWorld) -> bool {
     let reports: Vec<_> = (0..nodes.count()).filter_map(|index| Some(nodes.node(index)?.report())).collect();
     let mut serving = reports.iter().flat_map(|report| &report.owned).filter(|owned| owned.is_serving);
     let in_sync =
@@ -36,7 +35,7 @@ fn healthy(nodes: &NodesWorld) -> bool {
     reports.len() == nodes.count() && serving.clone().count() == 1 && serving.all(in_sync)
 }
 
-fn await_health(nodes: &NodesWorld, seed: u64) {
+pub(super) fn await_health(nodes: &NodesWorld, seed: u64) {
     let end = nodes.run_until(|| healthy(nodes));
     assert_eq!(end, RunEnd::ConditionMet, "seed {seed}: not healthy again: {:#?}", ownerships(nodes));
 }
@@ -68,69 +67,17 @@ fn a_volume_is_served_by_every_node() {
     );
 }
 
-#[test]
-fn one_node_writes_at_a_time() {
-    let nodes = NodesWorld::new(2, 3);
-    nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let first = on(&nodes, 0, async |node, _| node.exports().open("v").await.expect("it is there"));
-    let second = on(&nodes, 1, async |node, _| node.exports().open("v").await.expect("it is there"));
-    assert!(!first.limits().read_only);
-    assert!(second.limits().read_only, "somebody else writes");
-    let refused = on(&nodes, 1, async move |_, platform| {
-        second.write(0, content(platform.buffers(), 1, BLOCK_SECTORS)).await.expect_err("it may only read")
-    });
-    assert_eq!(refused.kind, DeviceErrorKind::ReadOnly);
-    drop(first);
-    let end = nodes.run_until(|| {
-        let owned = ownerships(&nodes);
-        owned.values().flatten().all(|volume| volume.writer.is_none())
-    });
-    assert_eq!(end, RunEnd::ConditionMet, "the right to write comes back");
-    let third = on(&nodes, 2, async |node, _| node.exports().open("v").await.expect("it is there"));
-    assert!(!third.limits().read_only);
-}
-
 /// The place of a node among those of its world.
-fn index_of(node: NodeId) -> usize {
+pub(super) fn index_of(node: NodeId) -> usize {
     (0..16).find(|index| node_id(*index) == node).expect("it is a node of this world")
 }
 
 /// The node that owns the only volume and serves it.
-fn serving(nodes: &NodesWorld) -> Option<usize> {
+pub(super) fn serving(nodes: &NodesWorld) -> Option<usize> {
     ownerships(nodes)
         .into_iter()
         .find(|(_, owned)| owned.iter().any(|volume| volume.is_serving))
         .map(|(node, _)| node)
-}
-
-#[test]
-fn a_volume_comes_to_the_node_whose_client_writes() {
-    let nodes = NodesWorld::new(13, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
-    let client = (owner + 1) % 3;
-    let looked = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
-    drop(looked);
-    assert_eq!(nodes.world.run_for(Duration::from_secs(8)), RunEnd::TimeOver);
-    assert_eq!(serving(&nodes), Some(owner), "who only looks in moves nothing");
-    let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
-    let failed = Rc::new(Cell::new(0));
-    let (written, counted) = (Rc::new(Cell::new(0)), Rc::clone(&failed));
-    let (count, platform) = (Rc::clone(&written), nodes.process(client).expect("up").platform());
-    nodes.process(client).expect("up").spawn(async move {
-        loop {
-            let outcome = device.write(0, content(platform.buffers(), count.get(), BLOCK_SECTORS)).await;
-            counted.set(counted.get() + u64::from(outcome.is_err()));
-            count.set(count.get() + 1);
-            platform.sleep(Duration::from_millis(1)).await;
-        }
-    });
-    let moved = || serving(&nodes) == Some(client);
-    assert_eq!(nodes.world.run_until_within(PATIENCE, moved), RunEnd::ConditionMet);
-    let before = written.get();
-    let goes_on = || written.get() > before + 100;
-    assert_eq!(nodes.world.run_until_within(PATIENCE, goes_on), RunEnd::ConditionMet);
-    assert_eq!(failed.get(), 0, "no write fails");
 }
 
 /// Servers with two networks between them. A client writes while the way between two servers is cut on one of them:
@@ -165,268 +112,6 @@ fn the_loss_of_one_of_two_networks_costs_a_client_a_moment_and_no_copy() {
             assert!(healthy(&nodes), "seed {seed}, from {from} to {to}: {:#?}", ownerships(&nodes));
         }
     }
-}
-
-#[test]
-fn a_volume_is_handed_over_in_less_time_than_promises_last() {
-    let nodes = NodesWorld::new(14, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
-    assert_eq!(nodes.world.run_for(Duration::from_secs(2)), RunEnd::TimeOver);
-    for to in [(owner + 1) % 3, (owner + 2) % 3, owner] {
-        let from = serving(&nodes).expect("it is served");
-        let began = nodes.world.now();
-        let volume = created.volume;
-        let moved = on(&nodes, from, async move |node, _| node.hand_over(volume, node_id(to)).await);
-        assert_eq!(moved, Ok(()));
-        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(to)), RunEnd::ConditionMet);
-        let took = nodes.world.now() - began;
-        assert!(took < Duration::from_millis(100), "{took:?}, though promises last 1.5 s");
-    }
-    let refused = on(&nodes, (owner + 1) % 3, async move |node, _| {
-        node.hand_over(created.volume, node_id(owner)).await.expect_err("it is not its owner")
-    });
-    assert_eq!(refused.code, "NOT_OWNER");
-}
-
-/// Has a client write to the only volume at a node again and again. How many writes were answered, and how many failed.
-fn write_at(nodes: &NodesWorld, index: usize) -> (Rc<Cell<u64>>, Rc<Cell<u64>>) {
-    let device = on(nodes, index, async |node, _| node.exports().open("v").await.expect("it is there"));
-    let (written, failed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-    let counts = (Rc::clone(&written), Rc::clone(&failed));
-    let platform = nodes.process(index).expect("up").platform();
-    nodes.process(index).expect("up").spawn(async move {
-        loop {
-            let outcome = device.write(0, content(platform.buffers(), written.get(), BLOCK_SECTORS)).await;
-            failed.set(failed.get() + u64::from(outcome.is_err()));
-            written.set(written.get() + 1);
-            platform.sleep(Duration::from_millis(1)).await;
-        }
-    });
-    counts
-}
-
-/// While it is pinned it stays where it is for longer than it takes to follow a client.
-#[test]
-fn a_pinned_volume_follows_nobody() {
-    for seed in 50..54 {
-        let nodes = NodesWorld::new(seed, 3);
-        let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-        let owner = index_of(created.owner);
-        nodes.set_volume(created.volume, VolumeSettings { is_pinned: true, ..VolumeSettings::default() });
-        assert_eq!(nodes.run_until(|| !nodes.is_deciding()), RunEnd::ConditionMet, "seed {seed}");
-        let client = (owner + 1) % 3;
-        let (_, failed) = write_at(&nodes, client);
-        assert_eq!(nodes.world.run_for(Duration::from_secs(30)), RunEnd::TimeOver);
-        assert_eq!(serving(&nodes), Some(owner), "seed {seed}");
-        // Moving it is something else.
-        let (volume, third) = (created.volume, (owner + 2) % 3);
-        let moved = on(&nodes, owner, async move |node, _| node.hand_over(volume, node_id(third)).await);
-        assert_eq!(moved, Ok(()), "seed {seed}");
-        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(third)), RunEnd::ConditionMet, "seed {seed}");
-        nodes.set_volume(created.volume, VolumeSettings::default());
-        nodes.stop(third, true);
-        let follows = nodes.run_until(|| serving(&nodes) == Some(client));
-        assert_eq!((follows, failed.get()), (RunEnd::ConditionMet, 0), "seed {seed}");
-    }
-}
-
-/// A limit holds within a hundredth for clients that always want more, also while the volume comes to their node; when it ends, all
-/// that waits goes on at once.
-#[test]
-fn a_limit_holds_for_all_clients_of_a_node_together() {
-    const IOPS_MAX: u64 = 500;
-    let nodes = NodesWorld::new(55, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
-    let client = (owner + 1) % 3;
-    let limit = IopsLimit { iops_max: IOPS_MAX, normalized_bytes: IopsLimit::NORMALIZED_BYTES_DEFAULT };
-    nodes.set_volume(created.volume, VolumeSettings { iops_limit: Some(limit), is_pinned: false });
-    assert_eq!(nodes.run_until(|| !nodes.is_deciding()), RunEnd::ConditionMet);
-    let answered = Rc::new(Cell::new(0_u64));
-    for worker in 0..8_u64 {
-        let (node, platform) =
-            (nodes.node(client).expect("up"), nodes.process(client).expect("up").platform());
-        let answered = Rc::clone(&answered);
-        nodes.process(client).expect("up").spawn(async move {
-            let device = node.exports().open("v").await.expect("it is there");
-            loop {
-                let data = content(platform.buffers(), answered.get(), BLOCK_SECTORS);
-                device.write(worker * 4096, data).await.expect("it is served");
-                answered.set(answered.get() + 1);
-            }
-        });
-    }
-    // All have it open by then.
-    assert_eq!(nodes.world.run_for(Duration::from_secs(2)), RunEnd::TimeOver);
-    let mut former = answered.get();
-    let mut within = |seconds: u64| {
-        assert_eq!(nodes.world.run_for(Duration::from_secs(seconds)), RunEnd::TimeOver);
-        let now = answered.get();
-        now - std::mem::replace(&mut former, now)
-    };
-    for second in 0..4 {
-        let count = within(1);
-        assert!(count.abs_diff(IOPS_MAX) <= IOPS_MAX / 100, "second {second}: {count}");
-    }
-    // It follows its client meanwhile: what was missed then comes back for 20 ms of it at most.
-    let before = within(10);
-    assert!((9 * IOPS_MAX..=10 * IOPS_MAX + IOPS_MAX / 50).contains(&before), "{before}");
-    assert_eq!(serving(&nodes), Some(client));
-    nodes.set_volume(created.volume, VolumeSettings::default());
-    assert_eq!(nodes.world.run_for(Duration::from_millis(200)), RunEnd::TimeOver);
-    within(0);
-    let free = within(1);
-    assert!(free > 4 * IOPS_MAX, "{free}");
-}
-
-/// The right to write ends with each I/O, and its next one waits all the same.
-#[test]
-fn a_limit_holds_for_a_client_that_comes_anew_with_each_write() {
-    const IOPS_MAX: u64 = 20;
-    let nodes = NodesWorld::new(57, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
-    let limit = IopsLimit { iops_max: IOPS_MAX, normalized_bytes: IopsLimit::NORMALIZED_BYTES_DEFAULT };
-    nodes.set_volume(created.volume, VolumeSettings { iops_limit: Some(limit), is_pinned: false });
-    assert_eq!(nodes.run_until(|| !nodes.is_deciding()), RunEnd::ConditionMet);
-    let answered = Rc::new(Cell::new(0_u64));
-    let (node, platform) = (nodes.node(owner).expect("up"), nodes.process(owner).expect("up").platform());
-    let count = Rc::clone(&answered);
-    nodes.process(owner).expect("up").spawn(async move {
-        loop {
-            let device = node.exports().open("v").await.expect("it is there");
-            // Two at once: the second one has to wait, and its place outlives the device.
-            let writes = [0, 4096]
-                .map(|offset| device.write(offset, content(platform.buffers(), count.get(), BLOCK_SECTORS)));
-            for outcome in join_all(writes).await {
-                count.set(count.get() + u64::from(outcome.is_ok()));
-            }
-        }
-    });
-    assert_eq!(nodes.world.run_for(Duration::from_secs(2)), RunEnd::TimeOver);
-    let before = answered.get();
-    assert_eq!(nodes.world.run_for(Duration::from_secs(10)), RunEnd::TimeOver);
-    let done = answered.get() - before;
-    assert!((5 * IOPS_MAX..=10 * IOPS_MAX + 2).contains(&done), "{done}");
-}
-
-/// With a client that writes at the node itself, so that the volume would follow it there, and with a start anew.
-#[test]
-fn a_node_in_maintenance_owns_nothing_that_others_can_own() {
-    for seed in 30..36 {
-        let nodes = NodesWorld::new(seed, 3);
-        let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-        let drained = index_of(created.owner);
-        let (written, failed) = write_at(&nodes, drained);
-        let goes_on = |more| {
-            let before = written.get();
-            let end = nodes.world.run_until_within(PATIENCE, || written.get() >= before + more);
-            assert_eq!(end, RunEnd::ConditionMet, "seed {seed}");
-        };
-        goes_on(100);
-        nodes.set_maintenance(drained, true);
-        let began = nodes.world.now();
-        let is_elsewhere = || serving(&nodes).is_some_and(|index| index != drained);
-        assert_eq!(nodes.run_until(is_elsewhere), RunEnd::ConditionMet, "seed {seed}");
-        let took = nodes.world.now() - began;
-        assert!(took < Duration::from_secs(1), "seed {seed}: {took:?} is no hand-over");
-        // Longer than a volume takes to follow its client.
-        for _ in 0..100 {
-            goes_on(100);
-            assert!(ownerships(&nodes).get(&drained).is_none_or(|owned| owned.is_empty()), "seed {seed}");
-        }
-        assert_eq!(failed.get(), 0, "seed {seed}");
-        let owner = serving(&nodes).expect("it is served");
-        let volume = created.volume;
-        let refused = on(&nodes, owner, async move |node, _| node.hand_over(volume, node_id(drained)).await);
-        assert_eq!(refused.expect_err("it takes none").code, "NODE_IN_MAINTENANCE", "seed {seed}");
-
-        nodes.stop(drained, true);
-        nodes.start(drained);
-        assert_eq!(nodes.run_until(|| nodes.all_see_all()), RunEnd::ConditionMet, "seed {seed}");
-        // It holds copies, and others own nothing that it would not have to share with the third node.
-        nodes.stop(owner, true);
-        let third = 3 - drained - owner;
-        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(third)), RunEnd::ConditionMet, "seed {seed}");
-
-        nodes.set_maintenance(drained, false);
-        nodes.start(owner);
-        await_health(&nodes, seed);
-        let back = on(&nodes, third, async move |node, _| node.hand_over(volume, node_id(drained)).await);
-        assert_eq!(back, Ok(()), "seed {seed}");
-        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(drained)), RunEnd::ConditionMet, "seed {seed}");
-    }
-}
-
-#[test]
-fn a_node_in_maintenance_serves_what_nobody_else_can_until_somebody_can() {
-    for seed in 40..46 {
-        let nodes = NodesWorld::new(seed, 2);
-        let created = nodes.create_volume(0, "v", VOLUME_BYTES, 2).expect("there is room");
-        let drained = index_of(created.owner);
-        let other = 1 - drained;
-        nodes.set_maintenance(drained, true);
-        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(other)), RunEnd::ConditionMet, "seed {seed}");
-        nodes.stop(other, true);
-        assert_eq!(nodes.run_until(|| serving(&nodes) == Some(drained)), RunEnd::ConditionMet, "seed {seed}");
-        let (written, failed) = write_at(&nodes, drained);
-        nodes.start(other);
-        // Only when the other one has everything in sync again is it a better owner.
-        let is_back = || serving(&nodes) == Some(other) && written.get() > 100;
-        assert_eq!(nodes.run_until(is_back), RunEnd::ConditionMet, "seed {seed}");
-        assert_eq!(failed.get(), 0, "seed {seed}");
-    }
-}
-
-#[test]
-fn a_right_to_write_that_is_given_back_while_nobody_owns_the_volume_is_free() {
-    let nodes = NodesWorld::new(12, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
-    let (client, other) = ((owner + 1) % 3, (owner + 2) % 3);
-    let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
-    assert!(!device.limits().read_only);
-    nodes.stop(owner, true);
-    assert_eq!(nodes.world.run_for(Duration::from_millis(100)), RunEnd::TimeOver);
-    drop(device);
-    let writable = Rc::new(Cell::new(false));
-    let (node, platform) = (nodes.node(other).expect("up"), nodes.process(other).expect("up").platform());
-    let found = Rc::clone(&writable);
-    nodes.process(other).expect("up").spawn(async move {
-        while !found.get() {
-            let device = node.exports().open("v").await.expect("it is there");
-            found.set(!device.limits().read_only);
-            platform.sleep(Duration::from_millis(100)).await;
-        }
-    });
-    let end = nodes.world.run_until_within(PATIENCE, || writable.get());
-    assert_eq!(end, RunEnd::ConditionMet, "the node that gave it back lives, and cannot keep it");
-}
-
-#[test]
-fn a_right_to_write_that_is_given_back_while_the_state_is_away_is_waited_for() {
-    let nodes = NodesWorld::new(15, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
-    let client = (owner + 1) % 3;
-    let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
-    assert!(!device.limits().read_only);
-    nodes.state.set_outage(true);
-    drop(device);
-    assert_eq!(nodes.world.run_for(Duration::from_millis(100)), RunEnd::TimeOver);
-    let opened = Rc::new(Cell::new(None));
-    let (node, found) = (nodes.node(owner).expect("up"), Rc::clone(&opened));
-    nodes.process(owner).expect("up").spawn(async move {
-        let device = node.exports().open("v").await.expect("it is there");
-        found.set(Some(device.limits().read_only));
-    });
-    // Longer than a client waits for another one that keeps it.
-    assert_eq!(nodes.world.run_for(Duration::from_secs(3)), RunEnd::TimeOver);
-    assert_eq!(opened.get(), None, "nobody has it, and nobody can be given it now");
-    nodes.state.set_outage(false);
-    let end = nodes.world.run_until_within(PATIENCE, || opened.get().is_some());
-    assert_eq!((end, opened.get()), (RunEnd::ConditionMet, Some(false)));
 }
 
 #[test]

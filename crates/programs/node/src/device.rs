@@ -36,6 +36,7 @@ use spandrel_volume::{
 use crate::load::{Passing, VolumeLoads};
 use crate::node::NodeInner;
 use crate::ownership::{Ownership, VolumeAnswer, VolumeRefusal, VolumeRequest};
+use crate::pacer::Place;
 use crate::shards::turn_of;
 
 /// How long a request that found no owner waits before it looks again, if nothing wakes it.
@@ -381,18 +382,22 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
         limit
     }
 
-    /// Waits until a request may begin, if clients are limited; no longer than they are, and not while the node stops.
-    async fn pace(&self, request: &VolumeRequest) {
-        let Some(limit) = self.iops_limit() else { return };
+    /// The place of a request in the row of those that wait for a limit; none if clients are not limited.
+    fn place_in_row(&self, request: &VolumeRequest) -> Option<Place> {
+        let limit = self.iops_limit()?;
         let bytes = match request {
             VolumeRequest::Read { length, .. } => u64::from(*length),
             VolumeRequest::Write { data, .. } => data.len() as u64,
             // They move no data.
             VolumeRequest::WriteZeroes { .. } => 0,
-            VolumeRequest::Trim { .. } | VolumeRequest::Extents { .. } => return,
+            VolumeRequest::Trim { .. } | VolumeRequest::Extents { .. } => return None,
         };
+        Some(self.loads.pacer.admit(self.node.parts.platform.now(), limit, bytes))
+    }
+
+    /// Waits until a request may begin; no longer than clients are limited, and not while the node stops.
+    async fn pace(&self, place: Place) {
         let platform = &self.node.parts.platform;
-        let place = self.loads.pacer.admit(platform.now(), limit, bytes);
         while let Some(limit) = self.iops_limit().filter(|_| !self.node.stopping.get()) {
             let now = platform.now();
             let moment = self.loads.pacer.moment(now, limit, place);
@@ -408,20 +413,25 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
 
     /// Has a request carried out by whoever owns the volume.
     async fn perform(&self, request: VolumeRequest) -> Result<VolumeAnswer, DeviceError> {
-        let passing = Passing::begin(&self.loads.frontend, &request);
-        passing.end(self.perform_until_answered(&request).await)
-    }
-
-    /// Asks one owner after the other, until one has answered.
-    async fn perform_until_answered(&self, request: &VolumeRequest) -> Result<VolumeAnswer, DeviceError> {
+        let mut passing = Passing::begin(&self.loads.frontend, &request);
         let _turn = match request.changes() {
             Some((offset, length)) => {
                 Some(self.changing.exclusive(BlockRange::covering(offset, length)).await)
             }
             None => None,
         };
-        // With the turn: a change that waits here must not come behind a later one of the same blocks.
-        self.pace(request).await;
+        // With the turn: a change that waits here must not come behind a later one of the same blocks. A limit is the user's will, so
+        // what it takes counts neither as latency of the storage nor as a pause.
+        if let Some(place) = self.place_in_row(&request) {
+            drop(passing);
+            self.pace(place).await;
+            passing = Passing::begin(&self.loads.frontend, &request);
+        }
+        passing.end(self.perform_until_answered(&request).await)
+    }
+
+    /// Asks one owner after the other, until one has answered.
+    async fn perform_until_answered(&self, request: &VolumeRequest) -> Result<VolumeAnswer, DeviceError> {
         loop {
             let outcome = match self.node.route(self.volume) {
                 Route::Here(ownership) => {

@@ -92,7 +92,7 @@ pub struct VolumeLoad {
     pub name: String,
     /// Whether the node owns it.
     pub is_owned: bool,
-    /// What the node's clients ask for, until it is answered.
+    /// What the node's clients ask for, until it is answered. What they wait for a limit is left out.
     pub frontend: LoadCounts,
     /// What the node does as the owner, for its own clients and those of other nodes.
     pub owner: LoadCounts,
