@@ -74,7 +74,7 @@ pub struct ProfileSweep {
     #[serde(default)]
     distribution: Option<Distribution>,
     #[serde(default, deserialize_with = "optional_size")]
-    alignment: Option<u64>,
+    io_alignment: Option<u64>,
     #[serde(default, deserialize_with = "optional_size")]
     thread_stride: Option<u64>,
     #[serde(default, deserialize_with = "optional_size")]
@@ -302,7 +302,7 @@ impl Profile {
         };
         let scaled_blocks = |bytes: u64| scaled_to(bytes, BLOCK_BYTES);
         // Threads that are less than an I/O apart would be at one place.
-        let io_bytes = sweep.alignment.unwrap_or(largest_block).max(BLOCK_BYTES);
+        let io_bytes = sweep.io_alignment.unwrap_or(largest_block).max(BLOCK_BYTES);
         let working_set = changes.working_set_bytes.unwrap_or(self.working_set);
         let working_set_bytes = scaled(working_set);
         if working_set_bytes < 2 * largest_block {
@@ -317,7 +317,7 @@ impl Profile {
             pattern: sweep.pattern,
             random_percent: sweep.random_percent,
             distribution: sweep.distribution.as_ref().map(|distribution| distribution.scaled(scaled_blocks)),
-            alignment_bytes: sweep.alignment,
+            alignment_bytes: sweep.io_alignment,
             thread_stride_bytes: sweep.thread_stride.map(|bytes| scaled_to(bytes, io_bytes)),
             base_offset_bytes: sweep.base_offset.map_or(0, scaled_blocks),
             working_set_bytes: Some(working_set_bytes),

@@ -95,17 +95,21 @@ pub(crate) fn import_broken(path: &Path, why: impl Into<String>, next: &str) -> 
 
 /// A text in UTF-8, or in UTF-16 with a byte order mark: PowerShell's `>` writes that.
 fn text_of(bytes: Vec<u8>) -> Option<String> {
-    let units = |of: fn([u8; 2]) -> u16| -> Vec<u16> {
-        bytes[2..].chunks_exact(2).map(|unit| of([unit[0], unit[1]])).collect()
+    // Of an odd number the last byte is half a character: there was more.
+    let units = |of: fn([u8; 2]) -> u16| -> Option<Vec<u16>> {
+        let units = bytes[2..].chunks(2).map(|unit| Some(of(unit.try_into().ok()?)));
+        units.collect()
     };
-    match bytes[..] {
-        [0xff, 0xfe, ..] => String::from_utf16(&units(u16::from_le_bytes)).ok(),
-        [0xfe, 0xff, ..] => String::from_utf16(&units(u16::from_be_bytes)).ok(),
+    let text = match bytes[..] {
+        [0xff, 0xfe, ..] => String::from_utf16(&units(u16::from_le_bytes)?).ok()?,
+        [0xfe, 0xff, ..] => String::from_utf16(&units(u16::from_be_bytes)?).ok()?,
         _ => {
             let text = String::from_utf8(bytes).ok()?;
-            Some(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+            text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)
         }
-    }
+    };
+    // As UTF-16 without a mark has them.
+    (!text.contains('\0')).then_some(text)
 }
 
 #[cfg(test)]

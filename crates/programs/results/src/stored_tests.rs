@@ -33,8 +33,13 @@ fn a_text_in_utf_16_is_read() {
         fs::write(&wide, units).expect("there is room");
         assert_eq!(import("theirs", &[&wide]), Ok(run.clone()), "{name}");
     }
-    fs::write(&plain, [0x80, 0x81]).expect("there is room");
-    assert_eq!(import("x", &[&plain]).expect_err("it is no text").code, "FLEET_IMPORT_BROKEN");
+    let without_mark = text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    let cut = [&[0xff, 0xfe], &without_mark[..without_mark.len() - 1]].concat();
+    for broken in [vec![0x80, 0x81], without_mark, cut] {
+        fs::write(&plain, broken).expect("there is room");
+        let error = import("x", &[&plain]).expect_err("it is no text");
+        assert!(error.code == "FLEET_IMPORT_BROKEN" && error.why == "it is no text", "{error}");
+    }
 }
 
 #[test]
