@@ -37,6 +37,14 @@ struct Existing {
 
 impl ClientVolumes for Existing {
     fn prepare(&mut self, request: &VolumeRequest) -> Result<Vec<Target>, Error> {
+        if request.aligned_percent != 100 {
+            return Err(Error::new(
+                "FLEET_NOT_ALIGNABLE",
+                "no client can be apart from its volume's owner",
+                "of these exports nobody knows where they are",
+                "leave out --alignment",
+            ));
+        }
         let clients = self.targets.iter().cycle().take(request.count as usize).enumerate();
         let named = |(number, target): (usize, &Target)| Target {
             name: format!("client-{number:03}"),

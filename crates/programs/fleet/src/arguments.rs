@@ -15,6 +15,7 @@ use crate::distribution::Distribution;
 use crate::meter::ClusterMeter;
 use crate::output::OutputFormat;
 use crate::pace::RateLimit;
+use crate::placement::clients_apart;
 use crate::progress::Progress;
 use crate::run_arguments::{
     ImportArguments, ProfilesArguments, ReportArguments, RunArguments, RunFolderArguments,
@@ -253,7 +254,14 @@ impl SweepArguments {
             size_bytes: self.base_offset + self.working_set,
             aligned_percent: self.alignment,
         };
-        let swept = volumes.prepare(&request).and_then(|targets| sweep(&spec, &targets, meter, progress));
+        let swept = volumes.prepare(&request).and_then(|targets| {
+            volumes.settle()?;
+            let mut result = sweep(&spec, &targets, meter, progress)?;
+            result.clients_apart = clients_apart(targets.len(), self.alignment);
+            // What was measured is not lost because that cannot be told.
+            result.warnings = volumes.misplaced().unwrap_or_else(|error| vec![error.to_string()]);
+            Ok(result)
+        });
         let cleaned = volumes.cleanup();
         let result = swept?;
         output.write_all(result.render(self.output).as_bytes()).map_err(|error| {
@@ -283,6 +291,16 @@ pub struct VolumeRequest {
 pub trait ClientVolumes {
     /// Makes the volumes and says where they are: one target for each client.
     fn prepare(&mut self, request: &VolumeRequest) -> Result<Vec<Target>, Error>;
+
+    /// Has each volume owned by the node that is to own it, as far as it can be; [`misplaced`](Self::misplaced) says how far.
+    fn settle(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Which volumes another node owns than the one that is to, and why, in words.
+    fn misplaced(&self) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
 
     /// Removes what `prepare` has made, also if that failed half-way.
     fn cleanup(&mut self) -> Result<(), Error>;

@@ -60,7 +60,7 @@ pub use meter::{CacheReading, ClusterMeter, MeterReading, NoMeter, ProcessMeter,
 pub use nbd_client::{Export, NbdClient, NbdError, RequestFailure};
 pub use output::{OutputFormat, count_text, short};
 pub use pace::RateLimit;
-pub use placement::{Placement, placements};
+pub use placement::{Placement, clients_apart, placements};
 pub use profile::{Changes, Profile, ProfileSweep, RunPlan};
 pub use progress::{BarProgress, LineProgress, NoProgress, Progress, progress_on_standard_error};
 pub use result::{CellResult, ClientResult, GeneratorCost, Interval, Latency, LittlesLaw, Spread, Traffic};

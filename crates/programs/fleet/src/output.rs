@@ -108,8 +108,12 @@ impl SweepResult {
             Some(bytes) => format!("the first {} of each volume", format_size(bytes)),
             None => "whole volumes".to_owned(),
         };
+        let apart = match self.clients_apart {
+            0 => String::new(),
+            apart => format!(" ({apart} on another node than their volume's owner)"),
+        };
         format!(
-            "{}, {} I/O on {working_set}, warm-up {}, measured {}",
+            "{}{apart}, {} I/O on {working_set}, warm-up {}, measured {}",
             counted(self.clients as u64, "client"),
             common.pattern,
             format_duration(common.warmup),
@@ -118,7 +122,7 @@ impl SweepResult {
     }
 
     fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
+        let mut notes = self.warnings.clone();
         for row in &self.rows {
             let name = describe_cell(&row.cell.spec);
             notes.extend(doubts_of(&row.cell).into_iter().map(|doubt| format!("{name}: {doubt}")));

@@ -57,7 +57,7 @@ fn result() -> SweepResult {
         row(&small, 20_480, Duration::from_millis(100), usage(Some(1.5), Some(3.056))),
         row(&large, 256_000, Duration::from_millis(1), usage(None, None)),
     ];
-    SweepResult { spec, clients: 256, rows, stopped_by: None }
+    SweepResult { spec, clients: 256, clients_apart: 0, rows, stopped_by: None, warnings: Vec::new() }
 }
 
 #[test]

@@ -12,10 +12,14 @@ pub struct Placement {
     pub owner: usize,
 }
 
+/// How many of so many clients are on another node than the one that owns their volume, where there is another one.
+pub fn clients_apart(clients: usize, aligned_percent: u8) -> usize {
+    (clients * (100 - usize::from(aligned_percent.min(100))) + 50) / 100
+}
+
 /// Places so many clients on so many nodes, of which there is one at least. With one node alone all are aligned.
 pub fn placements(clients: usize, nodes: usize, aligned_percent: u8) -> Vec<Placement> {
-    let apart_percent = 100 - usize::from(aligned_percent.min(100));
-    let apart = if nodes > 1 { (clients * apart_percent + 50) / 100 } else { 0 };
+    let apart = if nodes > 1 { clients_apart(clients, aligned_percent) } else { 0 };
     // How many are apart up to a place in the row in which clients of one node stand side by side.
     let apart_before = |place: usize| place * apart / clients.max(1);
     let on_nodes_before = |node: usize| clients / nodes * node + (clients % nodes).min(node);

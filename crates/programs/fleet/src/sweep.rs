@@ -102,10 +102,16 @@ pub struct SweepResult {
     pub spec: SweepSpec,
     /// How many clients there were.
     pub clients: usize,
+    /// How many of them were on another node than the one that owned their volume.
+    #[serde(default)]
+    pub clients_apart: usize,
     /// One row per cell that has run, in order.
     pub rows: Vec<SweepRow>,
     /// Why the sweep ended before its last cell, if it did.
     pub stopped_by: Option<Error>,
+    /// What was otherwise than wanted, in words.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// One cell of a sweep.
@@ -147,8 +153,14 @@ pub fn sweep(
         fill(targets, working_set, spec.common.seed, |done, total| progress.filling(done, total))?;
         progress.filled();
     }
-    let mut result =
-        SweepResult { spec: spec.clone(), clients: targets.len(), rows: Vec::new(), stopped_by: None };
+    let mut result = SweepResult {
+        spec: spec.clone(),
+        clients: targets.len(),
+        clients_apart: 0,
+        rows: Vec::new(),
+        stopped_by: None,
+        warnings: Vec::new(),
+    };
     for (index, cell) in cells.iter().enumerate() {
         progress.begin_cell(index, cell);
         match run_metered_cell(cell, targets, meter, progress) {

@@ -193,7 +193,7 @@ fn method() -> Markup {
                 li { "Values are means over the repeats of a cell, behind ± their standard deviation; hover over one to see the median and the range. \
                       What was not measured is left out." }
                 li { "Latency is the time from when a client wanted an I/O until it had seen the answer." }
-                li { "Where clients had a cap, latencies of reads and of writes are those at the volumes' owners, without the wait for the cap and the way to them." }
+                li { "Where clients had a cap, latencies of reads and of writes are those of the nodes that clients are connected to, without the wait for the cap; all other latencies have it in them." }
                 li { "A percentile is told only where there were enough I/Os for it: 99.9 % of a thousand or more, and so on." }
                 li { "CPU is that of all cores of the servers, with the clients that ran on them." }
                 li { "Little's law: rate times mean latency is the I/Os in flight, which are known. Where both differ by more than 10 %, marked !, \

@@ -3,7 +3,7 @@
 //! What is not known is absent, never zero.
 
 use serde::{Deserialize, Serialize};
-use spandrel_fleet::{CellSpec, Latency, LayerRate, Spread, Traffic};
+use spandrel_fleet::{CellSpec, Latency, LayerRate, Spread, Traffic, clients_apart};
 use spandrel_shared::IopsLimit;
 use spandrel_shared::calendar::date_text;
 use spandrel_shared::duration::format_duration;
@@ -87,7 +87,7 @@ pub struct Measurement {
     pub mib_per_second: Option<f64>,
     /// Latencies of all I/Os, in microseconds.
     pub total: LatencyPoints,
-    /// Of reads; the mean at volumes' owners alone where clients had a cap, for which they wait before.
+    /// Of reads; where clients had a cap, the mean alone, without the wait for it.
     pub read: LatencyPoints,
     /// Of writes, likewise.
     pub write: LatencyPoints,
@@ -189,7 +189,7 @@ fn configuration(record: &RunRecord) -> Vec<(String, String)> {
         ("working set", plan.cells.first().and_then(|cell| cell.working_set_bytes).map(format_size)),
         ("measured for", times),
         ("repeats", Some(plan.repeat.to_string())),
-        ("clients on their owner's node", Some(format!("{} %", record.aligned_percent))),
+        ("clients on their owner's node", Some(aligned_text(record))),
         ("version", Some(cluster.version.clone())),
         ("drive sizes", sizes(false)),
         ("cache drives", sizes(true)),
@@ -200,6 +200,12 @@ fn configuration(record: &RunRecord) -> Vec<(String, String)> {
         ("kernel", Some(machine.kernel.clone())),
     ];
     facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// `11 of 16`: as clients are whole, this may be another part of them than was asked for.
+fn aligned_text(record: &RunRecord) -> String {
+    let clients = record.plan.vms as usize;
+    format!("{} of {clients}", clients - clients_apart(clients, record.aligned_percent))
 }
 
 /// A client has what it was to have from so much of it on.
@@ -263,9 +269,9 @@ impl Measurement {
             let cost = limit.cost(result.spec.block_size_bytes.into()) as f64;
             result.clients.iter().map(move |client| client.total.iops * cost / iops_max as f64)
         });
-        let of_kind = |traffic: &Traffic, at_owner: fn(&LayerRate) -> Option<f64>| match iops_max {
+        let of_kind = |traffic: &Traffic, at_frontend: fn(&LayerRate) -> Option<f64>| match iops_max {
             Some(_) => LatencyPoints {
-                mean_us: cell.layers.as_ref().and_then(|layers| at_owner(&layers.owner)),
+                mean_us: cell.layers.as_ref().and_then(|layers| at_frontend(&layers.frontend)),
                 ..LatencyPoints::default()
             },
             None => LatencyPoints::of(traffic.latency.as_ref()),
@@ -277,8 +283,8 @@ impl Measurement {
             write_iops: Some(result.write.iops),
             mib_per_second: Some(result.total.mib_per_second),
             total: LatencyPoints::of(result.total.latency.as_ref()),
-            read: of_kind(&result.read, |owner| owner.read.mean_us),
-            write: of_kind(&result.write, |owner| owner.write.mean_us),
+            read: of_kind(&result.read, |frontend| frontend.read.mean_us),
+            write: of_kind(&result.write, |frontend| frontend.write.mean_us),
             cpu_percent: usage.busy_cores.map(|busy| 100.0 * busy / f64::from(cores.max(1))),
             busy_cores: usage.busy_cores,
             write_amplification: usage.write_amplification,

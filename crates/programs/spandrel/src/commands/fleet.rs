@@ -86,6 +86,8 @@ struct MadeVolume {
     name: String,
     /// The node that is to own it.
     owner: String,
+    /// Why it could not be moved there.
+    stays_because: Option<String>,
 }
 
 impl<'client> ApiVolumes<'client> {
@@ -102,38 +104,15 @@ impl<'client> ApiVolumes<'client> {
         left.try_for_each(|volume| self.client.delete(&delete_path(&volume.name)))
     }
 
-    /// Volumes that another node owns than the one that is to, each with its owner.
-    fn misplaced(&self) -> Result<Vec<(&MadeVolume, Option<String>)>, Error> {
+    /// Volumes that another node owns than the one that is to: the place of each among those that were made, with its owner.
+    fn elsewhere(&self) -> Result<Vec<(usize, Option<String>)>, Error> {
         let volumes: Vec<VolumeStatus> = self.client.get(api::VOLUMES)?;
         let owner = |made: &MadeVolume| {
             volumes.iter().find(|known| known.name == made.name).and_then(|known| known.owner.clone())
         };
-        let all = self.made.iter().map(|made| (made, owner(made)));
-        Ok(all.filter(|(made, owner)| owner.as_ref() != Some(&made.owner)).collect())
-    }
-
-    /// Has each volume owned by the node that is to own it, as far as it can be.
-    pub fn settle_owners(&self) -> Result<(), Error> {
-        for (made, _) in self.misplaced()? {
-            let path = path_with(api::VOLUME_MOVE, &made.name);
-            // Whoever asks which are misplaced hears of it.
-            let _: Result<VolumeStatus, Error> =
-                self.client.post(&path, &VolumeMove { owner: made.owner.clone() });
-        }
-        Ok(())
-    }
-
-    /// Which volumes another node owns than the one that is to, in words.
-    pub fn misplaced_owners(&self) -> Result<Vec<String>, Error> {
-        let text = |(made, owner): (&MadeVolume, Option<String>)| {
-            format!(
-                "volume {} was to be owned by {}, and is owned by {}: its client's way to it is another one than meant",
-                made.name,
-                made.owner,
-                owner.as_deref().unwrap_or("no node")
-            )
-        };
-        Ok(self.misplaced()?.into_iter().map(text).collect())
+        let all = self.made.iter().enumerate().map(|(place, made)| (place, made, owner(made)));
+        let elsewhere = all.filter(|(_, made, owner)| owner.as_ref() != Some(&made.owner));
+        Ok(elsewhere.map(|(place, _, owner)| (place, owner)).collect())
     }
 }
 
@@ -163,7 +142,7 @@ impl ClientVolumes for ApiVolumes<'_> {
             };
             let _: VolumeCreateAnswer = self.client.post(api::VOLUMES, &create)?;
             self.guards.push(remove_if_interrupted(self.client.directory(), &name));
-            self.made.push(MadeVolume { name: name.clone(), owner: owner.clone() });
+            self.made.push(MadeVolume { name: name.clone(), owner: owner.clone(), stays_because: None });
             if node != owner {
                 let change = VolumeSettingsChange { pinned: Some(true), ..VolumeSettingsChange::default() };
                 let _: VolumeStatus = self.client.post(&path_with(api::VOLUME_SETTINGS, &name), &change)?;
@@ -175,6 +154,30 @@ impl ClientVolumes for ApiVolumes<'_> {
             targets.push(Target { node: Some(node.clone()), ..target });
         }
         Ok(targets)
+    }
+
+    fn settle(&mut self) -> Result<(), Error> {
+        for (place, _) in self.elsewhere()? {
+            let made = &mut self.made[place];
+            let owner = VolumeMove { owner: made.owner.clone() };
+            let moved: Result<VolumeStatus, Error> =
+                self.client.post(&path_with(api::VOLUME_MOVE, &made.name), &owner);
+            made.stays_because = moved.err().map(|error| error.why);
+        }
+        Ok(())
+    }
+
+    fn misplaced(&self) -> Result<Vec<String>, Error> {
+        let text = |(place, owner): (usize, Option<String>)| {
+            let made: &MadeVolume = &self.made[place];
+            let owner = owner.as_deref().unwrap_or("no node");
+            let why = made.stays_because.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+            format!(
+                "volume {} was to be owned by {}, and is owned by {owner}{why}: its client's way to it is another one than meant",
+                made.name, made.owner
+            )
+        };
+        Ok(self.elsewhere()?.into_iter().map(text).collect())
     }
 
     fn cleanup(&mut self) -> Result<(), Error> {

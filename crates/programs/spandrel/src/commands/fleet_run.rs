@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use spandrel_fleet::{
-    ClientVolumes, Profile, RunArguments, RunPlan, VolumeRequest, progress_on_standard_error, run_plan,
+    CellNumber, ClientVolumes, Profile, ResultKeeper, RunArguments, RunPlan, SweepRow, VolumeRequest,
+    progress_on_standard_error, run_plan,
 };
 use spandrel_report::Economics;
 use spandrel_results::{
@@ -22,6 +23,7 @@ use super::fleet_report::{render_cells, write_report};
 use crate::admin::api::{self, ClusterStatus, PoolDetails, VolumeSettingsChange, VolumeStatus};
 use crate::admin::client::{Client, path_with};
 use crate::failure::{EXIT_OK, Outcome};
+use crate::interrupt::leave_to_interruption;
 use crate::program::VERSION;
 use crate::text::{counted, say};
 
@@ -85,9 +87,9 @@ fn measure(
     let prepared = volumes.remove_leftovers().and_then(|()| volumes.prepare(&request));
     let ran = prepared.and_then(|targets| {
         // To fill them is none of the clients' load.
-        let filled = |folder: &mut RunFolder| {
-            volumes.settle_owners()?;
-            warn_of_misplaced(&volumes, folder)?;
+        let filled = |keeper: &mut Keeper<'_>| {
+            volumes.settle()?;
+            warn_of_misplaced(&volumes, keeper.folder)?;
             match plan.iops_max {
                 Some(iops_max) => {
                     targets.iter().try_for_each(|target| limit(client, &target.export, iops_max))
@@ -95,15 +97,36 @@ fn measure(
                 None => Ok(()),
             }
         };
-        run_plan(plan, &targets, &mut meter, folder, filled, progress.as_mut())?;
+        let mut keeper = Keeper { folder };
+        run_plan(plan, &targets, &mut meter, &mut keeper, filled, progress.as_mut())?;
         // One that was restarted meanwhile may have lost its volumes to others.
         warn_of_misplaced(&volumes, folder)
     });
     (ran, volumes.cleanup())
 }
 
+/// Keeps cells in a run's folder; not one whose volumes were removed meanwhile, as the run was interrupted.
+struct Keeper<'run> {
+    folder: &'run mut RunFolder,
+}
+
+impl ResultKeeper for Keeper<'_> {
+    fn has(&self, number: CellNumber) -> bool {
+        self.folder.has(number)
+    }
+
+    fn keep(&mut self, number: CellNumber, row: &SweepRow) -> Result<(), Error> {
+        leave_to_interruption();
+        self.folder.keep(number, row)
+    }
+
+    fn is_paused(&mut self) -> bool {
+        self.folder.is_paused()
+    }
+}
+
 fn warn_of_misplaced(volumes: &ApiVolumes<'_>, folder: &mut RunFolder) -> Result<(), Error> {
-    let misplaced = volumes.misplaced_owners()?;
+    let misplaced = volumes.misplaced()?;
     misplaced.iter().for_each(|warning| eprintln!("note: {warning}"));
     folder.warn(misplaced)
 }
@@ -141,7 +164,7 @@ fn begin(client: &Client, arguments: &RunArguments) -> Result<RunFolder, Error> 
     let warnings = warnings(&plan, &status, &pool);
     let record = RunRecord {
         format: spandrel_results::FORMAT,
-        name: arguments.name.clone().unwrap_or_else(|| plan.profile.clone()),
+        name: arguments.name.clone().unwrap_or_else(|| default_name(&plan.profile, arguments.alignment)),
         created_by: format!("spandrel {VERSION}"),
         begun_unix_ms,
         ended_unix_ms: None,
@@ -152,6 +175,14 @@ fn begin(client: &Client, arguments: &RunArguments) -> Result<RunFolder, Error> 
         warnings,
     };
     RunFolder::create(&path, record)
+}
+
+/// What reports call a run: two of one profile that differ in where clients are lie side by side in them.
+fn default_name(profile: &str, aligned_percent: u8) -> String {
+    match aligned_percent {
+        100 => profile.to_owned(),
+        percent => format!("{profile}, {percent} % aligned"),
+    }
 }
 
 /// `fleet-micron-sata-4k-2026-11-29-101500` in this folder.
