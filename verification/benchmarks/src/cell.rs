@@ -45,7 +45,7 @@ impl Figure {
 }
 
 /// Where the drives, or the file, of all contenders are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Medium {
     /// Files in memory.

@@ -28,15 +28,22 @@ fn a_part_is_judged_by_rate_latency_cost_and_counts() {
     assert_eq!(held(&[pair(part, like, 1000)]), [Some(true); 5]);
     let unlike = Measured { iops: 1011.0, p50_us: 89.0, p99_us: 221.0, cpu_us: 5.0 };
     assert_eq!(held(&[pair(part, unlike, 1001)]), [Some(false); 5]);
+    // Few microseconds are no matter, whatever part they are.
+    let quick = |p50_us: f64| Measured { p50_us, p99_us: 2.0 * p50_us, ..like };
+    let pair_of = |fio_us: f64, own_us: f64| Pair { fio: quick(fio_us), ..pair(part, quick(own_us), 1000) };
+    assert_eq!(held(&[pair_of(20.0, 18.0)])[1..3], [Some(true), Some(true)]);
+    assert_eq!(held(&[pair_of(20.0, 17.0)])[1..3], [Some(true), Some(false)]);
     // The median of three rounds counts, and each count.
     let rounds = [pair(part, like, 1000), pair(part, unlike, 999), pair(part, like, 1000)];
     assert_eq!(held(&rounds), [Some(true), Some(true), Some(true), Some(true), Some(false)]);
 }
 
 #[test]
-fn at_saturation_only_cost_and_counts_are_judged() {
+fn without_a_rate_only_cost_and_counts_are_judged() {
     let quicker = Measured { iops: 2000.0, p50_us: 50.0, p99_us: 90.0, cpu_us: 1.0 };
-    assert_eq!(held(&[pair(Rate::Saturated, quicker, 1000)]), [None, None, None, Some(true), Some(true)]);
+    for rate in [Rate::Saturated, Rate::One] {
+        assert_eq!(held(&[pair(rate, quicker, 1000)]), [None, None, None, Some(true), Some(true)]);
+    }
     let text = render(&judge(&[pair(Rate::Saturated, quicker, 1000)]));
     assert!(text.contains("read, 32 outstanding") && text.contains("2.000 (2.000 to 2.000)"), "{text}");
 }

@@ -69,7 +69,7 @@ fn a_short_comparison_of_the_generator_with_fio_counts_what_was_served() {
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(matches!(output.status.code(), Some(0 | 1)), "{said}{errors}");
     let counted: Vec<&str> = said.lines().filter(|line| line.contains("counted")).collect();
-    assert_eq!(counted.len(), 6, "{said}{errors}");
+    assert_eq!(counted.len(), 8, "{said}{errors}");
     assert!(counted.iter().all(|line| line.contains("1.000 (1.000 to 1.000)  HOLDS")), "{said}{errors}");
 }
 

@@ -52,8 +52,8 @@ impl Cores {
         self.0.iter().copied()
     }
 
-    /// Keeps the calling thread, and the threads that it will start, on them.
-    pub(crate) fn keep_thread(&self) -> rustix::io::Result<()> {
+    /// Keeps the calling thread on them, and the threads and processes that it will start. Fails if it may run on none of them.
+    pub fn keep_thread(&self) -> rustix::io::Result<()> {
         let mut set = CpuSet::new();
         self.0.iter().for_each(|core| set.set(*core));
         sched_setaffinity(None, &set)
