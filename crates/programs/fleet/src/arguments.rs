@@ -255,11 +255,14 @@ impl SweepArguments {
             aligned_percent: self.alignment,
         };
         let swept = volumes.prepare(&request).and_then(|targets| {
-            volumes.settle()?;
+            // To fill them moves none: each is where its client is, or stays.
+            volumes.settle_owners()?;
             let mut result = sweep(&spec, &targets, meter, progress)?;
             result.clients_apart = clients_apart(targets.len(), self.alignment);
             // What was measured is not lost because that cannot be told.
-            result.warnings = volumes.misplaced().unwrap_or_else(|error| vec![error.to_string()]);
+            result.warnings = volumes.misplaced().unwrap_or_else(|error| {
+                vec![format!("whether a volume had another owner is not known: {error}")]
+            });
             Ok(result)
         });
         let cleaned = volumes.cleanup();
@@ -293,7 +296,7 @@ pub trait ClientVolumes {
     fn prepare(&mut self, request: &VolumeRequest) -> Result<Vec<Target>, Error>;
 
     /// Has each volume owned by the node that is to own it, as far as it can be; [`misplaced`](Self::misplaced) says how far.
-    fn settle(&mut self) -> Result<(), Error> {
+    fn settle_owners(&mut self) -> Result<(), Error> {
         Ok(())
     }
 

@@ -122,6 +122,19 @@ impl ClientVolumes for Volumes<'_> {
         Ok(self.server.targets(request.count as usize))
     }
 
+    fn settle_owners(&mut self) -> Result<(), Error> {
+        self.calls.push("settle".to_owned());
+        Ok(())
+    }
+
+    /// The first one is, or it cannot be told.
+    fn misplaced(&self) -> Result<Vec<String>, Error> {
+        match self.calls.iter().any(|call| call.starts_with("prepare 2 ")) {
+            true => Ok(vec!["volume 1 is owned by n2".to_owned()]),
+            false => Err(Error::new("STATE_NOT_REACHED", "no answer", "it is away", "look for it")),
+        }
+    }
+
     fn cleanup(&mut self) -> Result<(), Error> {
         self.calls.push("cleanup".to_owned());
         Ok(())
@@ -138,9 +151,26 @@ fn volumes_are_made_used_and_removed() {
     let arguments = parse(&format!("{SHORT} --write-percent 30 -o json")).unwrap();
     let mut output = Vec::new();
     let result = arguments.run(&mut volumes, &mut NoMeter, &mut NoProgress, &mut output).unwrap();
-    assert_eq!(volumes.calls, ["prepare 2 of 1048576", "cleanup"]);
+    assert_eq!(volumes.calls, ["prepare 2 of 1048576", "settle", "cleanup"]);
     assert_eq!(result.rows.len(), 2);
     assert_eq!(SweepResult::from_json(&String::from_utf8(output).unwrap()).unwrap(), result);
+}
+
+#[test]
+fn it_is_told_where_clients_and_volumes_were() {
+    let server = LinuxServer::start(Behaviour::default());
+    for (vms, apart, warning) in [(2, 1, "volume 1 is owned by n2"), (3, 2, "it is away")] {
+        let mut volumes = Volumes { server: &server, calls: Vec::new(), fails: false };
+        let line = SHORT.replace("--vms 2", &format!("--vms {vms} --alignment 50 --write-percent 0"));
+        let arguments = parse(&line).unwrap();
+        let mut output = Vec::new();
+        let result = arguments.run(&mut volumes, &mut NoMeter, &mut NoProgress, &mut output).unwrap();
+        assert_eq!((result.rows.len(), result.clients_apart), (2, apart));
+        let table = String::from_utf8(output).unwrap();
+        let clients =
+            format!("{vms} clients ({apart} on another node than their volume's owner), random I/O");
+        assert!(table.contains(&clients) && table.contains(warning), "{table}");
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub struct NodeReading {
     pub at_us: u64,
     /// Processor time of the threads that serve data, in microseconds.
     pub cpu_us: Option<u64>,
-    /// What its clients ask for, until it is answered.
+    /// What its clients ask for, until it is answered, without the wait for limits.
     pub frontend: LoadCounts,
     /// What it does as the owner of volumes.
     pub owner: LoadCounts,

@@ -195,18 +195,15 @@ impl CellSpec {
     /// How far behind each other the threads of a client begin: zero where they all begin anywhere, or at one place.
     pub fn thread_stride(&self) -> u64 {
         let span_bytes = self.working_set_bytes.unwrap_or(0);
-        let places = span_bytes.saturating_sub(self.block_size_bytes.into()) / self.alignment() + 1;
+        let spread_evenly = || {
+            let places = span_bytes.saturating_sub(self.block_size_bytes.into()) / self.alignment() + 1;
+            places / u64::from(self.threads) * self.alignment()
+        };
         match (self.pattern, self.thread_stride_bytes) {
             (_, Some(stride)) => stride,
-            (Pattern::Sequential, None) if self.threads > 1 => self.even_stride(places) * self.alignment(),
+            (Pattern::Sequential, None) if self.threads > 1 => spread_evenly(),
             (_, None) => 0,
         }
-    }
-
-    /// How many of so many places lie between the beginnings of threads that are spread evenly, so that they do not follow each other
-    /// over the same ones.
-    pub(crate) fn even_stride(&self, places: u64) -> u64 {
-        (places / u64::from(self.threads)).max(1)
     }
 
     /// Refuses what makes no sense, before anything runs.

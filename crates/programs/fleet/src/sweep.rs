@@ -102,7 +102,7 @@ pub struct SweepResult {
     pub spec: SweepSpec,
     /// How many clients there were.
     pub clients: usize,
-    /// How many of them were on another node than the one that owned their volume.
+    /// How many of them were to be on another node than the one that owns their volume, if the volumes were made for the sweep.
     #[serde(default)]
     pub clients_apart: usize,
     /// One row per cell that has run, in order.

@@ -71,10 +71,14 @@ impl Workload {
     pub(crate) fn new(spec: &CellSpec, client: usize, span_bytes: u64) -> Self {
         let alignment = spec.alignment();
         let places = (span_bytes - u64::from(spec.block_size_bytes)) / alignment + 1;
-        let stride = spec.thread_stride_bytes.unwrap_or_else(|| spec.even_stride(places) * alignment);
+        let threads = u64::from(spec.threads);
         let thread = |number: u64| Thread {
             random: Random::stream(spec.seed, PURPOSE_THREAD, (client as u64) << 32 | number),
-            position: stride.saturating_mul(number).div_ceil(alignment) % places,
+            position: match spec.thread_stride_bytes {
+                Some(stride) => stride.saturating_mul(number).div_ceil(alignment) % places,
+                // As a share, so that threads do not follow each other over the same places.
+                None => (u128::from(places) * u128::from(number) / u128::from(threads)) as u64,
+            },
         };
         let spots = spec.distribution.as_ref().map(|distribution| distribution.spots(span_bytes));
         let spots = spots.unwrap_or_default().into_iter().map(|spot| {
@@ -93,7 +97,7 @@ impl Workload {
             pattern: spec.pattern,
             random_percent: spec.random_percent.map_or(100, u64::from),
             spots: spots.collect(),
-            threads: (0..u64::from(spec.threads)).map(thread).collect(),
+            threads: (0..threads).map(thread).collect(),
             common: 0,
             left: None,
         }

@@ -413,20 +413,21 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
 
     /// Has a request carried out by whoever owns the volume.
     async fn perform(&self, request: VolumeRequest) -> Result<VolumeAnswer, DeviceError> {
-        let mut passing = Passing::begin(&self.loads.frontend, &request);
+        let begin = || Passing::begin(&self.loads.frontend, &request);
+        // A limit is the user's will: what a request waits for it, itself or behind another one of the same blocks, counts neither as
+        // latency of the storage nor as a pause.
+        let passing = self.iops_limit().is_none().then(begin);
         let _turn = match request.changes() {
             Some((offset, length)) => {
                 Some(self.changing.exclusive(BlockRange::covering(offset, length)).await)
             }
             None => None,
         };
-        // With the turn: a change that waits here must not come behind a later one of the same blocks. A limit is the user's will, so
-        // what it takes counts neither as latency of the storage nor as a pause.
+        // With the turn: a change that waits here must not come behind a later one of the same blocks.
         if let Some(place) = self.place_in_row(&request) {
-            drop(passing);
             self.pace(place).await;
-            passing = Passing::begin(&self.loads.frontend, &request);
         }
+        let passing = passing.unwrap_or_else(begin);
         passing.end(self.perform_until_answered(&request).await)
     }
 

@@ -1,6 +1,6 @@
 //! How busy the node is: what its front-ends, owners, bus and drives do, and how long clients have waited.
 //!
-//! Requests are counted where they pass: a client's when it comes to its node, wherever the volume's owner is; an owner's
+//! Requests are counted where they pass: a client's when it comes to its node, wherever the volume's owner is, but not before its limit lets it go; an owner's
 //! when it carries it out, wherever the client is; the bus's and the drives' by themselves. A task looks ten times a
 //! second at what is under way, from which the mean latency follows (see [`Load`]), and at what waits (see
 //! the module `pauses`). Whoever asks how busy the node is has it look once more.

@@ -87,7 +87,7 @@ pub struct Measurement {
     pub mib_per_second: Option<f64>,
     /// Latencies of all I/Os, in microseconds.
     pub total: LatencyPoints,
-    /// Of reads; where clients had a cap, the mean alone, without the wait for it.
+    /// Of reads; where clients had a cap, the mean alone, without the wait for it, if the cluster told it.
     pub read: LatencyPoints,
     /// Of writes, likewise.
     pub write: LatencyPoints,
@@ -346,3 +346,7 @@ impl LatencyPoints {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "measurement_tests.rs"]
+mod tests;

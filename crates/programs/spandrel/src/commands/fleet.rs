@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use spandrel_fleet::{
     CacheReading, ClientVolumes, ClusterMeter, ClusterReading, DriveReading, FleetArguments, FleetCommand,
-    MeterReading, NodeReading, Placement, SweepArguments, Target, VolumeRequest, placements,
+    MeterReading, NodeReading, OutputFormat, Placement, SweepArguments, Target, VolumeRequest, placements,
     progress_on_standard_error,
 };
 use spandrel_node::VolumeLoad;
@@ -20,7 +20,7 @@ use crate::admin::api::{
 use crate::admin::client::{Client, path_with};
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome};
-use crate::interrupt::{Guard, remove_on_interrupt};
+use crate::interrupt::{Guard, leave_to_interruption, remove_on_interrupt};
 use crate::reach::Reach;
 use crate::study;
 use crate::text::say;
@@ -70,7 +70,11 @@ fn run_sweep(client: &Client, sweep: &SweepArguments) -> Result<spandrel_fleet::
     let mut volumes = ApiVolumes::new(client, &format!("fleet-{}", std::process::id()));
     let mut meter = ApiMeter { client };
     let mut progress = progress_on_standard_error();
-    sweep.run(&mut volumes, &mut meter, progress.as_mut(), &mut std::io::stdout().lock())
+    let result = sweep.run(&mut volumes, &mut meter, progress.as_mut(), &mut std::io::stdout().lock())?;
+    if sweep.output != OutputFormat::Table {
+        result.warnings.iter().for_each(|warning| eprintln!("note: {warning}"));
+    }
+    Ok(result)
 }
 
 /// Makes a volume for each client through the admin API, spread over the nodes that run.
@@ -105,14 +109,13 @@ impl<'client> ApiVolumes<'client> {
     }
 
     /// Volumes that another node owns than the one that is to: the place of each among those that were made, with its owner.
-    fn elsewhere(&self) -> Result<Vec<(usize, Option<String>)>, Error> {
+    fn placed_elsewhere(&self) -> Result<Vec<(usize, Option<String>)>, Error> {
         let volumes: Vec<VolumeStatus> = self.client.get(api::VOLUMES)?;
-        let owner = |made: &MadeVolume| {
-            volumes.iter().find(|known| known.name == made.name).and_then(|known| known.owner.clone())
+        let misplaced = |(place, made): (usize, &MadeVolume)| {
+            let known = volumes.iter().find(|known| known.name == made.name)?;
+            (known.owner.as_ref() != Some(&made.owner)).then(|| (place, known.owner.clone()))
         };
-        let all = self.made.iter().enumerate().map(|(place, made)| (place, made, owner(made)));
-        let elsewhere = all.filter(|(_, made, owner)| owner.as_ref() != Some(&made.owner));
-        Ok(elsewhere.map(|(place, _, owner)| (place, owner)).collect())
+        Ok(self.made.iter().enumerate().filter_map(misplaced).collect())
     }
 }
 
@@ -156,8 +159,8 @@ impl ClientVolumes for ApiVolumes<'_> {
         Ok(targets)
     }
 
-    fn settle(&mut self) -> Result<(), Error> {
-        for (place, _) in self.elsewhere()? {
+    fn settle_owners(&mut self) -> Result<(), Error> {
+        for (place, _) in self.placed_elsewhere()? {
             let made = &mut self.made[place];
             let owner = VolumeMove { owner: made.owner.clone() };
             let moved: Result<VolumeStatus, Error> =
@@ -168,6 +171,8 @@ impl ClientVolumes for ApiVolumes<'_> {
     }
 
     fn misplaced(&self) -> Result<Vec<String>, Error> {
+        // Whoever is interrupted has his volumes removed meanwhile, and what came of that is not worth telling.
+        leave_to_interruption();
         let text = |(place, owner): (usize, Option<String>)| {
             let made: &MadeVolume = &self.made[place];
             let owner = owner.as_deref().unwrap_or("no node");
@@ -177,7 +182,7 @@ impl ClientVolumes for ApiVolumes<'_> {
                 made.name, made.owner
             )
         };
-        Ok(self.elsewhere()?.into_iter().map(text).collect())
+        Ok(self.placed_elsewhere()?.into_iter().map(text).collect())
     }
 
     fn cleanup(&mut self) -> Result<(), Error> {

@@ -227,7 +227,7 @@ pub fn render_list(volumes: &[VolumeStatus]) -> String {
             volume.copies.to_string(),
             volume.status.health.to_string(),
             volume.status.operational_text(),
-            if volume.is_pinned { owner_text(volume) + ", pinned" } else { owner_text(volume) },
+            owner_text(volume) + if volume.is_pinned { ", pinned" } else { "" },
             format_size(volume.stored_bytes),
             resync_of(&volume.legs)
                 .map_or_else(String::new, |progress| percent(progress.done, progress.total)),

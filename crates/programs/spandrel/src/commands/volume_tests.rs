@@ -53,7 +53,8 @@ pub(crate) fn long_volume() -> VolumeStatus {
 
 #[test]
 fn the_list_fits_however_long_names_are() {
-    let text = render_list(&[long_volume()]);
+    let text = render_list(&[VolumeStatus { is_pinned: true, ..long_volume() }]);
+    assert!(text.contains(", pinned"), "{text}");
     for line in text.lines() {
         assert!(line.chars().count() <= WIDTH_MAX, "{line}");
     }
