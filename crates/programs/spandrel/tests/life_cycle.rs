@@ -216,10 +216,46 @@ fn a_sweep_that_is_interrupted_leaves_nothing() {
     let mut arguments = SMALL.to_vec();
     arguments.push("--memory");
     let cluster = lab.up(&arguments);
+    let sweep = ["fleet", "sweep", "--vms", "2", "--working-set", "4M", "--duration", "1h", "-o", "json"];
+    let process = begin_load(&lab, &sweep);
+    assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(2));
+    let name = cluster.run(&["volume", "list", "-o", "json"]).json()[0]["name"].clone();
+    let name = name.as_str().expect("it has a name").to_owned();
+    cluster.run(&["volume", "delete", &name, "--yes"]).refused("VOLUME_IN_USE");
+    interrupt(&process);
+    let output = process.wait_with_output().expect("it is a child");
+    // What was measured until its volumes were removed is nothing to tell.
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(130), 0));
+    assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn a_run_that_is_interrupted_keeps_no_cell_whose_volumes_it_removed() {
+    let lab = Lab::new();
+    let mut arguments = SMALL.to_vec();
+    arguments.push("--memory");
+    let cluster = lab.up(&arguments);
+    let results = lab.directory().join("results");
+    let path = results.to_str().expect("temporary folders have plain names");
+    // Of some minutes.
+    let run = ["fleet", "run", "micron-sata-4k", "--vms", "2", "--data-scale", "0.0005", "--results", path];
+    let process = begin_load(&lab, &run);
+    interrupt(&process);
+    assert_eq!(process.wait_with_output().expect("it is a child").status.code(), Some(130));
+    assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(0));
+    let text = std::fs::read_to_string(results.join("run.json")).expect("it was made");
+    let record: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    assert!(record["plan"].is_object() && record["stopped_by"].is_null(), "{text}");
+    let cells = std::fs::read_dir(results.join("cells")).expect("it was made");
+    assert_eq!(cells.count(), 0);
+}
+
+/// Has the program put a load on volumes that it makes, and returns once they are filled.
+fn begin_load(lab: &Lab, arguments: &[&str]) -> Child {
     let mut process = Command::new(env!("CARGO_BIN_EXE_spandrel"))
-        .args(["fleet", "sweep", "--vms", "2", "--working-set", "4M", "--duration", "1h"])
+        .args(arguments)
         .env("SPANDREL_DIR", lab.directory())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program can be started");
@@ -227,13 +263,7 @@ fn a_sweep_that_is_interrupted_leaves_nothing() {
     let has_begun = lines.by_ref().map_while(Result::ok).any(|line| line == "volumes filled");
     assert!(has_begun, "the volumes are made and filled");
     std::thread::spawn(move || lines.for_each(drop));
-    assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(2));
-    let name = cluster.run(&["volume", "list", "-o", "json"]).json()[0]["name"].clone();
-    let name = name.as_str().expect("it has a name").to_owned();
-    cluster.run(&["volume", "delete", &name, "--yes"]).refused("VOLUME_IN_USE");
-    interrupt(&process);
-    assert_eq!(process.wait().expect("it is a child").code(), Some(130));
-    assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(0));
+    process
 }
 
 fn interrupt(process: &Child) {
