@@ -4,9 +4,8 @@
 //! the cluster's, its latencies would be those of a smaller cluster.
 //!
 //! At a part of what the storage can do both are to find the same rate and the same latencies: what differs then is of the generator's
-//! own making. Without a rate it is told how they differ, and the generator is to cost less than fio: holding a rate costs fio a core,
-//! whatever an I/O does. In all cases the generator is to have counted just what the volume's owner has served. A ratio is taken
-//! within a round, and the median of the rounds is what is judged.
+//! own making. Without a rate it is told how they differ. In all cases the generator is to have counted just what the volume's owner
+//! has served, and to cost less than fio. A ratio is taken within a round, and the median of the rounds is what is judged.
 
 use std::time::Duration;
 
@@ -39,10 +38,6 @@ const IOPS_WITHIN: f64 = 1.0;
 
 /// How much latencies may differ, in percent.
 const LATENCY_WITHIN: f64 = 10.0;
-
-/// So many microseconds the generator's median may be lower, whatever part of it they are: fio's engine makes several system calls for
-/// each answer, which its latency has in it.
-const MEDIAN_US_BELOW: f64 = 4.0;
 
 /// Compares the fleet's load generator with fio: the same loads on the same volume, in turns.
 ///
@@ -316,13 +311,6 @@ struct Verdict {
     holds: Option<bool>,
 }
 
-impl Verdict {
-    /// The same, if anything is asked of it, with what and whether it holds.
-    fn judged_if(self, is_judged: bool, holds: bool, wanted: String) -> Self {
-        if is_judged { Self { holds: Some(holds), wanted, ..self } } else { self }
-    }
-}
-
 fn judge(pairs: &[Pair]) -> Vec<Verdict> {
     let mut loads: Vec<(u32, Rate)> = Vec::new();
     for pair in pairs {
@@ -341,38 +329,30 @@ fn judge_load(pairs: &[Pair]) -> Vec<Verdict> {
     let Some(first) = pairs.first() else { return Vec::new() };
     let load = title(first.write_percent, first.rate);
     let is_part = matches!(first.rate, Rate::Part { .. });
-    let told = |what, of: fn(&Measured) -> f64| {
+    let verdict = |what, of: fn(&Measured) -> f64, within: Option<f64>| {
         let ratio = Median::of(pairs.iter().map(|pair| of(&pair.own) / of(&pair.fio)))?;
         let value = |side: fn(&Pair) -> &Measured| {
             Median::of(pairs.iter().map(|pair| of(side(pair)))).map(|median| median.value)
         };
+        let holds = within.map(|percent| (100.0 * (ratio.value - 1.0)).abs() <= percent);
+        let wanted = within.map_or_else(String::new, |percent| format!("(within {percent:.0} %)"));
         let values = value(|pair| &pair.fio).zip(value(|pair| &pair.own));
-        Some(Verdict { load: load.clone(), what, values, ratio, wanted: String::new(), holds: None })
+        Some(Verdict { load: load.clone(), what, values, ratio, wanted, holds })
     };
-    let is_within = |verdict: &Verdict, percent: f64| (100.0 * (verdict.ratio.value - 1.0)).abs() <= percent;
-    let mut verdicts = Vec::new();
-    verdicts.extend(told("IOPS", |measured| measured.iops).map(|verdict| {
-        let holds = is_within(&verdict, IOPS_WITHIN);
-        verdict.judged_if(is_part, holds, format!("(within {IOPS_WITHIN} %)"))
-    }));
-    let lower_us = Median::of(pairs.iter().map(|pair| pair.fio.p50_us - pair.own.p50_us));
-    verdicts.extend(told("median, us", |measured| measured.p50_us).map(|verdict| {
-        let is_little_lower = lower_us.is_some_and(|us| (0.0..=MEDIAN_US_BELOW).contains(&us.value));
-        let holds = is_within(&verdict, LATENCY_WITHIN) || is_little_lower;
-        verdict.judged_if(
-            is_part,
-            holds,
-            format!("(within {LATENCY_WITHIN} %, or {MEDIAN_US_BELOW} us lower)"),
-        )
-    }));
-    verdicts.extend(told("p99, us", |measured| measured.p99_us).map(|verdict| {
-        let holds = is_within(&verdict, LATENCY_WITHIN);
-        verdict.judged_if(is_part, holds, format!("(within {LATENCY_WITHIN} %)"))
-    }));
-    verdicts.extend(told("CPU us/IO", |measured| measured.cpu_us).map(|verdict| {
-        let holds = verdict.ratio.value < 1.0;
-        verdict.judged_if(!is_part, holds, "(below 1)".to_owned())
-    }));
+    let only = |bound: f64| is_part.then_some(bound);
+    let mut verdicts: Vec<Verdict> = [
+        verdict("IOPS", |measured| measured.iops, only(IOPS_WITHIN)),
+        verdict("median, us", |measured| measured.p50_us, only(LATENCY_WITHIN)),
+        verdict("p99, us", |measured| measured.p99_us, only(LATENCY_WITHIN)),
+        verdict("CPU us/IO", |measured| measured.cpu_us, None).map(|verdict| Verdict {
+            holds: Some(verdict.ratio.value < 1.0),
+            wanted: "(below 1)".to_owned(),
+            ..verdict
+        }),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let counts = pairs.iter().map(|pair| pair.counted as f64 / pair.served.max(1) as f64);
     verdicts.extend(Median::of(counts).map(|ratio| Verdict {
         load,
