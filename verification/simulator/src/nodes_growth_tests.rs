@@ -12,7 +12,7 @@ use spandrel_shared::{Error, GrowthId, VolumeId};
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports};
 
 use crate::history::{BLOCK_SECTORS, content, value_of};
-use crate::nodes::tests::on;
+use crate::nodes::tests::{on, serving};
 use crate::nodes::{NodesWorld, SLAB_BYTES, node_id};
 
 const VOLUME_BYTES: u64 = 2 * SLAB_BYTES;
@@ -24,13 +24,6 @@ fn with_volume(seed: u64, count: usize) -> (NodesWorld, VolumeId, usize) {
     assert_eq!(nodes.run_until(|| serving(&nodes).is_some()), RunEnd::ConditionMet);
     let owner = serving(&nodes).expect("somebody serves it");
     (nodes, created.volume, owner)
-}
-
-fn serving(nodes: &NodesWorld) -> Option<usize> {
-    let serves = |index: &usize| {
-        nodes.node(*index).is_some_and(|node| node.report().owned.iter().any(|owned| owned.is_serving))
-    };
-    (0..nodes.count()).find(serves)
 }
 
 fn membership(nodes: &NodesWorld, volume: VolumeId) -> VolumeMembership {

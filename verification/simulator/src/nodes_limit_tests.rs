@@ -6,20 +6,17 @@ use spandrel_cluster::VolumeSettings;
 use spandrel_shared::IopsLimit;
 use spandrel_volume::{BlockDevice, Exports};
 
-use super::tests::{await_health, index_of, serving};
+use super::tests::{await_health, serving, with_volume};
 use super::*;
 use crate::history::{BLOCK_SECTORS, SECTOR_BYTES, content};
 
-const VOLUME_BYTES: u64 = 2 * SLAB_BYTES;
-
 /// A world with a volume in three copies that has a limit, and the node that owns it.
 fn limited_volume(seed: u64, iops_max: u64) -> (NodesWorld, VolumeId, usize) {
-    let nodes = NodesWorld::new(seed, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+    let (nodes, created, owner) = with_volume(seed);
     let limit = IopsLimit { iops_max, normalized_bytes: IopsLimit::NORMALIZED_BYTES_DEFAULT };
     nodes.set_volume(created.volume, VolumeSettings { iops_limit: Some(limit), is_pinned: false });
     assert_eq!(nodes.run_until(|| !nodes.is_deciding()), RunEnd::ConditionMet, "seed {seed}");
-    (nodes, created.volume, index_of(created.owner))
+    (nodes, created.volume, owner)
 }
 
 /// A limit holds within a hundredth for clients that always want more, also while the volume comes to their node; when it ends, all

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use spandrel_cluster::VolumeSettings;
 use spandrel_volume::{BlockDevice, DeviceErrorKind, Exports};
 
-use super::tests::{await_health, index_of, on, serving};
+use super::tests::{await_health, index_of, on, open_at, serving, with_volume};
 use super::*;
 use crate::history::{BLOCK_SECTORS, content};
 
@@ -13,7 +13,7 @@ const VOLUME_BYTES: u64 = 2 * SLAB_BYTES;
 
 /// Has a client write to the only volume at a node again and again. How many writes were answered, and how many failed.
 fn write_at(nodes: &NodesWorld, index: usize) -> (Rc<Cell<u64>>, Rc<Cell<u64>>) {
-    let device = on(nodes, index, async |node, _| node.exports().open("v").await.expect("it is there"));
+    let device = open_at(nodes, index);
     let (written, failed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let counts = (Rc::clone(&written), Rc::clone(&failed));
     let platform = nodes.process(index).expect("up").platform();
@@ -32,8 +32,8 @@ fn write_at(nodes: &NodesWorld, index: usize) -> (Rc<Cell<u64>>, Rc<Cell<u64>>) 
 fn one_node_writes_at_a_time() {
     let nodes = NodesWorld::new(2, 3);
     nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let first = on(&nodes, 0, async |node, _| node.exports().open("v").await.expect("it is there"));
-    let second = on(&nodes, 1, async |node, _| node.exports().open("v").await.expect("it is there"));
+    let first = open_at(&nodes, 0);
+    let second = open_at(&nodes, 1);
     assert!(!first.limits().read_only);
     assert!(second.limits().read_only, "somebody else writes");
     let refused = on(&nodes, 1, async move |_, platform| {
@@ -46,17 +46,15 @@ fn one_node_writes_at_a_time() {
         owned.values().flatten().all(|volume| volume.writer.is_none())
     });
     assert_eq!(end, RunEnd::ConditionMet, "the right to write comes back");
-    let third = on(&nodes, 2, async |node, _| node.exports().open("v").await.expect("it is there"));
+    let third = open_at(&nodes, 2);
     assert!(!third.limits().read_only);
 }
 
 #[test]
 fn a_volume_comes_to_the_node_whose_client_writes() {
-    let nodes = NodesWorld::new(13, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
+    let (nodes, _, owner) = with_volume(13);
     let client = (owner + 1) % 3;
-    let looked = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
+    let looked = open_at(&nodes, client);
     drop(looked);
     assert_eq!(nodes.world.run_for(Duration::from_secs(8)), RunEnd::TimeOver);
     assert_eq!(serving(&nodes), Some(owner), "who only looks in moves nothing");
@@ -71,9 +69,7 @@ fn a_volume_comes_to_the_node_whose_client_writes() {
 
 #[test]
 fn a_volume_is_handed_over_in_less_time_than_promises_last() {
-    let nodes = NodesWorld::new(14, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
+    let (nodes, created, owner) = with_volume(14);
     assert_eq!(nodes.world.run_for(Duration::from_secs(2)), RunEnd::TimeOver);
     for to in [(owner + 1) % 3, (owner + 2) % 3, owner] {
         let from = serving(&nodes).expect("it is served");
@@ -95,9 +91,7 @@ fn a_volume_is_handed_over_in_less_time_than_promises_last() {
 #[test]
 fn a_pinned_volume_follows_nobody() {
     for seed in 50..54 {
-        let nodes = NodesWorld::new(seed, 3);
-        let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-        let owner = index_of(created.owner);
+        let (nodes, created, owner) = with_volume(seed);
         nodes.set_volume(created.volume, VolumeSettings { is_pinned: true, ..VolumeSettings::default() });
         assert_eq!(nodes.run_until(|| !nodes.is_deciding()), RunEnd::ConditionMet, "seed {seed}");
         let client = (owner + 1) % 3;
@@ -120,9 +114,7 @@ fn a_pinned_volume_follows_nobody() {
 #[test]
 fn a_node_in_maintenance_owns_nothing_that_others_can_own() {
     for seed in 30..36 {
-        let nodes = NodesWorld::new(seed, 3);
-        let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-        let drained = index_of(created.owner);
+        let (nodes, created, drained) = with_volume(seed);
         let (written, failed) = write_at(&nodes, drained);
         let goes_on = |more| {
             let before = written.get();
@@ -186,11 +178,9 @@ fn a_node_in_maintenance_serves_what_nobody_else_can_until_somebody_can() {
 
 #[test]
 fn a_right_to_write_that_is_given_back_while_nobody_owns_the_volume_is_free() {
-    let nodes = NodesWorld::new(12, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
+    let (nodes, _, owner) = with_volume(12);
     let (client, other) = ((owner + 1) % 3, (owner + 2) % 3);
-    let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
+    let device = open_at(&nodes, client);
     assert!(!device.limits().read_only);
     nodes.stop(owner, true);
     assert_eq!(nodes.world.run_for(Duration::from_millis(100)), RunEnd::TimeOver);
@@ -211,11 +201,9 @@ fn a_right_to_write_that_is_given_back_while_nobody_owns_the_volume_is_free() {
 
 #[test]
 fn a_right_to_write_that_is_given_back_while_the_state_is_away_is_waited_for() {
-    let nodes = NodesWorld::new(15, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
+    let (nodes, _, owner) = with_volume(15);
     let client = (owner + 1) % 3;
-    let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
+    let device = open_at(&nodes, client);
     assert!(!device.limits().read_only);
     nodes.state.set_outage(true);
     drop(device);

@@ -72,6 +72,19 @@ pub(super) fn index_of(node: NodeId) -> usize {
     (0..16).find(|index| node_id(*index) == node).expect("it is a node of this world")
 }
 
+/// A world of three nodes with a volume in three copies, and the node that owns it.
+pub(super) fn with_volume(seed: u64) -> (NodesWorld, VolumeCreated, usize) {
+    let nodes = NodesWorld::new(seed, 3);
+    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
+    let owner = index_of(created.owner);
+    (nodes, created, owner)
+}
+
+/// The volume as a client of a node has it.
+pub(super) fn open_at(nodes: &NodesWorld, index: usize) -> impl BlockDevice + use<> {
+    on(nodes, index, async |node, _| node.exports().open("v").await.expect("it is there"))
+}
+
 /// The node that owns the only volume and serves it.
 pub(super) fn serving(nodes: &NodesWorld) -> Option<usize> {
     ownerships(nodes)
@@ -142,11 +155,9 @@ fn a_deletion_whose_node_died_is_finished_by_others() {
 
 #[test]
 fn a_request_that_cannot_be_answered_keeps_no_node_from_coming_back() {
-    let nodes = NodesWorld::new(14, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
+    let (nodes, _, owner) = with_volume(14);
     let (client, absent) = ((owner + 1) % 3, (owner + 2) % 3);
-    let device = on(&nodes, client, async |node, _| node.exports().open("v").await.expect("it is there"));
+    let device = open_at(&nodes, client);
     // No copy can be marked stale, so the write waits for the one that is away.
     nodes.state.set_outage(true);
     nodes.stop(absent, true);
@@ -226,9 +237,7 @@ fn an_orderly_stop_of_all_nodes_loses_nothing() {
 /// A node takes a volume that it is given, and the state falls silent `delay` after that was decided there: how long the
 /// node takes to stop in order.
 fn stop_while_taking(seed: u64, delay: Duration) -> Duration {
-    let nodes = NodesWorld::new(seed, 3);
-    let created = nodes.create_volume(0, "v", VOLUME_BYTES, 3).expect("there is room");
-    let owner = index_of(created.owner);
+    let (nodes, created, owner) = with_volume(seed);
     let (to, volume) = ((owner + 1) % 3, created.volume);
     assert_eq!(nodes.run_until(|| serving(&nodes) == Some(owner)), RunEnd::ConditionMet);
     let node = nodes.node(owner).expect("up");

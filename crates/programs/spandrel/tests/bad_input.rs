@@ -45,9 +45,7 @@ fn no_cluster_to_ask() {
 #[test]
 fn volumes_and_nodes() {
     let lab = Lab::new();
-    let mut arguments = SMALL.to_vec();
-    arguments.push("--memory");
-    let cluster = lab.up(&arguments);
+    let cluster = lab.up_in_memory();
     cluster.run(&["volume", "create", "good", "--size", "8M"]).good();
     let before = cluster.run(&["volume", "list", "-o", "json"]).json();
     let create = |name: &str, more: &[&str]| {

@@ -164,9 +164,7 @@ fn a_missing_drive_does_not_keep_the_others_from_serving() {
 #[test]
 fn a_small_sweep_measures_and_leaves_nothing() {
     let lab = Lab::new();
-    let mut arguments = SMALL.to_vec();
-    arguments.push("--memory");
-    let cluster = lab.up(&arguments);
+    let cluster = lab.up_in_memory();
     let sweep = [
         "fleet",
         "sweep",
@@ -213,9 +211,7 @@ fn a_demonstration_that_is_interrupted_leaves_nothing() {
 #[test]
 fn a_sweep_that_is_interrupted_leaves_nothing() {
     let lab = Lab::new();
-    let mut arguments = SMALL.to_vec();
-    arguments.push("--memory");
-    let cluster = lab.up(&arguments);
+    let cluster = lab.up_in_memory();
     let sweep = ["fleet", "sweep", "--vms", "2", "--working-set", "4M", "--duration", "1h", "-o", "json"];
     let process = begin_load(&lab, &sweep);
     assert_eq!(cluster.run(&["volume", "list", "-o", "json"]).json().as_array().map(Vec::len), Some(2));
@@ -232,9 +228,7 @@ fn a_sweep_that_is_interrupted_leaves_nothing() {
 #[test]
 fn a_run_that_is_interrupted_keeps_no_cell_whose_volumes_it_removed() {
     let lab = Lab::new();
-    let mut arguments = SMALL.to_vec();
-    arguments.push("--memory");
-    let cluster = lab.up(&arguments);
+    let cluster = lab.up_in_memory();
     let results = lab.directory().join("results");
     let path = results.to_str().expect("temporary folders have plain names");
     // Of some minutes.

@@ -37,6 +37,12 @@ impl Lab {
         Ran::new(self.command(arguments).output().expect("the program can be started"))
     }
 
+    /// Starts a small cluster with drives in memory.
+    #[allow(dead_code)] // Each test program uses its part.
+    pub fn up_in_memory(&self) -> Cluster<'_> {
+        self.up(&[&SMALL[..], &["--memory"]].concat())
+    }
+
     /// Starts a cluster and waits until it is ready.
     pub fn up(&self, arguments: &[&str]) -> Cluster<'_> {
         let mut command = self.command(&["up"]);
