@@ -81,6 +81,10 @@ identity!(
     VolumeId
 );
 identity!(
+    /// A virtual machine.
+    VmId
+);
+identity!(
     /// One copy of one slab on one drive, from its creation there on. A copy that is built anew
     /// on the same drive gets a new one, so that messages for the old one are refused.
     CopyId

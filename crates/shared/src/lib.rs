@@ -25,7 +25,9 @@ pub mod witness;
 pub use cache_mode::CacheMode;
 pub use error::Error;
 pub use geometry::{BLOCK_BYTES, BlockRange, PAGE_BLOCKS, SlabGeometry, SlabIndex};
-pub use identity::{ClusterId, CopyId, DriveId, GrowthId, NodeId, ProcessIncarnation, ShardId, VolumeId};
+pub use identity::{
+    ClusterId, CopyId, DriveId, GrowthId, NodeId, ProcessIncarnation, ShardId, VmId, VolumeId,
+};
 pub use iops_limit::IopsLimit;
 pub use load::{FlowCounts, Load, LoadCounts};
 pub use moves::Move;

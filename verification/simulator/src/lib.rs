@@ -15,6 +15,8 @@ pub mod canaries;
 pub mod checkers;
 pub mod clients;
 pub mod faults;
+#[cfg(test)]
+mod guests;
 pub mod history;
 pub mod inspection;
 pub mod labels;

@@ -680,6 +680,10 @@ mod tests;
 mod owner_tests;
 
 #[cfg(test)]
+#[path = "nodes_vm_tests.rs"]
+mod vm_tests;
+
+#[cfg(test)]
 #[path = "nodes_limit_tests.rs"]
 mod limit_tests;
 

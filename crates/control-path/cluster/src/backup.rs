@@ -24,6 +24,7 @@ use crate::state::{ClusterState, StateError, changed_for_good};
 use crate::store::{
     Entry, Expected, Key, Revision, Selection, StateStore, TRANSACTION_OPERATIONS_MAX, Transaction, Value,
 };
+use crate::vms::VmRecord;
 use crate::volumes::in_batches;
 
 /// The format that this version writes, and the newest that it knows.
@@ -167,6 +168,10 @@ impl StateBackup {
                 Some(StateKey::Volume(_)) => {
                     let stored: Stored<VolumeRecord> = decode(&entry)?;
                     encode(&without_owner(stored.record, recoveries))
+                }
+                Some(StateKey::Vm(_)) => {
+                    let stored: Stored<VmRecord> = decode(&entry)?;
+                    encode(&stored.record.restored(recoveries))
                 }
                 Some(StateKey::Drive(_)) => {
                     let stored: Stored<DriveRecord> = decode(&entry)?;

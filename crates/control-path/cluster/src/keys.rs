@@ -11,6 +11,9 @@
 //! slabs/<volume>/<chunk>         the copy sets of 256 slabs, chunk in 8 hexadecimal digits; behind those that count,
 //!                                those that are to come to a volume that grows
 //! stale/<volume>/<drive>         the copies there may lack writes
+//! vms/<vm>                       a virtual machine: what it is to do, and where it runs
+//! vms-by-name/<name>             the virtual machine of that name
+//! vm-disks/<volume>              the virtual machine that the volume is the disk of
 //! scrubs/<volume>                when the volume's slabs were read last, and what was found
 //! settings                       what is set for the whole pool
 //! told                           which faults were told to people
@@ -28,7 +31,7 @@
 
 use std::fmt;
 
-use spandrel_shared::{DriveId, NodeId, ShardId, VolumeId};
+use spandrel_shared::{DriveId, NodeId, ShardId, VmId, VolumeId};
 
 use crate::records::DriveRole;
 use crate::store::Key;
@@ -54,6 +57,12 @@ pub enum StateKey {
     Slabs(VolumeId, u32),
     /// A mark that a volume's copies on a drive may lack writes.
     Stale(VolumeId, DriveId),
+    /// A virtual machine.
+    Vm(VmId),
+    /// The virtual machine of a name.
+    VmName(String),
+    /// The virtual machine that a volume is the disk of.
+    VmDisk(VolumeId),
     /// How far the scrub of a volume is.
     Scrub(VolumeId),
     /// What is set for the whole pool.
@@ -115,6 +124,9 @@ impl StateKey {
                 Self::Slabs(volume.parse().ok()?, u32::from_str_radix(chunk, 16).ok()?)
             }
             ["stale", volume, drive] => Self::Stale(volume.parse().ok()?, drive.parse().ok()?),
+            ["vms", vm] => Self::Vm(vm.parse().ok()?),
+            ["vms-by-name", name] => Self::VmName(name.to_owned()),
+            ["vm-disks", volume] => Self::VmDisk(volume.parse().ok()?),
             ["scrubs", volume] => Self::Scrub(volume.parse().ok()?),
             [SETTINGS] => Self::Settings,
             ["told"] => Self::Told,
@@ -149,6 +161,9 @@ impl fmt::Display for StateKey {
             Self::VolumeName(name) => write!(formatter, "volumes-by-name/{name}"),
             Self::Slabs(volume, chunk) => write!(formatter, "slabs/{volume}/{chunk:08x}"),
             Self::Stale(volume, drive) => write!(formatter, "stale/{volume}/{drive}"),
+            Self::Vm(vm) => write!(formatter, "vms/{vm}"),
+            Self::VmName(name) => write!(formatter, "vms-by-name/{name}"),
+            Self::VmDisk(volume) => write!(formatter, "vm-disks/{volume}"),
             Self::Scrub(volume) => write!(formatter, "scrubs/{volume}"),
             Self::Settings => formatter.write_str(SETTINGS),
             Self::Told => formatter.write_str("told"),
@@ -180,6 +195,8 @@ pub const CACHES: &str = "caches/";
 pub const DRIVE_TOMBSTONES: &str = "tombstones/drives/";
 /// The prefix of all volumes.
 pub const VOLUMES: &str = "volumes/";
+/// The prefix of all virtual machines.
+pub const VMS: &str = "vms/";
 /// The prefix of all witnesses.
 pub const WITNESSES: &str = "witnesses/";
 /// The prefix of the servers that run.

@@ -8,7 +8,7 @@
 //! them: nodes and drives in [`state`], volumes in [`volumes`], a volume's copies and marks in
 //! [`changes`], copies that take the places of others in [`moves`], slabs that are to come in [`growth`], by the rules of
 //! [`membership`]; what is set for the whole pool in [`settings`], how far scrubs are in [`scrubs`], which faults were told in
-//! [`told`]. A [`mirror`] keeps a part
+//! [`told`], virtual machines in [`vms`]. A [`mirror`] keeps a part
 //! of it up to date in memory, and a [`stamp`] says how new a state
 //! is.
 //!
@@ -44,6 +44,7 @@ mod test_cluster;
 #[cfg(test)]
 mod test_platform;
 pub mod told;
+pub mod vms;
 pub mod volumes;
 
 pub use copy_sets::{CopyBatch, CopySet, Layout, Member, SlabChunk};
@@ -61,4 +62,8 @@ pub use settings::SettingsRecord;
 pub use stamp::{StateStamp, generation_to_recover};
 pub use state::{ClusterState, PoolRoom, PromisedRoom, StateError};
 pub use told::{ToldFault, ToldRecord};
+pub use vms::{
+    MigrationStage, PlacementReason, VmBoot, VmGoal, VmHost, VmMigration, VmPlacement, VmPriority, VmRecord,
+    Vms,
+};
 pub use volumes::{NewVolume, mirror_sets, mirror_sets_from};

@@ -16,6 +16,7 @@ use spandrel_shared::{
 use crate::copy_sets::{ChunkBody, SLABS_MAX, SlabChunk};
 use crate::stamp::GENERATION_MAX;
 use crate::store::{Entry, Key, Revision, Value};
+use crate::vms::VmHost;
 
 /// Something that stands at a key.
 pub trait Record: Sized {
@@ -294,6 +295,9 @@ pub struct AliveRecord {
     /// The drives that it serves and can use. Nothing new is placed on those of its node that none of its shards names.
     #[serde(default)]
     pub drives: Vec<DriveId>,
+    /// What its node has for virtual machines, said by the first shard; none if it runs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm_host: Option<VmHost>,
 }
 record!(AliveRecord, "running process", 1);
 

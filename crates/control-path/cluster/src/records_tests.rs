@@ -67,7 +67,7 @@ fn the_stored_forms_never_change() {
         r#"{"format":1,"name":"n1","addresses":[],"further_shards":[[],["10.0.0.1:7402"]],"joined_unix_ms":7,"maintenance_since_unix_ms":8}"#,
     );
     check(
-        &AliveRecord { incarnation, drives: vec![] },
+        &AliveRecord { incarnation, drives: vec![], vm_host: None },
         r#"{"format":1,"incarnation":"02020202-0202-0202-0202-020202020202","drives":[]}"#,
     );
     check(

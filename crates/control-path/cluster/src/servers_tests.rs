@@ -168,8 +168,11 @@ fn a_node_with_copies_or_alive_with_drives_stays() {
         assert!(error.why.contains("vm-1"), "{error}");
 
         let lease = state.store().grant_lease(std::time::Duration::from_secs(1000)).await.unwrap();
-        let alive =
-            AliveRecord { incarnation: ProcessIncarnation::from_random(1, 2), drives: vec![drive(3, 0)] };
+        let alive = AliveRecord {
+            incarnation: ProcessIncarnation::from_random(1, 2),
+            drives: vec![drive(3, 0)],
+            vm_host: None,
+        };
         for number in 0..2 {
             state.announce(ShardId { node: node(3), number }, &alive, lease).await.unwrap();
         }

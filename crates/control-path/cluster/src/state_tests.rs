@@ -36,8 +36,11 @@ fn processes_are_shown_until_their_lease_ends() {
     let (state, platform) = (cluster.state(1), cluster.platform.clone());
     cluster.platform.run(async move {
         let lease = state.store().grant_lease(Duration::from_secs(5)).await.unwrap();
-        let alive =
-            |number| AliveRecord { incarnation: owner(number).incarnation, drives: vec![drive(number, 0)] };
+        let alive = |number| AliveRecord {
+            incarnation: owner(number).incarnation,
+            drives: vec![drive(number, 0)],
+            vm_host: None,
+        };
         for number in [1, 2] {
             state.announce(ShardId::first(node(number)), &alive(number), lease).await.unwrap();
         }
@@ -213,7 +216,7 @@ fn a_state_is_newer_after_a_change_for_good_alone() {
         let before = (stamp().await, revision().await);
         assert_eq!(before.0.revision(), before.1, "the cluster was made for good");
         let lease = state.store().grant_lease(Duration::from_secs(5)).await.unwrap();
-        let alive = AliveRecord { incarnation: owner(1).incarnation, drives: Vec::new() };
+        let alive = AliveRecord { incarnation: owner(1).incarnation, drives: Vec::new(), vm_host: None };
         state.announce(ShardId::first(node(1)), &alive, lease).await.unwrap();
         state.stay_awake(node(2), lease).await.unwrap();
         platform.sleep(Duration::from_secs(6)).await;

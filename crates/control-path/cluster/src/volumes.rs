@@ -24,6 +24,7 @@ use crate::state::{ClusterState, PoolRoom, StateError, next_configuration, tombs
 use crate::store::{
     Expected, Key, Operation, Selection, StateStore, TRANSACTION_BYTES_MAX, Transaction, Value,
 };
+use crate::vms::disk_of;
 
 /// Operations that share a transaction, with room for the conditions and the volume's record.
 const OPERATIONS_PER_TRANSACTION: usize = 120;
@@ -307,7 +308,7 @@ impl<S: StateStore> ClusterState<S> {
     }
 
     /// Deletes a volume: from here on nobody can own it, and its name is free. Goes on where an
-    /// earlier attempt was; no error if there is no such volume.
+    /// earlier attempt was; no error if there is no such volume. `VOLUME_OF_VM` if it is the disk of a virtual machine.
     pub async fn delete_volume(&self, volume: VolumeId, now_unix_ms: u64) -> Result<(), StateError> {
         let key = StateKey::Volume(volume);
         let Some(mut stored) = self.get::<VolumeRecord>(&key).await? else { return Ok(()) };
@@ -321,9 +322,17 @@ impl<S: StateStore> ClusterState<S> {
             };
             let transaction = Transaction::new()
                 .expect(&key.key(), Expected::ModifiedAt(stored.revision))
+                .expect(&StateKey::VmDisk(volume).key(), Expected::Absent)
                 .put(&key.key(), encode(&record))
                 .delete(&StateKey::VolumeName(record.name.clone()).key());
-            let revision = self.commit(transaction).await?;
+            let revision = match self.commit(transaction).await {
+                Err(StateError::Conflict) => {
+                    let vm = self.vm_of_disk(volume).await?;
+                    let refused = vm.map(|vm| disk_of(&record.name, &vm, "is not deleted").into());
+                    return Err(refused.unwrap_or(StateError::Conflict));
+                }
+                outcome => outcome?,
+            };
             stored = Stored { record, revision };
         }
         let unchanged = Expected::ModifiedAt(stored.revision);

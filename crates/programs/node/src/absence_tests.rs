@@ -75,7 +75,7 @@ fn view() -> ClusterView {
 /// A node is alive, and can use these drives.
 fn lives(view: &ClusterView, number: u8, places: &[u8]) {
     let drives = places.iter().map(|place| drive(number, *place)).collect();
-    let record = AliveRecord { incarnation: ProcessIncarnation::from_bytes([1; 16]), drives };
+    let record = AliveRecord { incarnation: ProcessIncarnation::from_bytes([1; 16]), drives, vm_host: None };
     view.alive.borrow_mut().insert(ShardId::first(node(number)), stored(record));
 }
 

@@ -24,10 +24,11 @@ use spandrel_bus::{
     BusError, BusRequest, BusResponse, ClientError, ClientErrorKind, ClientRequest, ClientResponse,
 };
 use spandrel_cluster::store::StateStore;
-use spandrel_cluster::{StateKey, VolumeRecord, VolumeState, VolumeWriter};
+use spandrel_cluster::{StateError, StateKey, Stored, VolumeRecord, VolumeState, VolumeWriter};
 use spandrel_platform::{Buffer, Platform, before};
 use spandrel_shared::witness::{self, Rare};
 use spandrel_shared::{BLOCK_BYTES, BlockRange, Epoch, IopsLimit, ShardId, VolumeId};
+use spandrel_vm::disk::DiskName;
 use spandrel_volume::{
     BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Exports, Extent, OpenError, OwnerError,
     RangeLocks,
@@ -86,6 +87,10 @@ impl<P: Platform, S: StateStore> Clone for NodeDevice<P, S> {
 pub(crate) struct Attachment<P: Platform, S: StateStore> {
     node: Rc<NodeInner<P, S>>,
     volume: VolumeId,
+    /// The run of the virtual machine that it is for, if it is for one.
+    run: Option<DiskName>,
+    /// Whether that only moves to this node: it asks for the right to write with its first change, once it is here.
+    waits_for_claim: Cell<bool>,
     number: u64,
     size_bytes: Cell<u64>,
     right: Cell<Right>,
@@ -106,6 +111,17 @@ enum Right {
     /// Another attachment has taken it. Not asked for again: changes from before may still be on
     /// their way, and must not pass with a right that came later.
     Lost,
+}
+
+/// A volume that a client wants to open.
+#[derive(Clone, Copy)]
+struct Found {
+    volume: VolumeId,
+    size_bytes: u64,
+    /// The run of the virtual machine that it is the disk of, if it was named so.
+    run: Option<DiskName>,
+    /// Whether the virtual machine only moves to this node, and may not write yet.
+    is_to_come: bool,
 }
 
 /// Where a volume's owner is.
@@ -136,8 +152,8 @@ impl<P: Platform, S: StateStore> Exports for NodeExports<P, S> {
     }
 
     async fn open(&self, name: &str) -> Result<NodeDevice<P, S>, OpenError> {
-        let (volume, size_bytes) = self.find(name).await?;
-        Ok(self.attach(volume, size_bytes).await?)
+        let found = self.find(name).await?;
+        Ok(self.attach(found).await?)
     }
 }
 
@@ -149,20 +165,29 @@ impl<P: Platform, S: StateStore> Exports for SharedExports<P, S> {
     }
 
     async fn open(&self, name: &str) -> Result<NodeDevice<P, S>, OpenError> {
-        let (volume, size_bytes) = self.0.find(name).await?;
+        let found = self.0.find(name).await?;
         let parts = &self.0.node.parts;
-        let shard = turn_of(volume, parts.shards);
+        let shard = turn_of(found.volume, parts.shards);
         if shard != parts.own.shard.number {
             return Err(OpenError::Elsewhere(shard.into()));
         }
-        Ok(self.0.attach(volume, size_bytes).await?)
+        Ok(self.0.attach(found).await?)
     }
 }
 
 impl<P: Platform, S: StateStore> NodeExports<P, S> {
-    async fn attach(&self, volume: VolumeId, size_bytes: u64) -> Result<NodeDevice<P, S>, DeviceError> {
-        let attachment = self.node.attachment(volume, size_bytes);
+    async fn attach(&self, found: Found) -> Result<NodeDevice<P, S>, DeviceError> {
+        let Found { volume, size_bytes, run, is_to_come } = found;
+        // Whoever opens it by its name must not write to what a guest has in use.
+        if run.is_none() && self.node.is_disk_in_use(volume) {
+            let attachment = self.node.new_attachment(found);
+            return Ok(NodeDevice { attachment, read_only: true });
+        }
+        let attachment = self.node.attachment(found);
         attachment.note_size(size_bytes);
+        if is_to_come {
+            return Ok(NodeDevice { attachment, read_only: false });
+        }
         let asks_owner = attachment.right.get() == Right::None;
         let read_only = !attachment.attach().await?;
         if read_only || !asks_owner {
@@ -172,9 +197,32 @@ impl<P: Platform, S: StateStore> NodeExports<P, S> {
         Ok(NodeDevice { attachment, read_only })
     }
 
-    /// The volume of a name, and its size. Asks the cluster's state about a name that is not known
-    /// here yet.
-    async fn find(&self, name: &str) -> Result<(VolumeId, u64), DeviceError> {
+    /// The volume of a name. Asks the cluster's state about a name that is not known here yet, and about the run of a
+    /// virtual machine, which may be over.
+    async fn find(&self, name: &str) -> Result<Found, DeviceError> {
+        match name.parse() {
+            Ok(disk) => self.find_disk(disk).await,
+            Err(()) => self.find_volume(name).await,
+        }
+    }
+
+    async fn find_disk(&self, disk: DiskName) -> Result<Found, DeviceError> {
+        let found = self.node.disk_of_run(disk).await.map_err(state_failed)?;
+        let (volume, is_to_come) = found.ok_or_else(|| {
+            let detail =
+                format!("this node has not claimed the virtual machine {} by run {}", disk.vm, disk.run);
+            DeviceError::new(DeviceErrorKind::NotFound, detail)
+        })?;
+        let stored: Option<Stored<VolumeRecord>> =
+            self.node.parts.state.get(&StateKey::Volume(volume)).await.map_err(state_failed)?;
+        let size_bytes = stored.map(|stored| stored.record.size_bytes);
+        let size_bytes = size_bytes.ok_or_else(|| {
+            DeviceError::new(DeviceErrorKind::NotFound, format!("there is no volume {volume}"))
+        })?;
+        Ok(Found { volume, size_bytes, run: Some(disk), is_to_come })
+    }
+
+    async fn find_volume(&self, name: &str) -> Result<Found, DeviceError> {
         let parts = &self.node.parts;
         let not_found =
             || DeviceError::new(DeviceErrorKind::NotFound, format!("there is no volume {name:?}"));
@@ -185,17 +233,15 @@ impl<P: Platform, S: StateStore> NodeExports<P, S> {
                 .find(|(_, stored)| stored.record.state == VolumeState::Ready)
                 .map(|(volume, stored)| (*volume, stored.record.size_bytes))
         };
-        if let Some(known) = known {
-            return Ok(known);
+        if let Some((volume, size_bytes)) = known {
+            return Ok(Found { volume, size_bytes, run: None, is_to_come: false });
         }
-        let failed = |error: spandrel_cluster::StateError| {
-            DeviceError::new(DeviceErrorKind::Failed, format!("the cluster's state: {error}"))
-        };
-        let volume = parts.state.volume_by_name(name).await.map_err(failed)?.ok_or_else(not_found)?;
-        let stored = parts.state.get::<VolumeRecord>(&StateKey::Volume(volume)).await.map_err(failed)?;
+        let volume = parts.state.volume_by_name(name).await.map_err(state_failed)?.ok_or_else(not_found)?;
+        let stored =
+            parts.state.get::<VolumeRecord>(&StateKey::Volume(volume)).await.map_err(state_failed)?;
         match stored {
             Some(stored) if stored.record.state == VolumeState::Ready => {
-                Ok((volume, stored.record.size_bytes))
+                Ok(Found { volume, size_bytes: stored.record.size_bytes, run: None, is_to_come: false })
             }
             _ => Err(not_found()),
         }
@@ -203,26 +249,38 @@ impl<P: Platform, S: StateStore> NodeExports<P, S> {
 }
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
-    /// The attachment of this node's clients to a volume, made if there is none.
-    fn attachment(self: &Rc<Self>, volume: VolumeId, size_bytes: u64) -> Rc<Attachment<P, S>> {
+    /// The attachment of this node's clients to a volume, made if there is none. A run of a virtual machine has one of its own,
+    /// which takes the place of any other.
+    fn attachment(self: &Rc<Self>, found: Found) -> Rc<Attachment<P, S>> {
+        let Found { volume, run, .. } = found;
         let mut attachments = self.attachments.borrow_mut();
         attachments.retain(|_, attachment| attachment.strong_count() > 0);
         let present = attachments.get(&volume).and_then(std::rc::Weak::upgrade);
-        if let Some(present) = present.filter(|present| present.right.get() != Right::Lost) {
+        let is_the_same =
+            |present: &Rc<Attachment<P, S>>| present.right.get() != Right::Lost && present.run == run;
+        if let Some(present) = present.filter(is_the_same) {
             return present;
         }
-        let attachment = Rc::new(Attachment {
+        let attachment = self.new_attachment(found);
+        attachments.insert(volume, Rc::downgrade(&attachment));
+        attachment
+    }
+
+    /// An attachment of its own: other clients do not share it.
+    fn new_attachment(self: &Rc<Self>, found: Found) -> Rc<Attachment<P, S>> {
+        let Found { volume, size_bytes, run, is_to_come } = found;
+        Rc::new(Attachment {
             node: Rc::clone(self),
             volume,
+            run,
+            waits_for_claim: Cell::new(is_to_come),
             number: self.parts.platform.random_u64(),
             size_bytes: Cell::new(size_bytes),
             right: Cell::new(Right::None),
             changing: RangeLocks::default(),
             iops_limit: Cell::default(),
             loads: self.loads.of(volume),
-        });
-        attachments.insert(volume, Rc::downgrade(&attachment));
-        attachment
+        })
     }
 
     /// Whether one of this node's attachments has this number.
@@ -368,6 +426,31 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                 }
             }
         }
+    }
+
+    /// Waits until the virtual machine that it is for is here, and asks for the right to write then. Whoever had it before has
+    /// stopped by then, and leaves.
+    async fn await_claim(&self) -> Result<(), DeviceError> {
+        let Some(disk) = self.run.filter(|_| self.waits_for_claim.get()) else { return Ok(()) };
+        let view = &self.node.parts.view;
+        loop {
+            let changed = view.changed.notified();
+            match self.node.run_seen(disk) {
+                Some(true) => break,
+                Some(false) => changed.await,
+                None => {
+                    let detail = format!("the virtual machine {} is not here by run {}", disk.vm, disk.run);
+                    return Err(DeviceError::new(DeviceErrorKind::Busy, detail));
+                }
+            }
+        }
+        while !self.attach().await? {
+            if self.node.run_seen(disk).is_none() || self.right.get() == Right::Lost {
+                return Err(DeviceError::new(DeviceErrorKind::Busy, "another one writes to the disk"));
+            }
+        }
+        self.waits_for_claim.set(false);
+        Ok(())
     }
 
     /// What clients may do at most, as far as this node knows.
@@ -559,6 +642,10 @@ fn refused_there(error: ClientError) -> Failure {
     Failure::Final(DeviceError::new(kind, error.detail))
 }
 
+fn state_failed(error: StateError) -> DeviceError {
+    DeviceError::new(DeviceErrorKind::Failed, format!("the cluster's state: {error}"))
+}
+
 fn unfit_answer() -> DeviceError {
     DeviceError::new(DeviceErrorKind::Failed, "the owner's answer does not fit the request")
 }
@@ -568,6 +655,9 @@ impl<P: Platform, S: StateStore> NodeDevice<P, S> {
         if self.read_only {
             let detail = "another node's client has the volume open for writing";
             return Err(DeviceError::new(DeviceErrorKind::ReadOnly, detail));
+        }
+        if self.attachment.waits_for_claim.get() {
+            self.attachment.await_claim().await?;
         }
         self.attachment.perform(request).await.map(|_| ())
     }

@@ -36,6 +36,7 @@ mod service;
 mod shards;
 mod stubborn;
 mod view;
+mod vms;
 mod volumes;
 mod watched;
 mod writers;
@@ -51,4 +52,5 @@ pub use report::{
     OwnedVolumeReport, PathReport, PeerReport, ScrubProgress,
 };
 pub use shards::{DriveHomes, SHARDS_MAX, Siblings, by_turns, start_shards};
+pub use vms::{VmCondition, VmReport};
 pub use volumes::{VolumeCreated, VolumeCreation, drive_room};

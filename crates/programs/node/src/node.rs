@@ -37,6 +37,7 @@ use crate::service::NodeService;
 use crate::shards::{DriveHomes, Presence, Siblings, Stage, sibling_refused};
 use crate::stubborn::{retry, state_error};
 use crate::view::ClusterView;
+use crate::vms::VmKeeper;
 
 /// How often the entry that says that this node lives is renewed.
 const ALIVE_INTERVAL: Duration = Duration::from_millis(500);
@@ -174,6 +175,8 @@ pub(crate) struct NodeInner<P: Platform, S: StateStore> {
     pub(crate) loads: NodeLoads,
     /// What the cluster's state was told of each drive's damage.
     pub(crate) damage_told: RefCell<BTreeMap<DriveId, u64>>,
+    /// What looks after virtual machines, if anything does.
+    pub(crate) vms: RefCell<Option<Rc<VmKeeper>>>,
 }
 
 impl<P: Platform, S: StateStore> Node<P, S> {
@@ -246,6 +249,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
             absence: RefCell::default(),
             loads: NodeLoads::new(platform.now()),
             damage_told: RefCell::default(),
+            vms: RefCell::default(),
         });
         let exports = SharedExports(NodeExports { node: Rc::clone(&inner) });
         let nbd = NbdServer::one_of_several(platform, exports, NbdConfig::default(), exchange);
@@ -288,7 +292,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         }
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         let handle = self.inner.parts.platform.spawn(task);
         self.tasks.borrow_mut().push(handle);
     }
@@ -297,6 +301,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
     /// of its process, which all have to be stopped: each of these steps is taken when all have taken the one before.
     pub async fn stop(&self) {
         let inner = &self.inner;
+        inner.stop_vms().await;
         inner.stopping.set(true);
         self.nbd.stop().await;
         self.reach_in_time(Stage::Answered).await;
@@ -559,7 +564,8 @@ async fn stay_alive<P: Platform, S: StateStore>(inner: Rc<NodeInner<P, S>>) {
     let alive = || {
         let usable = parts.replica.drives().into_iter().filter(|drive| drive.failure().is_none());
         let drives = usable.map(|drive| drive.drive_id()).collect();
-        AliveRecord { incarnation: parts.own.incarnation, drives }
+        let vm_host = inner.vms.borrow().as_ref().and_then(|vms| vms.host());
+        AliveRecord { incarnation: parts.own.incarnation, drives, vm_host }
     };
     loop {
         if let Ok(lease) = store.grant_lease(ALIVE_TIME_TO_LIVE).await {

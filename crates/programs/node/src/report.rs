@@ -18,6 +18,7 @@ use crate::drives::NodeDrive;
 use crate::node::{Node, NodeInner};
 use crate::ownership::Ownership;
 use crate::parts::NodeParts;
+use crate::vms::VmReport;
 
 /// A node and what it does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +65,9 @@ pub struct NodeReport {
     pub caches: Vec<CacheDriveReport>,
     /// The volumes that it owns.
     pub owned: Vec<OwnedVolumeReport>,
+    /// The virtual machines that it has claimed, or of which something is there. Empty if its version does not say.
+    #[serde(default)]
+    pub vms: Vec<VmReport>,
 }
 
 impl NodeReport {
@@ -89,6 +93,7 @@ impl NodeReport {
             all.caches.extend(shard.caches);
             all.caches.sort_by(|one, other| one.location.cmp(&other.location));
             all.owned.extend(shard.owned);
+            all.vms.extend(shard.vms);
             all
         })
     }
@@ -391,6 +396,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
                 .iter()
                 .map(|(volume, ownership)| report_volume(now, *volume, ownership))
                 .collect(),
+            vms: inner.report_vms(),
         }
     }
 }

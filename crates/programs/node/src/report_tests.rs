@@ -33,6 +33,7 @@ fn report(shard: u8, reachable: &[u8], locations: &[&str]) -> NodeReport {
         drives: locations.iter().map(drive).collect(),
         caches: Vec::new(),
         owned: Vec::new(),
+        vms: Vec::new(),
     }
 }
 

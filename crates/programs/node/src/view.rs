@@ -14,12 +14,12 @@ use spandrel_cluster::records::{Record, VolumeRoomRecord, alive_shards_of, decod
 use spandrel_cluster::store::{Entry, Revision, StateStore};
 use spandrel_cluster::{
     AliveRecord, AliveShards, DriveRecord, Mirror, NodeRecord, PromisedRoom, SettingsRecord, StateKey,
-    Stored, VolumeRecord, is_served, keys,
+    Stored, VmRecord, Vms, VolumeRecord, is_served, keys,
 };
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Instant, Platform};
 use spandrel_pool::PoolView;
-use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, ShardId, SlabGeometry, VolumeId};
+use spandrel_shared::{DriveId, Epoch, NodeId, ProcessIncarnation, ShardId, SlabGeometry, VmId, VolumeId};
 
 use crate::shards::turn_of;
 use crate::volumes::pool_view;
@@ -33,6 +33,7 @@ pub(crate) struct ClusterView {
     /// Whether another shard serves a drive than was seen before.
     drives_changed_shard: Cell<bool>,
     pub(crate) volumes: RefCell<BTreeMap<VolumeId, Stored<VolumeRecord>>>,
+    pub(crate) vms: RefCell<Vms>,
     pub(crate) drives: RefCell<BTreeMap<DriveId, Stored<DriveRecord>>>,
     pub(crate) caches: RefCell<BTreeMap<DriveId, Stored<DriveRecord>>>,
     /// What each volume was promised.
@@ -62,6 +63,7 @@ impl ClusterView {
             served_by: RefCell::default(),
             drives_changed_shard: Cell::default(),
             volumes: RefCell::default(),
+            vms: RefCell::default(),
             drives: RefCell::default(),
             caches: RefCell::default(),
             rooms: RefCell::default(),
@@ -234,6 +236,10 @@ impl ClusterView {
         let volumes = follow_part(&platform, &store, keys::VOLUMES, |changes, revision| {
             self.take_in_volumes(platform.now(), changes, revision);
         });
+        let vms = follow_part(&platform, &store, keys::VMS, |changes, revision| {
+            take_in(&self.vms, changes);
+            self.note_revision(revision);
+        });
         let drives = follow_part(&platform, &store, keys::DRIVES, |changes, revision| {
             take_in(&self.drives, changes);
             self.note_change(revision);
@@ -248,7 +254,7 @@ impl ClusterView {
         });
         let changed_for_good = self.follow_changes_for_good(&platform, &store);
         let settings = self.follow_settings(&platform, &store);
-        let room = futures_util::future::join4(drives, caches, rooms, settings);
+        let room = futures_util::future::join5(drives, caches, rooms, settings, vms);
         futures_util::future::join5(nodes, alive, volumes, room, changed_for_good).await;
     }
 
@@ -304,6 +310,16 @@ impl ClusterView {
         self.changed_volumes.borrow_mut().extend(changes.iter().map(|(volume, _)| *volume));
         take_in(&self.volumes, changes);
         self.volume_changes.set(self.volume_changes.get() + 1);
+    }
+
+    /// A virtual machine as this node has just changed it: it need not be seen again before it counts.
+    pub(crate) fn note_vm(&self, vm: VmId, stored: Stored<VmRecord>) {
+        let mut vms = self.vms.borrow_mut();
+        if vms.get(&vm).is_some_and(|seen| seen.revision < stored.revision) {
+            vms.insert(vm, stored);
+        }
+        drop(vms);
+        self.changed.notify_all();
     }
 
     /// How often records of volumes have changed.

@@ -103,7 +103,8 @@ fn drive(number: u8) -> DriveId {
 
 fn alive(shard: ShardId, drives: &[u8], revision: u64) -> Changes<ShardId, AliveRecord> {
     let incarnation = ProcessIncarnation::from_bytes([9; 16]);
-    let record = AliveRecord { incarnation, drives: drives.iter().map(|number| drive(*number)).collect() };
+    let drives = drives.iter().map(|number| drive(*number)).collect();
+    let record = AliveRecord { incarnation, drives, vm_host: None };
     vec![(shard, Some(Stored { record, revision: Revision(revision) }))]
 }
 

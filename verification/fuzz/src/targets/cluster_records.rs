@@ -13,8 +13,8 @@ use spandrel_cluster::stamp::{GENERATION_MAX, StateStamp, generation_to_recover}
 use spandrel_cluster::store::{Entry, Key, Revision};
 use spandrel_cluster::{
     AliveRecord, ClusterRecord, CopyBatch, CopySet, DriveRecord, DriveRole, DriveState, Layout, MediaClass,
-    Member, NodeRecord, ScrubRecord, SlabChunk, StateKey, VolumeOwner, VolumeRecord, VolumeState,
-    VolumeWriter,
+    Member, NodeRecord, PlacementReason, ScrubRecord, SlabChunk, StateKey, VmBoot, VmGoal, VmHost,
+    VmPriority, VmRecord, VolumeOwner, VolumeRecord, VolumeState, VolumeWriter,
 };
 use spandrel_shared::{
     ClusterId, ConfigurationVersion, CopyId, DriveId, Epoch, NodeId, ProcessIncarnation, ShardId,
@@ -33,7 +33,7 @@ pub const TARGET: Target = Target {
     memory_bytes_max: 1 << 20,
 };
 
-const KINDS: u8 = 13;
+const KINDS: u8 = 14;
 
 fn run(input: &[u8]) {
     let mut choices = Choices::new(input);
@@ -64,6 +64,12 @@ fn run(input: &[u8]) {
                 let slabs = SLABS_PER_CHUNK;
                 assert!(scrub.dates(slabs).count() <= slabs as usize);
                 assert!(scrub.summary(slabs).slabs_done <= slabs);
+            }
+        }
+        12 => {
+            if let Some(vm) = read::<VmRecord>(bytes) {
+                let claimed = vm.claimed(NodeId::from_bytes([1; 16]), PlacementReason::Started, 1);
+                assert!(claimed.last_run > vm.last_run);
             }
         }
         _ => read_key(bytes),
@@ -132,6 +138,7 @@ fn seeds() -> Vec<Vec<u8>> {
         encode(&AliveRecord {
             incarnation: ProcessIncarnation::from_bytes([2; 16]),
             drives: vec![DriveId::from_bytes([3; 16])],
+            vm_host: Some(VmHost { memory_bytes: 1 << 30, accelerator: "kvm".to_owned() }),
         }),
         encode(&DriveRecord {
             node: NodeId::from_bytes([4; 16]),
@@ -153,6 +160,7 @@ fn seeds() -> Vec<Vec<u8>> {
         encode(&TombstoneRecord { name: "gone".to_owned(), deleted_unix_ms: 5 }),
         encode(&example_chunk()),
         encode(&ScrubRecord::of_new_volume(7, 1)),
+        encode(&example_vm()),
     ];
     let (volume, drive) = (VolumeId::from_bytes([5; 16]), DriveId::from_bytes([3; 16]));
     let keys = [
@@ -190,6 +198,25 @@ fn example_volume() -> VolumeRecord {
         is_growth_given_up: false,
         created_unix_ms: 1,
     }
+}
+
+fn example_vm() -> VmRecord {
+    let vm = VmRecord {
+        name: "web".to_owned(),
+        volume: VolumeId::from_bytes([5; 16]),
+        processors: 2,
+        memory_bytes: 512 << 20,
+        boot: VmBoot::Kernel { kernel: "/k".to_owned(), initrd: None, arguments: "quiet".to_owned() },
+        priority: VmPriority::High,
+        goal: VmGoal::Running,
+        placement: None,
+        migration: None,
+        waits_because: None,
+        last_run: 3,
+        created_unix_ms: 1,
+    };
+    let node = NodeId::from_bytes([4; 16]);
+    vm.claimed(node, PlacementReason::NodeLost { node: NodeId::from_bytes([7; 16]) }, 2)
 }
 
 fn example_chunk() -> SlabChunk {

@@ -232,5 +232,6 @@ pub(crate) fn report(node: usize, owned: Vec<OwnedVolumeReport>) -> NodeReport {
         caches_away: Vec::new(),
         caches: Vec::new(),
         owned,
+        vms: Vec::new(),
     }
 }

@@ -111,6 +111,7 @@ pub fn node_report(number: u64) -> NodeReport {
         drives: vec![drive_report(number)],
         caches: Vec::new(),
         owned: if number == 1 { vec![owned()] } else { Vec::new() },
+        vms: Vec::new(),
     }
 }
 
