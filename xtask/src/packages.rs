@@ -1,7 +1,7 @@
 //! `cargo xtask packages`: the programs from outside that the tests run, as Debian packages.
 //!
 //! The tests put independent clients on our NBD server: what our own client and server agree on
-//! proves little. They look at reports in a browser, keep a cluster's state in a real etcd, and put networks that can be cut between
+//! proves little. They boot virtual machines, look at reports in a browser, keep a cluster's state in a real etcd, and put networks that can be cut between
 //! its servers. Root gets what is missing installed; anybody else is told the one line to run.
 
 use std::os::unix::fs::MetadataExt as _;
@@ -9,16 +9,20 @@ use std::os::unix::fs::MetadataExt as _;
 use crate::commands::{command, find_program, path_folders, run as run_command, succeeds_silently};
 
 /// Each program that tests run, and the package that holds it in Debian 12.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 13] = [
+    ("busybox", "busybox-static"),
     ("chromium", "chromium"),
     ("etcd", "etcd-server"),
     ("fio", "fio"),
     ("ip", "iproute2"),
+    ("lz4", "lz4"),
+    ("mkfs.ext4", "e2fsprogs"),
     ("nbdcopy", "libnbd-bin"),
     ("nbdinfo", "libnbd-bin"),
     ("qemu-img", "qemu-utils"),
     ("qemu-io", "qemu-utils"),
     ("qemu-nbd", "qemu-utils"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
 ];
 
 /// Installs what is missing, or says what to do. Returns whether all is there in the end.

@@ -5,7 +5,18 @@ fn each_missing_package_is_named_once() {
     assert_eq!(missing_packages(|_| true), [] as [&str; 0]);
     assert_eq!(
         missing_packages(|_| false),
-        ["chromium", "etcd-server", "fio", "iproute2", "libnbd-bin", "qemu-utils"]
+        [
+            "busybox-static",
+            "chromium",
+            "etcd-server",
+            "fio",
+            "iproute2",
+            "lz4",
+            "e2fsprogs",
+            "libnbd-bin",
+            "qemu-utils",
+            "qemu-system-x86"
+        ]
     );
     assert_eq!(
         missing_packages(|program| program != "nbdinfo" && program != "qemu-io"),

@@ -12,6 +12,7 @@ use spandrel_platform::Address;
 use tempfile::TempDir;
 
 use crate::daemon::{CommandOutput, Daemon, KillSwitch, new_directory};
+use crate::guest::end_guests;
 use crate::program::Program;
 
 /// Put before the location of each drive by a program with the feature `test-faults`.
@@ -178,6 +179,14 @@ impl Cluster {
     /// If one does not become so.
     pub fn await_health(&self) {
         self.await_status("healthy", volumes_are_healthy);
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Virtual machines outlive a process that is killed.
+        self.daemon.kill();
+        end_guests(self.directory.path());
     }
 }
 

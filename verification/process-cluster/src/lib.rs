@@ -8,6 +8,7 @@
 //!   whole, and of this block.
 //! - [`HistoryClient`] writes to a volume with many requests under way, and reads it back; [`LoadThread`]
 //!   has it do so on a thread of its own.
+//! - [`GuestFiles`] are what a virtual machine boots whose guest writes and checks.
 //!
 //! Invariants:
 //! - No two writes of one block are under way at a time, so that "newest" has a meaning.
@@ -16,6 +17,7 @@
 mod cluster;
 mod daemon;
 mod external_etcd;
+mod guest;
 mod history;
 mod history_client;
 mod load_thread;
@@ -30,6 +32,7 @@ mod wait;
 pub use cluster::{Cluster, ClusterOptions};
 pub use daemon::{CommandOutput, Daemon, KillSwitch};
 pub use external_etcd::ExternalEtcd;
+pub use guest::GuestFiles;
 pub use history::{History, Violation, ViolationKind};
 pub use history_client::{HistoryClient, LoadEnd, LoadOptions, Meanwhile, Next};
 pub use load_thread::LoadThread;

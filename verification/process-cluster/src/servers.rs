@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::cluster::{PREFIX_VARIABLE, volumes_are_healthy};
 use crate::daemon::{CommandOutput, Daemon, KillSwitch, new_directory};
+use crate::guest::{end_guests, guests_in};
 use crate::network::Networks;
 use crate::program::Program;
 use crate::turn::Turn;
@@ -226,6 +227,11 @@ impl Servers {
     /// A server's directory.
     pub fn directory(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Whether virtual machines run at a node.
+    pub fn runs_guests(&self, node: &str) -> bool {
+        !guests_in(&self.directory(node)).is_empty()
     }
 
     /// The file that is a node's drive.
@@ -604,7 +610,9 @@ fn kill_by_pattern(pattern: &str) -> bool {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // Virtual machines outlive what has started them.
         self.daemon.kill();
+        end_guests(self.daemon.directory());
         self.kill_etcd();
     }
 }

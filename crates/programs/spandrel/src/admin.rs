@@ -32,4 +32,6 @@ pub mod stakes;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod top;
+mod vm_requests;
+mod vms;
 pub mod volumes;

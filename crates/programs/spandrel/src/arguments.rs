@@ -11,6 +11,7 @@ mod node;
 mod pool;
 mod server;
 mod values;
+mod vm;
 mod volume;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub use self::local::*;
 pub use self::node::*;
 pub use self::pool::*;
 pub use self::server::*;
+pub use self::vm::*;
 pub use self::volume::*;
 use crate::commands::TopArguments;
 
@@ -100,6 +102,9 @@ pub enum Command {
     /// Make, look at, check and delete volumes
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// Make virtual machines whose disks are volumes, start and stop them; they go on when a node is lost
+    #[command(subcommand)]
+    Vm(VmCommand),
     /// Let this server join a cluster as a node, run it; look at nodes, stop and start them
     #[command(subcommand)]
     Node(NodeCommand),

@@ -18,6 +18,9 @@ mod restart;
 mod status;
 mod stop;
 mod top;
+mod vm;
+mod vm_console;
+mod vm_image;
 mod volume;
 mod witness;
 
@@ -32,5 +35,6 @@ pub use node::node;
 pub use pool::pool;
 pub use status::status;
 pub use top::{TopArguments, top};
+pub use vm::vm;
 pub use volume::{resync_of, volume};
 pub use witness::witness;

@@ -7,6 +7,7 @@
 //! DIR/state.redb       the cluster's state
 //! DIR/log/             logs
 //! DIR/n1/              a node: nbd.sock, bus.sock, and its drives d1.drive, d2.drive
+//! DIR/n1/vms/          the virtual machines that run there, or did
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -76,6 +77,11 @@ impl Directory {
     /// A node's own directory.
     pub fn node(&self, node: &str) -> PathBuf {
         self.join(node)
+    }
+
+    /// The virtual machines of a node.
+    pub fn vms(&self, node: &str) -> PathBuf {
+        self.node(node).join("vms")
     }
 
     /// Where a node serves NBD.

@@ -36,6 +36,7 @@ mod study;
 mod table;
 mod temporary_cluster;
 mod text;
+mod vm_hosting;
 mod wipe;
 
 use std::process::ExitCode;
@@ -83,6 +84,7 @@ fn run(arguments: Arguments) -> Outcome {
         Command::Witness(command) => commands::witness(&reach, command),
         Command::Access(command) => commands::access(&client()?, command),
         Command::Volume(command) => commands::volume(&client()?, command),
+        Command::Vm(command) => commands::vm(&client()?, command),
         Command::Node(command) => commands::node(&reach, command),
         Command::Drive(command) => commands::drive(&reach, command),
         Command::Pool(command) => commands::pool(&client()?, command),

@@ -4,6 +4,8 @@
 //! it.
 
 use std::future::Future;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::join_all;
 use spandrel_cluster::DriveRole;
@@ -14,8 +16,11 @@ use spandrel_node::{
 use spandrel_platform::Address;
 use spandrel_platform_linux::RuntimeConfig;
 use spandrel_platform_tls::TlsSettings;
-use spandrel_shared::{DriveId, Error, NodeId, VolumeId};
+use spandrel_qemu::folder::INCOMING_SOCKET;
+use spandrel_qemu::{OpenOutgoing, Qemu, QemuOfNode, VmConsole};
+use spandrel_shared::{DriveId, Error, NodeId, VmId, VolumeId};
 use spandrel_volume::ScrubReport;
+use tokio::net::UnixStream;
 
 use crate::node_state::NodeState;
 use crate::shard_thread::{LinuxShard, ShardHandle, ShardStart, ShardThread};
@@ -24,6 +29,8 @@ use crate::shard_thread::{LinuxShard, ShardHandle, ShardStart, ShardThread};
 pub struct RunningNode {
     shards: Vec<ShardThread>,
     homes: DriveHomes,
+    /// What runs its virtual machines, once something does.
+    qemu: Arc<OnceLock<Arc<Qemu>>>,
 }
 
 /// Reaches a node from any thread. Cheap to clone; the node may be gone.
@@ -32,6 +39,7 @@ pub struct NodeHandle {
     /// The first one, and those behind it.
     shards: Vec<ShardHandle>,
     homes: DriveHomes,
+    qemu: Arc<OnceLock<Arc<Qemu>>>,
 }
 
 /// What a node is started from.
@@ -116,13 +124,22 @@ impl RunningNode {
         };
         let starts = start.shards();
         let homes = starts[0].siblings.homes().clone();
-        Ok(Self { shards: start_shards(starts, ShardThread::start, stop).await?, homes })
+        Ok(Self {
+            shards: start_shards(starts, ShardThread::start, stop).await?,
+            homes,
+            qemu: Arc::default(),
+        })
     }
 
     /// How others reach it.
     pub fn handle(&self) -> NodeHandle {
         let shards = self.shards.iter().map(ShardThread::handle).collect();
-        NodeHandle { shards, homes: self.homes.clone() }
+        NodeHandle { shards, homes: self.homes.clone(), qemu: Arc::clone(&self.qemu) }
+    }
+
+    /// What runs its virtual machines, if anything does.
+    pub fn qemu(&self) -> Option<Arc<Qemu>> {
+        self.qemu.get().cloned()
     }
 
     /// Whether it, or a part of it, has ended by itself, which it never should.
@@ -149,6 +166,16 @@ impl Drop for RunningNode {
     fn drop(&mut self) {
         self.begin_stop(true);
     }
+}
+
+/// The error that nothing of a virtual machine runs on a node.
+fn not_here(what: &str, error: &std::io::Error) -> Error {
+    Error::new(
+        "VM_NOT_RUNNING",
+        what,
+        format!("nothing of it runs on the node: {error}"),
+        "see where it runs with `spandrel vm list`",
+    )
 }
 
 impl NodeHandle {
@@ -207,6 +234,46 @@ impl NodeHandle {
         let load =
             |shard: LinuxShard| async move { NodeLoad { cpu_us: Some(thread_cpu_us()), ..shard.load() } };
         Ok(NodeLoad::of_shards(self.ask_all(load).await?).expect("a node has a shard"))
+    }
+
+    /// Has the node look after virtual machines, with `qemu`, from now on. To be called once. They move to other nodes by
+    /// what `open_outgoing` opens.
+    pub async fn run_vms(&self, qemu: Arc<Qemu>, open_outgoing: OpenOutgoing) -> Result<(), Error> {
+        let runtime = tokio::runtime::Handle::current();
+        let for_node = QemuOfNode::new(Arc::clone(&qemu), runtime, open_outgoing);
+        // Known before the node acts, so that whoever stops the node abruptly ends them.
+        let is_first = self.qemu.set(qemu).is_ok();
+        assert!(is_first, "a node looks after virtual machines once");
+        self.first().ask(move |shard| async move { shard.run_vms(Rc::new(for_node)) }).await
+    }
+
+    /// Has virtual machines go on when the node stops: its process begins anew.
+    pub async fn leave_vms_running(&self) -> Result<(), Error> {
+        self.first().ask(|shard| async move { shard.leave_vms_running() }).await
+    }
+
+    /// The console of a virtual machine on the node, with what was written there before.
+    ///
+    /// # Errors
+    /// `VM_NOT_RUNNING`.
+    pub async fn open_console(&self, vm: VmId) -> Result<VmConsole, Error> {
+        let opened = match self.qemu.get() {
+            Some(qemu) => VmConsole::open(&qemu.folder_of(vm)).await,
+            None => Err(std::io::ErrorKind::NotFound.into()),
+        };
+        opened.map_err(|error| not_here("the console of the virtual machine cannot be opened", &error))
+    }
+
+    /// Where a virtual machine is awaited on the node, which moves there.
+    ///
+    /// # Errors
+    /// `VM_NOT_RUNNING`.
+    pub async fn open_incoming(&self, vm: VmId) -> Result<UnixStream, Error> {
+        let opened = match self.qemu.get() {
+            Some(qemu) => qemu.folder_of(vm).connect(INCOMING_SOCKET).await,
+            None => Err(std::io::ErrorKind::NotFound.into()),
+        };
+        opened.map_err(|error| not_here("the virtual machine cannot move there", &error))
     }
 
     /// Has the node make a volume.

@@ -10,6 +10,7 @@ mod damage;
 mod external_state;
 mod fleet_runs;
 mod growth;
+mod guests;
 mod history;
 mod membership;
 mod moves;

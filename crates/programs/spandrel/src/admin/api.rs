@@ -18,6 +18,7 @@ pub use self::scrub::*;
 pub use self::servers::*;
 pub use self::state::*;
 pub use self::top::*;
+pub use self::vm::*;
 pub use self::volume::*;
 
 // By their paths, since other programs take this file in by its own.
@@ -41,6 +42,8 @@ mod servers;
 mod state;
 #[path = "api_top.rs"]
 mod top;
+#[path = "api_vm.rs"]
+mod vm;
 #[path = "api_volume.rs"]
 mod volume;
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use spandrel_shared::Error;
 
-use super::http::{HttpClient, NOT_RUNNING, Place};
+use super::http::{HttpClient, NOT_RUNNING, Place, Upgraded};
 use crate::directory::Directory;
 use crate::failure::system_error;
 use crate::server::settings::{ServerSettings, is_locked};
@@ -90,6 +90,16 @@ impl Client {
     pub fn stream<T: DeserializeOwned>(&self, path: &str, on_line: impl FnMut(T)) -> Result<(), Error> {
         let streamed = self.runtime.block_on(self.http.stream(path, on_line));
         streamed.map_err(|error| self.explained(error))
+    }
+
+    /// Asks for a connection that carries bytes both ways from then on.
+    pub fn open_stream(&self, path: &str) -> Result<Upgraded, Error> {
+        self.wait_for(self.http.open_stream(path))
+    }
+
+    /// Runs something that was begun here.
+    pub fn run<T>(&self, task: impl Future<Output = T>) -> T {
+        self.runtime.block_on(task)
     }
 
     /// Waits for an answer, and says so if that takes long.

@@ -14,13 +14,16 @@ use futures_util::stream::FuturesUnordered;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::{Method, Request, Response};
+use hyper::http::request::Builder;
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use spandrel_shared::Error;
+
+use super::api::STREAM_PROTOCOL;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
@@ -37,6 +40,9 @@ const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
 
 /// The error that nobody listens in a directory.
 pub const NOT_RUNNING: &str = "CLUSTER_NOT_RUNNING";
+
+/// A connection that carries bytes both ways.
+pub type Upgraded = TokioIo<hyper::upgrade::Upgraded>;
 
 /// Asks an admin API. Cheap to clone.
 #[derive(Clone)]
@@ -134,6 +140,25 @@ impl HttpClient {
         if pending.is_empty() { Ok(()) } else { Err(self.broken("its last line is not whole")) }
     }
 
+    /// Asks for a connection that carries bytes both ways from then on.
+    pub async fn open_stream(&self, path: &str) -> Result<Upgraded, Error> {
+        let upgraded = async {
+            let mut request = self.request(Method::GET, path);
+            request = request.header("connection", "upgrade").header("upgrade", STREAM_PROTOCOL);
+            let response = self.send_request(request, Vec::new()).await?;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                checked(response).await?;
+                return Err(self.broken("it does not carry bytes both ways"));
+            }
+            hyper::upgrade::on(response)
+                .await
+                .map(TokioIo::new)
+                .map_err(|error| self.broken(&error.to_string()))
+        };
+        let timed = tokio::time::timeout(ANSWER_TIMEOUT, upgraded).await;
+        timed.unwrap_or_else(|_| Err(self.broken("it did not come within a minute")))
+    }
+
     async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -157,19 +182,27 @@ impl HttpClient {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<Response<Incoming>, Error> {
-        let mut sender = self.connect().await?;
         let body = match body {
             Some(body) => serde_json::to_vec(body).expect("requests are plain data"),
             None => Vec::new(),
         };
-        let mut request = Request::builder()
+        self.send_request(self.request(method, path), body).await
+    }
+
+    fn request(&self, method: Method, path: &str) -> Builder {
+        let request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "spandrel")
             .header("content-type", "application/json");
-        if let Some(bearer) = &self.bearer {
-            request = request.header("authorization", format!("Bearer {bearer}"));
+        match &self.bearer {
+            Some(bearer) => request.header("authorization", format!("Bearer {bearer}")),
+            None => request,
         }
+    }
+
+    async fn send_request(&self, request: Builder, body: Vec<u8>) -> Result<Response<Incoming>, Error> {
+        let mut sender = self.connect().await?;
         let request = request
             .body(Full::new(Bytes::from(body)))
             .expect("paths are made of constants and escaped names, tokens of letters and digits");
@@ -239,7 +272,7 @@ impl HttpClient {
         let (sender, connection) =
             handshake(TokioIo::new(stream)).await.map_err(|error| self.broken(&error.to_string()))?;
         // Ends by itself when the answer's body is read or dropped.
-        tokio::spawn(connection);
+        tokio::spawn(connection.with_upgrades());
         Ok(sender)
     }
 

@@ -7,13 +7,19 @@ use spandrel_node::{
     NodeLoad, NodeReport, ScrubProgress, VolumeCreated, VolumeCreation, VolumeGrown, VolumeGrowth,
 };
 use spandrel_platform::Address;
-use spandrel_shared::{Error, NodeId, VolumeId};
+use spandrel_shared::{Error, NodeId, VmId, VolumeId};
 use spandrel_volume::ScrubReport;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::api::{self, NodeHandOver, NodeScrubLine};
 use super::client::path_with;
 use super::http::HttpClient;
 use crate::running_node::NodeHandle;
+
+/// What carries bytes both ways.
+pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 
 /// A node, and how it is reached.
 #[derive(Clone)]
@@ -82,6 +88,28 @@ impl NodeAccess {
         match self {
             Self::Here(node) => node.delete_volume(name).await,
             Self::There(client) => client.delete(&path_with(api::NODE_VOLUME, &name)).await,
+        }
+    }
+
+    /// Where a virtual machine is awaited on the node.
+    pub async fn open_incoming(&self, vm: VmId) -> Result<Box<dyn Duplex>, Error> {
+        match self {
+            Self::Here(node) => Ok(Box::new(node.open_incoming(vm).await?)),
+            Self::There(client) => {
+                let path = path_with(api::NODE_VM_INCOMING, &vm.to_string());
+                Ok(Box::new(client.open_stream(&path).await?))
+            }
+        }
+    }
+
+    /// The console of a virtual machine on the node.
+    pub async fn open_console(&self, vm: VmId) -> Result<Box<dyn Duplex>, Error> {
+        match self {
+            Self::Here(node) => Ok(Box::new(node.open_console(vm).await?)),
+            Self::There(client) => {
+                let path = path_with(api::NODE_VM_CONSOLE, &vm.to_string());
+                Ok(Box::new(client.open_stream(&path).await?))
+            }
         }
     }
 

@@ -40,6 +40,7 @@ use super::api::{
     VolumeCreate, VolumeCreateAnswer, VolumeDeletion, VolumeMove, VolumeResize, VolumeResized,
     VolumeSettingsChange, VolumeStatus,
 };
+use super::vm_requests;
 use crate::server::listener::TlsListener;
 use crate::server::strangers::Proof;
 
@@ -72,11 +73,11 @@ impl Connected<IncomingStream<'_, TlsListener>> for Caller {
     }
 }
 
-type Cluster = State<Arc<Administration>>;
-type Answer<T> = Result<Json<T>, Refusal>;
+pub(super) type Cluster = State<Arc<Administration>>;
+pub(super) type Answer<T> = Result<Json<T>, Refusal>;
 
 /// An error as a response.
-struct Refusal(Error);
+pub(super) struct Refusal(Error);
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
@@ -107,6 +108,7 @@ fn status_of(code: &str) -> StatusCode {
         | "MEMORY_CACHE_TOO_SMALL"
         | "MAP_MEMORY_TOO_SMALL"
         | "IOPS_LIMIT_INVALID"
+        | "VM_INVALID"
         | "TIME_TOO_LONG" => StatusCode::BAD_REQUEST,
         "TOKEN_MISSING" | "TOKEN_INVALID" | "TOKEN_REFUSED" => StatusCode::UNAUTHORIZED,
         "ACCESS_DENIED" => StatusCode::FORBIDDEN,
@@ -116,6 +118,7 @@ fn status_of(code: &str) -> StatusCode {
         | "PATH_NOT_FOUND"
         | "DRIVE_NOT_FOUND"
         | "JOIN_TOKEN_NOT_FOUND"
+        | "VM_NOT_FOUND"
         | "SERVER_NOT_FOUND" => StatusCode::NOT_FOUND,
         "DRIVE_IN_USE"
         | "DRIVE_NEEDED"
@@ -144,6 +147,12 @@ fn status_of(code: &str) -> StatusCode {
         | "NOT_A_NODE"
         | "SERVER_REFUSED"
         | "VOLUME_NOT_MOVED"
+        | "VOLUME_OF_VM"
+        | "VM_EXISTS"
+        | "VM_NOT_OFF"
+        | "VM_NOT_MOVED"
+        | "VM_NOT_RUNNING"
+        | "VM_WITHOUT_HOST"
         | "NAME_TAKEN"
         | "NOT_A_SERVER"
         | "VOLUME_DEGRADED"
@@ -203,6 +212,8 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODE_EXPLANATION, get(explain_node))
         .route(api::POOL_EXPLANATION, get(explain_pool))
         .route(api::FAULTS, get(list_faults))
+        .route(api::VMS, get(vm_requests::list_vms))
+        .route(api::VM, get(vm_requests::get_vm))
         .route_layer(allowed(Role::Read));
     let operate = Router::new()
         .route(api::VOLUMES, post(create_volume))
@@ -217,9 +228,15 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::NODE_DRAIN, post(drain_node))
         .route(api::NODE_RESUME, post(resume_node))
         .route(api::SERVER_RESTART, post(restart_server))
+        .route(api::VMS, post(vm_requests::create_vm))
+        .route(api::VM_START, post(vm_requests::start_vm))
+        .route(api::VM_STOP, post(vm_requests::stop_vm))
+        .route(api::VM_MIGRATE, post(vm_requests::migrate_vm))
+        .route(api::VM_CONSOLE, get(vm_requests::open_console))
         .route_layer(allowed(Role::Operate));
     let administer = Router::new()
         .route(api::VOLUME, delete(delete_volume))
+        .route(api::VM, delete(vm_requests::delete_vm))
         .route(api::DRIVES, post(add_drive))
         .route(api::DRIVE_RETIRE, post(retire_drive))
         .route(api::NODE_EVACUATE, post(evacuate_node))
@@ -247,6 +264,8 @@ pub fn router(cluster: Arc<Administration>) -> Router {
         .route(api::SERVER_HERE_STOP, post(stop_here))
         .route(api::NODE_VOLUMES, post(create_volume_here))
         .route(api::NODE_VOLUME, delete(delete_volume_here))
+        .route(api::NODE_VM_CONSOLE, get(vm_requests::open_console_here))
+        .route(api::NODE_VM_INCOMING, get(vm_requests::open_incoming_here))
         .route_layer(from_fn_with_state(Arc::clone(&cluster), check_server));
     // Whoever wants to join has no role yet, but a secret; whoever has left has none any more.
     let anybody = Router::new().route(api::JOIN, post(admit)).route(api::STANDING, get(get_standing));
@@ -723,7 +742,7 @@ async fn unknown_path() -> Refusal {
     ))
 }
 
-fn invalid(rejection: JsonRejection) -> Refusal {
+pub(super) fn invalid(rejection: JsonRejection) -> Refusal {
     Refusal(Error::new(
         "REQUEST_INVALID",
         "the request cannot be understood",

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::drive::Media;
 use super::values::parse_size_argument;
-use super::{LogArguments, ThreadArguments};
+use super::{LogArguments, ThreadArguments, VmHostArguments};
 
 /// `spandrel up`.
 #[derive(Clone, Debug, Args)]
@@ -71,6 +71,10 @@ pub struct UpArguments {
     /// On which threads.
     #[command(flatten)]
     pub threads: ThreadArguments,
+
+    /// What nodes have for virtual machines.
+    #[command(flatten)]
+    pub vms: VmHostArguments,
 
     /// How to log.
     #[command(flatten)]

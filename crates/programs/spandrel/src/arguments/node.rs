@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::{
     JoinArguments, LogArguments, OutputArguments, ServerRemoveArguments, ServerRestartArguments,
-    ThreadArguments,
+    ThreadArguments, VmHostArguments,
 };
 
 /// `spandrel node`.
@@ -64,6 +64,10 @@ pub struct NodeRunArguments {
     /// On which threads.
     #[command(flatten)]
     pub threads: ThreadArguments,
+
+    /// What it has for virtual machines.
+    #[command(flatten)]
+    pub vms: VmHostArguments,
 
     /// How to log.
     #[command(flatten)]

@@ -37,7 +37,7 @@ pub fn node(reach: &Reach, command: &NodeCommand) -> Outcome {
     match command {
         NodeCommand::Join(arguments) => return join(&reach.directory()?, arguments, false),
         NodeCommand::Run(arguments) => {
-            return run::run(reach.directory()?, false, &arguments.threads, arguments.log);
+            return run::run(reach.directory()?, false, &arguments.threads, &arguments.vms, arguments.log);
         }
         NodeCommand::Remove(arguments) => return remove_node(&client()?, arguments),
         NodeCommand::List(arguments) => {

@@ -1,6 +1,6 @@
 //! `spandrel witness`.
 
-use crate::arguments::{ThreadArguments, WitnessCommand};
+use crate::arguments::{ThreadArguments, VmHostArguments, WitnessCommand};
 use crate::commands::cluster::join;
 use crate::commands::removal::remove_witness;
 use crate::commands::restart::restart_server;
@@ -14,8 +14,12 @@ pub fn witness(reach: &Reach, command: &WitnessCommand) -> Outcome {
         WitnessCommand::Join(arguments) => join(&reach.directory()?, arguments, true),
         WitnessCommand::Remove(arguments) => remove_witness(&reach.client()?, arguments),
         WitnessCommand::Restart(arguments) => restart_server(&reach.client()?, arguments, true),
-        WitnessCommand::Run(arguments) => {
-            run::run(reach.directory()?, true, &ThreadArguments::default(), arguments.log)
-        }
+        WitnessCommand::Run(arguments) => run::run(
+            reach.directory()?,
+            true,
+            &ThreadArguments::default(),
+            &VmHostArguments::default(),
+            arguments.log,
+        ),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all, ready};
@@ -20,10 +20,11 @@ use crate::admin::nodes::{NodeAccess, NodeEntry, Nodes};
 use crate::arguments::ThreadArguments;
 use crate::cores::check_cores;
 use crate::node_state::NodeState;
-use crate::running_node::{NodeStart, RunningNode};
+use crate::running_node::{NodeHandle, NodeStart, RunningNode};
+use crate::vm_hosting::VmHosting;
 
 /// How the cluster is run, besides what is kept in its directory.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct RunOptions {
     /// Where nodes listen on TCP.
     pub listen: IpAddr,
@@ -31,12 +32,16 @@ pub struct RunOptions {
     pub nbd_port: Option<u16>,
     /// On which threads all nodes run.
     pub threads: ThreadArguments,
+    /// How they run virtual machines, if they do.
+    pub vms: Option<VmHosting>,
     /// What stands before the location of each drive; for tests.
     pub drive_prefix: String,
 }
 
 /// The nodes in this process.
 pub struct LocalNodes {
+    /// Itself, for what it starts.
+    own: Weak<LocalNodes>,
     claim: Claim,
     options: RunOptions,
     store: NodeState,
@@ -94,7 +99,8 @@ impl LocalCluster {
             flush_us,
         };
         let memory = if settings.memory { memory_drives(&claim)? } else { Vec::new() };
-        let nodes = Arc::new(LocalNodes {
+        let nodes = Arc::new_cyclic(|own| LocalNodes {
+            own: Weak::clone(own),
             claim,
             options,
             store,
@@ -177,8 +183,36 @@ impl LocalNodes {
             tls: None,
         };
         let running = RunningNode::start(start).await?;
+        let handle = running.handle();
         locked(&self.nodes)[index].running = Some(running);
+        self.begin_vms_of(index, handle).await;
         Ok(())
+    }
+
+    /// Finds out whether virtual machines can run here, and has all nodes that run look after them.
+    pub async fn begin_vms(&self) {
+        let Some(hosting) = &self.options.vms else { return };
+        if !hosting.probe(self.claim.directory.path()).await {
+            return;
+        }
+        let _changing = self.changing.lock().await;
+        let running: Vec<(usize, NodeHandle)> = {
+            let nodes = locked(&self.nodes);
+            let handle = |(index, node): (usize, &NodeSlot)| Some((index, node.running.as_ref()?.handle()));
+            nodes.iter().enumerate().filter_map(handle).collect()
+        };
+        join_all(running.into_iter().map(|(index, handle)| self.begin_vms_of(index, handle))).await;
+    }
+
+    /// Has a node look after virtual machines, if that is known to work here.
+    async fn begin_vms_of(&self, index: usize, handle: NodeHandle) {
+        let Some(hosting) = &self.options.vms else { return };
+        let (directory, name) = (&self.claim.directory, &self.claim.settings.nodes[index].name);
+        let Some(own) = self.own.upgrade() else { return };
+        let begun = hosting.begin(&handle, directory.vms(name), directory.nbd_socket(name), own).await;
+        if let Err(error) = begun {
+            tracing::error!("node {name} runs no virtual machines: {error}");
+        }
     }
 
     /// Says once, as the node starts, which of its drives it does without.
@@ -311,8 +345,13 @@ impl Nodes for LocalNodes {
 
 /// Stops a node. What it said last, if it was stopped in order.
 async fn stop_node(node: RunningNode, abrupt: bool) -> Option<NodeReport> {
+    let qemu = node.qemu();
     // Waiting for threads blocks; the control thread goes on meanwhile.
     let stopped = tokio::task::spawn_blocking(move || node.stop(abrupt)).await;
+    if let Some(qemu) = qemu {
+        // Of a node that has lost its power nothing runs any more.
+        qemu.end_all().await;
+    }
     stopped.inspect_err(|error| tracing::error!("a node could not be stopped: {error}")).ok().flatten()
 }
 

@@ -22,6 +22,7 @@ use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::table::Table;
 use crate::text::{copies_text, counted, format_us, say};
+use crate::vm_hosting::VmHosting;
 use crate::{drive_prefix, log, open_files};
 
 /// How long nodes may take to find each other and to serve their volumes before that is said.
@@ -49,7 +50,7 @@ pub fn run(directory: Directory, arguments: &UpArguments) -> Outcome {
 async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     let mut interrupted = Interruption::new()?;
     let flush_us = if claim.settings.memory { None } else { flush::measure(claim.directory.path()).ok() };
-    let (is_new, media) = (claim.is_new, claim.settings.media);
+    let (is_new, media, nodes) = (claim.is_new, claim.settings.media, claim.settings.nodes.len());
     let drives_per_node = claim.settings.drives_per_node;
     let available = || std::thread::available_parallelism().map_or(1, usize::from);
     let cores = arguments.threads.cores.as_ref().map_or_else(available, Cores::count);
@@ -57,11 +58,16 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
         listen: arguments.listen,
         nbd_port: arguments.nbd_port,
         threads: arguments.threads.clone(),
+        vms: VmHosting::new(&arguments.vms, nodes),
         drive_prefix: drive_prefix(),
     };
     let cluster = Arc::new(LocalCluster::open(claim, options, flush_us).await?);
     let listener = listen(&cluster.nodes.claim().directory)?;
     cluster.nodes.start_all().await?;
+    let vms = tokio::spawn({
+        let nodes = Arc::clone(&cluster.nodes);
+        async move { nodes.begin_vms().await }
+    });
     let router = server::router(Arc::clone(&cluster.administration));
     let serving = tokio::spawn(async move {
         axum::serve(listener, router.into_make_service_with_connect_info::<Caller>()).await
@@ -83,6 +89,7 @@ async fn serve(claim: Claim, arguments: &UpArguments) -> Outcome {
     }
     say("stopping (once more to stop at once)\n");
     serving.abort();
+    vms.abort();
     let stopped = tokio::select! {
         stopped = tokio::time::timeout(STOP_TIME_MAX, cluster.stop_all()) => stopped.is_ok(),
         () = interrupted.next() => false,

@@ -41,16 +41,20 @@ use crate::admin::api::StateIdentity;
 use crate::admin::events::tell_faults;
 use crate::admin::nodes::Nodes;
 use crate::admin::server::{self, Caller};
-use crate::arguments::{LogArguments, ThreadArguments};
+use crate::arguments::{LogArguments, ThreadArguments, VmHostArguments};
 use crate::cores::check_cores;
 use crate::directory::Directory;
 use crate::failure::{EXIT_OK, Outcome, system_error};
 use crate::node_state::NodeState;
 use crate::notify::notify;
 use crate::program::Program;
-use crate::running_node::{NodeStart, RunningNode, check_roles};
+use crate::running_node::{NodeHandle, NodeStart, RunningNode, check_roles};
 use crate::text::say;
+use crate::vm_hosting::VmHosting;
 use crate::{drive_prefix, log, open_files};
+
+/// Where the node serves NBD on this machine.
+const NBD_SOCKET: &str = "nbd.sock";
 
 /// How often the state is asked at a start until it answers.
 const STATE_PAUSE: Duration = Duration::from_millis(200);
@@ -83,6 +87,7 @@ pub fn run(
     directory: Directory,
     witness: bool,
     threads: &ThreadArguments,
+    vms: &VmHostArguments,
     log_arguments: LogArguments,
 ) -> Outcome {
     check_cores(threads.cores.as_ref())?;
@@ -97,7 +102,8 @@ pub fn run(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_error("the program cannot start", &error))?;
     let program = Arc::new(Program::of_this_process());
-    let ended = match runtime.block_on(serve(directory, settings, threads, Arc::clone(&program))) {
+    let how = How { threads: threads.clone(), vms: vms.clone() };
+    let ended = match runtime.block_on(serve(directory, settings, how, Arc::clone(&program))) {
         Ok(End::Asked(status)) => Ok(status),
         Ok(End::BeginAnew) => program.begin_anew().map(|never| match never {}),
         Err(error) => Err(error),
@@ -149,7 +155,7 @@ fn check_kind(settings: &ServerSettings, witness: bool) -> Result<(), Error> {
 async fn serve(
     directory: Directory,
     settings: ServerSettings,
-    threads: &ThreadArguments,
+    how: How,
     program: Arc<Program>,
 ) -> Result<End, Error> {
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate()].into_iter().map(signal);
@@ -160,7 +166,7 @@ async fn serve(
     let keeper = StateMemberKeeper::new(directory.clone(), settings.clone());
     let orders = Arc::new(Orders { program, begin_anew: Notify::new(), end: Notify::new() });
     tokio::select! {
-        running = Running::start(directory, settings, Arc::clone(&keeper), Arc::clone(&orders), threads) => {
+        running = Running::start(directory, settings, Arc::clone(&keeper), Arc::clone(&orders), how) => {
             let running = running?;
             running.tell_ready();
             let end = tokio::select! {
@@ -186,12 +192,15 @@ async fn serve(
 
 /// Stops in order, and says how that ends. Whoever is told to end while it stops to begin anew ends for good.
 async fn stop(
-    running: Running,
+    mut running: Running,
     keeper: &StateMemberKeeper,
     ending: &mut Ending,
     end: Result<End, Error>,
 ) -> Result<End, Error> {
     let begins_anew = matches!(end, Ok(End::BeginAnew));
+    if begins_anew {
+        running.leave_vms_running().await;
+    }
     say(match begins_anew {
         true => "stopping to begin anew\n",
         false => "stopping (once more to stop at once)\n",
@@ -252,12 +261,31 @@ impl Ending {
     }
 }
 
+/// How a server runs, besides what is kept in its directory.
+struct How {
+    threads: ThreadArguments,
+    vms: VmHostArguments,
+}
+
+/// Has the node look after virtual machines, if they run here.
+async fn begin_vms(hosting: VmHosting, node: NodeHandle, directory: Directory, nodes: Arc<dyn Nodes>) {
+    if !hosting.probe(directory.path()).await {
+        return;
+    }
+    let begun = hosting.begin(&node, directory.join("vms"), directory.join(NBD_SOCKET), nodes).await;
+    if let Err(error) = begun {
+        tracing::error!("the node runs no virtual machines: {error}");
+    }
+}
+
 /// A server that runs.
 struct Running {
     settings: ServerSettings,
     directory: Directory,
     node: Option<RunningNode>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
+    /// Whether virtual machines go on when it stops.
+    leaves_vms: bool,
 }
 
 impl Running {
@@ -266,7 +294,7 @@ impl Running {
         settings: ServerSettings,
         keeper: Arc<StateMemberKeeper>,
         orders: Arc<Orders>,
-        threads: &ThreadArguments,
+        how: How,
     ) -> Result<Self, Error> {
         let pki = Pki(&directory);
         let credentials = pki.credentials(settings.cluster)?;
@@ -275,7 +303,7 @@ impl Running {
         let settings = keeper.settings();
         let node = match settings.witness {
             true => None,
-            false => Some(start_node(&directory, &settings, &credentials, &etcd, threads).await?),
+            false => Some(start_node(&directory, &settings, &credentials, &etcd, &how.threads).await?),
         };
         let peers = Arc::new(Peers {
             state: state.clone(),
@@ -306,6 +334,7 @@ impl Running {
             orders,
         };
         let nodes = peers as Arc<dyn Nodes>;
+        let others = Arc::clone(&nodes);
         let administration = Administration::new(process, cluster, state.clone(), nodes, Some(Arc::new(own)));
         let mut tasks = serve_administration(&directory, &settings, &credentials, &administration).await?;
         tasks.push(tokio::spawn(tell_faults(
@@ -320,9 +349,12 @@ impl Running {
                 shards.into_iter().map(|shard| tokio::spawn(forget_let_go(shard, Arc::clone(&keeper)))),
             );
             tasks.push(tokio::spawn(tell_names(node.handle(), state.clone(), settings.name.clone())));
+            if let Some(hosting) = VmHosting::new(&how.vms, 1) {
+                tasks.push(tokio::spawn(begin_vms(hosting, node.handle(), directory.clone(), others)));
+            }
         }
         tasks.push(tokio::spawn(async move { keeper.keep(etcd, state).await }));
-        Ok(Self { settings, directory, node, tasks })
+        Ok(Self { settings, directory, node, tasks, leaves_vms: false })
     }
 
     fn tell_ready(&self) {
@@ -338,6 +370,16 @@ impl Running {
         notify("READY=1");
     }
 
+    /// Has virtual machines go on while the process begins anew.
+    async fn leave_vms_running(&mut self) {
+        self.leaves_vms = true;
+        if let Some(node) = &self.node
+            && let Err(error) = node.handle().leave_vms_running().await
+        {
+            tracing::warn!("virtual machines do not go on: {error}");
+        }
+    }
+
     /// Stops in order, but for the member of etcd. Other nodes take the volumes over.
     async fn stop(self) {
         for task in self.tasks {
@@ -345,10 +387,15 @@ impl Running {
         }
         let _ = std::fs::remove_file(self.directory.admin_socket());
         if let Some(node) = self.node {
+            let qemu = node.qemu().filter(|_| !self.leaves_vms);
             // Waiting for threads blocks; what keeps the member of etcd goes on meanwhile.
             let stopped = tokio::task::spawn_blocking(move || node.stop(false)).await;
             if let Err(error) = stopped {
                 tracing::error!("the node could not be stopped: {error}");
+            }
+            if let Some(qemu) = qemu {
+                // What was being started meanwhile.
+                qemu.end_all().await;
             }
         }
     }
@@ -598,7 +645,7 @@ async fn start_node(
 ) -> Result<RunningNode, Error> {
     let bus_addresses: Vec<Address> = settings.addresses(Port::Bus).into_iter().map(Address::Tcp).collect();
     let further_bus_addresses = further_bus_addresses(settings, threads.shards)?;
-    let socket = directory.join("nbd.sock");
+    let socket = directory.join(NBD_SOCKET);
     let config = NodeConfig {
         cluster: settings.cluster,
         node: settings.node,

@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
-use crate::arguments::{LogArguments, ThreadArguments};
+use crate::arguments::{LogArguments, ThreadArguments, VmHostArguments};
 use crate::server::found::{ExternalState, NewCluster, found};
 
 fn directory(parent: &tempfile::TempDir, name: &str) -> Directory {
@@ -106,9 +106,15 @@ fn a_servers_directory_is_closed_to_others_and_a_foreign_one_stays_as_it_is() {
     std::fs::write(foreign.join("letters"), "dear").expect("it can be written");
     found(&foreign, new_cluster()).expect_err("it holds letters");
     assert_eq!(
-        crate::server::run::run(foreign.clone(), false, &ThreadArguments::default(), LogArguments::default())
-            .expect_err("no server")
-            .code,
+        crate::server::run::run(
+            foreign.clone(),
+            false,
+            &ThreadArguments::default(),
+            &VmHostArguments::default(),
+            LogArguments::default(),
+        )
+        .expect_err("no server")
+        .code,
         "SERVER_UNKNOWN"
     );
     assert_eq!((mode(&foreign), foreign.join("lock").exists()), (0o755, false));

@@ -1,0 +1,113 @@
+//! Whether hardware virtualization works, found out by a start.
+//!
+//! That `/dev/kvm` is there says little: where this machine is itself a virtual one, it may be there and run no ordinary
+//! guest. So a guest is started whose firmware is all that it has: it goes the way that every kernel goes, from real mode to
+//! protected mode to long mode with paging, and ends QEMU from there, with a status that nothing else has.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// What runs the processors of virtual machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The processor itself, by the kernel's KVM.
+    Kvm,
+    /// QEMU, by translating: it works everywhere, and takes ten times as long or more.
+    Tcg,
+}
+
+impl Accelerator {
+    /// What QEMU calls it, with what it needs.
+    pub fn qemu_name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+
+    /// The processor that guests see.
+    pub fn processor(self) -> &'static str {
+        match self {
+            Self::Kvm => "host",
+            Self::Tcg => "max",
+        }
+    }
+}
+
+/// How long the guest may take. It needs some milliseconds; QEMU's start, a part of a second.
+const TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The size of the firmware, in bytes: the processor begins sixteen bytes before its end.
+const FIRMWARE_BYTES: usize = 64 << 10;
+
+/// Where the processor begins.
+const RESET_AT: usize = FIRMWARE_BYTES - 16;
+
+/// A jump to the firmware's beginning, as the processor sees it in real mode.
+const RESET: [u8; 5] = [0xea, 0x00, 0x00, 0x00, 0xf0];
+
+/// What the guest writes to the port that ends QEMU, and the status that this makes.
+const SAID: u8 = 0x11;
+const STATUS: i32 = (SAID as i32) << 1 | 1;
+
+/// The guest, which `probe.s` beside this file is the source of: `as --64 probe.s -o probe.o` and
+/// `ld -m elf_x86_64 -Ttext 0 --oformat binary -o probe.bin probe.o` make it.
+const GUEST: &[u8] = &[
+    0xfa, 0x2e, 0x66, 0x0f, 0x01, 0x16, 0xb0, 0x00, 0x0f, 0x20, 0xc0, 0x0c, 0x01, 0x0f, 0x22, 0xc0, 0x66,
+    0xea, 0x18, 0x00, 0x0f, 0x00, 0x08, 0x00, 0x66, 0xb8, 0x10, 0x00, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0,
+    0x31, 0xc0, 0xbf, 0x00, 0x10, 0x00, 0x00, 0xb9, 0x00, 0x10, 0x00, 0x00, 0xfc, 0xf3, 0xab, 0xc7, 0x05,
+    0x00, 0x10, 0x00, 0x00, 0x03, 0x20, 0x00, 0x00, 0xc7, 0x05, 0x00, 0x20, 0x00, 0x00, 0x03, 0x30, 0x00,
+    0x00, 0xc7, 0x05, 0x00, 0x30, 0x00, 0x00, 0x83, 0x00, 0x00, 0x00, 0xb8, 0x00, 0x10, 0x00, 0x00, 0x0f,
+    0x22, 0xd8, 0x0f, 0x20, 0xe0, 0x83, 0xc8, 0x20, 0x0f, 0x22, 0xe0, 0xb9, 0x80, 0x00, 0x00, 0xc0, 0x0f,
+    0x32, 0x0d, 0x00, 0x01, 0x00, 0x00, 0x0f, 0x30, 0x0f, 0x20, 0xc0, 0x0d, 0x00, 0x00, 0x00, 0x80, 0x0f,
+    0x22, 0xc0, 0xea, 0x80, 0x00, 0x0f, 0x00, 0x18, 0x00, 0x66, 0xba, 0x01, 0x05, 0xb0, 0x11, 0xee, 0xf4,
+    0xeb, 0xfd, 0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0xff,
+    0xff, 0x00, 0x00, 0x00, 0x9a, 0xcf, 0x00, 0xff, 0xff, 0x00, 0x00, 0x00, 0x92, 0xcf, 0x00, 0xff, 0xff,
+    0x00, 0x00, 0x00, 0x9a, 0xaf, 0x00, 0x1f, 0x00, 0x90, 0x00, 0x0f, 0x00,
+];
+
+/// What works here with this QEMU, which is `None` if not even it can be started. The firmware is written to `folder` for the
+/// while.
+pub async fn probe(program: &Path, folder: &Path) -> Option<Accelerator> {
+    let firmware_path = folder.join("probe.bin");
+    std::fs::write(&firmware_path, firmware()).ok()?;
+    let mut works = None;
+    for accelerator in [Accelerator::Kvm, Accelerator::Tcg] {
+        if runs(program, &firmware_path, accelerator).await {
+            works = Some(accelerator);
+            break;
+        }
+    }
+    // It says nothing about anything.
+    let _ = std::fs::remove_file(firmware_path);
+    works
+}
+
+fn firmware() -> Vec<u8> {
+    let mut firmware = vec![0; FIRMWARE_BYTES];
+    firmware[..GUEST.len()].copy_from_slice(GUEST);
+    firmware[RESET_AT..RESET_AT + RESET.len()].copy_from_slice(&RESET);
+    firmware
+}
+
+/// Whether a guest gets to its end.
+async fn runs(program: &Path, firmware: &Path, accelerator: Accelerator) -> bool {
+    let machine = format!("q35,accel={}", accelerator.qemu_name());
+    let child = tokio::process::Command::new(program)
+        .args(["-no-user-config", "-nodefaults", "-display", "none", "-m", "16M", "-machine", &machine])
+        .args(["-cpu", accelerator.processor(), "-device", "isa-debug-exit,iobase=0x501,iosize=1", "-bios"])
+        .arg(firmware)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn();
+    let Ok(mut child) = child else { return false };
+    let ended = tokio::time::timeout(TIME_MAX, child.wait()).await;
+    matches!(ended, Ok(Ok(status)) if status.code() == Some(STATUS))
+}
+
+#[cfg(test)]
+#[path = "probe_tests.rs"]
+mod tests;

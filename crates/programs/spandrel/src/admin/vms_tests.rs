@@ -1,0 +1,85 @@
+use spandrel_cluster::store::Revision;
+use spandrel_cluster::{VmBoot, VmPlacement, VmPriority};
+
+use super::*;
+use crate::admin::testing::{node_id, volume_id};
+
+const GIB: u64 = 1 << 30;
+
+fn vm_id() -> VmId {
+    VmId::from_random(5, 1)
+}
+
+fn record(goal: VmGoal, on: Option<u64>) -> VmRecord {
+    let reason = PlacementReason::NodeLost { node: node_id(3) };
+    VmRecord {
+        name: "web".to_owned(),
+        volume: volume_id(),
+        processors: 2,
+        memory_bytes: GIB,
+        boot: VmBoot::Disk,
+        priority: VmPriority::High,
+        goal,
+        placement: on.map(|node| VmPlacement { node: node_id(node), run: 4, since_unix_ms: 7, reason }),
+        migration: None,
+        waits_because: None,
+        last_run: 4,
+        created_unix_ms: 1,
+    }
+}
+
+/// A cluster of three nodes, two of which run virtual machines.
+fn facts(record: &VmRecord, report: Option<VmCondition>) -> VmFacts {
+    let host = VmHost { memory_bytes: 2 * GIB, accelerator: "tcg".to_owned() };
+    let of_host = report.map(|condition| VmReport { vm: vm_id(), run: Some(4), condition, failure: None });
+    let stored = Stored { record: record.clone(), revision: Revision(1) };
+    VmFacts {
+        vms: [(vm_id(), stored)].into(),
+        volumes: [(volume_id(), "disk1".to_owned())].into(),
+        nodes: (1..=3).map(|number| (node_id(number), format!("n{number}"))).collect(),
+        hosts: (1..=2).map(|number| (node_id(number), host.clone())).collect(),
+        reports: of_host.map(|report| (node_id(1), vec![report])).into_iter().collect(),
+    }
+}
+
+fn state(record: &VmRecord, report: Option<VmCondition>) -> (VmState, Option<String>) {
+    let status = facts(record, report).status(vm_id(), record);
+    (status.state, status.why)
+}
+
+#[test]
+fn how_one_is_follows_from_what_it_is_to_do_and_what_its_node_says() {
+    let running = record(VmGoal::Running, Some(1));
+    assert_eq!(state(&running, Some(VmCondition::Running)), (VmState::Running, None));
+    assert_eq!(state(&running, Some(VmCondition::Starting)), (VmState::Starting, None));
+    let paused = VmCondition::Paused("no room".to_owned());
+    assert_eq!(state(&running, Some(paused)), (VmState::Paused, Some("no room".to_owned())));
+    assert_eq!(state(&running, None).0, VmState::Unknown);
+    assert_eq!(state(&record(VmGoal::Running, Some(3)), None).0, VmState::Waiting, "its node is gone");
+    assert_eq!(state(&record(VmGoal::Off, Some(1)), Some(VmCondition::Running)).0, VmState::Stopping);
+    assert_eq!(state(&record(VmGoal::Off, None), None), (VmState::Off, None));
+    let waits = state(&record(VmGoal::Running, None), None);
+    assert_eq!(waits, (VmState::Waiting, Some("a node is about to claim it".to_owned())));
+}
+
+#[test]
+fn it_is_told_where_one_is_and_why_there() {
+    let running = record(VmGoal::Running, Some(1));
+    let status = facts(&running, Some(VmCondition::Running)).status(vm_id(), &running);
+    assert_eq!(status.node.as_deref(), Some("n1"));
+    assert_eq!(status.node_because.as_deref(), Some("node n3 was lost"));
+    assert_eq!((status.volume.as_str(), status.accelerator.as_deref()), ("disk1", Some("tcg")));
+}
+
+#[test]
+fn one_that_no_node_could_ever_run_is_not_started() {
+    let small = record(VmGoal::Off, None);
+    assert_eq!(facts(&small, None).check_host(&small), Ok(()));
+    let large = VmRecord { memory_bytes: 3 * GIB, ..small.clone() };
+    assert_eq!(facts(&large, None).check_host(&large).unwrap_err().code, "VM_WITHOUT_HOST");
+    let waiting = VmRecord { goal: VmGoal::Running, ..large };
+    let (_, why) = state(&waiting, None);
+    assert!(why.as_deref().is_some_and(|why| why.contains("no node has more than 2 GiB left")), "{why:?}");
+    let without = VmFacts { hosts: BTreeMap::new(), ..facts(&small, None) };
+    assert_eq!(without.check_host(&small).unwrap_err().code, "VM_WITHOUT_HOST");
+}

@@ -1,0 +1,241 @@
+//! Real guests: kernels that boot in QEMU, on disks that are volumes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use spandrel_process_cluster::{
+    Cluster, ClusterOptions, CommandOutput, GuestFiles, Network, Networks, Program, Servers, ServersOptions,
+    await_that,
+};
+
+fn guest_files() -> GuestFiles {
+    GuestFiles::built(Path::new(env!("CARGO_BIN_EXE_spandrel-test-guest")))
+}
+
+/// Where guests run, and whom to ask about them.
+#[derive(Clone, Copy)]
+enum Place<'p> {
+    /// A cluster in one process.
+    One(&'p Cluster),
+    /// One of several servers that is asked.
+    Several(&'p Servers, &'p str),
+}
+
+impl Place<'_> {
+    fn must_run(self, arguments: &[&str]) -> CommandOutput {
+        match self {
+            Self::One(cluster) => cluster.must_run(arguments),
+            Self::Several(servers, asked) => servers.must_run(asked, arguments),
+        }
+    }
+
+    /// The directory of a node.
+    fn directory(self, node: &str) -> PathBuf {
+        match self {
+            Self::One(cluster) => cluster.directory().join(node),
+            Self::Several(servers, _) => servers.directory(node),
+        }
+    }
+
+    /// Makes a virtual machine on a volume of its own that does `task`.
+    fn make(self, name: &str, owner: &str, task: &str) {
+        let files = guest_files();
+        let (kernel, initrd) = (files.kernel.display().to_string(), files.initrd.display().to_string());
+        self.must_run(&["volume", "create", name, "--size", "64M", "--owner", owner]);
+        let append = files.arguments(task);
+        let boot = ["--kernel", &kernel, "--initrd", &initrd, "--append", &append];
+        let machine = ["vm", "create", name, "--volume", name, "--vcpus", "1", "--memory", "96M"];
+        self.must_run(&[&machine[..], &boot[..]].concat());
+    }
+
+    /// Puts a new file system onto a volume, by a node.
+    fn make_file_system(self, volume: &str, node: &str) {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let image = folder.path().join("file-system");
+        let file = std::fs::File::create(&image).expect("the folder can be written to");
+        file.set_len(64 << 20).expect("a file can be that long");
+        let uri = format!("nbd+unix:///{volume}?socket={}", self.directory(node).join("nbd.sock").display());
+        let image = image.display().to_string();
+        run("mkfs.ext4", &["-q", &image]);
+        run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &image, &uri]);
+    }
+
+    fn vm(self, name: &str) -> serde_json::Value {
+        self.must_run(&["vm", "get", name, "-o", "json"]).json()
+    }
+
+    /// The node that a virtual machine runs on.
+    fn node_of(self, name: &str) -> String {
+        self.vm(name)["node"].as_str().expect("a node has claimed it").to_owned()
+    }
+
+    /// What the guest of a virtual machine has said on a node since it was started there last.
+    fn said(self, name: &str, node: &str) -> String {
+        let id: String = self.vm(name)["id"].as_str().expect("it has one").replace('-', "");
+        let log = self.directory(node).join("vms").join(&id[..12]).join("console.log");
+        std::fs::read_to_string(log).unwrap_or_default()
+    }
+
+    /// The last number behind a word in what a guest has said; 0 if there is none.
+    fn last_number(self, name: &str, node: &str, word: &str) -> u64 {
+        numbers(&self.said(name, node), word).last().copied().unwrap_or_default()
+    }
+
+    fn await_number(self, name: &str, node: &str, word: &str, number: u64) {
+        await_that(&format!("{word} {number} at {node}"), || self.last_number(name, node, word) >= number);
+    }
+}
+
+/// The numbers behind a word in what a guest has said, in order.
+fn numbers(said: &str, word: &str) -> Vec<u64> {
+    let begin = format!("guest: {word} ");
+    let lines = said.lines().filter_map(|line| line.trim().strip_prefix(begin.as_str()));
+    lines
+        .filter_map(|rest| rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok())
+        .collect()
+}
+
+fn run(tool: &str, arguments: &[&str]) {
+    let output = Command::new(tool).args(arguments).output();
+    let output =
+        output.unwrap_or_else(|error| panic!("{tool} cannot be run ({error}): `cargo xtask packages`"));
+    assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Four nodes in one process, with drives in memory.
+fn cluster() -> Cluster {
+    let arguments =
+        ["--memory", "--nodes", "4", "--drives", "1", "--drive-size", "512M", "--vm-memory", "1G"];
+    let options =
+        ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
+    let cluster = Cluster::start(Program::with_test_faults(), options);
+    let runs_vms = || cluster.log().matches("looks after virtual machines").count() >= 4;
+    await_that("nodes that run virtual machines", runs_vms);
+    cluster
+}
+
+#[test]
+fn four_guests_at_once_verify_what_they_write_to_the_end() {
+    let cluster = cluster();
+    let place = Place::One(&cluster);
+    let names: Vec<String> = (1..=4).map(|number| format!("vm{number}")).collect();
+    for (name, number) in names.iter().zip(1..) {
+        place.make(name, &format!("n{number}"), &format!("verify:4:{number}"));
+    }
+    let begun = Instant::now();
+    for name in &names {
+        place.must_run(&["vm", "start", name]);
+    }
+    for (name, number) in names.iter().zip(1..) {
+        await_that("a guest that has ended", || place.vm(name)["state"] == "off");
+        // It ran where its disk is owned.
+        let said = place.said(name, &format!("n{number}"));
+        assert!(said.contains("guest: verified"), "{name}: {said}\n{}", cluster.log());
+        assert!(!said.contains("FAILED"), "{name}: {said}");
+    }
+    println!("four guests, started one after the other: {:?}", begun.elapsed());
+}
+
+/// ext4 in a guest that syncs each number that it appends to a file. Its node loses its power.
+#[test]
+fn a_file_system_keeps_all_that_was_synced_when_its_node_dies() {
+    let cluster = cluster();
+    let place = Place::One(&cluster);
+    place.make("db", "n2", "file");
+    place.make_file_system("db", "n1");
+    place.must_run(&["vm", "start", "db"]);
+    assert_eq!(place.node_of("db"), "n2", "it runs where its disk is owned");
+    place.await_number("db", "n2", "synced", 50);
+    let died = Instant::now();
+    place.must_run(&["node", "stop", "n2", "--abrupt"]);
+    let synced = place.last_number("db", "n2", "synced");
+    let mut stages: Vec<(&str, Duration)> = Vec::new();
+    await_that("another node that claims it", || place.vm("db")["node"] != "n2");
+    stages.push(("claimed by another node", died.elapsed()));
+    let now = place.node_of("db");
+    await_that("a guest that begins", || place.said("db", &now).contains("guest: begins"));
+    stages.push(("booted", died.elapsed()));
+    await_that("a guest that has looked", || place.said("db", &now).contains("guest: found"));
+    stages.push(("file system mounted and checked", died.elapsed()));
+    let found = place.last_number("db", &now, "found");
+    println!("the node died with {synced} synced; {found} were there: {stages:?}");
+    assert!(found >= synced, "{synced} were synced, and {found} are there");
+    place.await_number("db", &now, "synced", found + 20);
+    assert_eq!(place.vm("db")["node_because"], "node n2 was lost");
+    assert!(!place.said("db", &now).contains("FAILED"));
+    place.must_run(&["vm", "stop", "db", "--force"]);
+    place.must_run(&["node", "start", "n2"]);
+    cluster.await_health();
+    place.must_run(&["volume", "verify", "db"]);
+}
+
+/// The guest writes and flushes all the time while it is moved there and back, and counts how long it had to wait.
+#[test]
+fn a_guest_moves_under_load_without_a_lost_request() {
+    let cluster = cluster();
+    let place = Place::One(&cluster);
+    place.make("web", "n1", "count");
+    place.must_run(&["vm", "start", "web"]);
+    place.await_number("web", "n1", "wrote", 200);
+    let mut written = place.last_number("web", "n1", "wrote");
+    for to in ["n3", "n4"] {
+        place.must_run(&["vm", "migrate", "web", "--to", to]);
+        assert_eq!(place.node_of("web"), to);
+        place.await_number("web", to, "wrote", written + 200);
+        let said = place.said("web", to);
+        assert!(!said.contains("begins") && !said.contains("FAILED"), "it was not started anew: {said}");
+        let first = numbers(&said, "wrote")[0];
+        assert!(first >= written, "it goes on where it was: {first} behind {written}");
+        let waits = said.lines().filter_map(|line| line.split("the longest in ").nth(1)?.split(' ').next());
+        let longest = waits.filter_map(|text| text.parse::<u64>().ok()).max();
+        println!("moved to {to}: the longest write and flush took {longest:?} ms");
+        // What is promised; it takes a tenth of that.
+        assert!(longest.is_some_and(|ms| ms < 1000), "{longest:?} ms");
+        written = place.last_number("web", to, "wrote");
+    }
+    // A node in maintenance has it move away.
+    place.must_run(&["node", "drain", "n4"]);
+    await_that("a node that it has moved to", || {
+        let status = place.vm("web");
+        status["state"] == "running" && status["node"] != "n4"
+    });
+    let now = place.node_of("web");
+    place.await_number("web", &now, "wrote", written + 100);
+    assert!(!place.said("web", &now).contains("FAILED"));
+}
+
+/// Servers of their own; the one with the guest is cut off from the others. It goes on for as long as nobody tells it otherwise,
+/// and nothing of what it writes is answered once it runs elsewhere.
+#[test]
+fn a_guest_that_is_cut_off_syncs_nothing_once_it_runs_elsewhere() {
+    let options = ServersOptions::new(3, false);
+    let what = "a guest that is cut off";
+    let Some(networks) = Networks::between(&options.names(), &[Network::A], what) else { return };
+    let servers = Servers::start_in(networks, &Program::with_test_faults(), &options);
+    let runs_vms = |node: &str| servers.log(node).contains("looks after virtual machines");
+    await_that("nodes that run virtual machines", || ["n1", "n2", "n3"].iter().all(|node| runs_vms(node)));
+    let place = Place::Several(&servers, "n1");
+    place.make("db", "n3", "file");
+    place.make_file_system("db", "n1");
+    place.must_run(&["vm", "start", "db"]);
+    assert_eq!(place.node_of("db"), "n3");
+    place.await_number("db", "n3", "synced", 50);
+    servers.networks().cut_off(&["n3"], &[Network::A]);
+    await_that("another node that claims it", || {
+        servers.run("n1", &["vm", "get", "db", "-o", "json"]).output.contains("node n3 was lost")
+    });
+    let now = place.node_of("db");
+    await_that("a guest that has looked", || place.said("db", &now).contains("guest: found"));
+    let found = place.last_number("db", &now, "found");
+    place.await_number("db", &now, "synced", found + 30);
+    let synced = place.last_number("db", "n3", "synced");
+    assert!(found >= synced, "{synced} were synced where it was cut off, and {found} were there");
+    assert!(servers.runs_guests("n3"), "it goes on there, and waits for its disk");
+    servers.networks().heal();
+    await_that("an end of what was cut off", || !servers.runs_guests("n3"));
+    assert_eq!(place.last_number("db", "n3", "synced"), synced, "it has got nothing done");
+    let before = place.last_number("db", &now, "synced");
+    place.await_number("db", &now, "synced", before + 30);
+    assert!(!place.said("db", &now).contains("FAILED"));
+}
