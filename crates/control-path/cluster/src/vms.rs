@@ -421,7 +421,7 @@ impl<S: StateStore> ClusterState<S> {
 }
 
 /// The error that a volume is the disk of a virtual machine.
-pub(crate) fn disk_of(volume: &str, vm: &str, what: &str) -> Error {
+pub fn disk_of(volume: &str, vm: &str, what: &str) -> Error {
     Error::new(
         "VOLUME_OF_VM",
         format!("volume {volume} {what}"),

@@ -239,3 +239,28 @@ fn a_guest_that_is_cut_off_syncs_nothing_once_it_runs_elsewhere() {
     place.await_number("db", &now, "synced", before + 30);
     assert!(!place.said("db", &now).contains("FAILED"));
 }
+
+/// QEMU goes on without the process that has started it, and waits for its disk; the next process finds it.
+#[test]
+fn a_guest_goes_on_when_its_nodes_process_is_killed_and_started_again() {
+    let arguments =
+        ["--nodes", "3", "--drives", "1", "--drive-size", "256M", "--sparse", "--vm-memory", "1G"];
+    let options =
+        ClusterOptions { arguments: arguments.map(str::to_owned).to_vec(), drive_prefix: String::new() };
+    let mut cluster = Cluster::start(Program::with_test_faults(), options);
+    let run_vms = |cluster: &Cluster| cluster.log().matches("looks after virtual machines").count();
+    await_that("nodes that run virtual machines", || run_vms(&cluster) >= 3);
+    Place::One(&cluster).make("web", "n2", "count");
+    Place::One(&cluster).must_run(&["vm", "start", "web"]);
+    Place::One(&cluster).await_number("web", "n2", "wrote", 100);
+    cluster.kill();
+    cluster.restart();
+    let place = Place::One(&cluster);
+    let written = place.last_number("web", "n2", "wrote");
+    place.await_number("web", "n2", "wrote", written + 200);
+    let said = place.said("web", "n2");
+    assert_eq!(said.matches("begins").count(), 1, "it was not started anew: {said}");
+    assert!(!said.contains("FAILED"), "{said}");
+    await_that("a node that knows of it", || place.vm("web")["state"] == "running");
+    assert_eq!(place.vm("web")["runs"], 1);
+}

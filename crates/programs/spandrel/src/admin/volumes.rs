@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use spandrel_cluster::VolumeSettings;
+use spandrel_cluster::vms::disk_of;
 use spandrel_node::{VolumeCreation, VolumeGrowth};
 use spandrel_shared::size::format_size;
 use spandrel_shared::{DriveId, Error, GrowthId, IopsLimit, VolumeId};
@@ -158,7 +159,10 @@ impl Administration {
 
     /// What deleting a volume would do.
     pub async fn volume_deletion(&self, name: &str) -> Result<VolumeDeletion, Error> {
-        let against = self.await_unused(name).await.err();
+        let against = match self.check_no_disk(name).await {
+            Err(error) => Some(error),
+            Ok(()) => self.await_unused(name).await.err(),
+        };
         let facts = self.facts().await?;
         let volume = facts.volumes().into_iter().find(|volume| volume.name == name);
         let volume = volume.ok_or_else(|| volume_not_found(name))?;
@@ -171,6 +175,7 @@ impl Administration {
 
     /// Deletes a volume; with `force` also if a client has it open for writing.
     pub async fn delete_volume(&self, name: &str, force: bool) -> Result<(), Error> {
+        self.check_no_disk(name).await?;
         if !force {
             self.await_unused(name).await?;
         }
@@ -180,6 +185,15 @@ impl Administration {
         };
         self.by_any_node(ask).await?;
         Ok(())
+    }
+
+    /// Refuses to delete a volume that is the disk of a virtual machine, also one that is off.
+    async fn check_no_disk(&self, name: &str) -> Result<(), Error> {
+        let Some(id) = self.state().volume_by_name(name).await.map_err(state_error)? else { return Ok(()) };
+        match self.state().vm_of_disk(id).await.map_err(state_error)? {
+            Some(vm) => Err(disk_of(name, &vm, "is not deleted")),
+            None => Ok(()),
+        }
     }
 
     /// Waits a moment for a client that is just leaving the volume. An error if one stays.

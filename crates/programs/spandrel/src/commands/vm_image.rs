@@ -43,12 +43,13 @@ impl DiskImage {
         let volume: VolumeStatus = client.get(&path_with(api::VOLUME, volume))?;
         if info.virtual_size > volume.size_bytes {
             let (image, size) = (format_size(info.virtual_size), format_size(volume.size_bytes));
+            let mebibytes = info.virtual_size.div_ceil(1 << 20);
             return Err(Error::new(
                 "IMAGE_TOO_LARGE",
                 format!("{} is not copied into volume {}", file.display(), volume.name),
                 format!("it is a disk of {image}, and the volume has {size}"),
                 format!(
-                    "make the volume larger first: `spandrel volume resize {} {image}`",
+                    "make the volume larger first: `spandrel volume resize {} {mebibytes}M`",
                     quoted(&volume.name)
                 ),
             ));
