@@ -75,7 +75,7 @@ pub const NODE_START: &str = "/v1/nodes/{name}/start";
 pub const NODE_DRAIN: &str = "/v1/nodes/{name}/drain";
 /// `POST` of a [`NodeEvacuate`]: [`NodeEvacuated`].
 pub const NODE_EVACUATE: &str = "/v1/nodes/{name}/evacuate";
-/// `GET`: a [`Maintenance`], or nothing if the node is in none.
+/// `GET`: a [`MaintenanceProgress`], or nothing if the node is in none.
 pub const NODE_MAINTENANCE: &str = "/v1/nodes/{name}/maintenance";
 /// `GET`: [`NodeSafety`].
 pub const NODE_SAFETY: &str = "/v1/nodes/{name}/safe-to-stop";

@@ -41,6 +41,17 @@ pub struct Maintenance {
     pub volumes_left: Vec<String>,
 }
 
+/// How far the maintenance of a node has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MaintenanceProgress {
+    /// Since when, and what it owns yet.
+    #[serde(flatten)]
+    pub maintenance: Maintenance,
+    /// The names of virtual machines that run on it and are to move away: another node has room for each.
+    #[serde(default)]
+    pub vms_left: Vec<String>,
+}
+
 /// Everything that is known of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeDetails {

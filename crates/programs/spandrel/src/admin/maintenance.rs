@@ -4,7 +4,10 @@ use spandrel_cluster::StateError;
 use spandrel_shared::{Error, Place};
 
 use super::administration::{Administration, node_not_found, state_error, unix_ms, unless_conflict};
-use super::api::{self, Maintenance, NodeDrain, NodeDrained, NodeSafety, NodeStatus, NodeStop, PlaceChange};
+use super::api::{
+    self, Maintenance, MaintenanceProgress, NodeDrain, NodeDrained, NodeSafety, NodeStatus, NodeStop,
+    PlaceChange,
+};
 use super::servers::ServerAccess;
 
 /// How often a change of a node's maintenance is begun anew when something else changes at the same time.
@@ -122,7 +125,7 @@ impl Administration {
     /// asked again and again.
     ///
     /// Errors: `NODE_NOT_FOUND`.
-    pub async fn maintenance(&self, name: &str) -> Result<Option<Maintenance>, Error> {
+    pub async fn maintenance(&self, name: &str) -> Result<Option<MaintenanceProgress>, Error> {
         let entry = self.entry(name).await?;
         let records = self.state().nodes().await.map_err(state_error)?;
         let record = records.get(&entry.id).map(|stored| stored.record.clone());
@@ -130,7 +133,8 @@ impl Administration {
         let Some(since_unix_ms) = known.maintenance_since_unix_ms() else { return Ok(None) };
         let volumes = self.state().volumes().await.map_err(state_error)?;
         let records = volumes.iter().map(|(volume, stored)| (*volume, &stored.record));
-        Ok(Some(Maintenance { since_unix_ms, volumes_left: known.volumes_of(records) }))
+        let maintenance = Maintenance { since_unix_ms, volumes_left: known.volumes_of(records) };
+        Ok(Some(MaintenanceProgress { maintenance, vms_left: self.vms_to_move(known.id).await? }))
     }
 
     /// Takes a node out of maintenance. One that is in none is left as it is.

@@ -32,13 +32,13 @@ use super::administration::{Administration, volume_not_found};
 use super::api::{
     self, Access, AccessCreate, AccessCreated, CacheDriveStatus, CheckLine, CheckQuery, ClusterLoad,
     ClusterStatus, DeleteQuery, DriveAdd, DriveAdded, DriveRemove, DriveRemoved, DriveRetire, DriveRetired,
-    DriveStatus, Explanation, Fault, JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus, Maintenance,
-    NodeDetails, NodeDrain, NodeDrained, NodeEvacuate, NodeEvacuated, NodeHandOver, NodeLetGo, NodeSafety,
-    NodeScrubLine, NodeStatus, NodeStop, Optimize, Optimized, PlaceChange, PoolDetails, PoolSettings,
-    PoolSettingsChange, PoolSettingsPreview, ScrubStatus, ServerRemove, ServerRemoved, ServerRestart,
-    ServerRestarting, ServerRun, ServerStatus, Settle, SettleStatus, Standing, StateStatus, Usage,
-    VolumeCreate, VolumeCreateAnswer, VolumeDeletion, VolumeMove, VolumeResize, VolumeResized,
-    VolumeSettingsChange, VolumeStatus,
+    DriveStatus, Explanation, Fault, JoinAnswer, JoinRequest, JoinTokenAnswer, JoinTokenStatus,
+    MaintenanceProgress, NodeDetails, NodeDrain, NodeDrained, NodeEvacuate, NodeEvacuated, NodeHandOver,
+    NodeLetGo, NodeSafety, NodeScrubLine, NodeStatus, NodeStop, Optimize, Optimized, PlaceChange,
+    PoolDetails, PoolSettings, PoolSettingsChange, PoolSettingsPreview, ScrubStatus, ServerRemove,
+    ServerRemoved, ServerRestart, ServerRestarting, ServerRun, ServerStatus, Settle, SettleStatus, Standing,
+    StateStatus, Usage, VolumeCreate, VolumeCreateAnswer, VolumeDeletion, VolumeMove, VolumeResize,
+    VolumeResized, VolumeSettingsChange, VolumeStatus,
 };
 use super::vm_requests;
 use crate::server::listener::TlsListener;
@@ -440,7 +440,10 @@ async fn get_safety(State(cluster): Cluster, Path(name): Path<String>) -> Answer
     Ok(Json(cluster.node_safety(&name).await?))
 }
 
-async fn get_maintenance(State(cluster): Cluster, Path(name): Path<String>) -> Answer<Option<Maintenance>> {
+async fn get_maintenance(
+    State(cluster): Cluster,
+    Path(name): Path<String>,
+) -> Answer<Option<MaintenanceProgress>> {
     Ok(Json(cluster.maintenance(&name).await?))
 }
 

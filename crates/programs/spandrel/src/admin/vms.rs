@@ -156,6 +156,29 @@ impl Administration {
         }
     }
 
+    /// The names of virtual machines that run on a node in maintenance and are to move away: another node has room for each.
+    pub(super) async fn vms_to_move(&self, node: NodeId) -> Result<Vec<String>, Error> {
+        let facts = self.vm_facts().await?;
+        let nodes = self.state().nodes().await.map_err(state_error)?;
+        let takes_others = |host: &NodeId| {
+            *host != node
+                && nodes.get(host).is_some_and(|stored| stored.record.maintenance_since_unix_ms.is_none())
+        };
+        let others: Vec<NodeId> = facts.hosts.keys().copied().filter(takes_others).collect();
+        let fits = |record: &VmRecord| {
+            let left = others.iter().filter_map(|other| facts.memory_left(*other)).max();
+            record.migration.is_some() || left.is_some_and(|left| left >= record.memory_bytes)
+        };
+        let is_left = |record: &&VmRecord| {
+            let placement = record.placement.as_ref();
+            placement.is_some_and(|placement| placement.node == node)
+                && record.goal == VmGoal::Running
+                && fits(record)
+        };
+        let records = facts.vms.values().map(|stored| &stored.record);
+        Ok(records.filter(is_left).map(|record| record.name.clone()).collect())
+    }
+
     async fn vm_facts(&self) -> Result<VmFacts, Error> {
         let state = self.state();
         let vms = state.vms().await.map_err(state_error)?;

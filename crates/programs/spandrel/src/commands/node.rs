@@ -10,8 +10,8 @@ use spandrel_shared::{Error, Place};
 
 use crate::admin::administration::unix_ms;
 use crate::admin::api::{
-    self, Maintenance, NodeDetails, NodeDrain, NodeDrained, NodeSafety, NodeStatus, PathStatus, PeerStatus,
-    PlaceChange, StateRole,
+    self, MaintenanceProgress, NodeDetails, NodeDrain, NodeDrained, NodeSafety, NodeStatus, PathStatus,
+    PeerStatus, PlaceChange, StateRole,
 };
 use crate::admin::client::{Client, SILENCE_MAX, is_passing, path_with};
 use crate::arguments::{NodeCommand, NodeDrainArguments, NodeSetArguments, Output};
@@ -172,8 +172,9 @@ pub fn await_drained(
 ) -> Result<Vec<String>, Error> {
     let name = &drained.node.name;
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
-    let style =
-        ProgressStyle::with_template("{elapsed_precise} [{bar:30}] {pos} of {len} volumes handed over {msg}");
+    let style = ProgressStyle::with_template(
+        "{elapsed_precise} [{bar:30}] {pos} of {len} volumes and virtual machines handed over {msg}",
+    );
     bar.set_style(style.expect("the template is well-formed").progress_chars("=> "));
     let path = path_with(api::NODE_MAINTENANCE, name);
     let (begun, mut total) = (Instant::now(), drained.volumes.len());
@@ -181,8 +182,8 @@ pub fn await_drained(
     let (mut least, mut since) = (usize::MAX, Instant::now());
     let mut answered = Instant::now();
     loop {
-        let left = match client.get::<Option<Maintenance>>(&path) {
-            Ok(maintenance) => maintenance.ok_or_else(|| resumed(name))?.volumes_left,
+        let progress = match client.get::<Option<MaintenanceProgress>>(&path) {
+            Ok(progress) => progress.ok_or_else(|| resumed(name))?,
             Err(error) if is_passing(&error) && answered.elapsed() < SILENCE_MAX && !is_over() => {
                 client.pause(DRAIN_INTERVAL);
                 continue;
@@ -190,10 +191,13 @@ pub fn await_drained(
             Err(error) => return Err(still_draining(error, name)),
         };
         answered = Instant::now();
-        if left.iter().all(|volume| drained.needing.contains(volume)) {
+        let MaintenanceProgress { maintenance, vms_left } = progress;
+        let mut left = maintenance.volumes_left;
+        if vms_left.is_empty() && left.iter().all(|volume| drained.needing.contains(volume)) {
             bar.finish_and_clear();
             return Ok(left);
         }
+        left.extend(vms_left.iter().map(|vm| format!("virtual machine {vm}")));
         if is_over() {
             return Err(not_drained_yet(name, &left));
         }
@@ -206,10 +210,11 @@ pub fn await_drained(
             (least, since) = (left.len(), Instant::now());
         } else if since.elapsed() > DRAIN_STALL {
             since = Instant::now();
-            let stays = left.join(" ");
+            let stays = left.join(", ");
             bar.suspend(|| {
                 eprintln!(
-                    "no other node takes {stays} at present: `spandrel volume get` shows how their copies are"
+                    "no other node takes {stays} at present: `spandrel volume get` shows how copies are, `spandrel vm get` \
+                     how virtual machines are"
                 );
             });
         }
@@ -239,8 +244,8 @@ fn still_draining(mut error: Error, name: &str) -> Error {
 fn not_drained_yet(name: &str, left: &[String]) -> Error {
     Error::new(
         "NODE_NOT_DRAINED_YET",
-        format!("node {name} still owns {}", counted(left.len() as u64, "volume")),
-        format!("in the time that was given no other node has taken {}", left.join(" ")),
+        format!("node {name} is not drained yet"),
+        format!("in the time that was given no other node has taken {}", left.join(", ")),
         format!(
             "node {name} stays in maintenance, and goes on handing them over: do this again to wait for that, or end it \
              with `spandrel node resume {name}`"
