@@ -44,6 +44,8 @@ type Number = Rc<Cell<Option<u64>>>;
 #[derive(Default)]
 pub struct GuestLog {
     entries: RefCell<Vec<GuestEntry>>,
+    /// How long guests do something else between two writes, if not as long as usual.
+    pause: Cell<Option<Duration>>,
     /// What was sent to those that wait for it.
     arrivals: RefCell<BTreeMap<(VmId, NodeId), Number>>,
 }
@@ -62,6 +64,11 @@ pub enum GuestEntry {
 }
 
 impl GuestLog {
+    /// Has guests write so seldom from their next write on.
+    pub fn set_pause(&self, pause: Duration) {
+        self.pause.set(Some(pause));
+    }
+
     /// All of it.
     pub fn entries(&self) -> Vec<GuestEntry> {
         self.entries.borrow().clone()
@@ -234,7 +241,7 @@ async fn count(guest: &Guest, platform: &SimulatedPlatform, log: &GuestLog) -> R
         value += 1;
         device.write(0, content(platform.buffers(), value, BLOCK_SECTORS)).await?;
         log.entries.borrow_mut().push(GuestEntry::Wrote(disk, value));
-        platform.sleep(PAUSE).await;
+        platform.sleep(log.pause.get().unwrap_or(PAUSE)).await;
     }
     Ok(value)
 }

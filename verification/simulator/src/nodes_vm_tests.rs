@@ -232,6 +232,34 @@ fn one_that_moves_goes_on_where_it_was_and_its_disk_with_it() {
     }
 }
 
+/// It has moved and writes nothing for long, and its node loses the state and nothing else: it has the right to write all the same,
+/// so that what another node claims waits.
+#[test]
+fn one_that_has_moved_and_is_idle_is_not_started_beside_itself() {
+    for seed in 1003130..1003136 {
+        let (nodes, log, owner) = with_vm(seed);
+        await_writes(&nodes, &log, 1, 50);
+        log.set_pause(Duration::from_secs(15));
+        let to = (owner + 1) % 3;
+        move_to(&nodes, to);
+        let has_arrived = |entry: &GuestEntry| matches!(entry, GuestEntry::Arrived(disk, _) if disk.run == 2);
+        let end = nodes.world.run_until_within(PATIENCE, || log.entries().iter().any(has_arrived));
+        assert_eq!(end, RunEnd::ConditionMet, "seed {seed}");
+        assert_eq!(nodes.world.run_for(Duration::from_secs(2)), RunEnd::TimeOver);
+        nodes.state.set_cut_off(to as u64, true);
+        assert_eq!(nodes.run_until(|| run_now(&nodes) > 2), RunEnd::ConditionMet, "seed {seed}");
+        assert_eq!(nodes.world.run_for(Duration::from_secs(40)), RunEnd::TimeOver);
+        let has_started = |entry: &GuestEntry| matches!(entry, GuestEntry::Found(disk, _) if disk.run > 2);
+        assert!(!log.entries().iter().any(has_started), "seed {seed}: its disk is in use");
+        assert!(log.writes(DiskName { vm: vm_id(), run: 2 }) > 0, "seed {seed}: it goes on");
+        nodes.state.set_cut_off(to as u64, false);
+        let end = nodes.world.run_until_within(PATIENCE, || log.entries().iter().any(has_started));
+        assert_eq!(end, RunEnd::ConditionMet, "seed {seed}");
+        assert_eq!(nodes.world.run_for(Duration::from_secs(60)), RunEnd::TimeOver);
+        assert_eq!(log.check(), Ok(()), "seed {seed}");
+    }
+}
+
 /// The node from which it moves, or the one to which, loses its power at any moment of that.
 #[test]
 fn one_whose_move_is_cut_short_runs_once_with_all_that_was_answered() {

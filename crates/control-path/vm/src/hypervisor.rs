@@ -37,7 +37,8 @@ pub struct Instance {
 /// How a virtual machine on a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It waits for what its guest has in memory on another node, or has it, and does not run yet.
+    /// It stands still and can be let run: it waits for what its guest has in memory on another node, or has it, or a former run of
+    /// this node has left it so.
     Arriving,
     /// Its guest runs.
     Running,
@@ -62,7 +63,7 @@ pub trait Hypervisor {
     fn start(&self, spec: VmSpec) -> LocalBoxFuture<'_, Result<(), Error>>;
 
     /// Sends what a guest has in memory to another node, where it is awaited, while it runs; then stops it, and sends the rest.
-    /// When this returns without an error, it stands still here, and all of it is there.
+    /// When this returns without an error, it stands still here, and all of it was sent. Dropped before, it is not sent.
     fn send(&self, vm: VmId, to: NodeId) -> LocalBoxFuture<'_, Result<(), Error>>;
 
     /// Lets a guest run that has arrived here, or that was to leave and stays.

@@ -34,6 +34,9 @@ use crate::hypervisor::{Condition, Instance};
 /// alive outlasts it by three seconds already.
 const LOST_AFTER: Duration = Duration::from_millis(500);
 
+/// The same of a node that is alive and does not say that it runs virtual machines: it may look for what it has, or stop.
+const SILENT_AFTER: Duration = Duration::from_secs(60);
+
 /// How much longer the next best node waits before it claims a virtual machine.
 const CLAIM_STEP: Duration = Duration::from_millis(1000);
 
@@ -50,6 +53,9 @@ const SHUT_DOWN_INTERVAL: Duration = Duration::from_secs(5);
 const START_PAUSE_MIN: Duration = Duration::from_secs(1);
 const START_PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// How long one must have run for its failures to be forgotten.
+const FORGIVEN_AFTER: Duration = Duration::from_secs(300);
+
 /// After how many failures another node may try, if one has room.
 const FAILURES_MAX: u32 = 3;
 
@@ -62,9 +68,11 @@ const MOVES_AT_ONCE: usize = 2;
 /// How long it takes until one is tried again that could not be moved.
 const MOVE_PAUSE: Duration = Duration::from_secs(10);
 
-/// A node that is alive and runs virtual machines.
+/// A node that is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostSeen {
+    /// Whether it says that it runs virtual machines: not when it has just begun, or stops.
+    pub runs_vms: bool,
     /// Memory that virtual machines may have there in all, in bytes.
     pub memory_bytes: u64,
     /// Whether it is in maintenance, and takes none.
@@ -77,12 +85,14 @@ pub struct Sight<'a> {
     pub own: NodeId,
     /// All virtual machines, as the state shows them.
     pub vms: &'a Vms,
-    /// The nodes that are alive and run virtual machines.
+    /// The nodes that are alive.
     pub hosts: &'a BTreeMap<NodeId, HostSeen>,
     /// Who owns the volumes that are disks, as far as somebody does.
     pub owners: &'a BTreeMap<VolumeId, NodeId>,
     /// What runs here.
     pub instances: &'a BTreeMap<VmId, Instance>,
+    /// Those of which a step is under way: nothing is to be done about them.
+    pub busy: &'a BTreeSet<VmId>,
 }
 
 /// What is to be done next.
@@ -115,8 +125,8 @@ pub enum Step {
 /// What a node remembers of virtual machines from one look to the next.
 #[derive(Debug, Default)]
 pub struct Planner {
-    /// Since when they have no node that is alive, by the run that they had last.
-    waiting: BTreeMap<VmId, (u64, Instant)>,
+    /// Those that no node runs.
+    waiting: BTreeMap<VmId, Waiting>,
     /// The runs that were claimed here and not used yet.
     unused: BTreeMap<VmId, u64>,
     /// Those that could not be started here, or have failed.
@@ -129,7 +139,19 @@ pub struct Planner {
     moving: BTreeMap<VmId, (u64, Instant)>,
     /// When those may be moved again that could not be.
     move_again_at: BTreeMap<VmId, Instant>,
+    /// When those are resumed that have been paused, and after which pause.
+    resumed: BTreeMap<VmId, (Instant, Duration)>,
     is_settled: bool,
+}
+
+/// One that no node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waiting {
+    /// The run that it had last.
+    run: u64,
+    /// For how long this must show before it counts.
+    patience: Duration,
+    since: Instant,
 }
 
 /// How often one has failed here, and why the last time.
@@ -138,6 +160,25 @@ struct Failures {
     count: u32,
     again_at: Instant,
     why: String,
+}
+
+impl Step {
+    /// The virtual machine that it is about.
+    pub fn vm(&self) -> VmId {
+        match self {
+            Self::Claim(vm, _)
+            | Self::Release(vm, _, _)
+            | Self::Start(vm)
+            | Self::Move(vm, _)
+            | Self::Receive(vm)
+            | Self::Await(vm)
+            | Self::Send(vm, _)
+            | Self::Stay(vm)
+            | Self::Resume(vm)
+            | Self::ShutDown(vm)
+            | Self::End(vm) => *vm,
+        }
+    }
 }
 
 impl Planner {
@@ -181,20 +222,24 @@ impl Planner {
 
     /// What is to be done now.
     pub fn steps(&mut self, now: Instant, sight: &Sight<'_>) -> Vec<Step> {
-        self.forget_settled(sight);
+        self.forget_settled(now, sight);
         self.note_waiting(now, sight);
         let mut steps: Vec<Step> = Vec::new();
         for (vm, instance) in sight.instances {
-            if !belongs_here(sight, *vm, instance.run) {
+            if !belongs_here(sight, *vm, instance.run) && !sight.busy.contains(vm) {
                 steps.push(Step::End(*vm));
             }
         }
         let mut starting = 0;
         for (vm, stored) in sight.vms {
+            let is_busy = sight.busy.contains(vm);
             if placed_here(sight, *vm).is_some() {
-                let step = self.step_here(now, sight, *vm, &stored.record);
                 starting += usize::from(self.is_starting(now, sight, *vm, &stored.record));
-                steps.extend(step);
+                if !is_busy {
+                    steps.extend(self.step_here(now, sight, *vm, &stored.record));
+                }
+            } else if is_busy {
+                // It is on its way here.
             } else if let Some(migration) = arriving_here(sight, *vm) {
                 steps.extend(self.step_arriving(sight, *vm, migration));
             }
@@ -213,10 +258,18 @@ impl Planner {
     }
 
     /// Forgets what is over.
-    fn forget_settled(&mut self, sight: &Sight<'_>) {
+    fn forget_settled(&mut self, now: Instant, sight: &Sight<'_>) {
         let goal = |vm: &VmId| sight.vms.get(vm).map(|stored| stored.record.goal);
         self.unused.retain(|vm, run| placed_here(sight, *vm).is_none_or(|record| run_of(record) <= *run));
-        self.failures.retain(|vm, _| goal(vm) == Some(VmGoal::Running));
+        let condition = |vm: &VmId| sight.instances.get(vm).map(|instance| &instance.condition);
+        let runs = |vm: &VmId| condition(vm) == Some(&Condition::Running);
+        self.failures.retain(|vm, failures| {
+            let is_forgiven = runs(vm) && now.since(failures.again_at) >= FORGIVEN_AFTER;
+            goal(vm) == Some(VmGoal::Running) && !is_forgiven
+        });
+        self.resumed.retain(|vm, (at, _)| {
+            sight.instances.contains_key(vm) && !(runs(vm) && now.since(*at) >= FORGIVEN_AFTER)
+        });
         let moves = |vm: &VmId| sight.vms.get(vm)?.record.migration.as_ref().map(|migration| migration.run);
         self.received.retain(|vm, run| moves(vm) == Some(*run));
         self.moving.retain(|vm, (run, _)| moves(vm) == Some(*run));
@@ -227,16 +280,21 @@ impl Planner {
     fn note_waiting(&mut self, now: Instant, sight: &Sight<'_>) {
         let waiting = |vm: &VmId| {
             let record = &sight.vms.get(vm)?.record;
-            let waits = match &record.placement {
-                None => record.goal == VmGoal::Running,
-                Some(placement) => !sight.hosts.contains_key(&placement.node),
+            let patience = match &record.placement {
+                None if record.goal == VmGoal::Running => Duration::ZERO,
+                None => return None,
+                Some(placement) => match sight.hosts.get(&placement.node) {
+                    None => LOST_AFTER,
+                    Some(host) if host.runs_vms || placement.node == sight.own => return None,
+                    Some(_) => SILENT_AFTER,
+                },
             };
-            waits.then_some(record.last_run)
+            Some((record.last_run, patience))
         };
-        self.waiting.retain(|vm, (run, _)| waiting(vm) == Some(*run));
+        self.waiting.retain(|vm, known| waiting(vm) == Some((known.run, known.patience)));
         for vm in sight.vms.keys() {
-            if let Some(run) = waiting(vm) {
-                self.waiting.entry(*vm).or_insert((run, now));
+            if let Some((run, patience)) = waiting(vm) {
+                self.waiting.entry(*vm).or_insert(Waiting { run, patience, since: now });
             }
         }
     }
@@ -264,7 +322,9 @@ impl Planner {
                 Some(Step::End(vm))
             }
             (VmGoal::Running, Some(Condition::Arriving)) => Some(Step::Resume(vm)),
-            (VmGoal::Running, Some(Condition::Running | Condition::Paused(_))) => None,
+            (VmGoal::Running, Some(Condition::Running)) => None,
+            // What its disk could not do it may be able to do now.
+            (VmGoal::Running, Some(Condition::Paused(_))) => self.resume_later(now, vm),
             // Its guest has decided.
             (VmGoal::Running, Some(Condition::ShutDown)) => Some(Step::Release(vm, VmGoal::Off, None)),
             (VmGoal::Running, Some(Condition::Failed(why))) => {
@@ -273,6 +333,17 @@ impl Planner {
             }
             (VmGoal::Running, None) => self.start(now, sight, vm, record),
         }
+    }
+
+    /// Has one go on that is paused, after pauses that grow.
+    fn resume_later(&mut self, now: Instant, vm: VmId) -> Option<Step> {
+        let (at, pause) = *self.resumed.entry(vm).or_insert((now + START_PAUSE_MIN, START_PAUSE_MIN));
+        if now < at {
+            return None;
+        }
+        let next = pause.saturating_mul(2).min(START_PAUSE_MAX);
+        self.resumed.insert(vm, (now + next, next));
+        Some(Step::Resume(vm))
     }
 
     /// What is to be done about one that is to move away from here.
@@ -299,6 +370,8 @@ impl Planner {
     fn step_arriving(&self, sight: &Sight<'_>, vm: VmId, migration: &VmMigration) -> Option<Step> {
         let condition = sight.instances.get(&vm).map(|instance| &instance.condition);
         match (condition, migration.stage) {
+            // What waited for it has ended.
+            (None, MigrationStage::Ready) => Some(Step::Stay(vm)),
             (None, _) if self.received.get(&vm) == Some(&migration.run) => Some(Step::Stay(vm)),
             // Others have come here meanwhile.
             (None, _) if !has_room_for_all(sight) => Some(Step::Stay(vm)),
@@ -316,7 +389,8 @@ impl Planner {
         }
         let here = || sight.vms.iter().filter(|(vm, _)| placed_here(sight, **vm).is_some());
         let moving = here().filter(|(_, stored)| stored.record.migration.is_some()).count();
-        let is_due = |vm: &VmId| self.move_again_at.get(vm).is_none_or(|at| now >= *at);
+        let is_due =
+            |vm: &VmId| !sight.busy.contains(vm) && self.move_again_at.get(vm).is_none_or(|at| now >= *at);
         let runs = |vm: &VmId| {
             sight.instances.get(vm).is_some_and(|instance| instance.condition == Condition::Running)
         };
@@ -358,24 +432,23 @@ impl Planner {
 
     /// Those that this node should claim now, if it starts so many already.
     fn claims(&self, now: Instant, sight: &Sight<'_>, starting: usize) -> Vec<Step> {
-        let mut waiting: Vec<(VmId, &VmRecord, Duration)> = self
-            .waiting
-            .iter()
-            .filter_map(|(vm, (_, since))| Some((*vm, &sight.vms.get(vm)?.record, now.since(*since))))
-            .collect();
+        let idle = self.waiting.iter().filter(|(vm, _)| !sight.busy.contains(vm));
+        let mut waiting: Vec<(VmId, &VmRecord, Waiting)> =
+            idle.filter_map(|(vm, waiting)| Some((*vm, &sight.vms.get(vm)?.record, *waiting))).collect();
         waiting.sort_by_key(|(vm, record, _)| (record.priority, *vm));
         let mut steps = Vec::new();
         let mut left_bytes = memory_left(sight, sight.own);
         let mut starting = starting;
         let mut higher_waits = None;
-        for (vm, record, waited) in waiting {
+        for (vm, record, Waiting { patience, since, .. }) in waiting {
             let lost = record.placement.as_ref().map(|placement| placement.node);
-            if lost.is_some() && waited < LOST_AFTER {
+            let waited = now.since(since);
+            if waited < patience {
                 continue;
             }
             let suitable = suitable(sight, record);
             let rank = suitable.iter().position(|host| *host == sight.own);
-            if let Some(step) = settled_without_start(sight, vm, record, waited) {
+            if let Some(step) = settled_without_start(sight, vm, record, waited, patience) {
                 steps.extend(step);
                 continue;
             }
@@ -388,7 +461,6 @@ impl Planner {
                 continue;
             };
             let delay = CLAIM_STEP.saturating_mul(u32::try_from(rank).unwrap_or(u32::MAX));
-            let patience = lost.map_or(Duration::ZERO, |_| LOST_AFTER);
             if waited < patience + delay || starting >= STARTS_AT_ONCE || record.memory_bytes > left_bytes {
                 higher_waits = higher_waits.or(Some(record.priority));
                 continue;
@@ -412,6 +484,7 @@ fn settled_without_start(
     vm: VmId,
     record: &VmRecord,
     waited: Duration,
+    patience: Duration,
 ) -> Option<Option<Step>> {
     record.placement.as_ref()?;
     if record.goal == VmGoal::Running && record.priority != VmPriority::NoAutoStart {
@@ -419,7 +492,7 @@ fn settled_without_start(
     }
     let rank = sight.hosts.keys().position(|host| *host == sight.own)?;
     let delay = CLAIM_STEP.saturating_mul(u32::try_from(rank).unwrap_or(u32::MAX));
-    Some((waited >= LOST_AFTER + delay).then_some(Step::Release(vm, VmGoal::Off, None)))
+    Some((waited >= patience + delay).then_some(Step::Release(vm, VmGoal::Off, None)))
 }
 
 /// The record of one that this node has claimed.
@@ -446,8 +519,7 @@ fn run_of(record: &VmRecord) -> u64 {
 /// Whether one that this node has claimed is as it should be.
 fn is_at_rest(sight: &Sight<'_>, vm: VmId, record: &VmRecord) -> bool {
     let condition = sight.instances.get(&vm).map(|instance| &instance.condition);
-    let is_still = matches!(condition, Some(Condition::Running | Condition::Paused(_)));
-    record.goal == VmGoal::Running && record.migration.is_none() && is_still
+    record.goal == VmGoal::Running && record.migration.is_none() && condition == Some(&Condition::Running)
 }
 
 /// Whether this node has room for all virtual machines that are here or move here.

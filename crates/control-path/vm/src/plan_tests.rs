@@ -36,7 +36,7 @@ struct World {
 impl World {
     /// Nodes 1 to `nodes` with so much memory each.
     fn new(nodes: u8, memory_bytes: u64) -> Self {
-        let host = HostSeen { memory_bytes, is_in_maintenance: false };
+        let host = HostSeen { runs_vms: true, memory_bytes, is_in_maintenance: false };
         Self {
             vms: Vms::new(),
             hosts: (1..=nodes).map(|number| (node(number), host)).collect(),
@@ -78,6 +78,7 @@ impl World {
             hosts: &self.hosts,
             owners: &self.owners,
             instances: self.instances.get(&node(on)).unwrap_or(&none),
+            busy: &BTreeSet::new(),
         };
         self.planners.get_mut(&node(on)).expect("there is such a node").steps(at_ms(now_ms), &sight)
     }
@@ -203,9 +204,38 @@ fn one_whose_node_is_lost_is_claimed_once_that_has_shown_for_a_moment() {
     assert_eq!(world.act(810, 3), [Step::Start(vm(1))]);
     assert_eq!(world.record(1).last_run, 2);
     // The lost one comes back, and what still runs there is none of it.
-    world.hosts.insert(node(2), HostSeen { memory_bytes: 4 * GIB, is_in_maintenance: false });
+    world.hosts.insert(node(2), HostSeen { runs_vms: true, memory_bytes: 4 * GIB, is_in_maintenance: false });
     assert_eq!(world.act(900, 2), [Step::End(vm(1))]);
     assert_eq!(world.runs_on(1), [3]);
+}
+
+/// It looks for what it has, which takes longer than it takes to be missed.
+#[test]
+fn a_node_that_is_alive_and_says_nothing_yet_keeps_what_it_had_claimed_for_a_while() {
+    let mut world = World::new(2, 4 * GIB);
+    world.add(1, VmPriority::Medium);
+    world.owners.insert(volume(1), node(2));
+    world.settle(0, 200);
+    world.hosts.insert(node(2), HostSeen { runs_vms: false, memory_bytes: 0, is_in_maintenance: false });
+    assert_eq!(world.act(300, 1), []);
+    assert_eq!(world.act(30_000, 1), []);
+    assert_eq!(world.act(60_300, 1), [Step::Claim(vm(1), PlacementReason::NodeLost { node: node(2) })]);
+}
+
+#[test]
+fn one_that_is_paused_is_resumed_ever_more_slowly() {
+    let mut world = World::new(1, 4 * GIB);
+    world.add(1, VmPriority::Medium);
+    world.settle(0, 200);
+    let mut resumed = Vec::new();
+    for now_ms in (300..20_000).step_by(100) {
+        let instances = world.instances.get_mut(&node(1)).expect("it acts");
+        instances.get_mut(&vm(1)).expect("it is there").condition = Condition::Paused("no room".to_owned());
+        if world.act(now_ms, 1) == [Step::Resume(vm(1))] {
+            resumed.push(now_ms);
+        }
+    }
+    assert_eq!(resumed, [1300, 3300, 7300, 15_300]);
 }
 
 #[test]
@@ -477,7 +507,7 @@ proptest! {
     fn what_is_to_run_runs_once(events in prop::collection::vec((event(), 0..2000_u64), 0..120)) {
         let mut world = World::new(3, 4 * GIB);
         (1..=5).for_each(|number| world.add(number, VmPriority::Medium));
-        let host = HostSeen { memory_bytes: 4 * GIB, is_in_maintenance: false };
+        let host = HostSeen { runs_vms: true, memory_bytes: 4 * GIB, is_in_maintenance: false };
         let mut now_ms = 0;
         for (event, pause_ms) in events {
             now_ms += pause_ms;

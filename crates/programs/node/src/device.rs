@@ -186,10 +186,18 @@ impl<P: Platform, S: StateStore> NodeExports<P, S> {
         let attachment = self.node.attachment(found);
         attachment.note_size(size_bytes);
         if is_to_come {
+            // Before its first change, so that nobody else comes in between.
+            let arriving = Rc::clone(&attachment);
+            self.node.parts.platform.spawn(async move { drop(arriving.await_claim().await) });
             return Ok(NodeDevice { attachment, read_only: false });
         }
         let asks_owner = attachment.right.get() == Right::None;
         let read_only = !attachment.attach().await?;
+        if read_only && run.is_some() {
+            let detail =
+                "another client has the disk open for writing, or may have: it is opened when that has ended";
+            return Err(DeviceError::new(DeviceErrorKind::Busy, detail));
+        }
         if read_only || !asks_owner {
             // No owner has said how large the volume is by now, and what is known here may lag behind.
             attachment.ask_size().await;
@@ -249,6 +257,26 @@ impl<P: Platform, S: StateStore> NodeExports<P, S> {
 }
 
 impl<P: Platform, S: StateStore> NodeInner<P, S> {
+    /// Has attachments give way whose runs are over, as long as the node runs: whatever has opened them may not know it.
+    pub(crate) async fn end_runs(self: Rc<Self>) {
+        loop {
+            let changed = self.parts.view.changed.notified();
+            let attachments: Vec<_> =
+                self.attachments.borrow().values().filter_map(std::rc::Weak::upgrade).collect();
+            for attachment in attachments {
+                let Some(disk) = attachment.run.filter(|_| attachment.right.get() != Right::Lost) else {
+                    continue;
+                };
+                // What was seen may lag behind.
+                if self.run_seen(disk).is_none() && matches!(self.disk_of_run(disk).await, Ok(None)) {
+                    tracing::info!(vm = %disk.vm, run = disk.run, "the disk is closed: the run is over");
+                    attachment.lose_right();
+                }
+            }
+            changed.await;
+        }
+    }
+
     /// The attachment of this node's clients to a volume, made if there is none. A run of a virtual machine has one of its own,
     /// which takes the place of any other.
     fn attachment(self: &Rc<Self>, found: Found) -> Rc<Attachment<P, S>> {
@@ -385,6 +413,9 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
         // Since when each answer was that another one has it.
         let mut busy_since = None;
         loop {
+            if self.right.get() == Right::None && self.is_replaced() {
+                self.right.set(Right::Lost);
+            }
             if self.right.get() != Right::None {
                 return Ok(self.right.get() == Right::Given);
             }
@@ -392,7 +423,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                 Route::Here(ownership) => match ownership.admit(&self.node, self.writer()).await {
                     Ok(()) => {
                         self.note_size(ownership.owner.size_bytes());
-                        self.right.set(Right::Given);
+                        self.take_right().await?;
                         continue;
                     }
                     Err(refusal) => Err(refused_here(&self.node, refusal)),
@@ -402,7 +433,7 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                     match self.ask(owner, epoch, request, Vec::new()).await {
                         Ok((ClientResponse::Attached { size_bytes }, _)) => {
                             self.note_size(size_bytes);
-                            self.right.set(Right::Given);
+                            self.take_right().await?;
                             continue;
                         }
                         Ok(_) => Err(Failure::Final(unfit_answer())),
@@ -426,6 +457,42 @@ impl<P: Platform, S: StateStore> Attachment<P, S> {
                 }
             }
         }
+    }
+
+    /// Whether a newer attachment of this node's clients has taken the place of this one.
+    fn is_replaced(&self) -> bool {
+        let newest = self.node.attachments.borrow().get(&self.volume).and_then(std::rc::Weak::upgrade);
+        newest.is_some_and(|newest| newest.number != self.number)
+    }
+
+    /// The owner has given the right to write. A virtual machine's is used only if its claim holds after that: whoever claims
+    /// it later has to take the right away first. If it does not hold, the right is given back.
+    async fn take_right(&self) -> Result<(), DeviceError> {
+        let Some(disk) = self.run else {
+            self.right.set(Right::Given);
+            return Ok(());
+        };
+        loop {
+            match self.node.disk_of_run(disk).await {
+                Ok(Some((volume, false))) if volume == self.volume => {
+                    self.right.set(Right::Given);
+                    return Ok(());
+                }
+                Ok(_) => {
+                    self.lose_right();
+                    return Ok(());
+                }
+                // Nothing is written by a claim that may be over.
+                Err(_) => self.node.wait_for_owner(self.volume).await?,
+            }
+        }
+    }
+
+    /// The claim is over that it was for: it never writes again, and others need not wait for it.
+    fn lose_right(&self) {
+        self.right.set(Right::Lost);
+        let (node, volume, writer) = (Rc::clone(&self.node), self.volume, self.writer());
+        self.node.parts.platform.spawn(async move { node.give_back(volume, writer).await });
     }
 
     /// Waits until the virtual machine that it is for is here, and asks for the right to write then. Whoever had it before has

@@ -273,6 +273,7 @@ impl<P: Platform, S: StateStore> Node<P, S> {
         self.spawn(rebinding::keep_even(Rc::clone(&self.inner)));
         self.spawn(cache_watch::keep_watching(Rc::clone(&self.inner)));
         self.spawn(Rc::clone(&self.inner).give_way());
+        self.spawn(Rc::clone(&self.inner).end_runs());
         self.spawn(Rc::clone(&self.inner).keep_ownerships());
         self.spawn(Rc::clone(&self.inner).stay_drained());
         self.spawn(Rc::clone(&self.inner).drop_deleted_copies());

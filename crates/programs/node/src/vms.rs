@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use futures_util::future::{join_all, select};
+use futures_util::future::{Either, join_all, select};
 use serde::{Deserialize, Serialize};
 use spandrel_cluster::records::alive_shards_of;
 use spandrel_cluster::store::StateStore;
@@ -146,19 +146,7 @@ async fn keep_vms<P: Platform, S: StateStore>(node: Rc<NodeInner<P, S>>, keeper:
 fn take_steps<P: Platform, S: StateStore>(node: &Rc<NodeInner<P, S>>, keeper: &Rc<VmKeeper>) -> bool {
     let steps = node.vm_steps(keeper);
     for step in steps {
-        let vm = match &step {
-            Step::Claim(vm, _)
-            | Step::Release(vm, _, _)
-            | Step::Move(vm, _)
-            | Step::Send(vm, _)
-            | Step::Start(vm)
-            | Step::Receive(vm)
-            | Step::Await(vm)
-            | Step::Stay(vm)
-            | Step::Resume(vm)
-            | Step::ShutDown(vm)
-            | Step::End(vm) => *vm,
-        };
+        let vm = step.vm();
         if !keeper.busy.borrow_mut().insert(vm) {
             continue;
         }
@@ -185,21 +173,22 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             hosts: &self.vm_hosts(),
             owners: &disks.filter_map(owner).collect(),
             instances: &keeper.seen.borrow(),
+            busy: &keeper.busy.borrow(),
         };
         keeper.planner.borrow_mut().steps(self.parts.platform.now(), &sight)
     }
 
-    /// The nodes that are alive and run virtual machines.
+    /// The nodes that are alive, with what they say of virtual machines.
     fn vm_hosts(&self) -> BTreeMap<NodeId, HostSeen> {
         let view = &self.parts.view;
         let alive = view.alive.borrow();
         let host = |node: NodeId| {
-            let told =
-                alive_shards_of(&alive, node).find_map(|(_, stored)| stored.record.vm_host.as_ref())?;
+            let told = alive_shards_of(&alive, node).find_map(|(_, stored)| stored.record.vm_host.as_ref());
             let is_in_maintenance = view.is_in_maintenance(node);
-            Some((node, HostSeen { memory_bytes: told.memory_bytes, is_in_maintenance }))
+            let memory_bytes = told.map_or(0, |told| told.memory_bytes);
+            (node, HostSeen { runs_vms: told.is_some(), memory_bytes, is_in_maintenance })
         };
-        alive.keys().filter_map(|shard| host(shard.node)).collect()
+        alive.keys().map(|shard| host(shard.node)).collect()
     }
 
     async fn take_step(&self, keeper: &VmKeeper, step: Step) {
@@ -226,16 +215,13 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             }
             Step::Resume(vm) => {
                 if let Err(error) = keeper.hypervisor.resume(vm).await {
-                    tracing::error!(%vm, "a virtual machine that has moved here does not run: {error}");
-                    self.parts.platform.sleep(LOOK_AGAIN).await;
+                    tracing::error!(%vm, "a virtual machine does not go on, and is started anew: {error}");
+                    keeper.planner.borrow_mut().failed(vm, self.parts.platform.now(), error.to_string());
+                    end(keeper, vm).await;
                 }
             }
             Step::ShutDown(vm) => keeper.hypervisor.shut_down(vm).await,
-            Step::End(vm) => {
-                if let Err(error) = keeper.hypervisor.end(vm).await {
-                    tracing::error!(%vm, "a virtual machine cannot be ended: {error}");
-                }
-            }
+            Step::End(vm) => end(keeper, vm).await,
         }
     }
 
@@ -250,13 +236,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let changed = change(&seen.record);
         match self.parts.state.change_vm(vm, &seen, changed).await {
             Ok(stored) => {
-                let name = &stored.record.name;
-                match &stored.record.placement {
-                    Some(placement) => {
-                        tracing::info!(vm = name, run = placement.run, "the virtual machine is claimed")
-                    }
-                    None => tracing::info!(vm = name, "the virtual machine has no node"),
-                }
+                tell_change(&seen.record, &stored.record);
                 let run = stored.record.last_run;
                 self.parts.view.note_vm(vm, stored);
                 Some(run)
@@ -303,11 +283,15 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         let Some(Stored { record, .. }) = self.vm_seen(vm) else { return };
         let Some(run) = record.migration.as_ref().map(|migration| migration.run) else { return };
         let began = self.parts.platform.now();
-        let sent = keeper.hypervisor.send(vm, to).await;
-        if let Err(error) = &sent {
-            tracing::warn!("the virtual machine {} is not moved: {error}", record.name);
+        let unwanted = pin!(self.move_unwanted(vm, run, to));
+        let sent = match select(keeper.hypervisor.send(vm, to), unwanted).await {
+            Either::Left((sent, _)) => sent.map_err(|error| error.to_string()),
+            Either::Right(((), _)) => Err("it is not to move any more".to_owned()),
+        };
+        if let Err(why) = &sent {
+            tracing::warn!("the virtual machine {} is not moved: {why}", record.name);
         }
-        if sent.is_ok() && self.settle_move(vm, run).await {
+        if self.settle_move(vm, run, sent.is_ok()).await {
             let took_ms = self.parts.platform.now().since(began).as_millis() as u64;
             tracing::info!(
                 vm = record.name,
@@ -316,13 +300,7 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                 "the virtual machine has moved"
             );
             // At once: it has the right to write that the other one waits for.
-            if let Err(error) = keeper.hypervisor.end(vm).await {
-                tracing::error!(
-                    "what is left here of the virtual machine {} does not end: {error}",
-                    record.name
-                );
-            }
-            return;
+            return end(keeper, vm).await;
         }
         keeper.planner.borrow_mut().not_moved(vm, self.parts.platform.now());
         if let Err(error) = keeper.hypervisor.resume(vm).await {
@@ -330,9 +308,26 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
         }
     }
 
-    /// Writes down that a virtual machine has moved, all of which is on the other node by now and stands still. Whether it
-    /// has: until that is known it goes on nowhere.
-    async fn settle_move(&self, vm: VmId, run: u64) -> bool {
+    /// Waits until a virtual machine that is being sent is not to move any more, as far as this node sees: it is to end, is
+    /// somebody else's by now, or the node that it moves to is lost.
+    async fn move_unwanted(&self, vm: VmId, run: u64, to: NodeId) {
+        loop {
+            let changed = self.parts.view.changed.notified();
+            let moves = self.vm_seen(vm).is_some_and(|Stored { record, .. }| {
+                record.goal == VmGoal::Running
+                    && record.migration.as_ref().is_some_and(|migration| migration.run == run)
+            });
+            if !moves || !self.vm_hosts().contains_key(&to) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Writes down that a virtual machine has moved, all of which is on the other node by now and stands still, or that it
+    /// stays. Whether it has moved: until that is known it goes on nowhere. What was written last is this node's own change, or
+    /// one behind it, so that nothing of an earlier attempt can still be done.
+    async fn settle_move(&self, vm: VmId, run: u64, has_arrived: bool) -> bool {
         let (state, platform) = (&self.parts.state, &self.parts.platform);
         loop {
             match state.get::<VmRecord>(&StateKey::Vm(vm)).await {
@@ -348,9 +343,12 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
                         self.parts.view.note_vm(vm, stored);
                         return false;
                     }
-                    let moved = record.moved(platform.unix_time().0);
+                    let settled = match has_arrived {
+                        true => record.moved(platform.unix_time().0),
+                        false => record.staying(),
+                    };
                     // What has come of it the next look tells.
-                    if state.change_vm(vm, &stored, moved).await.is_ok() {
+                    if state.change_vm(vm, &stored, settled).await.is_ok() {
                         continue;
                     }
                 }
@@ -470,6 +468,28 @@ impl<P: Platform, S: StateStore> NodeInner<P, S> {
             self.change_vm(vm, move |record| VmRecord { goal, ..record.released(because) })
         };
         before(platform, platform.now() + RELEASE_TIME_MAX, join_all(placed.into_iter().map(release))).await;
+    }
+}
+
+/// Ends what is here of a virtual machine.
+async fn end(keeper: &VmKeeper, vm: VmId) {
+    if let Err(error) = keeper.hypervisor.end(vm).await {
+        tracing::error!(%vm, "a virtual machine cannot be ended: {error}");
+    }
+}
+
+/// Logs what this node has written down of a virtual machine.
+fn tell_change(former: &VmRecord, now: &VmRecord) {
+    let name = &now.name;
+    match (&now.placement, &now.migration) {
+        (None, _) => tracing::info!(vm = name, "the virtual machine has no node"),
+        (Some(placement), None) if former.placement.as_ref() != Some(placement) => {
+            tracing::info!(vm = name, run = placement.run, "the virtual machine is claimed");
+        }
+        (Some(_), None) => tracing::info!(vm = name, "the virtual machine stays where it is"),
+        (Some(_), Some(migration)) => {
+            tracing::info!(vm = name, run = migration.run, stage = ?migration.stage, "the virtual machine moves");
+        }
     }
 }
 

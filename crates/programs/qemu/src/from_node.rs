@@ -14,6 +14,7 @@ use spandrel_shared::{Error, NodeId, VmId};
 use spandrel_vm::{Hypervisor, Instance, VmSpec};
 use tokio::io::AsyncWrite;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use crate::qemu::Qemu;
 
@@ -53,6 +54,15 @@ impl QemuOfNode {
     }
 }
 
+/// A task that ends when nobody waits for it any more.
+struct EndOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for EndOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// The error that the program ends.
 fn ends() -> Error {
     Error::new(
@@ -80,8 +90,14 @@ impl Hypervisor for QemuOfNode {
 
     fn send(&self, vm: VmId, to: NodeId) -> LocalBoxFuture<'_, Result<(), Error>> {
         let (qemu, opening) = (Arc::clone(&self.qemu), (self.open_outgoing)(to, vm));
-        let sent = self.ask(async move { qemu.send(vm, opening.await?).await });
-        async move { sent.await.unwrap_or_else(|| Err(ends())) }.boxed_local()
+        let sending = self.runtime.spawn(async move { qemu.send(vm, opening.await?).await });
+        // Whoever does not wait for it any more does not want it.
+        let sending = EndOnDrop(sending);
+        async move {
+            let mut sending = sending;
+            (&mut sending.0).await.unwrap_or_else(|_| Err(ends()))
+        }
+        .boxed_local()
     }
 
     fn resume(&self, vm: VmId) -> LocalBoxFuture<'_, Result<(), Error>> {

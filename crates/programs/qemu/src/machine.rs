@@ -115,7 +115,8 @@ impl Machine {
             disk: file.disk(),
             folder,
             process,
-            state: Mutex::new(State { condition: Condition::Running, service: None }),
+            // Whether it runs it says itself; if not, it is let run when it is to.
+            state: Mutex::new(State { condition: Condition::Arriving, service: None }),
             tell: Box::new(tell),
         });
         match tokio::time::timeout(ANSWER_TIME_MAX, machine.connect()).await {
@@ -189,6 +190,12 @@ impl Machine {
             std::io::Result::Ok(())
         };
         let asked = async {
+            let converge = qmp::MigrationCapabilityStatus {
+                capability: qmp::MigrationCapability::auto_converge,
+                state: true,
+            };
+            let capabilities = qmp::migrate_set_capabilities { capabilities: vec![converge] };
+            service.execute(capabilities).await.map_err(|error| error.to_string())?;
             service
                 .execute(qmp::migrate_set_parameters(limits()))
                 .await
@@ -359,17 +366,18 @@ impl Machine {
             qmp::RunState::running => self.set(Condition::Running),
             qmp::RunState::shutdown => self.set(Condition::ShutDown),
             qmp::RunState::io_error => self.set(Condition::Paused("its disk has failed".to_owned())),
-            qmp::RunState::inmigrate => self.set(Condition::Arriving),
-            qmp::RunState::paused if self.locked().condition == Condition::Arriving => {}
-            qmp::RunState::paused => self.set(Condition::Paused("somebody has paused it".to_owned())),
-            // It is on its way to one of these, and tells when it is there.
+            qmp::RunState::internal_error | qmp::RunState::guest_panicked | qmp::RunState::watchdog => {
+                self.set(Condition::Failed("its guest cannot go on".to_owned()));
+            }
+            // It is on its way to one of these, and tells when it is there; or a former run of this node has left it so.
             _ => {}
         }
     }
 
     fn note_event(&self, event: &qmp::Event) {
         match event {
-            qmp::Event::SHUTDOWN { .. } => self.set(Condition::ShutDown),
+            qmp::Event::SHUTDOWN { data, .. } if data.guest => self.set(Condition::ShutDown),
+            qmp::Event::SHUTDOWN { .. } => self.set(Condition::Failed("QEMU was told to end".to_owned())),
             qmp::Event::RESUME { .. } => self.set(Condition::Running),
             qmp::Event::BLOCK_IO_ERROR { data, .. } => {
                 let why = data.reason.clone();

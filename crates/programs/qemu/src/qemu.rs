@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_channel::mpsc;
 use futures_util::future::join_all;
@@ -14,6 +15,10 @@ use tokio::io::AsyncWrite;
 use crate::folder::VmFolder;
 use crate::machine::Machine;
 use crate::probe::Accelerator;
+
+/// How long it is waited for those that are being started when all are to end, and how often it is looked.
+const STARTED_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 /// How a node runs virtual machines.
 #[derive(Clone, Debug)]
@@ -190,6 +195,12 @@ impl Qemu {
 
     /// Ends all of them at once, as a server does that loses its power.
     pub async fn end_all(&self) {
+        // What is being started ends once it has been.
+        let is_starting = || locked(&self.slots).values().any(|slot| matches!(slot, Slot::Starting));
+        let begun = tokio::time::Instant::now();
+        while is_starting() && begun.elapsed() < STARTED_WITHIN {
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
         let all: Vec<VmId> = locked(&self.slots).keys().copied().collect();
         for error in
             join_all(all.into_iter().map(|vm| self.end(vm))).await.into_iter().filter_map(Result::err)

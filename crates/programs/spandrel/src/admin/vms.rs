@@ -1,6 +1,6 @@
 //! Virtual machines: what they are to be and to do. Nodes see that in the cluster's state, and do it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use spandrel_cluster::{PlacementReason, Stored, VmGoal, VmHost, VmRecord};
 use spandrel_node::{VmCondition, VmReport};
@@ -17,6 +17,8 @@ struct VmFacts {
     vms: BTreeMap<VmId, Stored<VmRecord>>,
     volumes: BTreeMap<VolumeId, String>,
     nodes: BTreeMap<NodeId, String>,
+    /// Those that are in maintenance, and take none.
+    in_maintenance: BTreeSet<NodeId>,
     /// What nodes have for virtual machines that are alive.
     hosts: BTreeMap<NodeId, VmHost>,
     /// What those say that could be asked.
@@ -159,14 +161,9 @@ impl Administration {
     /// The names of virtual machines that run on a node in maintenance and are to move away: another node has room for each.
     pub(super) async fn vms_to_move(&self, node: NodeId) -> Result<Vec<String>, Error> {
         let facts = self.vm_facts().await?;
-        let nodes = self.state().nodes().await.map_err(state_error)?;
-        let takes_others = |host: &NodeId| {
-            *host != node
-                && nodes.get(host).is_some_and(|stored| stored.record.maintenance_since_unix_ms.is_none())
-        };
-        let others: Vec<NodeId> = facts.hosts.keys().copied().filter(takes_others).collect();
         let fits = |record: &VmRecord| {
-            let left = others.iter().filter_map(|other| facts.memory_left(*other)).max();
+            let others = facts.hosts.keys().filter(|other| **other != node);
+            let left = others.filter_map(|other| facts.memory_left(*other)).max();
             record.migration.is_some() || left.is_some_and(|left| left >= record.memory_bytes)
         };
         let is_left = |record: &&VmRecord| {
@@ -191,6 +188,11 @@ impl Administration {
             reports: self.vm_reports(&vms).await?,
             vms,
             volumes: volumes.into_iter().map(|(volume, stored)| (volume, stored.record.name)).collect(),
+            in_maintenance: nodes
+                .iter()
+                .filter(|(_, stored)| stored.record.maintenance_since_unix_ms.is_some())
+                .map(|(node, _)| *node)
+                .collect(),
             nodes: nodes.into_iter().map(|(node, stored)| (node, stored.record.name)).collect(),
             hosts: hosts.collect(),
         })
@@ -272,12 +274,16 @@ impl VmFacts {
             return refuse("its guest does not run".to_owned(), "see how it is with `spandrel vm get`");
         }
         let left = |node: &NodeId| self.memory_left(*node).unwrap_or_default();
-        let others = self.hosts.keys().filter(|node| **node != placement.node);
+        let takes_it = |node: &&NodeId| **node != placement.node && self.memory_left(**node).is_some();
+        let others = self.hosts.keys().filter(takes_it);
         let Some(to) = to.or_else(|| others.max_by_key(|node| left(node)).copied()) else {
-            return refuse("no other node runs virtual machines".to_owned(), "install QEMU there");
+            return refuse("no other node takes virtual machines".to_owned(), "install QEMU there");
         };
         let name = self.node_name(to);
         match self.memory_left(to) {
+            None if self.in_maintenance.contains(&to) => {
+                refuse(format!("node {name} is in maintenance"), "choose another node")
+            }
             None => refuse(format!("node {name} runs no virtual machines"), "choose another node"),
             Some(left) if left < record.memory_bytes => refuse(
                 format!(
@@ -291,8 +297,11 @@ impl VmFacts {
         }
     }
 
-    /// Memory that a node has left for virtual machines, in bytes; none if it runs none.
+    /// Memory that a node has left for virtual machines, in bytes; none if it takes none.
     fn memory_left(&self, node: NodeId) -> Option<u64> {
+        if self.in_maintenance.contains(&node) {
+            return None;
+        }
         let there = self.vms.values().map(|stored| &stored.record).filter(|record| {
             record.placement.as_ref().is_some_and(|placement| placement.node == node)
                 || record.migration.as_ref().is_some_and(|migration| migration.to == node)
@@ -360,7 +369,7 @@ impl VmFacts {
     fn why_it_waits(&self, record: &VmRecord) -> String {
         let left = self.hosts.keys().filter_map(|node| self.memory_left(*node)).max();
         match left {
-            None => "no node that is alive runs virtual machines".to_owned(),
+            None => "no node that is alive takes virtual machines".to_owned(),
             Some(left) if left < record.memory_bytes => format!(
                 "it needs {} of memory, and no node has more than {} left",
                 format_size(record.memory_bytes),

@@ -37,6 +37,7 @@ fn facts(record: &VmRecord, report: Option<VmCondition>) -> VmFacts {
         vms: [(vm_id(), stored)].into(),
         volumes: [(volume_id(), "disk1".to_owned())].into(),
         nodes: (1..=3).map(|number| (node_id(number), format!("n{number}"))).collect(),
+        in_maintenance: BTreeSet::new(),
         hosts: (1..=2).map(|number| (node_id(number), host.clone())).collect(),
         reports: of_host.map(|report| (node_id(1), vec![report])).into_iter().collect(),
     }
