@@ -16,7 +16,7 @@ use spandrel_platform::Address;
 use tempfile::TempDir;
 
 use crate::cluster::{PREFIX_VARIABLE, volumes_are_healthy};
-use crate::daemon::{CommandOutput, Daemon, KillSwitch, new_directory};
+use crate::daemon::{CommandOutput, Daemon, KillSwitch, VM_MEMORY_VARIABLE, new_directory};
 use crate::guest::{end_guests, guests_in};
 use crate::network::Networks;
 use crate::program::Program;
@@ -47,6 +47,8 @@ pub struct ServersOptions {
     pub init_arguments: Vec<String>,
     /// Of how many shards each node is.
     pub shards: u64,
+    /// Whether nodes run virtual machines.
+    pub runs_guests: bool,
 }
 
 impl ServersOptions {
@@ -65,6 +67,7 @@ impl ServersOptions {
             drive_prefix: "volatile:".to_owned(),
             init_arguments: Vec::new(),
             shards: 1,
+            runs_guests: false,
         }
     }
 }
@@ -181,6 +184,9 @@ impl Servers {
         let arguments = vec![kind.to_owned(), "run".to_owned()];
         let mut daemon = Daemon::new(program.clone(), &self.directory.path().join(name), arguments);
         daemon.set_variable(PREFIX_VARIABLE, &options.drive_prefix);
+        if options.runs_guests {
+            daemon.set_variable(VM_MEMORY_VARIABLE, "1G");
+        }
         if options.shards > 1 && kind == "node" {
             daemon.set_option("--shards", &options.shards.to_string());
         }

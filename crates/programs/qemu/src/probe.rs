@@ -36,7 +36,7 @@ impl Accelerator {
 }
 
 /// How long the guest may take. It needs some milliseconds; QEMU's start, a part of a second.
-const TIME_MAX: Duration = Duration::from_secs(5);
+const TIME_MAX: Duration = Duration::from_secs(3);
 
 /// The size of the firmware, in bytes: the processor begins sixteen bytes before its end.
 const FIRMWARE_BYTES: usize = 64 << 10;

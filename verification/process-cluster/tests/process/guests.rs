@@ -209,7 +209,7 @@ fn a_guest_moves_under_load_without_a_lost_request() {
 /// and nothing of what it writes is answered once it runs elsewhere.
 #[test]
 fn a_guest_that_is_cut_off_syncs_nothing_once_it_runs_elsewhere() {
-    let options = ServersOptions::new(3, false);
+    let options = ServersOptions { runs_guests: true, ..ServersOptions::new(3, false) };
     let what = "a guest that is cut off";
     let Some(networks) = Networks::between(&options.names(), &[Network::A], what) else { return };
     let servers = Servers::start_in(networks, &Program::with_test_faults(), &options);

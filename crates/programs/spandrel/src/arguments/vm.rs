@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use spandrel_cluster::VmPriority;
 
 use super::OutputArguments;
-use super::values::parse_size_argument;
+use super::values::{parse_memory, parse_size_argument};
 
 /// `spandrel vm`.
 #[derive(Clone, Debug, Subcommand)]
@@ -191,6 +191,6 @@ pub struct VmConsoleArguments {
 pub struct VmHostArguments {
     /// Memory of each node for virtual machines, which run where QEMU is installed; 0 for no virtual machines [default: half
     /// of the machine's, shared out among its nodes]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size_argument)]
+    #[arg(long, env = "SPANDREL_VM_MEMORY", value_name = "SIZE", value_parser = parse_memory)]
     pub vm_memory: Option<u64>,
 }
