@@ -267,6 +267,16 @@ impl VmRecord {
         Self { migration: None, ..self.clone() }
     }
 
+    /// Whether a node has claimed it.
+    pub fn is_on(&self, node: NodeId) -> bool {
+        self.placement.as_ref().is_some_and(|placement| placement.node == node)
+    }
+
+    /// Whether it takes memory of a node: it is there, or moves there.
+    pub fn takes_memory_of(&self, node: NodeId) -> bool {
+        self.is_on(node) || self.migration.as_ref().is_some_and(|migration| migration.to == node)
+    }
+
     /// As it is in a state that was put back `recoveries` times: it runs nowhere, and whatever still runs for it is none of it.
     pub(crate) fn restored(&self, recoveries: u32) -> Self {
         let skipped = RUNS_SKIPPED.saturating_mul(u64::from(recoveries));

@@ -238,9 +238,7 @@ impl Planner {
                 if !is_busy {
                     steps.extend(self.step_here(now, sight, *vm, &stored.record));
                 }
-            } else if is_busy {
-                // It is on its way here.
-            } else if let Some(migration) = arriving_here(sight, *vm) {
+            } else if let Some(migration) = arriving_here(sight, *vm).filter(|_| !is_busy) {
                 steps.extend(self.step_arriving(sight, *vm, migration));
             }
         }
@@ -498,7 +496,7 @@ fn settled_without_start(
 /// The record of one that this node has claimed.
 fn placed_here<'a>(sight: &Sight<'a>, vm: VmId) -> Option<&'a VmRecord> {
     let record = &sight.vms.get(&vm)?.record;
-    record.placement.as_ref().is_some_and(|placement| placement.node == sight.own).then_some(record)
+    record.is_on(sight.own).then_some(record)
 }
 
 /// How one moves that moves to this node.
@@ -535,12 +533,8 @@ fn memory_left(sight: &Sight<'_>, node: NodeId) -> u64 {
 
 /// Memory of the virtual machines that are on a node or move there, in bytes.
 fn memory_used(sight: &Sight<'_>, node: NodeId) -> u64 {
-    let is_there = |record: &&VmRecord| {
-        record.placement.as_ref().is_some_and(|placement| placement.node == node)
-            || record.migration.as_ref().is_some_and(|migration| migration.to == node)
-    };
     let records = sight.vms.values().map(|stored| &stored.record);
-    records.filter(is_there).map(|record| record.memory_bytes).sum()
+    records.filter(|record| record.takes_memory_of(node)).map(|record| record.memory_bytes).sum()
 }
 
 /// The nodes that have room for a virtual machine, the one that suits it best first.

@@ -9,6 +9,7 @@ use spandrel_shared::size::format_size;
 use spandrel_shared::{Error, NodeId, VmId};
 
 use crate::admin::nodes::Nodes;
+use crate::admin::pool::memory_of_this_server;
 use crate::arguments::VmHostArguments;
 use crate::running_node::NodeHandle;
 
@@ -31,7 +32,8 @@ impl VmHosting {
     /// As the command line says, for so many nodes. None if they are to run none.
     pub fn new(arguments: &VmHostArguments, nodes: usize) -> Option<Self> {
         let nodes = u64::try_from(nodes).unwrap_or(u64::MAX).max(1);
-        let memory_bytes = arguments.vm_memory.unwrap_or_else(|| memory_of_machine() / MEMORY_PART / nodes);
+        let memory_bytes =
+            arguments.vm_memory.unwrap_or_else(|| memory_of_this_server() / MEMORY_PART / nodes);
         // In the unit in which virtual machines have memory.
         let memory_bytes = memory_bytes >> 20 << 20;
         (memory_bytes > 0).then(|| Self {
@@ -100,10 +102,4 @@ async fn open_incoming(nodes: Arc<dyn Nodes>, to: NodeId, vm: VmId) -> Result<Ou
         )
     })?;
     Ok(Box::new(access.open_incoming(vm).await?))
-}
-
-/// This machine's memory, in bytes.
-fn memory_of_machine() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram.saturating_mul(u64::from(info.mem_unit))
 }

@@ -182,7 +182,8 @@ fn check_fits_server(bytes: u64, memory_bytes: u64, purpose: &str) -> Result<(),
     ))
 }
 
-fn memory_of_this_server() -> u64 {
+/// The memory of this server, in bytes.
+pub fn memory_of_this_server() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram as u64 * u64::from(info.mem_unit)
 }

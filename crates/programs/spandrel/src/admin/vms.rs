@@ -166,12 +166,8 @@ impl Administration {
             let left = others.filter_map(|other| facts.memory_left(*other)).max();
             record.migration.is_some() || left.is_some_and(|left| left >= record.memory_bytes)
         };
-        let is_left = |record: &&VmRecord| {
-            let placement = record.placement.as_ref();
-            placement.is_some_and(|placement| placement.node == node)
-                && record.goal == VmGoal::Running
-                && fits(record)
-        };
+        let is_left =
+            |record: &&VmRecord| record.is_on(node) && record.goal == VmGoal::Running && fits(record);
         let records = facts.vms.values().map(|stored| &stored.record);
         Ok(records.filter(is_left).map(|record| record.name.clone()).collect())
     }
@@ -302,10 +298,8 @@ impl VmFacts {
         if self.in_maintenance.contains(&node) {
             return None;
         }
-        let there = self.vms.values().map(|stored| &stored.record).filter(|record| {
-            record.placement.as_ref().is_some_and(|placement| placement.node == node)
-                || record.migration.as_ref().is_some_and(|migration| migration.to == node)
-        });
+        let records = self.vms.values().map(|stored| &stored.record);
+        let there = records.filter(|record| record.takes_memory_of(node));
         let used: u64 = there.map(|record| record.memory_bytes).sum();
         Some(self.hosts.get(&node)?.memory_bytes.saturating_sub(used))
     }
