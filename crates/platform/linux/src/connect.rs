@@ -8,18 +8,25 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use spandrel_platform::{Address, LinkError, before};
 
-use crate::connection::{LinuxConnection, StreamKind};
+use crate::connection::LinuxConnection;
+use crate::door;
 use crate::platform::{LinuxPlatform, Sleep};
 use crate::reactor::{EventSource, Readiness};
 use crate::shard::Shard;
 use crate::socket::{KernelAddress, link_error};
+use crate::transport::Transport;
 
 /// How long to wait before a unix socket whose queue of connects is full is tried again: the kernel
 /// does not say when there is room.
 const FULL_QUEUE_PAUSE: Duration = Duration::from_millis(2);
 
-/// Connects to `address` within the configured time.
+/// Connects to `address` within the configured time; through memory if it is a unix socket of this process.
 pub(crate) async fn connect(shard: &Rc<Shard>, address: &Address) -> Result<LinuxConnection, LinkError> {
+    if let Address::Unix(path) = address
+        && let Some(stream) = door::knock(path)
+    {
+        return LinuxConnection::new(shard, Transport::memory(stream), address.to_string());
+    }
     let subject = format!("connect to {address}");
     let kernel_address = KernelAddress::new(address)?;
     let deadline = shard.now() + shard.config.connect_timeout;
@@ -29,14 +36,14 @@ pub(crate) async fn connect(shard: &Rc<Shard>, address: &Address) -> Result<Linu
         return Err(LinkError::Other(format!("{subject}: no answer within {limit} seconds")));
     };
     let socket = socket.map_err(|error| link_error(error, &subject))?;
-    let kind = match kernel_address {
+    let transport = match kernel_address {
         KernelAddress::Tcp(_) if is_connected_to_itself(&socket) => {
             return Err(LinkError::Refused(format!("{subject}: nobody listens there")));
         }
-        KernelAddress::Tcp(_) => StreamKind::Tcp,
-        KernelAddress::Unix(_) => StreamKind::Unix,
+        KernelAddress::Tcp(_) => Transport::Tcp(socket),
+        KernelAddress::Unix(_) => Transport::Unix(socket),
     };
-    LinuxConnection::new(shard, socket, kind, address.to_string())
+    LinuxConnection::new(shard, transport, address.to_string())
 }
 
 async fn connect_socket(shard: &Rc<Shard>, address: &KernelAddress) -> Result<OwnedFd, Errno> {

@@ -1,9 +1,9 @@
-//! Connections: byte streams over TCP and unix sockets.
+//! Connections: byte streams over TCP and unix sockets, and through memory between threads of this process.
 //!
-//! Sending queues; the loop flushes each connection once per turn with one vectored call. What the
-//! kernel does not take waits for its word that there is room again.
+//! Sending queues; the loop flushes each connection once per turn with one vectored call. What is
+//! not taken waits for the word that there is room again.
 //!
-//! Receiving asks the kernel only when it is known to have something: epoll reported it and no call
+//! Receiving from a socket asks the kernel only when it is known to have something: epoll reported it and no call
 //! since has come back with less than it was asked for. A hang-up is reported once only, so from
 //! then on every receive asks. (A peer that passes descriptors or urgent data makes the kernel
 //! return less than it has; such a peer's data may wait for its next message. Nobody else is
@@ -16,15 +16,14 @@
 //! - One connection's receiver takes no more than its share of a turn.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use rustix::event::epoll::EventFlags;
-use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use spandrel_platform::sync::Signal;
 use spandrel_platform::{Buffer, Connection, LinkError};
 
@@ -32,6 +31,7 @@ use crate::reactor::EventSource;
 use crate::send_queue::SendQueue;
 use crate::shard::{Shard, TurnBudget};
 use crate::socket::link_error;
+use crate::transport::Transport;
 
 /// Pieces that one call sends.
 const SLICES_PER_SEND: usize = 64;
@@ -46,36 +46,36 @@ const RECEIVE_CALL_BYTES: usize = 16 << 10;
 
 const HANG_UP: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// How a connection's room to send is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StreamKind {
-    /// The kernel reports room only after it had none, so it is watched for from the start.
-    Tcp,
-    /// The kernel reports room after every message that the peer takes, so it is watched for only
-    /// while it is needed.
-    Unix,
-}
-
-/// A connection over TCP or a unix socket.
+/// A connection over TCP, a unix socket or memory.
 #[derive(Clone)]
 pub struct LinuxConnection {
     handle: Rc<Handle>,
 }
 
 /// A connection that no thread serves: closed when it is dropped.
-#[derive(Debug)]
 pub struct DetachedConnection {
     /// None once it is served again.
-    socket: Option<OwnedFd>,
-    kind: StreamKind,
+    transport: Option<Transport>,
     peer: String,
+}
+
+impl DetachedConnection {
+    pub(crate) fn new(transport: Transport, peer: String) -> Self {
+        Self { transport: Some(transport), peer }
+    }
+}
+
+impl fmt::Debug for DetachedConnection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("DetachedConnection").field("peer", &self.peer).finish_non_exhaustive()
+    }
 }
 
 impl Drop for DetachedConnection {
     fn drop(&mut self) {
         // Where it was served before a descriptor of it may be open yet.
-        if let Some(socket) = &self.socket {
-            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        if let Some(transport) = &self.transport {
+            transport.shut_down();
         }
     }
 }
@@ -92,21 +92,15 @@ impl Drop for Handle {
 }
 
 impl LinuxConnection {
-    /// Takes over a connected socket, which must be non-blocking.
-    pub(crate) fn new(
-        shard: &Rc<Shard>,
-        socket: OwnedFd,
-        kind: StreamKind,
-        peer: String,
-    ) -> Result<Self, LinkError> {
-        if kind == StreamKind::Tcp {
-            rustix::net::sockopt::set_tcp_nodelay(&socket, true).map_err(|error| link_error(error, &peer))?;
+    /// Takes over what is connected.
+    pub(crate) fn new(shard: &Rc<Shard>, transport: Transport, peer: String) -> Result<Self, LinkError> {
+        if let Transport::Tcp(socket) = &transport {
+            rustix::net::sockopt::set_tcp_nodelay(socket, true).map_err(|error| link_error(error, &peer))?;
         }
         let stream = Rc::new(Stream {
             shard: Rc::clone(shard),
-            socket,
+            transport,
             token: Cell::new(None),
-            kind,
             peer,
             incoming: Incoming::default(),
             outgoing: RefCell::default(),
@@ -116,35 +110,35 @@ impl LinuxConnection {
             end: RefCell::default(),
             closed: Cell::new(false),
         });
-        let source = Rc::downgrade(&stream) as Weak<dyn EventSource>;
-        let token = shard
-            .reactor
-            .add(&stream.socket, source, stream.interest(false))
-            .map_err(|error| link_error(error, &stream.peer))?;
-        stream.token.set(Some(token));
+        if let Some(socket) = stream.transport.socket() {
+            let source = Rc::downgrade(&stream) as Weak<dyn EventSource>;
+            let token = shard
+                .reactor
+                .add(socket, source, stream.interest(false))
+                .map_err(|error| link_error(error, &stream.peer))?;
+            stream.token.set(Some(token));
+        }
         Ok(Self { handle: Rc::new(Handle { stream }) })
     }
 
-    /// Takes the socket along, if nothing is left to be sent. What was not received yet is with the kernel.
+    /// Takes the connection along, if nothing is left to be sent. What was not received yet goes with it.
     pub(crate) fn detach(&self) -> Option<DetachedConnection> {
         let stream = &self.handle.stream;
         if stream.end.borrow().is_some() || !stream.outgoing.borrow().is_empty() {
             return None;
         }
-        let socket = rustix::io::fcntl_dupfd_cloexec(&stream.socket, 0).ok()?;
+        let transport = stream.transport.hand_over()?;
         // Not shut down: that would reach the other side.
         stream.closed.set(true);
         stream.finish(LinkError::Closed(format!("{}: another thread goes on with it", stream.peer)));
-        if let Some(token) = stream.token.take() {
-            stream.shard.reactor.remove(&stream.socket, token);
-        }
-        Some(DetachedConnection { socket: Some(socket), kind: stream.kind, peer: stream.peer.clone() })
+        stream.unwatch();
+        Some(DetachedConnection::new(transport, stream.peer.clone()))
     }
 
     /// Goes on with a connection that was detached on any thread.
     pub(crate) fn attach(shard: &Rc<Shard>, mut detached: DetachedConnection) -> Result<Self, LinkError> {
-        let socket = detached.socket.take().expect("nobody serves it");
-        Self::new(shard, socket, detached.kind, detached.peer.clone())
+        let transport = detached.transport.take().expect("nobody serves it");
+        Self::new(shard, transport, detached.peer.clone())
     }
 }
 
@@ -183,17 +177,16 @@ impl Connection for LinuxConnection {
     }
 }
 
-/// One socket and what is queued for it.
+/// One connection's transport and what is queued for it.
 pub(crate) struct Stream {
     shard: Rc<Shard>,
-    socket: OwnedFd,
-    /// Its place in the epoll set; none until it is registered.
+    transport: Transport,
+    /// A socket's place in the epoll set; none unless it is registered.
     token: Cell<Option<u64>>,
-    kind: StreamKind,
     peer: String,
     incoming: Incoming,
     outgoing: RefCell<SendQueue>,
-    /// False from a send that the kernel did not take whole until it reports room.
+    /// False from a send that was not taken whole until there is room.
     writable: Cell<bool>,
     /// Whether it stands in the list of those to flush.
     listed: Cell<bool>,
@@ -227,7 +220,7 @@ impl Incoming {
 enum Flushed {
     /// Nothing is queued any more.
     All,
-    /// The kernel takes no more for now.
+    /// No more is taken for now.
     Full,
     /// The connection's share of the turn is used up.
     Share,
@@ -236,6 +229,10 @@ enum Flushed {
 impl Stream {
     fn poll_receive(&self, into: &mut [u8], context: &Context<'_>) -> Poll<Result<usize, LinkError>> {
         let incoming = &self.incoming;
+        if let Transport::Memory(stream) = &self.transport {
+            let polled = stream.borrow().as_ref().map(|stream| stream.poll_receivable(context));
+            incoming.readable.set(polled.is_some_and(|polled| polled.is_ready()));
+        }
         if incoming.readable.get() && !self.closed.get() {
             let turn = self.shard.turn();
             if !incoming.budget.is_left(turn, RECEIVE_BYTES_PER_TURN) {
@@ -270,7 +267,7 @@ impl Stream {
     fn receive_now(&self, into: &mut [u8]) -> Result<usize, Errno> {
         loop {
             self.shard.counters.receives.add(1);
-            match rustix::io::read(&self.socket, &mut *into) {
+            match self.transport.receive(into) {
                 Err(Errno::INTR) => {}
                 Ok(count) => {
                     self.shard.counters.received_bytes.add(count as u64);
@@ -335,40 +332,66 @@ impl Stream {
         Ok(Flushed::All)
     }
 
-    /// Offers the front of the queue to the kernel: how much that was, and how much it took.
+    /// Offers the front of the queue: how much that was, and how much was taken.
     fn send_once(&self, outgoing: &SendQueue) -> (usize, Result<usize, Errno>) {
         let mut slices = [IoSlice::new(&[]); SLICES_PER_SEND];
         let (count, offered) = outgoing.gather(&mut slices);
-        let mut control = SendAncillaryBuffer::default();
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = rustix::net::sendmsg(&self.socket, &slices[..count], &mut control, flags);
+        let sent = self.transport.send(&slices[..count]);
         self.shard.counters.sends.add(1);
         self.shard.counters.sent_bytes.add(sent.map_or(0, |count| count as u64));
         (offered, sent)
     }
 
-    /// What the epoll set watches for.
+    /// What the epoll set watches a socket for.
     fn interest(&self, needs_room: bool) -> EventFlags {
         let receiving = EventFlags::IN | EventFlags::RDHUP;
-        match self.kind {
-            StreamKind::Tcp => receiving | EventFlags::OUT,
-            StreamKind::Unix if needs_room => receiving | EventFlags::OUT,
-            StreamKind::Unix => receiving,
+        match self.transport {
+            Transport::Tcp(_) => receiving | EventFlags::OUT,
+            Transport::Unix(_) if needs_room => receiving | EventFlags::OUT,
+            Transport::Unix(_) | Transport::Memory(_) => receiving,
         }
     }
 
-    /// Waits for the kernel's word that there is room again.
-    fn watch_for_room(&self) {
+    /// Goes on sending once there is room again.
+    fn watch_for_room(self: &Rc<Self>) {
         self.writable.set(false);
-        self.watch(true);
+        if let Transport::Memory(_) = self.transport {
+            let stream = Rc::clone(self);
+            self.shard.executor.spawn(async move {
+                poll_fn(|context| stream.poll_room_in_memory(context)).await;
+                stream.has_room();
+            });
+        } else {
+            self.watch(true);
+        }
+    }
+
+    fn poll_room_in_memory(&self, context: &Context<'_>) -> Poll<()> {
+        match &self.transport {
+            Transport::Memory(stream) => {
+                stream.borrow().as_ref().map_or(Poll::Ready(()), |stream| stream.poll_room(context))
+            }
+            Transport::Tcp(_) | Transport::Unix(_) => Poll::Ready(()),
+        }
     }
 
     fn watch(&self, needs_room: bool) {
-        if let (StreamKind::Unix, Some(token)) = (self.kind, self.token.get())
-            && let Err(error) = self.shard.reactor.change(&self.socket, token, self.interest(needs_room))
+        if let (Transport::Unix(socket), Some(token)) = (&self.transport, self.token.get())
+            && let Err(error) = self.shard.reactor.change(socket, token, self.interest(needs_room))
         {
             self.finish(self.broken(error));
         }
+    }
+
+    fn unwatch(&self) {
+        if let (Some(socket), Some(token)) = (self.transport.socket(), self.token.take()) {
+            self.shard.reactor.remove(socket, token);
+        }
+    }
+
+    fn has_room(self: &Rc<Self>) {
+        self.writable.set(true);
+        self.list();
     }
 
     fn broken(&self, error: Errno) -> LinkError {
@@ -399,7 +422,7 @@ impl Stream {
         // Whatever goes wrong from here on, nobody is left to be told.
         while self.writable.get() && self.flush() == Ok(Flushed::Share) {}
         self.finish(LinkError::Closed(format!("{}: closed by this side", self.peer)));
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        self.transport.shut_down();
     }
 }
 
@@ -413,18 +436,15 @@ impl EventSource for Stream {
             self.incoming.wake();
         }
         if events.intersects(EventFlags::OUT | EventFlags::HUP | EventFlags::ERR) && !self.writable.get() {
-            self.writable.set(true);
             self.watch(false);
-            self.list();
+            self.has_room();
         }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if let Some(token) = self.token.get() {
-            self.shard.reactor.remove(&self.socket, token);
-        }
+        self.unwatch();
     }
 }
 

@@ -11,19 +11,25 @@ use spandrel_platform::{Address, Listener, Platform};
 use tempfile::tempdir;
 
 use super::*;
-use crate::test_support::{Numbers, any_port, pair, receive_exactly, run, run_with, socket_in};
+use crate::test_support::{
+    Numbers, any_port, pair, pair_of_unix_sockets, receive_exactly, run, run_with, socket_in,
+};
 use crate::{LinuxPlatform, RuntimeConfig};
 
-/// Runs `test` over TCP and over a unix socket, with both ends of a connection.
-fn over_both_kinds<F>(test: impl Fn(LinuxPlatform, LinuxConnection, LinuxConnection) -> F + 'static)
+/// Runs `test` over TCP, over unix sockets and through memory, with both ends of a connection.
+fn over_all_kinds<F>(test: impl Fn(LinuxPlatform, LinuxConnection, LinuxConnection) -> F + 'static)
 where
     F: Future<Output = ()> + 'static,
 {
     let directory = tempdir().unwrap();
-    let addresses = [any_port(), socket_in(directory.path())];
+    let in_memory = socket_in(directory.path());
     run(move |platform| async move {
-        for address in &addresses {
-            let (client, server) = pair(&platform, address).await;
+        let pairs = [
+            pair(&platform, &any_port()).await,
+            pair_of_unix_sockets(&platform),
+            pair(&platform, &in_memory).await,
+        ];
+        for (client, server) in pairs {
             test(platform.clone(), client, server).await;
         }
     });
@@ -45,7 +51,7 @@ async fn echo(connection: LinuxConnection, platform: LinuxPlatform) {
 
 #[test]
 fn many_messages_and_large_bodies_come_back_as_they_went() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         platform.spawn(echo(server, platform.clone()));
         let mut numbers = Numbers::new(7);
         let (bodies, mut expected) = (numbers.bytes(3 << 20), Vec::new());
@@ -75,7 +81,7 @@ fn many_messages_and_large_bodies_come_back_as_they_went() {
 
 #[test]
 fn what_a_turn_queues_leaves_in_one_call() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         let before = platform.statistics().sends;
         let body = platform.buffers().copy_of(&[5; 512]).freeze();
         for number in 0..16_u8 {
@@ -89,7 +95,7 @@ fn what_a_turn_queues_leaves_in_one_call() {
 
 #[test]
 fn waiting_for_messages_costs_no_calls() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         let mut into = [0; 100];
         let before = platform.statistics();
         for _ in 0..50 {
@@ -104,7 +110,7 @@ fn waiting_for_messages_costs_no_calls() {
 
 #[test]
 fn a_slow_receiver_holds_its_sender_back() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         const LENGTH: usize = 32 << 20;
         const LIMIT: usize = 1 << 20;
         let body = platform.buffers().copy_of(&vec![9; LIMIT]).freeze();
@@ -142,7 +148,7 @@ fn a_slow_receiver_holds_its_sender_back() {
 
 #[test]
 fn closing_sends_what_is_queued_and_ends_both_directions() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         server.send(b"unheard", &[]);
         platform.sleep(Duration::from_millis(1)).await;
         client.send(b"last words", &[]);
@@ -161,7 +167,7 @@ fn closing_sends_what_is_queued_and_ends_both_directions() {
 
 #[test]
 fn closing_wakes_the_own_receiver() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         let own = client.clone();
         let receiver = platform.spawn(async move {
             assert!(matches!(own.receive(&mut [0; 4]).await, Err(LinkError::Closed(_))));
@@ -177,7 +183,7 @@ fn closing_wakes_the_own_receiver() {
 
 #[test]
 fn a_connection_closes_with_its_last_clone() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         let clone = client.clone();
         drop(client);
         clone.send(b"still here", &[]);
@@ -194,7 +200,7 @@ fn a_connection_closes_with_its_last_clone() {
 
 #[test]
 fn a_broken_connection_takes_sends_and_shows_the_error_at_the_receive() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         drop(server);
         let error = loop {
             client.send(&[1; 1000], &[]);
@@ -214,7 +220,7 @@ fn a_broken_connection_takes_sends_and_shows_the_error_at_the_receive() {
 
 #[test]
 fn what_arrived_before_a_failure_is_received_first() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         server.send(b"farewell", &[]);
         platform.sleep(Duration::from_millis(1)).await;
         drop(server);
@@ -228,7 +234,7 @@ fn what_arrived_before_a_failure_is_received_first() {
 
 #[test]
 fn a_waiting_sender_learns_of_the_break() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         client.send(&[], &[platform.buffers().take_zeroed(64 << 20).freeze()]);
         let mut room = pin!(client.send_room(1));
         assert!(room.as_mut().now_or_never().is_none());
@@ -240,7 +246,7 @@ fn a_waiting_sender_learns_of_the_break() {
 
 #[test]
 fn one_receiver_leaves_turns_to_the_others() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         const LENGTH: usize = 10_000;
         server.send(&[3; LENGTH], &[]);
         let (mut turn, mut calls) = (0, 0);
@@ -257,7 +263,7 @@ fn one_receiver_leaves_turns_to_the_others() {
 
 #[test]
 fn a_busy_connection_does_not_starve_another() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         // Floods itself without ever waiting for anything else.
         let (flooder, flooded) = (client.clone(), server.clone());
         let block = platform.buffers().take_zeroed(256 << 10).freeze();
@@ -296,7 +302,9 @@ fn talks_to_plain_sockets() {
     run(move |platform| async move {
         let connection = platform.connect(&address).await.unwrap();
         assert_eq!(connection.peer(), address.to_string());
-        assert!(rustix::net::sockopt::tcp_nodelay(&connection.handle.stream.socket).unwrap());
+        assert!(
+            rustix::net::sockopt::tcp_nodelay(connection.handle.stream.transport.socket().unwrap()).unwrap()
+        );
         connection.send(b"hello", &[]);
         assert_eq!(receive_exactly(&connection, 5).await, b"world");
     });
@@ -413,7 +421,7 @@ fn the_reactor_forgets_connections_that_are_gone() {
 #[test]
 fn another_thread_goes_on_with_a_connection() {
     let directory = tempdir().unwrap();
-    for address in [any_port(), socket_in(directory.path())] {
+    for address in [Some(any_port()), Some(socket_in(directory.path())), None] {
         let (sender, receiver) = std::sync::mpsc::channel();
         let other = std::thread::spawn(move || {
             run(|platform| async move {
@@ -425,7 +433,10 @@ fn another_thread_goes_on_with_a_connection() {
             })
         });
         let expected = run(move |platform| async move {
-            let (client, server) = pair(&platform, &address).await;
+            let (client, server) = match address {
+                Some(address) => pair(&platform, &address).await,
+                None => pair_of_unix_sockets(&platform),
+            };
             client.send(b"to the first", &[]);
             assert_eq!(receive_exactly(&server, 12).await, b"to the first");
             server.send(b"by the first", &[]);
@@ -455,7 +466,7 @@ fn another_thread_goes_on_with_a_connection() {
 
 #[test]
 fn a_connection_that_nobody_goes_on_with_is_closed() {
-    over_both_kinds(|platform, client, server| async move {
+    over_all_kinds(|platform, client, server| async move {
         drop(platform.detach(&server).unwrap());
         assert_eq!(client.receive(&mut [0; 1]).await, Ok(0));
     });

@@ -16,9 +16,11 @@ mod batch;
 mod connect;
 mod connection;
 mod cores;
+mod door;
 mod drive;
 mod listener;
 mod mailbox;
+mod memory_stream;
 mod platform;
 mod reactor;
 mod remote;
@@ -36,6 +38,7 @@ mod table;
 #[cfg(test)]
 mod test_support;
 mod timers;
+mod transport;
 
 pub use allocator::Allocator;
 pub use connection::{DetachedConnection, LinuxConnection};

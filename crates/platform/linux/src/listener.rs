@@ -7,10 +7,13 @@
 
 use std::cell::Cell;
 use std::fs::File;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::pin::pin;
 use std::rc::{Rc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
@@ -20,11 +23,14 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags};
 use spandrel_platform::{Address, Instant, LinkError, Listener};
 
-use crate::connection::{LinuxConnection, StreamKind};
+use crate::connection::LinuxConnection;
+use crate::door::Door;
+use crate::memory_stream::MemoryStream;
 use crate::platform::Sleep;
 use crate::reactor::{EventSource, Readiness};
 use crate::shard::{Shard, TurnBudget};
 use crate::socket::{KernelAddress, link_error};
+use crate::transport::Transport;
 
 /// Connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
@@ -46,6 +52,8 @@ pub struct LinuxListener {
     readiness: Rc<Readiness>,
     token: u64,
     address: Address,
+    /// Where threads of this process come, if it is a unix socket.
+    door: Option<Door>,
     budget: TurnBudget,
     /// Not to be asked before this.
     rests_until: Cell<Option<Instant>>,
@@ -71,12 +79,17 @@ impl LinuxListener {
             .add(&socket, source, EventFlags::IN)
             .map_err(|error| link_error(error, &subject))?;
         let address = real_address(&socket, address);
+        let door = match &address {
+            Address::Unix(path) => Some(Door::open(path)),
+            Address::Tcp(_) => None,
+        };
         Ok(Self {
             shard: Rc::clone(shard),
             socket,
             readiness,
             token,
             address,
+            door,
             budget: TurnBudget::default(),
             rests_until: Cell::new(None),
             _file: file,
@@ -88,11 +101,25 @@ impl LinuxListener {
     }
 
     fn connection(&self, socket: OwnedFd) -> Result<LinuxConnection, LinkError> {
-        let (kind, peer) = match &self.address {
-            Address::Tcp(_) => (StreamKind::Tcp, tcp_peer(&socket)),
-            Address::Unix(path) => (StreamKind::Unix, unix_peer(&socket, path)),
+        let (peer, transport) = match &self.address {
+            Address::Tcp(_) => (tcp_peer(&socket), Transport::Tcp(socket)),
+            Address::Unix(path) => (unix_peer(&socket, path), Transport::Unix(socket)),
         };
-        LinuxConnection::new(&self.shard, socket, kind, peer)
+        LinuxConnection::new(&self.shard, transport, peer)
+    }
+
+    /// Completes when the socket is to be asked, or with what has come through the door.
+    async fn arrival(&self) -> Option<MemoryStream> {
+        let mut asked = pin!(self.readiness.ready());
+        poll_fn(|context| {
+            if let Some(door) = &self.door
+                && let Poll::Ready(stream) = door.poll_next(context)
+            {
+                return Poll::Ready(Some(stream));
+            }
+            asked.as_mut().poll(context).map(|()| None)
+        })
+        .await
     }
 }
 
@@ -105,10 +132,14 @@ impl Listener for LinuxListener {
                 Sleep::until(&self.shard, rests_until).await;
                 self.rests_until.set(None);
             }
-            self.readiness.ready().await;
             if !self.budget.is_left(self.shard.turn(), ACCEPTS_PER_TURN) {
                 self.shard.next_turn().await;
                 continue;
+            }
+            if let Some(stream) = self.arrival().await {
+                self.budget.spend(self.shard.turn(), 1);
+                let peer = format!("process {} at {}", std::process::id(), self.address);
+                return LinuxConnection::new(&self.shard, Transport::memory(stream), peer);
             }
             match self.accept_now() {
                 Ok(socket) => {
