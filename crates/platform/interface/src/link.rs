@@ -68,6 +68,11 @@ pub trait Connection: Clone + 'static {
     fn peer_name(&self) -> Option<String> {
         None
     }
+
+    /// Whether the other side is a thread of this process, and nothing leaves the process on the way to it.
+    fn is_within_process(&self) -> bool {
+        false
+    }
 }
 
 /// A place where connections arrive. Stops listening when dropped.

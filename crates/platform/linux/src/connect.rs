@@ -20,10 +20,10 @@ use crate::transport::Transport;
 /// does not say when there is room.
 const FULL_QUEUE_PAUSE: Duration = Duration::from_millis(2);
 
-/// Connects to `address` within the configured time; through memory if it is a unix socket of this process.
+/// Connects to `address` within the configured time; through memory if it is one of this process and that is wanted.
 pub(crate) async fn connect(shard: &Rc<Shard>, address: &Address) -> Result<LinuxConnection, LinkError> {
-    if let Address::Unix(path) = address
-        && let Some(stream) = door::knock(path)
+    if shard.config.stays_in_process
+        && let Some(stream) = door::knock(address)
     {
         return LinuxConnection::new(shard, Transport::memory(stream), address.to_string());
     }

@@ -175,6 +175,10 @@ impl Connection for LinuxConnection {
     fn peer(&self) -> String {
         self.handle.stream.peer.clone()
     }
+
+    fn is_within_process(&self) -> bool {
+        matches!(self.handle.stream.transport, Transport::Memory(_))
+    }
 }
 
 /// One connection's transport and what is queued for it.

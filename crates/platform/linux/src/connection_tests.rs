@@ -2,6 +2,7 @@ use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -11,28 +12,32 @@ use spandrel_platform::{Address, Listener, Platform};
 use tempfile::tempdir;
 
 use super::*;
-use crate::test_support::{
-    Numbers, any_port, pair, pair_of_unix_sockets, receive_exactly, run, run_with, socket_in,
-};
+use crate::test_support::{Numbers, any_port, in_process, pair, receive_exactly, run, run_with, socket_in};
 use crate::{LinuxPlatform, RuntimeConfig};
 
-/// Runs `test` over TCP, over unix sockets and through memory, with both ends of a connection.
+/// Runs `test` over TCP, over a unix socket and through memory, with both ends of a connection.
 fn over_all_kinds<F>(test: impl Fn(LinuxPlatform, LinuxConnection, LinuxConnection) -> F + 'static)
 where
     F: Future<Output = ()> + 'static,
 {
     let directory = tempdir().unwrap();
-    let in_memory = socket_in(directory.path());
-    run(move |platform| async move {
-        let pairs = [
-            pair(&platform, &any_port()).await,
-            pair_of_unix_sockets(&platform),
-            pair(&platform, &in_memory).await,
-        ];
-        for (client, server) in pairs {
-            test(platform.clone(), client, server).await;
-        }
-    });
+    let test = Rc::new(test);
+    for (config, address) in all_kinds(directory.path()) {
+        let test = Rc::clone(&test);
+        run_with(config, move |platform| async move {
+            let (client, server) = pair(&platform, &address).await;
+            test(platform, client, server).await;
+        });
+    }
+}
+
+fn all_kinds(directory: &Path) -> [(RuntimeConfig, Address); 4] {
+    [
+        (RuntimeConfig::default(), any_port()),
+        (RuntimeConfig::default(), socket_in(directory)),
+        (in_process(), any_port()),
+        (in_process(), socket_in(directory)),
+    ]
 }
 
 /// Sends back all that comes, as it comes.
@@ -421,7 +426,7 @@ fn the_reactor_forgets_connections_that_are_gone() {
 #[test]
 fn another_thread_goes_on_with_a_connection() {
     let directory = tempdir().unwrap();
-    for address in [Some(any_port()), Some(socket_in(directory.path())), None] {
+    for (config, address) in all_kinds(directory.path()) {
         let (sender, receiver) = std::sync::mpsc::channel();
         let other = std::thread::spawn(move || {
             run(|platform| async move {
@@ -432,11 +437,8 @@ fn another_thread_goes_on_with_a_connection() {
                 peer
             })
         });
-        let expected = run(move |platform| async move {
-            let (client, server) = match address {
-                Some(address) => pair(&platform, &address).await,
-                None => pair_of_unix_sockets(&platform),
-            };
+        let expected = run_with(config, move |platform| async move {
+            let (client, server) = pair(&platform, &address).await;
             client.send(b"to the first", &[]);
             assert_eq!(receive_exactly(&server, 12).await, b"to the first");
             server.send(b"by the first", &[]);
@@ -470,4 +472,31 @@ fn a_connection_that_nobody_goes_on_with_is_closed() {
         drop(platform.detach(&server).unwrap());
         assert_eq!(client.receive(&mut [0; 1]).await, Ok(0));
     });
+}
+
+#[test]
+fn two_threads_reach_each_other_through_memory_only_where_both_want_it() {
+    for (listening, connecting) in [(true, true), (true, false), (false, true)] {
+        let config = |stays_in_process| RuntimeConfig { stays_in_process, ..RuntimeConfig::default() };
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let server = std::thread::spawn(move || {
+            run_with(config(listening), move |platform| async move {
+                let listener = platform.listen(&any_port()).unwrap();
+                sender.send(listener.address()).unwrap();
+                let connection = listener.accept().await.unwrap();
+                let is_within = connection.is_within_process();
+                echo(connection, platform).await;
+                is_within
+            })
+        });
+        let address = receiver.recv().unwrap();
+        run_with(config(connecting), move |platform| async move {
+            let connection = platform.connect(&address).await.unwrap();
+            assert_eq!(connection.is_within_process(), listening && connecting);
+            let sent = Numbers::new(1).bytes(2 << 20);
+            connection.send(&[], &[platform.buffers().copy_of(&sent).freeze()]);
+            assert!(receive_exactly(&connection, sent.len()).await == sent);
+        });
+        assert_eq!(server.join().unwrap(), listening && connecting);
+    }
 }

@@ -1,5 +1,5 @@
-//! How threads of this process reach each other's unix sockets without the kernel: who listens on one has a door beside it, under
-//! the same path, where whoever connects from this process leaves one end of a [`MemoryStream`].
+//! How threads of this process reach each other without the kernel: a listener's socket has a door beside it, under the same
+//! address, where whoever connects from this process leaves one end of a [`MemoryStream`].
 //!
 //! A door is open as long as its listener lives. Other processes, and those that find the queue before it full, take the socket.
 
@@ -8,18 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
+use spandrel_platform::Address;
 
 use crate::memory_stream::MemoryStream;
 
 /// Streams that wait at a door until they are accepted.
 const WAITING_MAX: usize = 1024;
 
-/// The doors of this process, by path.
-static DOORS: Mutex<BTreeMap<String, Arc<Queue>>> = Mutex::new(BTreeMap::new());
+/// The doors of this process.
+static DOORS: Mutex<BTreeMap<Address, Arc<Queue>>> = Mutex::new(BTreeMap::new());
 
 /// A listener's door. It closes when dropped; whoever waits before it then is let down.
 pub(crate) struct Door {
-    path: String,
+    address: Address,
     queue: Arc<Queue>,
 }
 
@@ -30,11 +31,11 @@ struct Queue {
 }
 
 impl Door {
-    /// Opens the door of whoever listens on the socket at `path`.
-    pub(crate) fn open(path: &str) -> Self {
+    /// Opens the door of whoever listens at `address`.
+    pub(crate) fn open(address: &Address) -> Self {
         let queue = Arc::<Queue>::default();
-        locked(&DOORS).insert(path.to_owned(), Arc::clone(&queue));
-        Self { path: path.to_owned(), queue }
+        locked(&DOORS).insert(address.clone(), Arc::clone(&queue));
+        Self { address: address.clone(), queue }
     }
 
     /// The next stream that waits; wakes `context` when one comes if there is none.
@@ -47,16 +48,16 @@ impl Door {
 impl Drop for Door {
     fn drop(&mut self) {
         let mut doors = locked(&DOORS);
-        // Another listener may have taken the path over, once this one's socket was removed.
-        if doors.get(&self.path).is_some_and(|queue| Arc::ptr_eq(queue, &self.queue)) {
-            doors.remove(&self.path);
+        // Another listener may have taken the address over, once this one's socket was gone.
+        if doors.get(&self.address).is_some_and(|queue| Arc::ptr_eq(queue, &self.queue)) {
+            doors.remove(&self.address);
         }
     }
 }
 
-/// A stream to whoever of this process listens on the socket at `path`. None if nobody does, or too many wait.
-pub(crate) fn knock(path: &str) -> Option<MemoryStream> {
-    let queue = locked(&DOORS).get(path).cloned()?;
+/// A stream to whoever of this process has a door at `address`. None if nobody has, or too many wait.
+pub(crate) fn knock(address: &Address) -> Option<MemoryStream> {
+    let queue = locked(&DOORS).get(address).cloned()?;
     let mut streams = locked(&queue.streams);
     if streams.len() >= WAITING_MAX {
         return None;

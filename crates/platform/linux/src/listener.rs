@@ -52,7 +52,7 @@ pub struct LinuxListener {
     readiness: Rc<Readiness>,
     token: u64,
     address: Address,
-    /// Where threads of this process come, if it is a unix socket.
+    /// Where threads of this process come, if they do not take the socket.
     door: Option<Door>,
     budget: TurnBudget,
     /// Not to be asked before this.
@@ -79,10 +79,7 @@ impl LinuxListener {
             .add(&socket, source, EventFlags::IN)
             .map_err(|error| link_error(error, &subject))?;
         let address = real_address(&socket, address);
-        let door = match &address {
-            Address::Unix(path) => Some(Door::open(path)),
-            Address::Tcp(_) => None,
-        };
+        let door = shard.config.stays_in_process.then(|| Door::open(&address));
         Ok(Self {
             shard: Rc::clone(shard),
             socket,

@@ -56,9 +56,9 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
         assert!(detail.contains("another process listens there"), "{detail}");
         let connecting = platform.connect(&address);
         let client = connecting.await.unwrap();
-        let server = listener.accept().await.unwrap();
-        // The second listener's, which has left again.
+        // The probe of the second listener came first, and has left again.
         let _probe = listener.accept().await.unwrap();
+        let server = listener.accept().await.unwrap();
         client.send(b"served", &[]);
         assert_eq!(receive_exactly(&server, 6).await, b"served");
         assert!(server.peer().contains(&std::process::id().to_string()));

@@ -55,6 +55,9 @@ pub struct RuntimeConfig {
     /// chosen another policy for the thread, that stays as it is. After a short wait the runtime's thread also lets others go
     /// first once before it sleeps, if it may look for events.
     pub gives_way: bool,
+    /// Whether connections to threads of this process that have this set as well go through memory instead of the kernel's
+    /// sockets, also those by TCP.
+    pub stays_in_process: bool,
     /// Whether drives may use io_uring. Where it is false, or the kernel says no, drives are served
     /// by threads.
     pub use_io_uring: bool,
@@ -73,6 +76,7 @@ impl Default for RuntimeConfig {
             spin_us_max: 0,
             cores: None,
             gives_way: false,
+            stays_in_process: false,
             use_io_uring: true,
             ring_entries: 256,
             idle_buffer_bytes_max: 64 << 20,

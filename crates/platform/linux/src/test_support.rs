@@ -2,15 +2,13 @@
 
 use std::future::{Future, poll_fn};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Mutex;
 use std::task::{Poll, Waker};
 
 use spandrel_platform::{Address, Connection, Listener, Platform};
 
-use crate::transport::Transport;
-use crate::{DetachedConnection, LinuxConnection, LinuxPlatform, Runtime, RuntimeConfig};
+use crate::{LinuxConnection, LinuxPlatform, Runtime, RuntimeConfig};
 
 /// Runs what `test` makes of a new runtime's platform.
 pub(crate) fn run<F>(test: impl FnOnce(LinuxPlatform) -> F) -> F::Output
@@ -32,6 +30,11 @@ where
     runtime.block_on(future)
 }
 
+/// A runtime whose connections within the process go through memory.
+pub(crate) fn in_process() -> RuntimeConfig {
+    RuntimeConfig { stays_in_process: true, ..RuntimeConfig::default() }
+}
+
 /// Any free TCP port of this machine.
 pub(crate) fn any_port() -> Address {
     Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
@@ -48,18 +51,6 @@ pub(crate) async fn pair(platform: &LinuxPlatform, address: &Address) -> (LinuxC
     let client = platform.connect(&listener.address()).await.unwrap();
     let server = listener.accept().await.unwrap();
     (client, server)
-}
-
-/// Both ends of a new connection by unix sockets of the kernel, which threads of one process do not take otherwise.
-pub(crate) fn pair_of_unix_sockets(platform: &LinuxPlatform) -> (LinuxConnection, LinuxConnection) {
-    let connection = |socket: UnixStream| {
-        socket.set_nonblocking(true).unwrap();
-        platform
-            .attach(DetachedConnection::new(Transport::Unix(socket.into()), "the other".to_string()))
-            .unwrap()
-    };
-    let (client, server) = UnixStream::pair().unwrap();
-    (connection(client), connection(server))
 }
 
 /// Receives exactly `length` bytes.

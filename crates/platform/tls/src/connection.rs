@@ -183,6 +183,10 @@ impl<C: Connection> Connection for TlsConnection<C> {
             Self::Secured(secured) => secured.state.borrow().session.holder(&secured.settings),
         }
     }
+
+    fn is_within_process(&self) -> bool {
+        matches!(self, Self::Plain(connection) if connection.is_within_process())
+    }
 }
 
 impl<C: Connection> Secured<C> {

@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! - Nothing is listened on without encryption but unix sockets and, where there is no TLS at all, loopback addresses.
-//! - What a connection gives to its receiver was sent by somebody with a certificate of the authority; nothing is
-//!   sent to anybody else.
+//! - What a connection gives to its receiver was sent by somebody with a certificate of the authority, or by a thread of this
+//!   process where the platform below connects these without leaving it; nothing is sent to anybody else.
 //! - TLS 1.3 only. What is not understood ends the connection; there is nothing to fall back to.
 
 mod connection;

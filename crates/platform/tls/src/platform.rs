@@ -4,7 +4,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use spandrel_platform::{
-    Address, BufferPool, DriveError, Instant, LinkError, Listener, Platform, TaskHandle, UnixTime,
+    Address, BufferPool, Connection, DriveError, Instant, LinkError, Listener, Platform, TaskHandle, UnixTime,
 };
 
 use crate::connection::TlsConnection;
@@ -77,6 +77,9 @@ impl<P: Platform> Platform for TlsPlatform<P> {
             return self.below.connect(address).await.map(TlsConnection::Plain);
         };
         let connection = self.below.connect(address).await?;
+        if connection.is_within_process() {
+            return Ok(TlsConnection::Plain(connection));
+        }
         let session = Session::client(settings).map_err(|error| LinkError::Other(explain(&error)))?;
         Ok(TlsConnection::secured(connection, session, Rc::clone(settings), self.buffers().clone()))
     }
@@ -121,7 +124,8 @@ impl<P: Platform> Listener for TlsListener<P> {
 
     async fn accept(&self) -> Result<Self::Connection, LinkError> {
         let connection = self.listener.accept().await?;
-        let Some(settings) = &self.settings else { return Ok(TlsConnection::Plain(connection)) };
+        let settings = self.settings.as_ref().filter(|_| !connection.is_within_process());
+        let Some(settings) = settings else { return Ok(TlsConnection::Plain(connection)) };
         let session = Session::server(settings).map_err(|error| LinkError::Other(explain(&error)))?;
         Ok(TlsConnection::secured(connection, session, Rc::clone(settings), self.buffers.clone()))
     }
@@ -130,3 +134,7 @@ impl<P: Platform> Listener for TlsListener<P> {
         self.listener.address()
     }
 }
+
+#[cfg(test)]
+#[path = "platform_tests.rs"]
+mod tests;

@@ -157,7 +157,8 @@ fn run(
 ) -> Option<NodeReport> {
     let ShardStart { config, runtime, store, tls, siblings } = start;
     let (name, number) = (config.name.clone(), config.shard);
-    let mut runtime = match Runtime::new(RuntimeConfig { spin_us_max: SPIN_US_MAX, ..runtime }) {
+    let runtime = RuntimeConfig { spin_us_max: SPIN_US_MAX, stays_in_process: true, ..runtime };
+    let mut runtime = match Runtime::new(runtime) {
         Ok(runtime) => runtime,
         Err(error) => {
             let next = "raise the limit of open files (ulimit -n), or name cores that this process may use (--cores)";
