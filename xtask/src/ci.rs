@@ -164,11 +164,6 @@ impl Context<'_> {
         self.root.join(target)
     }
 
-    /// Where this command's own tools are kept.
-    fn tools(&self) -> PathBuf {
-        self.target().join("tools")
-    }
-
     /// The program that tests start: it has drives that lose what was not flushed.
     fn program_with_test_faults(&self) -> PathBuf {
         self.target().join(PROFILE_TESTED).join("spandrel-with-test-faults")
@@ -212,10 +207,10 @@ fn check_third_party(context: &Context<'_>) -> Result<Outcome, String> {
     Ok(run("check advisories --hide-inclusion-graph")?.into())
 }
 
-/// The cargo-deny of this machine, or of the target directory, where it is installed if it may be.
+/// The cargo-deny of this machine. It is installed where cargo keeps programs, if it may be: to compile it takes minutes, and the next
+/// clone finds it there.
 fn cargo_deny(context: &Context<'_>) -> Result<Option<PathBuf>, String> {
-    let tools = context.tools();
-    let find = || find_program("cargo-deny", path_folders().into_iter().chain([tools.join("bin")]));
+    let find = || find_program("cargo-deny", path_folders().into_iter().chain(folder_of_installed_programs()));
     let found = find();
     if found.is_some() || !context.install {
         return Ok(found);
@@ -223,12 +218,18 @@ fn cargo_deny(context: &Context<'_>) -> Result<Option<PathBuf>, String> {
     // Compiled without optimisation it is there in a quarter of the time, and its work is small.
     let mut install = cargo(context.root);
     install.args("install cargo-deny --locked --debug --version".split(' ')).arg(CARGO_DENY_VERSION);
-    install.arg("--root").arg(&tools);
     install.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
     if !commands::run(&mut install)? {
         return Err("cargo-deny cannot be installed, so third-party crates cannot be checked".to_owned());
     }
-    Ok(Some(find().ok_or_else(|| format!("{} does not hold cargo-deny", tools.display()))?))
+    Ok(Some(find().ok_or("cargo-deny was installed and is not found")?))
+}
+
+/// Where `cargo install` puts programs, which need not be on the PATH.
+fn folder_of_installed_programs() -> Option<PathBuf> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))?;
+    Some(home.join("bin"))
 }
 
 /// The profile in which the program is built that tests start.
