@@ -210,7 +210,8 @@ fn check_third_party(context: &Context<'_>) -> Result<Outcome, String> {
 /// The cargo-deny of this machine. It is installed where cargo keeps programs, if it may be: to compile it takes minutes, and the next
 /// clone finds it there.
 fn cargo_deny(context: &Context<'_>) -> Result<Option<PathBuf>, String> {
-    let find = || find_program("cargo-deny", path_folders().into_iter().chain(folder_of_installed_programs()));
+    let find =
+        || find_program("cargo-deny", path_folders().into_iter().chain(folder_of_installed_programs()));
     let found = find();
     if found.is_some() || !context.install {
         return Ok(found);

@@ -9,7 +9,7 @@
 
 mod exchange;
 mod holes;
-mod in_flight;
+
 mod negotiation;
 mod options;
 mod protocol;

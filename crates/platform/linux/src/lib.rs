@@ -39,6 +39,7 @@ mod table;
 mod test_support;
 mod timers;
 mod transport;
+mod watched;
 
 pub use allocator::Allocator;
 pub use connection::{DetachedConnection, LinuxConnection};
@@ -51,3 +52,4 @@ pub use platform::LinuxPlatform;
 pub use remote::RemoteHandle;
 pub use runtime::{Runtime, RuntimeConfig, RuntimeError};
 pub use statistics::RuntimeStatistics;
+pub use watched::Watched;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use rustix::fd::OwnedFd;
 use rustix::time::ClockId;
 use spandrel_platform::{
     Address, BufferPool, DriveError, Instant, LinkError, Platform, TaskHandle, UnixTime,
@@ -18,6 +19,7 @@ use crate::remote::RemoteHandle;
 use crate::shard::Shard;
 use crate::statistics::RuntimeStatistics;
 use crate::timers::TimerKey;
+use crate::watched::Watched;
 
 /// The real machine, as seen from the thread of one [`Runtime`](crate::Runtime). Cheap to clone.
 #[derive(Clone)]
@@ -38,6 +40,14 @@ impl LinuxPlatform {
     /// A handle through which other threads reach this runtime.
     pub fn remote(&self) -> RemoteHandle {
         RemoteHandle::new(Arc::clone(&self.shard.remote))
+    }
+
+    /// Watches an eventfd, by which others wake tasks of this runtime.
+    ///
+    /// # Errors
+    /// The system's, if it cannot be watched.
+    pub fn watch(&self, eventfd: OwnedFd) -> std::io::Result<Watched> {
+        Watched::new(&self.shard, eventfd)
     }
 }
 

@@ -13,11 +13,11 @@ use spandrel_platform::{Buffer, Connection, Workers};
 use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Extent};
 
 use super::holes::{self, HOLE_BYTES_MIN};
-use super::in_flight::Admission;
 use super::protocol::{
     Command, ErrorNumber, RequestHeader, STATE_HOLE, STATE_ZERO, command_flags, data_chunk, error_chunk,
     hole_chunk, none_chunk, simple_reply, status_chunk,
 };
+use crate::in_flight::Admission;
 use crate::statistics::Counters;
 
 /// The most stretches in one answer to a block status. A client asks again for the rest.

@@ -17,10 +17,10 @@ use spandrel_platform::{Buffer, Connection, Platform, before};
 use spandrel_volume::BlockDevice;
 
 use super::NbdConfig;
-use super::in_flight::InFlight;
 use super::protocol::{Command, RequestHeader};
 use super::receiver::{Ending, Receiver};
 use super::requests::{Job, Refusal, Session};
+use crate::in_flight::InFlight;
 
 /// The reading side of a client's use of its volume.
 pub(super) struct Transmission<P: Platform, D> {

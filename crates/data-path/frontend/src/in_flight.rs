@@ -1,6 +1,6 @@
-//! Bounds what one connection may have in flight.
+//! Bounds what one connection, or one queue, may have in flight.
 //!
-//! Only the task that reads from the connection waits here, so there is one place for a waker.
+//! Only the task that takes requests waits here, so there is one place for a waker.
 //! A request is admitted before memory is taken for its data. One that is larger than the bound
 //! by itself is admitted when nothing else is in flight.
 
@@ -9,8 +9,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// The requests in flight on one connection.
-pub(super) struct InFlight {
+/// The requests in flight of one connection or queue.
+pub(crate) struct InFlight {
     requests: Cell<usize>,
     bytes: Cell<u64>,
     requests_max: usize,
@@ -19,7 +19,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub(super) fn new(requests_max: usize, bytes_max: u64) -> Rc<Self> {
+    pub(crate) fn new(requests_max: usize, bytes_max: u64) -> Rc<Self> {
         Rc::new(Self {
             requests: Cell::new(0),
             bytes: Cell::new(0),
@@ -30,7 +30,7 @@ impl InFlight {
     }
 
     /// Takes a place for a request with `bytes` of data, or `None` if it must wait.
-    pub(super) fn try_admit(self: &Rc<Self>, bytes: u64) -> Option<Admission> {
+    pub(crate) fn try_admit(self: &Rc<Self>, bytes: u64) -> Option<Admission> {
         let (requests, bytes_before) = (self.requests.get(), self.bytes.get());
         let fits = requests < self.requests_max && bytes_before + bytes <= self.bytes_max;
         if !fits && requests != 0 {
@@ -42,7 +42,7 @@ impl InFlight {
     }
 
     /// Takes a place for a request with `bytes` of data, once there is room.
-    pub(super) async fn admit(self: &Rc<Self>, bytes: u64) -> Admission {
+    pub(crate) async fn admit(self: &Rc<Self>, bytes: u64) -> Admission {
         poll_fn(|context| match self.try_admit(bytes) {
             Some(admission) => Poll::Ready(admission),
             None => {
@@ -54,7 +54,7 @@ impl InFlight {
     }
 
     /// Completes when nothing is in flight.
-    pub(super) async fn drained(&self) {
+    pub(crate) async fn drained(&self) {
         poll_fn(|context| {
             if self.requests.get() == 0 {
                 return Poll::Ready(());
@@ -67,7 +67,7 @@ impl InFlight {
 }
 
 /// A request's place, given back when dropped.
-pub(super) struct Admission {
+pub(crate) struct Admission {
     in_flight: Rc<InFlight>,
     bytes: u64,
 }
