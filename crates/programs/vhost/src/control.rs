@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 
@@ -32,6 +33,9 @@ pub(crate) const QUEUES_MAX: u16 = 8;
 const EVENT_INDEX: u64 = 1 << 29;
 
 const UNSUPPORTED: Error = Error::InvalidOperation("no such disk can do that");
+
+/// Without it nobody would know what was under way when this process ends.
+const NO_RECORD: Error = Error::InvalidOperation("the machine keeps no record of what is under way");
 
 /// Where the index of answers stands behind where their queue begins.
 const USED_INDEX_AT: u64 = 2;
@@ -90,7 +94,7 @@ impl Control {
         let words = self.queue(index)?;
         let is_ready = words.enabled && !words.served && words.kick.is_some();
         let (true, Some(addresses)) = (is_ready, words.addresses) else { return Ok(()) };
-        let (size, base) = (words.size, words.base);
+        let size = words.size;
         let duplicate = |file: &Option<OwnedFd>| file.as_ref().map(OwnedFd::try_clone).transpose();
         let kick = duplicate(&words.kick).map_err(failed)?.ok_or(Error::InvalidParam)?;
         let call = duplicate(&words.call).map_err(failed)?;
@@ -99,18 +103,13 @@ impl Control {
         let place = |address| guest.guest_address(address).ok_or(Error::InvalidParam);
         let [descriptors, available, used] =
             [place(addresses[0])?, place(addresses[1])?, place(addresses[2])?];
-        let record = self.record.as_ref().and_then(|record| record.of_queue(index, size));
-        let (next_available, unanswered) = match &record {
-            Some(record) => {
-                let told = used.checked_add(USED_INDEX_AT).ok_or(Error::InvalidParam)?;
-                let told =
-                    guest.memory.load::<u16>(told, Ordering::Acquire).map_err(|_| Error::InvalidParam)?;
-                let unanswered = record.recover(u16::from_le(told));
-                // Whatever the machine has made of it: it cannot know how far a process came that is gone.
-                (told.wrapping_add(unanswered.len() as u16), unanswered)
-            }
-            None => (base, Vec::new()),
-        };
+        let record = self.record.as_ref().ok_or(NO_RECORD)?.of_queue(index, size).ok_or(NO_RECORD)?;
+        let told_at = used.checked_add(USED_INDEX_AT).ok_or(Error::InvalidParam)?;
+        let told = guest.memory.load::<u16>(told_at, Ordering::Acquire).map_err(|_| Error::InvalidParam)?;
+        let told = u16::from_le(told);
+        let unanswered = record.recover(told);
+        // Whatever the machine has made of it: it cannot know how far a process came that is gone.
+        let next_available = told.wrapping_add(unanswered.len() as u16);
         let event_index = agreed & EVENT_INDEX != 0;
         let setup = QueueSetup {
             size,
@@ -194,7 +193,7 @@ impl VhostUserBackendReqHandlerMut for Control {
             return Err(UNSUPPORTED);
         }
         let guest = GuestTable::map(regions, files).map_err(failed)?;
-        self.tell(Command::Memory(std::sync::Arc::clone(&guest.memory)))?;
+        self.ask(|reply| Command::Memory(Arc::clone(&guest.memory), reply))?;
         self.guest = Some(guest);
         Ok(None)
     }
@@ -239,6 +238,10 @@ impl VhostUserBackendReqHandlerMut for Control {
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
         let call = file.map(OwnedFd::from);
+        // Whoever does not look must not keep the shard waiting.
+        call.iter()
+            .try_for_each(|call| rustix::io::ioctl_fionbio(call, true))
+            .map_err(|error| failed(error.into()))?;
         if self.queue(index.into())?.served {
             let new = call.as_ref().map(OwnedFd::try_clone).transpose().map_err(failed)?;
             self.tell(Command::Call(index.into(), new))?;

@@ -10,6 +10,7 @@ use std::sync::mpsc::SyncSender;
 
 use futures_channel::mpsc::UnboundedReceiver;
 use futures_util::StreamExt as _;
+use futures_util::future::join_all;
 use spandrel_frontend::virtio::{GuestSide, QueueSetup, VirtioQueue};
 use spandrel_platform_linux::{LinuxPlatform, Watched};
 use spandrel_volume::{BlockDevice, DeviceLimits};
@@ -23,7 +24,7 @@ pub(crate) type Reply<T> = SyncSender<T>;
 /// What the shard is told. Whoever waits for a reply that does not come learns that by its sender's end.
 pub(crate) enum Command {
     /// The guest's memory is this from now on. No queue is served before.
-    Memory(Arc<Memory>),
+    Memory(Arc<Memory>, Reply<()>),
     /// A queue is to be served.
     Start(Box<Start>),
     /// A queue is not to be served any more. How many requests were taken from it, modulo 65,536; none if it was not served.
@@ -42,7 +43,7 @@ pub(crate) struct Start {
     pub(crate) kick: OwnedFd,
     /// By which it is woken.
     pub(crate) call: Option<OwnedFd>,
-    pub(crate) record: Option<QueueRecord>,
+    pub(crate) record: QueueRecord,
     pub(crate) reply: Reply<Result<(), String>>,
 }
 
@@ -51,7 +52,7 @@ struct Ring {
     memory: Rc<RefCell<Arc<Memory>>>,
     kick: Watched,
     call: Rc<RefCell<Option<OwnedFd>>>,
-    record: Option<QueueRecord>,
+    record: QueueRecord,
 }
 
 impl GuestSide for Ring {
@@ -66,22 +67,27 @@ impl GuestSide for Ring {
     }
 
     fn interrupt(&self) {
-        if let Some(call) = &*self.call.borrow() {
-            // This fails only when the guest has been woken very often and has not looked.
-            let _ = rustix::io::write(call, &1_u64.to_ne_bytes());
-        }
+        wake(self.call.borrow().as_ref());
     }
 
     fn begun(&self, head: u16) {
-        self.record.iter().for_each(|record| record.begun(head));
+        self.record.begun(head);
     }
 
     fn ending(&self, head: u16) {
-        self.record.iter().for_each(|record| record.ending(head));
+        self.record.ending(head);
     }
 
     fn ended(&self, head: u16, used: u16) {
-        self.record.iter().for_each(|record| record.ended(head, used));
+        self.record.ended(head, used);
+    }
+}
+
+/// Wakes the guest, if there is something by which.
+fn wake(call: Option<&OwnedFd>) {
+    if let Some(call) = call {
+        // This fails only when the guest has been woken very often and has not looked.
+        let _ = rustix::io::write(call, &1_u64.to_ne_bytes());
     }
 }
 
@@ -102,10 +108,13 @@ pub(crate) async fn serve<D: BlockDevice>(
     while let Some(command) = commands.next().await {
         // Whoever does not wait for a reply any more needs none.
         match command {
-            Command::Memory(new) => match &memory {
-                Some(memory) => *memory.borrow_mut() = new,
-                None => memory = Some(Rc::new(RefCell::new(new))),
-            },
+            Command::Memory(new, reply) => {
+                match &memory {
+                    Some(memory) => *memory.borrow_mut() = new,
+                    None => memory = Some(Rc::new(RefCell::new(new))),
+                }
+                let _ = reply.send(());
+            }
             Command::Start(start) => {
                 let (index, reply) = (start.index, start.reply.clone());
                 let started = start_queue(&platform, &device, memory.as_ref(), *start);
@@ -120,15 +129,16 @@ pub(crate) async fn serve<D: BlockDevice>(
             }
             Command::Call(index, call) => {
                 if let Some(served) = queues.get(&index) {
+                    // Of what was answered so far the former one may have told nobody.
+                    wake(call.as_ref());
                     served.call.replace(call);
                 }
             }
             Command::Limits(reply) => drop(reply.send(device.limits())),
         }
     }
-    for served in queues.values() {
-        served.queue.stop().await;
-    }
+    // All at once, so that none takes anything any more while others end.
+    join_all(queues.values().map(|served| served.queue.stop())).await;
 }
 
 fn start_queue<D: BlockDevice>(

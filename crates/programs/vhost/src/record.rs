@@ -54,8 +54,9 @@ impl Record {
     pub(crate) fn open(kept: &VhostUserInflight, file: File) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(&file)?;
         let length = usize::from(kept.num_queues) * queue_bytes(kept.queue_size);
-        let is_whole =
-            kept.mmap_size >= length as u64 && file.metadata()?.len() >= kept.mmap_offset + length as u64;
+        let end = kept.mmap_offset.checked_add(length as u64);
+        let file_bytes = file.metadata()?.len();
+        let is_whole = kept.mmap_size >= length as u64 && end.is_some_and(|end| end <= file_bytes);
         if length == 0 || !is_whole || !seals.contains(SealFlags::SHRINK) {
             return Err(io::Error::other(
                 "what the machine has kept of requests under way was not made here",
@@ -110,7 +111,7 @@ impl QueueRecord {
             .map(|head| (self.load(place(head) + COUNTER_AT), head))
             .collect();
         begun.sort_unstable();
-        self.counter.set(begun.last().map_or(0, |(counter, _)| counter + 1));
+        self.counter.set(begun.last().map_or(0, |(counter, _)| counter.wrapping_add(1)));
         begun.into_iter().map(|(_, head)| head).collect()
     }
 
@@ -120,7 +121,7 @@ impl QueueRecord {
             return;
         }
         let counter = self.counter.get();
-        self.counter.set(counter + 1);
+        self.counter.set(counter.wrapping_add(1));
         self.store(place(head) + COUNTER_AT, counter);
         self.store(place(head) + UNDER_WAY_AT, 1_u8);
     }

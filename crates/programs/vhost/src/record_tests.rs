@@ -70,6 +70,8 @@ fn memory_that_was_not_made_here_is_refused() {
     assert!(Record::open(&too_large, file.try_clone().unwrap()).is_err());
     let beyond = VhostUserInflight { mmap_offset: 4096, ..described };
     assert!(Record::open(&beyond, file.try_clone().unwrap()).is_err());
+    let around = VhostUserInflight { mmap_offset: u64::MAX, ..described };
+    assert!(Record::open(&around, file.try_clone().unwrap()).is_err());
     let nothing = VhostUserInflight { num_queues: 0, ..described };
     assert!(Record::open(&nothing, file.try_clone().unwrap()).is_err());
     let unsealed = tempfile::tempfile().unwrap();

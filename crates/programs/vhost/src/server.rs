@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use futures_channel::mpsc::{UnboundedSender, unbounded};
 use futures_util::future::LocalBoxFuture;
@@ -23,10 +24,14 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 use crate::control::Control;
 use crate::device::{self, Command};
 
+/// How long to wait when a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// Opens the disk on the shard's thread, for one connection. In words why it cannot be opened.
 pub type Open<D> = Arc<dyn Fn(LinuxPlatform) -> LocalBoxFuture<'static, Result<D, String>> + Send + Sync>;
 
-/// The socket of one disk, served. Dropped, the machine is cut off, and what was begun for it ends.
+/// The socket of one disk, served. Dropped, the machine is cut off, and what was begun for it ends: that waits for the shard, so it is
+/// not to be dropped on the shard's own thread.
 pub struct DiskServer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -46,7 +51,7 @@ struct Machine {
 }
 
 impl DiskServer {
-    /// Listens at `path`, where a socket that was left behind is replaced, and serves the disk to whoever connects, on the thread of
+    /// Listens at `path`, in a folder that is this disk's alone: whatever was left behind there is replaced. And serves the disk to whoever connects, on the thread of
     /// the shard behind `shard`. `open` is called for each connection.
     ///
     /// # Errors
@@ -94,8 +99,18 @@ impl Shared {
     }
 
     fn serve<D: BlockDevice>(&self, shard: &RemoteHandle, serial: [u8; SERIAL_BYTES], open: &Open<D>) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            let Ok(own) = stream.try_clone() else { continue };
+        loop {
+            let accepted = self.listener.accept().and_then(|(stream, _)| Ok((stream.try_clone()?, stream)));
+            let (own, stream) = match accepted {
+                Ok(streams) => streams,
+                Err(_) if self.machine().ends => return,
+                Err(error) => {
+                    tracing::warn!(%error, "a machine's connection to its disk is not accepted");
+                    // tidy-allow(sleep): what lacks, files as a rule, lacks for a while, and nobody tells when it is there again.
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    continue;
+                }
+            };
             {
                 let mut machine = self.machine();
                 if machine.ends {

@@ -7,6 +7,8 @@ use smallvec::SmallVec;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemory};
 
+use super::config::QUEUE_SIZE_MAX;
+
 /// The size of a descriptor in memory.
 const DESCRIPTOR_BYTES: u64 = 16;
 
@@ -38,7 +40,9 @@ impl Table {
     fn of(descriptor: &Descriptor) -> Result<Self, BadChain> {
         let length = u64::from(descriptor.len());
         let size = u16::try_from(length / DESCRIPTOR_BYTES).unwrap_or(0);
-        if size == 0 || !length.is_multiple_of(DESCRIPTOR_BYTES) {
+        // A longer one would keep the shard busy with one request.
+        let is_possible = (1..=QUEUE_SIZE_MAX).contains(&size) && length.is_multiple_of(DESCRIPTOR_BYTES);
+        if !is_possible {
             return Err(BadChain("an indirect table has an impossible size"));
         }
         Ok(Self { address: descriptor.addr(), size })

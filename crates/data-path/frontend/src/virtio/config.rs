@@ -25,8 +25,9 @@ pub(super) const RANGES_MAX: u32 = 32;
 /// The longest of them, 1 GiB: there is nothing to be gained by longer ones.
 const RANGE_SECTORS_MAX: u32 = 1 << 21;
 
-/// The most stretches of memory of a request: all of a queue's places but those for its head and its status.
-const SEGMENTS_MAX: u32 = QUEUE_SIZE_MAX as u32 - 2;
+/// The most stretches of memory of a request: all places of a queue as machines make them, but those for its head and its status. A
+/// guest that has no memory for an indirect table needs a place for each.
+const SEGMENTS_MAX: u32 = 128 - 2;
 
 /// The sizes of a disk, as virtio lays them out.
 #[derive(IntoBytes, Immutable)]

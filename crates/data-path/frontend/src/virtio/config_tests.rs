@@ -19,7 +19,7 @@ fn sizes_stand_where_virtio_puts_them() {
         u64::from_le_bytes(number)
     };
     assert_eq!(number(0, 8), (3 << 30) / 512, "capacity in sectors");
-    assert_eq!(number(12, 4), 254, "seg_max");
+    assert_eq!(number(12, 4), 126, "seg_max");
     assert_eq!(number(20, 4), 512, "blk_size");
     assert_eq!((number(24, 1), number(26, 2)), (3, 8), "physical blocks of 4 KiB");
     assert_eq!(number(34, 2), 3, "num_queues");

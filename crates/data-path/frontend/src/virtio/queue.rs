@@ -8,7 +8,8 @@
 //!   its node stops: then the request stays among those that were begun, and whoever serves the queue next does it again.
 //! - A request is known as begun before the device hears of it, and as ended not before its answer is in the queue. So one that is
 //!   done again, by whoever goes on after a break, is one whose answer the guest has not seen.
-//! - A queue whose guest breaks its rules is left alone from there on.
+//! - A queue whose guest breaks its rules is left alone from there on. So no guest keeps the shard from others: it gets no further than
+//!   its requests are done.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -130,6 +131,8 @@ impl<P: Platform, D: BlockDevice, G: GuestSide> VirtioQueue<P, D, G> {
             over: Cell::new(false),
             changed: Signal::new(),
         });
+        // Whoever served the queue before may have ended between an answer and the word of it.
+        inner.guest.interrupt();
         let (serving, telling) = (Rc::clone(&inner), Rc::clone(&inner));
         platform.spawn(async move { serving.serve(setup.unanswered).await });
         platform.spawn(async move { telling.tell().await });
@@ -169,18 +172,8 @@ fn lay_out<M: GuestMemory>(memory: &M, setup: &QueueSetup) -> Result<Queue, virt
 
 impl<P: Platform, D: BlockDevice, G: GuestSide> Inner<P, D, G> {
     async fn serve(self: Rc<Self>, unanswered: Vec<u16>) {
-        for head in unanswered {
-            self.hand_over(head).await;
-        }
-        while !self.stopping.get() {
-            if let Err(error) = self.take_available().await {
-                tracing::warn!(%error, "a guest breaks the rules of its disk's queue, which is left alone");
-                break;
-            }
-            let stopped = self.changed.wait_until(|| self.stopping.get());
-            if let Either::Right(_) = select(pin!(self.guest.kicked()), pin!(stopped)).await {
-                break;
-            }
+        if let Err(reason) = self.take_until_stopped(unanswered).await {
+            tracing::warn!(%reason, "a guest breaks the rules of its disk's queue, which is left alone");
         }
         self.in_flight.drained().await;
         self.workers.close();
@@ -189,17 +182,39 @@ impl<P: Platform, D: BlockDevice, G: GuestSide> Inner<P, D, G> {
         self.changed.notify_all();
     }
 
+    async fn take_until_stopped(self: &Rc<Self>, unanswered: Vec<u16>) -> Result<(), String> {
+        for head in unanswered {
+            self.hand_over(head).await?;
+        }
+        while !self.stopping.get() {
+            self.take_available().await?;
+            let stopped = self.changed.wait_until(|| self.stopping.get());
+            if let Either::Right(_) = select(pin!(self.guest.kicked()), pin!(stopped)).await {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes what the guest has made available, until there is no more and the guest knows that it has to wake this side.
-    async fn take_available(self: &Rc<Self>) -> Result<(), virtio_queue::Error> {
+    async fn take_available(self: &Rc<Self>) -> Result<(), String> {
+        let unusable = |error: virtio_queue::Error| error.to_string();
+        let mut is_promised = false;
         loop {
-            self.queue.borrow_mut().disable_notification(&*self.guest.memory())?;
-            while let Some(head) = self.next_head()? {
-                self.hand_over(head).await;
+            self.queue.borrow_mut().disable_notification(&*self.guest.memory()).map_err(unusable)?;
+            let before = self.queue.borrow().next_avail();
+            while let Some(head) = self.next_head().map_err(unusable)? {
+                self.hand_over(head).await?;
                 if self.stopping.get() {
                     return Ok(());
                 }
             }
-            if !self.queue.borrow_mut().enable_notification(&*self.guest.memory())? {
+            if is_promised && self.queue.borrow().next_avail() == before {
+                return Err("what it says is available is not there".to_owned());
+            }
+            let memory = self.guest.memory();
+            is_promised = self.queue.borrow_mut().enable_notification(&*memory).map_err(unusable)?;
+            if !is_promised {
                 return Ok(());
             }
         }
@@ -211,19 +226,15 @@ impl<P: Platform, D: BlockDevice, G: GuestSide> Inner<P, D, G> {
         Ok(head)
     }
 
-    async fn hand_over(self: &Rc<Self>, head: u16) {
+    async fn hand_over(self: &Rc<Self>, head: u16) -> Result<(), String> {
+        let chain = Chain::at(&*self.guest.memory(), self.table, head).map_err(|bad| bad.0.to_owned())?;
+        let request = Request::new(chain).ok_or("a request has no room for how it ends")?;
         self.guest.begun(head);
-        let chain = Chain::at(&*self.guest.memory(), self.table, head);
-        let request = chain.map(Request::new).unwrap_or_else(|bad| {
-            tracing::warn!(reason = bad.0, "a guest's request is no request");
-            None
-        });
-        // There is no place for an outcome, so it is only given back.
-        let Some(request) = request else { return self.answer(head, 0) };
         let admission = self.in_flight.admit(request.bytes_at_a_time()).await;
         if self.workers.give(Job { head, request, _admission: admission }) {
             self.platform.spawn(Rc::clone(self).work());
         }
+        Ok(())
     }
 
     /// Does requests until there will be no more.

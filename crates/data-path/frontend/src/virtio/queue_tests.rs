@@ -23,8 +23,14 @@ impl Bench {
         Self { platform, disk, guest, driver }
     }
 
+    /// Serves the queue; interrupts are counted from then on.
     fn serve(&self, setup: QueueSetup) -> VirtioQueue<TestPlatform, MemoryDisk, TestGuest> {
-        VirtioQueue::start(self.platform.clone(), self.disk.clone(), self.guest.clone(), setup).unwrap()
+        self.guest.interrupts.set(0);
+        let (platform, disk, guest) = (self.platform.clone(), self.disk.clone(), self.guest.clone());
+        let queue = VirtioQueue::start(platform, disk, guest, setup).unwrap();
+        let told = self.guest.interrupts.take();
+        assert_eq!(told, 1, "whoever served it before may have ended before the guest was told");
+        queue
     }
 
     /// Lets all happen that can without time passing.
@@ -163,10 +169,10 @@ fn requests_wait_in_the_queue_where_those_before_have_all_the_memory() {
 fn a_guest_that_breaks_the_rules_is_left_alone() {
     let mut bench = Bench::new();
     let queue = bench.serve(TestGuest::setup());
-    let nothing = bench.driver.ask_in_parts(&[&[0; 16]], &[]);
+    let done = bench.driver.ask(READ, 0, &[], 512);
     bench.guest.kick();
     bench.settle();
-    assert_eq!(bench.driver.used(), [(nothing.head, 0)], "given back as it came");
+    assert_eq!(bench.heads_used(), [done.head]);
     // More is available than the queue has places.
     bench.guest.memory.write_obj(9000_u16, GuestAddress(0x3002)).unwrap();
     bench.guest.kick();
@@ -174,6 +180,47 @@ fn a_guest_that_breaks_the_rules_is_left_alone() {
     assert_eq!(bench.driver.used().len(), 1);
     let next = bench.platform.run(async move { queue.stop().await });
     assert_eq!(next, 1);
+}
+
+#[test]
+fn a_request_that_is_none_ends_the_service_of_its_queue() {
+    let mut bench = Bench::new();
+    let circle = |driver: &Driver| {
+        driver.descriptor(60, 0x9000, 16, 1, 61);
+        driver.descriptor(61, 0x9000, 16, 1, 60);
+        60
+    };
+    for is_circle in [true, false] {
+        let queue = bench.serve(TestGuest::setup());
+        bench.driver = Driver::new(&bench.guest);
+        let head = match is_circle {
+            true => circle(&bench.driver),
+            false => bench.driver.ask_in_parts(&[&[0; 16]], &[]).head,
+        };
+        if is_circle {
+            bench.driver.make_available(head);
+        }
+        bench.driver.ask(READ, 0, &[], 512);
+        bench.guest.kick();
+        bench.settle();
+        assert_eq!((bench.driver.used(), bench.disk.requests()), (vec![], 0));
+        bench.platform.run(async move { queue.stop().await });
+    }
+}
+
+#[test]
+fn a_guest_that_takes_back_what_it_said_is_left_alone() {
+    let mut bench = Bench::new();
+    let queue = bench.serve(TestGuest::setup());
+    for sector in 0..3 {
+        bench.driver.ask(READ, sector, &[], 512);
+    }
+    bench.guest.kick();
+    bench.settle();
+    bench.guest.memory.write_obj(1_u16, GuestAddress(0x3002)).unwrap();
+    bench.guest.kick();
+    bench.settle();
+    assert_eq!(bench.platform.run(async move { queue.stop().await }), 3);
 }
 
 #[test]
