@@ -3,7 +3,7 @@
 //! How the guest's memory is reached, how either side wakes the other, and who agrees with the guest's machine on all that is not
 //! known here: whoever serves a queue brings a [`GuestSide`].
 //!
-//! - [`config`](self::config): what a guest is told of its disk.
+//! - `config`: what a guest is told of its disk.
 //! - `chain`: the memory of a request.
 //! - `request`: what a request asks for, and doing it.
 //! - `queue`: the queue, from which requests are taken, and in which they are answered.
