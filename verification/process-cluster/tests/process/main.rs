@@ -24,6 +24,7 @@ mod restart;
 mod scrub;
 mod servers;
 mod shards;
+mod shared_memory;
 mod stamp;
 mod state_requests;
 mod strangers;
