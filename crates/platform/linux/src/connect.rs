@@ -1,6 +1,6 @@
 //! How a connection is made: without blocking, and not for ever.
 
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
@@ -11,10 +11,10 @@ use spandrel_platform::{Address, LinkError, before};
 use crate::connection::LinuxConnection;
 use crate::door;
 use crate::platform::{LinuxPlatform, Sleep};
-use crate::reactor::{EventSource, Readiness};
 use crate::shard::Shard;
 use crate::socket::{KernelAddress, link_error};
 use crate::transport::Transport;
+use crate::watched::Watched;
 
 /// How long to wait before a unix socket whose queue of connects is full is tried again: the kernel
 /// does not say when there is room.
@@ -57,10 +57,10 @@ async fn connect_socket(shard: &Rc<Shard>, address: &KernelAddress) -> Result<Ow
             Err(error) => return Err(error),
         }
     }
-    let watch = Watch::new(shard, socket)?;
-    watch.readiness.ready().await;
-    rustix::net::sockopt::socket_error(watch.socket())??;
-    Ok(watch.into_socket())
+    let watched = Watched::new(shard, socket, EventFlags::OUT)?;
+    watched.ready().await;
+    rustix::net::sockopt::socket_error(watched.descriptor())??;
+    Ok(watched.into_descriptor())
 }
 
 /// A TCP socket that connects to a port of its own machine where nobody listens may be given that
@@ -69,41 +69,5 @@ fn is_connected_to_itself(socket: &OwnedFd) -> bool {
     match (rustix::net::getsockname(socket), rustix::net::getpeername(socket)) {
         (Ok(own), Ok(Some(peer))) => own == peer,
         _ => false,
-    }
-}
-
-/// A socket whose connect is in progress.
-struct Watch {
-    shard: Rc<Shard>,
-    /// None only once it was taken out.
-    socket: Option<OwnedFd>,
-    readiness: Rc<Readiness>,
-    token: u64,
-}
-
-impl Watch {
-    fn new(shard: &Rc<Shard>, socket: OwnedFd) -> Result<Self, Errno> {
-        let readiness = Rc::new(Readiness::default());
-        let source = Rc::downgrade(&readiness) as Weak<dyn EventSource>;
-        let token = shard.reactor.add(&socket, source, EventFlags::OUT)?;
-        Ok(Self { shard: Rc::clone(shard), socket: Some(socket), readiness, token })
-    }
-
-    fn socket(&self) -> &OwnedFd {
-        self.socket.as_ref().expect("the socket stays until into_socket takes the watch")
-    }
-
-    fn into_socket(mut self) -> OwnedFd {
-        let socket = self.socket.take().expect("the socket is taken out once, with the watch");
-        self.shard.reactor.remove(&socket, self.token);
-        socket
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if let Some(socket) = &self.socket {
-            self.shard.reactor.remove(socket, self.token);
-        }
     }
 }

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::pin::pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ use crate::connection::LinuxConnection;
 use crate::door::Door;
 use crate::memory_stream::MemoryStream;
 use crate::platform::Sleep;
-use crate::reactor::{EventSource, Readiness};
 use crate::shard::{Shard, TurnBudget};
 use crate::socket::{KernelAddress, link_error};
 use crate::transport::Transport;
+use crate::watched::Watched;
 
 /// Connections that the kernel holds until they are accepted.
 const BACKLOG: i32 = 1024;
@@ -48,9 +48,7 @@ const DIRECTORY_LOCK_TRIES: u32 = 20_000;
 /// A listening TCP or unix socket.
 pub struct LinuxListener {
     shard: Rc<Shard>,
-    socket: OwnedFd,
-    readiness: Rc<Readiness>,
-    token: u64,
+    socket: Watched,
     address: Address,
     /// Where threads of this process come, if they do not take the socket.
     door: Option<Door>,
@@ -72,19 +70,13 @@ impl LinuxListener {
                 (socket, Some(file))
             }
         };
-        let readiness = Rc::new(Readiness::default());
-        let source = Rc::downgrade(&readiness) as Weak<dyn EventSource>;
-        let token = shard
-            .reactor
-            .add(&socket, source, EventFlags::IN)
-            .map_err(|error| link_error(error, &subject))?;
         let address = real_address(&socket, address);
+        let socket =
+            Watched::new(shard, socket, EventFlags::IN).map_err(|error| link_error(error, &subject))?;
         let door = shard.config.stays_in_process.then(|| Door::open(&address));
         Ok(Self {
             shard: Rc::clone(shard),
             socket,
-            readiness,
-            token,
             address,
             door,
             budget: TurnBudget::default(),
@@ -94,7 +86,7 @@ impl LinuxListener {
     }
 
     fn accept_now(&self) -> Result<OwnedFd, Errno> {
-        rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        rustix::net::accept_with(self.socket.descriptor(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
     fn connection(&self, socket: OwnedFd) -> Result<LinuxConnection, LinkError> {
@@ -107,7 +99,7 @@ impl LinuxListener {
 
     /// Completes when the socket is to be asked, or with what has come through the door.
     async fn arrival(&self) -> Option<MemoryStream> {
-        let mut asked = pin!(self.readiness.ready());
+        let mut asked = pin!(self.socket.ready());
         poll_fn(|context| {
             if let Some(door) = &self.door
                 && let Poll::Ready(stream) = door.poll_next(context)
@@ -143,7 +135,7 @@ impl Listener for LinuxListener {
                     self.budget.spend(self.shard.turn(), 1);
                     return self.connection(socket);
                 }
-                Err(Errno::AGAIN) => self.readiness.clear(),
+                Err(Errno::AGAIN) => self.socket.clear(),
                 // Whoever came has left again.
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(error) => {
@@ -161,10 +153,9 @@ impl Listener for LinuxListener {
 
 impl Drop for LinuxListener {
     fn drop(&mut self) {
-        self.shard.reactor.remove(&self.socket, self.token);
         // Closing alone would leave it listening for as long as a child process that is just being
         // started has a copy of the descriptor.
-        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        let _ = rustix::net::shutdown(self.socket.descriptor(), Shutdown::Both);
     }
 }
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use rustix::event::epoll::EventFlags;
 use rustix::fd::OwnedFd;
 use rustix::time::ClockId;
 use spandrel_platform::{
@@ -47,7 +48,7 @@ impl LinuxPlatform {
     /// # Errors
     /// The system's, if it cannot be watched.
     pub fn watch(&self, eventfd: OwnedFd) -> std::io::Result<Watched> {
-        Watched::new(&self.shard, eventfd)
+        Ok(Watched::new(&self.shard, eventfd, EventFlags::IN)?)
     }
 }
 
