@@ -9,7 +9,6 @@
 
 mod exchange;
 mod holes;
-
 mod negotiation;
 mod options;
 mod protocol;

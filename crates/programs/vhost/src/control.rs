@@ -127,20 +127,19 @@ impl Control {
         Ok(())
     }
 
-    /// Ends the service of a queue: from where the next one goes on. None if it was not served.
-    fn stop(&mut self, index: u32) -> Result<Option<u16>> {
+    /// Ends the service of a queue, if it is served, and notes from where the next one goes on.
+    fn stop(&mut self, index: u32) -> Result<()> {
         if !std::mem::replace(&mut self.queue(index)?.served, false) {
-            return Ok(None);
+            return Ok(());
         }
-        let taken = self.ask(|reply| Command::Stop(index, reply))?;
-        if let Some(taken) = taken {
+        if let Some(taken) = self.ask(|reply| Command::Stop(index, reply))? {
             self.queue(index)?.base = taken;
         }
-        Ok(taken)
+        Ok(())
     }
 
     fn stop_all(&mut self) -> Result<()> {
-        (0..u32::from(QUEUES_MAX)).try_for_each(|index| self.stop(index).map(drop))
+        (0..u32::from(QUEUES_MAX)).try_for_each(|index| self.stop(index))
     }
 }
 
@@ -271,7 +270,7 @@ impl VhostUserBackendReqHandlerMut for Control {
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
         self.queue(index)?.enabled = enable;
-        if enable { self.serve_if_ready(index) } else { self.stop(index).map(drop) }
+        if enable { self.serve_if_ready(index) } else { self.stop(index) }
     }
 
     fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {

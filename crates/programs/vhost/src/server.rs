@@ -51,8 +51,8 @@ struct Machine {
 }
 
 impl DiskServer {
-    /// Listens at `path`, in a folder that is this disk's alone: whatever was left behind there is replaced. And serves the disk to whoever connects, on the thread of
-    /// the shard behind `shard`. `open` is called for each connection.
+    /// Listens at `path`, in a folder that is this disk's alone, where whatever was left behind is replaced, and serves the disk to
+    /// whoever connects, on the thread of the shard behind `shard`. `open` is called for each connection.
     ///
     /// # Errors
     /// The system's, if it cannot be listened there or no thread be started.

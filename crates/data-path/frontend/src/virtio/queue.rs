@@ -13,7 +13,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::num::Wrapping;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -265,7 +264,7 @@ impl<P: Platform, D: BlockDevice, G: GuestSide> Inner<P, D, G> {
             tracing::warn!(%error, "a guest's request cannot be answered");
             return;
         }
-        self.guest.ended(head, Wrapping(queue.next_used()).0);
+        self.guest.ended(head, queue.next_used());
         drop(queue);
         if !self.untold.replace(true) {
             self.changed.notify_all();

@@ -5,24 +5,9 @@ use vm_memory::Bytes as _;
 
 use super::*;
 use crate::testing::{MemoryDisk, TestPlatform};
-use crate::virtio::testing::{Driver, Noted, READ, SIZE, TestGuest, WRITE};
-
-struct Bench {
-    platform: TestPlatform,
-    disk: MemoryDisk,
-    guest: TestGuest,
-    driver: Driver,
-}
+use crate::virtio::testing::{Bench, Driver, Noted, READ, SIZE, TestGuest, WRITE};
 
 impl Bench {
-    fn new() -> Self {
-        let platform = TestPlatform::new();
-        let disk = MemoryDisk::new(&platform, 1 << 20);
-        let guest = TestGuest::new();
-        let driver = Driver::new(&guest);
-        Self { platform, disk, guest, driver }
-    }
-
     /// Serves the queue; interrupts are counted from then on.
     fn serve(&self, setup: QueueSetup) -> VirtioQueue<TestPlatform, MemoryDisk, TestGuest> {
         self.guest.interrupts.set(0);
@@ -50,7 +35,7 @@ impl Bench {
 
 #[test]
 fn requests_are_answered_in_the_order_in_which_they_end_and_told_of_together() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(1 << 20);
     bench.disk.delay([30, 10, 20].map(Duration::from_millis).to_vec());
     let _queue = bench.serve(TestGuest::setup());
     let asked = [1_u8, 2, 3].map(|number| bench.driver.ask(WRITE, u64::from(number), &[number; 512], 0));
@@ -73,7 +58,7 @@ fn requests_are_answered_in_the_order_in_which_they_end_and_told_of_together() {
 
 #[test]
 fn more_requests_than_the_queue_has_places_go_round() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(1 << 20);
     let _queue = bench.serve(TestGuest::setup());
     let one = bench.driver.ask(WRITE, 0, &[5; 512], 0);
     for round in 1..=3 * SIZE {
@@ -87,7 +72,7 @@ fn more_requests_than_the_queue_has_places_go_round() {
 
 #[test]
 fn what_is_begun_and_ended_is_noted_around_the_answer() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(1 << 20);
     let _queue = bench.serve(TestGuest::setup());
     let [one, other] = [0, 1].map(|sector| bench.driver.ask(READ, sector, &[], 512).head);
     bench.guest.kick();
@@ -102,7 +87,7 @@ fn what_is_begun_and_ended_is_noted_around_the_answer() {
 
 #[test]
 fn a_queue_that_stops_ends_what_it_has_taken_and_takes_no_more() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(1 << 20);
     let queue = bench.serve(TestGuest::setup());
     bench.disk.hold();
     let taken = bench.driver.ask(WRITE, 0, &[1; 512], 0);
@@ -128,7 +113,7 @@ fn a_queue_that_stops_ends_what_it_has_taken_and_takes_no_more() {
 
 #[test]
 fn what_is_not_answered_as_its_node_stops_is_done_by_whoever_goes_on() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(1 << 20);
     let queue = bench.serve(TestGuest::setup());
     let done = bench.driver.ask(WRITE, 0, &[1; 512], 0);
     bench.guest.kick();
@@ -149,7 +134,7 @@ fn what_is_not_answered_as_its_node_stops_is_done_by_whoever_goes_on() {
 
 #[test]
 fn requests_wait_in_the_queue_where_those_before_have_all_the_memory() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(1 << 20);
     bench.disk = MemoryDisk::new(&bench.platform, 4 << 20);
     let _queue = bench.serve(TestGuest::setup());
     bench.disk.hold();
@@ -167,7 +152,7 @@ fn requests_wait_in_the_queue_where_those_before_have_all_the_memory() {
 
 #[test]
 fn a_guest_that_breaks_the_rules_is_left_alone() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(1 << 20);
     let queue = bench.serve(TestGuest::setup());
     let done = bench.driver.ask(READ, 0, &[], 512);
     bench.guest.kick();
@@ -184,7 +169,7 @@ fn a_guest_that_breaks_the_rules_is_left_alone() {
 
 #[test]
 fn a_request_that_is_none_ends_the_service_of_its_queue() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(1 << 20);
     let circle = |driver: &Driver| {
         driver.descriptor(60, 0x9000, 16, 1, 61);
         driver.descriptor(61, 0x9000, 16, 1, 60);
@@ -210,7 +195,7 @@ fn a_request_that_is_none_ends_the_service_of_its_queue() {
 
 #[test]
 fn a_guest_that_takes_back_what_it_said_is_left_alone() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(1 << 20);
     let queue = bench.serve(TestGuest::setup());
     for sector in 0..3 {
         bench.driver.ask(READ, sector, &[], 512);
@@ -225,7 +210,7 @@ fn a_guest_that_takes_back_what_it_said_is_left_alone() {
 
 #[test]
 fn a_guest_that_says_how_far_it_has_come_is_woken_only_behind_that() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(1 << 20);
     let _queue = bench.serve(QueueSetup { event_index: true, ..TestGuest::setup() });
     // Behind the list of what is available: the guest wants to be woken by the third answer.
     bench.guest.memory.write_obj(2_u16, GuestAddress(0x3000 + 4 + u64::from(SIZE) * 2)).unwrap();
@@ -239,7 +224,7 @@ fn a_guest_that_says_how_far_it_has_come_is_woken_only_behind_that() {
 
 #[test]
 fn a_queue_beyond_the_guests_memory_is_not_served() {
-    let bench = Bench::new();
+    let bench = Bench::new(1 << 20);
     let setup = QueueSetup { used: GuestAddress(1 << 40), ..TestGuest::setup() };
     let started = VirtioQueue::start(bench.platform.clone(), bench.disk.clone(), bench.guest.clone(), setup);
     assert!(started.err().unwrap().contains("unusable"));

@@ -1,28 +1,12 @@
 use spandrel_volume::DeviceErrorKind;
 
 use super::*;
-use crate::testing::{MemoryDisk, TestPlatform};
 use crate::virtio::GuestSide as _;
-use crate::virtio::testing::{DISCARD, Driver, FLUSH, READ, SERIAL, TestGuest, WRITE, ZEROES, header, range};
+use crate::virtio::testing::{Bench, DISCARD, FLUSH, READ, SERIAL, TestGuest, WRITE, ZEROES, header, range};
 
 const DISK_BYTES: usize = 8 << 20;
 
-struct Bench {
-    platform: TestPlatform,
-    disk: MemoryDisk,
-    guest: TestGuest,
-    driver: Driver,
-}
-
 impl Bench {
-    fn new() -> Self {
-        let platform = TestPlatform::new();
-        let disk = MemoryDisk::new(&platform, DISK_BYTES);
-        let guest = TestGuest::new();
-        let driver = Driver::new(&guest);
-        Self { platform, disk, guest, driver }
-    }
-
     /// Does a request that was laid out, without a queue.
     fn perform(&self, head: u16) -> Result<(), Failure> {
         let chain = Chain::at(&*self.guest.memory, TestGuest::table(), head).unwrap();
@@ -43,7 +27,7 @@ impl Bench {
 
 #[test]
 fn what_was_written_is_read_in_pieces_of_any_length() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(DISK_BYTES);
     // Longer than a piece, and no multiple of one.
     let data: Vec<u8> =
         (0..(2 << 20) + 4096 + 512_u32).map(|index| (index * 7 + index / 999) as u8).collect();
@@ -58,7 +42,7 @@ fn what_was_written_is_read_in_pieces_of_any_length() {
 
 #[test]
 fn stretches_are_discarded_and_made_zeros() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(DISK_BYTES);
     bench.disk.fill(&[9; 64 << 10]);
     let ranges = [range(0, 8, 0), range(8, 0, 0), range(32, 16, 0)].concat();
     let asked = bench.driver.ask(DISCARD, 0, &ranges, 0);
@@ -76,7 +60,7 @@ fn stretches_are_discarded_and_made_zeros() {
 
 #[test]
 fn a_guest_learns_who_its_disk_is_and_flushes_what_needs_no_flush() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(DISK_BYTES);
     let asked = bench.driver.ask(SERIAL, 0, &[], 20);
     bench.perform(asked.head).unwrap();
     assert_eq!(bench.driver.told(asked), b"a disk with a name\0\0");
@@ -89,7 +73,7 @@ fn a_guest_learns_who_its_disk_is_and_flushes_what_needs_no_flush() {
 
 #[test]
 fn what_cannot_be_done_never_reaches_the_disk() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(DISK_BYTES);
     let sectors = DISK_BYTES as u64 / 512;
     let beyond = (Status::Failed, "it is beyond the end of the disk");
     assert_eq!(bench.refusal(READ, sectors, &[], 512), beyond);
@@ -116,7 +100,7 @@ fn what_cannot_be_done_never_reaches_the_disk() {
 
 #[test]
 fn a_request_without_a_header_or_room_for_its_outcome_is_none() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(DISK_BYTES);
     let asked = bench.driver.ask_in_parts(&[&[0; 15]], &[1]);
     assert!(matches!(bench.perform(asked.head), Err(Failure::Refused(Status::Failed, _))));
     let asked = bench.driver.ask_in_parts(&[&[0; 16]], &[]);
@@ -126,7 +110,7 @@ fn a_request_without_a_header_or_room_for_its_outcome_is_none() {
 
 #[test]
 fn a_disk_that_fails_is_told_of_and_one_whose_node_stops_is_not() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(DISK_BYTES);
     let status = |bench: &mut Bench, kind| {
         bench.disk.fail(Some(kind));
         let asked = bench.driver.ask(WRITE, 0, &[1; 512], 0);

@@ -12,6 +12,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::chain::Table;
 use super::{GuestSide, QueueSetup};
+use crate::testing::{MemoryDisk, TestPlatform};
 
 pub(super) type Memory = GuestMemoryMmap<()>;
 
@@ -210,6 +211,24 @@ impl Driver {
             (read(address) as u16, read(address + 4))
         };
         (0..count).map(entry).collect()
+    }
+}
+
+/// A disk and a guest that asks for it.
+pub(super) struct Bench {
+    pub(super) platform: TestPlatform,
+    pub(super) disk: MemoryDisk,
+    pub(super) guest: TestGuest,
+    pub(super) driver: Driver,
+}
+
+impl Bench {
+    pub(super) fn new(disk_bytes: usize) -> Self {
+        let platform = TestPlatform::new();
+        let disk = MemoryDisk::new(&platform, disk_bytes);
+        let guest = TestGuest::new();
+        let driver = Driver::new(&guest);
+        Self { platform, disk, guest, driver }
     }
 }
 
