@@ -15,6 +15,6 @@ mod request;
 #[cfg(test)]
 mod testing;
 
-pub use config::{CONFIG_BYTES, QUEUE_SIZE_MAX, config_space, features};
+pub use config::{CONFIG_BYTES, QUEUE_SIZE_MAX, config_space, features, has_event_index};
 pub use queue::{GuestSide, QueueSetup, VirtioQueue};
 pub use request::SERIAL_BYTES;

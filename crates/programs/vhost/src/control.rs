@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 
 use futures_channel::mpsc::UnboundedSender;
+use rustix::io::FdFlags;
 use spandrel_frontend::virtio::{self, CONFIG_BYTES, QUEUE_SIZE_MAX, QueueSetup};
 use spandrel_volume::DeviceLimits;
 use vhost::VhostUserMemoryRegionBase;
@@ -23,14 +24,18 @@ use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut
 use vm_memory::{Address, Bytes};
 
 use crate::device::{Command, Reply, Start};
+use crate::dirty_log::{DirtyBitmap, DirtyLog};
 use crate::memory::GuestTable;
 use crate::record::Record;
 
 /// The most queues of a disk. All are served by one thread, so more of them only keep a guest's processors from waiting for each other.
-pub(crate) const QUEUES_MAX: u16 = 8;
+pub const QUEUES_MAX: u16 = 8;
 
-/// Whether either side says how far it has come: a bit of virtio's.
-const EVENT_INDEX: u64 = 1 << 29;
+/// What the machine sends is not for the processes that this one starts: they would keep the guest's memory, and could read it.
+fn kept_from_others(file: File) -> Result<File> {
+    rustix::io::fcntl_setfd(&file, FdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    Ok(file)
+}
 
 const UNSUPPORTED: Error = Error::InvalidOperation("no such disk can do that");
 
@@ -46,6 +51,8 @@ pub(crate) struct Control {
     serial: [u8; virtio::SERIAL_BYTES],
     agreed: u64,
     guest: Option<GuestTable>,
+    /// Which pages of the guest's memory are changed here.
+    log: Arc<DirtyLog>,
     record: Option<Record>,
     queues: Vec<QueueWords>,
 }
@@ -66,7 +73,7 @@ struct QueueWords {
 impl Control {
     pub(crate) fn new(shard: UnboundedSender<Command>, serial: [u8; virtio::SERIAL_BYTES]) -> Self {
         let queues = (0..QUEUES_MAX).map(|_| QueueWords::default()).collect();
-        Self { shard, serial, agreed: 0, guest: None, record: None, queues }
+        Self { shard, serial, agreed: 0, guest: None, log: Arc::default(), record: None, queues }
     }
 
     fn tell(&self, command: Command) -> Result<()> {
@@ -110,7 +117,7 @@ impl Control {
         let unanswered = record.recover(told);
         // Whatever the machine has made of it: it cannot know how far a process came that is gone.
         let next_available = told.wrapping_add(unanswered.len() as u16);
-        let event_index = agreed & EVENT_INDEX != 0;
+        let event_index = virtio::has_event_index(agreed);
         let setup = QueueSetup {
             size,
             descriptors,
@@ -136,6 +143,11 @@ impl Control {
             self.queue(index)?.base = taken;
         }
         Ok(())
+    }
+
+    /// Has changed pages marked in this bitmap from now on, or in none.
+    fn mark_in(&self, bitmap: Option<DirtyBitmap>) -> Result<()> {
+        self.ask(|reply| Command::MarkIn(Arc::clone(&self.log), bitmap, reply))
     }
 
     fn stop_all(&mut self) -> Result<()> {
@@ -167,7 +179,8 @@ impl VhostUserBackendReqHandlerMut for Control {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(virtio::features(&self.limits()?) | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits())
+        let of_vhost = VhostUserVirtioFeatures::PROTOCOL_FEATURES | VhostUserVirtioFeatures::LOG_ALL;
+        Ok(virtio::features(&self.limits()?) | of_vhost.bits())
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
@@ -175,6 +188,9 @@ impl VhostUserBackendReqHandlerMut for Control {
             return Err(Error::FeatureMismatch);
         }
         self.agreed = features;
+        if features & VhostUserVirtioFeatures::LOG_ALL.bits() == 0 {
+            self.mark_in(None)?;
+        }
         // A machine that does not speak of enabling queues means all of them.
         if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
             self.queues.iter_mut().for_each(|words| words.enabled = true);
@@ -191,7 +207,8 @@ impl VhostUserBackendReqHandlerMut for Control {
         if postcopy_listening.is_some() {
             return Err(UNSUPPORTED);
         }
-        let guest = GuestTable::map(regions, files).map_err(failed)?;
+        let files = files.into_iter().map(kept_from_others).collect::<Result<_>>()?;
+        let guest = GuestTable::map(regions, files, &self.log).map_err(failed)?;
         self.ask(|reply| Command::Memory(Arc::clone(&guest.memory), reply))?;
         self.guest = Some(guest);
         Ok(None)
@@ -231,12 +248,12 @@ impl VhostUserBackendReqHandlerMut for Control {
     fn set_vring_kick(&mut self, index: u8, file: Option<File>) -> Result<()> {
         // Without an eventfd this side would have to look again and again.
         let kick = file.ok_or(Error::InvalidOperation("a queue without an eventfd"))?;
-        self.queue(index.into())?.kick = Some(kick.into());
+        self.queue(index.into())?.kick = Some(kept_from_others(kick)?.into());
         self.serve_if_ready(index.into())
     }
 
     fn set_vring_call(&mut self, index: u8, file: Option<File>) -> Result<()> {
-        let call = file.map(OwnedFd::from);
+        let call = file.map(kept_from_others).transpose()?.map(OwnedFd::from);
         // Whoever does not look must not keep the shard waiting.
         call.iter()
             .try_for_each(|call| rustix::io::ioctl_fionbio(call, true))
@@ -257,6 +274,7 @@ impl VhostUserBackendReqHandlerMut for Control {
         Ok(VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::RESET_DEVICE
+            | VhostUserProtocolFeatures::LOG_SHMFD
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD)
     }
 
@@ -304,7 +322,7 @@ impl VhostUserBackendReqHandlerMut for Control {
     }
 
     fn set_inflight_fd(&mut self, inflight: &VhostUserInflight, file: File) -> Result<()> {
-        self.record = Some(Record::open(inflight, file).map_err(failed)?);
+        self.record = Some(Record::open(inflight, kept_from_others(file)?).map_err(failed)?);
         Ok(())
     }
 
@@ -342,7 +360,9 @@ impl VhostUserBackendReqHandlerMut for Control {
         Err(UNSUPPORTED)
     }
 
-    fn set_log_base(&mut self, _log: &VhostUserLog, _file: File) -> Result<()> {
-        Err(UNSUPPORTED)
+    fn set_log_base(&mut self, log: &VhostUserLog, file: File) -> Result<()> {
+        // It comes before or behind the bit that asks for marks, depending on whether queues are served already. In both cases all that is
+        // written behind the answer to this is to be marked, until a word without that bit.
+        self.mark_in(Some(DirtyBitmap::open(log, kept_from_others(file)?).map_err(failed)?))
     }
 }

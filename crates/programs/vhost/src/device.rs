@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -15,6 +17,7 @@ use spandrel_frontend::virtio::{GuestSide, QueueSetup, VirtioQueue};
 use spandrel_platform_linux::{LinuxPlatform, Watched};
 use spandrel_volume::{BlockDevice, DeviceLimits};
 
+use crate::dirty_log::{DirtyBitmap, DirtyLog};
 use crate::memory::Memory;
 use crate::record::QueueRecord;
 
@@ -23,6 +26,8 @@ pub(crate) type Reply<T> = SyncSender<T>;
 
 /// What the shard is told. Whoever waits for a reply that does not come learns that by its sender's end.
 pub(crate) enum Command {
+    /// A machine has connected.
+    Connected(CutOff),
     /// The guest's memory is this from now on. No queue is served before.
     Memory(Arc<Memory>, Reply<()>),
     /// A queue is to be served.
@@ -33,6 +38,18 @@ pub(crate) enum Command {
     Call(u32, Option<OwnedFd>),
     /// The disk's sizes are asked for.
     Limits(Reply<DeviceLimits>),
+    /// What is changed in the guest's memory is marked in this bitmap from now on, or in none.
+    MarkIn(Arc<DirtyLog>, Option<DirtyBitmap>, Reply<()>),
+}
+
+/// The connection of a machine, which is cut off when this is dropped: if the shard ends, it is to look for whoever serves it next.
+pub(crate) struct CutOff(pub(crate) UnixStream);
+
+impl Drop for CutOff {
+    fn drop(&mut self) {
+        // One that is gone already needs no word.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
 }
 
 /// A queue that is to be served.
@@ -105,9 +122,11 @@ pub(crate) async fn serve<D: BlockDevice>(
 ) {
     let mut memory: Option<Rc<RefCell<Arc<Memory>>>> = None;
     let mut queues: BTreeMap<u32, Served<D>> = BTreeMap::new();
+    let mut machine: Option<CutOff> = None;
     while let Some(command) = commands.next().await {
         // Whoever does not wait for a reply any more needs none.
         match command {
+            Command::Connected(connected) => machine = Some(connected),
             Command::Memory(new, reply) => {
                 match &memory {
                     Some(memory) => *memory.borrow_mut() = new,
@@ -135,10 +154,15 @@ pub(crate) async fn serve<D: BlockDevice>(
                 }
             }
             Command::Limits(reply) => drop(reply.send(device.limits())),
+            Command::MarkIn(log, bitmap, reply) => {
+                log.set(bitmap);
+                let _ = reply.send(());
+            }
         }
     }
     // All at once, so that none takes anything any more while others end.
     join_all(queues.values().map(|served| served.queue.stop())).await;
+    drop(machine);
 }
 
 fn start_queue<D: BlockDevice>(

@@ -9,16 +9,20 @@
 //! - `device`: the queues of a connection, on the shard's thread.
 //! - `record`: which requests are under way, kept where it outlives this process.
 //! - `memory`: the guest's memory.
+//! - `dirty_log`: which pages of it were changed, while the machine sends them elsewhere.
 //!
 //! Invariants:
 //! - A request that was begun is answered, by this process or by the next one that the machine connects to.
 //! - A queue that the machine was told to have stopped is not touched any more.
 //! - Memory that could go away under this process is refused.
+//! - While the machine wants to know what changes in the guest's memory, it learns of each page, behind the change.
 
 mod control;
 mod device;
+mod dirty_log;
 mod memory;
 mod record;
 pub mod server;
 
-pub use server::DiskServer;
+pub use control::QUEUES_MAX;
+pub use server::{DiskServer, DiskTask, OpenDisk};

@@ -8,11 +8,15 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::fs::SealFlags;
+use rustix::mm::{MapFlags, ProtFlags};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
-use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+use vm_memory::mmap::MmapRegionBuilder;
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap};
 
-/// The guest's memory, mapped.
-pub(crate) type Memory = GuestMemoryMmap<()>;
+use crate::dirty_log::{DirtyLog, RegionLog};
+
+/// The guest's memory, mapped. What is written there is marked.
+pub(crate) type Memory = GuestMemoryMmap<RegionLog>;
 
 /// The guest's memory, and where the machine has it.
 pub(crate) struct GuestTable {
@@ -21,10 +25,14 @@ pub(crate) struct GuestTable {
 }
 
 impl GuestTable {
-    /// Maps it.
-    pub(crate) fn map(regions: &[VhostUserMemoryRegion], files: Vec<File>) -> io::Result<Self> {
+    /// Maps it. What is written there is marked in `log`.
+    pub(crate) fn map(
+        regions: &[VhostUserMemoryRegion],
+        files: Vec<File>,
+        log: &Arc<DirtyLog>,
+    ) -> io::Result<Self> {
         let mapped: io::Result<Vec<_>> =
-            regions.iter().zip(files).map(|(region, file)| map(region, file)).collect();
+            regions.iter().zip(files).map(|(region, file)| map(region, file, log)).collect();
         let memory = Memory::from_regions(mapped?).map_err(io::Error::other)?;
         Ok(Self { memory: Arc::new(memory), regions: regions.to_vec() })
     }
@@ -39,7 +47,11 @@ impl GuestTable {
     }
 }
 
-fn map(region: &VhostUserMemoryRegion, file: File) -> io::Result<GuestRegionMmap<()>> {
+fn map(
+    region: &VhostUserMemoryRegion,
+    file: File,
+    log: &Arc<DirtyLog>,
+) -> io::Result<GuestRegionMmap<RegionLog>> {
     let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
     if !seals.contains(SealFlags::SHRINK) {
         return Err(io::Error::other(
@@ -51,8 +63,13 @@ fn map(region: &VhostUserMemoryRegion, file: File) -> io::Result<GuestRegionMmap
         return Err(io::Error::other("the guest's memory is shorter than was said"));
     }
     let length = usize::try_from(region.memory_size).map_err(io::Error::other)?;
-    let mapped =
-        MmapRegion::from_file(FileOffset::new(file, region.mmap_offset), length).map_err(io::Error::other)?;
-    let region = GuestRegionMmap::new(mapped, GuestAddress(region.guest_phys_addr));
+    let log = RegionLog { log: Arc::clone(log), base: region.guest_phys_addr };
+    let mapped = MmapRegionBuilder::new_with_bitmap(length, log)
+        .with_mmap_prot((ProtFlags::READ | ProtFlags::WRITE).bits() as i32)
+        .with_mmap_flags((MapFlags::SHARED | MapFlags::NORESERVE).bits() as i32)
+        .with_file_offset(FileOffset::new(file, region.mmap_offset))
+        .build();
+    let region =
+        GuestRegionMmap::new(mapped.map_err(io::Error::other)?, GuestAddress(region.guest_phys_addr));
     region.ok_or_else(|| io::Error::other("the guest's memory ends beyond all addresses"))
 }

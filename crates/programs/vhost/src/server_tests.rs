@@ -3,9 +3,8 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-use futures_util::FutureExt as _;
 use rustix::fs::{MemfdFlags, SealFlags};
-use spandrel_platform::{Buffer, BufferPool};
+use spandrel_platform::{Buffer, BufferPool, Platform as _};
 use spandrel_platform_linux::{Runtime, RuntimeConfig};
 use spandrel_volume::{DeviceError, DeviceLimits, Extent};
 use tempfile::TempDir;
@@ -43,6 +42,9 @@ struct DiskState {
     content: Mutex<Vec<u8>>,
     held: Mutex<bool>,
     arrived: AtomicUsize,
+    /// Why it cannot be opened, if it cannot.
+    closed: Mutex<Option<String>>,
+    opens: AtomicUsize,
 }
 
 impl TestDisk {
@@ -50,6 +52,14 @@ impl TestDisk {
         let disk = Self::default();
         disk.0.content.lock().unwrap().resize(DISK_BYTES, 0);
         disk
+    }
+
+    fn open(&self) -> Result<Self, String> {
+        self.0.opens.fetch_add(1, Ordering::SeqCst);
+        match &*self.0.closed.lock().unwrap() {
+            None => Ok(self.clone()),
+            Some(why) => Err(why.clone()),
+        }
     }
 
     fn hold(&self, held: bool) {
@@ -127,27 +137,44 @@ impl Node {
             sender.send(remote).unwrap();
             let _ = runtime.block_on(ended);
         });
-        let disk = disk.clone();
-        let open: Open<TestDisk> = Arc::new(move |_| {
-            let disk = disk.clone();
-            async move { Ok(disk) }.boxed_local()
+        let (disk, shard) = (disk.clone(), remote.recv().unwrap());
+        let open: OpenDisk<TestDisk> = Arc::new(move |task| {
+            let opened = disk.open();
+            let begin = move |platform: LinuxPlatform| {
+                let task = task(platform.clone(), opened);
+                platform.spawn(task);
+            };
+            shard.spawn(Box::new(begin));
         });
-        let server =
-            DiskServer::start(path, remote.recv().unwrap(), *b"a disk with a name\0\0", open).unwrap();
+        let server = DiskServer::start(path, *b"a disk with a name\0\0", open).unwrap();
         Self { server: Some(server), end: Some(end), thread: Some(thread) }
+    }
+
+    /// Whether the disk could be opened at the first attempt.
+    fn first_outcome(&mut self) -> Result<(), String> {
+        let mut server = self.server.take().unwrap();
+        let mut runtime = Runtime::new(RuntimeConfig::default()).unwrap();
+        let (server, outcome) = runtime.block_on(async move {
+            let outcome = server.opened().await;
+            (server, outcome)
+        });
+        self.server = Some(server);
+        outcome
     }
 
     /// Ends it as a kill does: what was begun is never answered by it.
     fn kill(mut self) {
         drop(self.end.take());
         self.thread.take().unwrap().join().unwrap();
-        drop(self.server.take());
+        self.server.take().unwrap().stop();
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        drop(self.server.take());
+        if let Some(server) = self.server.take() {
+            server.stop();
+        }
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
@@ -157,11 +184,25 @@ impl Drop for Node {
 
 /// A file in memory that cannot be shortened, unless it is to be bad.
 fn memory_file(seals: SealFlags) -> File {
+    named_memory_file("guest", seals)
+}
+
+fn named_memory_file(name: &str, seals: SealFlags) -> File {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = rustix::fs::memfd_create("guest", flags).unwrap();
+    let file = rustix::fs::memfd_create(name, flags).unwrap();
     rustix::fs::ftruncate(&file, MEMORY_BYTES).unwrap();
     rustix::fs::fcntl_add_seals(&file, seals).unwrap();
     file.into()
+}
+
+/// Connects as soon as somebody listens there, as machines do.
+fn connect(path: &Path) -> Frontend {
+    loop {
+        match Frontend::connect(path, 1) {
+            Ok(frontend) => return frontend,
+            Err(_) => std::thread::yield_now(),
+        }
+    }
 }
 
 /// A machine with a guest.
@@ -188,9 +229,9 @@ impl Machine {
         } else {
             file.try_clone().unwrap()
         };
-        let guest = GuestTable::map(&[region], vec![mapped]).unwrap();
+        let guest = GuestTable::map(&[region], vec![mapped], &Arc::default()).unwrap();
         let mut machine = Self {
-            frontend: Frontend::connect(path, 1).unwrap(),
+            frontend: connect(path),
             file,
             guest,
             kick: EventFd::new(0).unwrap(),
@@ -210,9 +251,10 @@ impl Machine {
         let wanted = 1 << 32 | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
         assert_eq!(features & wanted, wanted);
         let protocol = frontend.get_protocol_features()?;
-        assert!(
-            protocol.contains(VhostUserProtocolFeatures::INFLIGHT_SHMFD | VhostUserProtocolFeatures::CONFIG)
-        );
+        let needed = VhostUserProtocolFeatures::INFLIGHT_SHMFD
+            | VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::LOG_SHMFD;
+        assert!(protocol.contains(needed));
         frontend.set_protocol_features(protocol)?;
         frontend.set_features(wanted)?;
         frontend.set_hdr_flags(vhost::vhost_user::message::VhostUserHeaderFlag::NEED_REPLY);
@@ -253,7 +295,7 @@ impl Machine {
 
     /// Connects anew, as the same machine with the same guest.
     fn connect_again(&mut self, path: &Path) {
-        self.frontend = Frontend::connect(path, 1).unwrap();
+        self.frontend = connect(path);
         self.agree().unwrap();
         // Whatever it believes: it cannot know.
         self.begin(0).unwrap();
@@ -310,6 +352,12 @@ impl Machine {
                 std::thread::yield_now();
             }
         }
+    }
+
+    /// The same, and until the shard has done all that it does of them.
+    fn await_settled(&mut self, used: u16) {
+        self.await_used(used);
+        self.frontend.get_features().unwrap();
     }
 }
 
@@ -407,7 +455,12 @@ fn memory_that_could_be_shortened_is_refused() {
 fn what_cannot_be_is_refused_and_harms_nobody() {
     let ((_folder, path), disk) = (folder(), TestDisk::new());
     let _node = Node::start(&disk, &path);
-    let mut stranger = UnixStream::connect(&path).unwrap();
+    let mut stranger = loop {
+        match UnixStream::connect(&path) {
+            Ok(stranger) => break stranger,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
     std::io::Write::write_all(&mut stranger, &[0xff; 100]).unwrap();
     let _ = std::io::Read::read(&mut stranger, &mut [0; 1]);
     drop(stranger);
@@ -426,4 +479,116 @@ fn a_server_that_ends_lets_go_of_a_machine_that_says_nothing() {
     let machine = Machine::connect(&path);
     drop(node);
     assert!(machine.frontend.get_features().is_err());
+}
+
+/// The bits that are set in a machine's bitmap of pages.
+fn pages(bitmap: &File) -> Vec<u64> {
+    let mut bytes = vec![0; bitmap.metadata().unwrap().len() as usize];
+    std::os::unix::fs::FileExt::read_exact_at(bitmap, &mut bytes, 0).unwrap();
+    (0..bytes.len() as u64 * 8).filter(|page| bytes[*page as usize / 8] & 1 << (page % 8) != 0).collect()
+}
+
+#[test]
+fn a_machine_that_sends_its_memory_elsewhere_learns_what_changes_there() {
+    let ((_folder, path), disk) = (folder(), TestDisk::new());
+    let _node = Node::start(&disk, &path);
+    let mut machine = Machine::connect(&path);
+    machine.begin(0).unwrap();
+    machine.ask(true, 0, 0);
+    machine.await_used(1);
+    let bitmap = memory_file(SealFlags::SHRINK);
+    let log = vhost::VhostUserDirtyLogRegion {
+        mmap_size: MEMORY_BYTES,
+        mmap_offset: 0,
+        mmap_handle: bitmap.as_raw_fd(),
+    };
+    machine.frontend.set_log_base(0, Some(log)).unwrap();
+    machine.ask(false, 0, 1);
+    machine.await_settled(2);
+    // What was read, with its status; and that it was.
+    let read = (DATA + 0x1000) / 4096;
+    assert_eq!(pages(&bitmap), [USED / 4096, read]);
+    let features = 1 << 32 | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
+    machine.frontend.set_features(features | VhostUserVirtioFeatures::LOG_ALL.bits()).unwrap();
+    machine.ask(true, 0, 2);
+    machine.await_settled(3);
+    assert_eq!(pages(&bitmap), [USED / 4096, read, read + 1], "of a write its status alone is told");
+    machine.frontend.set_features(features).unwrap();
+    machine.ask(false, 0, 3);
+    machine.await_settled(4);
+    assert_eq!(pages(&bitmap), [USED / 4096, read, read + 1]);
+    assert!(
+        machine
+            .frontend
+            .set_log_base(0, Some(vhost::VhostUserDirtyLogRegion { mmap_size: u64::MAX, ..log }))
+            .is_err()
+    );
+}
+
+#[test]
+fn a_disk_that_cannot_be_opened_has_no_socket_until_it_can() {
+    let ((_folder, path), disk) = (folder(), TestDisk::new());
+    *disk.0.closed.lock().unwrap() = Some("others have it".to_owned());
+    let mut node = Node::start(&disk, &path);
+    let first = node.first_outcome();
+    assert_eq!(first, Err("others have it".to_owned()));
+    assert!(!path.exists());
+    *disk.0.closed.lock().unwrap() = None;
+    let mut machine = Machine::connect(&path);
+    machine.begin(0).unwrap();
+    machine.ask(true, 0, 0);
+    machine.await_used(1);
+}
+
+#[test]
+fn a_machine_whose_shard_ends_is_cut_off_and_its_server_gives_up() {
+    let ((_folder, path), disk) = (folder(), TestDisk::new());
+    let mut node = Node::start(&disk, &path);
+    let mut machine = Machine::connect(&path);
+    machine.begin(0).unwrap();
+    drop(node.end.take());
+    node.thread.take().unwrap().join().unwrap();
+    // It waits for nothing: its server does not end because of this.
+    assert!(machine.frontend.get_features().is_err());
+    node.server.take().unwrap().stop();
+}
+
+#[test]
+fn what_is_no_socket_is_left_alone() {
+    let ((_folder, path), disk) = (folder(), TestDisk::new());
+    std::fs::write(&path, "somebody's").unwrap();
+    let mut node = Node::start(&disk, &path);
+    let first = node.first_outcome();
+    assert!(first.unwrap_err().contains("its socket cannot be made"));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "somebody's");
+}
+
+#[test]
+fn a_server_that_ends_neither_opens_its_disk_again_nor_touches_its_place() {
+    let ((_folder, path), disk) = (folder(), TestDisk::new());
+    let mut node = Node::start(&disk, &path);
+    let mut machine = Machine::connect(&path);
+    machine.begin(0).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    node.server.take().unwrap().stop();
+    assert_eq!(disk.0.opens.load(Ordering::SeqCst), 1);
+    assert!(!path.exists());
+    // Another one is there by now, as when the same machine is started for its next run.
+    let _next = Node::start(&disk, &path);
+    let mut machine = Machine::connect(&path);
+    machine.begin(0).unwrap();
+}
+
+#[test]
+fn what_a_machine_sends_stays_with_this_process() {
+    let ((_folder, path), disk) = (folder(), TestDisk::new());
+    let _node = Node::start(&disk, &path);
+    let memory = named_memory_file("told-from-those-of-other-tests", SealFlags::SHRINK);
+    let mut machine = Machine::with_memory(&path, memory).unwrap();
+    machine.begin(0).unwrap();
+    machine.ask(true, 0, 0);
+    machine.await_used(1);
+    let inherited = std::process::Command::new("ls").args(["-l", "/proc/self/fd"]).output().unwrap();
+    let inherited = String::from_utf8_lossy(&inherited.stdout);
+    assert!(!inherited.contains("told-from-those-of-other-tests"), "{inherited}");
 }

@@ -6,10 +6,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
-use spandrel_platform::{Buffer, BufferPool};
-use spandrel_platform_linux::{Runtime, RuntimeConfig};
-use spandrel_vhost::DiskServer;
+use spandrel_platform::{Buffer, BufferPool, Platform as _};
+use spandrel_platform_linux::{LinuxPlatform, Runtime, RuntimeConfig};
+use spandrel_vhost::{DiskServer, OpenDisk};
 use spandrel_volume::{BlockDevice, DeviceError, DeviceErrorKind, DeviceLimits, Extent};
 
 /// A file as a disk.
@@ -69,11 +68,15 @@ fn main() {
     let size_bytes = file.metadata().expect("the file is there").len();
     let disk = FileDisk { file: Arc::new(file), size_bytes };
     let mut runtime = Runtime::new(RuntimeConfig::default()).expect("files can be opened");
-    let open = move |_| {
+    let shard = runtime.remote();
+    let open: OpenDisk<FileDisk> = Arc::new(move |task| {
         let disk = disk.clone();
-        async move { Ok(disk) }.boxed_local()
-    };
-    let _server = DiskServer::start(Path::new(socket), runtime.remote(), [0; 20], Arc::new(open))
-        .expect("the socket's folder is there");
+        let begin = move |platform: LinuxPlatform| {
+            let task = task(platform.clone(), Ok(disk));
+            platform.spawn(task);
+        };
+        shard.spawn(Box::new(begin));
+    });
+    let _server = DiskServer::start(Path::new(socket), [0; 20], open).expect("the socket's folder is there");
     runtime.block_on(std::future::pending::<()>());
 }

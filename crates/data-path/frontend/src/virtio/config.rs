@@ -75,6 +75,12 @@ pub fn features(limits: &DeviceLimits) -> u64 {
     always.into_iter().chain(read_only).fold(0, |features, bit| features | 1 << bit)
 }
 
+/// Whether a guest that has agreed to these features says how far it has come, as it is then told, so that either is woken only for what
+/// is behind that.
+pub fn has_event_index(agreed: u64) -> bool {
+    agreed & 1 << VIRTIO_RING_F_EVENT_IDX != 0
+}
+
 /// What a guest is told of the sizes of a disk that is served in so many queues.
 pub fn config_space(limits: &DeviceLimits, queues: u16) -> [u8; CONFIG_BYTES] {
     let blocks = limits.request_bytes_preferred / limits.request_bytes_min;
