@@ -34,6 +34,19 @@ fn a_part_is_judged_by_rate_latency_cost_and_counts() {
 }
 
 #[test]
+fn of_the_slowest_hundredth_the_rounds_count_that_nothing_disturbed() {
+    let part = Rate::Part { percent: 30, iops_of_client: 300 };
+    let like = Measured { iops: 1000.0, p50_us: 100.0, p99_us: 205.0, cpu_us: 4.9 };
+    let disturbed = Measured { p99_us: 4000.0, ..like };
+    let rounds =
+        [disturbed, like, disturbed, disturbed, like, disturbed, disturbed].map(|own| pair(part, own, 1000));
+    assert_eq!(held(&rounds), [Some(true); 5]);
+    let slower =
+        rounds.map(|pair| Pair { own: Measured { p99_us: pair.own.p99_us.max(230.0), ..pair.own }, ..pair });
+    assert_eq!(held(&slower)[2], Some(false));
+}
+
+#[test]
 fn without_a_rate_only_cost_and_counts_are_judged() {
     let quicker = Measured { iops: 2000.0, p50_us: 50.0, p99_us: 90.0, cpu_us: 1.0 };
     for rate in [Rate::Saturated, Rate::One] {
